@@ -13,8 +13,8 @@
  *
  * Must not know: the allocator; of the library only the table of driver entry points.
  */
-#include "clock.h"
-#include "driver.h"
+#include "base/clock.h"
+#include "driver/driver.h"
 
 #include <inttypes.h>
 #include <stdio.h>

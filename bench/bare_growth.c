@@ -19,7 +19,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "driver.h"
+#include "driver/driver.h"
 
 enum { ROUNDS = 5 };
 #define GIB ((size_t)1 << 30)

@@ -23,7 +23,7 @@
  *
  * A backend is two functions, take and give, and what surrounds them: see `backends`.
  */
-#include "placement.h"
+#include "placement/placement.h"
 
 #include <errno.h>
 #include <getopt.h>

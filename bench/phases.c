@@ -22,8 +22,8 @@
 
 #include <weir/weir.h>
 
-#include "clock.h"
-#include "allocator_internal.h"
+#include "base/clock.h"
+#include "api/allocator_internal.h"
 
 enum { MOST_BLOCKS = 65536, PAIRS = 2000000, ROUNDS = 100, STEPS = 10 };
 

@@ -1,5 +1,5 @@
 # Programs that show how the library is used, installed as sources.  Those in C are built with all else, so
-# that they stay true, and run by tests/check-examples on the device model; those in Python, each with a
+# that they stay true, and run by tests/whole/check-examples on the device model; those in Python, each with a
 # framework, are run by tests/gpu/adapters, those of JAX alone by bench/record-jax.
 
 examplesdir = $(docdir)/examples

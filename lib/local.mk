@@ -3,179 +3,182 @@
 # lib/libweir-core.la holds the library's code and is never installed: unit tests
 # and the weir program link it and see every function.  lib/libweir.la is the same
 # code behind the symbol map.
+#
+# Folders are layers: see lib/LAYERS.
+EXTRA_DIST += lib/LAYERS
 
 noinst_LTLIBRARIES += lib/libweir-core.la
 lib_libweir_core_la_SOURCES = \
-	lib/ahead.c \
-	lib/ahead.h \
-	lib/allocator.c \
-	lib/allocator_internal.h \
-	lib/anywhere.c \
-	lib/arena.h \
-	lib/arena_mapped.c \
-	lib/arena_regions.c \
-	lib/async.c \
-	lib/async.h \
-	lib/bestfit.c \
-	lib/bestfit.h \
-	lib/bias.c \
-	lib/bias.h \
-	lib/books.c \
-	lib/books.h \
-	lib/budget.c \
-	lib/budget.h \
-	lib/cell.c \
-	lib/cell.h \
-	lib/cell_table.c \
-	lib/cell_table.h \
-	lib/choice.c \
-	lib/choice.h \
-	lib/chunks.c \
-	lib/chunks.h \
-	lib/clock.h \
-	lib/cuda_abi.h \
-	lib/decay.c \
-	lib/decay.h \
-	lib/driver.c \
-	lib/detour.h \
-	lib/drop_in.c \
-	lib/drop_in.h \
-	lib/driver.h \
-	lib/driver_count.c \
-	lib/driver_cuda.c \
-	lib/engine.c \
-	lib/engine.h \
-	lib/engine_arena.c \
-	lib/engine_platform.c \
-	lib/engine_pool.c \
-	lib/engine_spans.c \
-	lib/environment.c \
-	lib/front.c \
-	lib/front.h \
-	lib/growth.c \
-	lib/growth.h \
-	lib/harden.c \
-	lib/harden.h \
-	lib/histogram.c \
-	lib/histogram.h \
-	lib/hostmem.h \
-	lib/futex.h \
-	lib/kept.c \
-	lib/kept.h \
-	lib/ledger.c \
-	lib/ledger.h \
-	lib/import.c \
-	lib/learn.c \
-	lib/learn.h \
-	lib/loans.c \
-	lib/loans.h \
-	lib/lock.c \
-	lib/lock.h \
-	lib/log.c \
-	lib/log.h \
-	lib/map.c \
-	lib/map.h \
-	lib/model/model.c \
-	lib/model/model.h \
-	lib/model/model_capture.c \
-	lib/model/model_device.c \
-	lib/model/model_graph.c \
-	lib/model/model_host.c \
-	lib/model/model_ipc.c \
-	lib/model/model_ipc.h \
-	lib/model/model_kernel.c \
-	lib/model/model_memory.c \
-	lib/model/model_oracle.c \
-	lib/model/model_pool.c \
-	lib/model/model_profile.c \
-	lib/model/model_profile.h \
-	lib/model/model_program.c \
-	lib/model/model_program.h \
-	lib/model/model_sequence.c \
-	lib/model/model_shared.c \
-	lib/model/model_shared.h \
-	lib/model/model_span.c \
-	lib/model/model_span.h \
-	lib/model/model_state.h \
-	lib/model/model_stream.c \
-	lib/model/model_tree.c \
-	lib/model/model_tree.h \
-	lib/model/model_virtual.c \
-	lib/nvtx.c \
-	lib/nvtx.h \
-	lib/nvtx_abi.h \
-	lib/options.c \
-	lib/pagemap.c \
-	lib/pagemap.h \
-	lib/neighbours.c \
-	lib/neighbours.h \
-	lib/nodes.c \
-	lib/nodes.h \
-	lib/peers.c \
-	lib/peers.h \
-	lib/order.c \
-	lib/order.h \
-	lib/placement.c \
-	lib/placement.h \
-	lib/profile.c \
-	lib/profile.h \
-	lib/records.c \
-	lib/records.h \
-	lib/priming.c \
-	lib/priming.h \
-	lib/process.c \
-	lib/process_lock.c \
-	lib/process_lock.h \
-	lib/recovery.c \
-	lib/recovery.h \
-	lib/held.c \
-	lib/held.h \
-	lib/relief.c \
-	lib/relief.h \
-	lib/replace.c \
-	lib/replace.h \
-	lib/reserve_state.h \
-	lib/result.h \
-	lib/settings.h \
-	lib/several.c \
-	lib/share.c \
-	lib/share.h \
-	lib/siblings.c \
-	lib/siblings.h \
-	lib/size.h \
-	lib/span.h \
-	lib/stats.c \
-	lib/status.c \
-	lib/suballoc.c \
-	lib/suballoc.h \
-	lib/tally.c \
-	lib/tally.h \
-	lib/text.c \
-	lib/text.h \
-	lib/thread.c \
-	lib/thread.h \
-	lib/trace.c \
-	lib/tls.h \
-	lib/unname.c \
-	lib/unname.h \
-	lib/uses.c \
-	lib/uses.h \
-	lib/verdict.c \
-	lib/verdict.h \
-	lib/verdict_text.c \
-	lib/who.c \
-	lib/who.h
+	lib/base/clock.h \
+	lib/base/counters.c \
+	lib/base/counters.h \
+	lib/base/futex.h \
+	lib/base/histogram.c \
+	lib/base/histogram.h \
+	lib/base/hostmem.h \
+	lib/base/kept.c \
+	lib/base/kept.h \
+	lib/base/lock.c \
+	lib/base/lock.h \
+	lib/base/log.c \
+	lib/base/log.h \
+	lib/base/map.c \
+	lib/base/map.h \
+	lib/base/replace.c \
+	lib/base/replace.h \
+	lib/base/result.c \
+	lib/base/result.h \
+	lib/base/size.h \
+	lib/base/striped_counter.c \
+	lib/base/striped_counter.h \
+	lib/base/text.c \
+	lib/base/text.h \
+	lib/base/thread.c \
+	lib/base/thread.h \
+	lib/base/tls.h \
+	lib/base/unname.c \
+	lib/base/unname.h \
+	lib/base/who.c \
+	lib/base/who.h \
+	lib/driver/cuda_abi.h \
+	lib/driver/driver.c \
+	lib/driver/driver.h \
+	lib/driver/driver_count.c \
+	lib/driver/driver_cuda.c \
+	lib/driver/nvtx.c \
+	lib/driver/nvtx.h \
+	lib/driver/nvtx_abi.h \
+	lib/driver/model/model.c \
+	lib/driver/model/model.h \
+	lib/driver/model/model_capture.c \
+	lib/driver/model/model_device.c \
+	lib/driver/model/model_graph.c \
+	lib/driver/model/model_host.c \
+	lib/driver/model/model_ipc.c \
+	lib/driver/model/model_ipc.h \
+	lib/driver/model/model_kernel.c \
+	lib/driver/model/model_memory.c \
+	lib/driver/model/model_oracle.c \
+	lib/driver/model/model_pool.c \
+	lib/driver/model/model_profile.c \
+	lib/driver/model/model_profile.h \
+	lib/driver/model/model_program.c \
+	lib/driver/model/model_program.h \
+	lib/driver/model/model_sequence.c \
+	lib/driver/model/model_shared.c \
+	lib/driver/model/model_shared.h \
+	lib/driver/model/model_span.c \
+	lib/driver/model/model_span.h \
+	lib/driver/model/model_state.h \
+	lib/driver/model/model_stream.c \
+	lib/driver/model/model_tree.c \
+	lib/driver/model/model_tree.h \
+	lib/driver/model/model_virtual.c \
+	lib/config/amount.c \
+	lib/config/amount.h \
+	lib/config/environment.c \
+	lib/config/growth_policy.c \
+	lib/config/growth_policy.h \
+	lib/config/option_table.c \
+	lib/config/settings.h \
+	lib/ipc/lease.c \
+	lib/ipc/lease.h \
+	lib/ipc/ledger.c \
+	lib/ipc/ledger.h \
+	lib/ipc/local_peers.c \
+	lib/ipc/local_peers.h \
+	lib/ipc/process_peers.c \
+	lib/ipc/process_peers.h \
+	lib/ipc/turn_lock.c \
+	lib/ipc/turn_lock.h \
+	lib/placement/chunk_table.c \
+	lib/placement/chunk_table.h \
+	lib/placement/free_tree.c \
+	lib/placement/free_tree.h \
+	lib/placement/placement.c \
+	lib/placement/placement.h \
+	lib/engine/arena.c \
+	lib/engine/arena.h \
+	lib/engine/backing_mapped.c \
+	lib/engine/backing_regions.c \
+	lib/engine/direct.c \
+	lib/engine/driver_blocks.c \
+	lib/engine/driver_blocks.h \
+	lib/engine/engine.c \
+	lib/engine/engine.h \
+	lib/engine/graph_blocks.c \
+	lib/engine/graph_blocks.h \
+	lib/engine/peer_access.c \
+	lib/engine/peer_access.h \
+	lib/engine/pool.c \
+	lib/engine/reserve_state.h \
+	lib/engine/slow_path.h \
+	lib/engine/stream_order.c \
+	lib/engine/stream_order.h \
+	lib/engine/stream_suballoc.c \
+	lib/engine/stream_suballoc.h \
+	lib/engine/stream_uses.c \
+	lib/engine/stream_uses.h \
+	lib/engine/suballocated.c \
+	lib/reserve/background_growth.c \
+	lib/reserve/background_growth.h \
+	lib/reserve/decay.c \
+	lib/reserve/decay.h \
+	lib/reserve/oom_ladder.c \
+	lib/reserve/oom_ladder.h \
+	lib/reserve/prealloc.c \
+	lib/reserve/prealloc.h \
+	lib/reserve/pressure.c \
+	lib/reserve/pressure.h \
+	lib/reserve/profile.c \
+	lib/reserve/profile.h \
+	lib/cache/biased_lock.c \
+	lib/cache/biased_lock.h \
+	lib/cache/front.c \
+	lib/cache/front.h \
+	lib/cache/guard.c \
+	lib/cache/guard.h \
+	lib/cache/page_map.c \
+	lib/cache/page_map.h \
+	lib/cache/pinned.c \
+	lib/cache/pinned.h \
+	lib/cache/slab.h \
+	lib/cache/span_table.c \
+	lib/cache/span_table.h \
+	lib/cache/stream_cache.c \
+	lib/cache/stream_cache.h \
+	lib/cache/stream_table.c \
+	lib/cache/stream_table.h \
+	lib/api/allocator_internal.h \
+	lib/api/default_engine.c \
+	lib/api/default_engine.h \
+	lib/api/drop_in.c \
+	lib/api/drop_in.h \
+	lib/api/entry_points.c \
+	lib/api/export.c \
+	lib/api/export.h \
+	lib/api/figures.c \
+	lib/api/import.c \
+	lib/api/multi_device.c \
+	lib/api/oom_report.c \
+	lib/api/oom_report.h \
+	lib/api/oom_report_text.c \
+	lib/api/process.c \
+	lib/api/profile_use.c \
+	lib/api/profile_use.h \
+	lib/api/streamless.c \
+	lib/api/trace_read.c
 lib_libweir_core_la_LIBADD = $(WEIR_LIBS)
 
 # What processes show of their allocators, and what happened when: for the program and the preload, not for the library.
 noinst_LTLIBRARIES += lib/libweir-shown.la
 lib_libweir_shown_la_SOURCES = \
-	lib/segment.c \
-	lib/segment.h \
-	lib/show.c \
-	lib/show.h \
-	lib/timeline.c \
-	lib/timeline.h
+	lib/ipc/segment.c \
+	lib/ipc/segment.h \
+	lib/api/show.c \
+	lib/api/show.h \
+	lib/api/timeline.c \
+	lib/api/timeline.h
 
 lib_LTLIBRARIES += lib/libweir.la
 lib_libweir_la_SOURCES =
@@ -205,17 +208,17 @@ EXTRA_DIST += lib/libweir.map
 
 # The profile of the modelled device is compiled in: each line of the text
 # becomes a line of a C string.
-EXTRA_DIST += lib/model/h200.profile
-BUILT_SOURCES += lib/model/h200_profile.h
-CLEANFILES += lib/model/h200_profile.h
-lib/model/h200_profile.h: lib/model/h200.profile
-	$(AM_V_GEN)$(MKDIR_P) lib/model && \
+EXTRA_DIST += lib/driver/model/h200.profile
+BUILT_SOURCES += lib/driver/model/h200_profile.h
+CLEANFILES += lib/driver/model/h200_profile.h
+lib/driver/model/h200_profile.h: lib/driver/model/h200.profile
+	$(AM_V_GEN)$(MKDIR_P) lib/driver/model && \
 	{ echo '/* Made from h200.profile by the build. */' && \
 	  echo 'static const char weir__h200_profile[] =' && \
-	  $(SED) -e 's/[\\"]/\\&/g' -e 's/^/    "/' -e 's/$$/\\n"/' $(top_srcdir)/lib/model/h200.profile && \
+	  $(SED) -e 's/[\\"]/\\&/g' -e 's/^/    "/' -e 's/$$/\\n"/' $(top_srcdir)/lib/driver/model/h200.profile && \
 	  echo '    "";'; } >$@.new && mv $@.new $@
 # Also where a program is built alone, without `make all'.
-lib/model/model_profile.lo: lib/model/h200_profile.h
+lib/driver/model/model_profile.lo: lib/driver/model/h200_profile.h
 
 # What programs that know nothing of weir are started with (`weir run'): see doc/design.md, Drop-in.  It is
 # loaded with the program and never linked to, so it stands beside the libraries, not among them.
@@ -223,21 +226,21 @@ if WEIR_PRELOAD
 pkglib_LTLIBRARIES += lib/libweir-preload.la
 endif
 lib_libweir_preload_la_SOURCES = \
-	lib/adapters/interpose.c \
-	lib/adapters/interpose.h \
-	lib/adapters/preload.c \
-	lib/adapters/preload.h \
-	lib/adapters/pprof.c \
-	lib/adapters/pprof.h \
-	lib/adapters/both_calls.h \
-	lib/adapters/preload_blocks.c \
-	lib/adapters/preload_calls.h \
-	lib/adapters/preload_heap.c \
-	lib/adapters/preload_pools.c \
-	lib/adapters/preload_report.c \
-	lib/adapters/preload_show.c \
-	lib/adapters/preload_trace.c
-lib_libweir_preload_la_CPPFLAGS = $(AM_CPPFLAGS) -DWEIR_INTERPOSED='"preload_calls.h"'
+	lib/adapters/interpose/interpose.c \
+	lib/adapters/interpose/interpose.h \
+	lib/adapters/preload/preload.c \
+	lib/adapters/preload/preload.h \
+	lib/adapters/preload/pprof.c \
+	lib/adapters/preload/pprof.h \
+	lib/adapters/interpose/both_calls.h \
+	lib/adapters/preload/preload_blocks.c \
+	lib/adapters/preload/preload_calls.h \
+	lib/adapters/preload/preload_heap.c \
+	lib/adapters/preload/preload_pools.c \
+	lib/adapters/preload/preload_report.c \
+	lib/adapters/preload/preload_show.c \
+	lib/adapters/preload/preload_trace.c
+lib_libweir_preload_la_CPPFLAGS = $(AM_CPPFLAGS) -DWEIR_INTERPOSED='"adapters/preload/preload_calls.h"'
 lib_libweir_preload_la_LIBADD = lib/libweir-shown.la lib/libweir-core.la
 lib_libweir_preload_la_LDFLAGS = -module -avoid-version -shared -no-undefined -Wl,-z,nodelete \
 	-Wl,--version-script=$(top_srcdir)/lib/libweir-preload.map
@@ -249,15 +252,15 @@ if WEIR_PRELOAD
 pkglib_LTLIBRARIES += lib/libweir-record.la
 endif
 lib_libweir_record_la_SOURCES = \
-	lib/adapters/interpose.c \
-	lib/adapters/interpose.h \
-	lib/adapters/record.c \
-	lib/adapters/record.h \
-	lib/adapters/both_calls.h \
-	lib/adapters/record_calls.h \
-	lib/adapters/record_nvtx.c \
-	lib/adapters/record_ring.h
-lib_libweir_record_la_CPPFLAGS = $(AM_CPPFLAGS) -DWEIR_INTERPOSED='"record_calls.h"'
+	lib/adapters/interpose/interpose.c \
+	lib/adapters/interpose/interpose.h \
+	lib/adapters/record/record.c \
+	lib/adapters/record/record.h \
+	lib/adapters/interpose/both_calls.h \
+	lib/adapters/record/record_calls.h \
+	lib/adapters/record/record_nvtx.c \
+	lib/adapters/record/record_ring.h
+lib_libweir_record_la_CPPFLAGS = $(AM_CPPFLAGS) -DWEIR_INTERPOSED='"adapters/record/record_calls.h"'
 lib_libweir_record_la_LIBADD = $(WEIR_LIBS)
 lib_libweir_record_la_LDFLAGS = -module -avoid-version -shared -no-undefined \
 	-Wl,--version-script=$(top_srcdir)/lib/libweir-record.map

@@ -1,7 +1,7 @@
 # The test suites.  Each is a program (or script) of its own that writes TAP.
 #
-# A unit test, tests/test_NAME.c, links lib/libweir-core.la and may call internal
-# functions.  An integration test, tests/test_public_NAME.c, links the shared
+# A unit test, tests/LAYER/test_NAME.c, links lib/libweir-core.la and may call internal
+# functions.  An integration test, tests/LAYER/test_public_NAME.c, links the shared
 # lib/libweir.la and sees what a user sees.  A suite that needs a GPU prints
 # "1..0 # SKIP no CUDA device" and exits with 77 where there is none.
 
@@ -26,154 +26,152 @@ endif
 # every target may have it, and a test needs no flags of its own.
 AM_CPPFLAGS += $(CHECK_CFLAGS)
 
-# One name a line.  The source of tests/test_NAME is tests/test_NAME.c unless
-# tests_test_NAME_SOURCES says otherwise.  What takes longest comes first, here and among the scripts, so that the
+# One name a line.  The source of tests/LAYER/test_NAME is tests/LAYER/test_NAME.c unless
+# tests_LAYER_test_NAME_SOURCES says otherwise.  What takes longest comes first, here and among the scripts, so that the
 # processors end together.
 unit_tests = \
-	tests/conformance \
-	tests/test_faults \
-	tests/test_worlds \
-	tests/test_abi \
-	tests/test_adapters \
-	tests/test_ahead \
-	tests/test_anywhere \
-	tests/test_asking \
-	tests/test_bestfit \
-	tests/test_bias \
-	tests/test_budget \
-	tests/test_changepoints \
-	tests/test_decay \
-	tests/test_driver \
-	tests/test_drop_in \
-	tests/test_engine \
-	tests/test_engines \
-	tests/test_front \
-	tests/test_growth \
-	tests/test_harden \
-	tests/test_histogram \
-	tests/test_ladder \
-	tests/test_limit \
-	tests/test_low_memory \
-	tests/test_ledger \
-	tests/test_libcuda \
-	tests/test_map \
-	tests/test_mapped \
-	tests/test_misuse \
-	tests/test_model \
-	tests/test_model_graph \
-	tests/test_model_program \
-	tests/test_model_shared \
-	tests/test_model_virtual \
-	tests/test_moves \
-	tests/test_options \
-	tests/test_neighbours \
-	tests/test_oracle \
-	tests/test_order \
-	tests/test_pagemap \
-	tests/test_peers \
-	tests/test_placement \
-	tests/test_priming \
-	tests/test_process \
-	tests/test_profile \
-	tests/test_replace \
-	tests/test_segment \
-	tests/test_sequence \
-	tests/test_share \
-	tests/test_span \
-	tests/test_spans \
-	tests/test_stats \
-	tests/test_status \
-	tests/test_summary \
-	tests/test_system \
-	tests/test_timeline \
-	tests/test_trace \
-	tests/test_verdict
+	tests/whole/conformance \
+	tests/whole/test_faults \
+	tests/whole/test_worlds \
+	tests/api/test_abi \
+	tests/adapters/test_adapters \
+	tests/reserve/test_ahead \
+	tests/api/test_anywhere \
+	tests/ipc/test_asking \
+	tests/placement/test_bestfit \
+	tests/cache/test_bias \
+	tests/config/test_budget \
+	tests/cli/test_changepoints \
+	tests/reserve/test_decay \
+	tests/driver/test_driver \
+	tests/api/test_drop_in \
+	tests/engine/test_engine \
+	tests/engine/test_engines \
+	tests/cache/test_front \
+	tests/config/test_growth \
+	tests/cache/test_harden \
+	tests/base/test_histogram \
+	tests/reserve/test_ladder \
+	tests/reserve/test_limit \
+	tests/reserve/test_low_memory \
+	tests/ipc/test_ledger \
+	tests/driver/test_libcuda \
+	tests/base/test_map \
+	tests/engine/test_mapped \
+	tests/api/test_misuse \
+	tests/driver/test_model \
+	tests/driver/test_model_graph \
+	tests/driver/test_model_program \
+	tests/driver/test_model_shared \
+	tests/driver/test_model_virtual \
+	tests/engine/test_moves \
+	tests/config/test_options \
+	tests/ipc/test_neighbours \
+	tests/driver/test_oracle \
+	tests/engine/test_order \
+	tests/cache/test_pagemap \
+	tests/engine/test_peers \
+	tests/placement/test_placement \
+	tests/reserve/test_priming \
+	tests/api/test_process \
+	tests/reserve/test_profile \
+	tests/base/test_replace \
+	tests/ipc/test_segment \
+	tests/driver/test_sequence \
+	tests/api/test_share \
+	tests/cache/test_span \
+	tests/engine/test_spans \
+	tests/api/test_stats \
+	tests/base/test_status \
+	tests/cli/test_summary \
+	tests/base/test_system \
+	tests/api/test_timeline \
+	tests/api/test_trace \
+	tests/api/test_verdict
 
-tests_conformance_SOURCES = tests/conformance.c tests/conformance_driver.c tests/conformance_peers.c \
-	tests/conformance.h
+tests_whole_conformance_SOURCES = tests/whole/conformance.c tests/whole/conformance_driver.c \
+	tests/whole/conformance_peers.c \
+	tests/whole/conformance.h
 
 if WEIR_PRELOAD
-unit_tests += tests/test_pprof
+unit_tests += tests/adapters/test_pprof
 endif
-tests_test_pprof_SOURCES = tests/test_pprof.c lib/adapters/pprof.c lib/adapters/pprof.h
-tests_test_pprof_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/lib/adapters
+tests_adapters_test_pprof_SOURCES = tests/adapters/test_pprof.c lib/adapters/preload/pprof.c \
+	lib/adapters/preload/pprof.h
 
-tests_test_adapters_LDADD = lib/adapters/libadapters.la $(LDADD)
+tests_adapters_test_adapters_LDADD = lib/adapters/libadapters.la $(LDADD)
 
 # Parts of the weir program that need nothing else of it.
-tests_test_summary_SOURCES = tests/test_summary.c bench/summary.c bench/summary.h
-tests_test_summary_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/bench
-tests_test_changepoints_SOURCES = tests/test_changepoints.c bench/changepoints.c bench/changepoints.h
-tests_test_changepoints_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/bench
-tests_test_changepoints_LDADD = $(LDADD) -lm
+tests_cli_test_summary_SOURCES = tests/cli/test_summary.c cli/report/summary.c cli/report/summary.h
+tests_cli_test_changepoints_SOURCES = tests/cli/test_changepoints.c cli/report/changepoints.c cli/report/changepoints.h
+tests_cli_test_changepoints_LDADD = $(LDADD) -lm
 if WEIR_PROGRAM
-unit_tests += tests/test_merge tests/test_samples tests/test_top
+unit_tests += tests/cli/test_merge tests/cli/test_samples tests/cli/test_top
 endif
-tests_test_samples_SOURCES = tests/test_samples.c bench/jsonfile.c bench/jsonfile.h bench/samples.c \
-	bench/samples.h
-tests_test_samples_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/bench
-tests_test_samples_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)
-tests_test_samples_LDADD = $(LDADD) $(JANSSON_LIBS)
-tests_test_merge_SOURCES = tests/test_merge.c bench/jsonfile.c bench/jsonfile.h bench/merge.c \
-	bench/merge.h bench/summary.c bench/summary.h
-tests_test_merge_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/bench
-tests_test_merge_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)
-tests_test_merge_LDADD = $(LDADD) $(JANSSON_LIBS)
-tests_test_top_SOURCES = tests/test_top.c bench/holders.c bench/holders.h bench/jsonfile.c bench/jsonfile.h bench/top_view.c \
-	bench/top_view.h
-tests_test_top_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/bench
-tests_test_top_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)
-tests_test_top_LDADD = $(LDADD) $(JANSSON_LIBS)
+tests_cli_test_samples_SOURCES = tests/cli/test_samples.c cli/common/jsonfile.c cli/common/jsonfile.h \
+	cli/replay/samples.c \
+	cli/replay/samples.h
+tests_cli_test_samples_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)
+tests_cli_test_samples_LDADD = $(LDADD) $(JANSSON_LIBS)
+tests_cli_test_merge_SOURCES = tests/cli/test_merge.c cli/common/jsonfile.c cli/common/jsonfile.h cli/replay/merge.c \
+	cli/replay/merge.h cli/report/summary.c cli/report/summary.h
+tests_cli_test_merge_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)
+tests_cli_test_merge_LDADD = $(LDADD) $(JANSSON_LIBS)
+tests_cli_test_top_SOURCES = tests/cli/test_top.c cli/holders.c cli/holders.h cli/common/jsonfile.c \
+	cli/common/jsonfile.h cli/top_view.c \
+	cli/top_view.h
+tests_cli_test_top_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)
+tests_cli_test_top_LDADD = $(LDADD) $(JANSSON_LIBS)
 
 public_tests = \
-	tests/test_public_api \
-	tests/test_public_library \
-	tests/test_public_unload
+	tests/api/test_public_api \
+	tests/api/test_public_library \
+	tests/api/test_public_unload
 if WEIR_ADAPTERS
-public_tests += tests/test_public_adapters
+public_tests += tests/adapters/test_public_adapters
 endif
-tests_test_public_adapters_LDADD = $(public_ldadd)
-tests_test_public_api_LDADD = $(public_ldadd)
-tests_test_public_library_LDADD = $(public_ldadd)
-tests_test_public_unload_LDADD =
-EXTRA_tests_test_public_unload_DEPENDENCIES = lib/libweir.la
+tests_adapters_test_public_adapters_LDADD = $(public_ldadd)
+tests_api_test_public_api_LDADD = $(public_ldadd)
+tests_api_test_public_library_LDADD = $(public_ldadd)
+tests_api_test_public_unload_LDADD =
+EXTRA_tests_api_test_public_unload_DEPENDENCIES = lib/libweir.la
 
 # These compile against the headers of the CUDA toolkit, and need no more of it.
 cuda_tests = \
-	tests/abi_check \
-	tests/nvtx_abi_check \
-	tests/test_cuda_header \
-	tests/test_cuda_header_override \
-	tests/test_cuda_header_ptds
-tests_abi_check_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
-tests_abi_check_LDADD =
-tests_nvtx_abi_check_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
-tests_nvtx_abi_check_LDADD =
-tests_test_cuda_header_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
-tests_test_cuda_header_LDADD = $(CHECK_LIBS)
-tests_test_cuda_header_override_SOURCES = tests/test_cuda_header.c
-tests_test_cuda_header_override_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS) -DWEIR_OVERRIDE
-tests_test_cuda_header_override_LDADD = $(CHECK_LIBS)
-tests_test_cuda_header_ptds_SOURCES = tests/test_cuda_header.c
-tests_test_cuda_header_ptds_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS) \
+	tests/driver/abi_check \
+	tests/driver/nvtx_abi_check \
+	tests/api/test_cuda_header \
+	tests/api/test_cuda_header_override \
+	tests/api/test_cuda_header_ptds
+tests_driver_abi_check_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
+tests_driver_abi_check_LDADD =
+tests_driver_nvtx_abi_check_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
+tests_driver_nvtx_abi_check_LDADD =
+tests_api_test_cuda_header_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
+tests_api_test_cuda_header_LDADD = $(CHECK_LIBS)
+tests_api_test_cuda_header_override_SOURCES = tests/api/test_cuda_header.c
+tests_api_test_cuda_header_override_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS) -DWEIR_OVERRIDE
+tests_api_test_cuda_header_override_LDADD = $(CHECK_LIBS)
+tests_api_test_cuda_header_ptds_SOURCES = tests/api/test_cuda_header.c
+tests_api_test_cuda_header_ptds_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS) \
 	-DCUDA_API_PER_THREAD_DEFAULT_STREAM
-tests_test_cuda_header_ptds_LDADD = $(CHECK_LIBS)
+tests_api_test_cuda_header_ptds_LDADD = $(CHECK_LIBS)
 
 # Three stand-ins for the CUDA driver, which test_driver loads in turn; see
-# tests/fake_libcuda.c.  The -rpath is never used: it makes libtool build a
+# tests/driver/fake_libcuda.c.  The -rpath is never used: it makes libtool build a
 # shared library.  Its version makes the file libcuda.so.1.
 fake_drivers = \
 	tests/fake/resolver-0/libcuda.la \
 	tests/fake/resolver-1/libcuda.la \
 	tests/fake/resolver-2/libcuda.la
 fake_ldflags = -rpath /nowhere -version-info 1:0:0
-tests_fake_resolver_0_libcuda_la_SOURCES = tests/fake_libcuda.c
+tests_fake_resolver_0_libcuda_la_SOURCES = tests/driver/fake_libcuda.c
 tests_fake_resolver_0_libcuda_la_CPPFLAGS = $(AM_CPPFLAGS) -DFAKE_RESOLVER=0
 tests_fake_resolver_0_libcuda_la_LDFLAGS = $(fake_ldflags)
-tests_fake_resolver_1_libcuda_la_SOURCES = tests/fake_libcuda.c
+tests_fake_resolver_1_libcuda_la_SOURCES = tests/driver/fake_libcuda.c
 tests_fake_resolver_1_libcuda_la_CPPFLAGS = $(AM_CPPFLAGS) -DFAKE_RESOLVER=1
 tests_fake_resolver_1_libcuda_la_LDFLAGS = $(fake_ldflags)
-tests_fake_resolver_2_libcuda_la_SOURCES = tests/fake_libcuda.c
+tests_fake_resolver_2_libcuda_la_SOURCES = tests/driver/fake_libcuda.c
 tests_fake_resolver_2_libcuda_la_CPPFLAGS = $(AM_CPPFLAGS) -DFAKE_RESOLVER=2
 tests_fake_resolver_2_libcuda_la_LDFLAGS = $(fake_ldflags)
 
@@ -184,12 +182,12 @@ tests_libcuda_libcuda_la_SOURCES = tests/libcuda/libcuda.c
 tests_libcuda_libcuda_la_LIBADD = lib/libweir-core.la
 tests_libcuda_libcuda_la_LDFLAGS = $(fake_ldflags) -export-symbols-regex '^cu[A-Z]' -Wl,-z,nodelete
 
-# What a profiler is to a program: see tests/fake_injection.c.
+# What a profiler is to a program: see tests/driver/fake_injection.c.
 fake_injection = tests/fake/injection/libinjection.la
-tests_fake_injection_libinjection_la_SOURCES = tests/fake_injection.c
+tests_fake_injection_libinjection_la_SOURCES = tests/driver/fake_injection.c
 tests_fake_injection_libinjection_la_LDFLAGS = -rpath /nowhere -module -avoid-version
 
-# Such programs, which tests/check-drop-in runs: what they print is the same whoever serves them.
+# Such programs, which tests/adapters/check-drop-in runs: what they print is the same whoever serves them.
 victims = \
 	tests/victims/asks \
 	tests/victims/closes \
@@ -280,49 +278,50 @@ LDADD = lib/libweir-shown.la lib/libweir-core.la $(CHECK_LIBS)
 public_ldadd = lib/libweir.la $(CHECK_LIBS) $(WEIR_LIBS)
 
 script_tests = \
-	tests/check-apart \
-	tests/check-models \
-	tests/check-program \
-	tests/check-drop-in \
-	tests/check-preload \
-	tests/check-top \
-	tests/check-adapters \
-	tests/check-examples \
-	tests/check-exports \
-	tests/check-headers \
-	tests/check-heap-profile \
-	tests/check-info \
-	tests/check-manual \
-	tests/check-measure \
-	tests/check-nvtx \
-	tests/check-record \
-	tests/check-report \
-	tests/check-reserves \
-	tests/check-sequence \
-	tests/check-tables \
-	tests/check-traces \
-	tests/check-run \
-	tests/check-python \
-	tests/check-processes \
-	tests/check-trace-events \
-	tests/check-variables \
-	tests/conformance-cuda
+	tests/tree/check-apart \
+	tests/spin/check-models \
+	tests/cli/check-program \
+	tests/adapters/check-drop-in \
+	tests/adapters/check-preload \
+	tests/cli/check-top \
+	tests/adapters/check-adapters \
+	tests/whole/check-examples \
+	tests/tree/check-exports \
+	tests/tree/check-headers \
+	tests/adapters/check-heap-profile \
+	tests/cli/check-info \
+	tests/tree/check-layers \
+	tests/cli/check-manual \
+	tests/cli/check-measure \
+	tests/cli/check-nvtx \
+	tests/cli/check-record \
+	tests/cli/check-report \
+	tests/cli/check-reserves \
+	tests/tree/check-sequence \
+	tests/tree/check-tables \
+	tests/cli/check-traces \
+	tests/cli/check-run \
+	tests/adapters/check-python \
+	tests/cli/check-processes \
+	tests/cli/check-trace-events \
+	tests/tree/check-variables \
+	tests/whole/conformance-cuda
 dist_check_SCRIPTS = $(script_tests)
 EXTRA_DIST += \
-	tests/blocks.h \
-	tests/calls.h \
-	tests/deny.h \
-	tests/adapters_throw.cc \
-	tests/check-installed \
-	tests/every_kind.h \
-	tests/holder.h \
-	tests/own_file.h \
-	tests/logged.h \
-	tests/model_device.h \
-	tests/oracle.h \
-	tests/refuse.h \
-	tests/suite.h \
-	tests/support.h \
+	tests/fixtures/blocks.h \
+	tests/fixtures/calls.h \
+	tests/fixtures/deny.h \
+	tests/adapters/adapters_throw.cc \
+	tests/tree/check-installed \
+	tests/fixtures/every_kind.h \
+	tests/fixtures/holder.h \
+	tests/fixtures/own_file.h \
+	tests/fixtures/logged.h \
+	tests/fixtures/model_device.h \
+	tests/fixtures/oracle.h \
+	tests/fixtures/refuse.h \
+	tests/fixtures/suite.h \
+	tests/fixtures/support.h \
 	tests/spin/ahead.pml \
 	tests/spin/bias.pml \
 	tests/spin/box.pml \
@@ -344,93 +343,96 @@ EXTRA_DIST += \
 
 # Worlds that a seed decides, checked by the model's oracle; in `make check' for a while, by `make soak'
 # for as long as SOAK_SECONDS says.
-tests_sim_SOURCES = tests/sim.c tests/sim.h tests/sim_world.c
-tests_sim_LDADD = lib/libweir-core.la
+tests_whole_sim_SOURCES = tests/whole/sim.c tests/whole/sim.h tests/whole/sim_world.c
+tests_whole_sim_LDADD = lib/libweir-core.la
 SOAK_SECONDS = 600
 .PHONY: soak
-soak: tests/sim
-	tests/sim --seconds $(SOAK_SECONDS) --seed $$(date +%s)
+soak: tests/whole/sim
+	tests/whole/sim --seconds $(SOAK_SECONDS) --seed $$(date +%s)
 
 # That weir calls the driver as another revision does, HEAD~1 or REV: for changes that only move or rename.  Minutes.
 SEEDS = 100000
-EXTRA_DIST += tests/check-same tests/same-digest
+EXTRA_DIST += tests/tree/check-same tests/tree/same-digest
 .PHONY: check-same same-digest same-calls
-same-digest: weir tests/sim
+same-digest: weir tests/whole/sim
 	@for part in $(SAME_PARTS); do \
-	    SEEDS='$(SEEDS)' $(SHELL) $(top_srcdir)/tests/same-digest $$part || exit; \
+	    SEEDS='$(SEEDS)' $(SHELL) $(top_srcdir)/tests/tree/same-digest $$part || exit; \
 	done
-same-calls: weir tests/sim
-	@$(SHELL) $(top_srcdir)/tests/same-digest calls $(SAME_NAME)
+same-calls: weir tests/whole/sim
+	@$(SHELL) $(top_srcdir)/tests/tree/same-digest calls $(SAME_NAME)
 SAME_PARTS = traces seeds
 check-same:
 	+@top_srcdir='$(top_srcdir)' REV='$(REV)' SEEDS='$(SEEDS)' MAKE='$(MAKE)' \
-	$(SHELL) $(top_srcdir)/tests/check-same
+	$(SHELL) $(top_srcdir)/tests/tree/check-same
 
 # Processes on one device that are killed, stopped and started, likewise.
 .PHONY: soak-processes
-soak-processes: tests/test_neighbours
+soak-processes: tests/ipc/test_neighbours
 	WEIR_TEST_SECONDS=$(SOAK_SECONDS) CK_RUN_CASE=many TEST_TIMEOUT=86400 \
-	$(SHELL) $(top_srcdir)/tests/run-tap env CK_RUN_CASE=many CK_VERBOSITY=normal tests/test_neighbours
+	$(SHELL) $(top_srcdir)/tests/run-tap env CK_RUN_CASE=many CK_VERBOSITY=normal tests/ipc/test_neighbours
 
-# That it finds the mistakes that tests/mutants lists.
-EXTRA_DIST += tests/check-mutants tests/generate-mutants tests/mutants
+# That it finds the mistakes that tests/tree/mutants lists.
+EXTRA_DIST += tests/tree/check-mutants tests/tree/generate-mutants tests/tree/mutants
 .PHONY: check-mutants
-listed_suites = tests/test_asking tests/test_ladder tests/test_ledger tests/test_pagemap \
-	tests/test_neighbours tests/test_spans
-check-mutants: tests/sim $(listed_suites) $(MUTANT_SUITES)
+listed_suites = tests/ipc/test_asking tests/reserve/test_ladder tests/ipc/test_ledger tests/cache/test_pagemap \
+	tests/ipc/test_neighbours tests/engine/test_spans
+check-mutants: tests/whole/sim $(listed_suites) $(MUTANT_SUITES)
 	@top_srcdir='$(top_srcdir)' top_builddir=. CC='$(CC)' CFLAGS='$(CFLAGS)' \
 	LIBS='$(CHECK_LIBS) $(LIBS)' MUTANTS='$(MUTANTS)' MUTANT_SUITES='$(MUTANT_SUITES)' \
 	CPPFLAGS='$(DEFS) $(DEFAULT_INCLUDES) $(AM_CPPFLAGS) $(CPPFLAGS)' \
 	MUTANT_SECONDS='$(MUTANT_SECONDS)' MUTANT_LEAST='$(MUTANT_LEAST)' MUTANT_JOBS='$(MUTANT_JOBS)' \
-	$(SHELL) $(top_srcdir)/tests/check-mutants
+	$(SHELL) $(top_srcdir)/tests/tree/check-mutants
 
 # And that of mistakes made by rule in these files, each GENERATED_EVERYth, the suites or it find 95 of 100: an
 # hour or two for all.
-EXTRA_DIST += tests/mutants-equivalent
-GENERATED_FILES = lib/recovery.c lib/engine_arena.c lib/arena_mapped.c lib/arena_regions.c lib/front.c
+EXTRA_DIST += tests/tree/mutants-equivalent
+GENERATED_FILES = lib/reserve/oom_ladder.c lib/engine/arena.c lib/engine/backing_mapped.c lib/engine/backing_regions.c \
+	lib/cache/front.c
 GENERATED_EVERY = 1
-generated_suites = tests/test_stats tests/test_engines tests/test_front tests/test_order \
-	tests/test_spans tests/test_mapped tests/test_moves tests/test_peers tests/test_ahead tests/test_misuse \
-	tests/test_drop_in tests/test_ladder tests/test_limit tests/test_low_memory tests/test_priming tests/test_verdict \
-	tests/test_neighbours tests/test_faults tests/conformance tests/test_worlds
+generated_suites = tests/api/test_stats tests/engine/test_engines tests/cache/test_front tests/engine/test_order \
+	tests/engine/test_spans tests/engine/test_mapped tests/engine/test_moves tests/engine/test_peers \
+	tests/reserve/test_ahead tests/api/test_misuse \
+	tests/api/test_drop_in tests/reserve/test_ladder tests/reserve/test_limit tests/reserve/test_low_memory \
+	tests/reserve/test_priming tests/api/test_verdict \
+	tests/ipc/test_neighbours tests/whole/test_faults tests/whole/conformance tests/whole/test_worlds
 CLEANFILES += generated.mutants
 .PHONY: check-generated
 check-generated:
 	+@bad=0; for file in $(GENERATED_FILES); do \
-	    (cd '$(top_srcdir)' && $(SHELL) tests/generate-mutants --every $(GENERATED_EVERY) $$file) \
+	    (cd '$(top_srcdir)' && $(SHELL) tests/tree/generate-mutants --every $(GENERATED_EVERY) $$file) \
 	        >generated.mutants || exit 1; \
 	    $(MAKE) $(AM_MAKEFLAGS) -s check-mutants MUTANTS=generated.mutants MUTANT_LEAST=95 \
 	        MUTANT_SECONDS=5 MUTANT_SUITES='$(generated_suites)' || bad=1; \
 	done; exit $$bad
 
 # For a machine with a GPU (tests/gpu/bundle).
-developer_programs += tests/lifetimes tests/peers
-tests_lifetimes_LDADD = lib/libweir-core.la
-tests_peers_LDADD = lib/libweir-core.la
+developer_programs += tests/whole/lifetimes tests/whole/peers
+tests_whole_lifetimes_LDADD = lib/libweir-core.la
+tests_whole_peers_LDADD = lib/libweir-core.la
 
 # Threads under load, which goes on for as long as it is told: four seconds here.
-stress_tests = tests/stress
-tests_stress_LDADD = lib/libweir-core.la
+stress_tests = tests/whole/stress
+tests_whole_stress_LDADD = lib/libweir-core.la
 
 # What a developer runs who has Valgrind.
-developer_programs += tests/shared_lines
-tests_shared_lines_LDADD = lib/libweir-core.la
-EXTRA_DIST += tests/check-lines
+developer_programs += tests/whole/shared_lines
+tests_whole_shared_lines_LDADD = lib/libweir-core.la
+EXTRA_DIST += tests/whole/check-lines
 .PHONY: check-lines
-check-lines: tests/shared_lines
-	top_builddir=. $(SHELL) $(top_srcdir)/tests/run-tap $(SHELL) $(top_srcdir)/tests/check-lines
+check-lines: tests/whole/shared_lines
+	top_builddir=. $(SHELL) $(top_srcdir)/tests/run-tap $(SHELL) $(top_srcdir)/tests/whole/check-lines
 
 # Which lines and branches of lib/ the unit tests reach: minutes, in a build of its own.
-EXTRA_DIST += tests/check-coverage tests/gcov_exit.h
+EXTRA_DIST += tests/tree/check-coverage tests/fixtures/gcov_exit.h
 .PHONY: check-coverage
 check-coverage:
 	+@top_srcdir='$(top_srcdir)' top_builddir='$(top_builddir)' CC='$(CC)' MAKE='$(MAKE)' \
-	$(SHELL) $(top_srcdir)/tests/check-coverage
+	$(SHELL) $(top_srcdir)/tests/tree/check-coverage
 
-# All faults that tests/test_faults knows, not the choice of `make check': an hour.
+# All faults that tests/whole/test_faults knows, not the choice of `make check': an hour.
 .PHONY: check-faults
-check-faults: tests/test_faults
-	WEIR_TEST_FAULTS=all TEST_TIMEOUT=14400 $(SHELL) $(top_srcdir)/tests/run-tap tests/test_faults
+check-faults: tests/whole/test_faults
+	WEIR_TEST_FAULTS=all TEST_TIMEOUT=14400 $(SHELL) $(top_srcdir)/tests/run-tap tests/whole/test_faults
 
 # Fuzz targets, tests/fuzz/fuzz_NAME.c.  `make check' runs each as tests/fuzz_NAME, with its corpus and
 # inputs made of it; `make fuzz' gives it to libFuzzer for FUZZ_SECONDS, or to whatever FUZZ_CC brings.
@@ -444,8 +446,8 @@ tests_fuzz_trace_LDADD = $(fuzz_ldadd)
 tests_fuzz_options_SOURCES = tests/fuzz/fuzz_options.c $(fuzz_driver)
 tests_fuzz_options_CPPFLAGS = $(AM_CPPFLAGS) -DFUZZ_TARGET='"options"' -DFUZZ_MUTATED=50000
 tests_fuzz_options_LDADD = $(fuzz_ldadd)
-tests_fuzz_api_SOURCES = tests/fuzz/fuzz_api.c tests/oracle.h $(fuzz_driver)
-tests_fuzz_api_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/tests -DFUZZ_TARGET='"api"' \
+tests_fuzz_api_SOURCES = tests/fuzz/fuzz_api.c tests/fixtures/oracle.h $(fuzz_driver)
+tests_fuzz_api_CPPFLAGS = $(AM_CPPFLAGS) -DFUZZ_TARGET='"api"' \
 	-DFUZZ_MUTATED=2000
 tests_fuzz_api_LDADD = $(fuzz_ldadd)
 tests_fuzz_profile_SOURCES = tests/fuzz/fuzz_profile.c $(fuzz_driver)
@@ -475,8 +477,7 @@ tests_fuzz_libfuzzer_options_SOURCES = tests/fuzz/fuzz_options.c tests/fuzz/fuzz
 tests_fuzz_libfuzzer_options_CFLAGS = $(fuzz_cflags)
 tests_fuzz_libfuzzer_options_LDFLAGS = $(fuzz_ldflags)
 tests_fuzz_libfuzzer_options_LDADD = tests/fuzz/libweir-fuzz.la
-tests_fuzz_libfuzzer_api_SOURCES = tests/fuzz/fuzz_api.c tests/fuzz/fuzz.h tests/oracle.h
-tests_fuzz_libfuzzer_api_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/tests
+tests_fuzz_libfuzzer_api_SOURCES = tests/fuzz/fuzz_api.c tests/fuzz/fuzz.h tests/fixtures/oracle.h
 tests_fuzz_libfuzzer_api_CFLAGS = $(fuzz_cflags)
 tests_fuzz_libfuzzer_api_LDFLAGS = $(fuzz_ldflags)
 tests_fuzz_libfuzzer_api_LDADD = tests/fuzz/libweir-fuzz.la
@@ -492,33 +493,33 @@ fuzz: $(BUILT_SOURCES)
 	@$(SHELL) $(top_srcdir)/tests/fuzz/run $(top_srcdir) '$(FUZZ_SECONDS)' $(fuzz_names)
 
 # What a packager may choose: the switches of configure, link-time optimisation, musl.
-EXTRA_DIST += tests/check-configurations
+EXTRA_DIST += tests/tree/check-configurations
 .PHONY: check-configurations
 check-configurations:
-	+@top_srcdir='$(top_srcdir)' top_builddir=. $(SHELL) $(top_srcdir)/tests/check-configurations \
+	+@top_srcdir='$(top_srcdir)' top_builddir=. $(SHELL) $(top_srcdir)/tests/tree/check-configurations \
 	    $(CONFIGURATIONS)
 
 # That the same commit makes the same tarball, in which nothing is left out.
-EXTRA_DIST += tests/check-tarball
+EXTRA_DIST += tests/tree/check-tarball
 .PHONY: check-tarball
 check-tarball:
-	+@top_srcdir='$(top_srcdir)' $(SHELL) $(top_srcdir)/tests/check-tarball
+	+@top_srcdir='$(top_srcdir)' $(SHELL) $(top_srcdir)/tests/tree/check-tarball
 
-# The suites in builds of their own, in folders of this one: see tests/check-under.
+# The suites in builds of their own, in folders of this one: see tests/tree/check-under.
 builds_apart = asan tsan valgrind clang
-EXTRA_DIST += tests/check-under tests/kinds tests/lsan.supp tests/valgrind.supp
+EXTRA_DIST += tests/tree/check-under tests/tree/kinds tests/tree/lsan.supp tests/tree/valgrind.supp
 # The same on another machine that has more processors.
 EXTRA_DIST += tests/elsewhere/bundle tests/elsewhere/one tests/elsewhere/run tests/elsewhere/slices.c
 .PHONY: $(builds_apart:%=check-%)
 $(builds_apart:%=check-%):
-	+@top_srcdir='$(top_srcdir)' $(SHELL) $(top_srcdir)/tests/check-under $(@:check-%=%)
+	+@top_srcdir='$(top_srcdir)' $(SHELL) $(top_srcdir)/tests/tree/check-under $(@:check-%=%)
 clean-local:
 	rm -rf coverage check-configurations check-packages check-same $(builds_apart:%=check-%)
 
 TESTS =
 if WEIR_TESTS
 check_LTLIBRARIES = $(fake_drivers) $(fake_injection) $(model_driver)
-check_PROGRAMS += tests/sim $(unit_tests) $(fuzz_tests) $(stress_tests)
+check_PROGRAMS += tests/whole/sim $(unit_tests) $(fuzz_tests) $(stress_tests)
 if WEIR_SHARED
 check_PROGRAMS += $(public_tests)
 check_DATA = $(victims)
@@ -544,4 +545,4 @@ installcheck-local:
 	PKG_CONFIG='$(PKG_CONFIG)' version='$(PACKAGE_VERSION)' prefix='$(DESTDIR)$(prefix)' \
 	pkgconfigdir='$(DESTDIR)$(pkgconfigdir)' libdir='$(DESTDIR)$(libdir)' \
 	bindir='$(bindir)' pkglibdir='$(pkglibdir)' DESTDIR='$(DESTDIR)' \
-	$(SHELL) $(top_srcdir)/tests/check-installed
+	$(SHELL) $(top_srcdir)/tests/tree/check-installed

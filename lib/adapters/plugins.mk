@@ -4,13 +4,13 @@
 
 noinst_LTLIBRARIES += lib/adapters/libadapters.la
 lib_adapters_libadapters_la_SOURCES = \
-	lib/adapters/adapters.c \
-	lib/adapters/adapters.h \
-	lib/adapters/adapters_cupy.c \
-	lib/adapters/adapters_handler.c \
-	lib/adapters/adapters_onnx.c \
-	lib/adapters/adapters_torch.c
-# What adapters_torch.c throws passes through it.
+	lib/adapters/plugins/plugins.c \
+	lib/adapters/plugins/plugins.h \
+	lib/adapters/plugins/cupy.c \
+	lib/adapters/plugins/handler.c \
+	lib/adapters/plugins/onnx.c \
+	lib/adapters/plugins/torch.c
+# What torch.c throws passes through it.
 lib_adapters_libadapters_la_CFLAGS = $(AM_CFLAGS) -fexceptions
 
 if WEIR_ADAPTERS

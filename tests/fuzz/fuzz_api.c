@@ -16,9 +16,9 @@
 
 #include <weir/weir.h>
 
-#include "driver.h"
-#include "model/model.h"
-#include "oracle.h"
+#include "driver/driver.h"
+#include "driver/model/model.h"
+#include "tests/fixtures/oracle.h"
 
 #define KIB ((size_t)1 << 10)
 #define MIB ((size_t)1 << 20)

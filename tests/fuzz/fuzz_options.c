@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* fuzz_options.c: what becomes of texts and structs that say how an allocator shall be (lib/options.c,
+/* fuzz_options.c: what becomes of texts and structs that say how an allocator shall be (lib/config/option_table.c,
  * environment.c, text.c).
  *
  * The first byte chooses: a text for each of the readers of text.c; a text for one option; a whole
@@ -11,8 +11,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "settings.h"
-#include "text.h"
+#include "config/settings.h"
+#include "base/text.h"
 
 enum { MOST_TEXT = 512, MESSAGE = 320 };
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* fuzz_profile.c: what becomes of any bytes as a profile (lib/profile.c).
+/* fuzz_profile.c: what becomes of any bytes as a profile (lib/reserve/profile.c).
  *
  * The first byte chooses: the rest is a whole file; or what stands between the key and the checksum, which
  * are put around it.  What is refused has a reason and changes nothing.  What is read is, byte for byte,
@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "profile.h"
+#include "reserve/profile.h"
 
 static const struct weir_profile_key key = {"model a device", "engine=pool"};
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* fuzz_trace.c: the reader of traces (lib/trace.c) under any text.
+/* fuzz_trace.c: the reader of traces (lib/api/trace_read.c) under any text.
  *
  * The first byte says in which pieces the source brings the text, and whether it fails at its end.  A
  * byte 1 makes the one before it come a thousand times for each unit of the byte behind it, so that a

@@ -21,10 +21,10 @@
  *
  * Must not know: weir above driver.h; who loads it.
  */
-#include "driver.h"
-#include "model/model.h"
-#include "model/model_program.h"
-#include "model/model_state.h"
+#include "driver/driver.h"
+#include "driver/model/model.h"
+#include "driver/model/model_program.h"
+#include "driver/model/model_state.h"
 
 #include <inttypes.h>
 #include <pthread.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* bias.pml: the biased lock (lib/bias.h, lib/bias.c) on processors that delay stores.
+/* bias.pml: the biased lock (lib/cache/biased_lock.h, lib/cache/biased_lock.c) on processors that delay stores.
  *
  * Threads go in and out for ever: as users, guests or polite guests, as they like.  Each has a store
  * buffer, as on x86: what it stores others see later, in order; what it loads itself is its latest

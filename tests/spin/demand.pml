@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* demand.pml: how cells are asked for what they hold, and answer (lib/front.c: raise_demand, is_ready,
+/* demand.pml: how cells are asked for what they hold, and answer (lib/cache/front.c: raise_demand, is_ready,
  * catch_up, look_after, give_all, and put's `wanted`).
  *
  * A cell that may hold a block, and two threads on its stream: one allocates, frees, captures, and may find the

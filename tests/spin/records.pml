@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* records.pml: from the address of a live block to its record (lib/records.c, lib/pagemap.h) while other
- * blocks come and go there.
+/* records.pml: from the address of a live block to its record (lib/cache/span_table.c, lib/cache/page_map.h) while
+ * other blocks come and go there.
  *
  * Memory of two pages.  Threads take from the engine a whole block of either page or of both, or a
  * slab of both; make its record; find it from any address in it, as a free does, without a lock; end it;

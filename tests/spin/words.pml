@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* words.pml: from the address of a live block to its record by the words that each 512 KiB has (lib/records.h) while
- * others come and go beside it.
+/* words.pml: from the address of a live block to its record by the words that each 512 KiB has (lib/cache/span_table.h)
+ * while others come and go beside it.
  *
  * Memory of four pages, of which two have a word each, as 32 have in 512 KiB; and each page has a word of its own.
  * Threads take from the engine a small whole block, of a page; a large one, of three; or a slab, of two.  They make

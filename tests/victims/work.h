@@ -8,7 +8,7 @@
 #ifndef VICTIM_WORK_H
 #define VICTIM_WORK_H
 
-#include "cuda_abi.h"
+#include "driver/cuda_abi.h"
 
 /* X(base name, symbol, symbol with per-thread streams, first version, (parameters)) */
 /* clang-format off */

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: MIT */
+/* command.c: see command.h. */
+#include "cli/command.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "cli/preloading.h"
+
+static volatile sig_atomic_t child;
+
+static const int passed_on[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
+
+enum { PASSED_ON = sizeof passed_on / sizeof passed_on[0] };
+
+/* What the terminal sends, the command has from it too. */
+static void pass_on(int number, siginfo_t *info, void *context) {
+    (void)context;
+    if (child > 0 && info->si_code <= 0)
+        kill(child, number);
+}
+
+static void catch_signals(sigset_t *defaults) {
+    struct sigaction action = {.sa_sigaction = pass_on, .sa_flags = SA_SIGINFO | SA_RESTART};
+
+    sigemptyset(defaults);
+    for (int i = 0; i < PASSED_ON; i++) {
+        struct sigaction before;
+
+        sigaction(passed_on[i], NULL, &before);
+        if (before.sa_handler == SIG_IGN) /* as under nohup(1) */
+            continue;
+        sigaddset(defaults, passed_on[i]);
+        sigaction(passed_on[i], &action, NULL);
+    }
+}
+
+int command_start(char **command, pid_t *started) {
+    posix_spawnattr_t attributes;
+    sigset_t defaults, before, all;
+    int error;
+
+    sigfillset(&all);
+    sigprocmask(SIG_BLOCK, &all, &before);
+    signal(SIGCHLD, SIG_DFL); /* who ignores it is not told how the command ended */
+    catch_signals(&defaults);
+    error = posix_spawnattr_init(&attributes);
+    if (error == 0) {
+        posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
+        posix_spawnattr_setsigdefault(&attributes, &defaults);
+        posix_spawnattr_setsigmask(&attributes, &before);
+        error = posix_spawnp(started, command[0], NULL, &attributes, command, environ);
+        posix_spawnattr_destroy(&attributes);
+    }
+    child = error ? 0 : *started;
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    return error;
+}
+
+int command_refuse(const char *by, const char *name, int error) {
+    fprintf(stderr, "weir %s: %s: %s\n", by, *name ? name : "''", strerror(error));
+    return error == ENOENT ? EXIT_NOT_FOUND : EXIT_NOT_RUN;
+}
+
+void command_ended(void) {
+    child = 0;
+}
+
+int command_end_as(int status) {
+    struct rlimit none = {0, 0};
+
+    if (WIFEXITED(status))
+        return WEXITSTATUS(status);
+    fflush(NULL);
+    setrlimit(RLIMIT_CORE, &none); /* the command has left one, if it was to */
+    signal(WTERMSIG(status), SIG_DFL);
+    raise(WTERMSIG(status));
+    return 128 + WTERMSIG(status);
+}

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: MIT */
+/* command.h: a command that this process starts, waits for, and ends as.
+ *
+ * Must not know: why.
+ */
+#ifndef WEIR_CLI_COMMAND_H
+#define WEIR_CLI_COMMAND_H
+
+#include <sys/types.h>
+
+/* Starts it with the signals as this process found them, and passes on those that are sent to this one.  0, or
+ * an errno. */
+int command_start(char **command, pid_t *started);
+/* Says why it was not, an errno; the exit code for that, as env(1) has it. */
+int command_refuse(const char *by, const char *name, int error);
+/* It has been waited for. */
+void command_ended(void);
+/* What to exit with, as the command ended; by its signal, if one ended it: then this does not return. */
+int command_end_as(int status);
+
+#endif

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: MIT */
+/* commands.h: the subcommands of the program, one file each.
+ *
+ * Each gets its own part of the command line, argv[0] being "weir info" and so on for messages, and
+ * returns the exit code: 0 all went well, 1 a failure that was said on standard error, 2 usage, 3 a report
+ * without its pictures.  `weir run'
+ * and `weir record' have those of env(1); run returns only when there was no command to run.
+ */
+#ifndef WEIR_CLI_COMMANDS_H
+#define WEIR_CLI_COMMANDS_H
+
+#include <stddef.h>
+
+int weir_cmd_bench(int argc, char **argv);
+int weir_cmd_convert(int argc, char **argv);
+int weir_cmd_info(int argc, char **argv);
+int weir_cmd_record(int argc, char **argv);
+int weir_cmd_replay(int argc, char **argv);
+int weir_cmd_report(int argc, char **argv);
+int weir_cmd_run(int argc, char **argv);
+int weir_cmd_top(int argc, char **argv);
+int weir_cmd_replay_child(int argc, char **argv); /* internal: runner.h */
+
+/* 1: the option of that name and length is one of `weir bench', and of no other command. */
+int bench_alone_has(const char *option, size_t length);
+
+#endif

@@ -1,0 +1,537 @@
+/* SPDX-License-Identifier: MIT */
+/* flags.c: the settings of an allocator as flags of the program.
+ *
+ * The argp options are made at run time from the option table, so a new row is a new flag with its
+ * help and nothing is said twice.  Flags are read as they come; the environment goes below them in
+ * weir_cli_settings_finish, and what only the device can answer is checked as it is opened.
+ *
+ * Must not know: subcommands, engines, what an option does.
+ */
+#include "cli/common/flags.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "api/profile_use.h"
+#include "base/text.h"
+#include "cli/common/jsonfile.h"
+#include "config/amount.h"
+
+/* Keys of the flags, above any character: a character would be a short form. */
+enum { FIRST_KEY = 0x5700 };
+
+static char flag_names[WEIR_SETTING_COUNT][40]; /* "flag --prealloc", as sources show it */
+static char flag_docs[WEIR_SETTING_COUNT][512];
+static struct argp_option flag_options[WEIR_SETTING_COUNT + 1];
+
+static int complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Prints a line and returns the exit code. */
+static int complain(const char *format, ...) {
+    va_list arguments;
+
+    va_start(arguments, format);
+    fputs("weir: ", stderr);
+    vfprintf(stderr, format, arguments);
+    fputc('\n', stderr);
+    va_end(arguments);
+    return 1;
+}
+
+/* -------------------------------------------------------------------- flags ---- */
+
+void weir_cli_settings_set(struct weir_cli_settings *settings, enum weir_setting setting,
+                           const char *text) {
+    const char *label = flag_names[setting] + strlen("flag ");
+    char error[sizeof settings->error];
+
+    if (weir__option_set(&settings->options, setting, label, text, error, sizeof error) == WEIR_OK)
+        settings->sources.of[setting] = flag_names[setting];
+    else if (!settings->error[0])
+        snprintf(settings->error, sizeof settings->error, "%s", error);
+}
+
+static error_t parse_flag(int key, char *argument, struct argp_state *state) {
+    if (key < FIRST_KEY || key >= FIRST_KEY + WEIR_SETTING_COUNT)
+        return ARGP_ERR_UNKNOWN;
+    weir_cli_settings_set(state->input, (enum weir_setting)(key - FIRST_KEY), argument);
+    return 0;
+}
+
+/* Where argp breaks a line behind a sentence, one of two blanks would begin the next. */
+static void without_double_blanks(char *text) {
+    char *to = text;
+
+    for (const char *from = text; *from; from++)
+        if (from[0] != ' ' || from[1] != ' ')
+            *to++ = *from;
+    *to = '\0';
+}
+
+static const struct argp *make_argp(int hidden) {
+    static const struct argp argp = {.options = flag_options, .parser = parse_flag};
+
+    for (int i = 0; i < WEIR_SETTING_COUNT; i++) {
+        const struct weir_setting_row *row = weir__setting_row((enum weir_setting)i);
+
+        snprintf(flag_docs[i], sizeof flag_docs[i], "%s  Takes %s.  Default: %s.", row->help,
+                 row->accepts,
+                 i == WEIR_SETTING_DEVICE ? "here the GPU if there is one, else the model"
+                                          : row->default_text);
+        without_double_blanks(flag_docs[i]);
+        flag_options[i] = (struct argp_option){.name = row->name,
+                                               .key = FIRST_KEY + i,
+                                               .arg = row->argument,
+                                               .flags = i == hidden ? OPTION_HIDDEN : 0,
+                                               .doc = flag_docs[i]};
+    }
+    return &argp;
+}
+
+const struct argp *weir_settings_argp(void) {
+    return make_argp(-1);
+}
+
+const struct argp *weir_settings_argp_but(enum weir_setting refused) {
+    return make_argp((int)refused);
+}
+
+/* -------------------------------------------------------------- misspelt flags ---- */
+
+struct likeness {
+    const char *word; /* what was typed */
+    size_t length;
+    const char *closest; /* the option that it is most like; NULL: none yet */
+    size_t distance;
+    int is_known; /* it is one, or the beginning of one */
+};
+
+static void compare_option(struct likeness *likeness, const char *name) {
+    size_t distance = weir__text_distance(likeness->word, likeness->length, name);
+
+    likeness->is_known |= strncmp(likeness->word, name, likeness->length) == 0;
+    if (likeness->closest && distance >= likeness->distance)
+        return;
+    likeness->closest = name;
+    likeness->distance = distance;
+}
+
+static void compare_options(struct likeness *likeness, const struct argp *argp) {
+    static const char *const argps_own[] = {"help", "usage", "version"};
+
+    for (size_t i = 0; i < sizeof argps_own / sizeof argps_own[0]; i++)
+        compare_option(likeness, argps_own[i]);
+    for (const struct argp_option *o = argp->options; o && (o->name || o->key || o->doc); o++)
+        if (o->name)
+            compare_option(likeness, o->name);
+    for (const struct argp_child *child = argp->children; child && child->argp; child++)
+        compare_options(likeness, child->argp);
+}
+
+/* Of the first option that is none, which argp ends with; NULL: nothing that is close, or all are known. */
+static const char *meant;
+static FILE *argps_words; /* as long as that is so */
+static argp_parser_t parser_of_command;
+
+static const char *find_meant(const struct argp *argp, int argc, char **argv) {
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
+        struct likeness likeness = {0};
+
+        if (strncmp(argv[i], "--", 2) != 0)
+            continue;
+        likeness.word = argv[i] + 2;
+        likeness.length = strcspn(likeness.word, "=");
+        compare_options(&likeness, argp);
+        if (!likeness.is_known) /* two letters off, and not most of the word */
+            return likeness.distance <= 2 && likeness.distance * 2 < likeness.length
+                       ? likeness.closest
+                       : NULL;
+    }
+    return NULL;
+}
+
+/* That the option is none getopt says; where to look is then argp's only word, and is to be the last. */
+static ssize_t tell_meant(void *unused, const char *words, size_t bytes) {
+    static int has_begun;
+
+    (void)unused;
+    if (!has_begun && bytes > 4 && strncmp(words, "Try ", 4) == 0)
+        fprintf(stderr, "weir: did you mean --%s?\n", meant);
+    has_begun = 1;
+    return (ssize_t)fwrite(words, 1, bytes, stderr);
+}
+
+static error_t parse_and_tell(int key, char *argument, struct argp_state *state) {
+    if (key == ARGP_KEY_INIT && argps_words)
+        state->err_stream = argps_words;
+    return parser_of_command(key, argument, state);
+}
+
+int weir_cli_written(void) {
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return 1;
+    complain("cannot write standard output: %s", strerror(errno));
+    return 0;
+}
+
+static int is_parsing;
+
+/* argp exits well behind a help text, whatever became of it. */
+static void check_help(void) {
+    if (is_parsing && !weir_cli_written())
+        _exit(1);
+}
+
+error_t weir_cli_parse(const struct argp *argp, int argc, char **argv, unsigned flags,
+                       void *input) {
+    struct argp telling = *argp;
+    error_t error;
+
+    parser_of_command = argp->parser;
+    telling.parser = parse_and_tell;
+    meant = find_meant(argp, argc, argv);
+    if (meant)
+        argps_words = fopencookie(NULL, "w", (cookie_io_functions_t){.write = tell_meant});
+    if (argps_words)
+        setvbuf(argps_words, NULL, _IOLBF, 0);
+    is_parsing = atexit(check_help) == 0;
+    error = argp_parse(&telling, argc, argv, flags, NULL, input);
+    is_parsing = 0;
+    if (argps_words)
+        fclose(argps_words);
+    argps_words = NULL;
+    return error;
+}
+
+const char *weir_cli_file(struct argp_state *state, const char *flag, const char *name,
+                          int or_standard) {
+    if (!*name || (!or_standard && strcmp(name, "-") == 0))
+        argp_error(state, "%s '%s': expected the name of a file", flag, name);
+    return name;
+}
+
+int weir_cli_settings_tell(const char *name, FILE *file) {
+    int told = 0;
+
+    if (name && strncmp(name, "--", 2) == 0)
+        name += 2;
+    for (int i = 0; i < WEIR_SETTING_COUNT; i++) {
+        const struct weir_setting_row *row = weir__setting_row((enum weir_setting)i);
+
+        if (name && strcmp(name, row->name) != 0 && strcmp(name, row->variable) != 0)
+            continue;
+        fprintf(file, "%s--%s=%s, %s\n    %s\n    Takes %s.\n    Default: %s.\n", told ? "\n" : "",
+                row->name, row->argument, row->variable, row->help, row->accepts,
+                row->default_text);
+        told = 1;
+    }
+    return told;
+}
+
+void weir_cli_settings_init(struct weir_cli_settings *settings) {
+    memset(settings, 0, sizeof *settings);
+    settings->options.size = sizeof settings->options;
+    for (int i = 0; i < WEIR_SETTING_COUNT; i++)
+        snprintf(flag_names[i], sizeof flag_names[i], "flag --%s",
+                 weir__setting_row((enum weir_setting)i)->name);
+}
+
+int weir_cli_settings_finish(struct weir_cli_settings *settings) {
+    char message[sizeof settings->error];
+    weir_options completed;
+
+    if (settings->error[0])
+        return complain("%s", settings->error);
+    if (weir__options_from_env(&settings->options, &settings->sources, settings->place, 1, message,
+                               sizeof message) != WEIR_OK)
+        return complain("%s", message);
+    if (weir__options_complete(&settings->options, &completed, message, sizeof message) != WEIR_OK)
+        return complain("%s", message);
+    return 0;
+}
+
+/* What is there of the name: NULL, or what is wrong with it. */
+static const char *profile_problem(const char *path, const struct stat *is) {
+    static const char title[] = "weir profile ";
+    char begin[sizeof title] = "";
+    FILE *file;
+    size_t bytes;
+
+    if (S_ISDIR(is->st_mode))
+        return access(path, W_OK | X_OK) == 0 ? NULL : strerror(errno);
+    if (!S_ISREG(is->st_mode))
+        return "it is no plain file";
+    file = fopen(path, "re");
+    if (!file)
+        return strerror(errno);
+    bytes = fread(begin, 1, sizeof title - 1, file);
+    fclose(file);
+    if (bytes > 0 && strcmp(begin, title) != 0)
+        return "it is no profile, and is left alone";
+    return NULL;
+}
+
+const char *weir_cli_label(const struct weir_cli_settings *settings, enum weir_setting setting) {
+    const char *source = settings->sources.of[setting];
+
+    return !source ? weir__setting_row(setting)->name
+                   : source + (strncmp(source, "flag ", 5) == 0 ? 5 : 0);
+}
+
+const char *weir_cli_file_of(const weir_options *options, enum weir_setting setting) {
+    int is_verdict = setting == WEIR_SETTING_VERDICT;
+    const char *path = is_verdict ? options->verdict : options->profile;
+
+    return !path || strcmp(path, "off") == 0 || (is_verdict && strcmp(path, "stderr") == 0) ? NULL
+                                                                                            : path;
+}
+
+int weir_cli_verdict_check(const struct weir_cli_settings *settings) {
+    const char *path = weir_cli_file_of(&settings->options, WEIR_SETTING_VERDICT);
+
+    return path && !jsonfile_check_to_add(weir_cli_label(settings, WEIR_SETTING_VERDICT), path);
+}
+
+/* There is none yet.  That an engine learns nothing, so that none is made, the library says. */
+static void tell_first_profile(const struct weir_cli_settings *settings) {
+    const char *path = settings->options.profile;
+    char amount[WEIR_SHOW_BYTES];
+
+    if (!weir__learn_can(&settings->options))
+        return;
+    if (!weir__option_is_set(&settings->options, WEIR_SETTING_PREALLOC)) {
+        fprintf(stderr,
+                "weir: profile %s: there is none yet: this run makes it, and the next one "
+                "preallocates what it says\n",
+                path);
+        return;
+    }
+    weir__option_show(&settings->options, WEIR_SETTING_PREALLOC, amount, sizeof amount);
+    fprintf(stderr,
+            "weir: profile %s: there is none yet: this run makes it; what is preallocated says %s "
+            "'%s', as long as that is set\n",
+            path, weir_cli_label(settings, WEIR_SETTING_PREALLOC), amount);
+}
+
+int weir_cli_profile_check(const struct weir_cli_settings *settings, int makes) {
+    const char *path = weir_cli_file_of(&settings->options, WEIR_SETTING_PROFILE), *why;
+    const char *label = weir_cli_label(settings, WEIR_SETTING_PROFILE);
+    struct stat is;
+
+    if (!path)
+        return 0;
+    if (stat(path, &is) == 0) {
+        why = profile_problem(path, &is);
+    } else {
+        why = errno != ENOENT                 ? strerror(errno)
+              : path[strlen(path) - 1] == '/' ? "there is no such folder"
+              : jsonfile_can_make(path)       ? NULL
+              : errno == ENOENT               ? "there is no such folder"
+                                              : strerror(errno);
+        if (!why && makes)
+            tell_first_profile(settings);
+    }
+    return !why ? 0
+                : complain(
+                      "%s '%s': %s; expected a profile, the name of one to be made, or a folder",
+                      label, path, why);
+}
+
+int weir_cli_settings_export(const struct weir_cli_settings *settings) {
+    char text[WEIR_SHOW_BYTES];
+
+    for (int i = 0; i < WEIR_SETTING_COUNT; i++) {
+        enum weir_setting setting = (enum weir_setting)i;
+
+        if (settings->sources.of[i] != flag_names[i])
+            continue;
+        weir__option_show(&settings->options, setting, text, sizeof text);
+        if (setenv(weir__setting_row(setting)->variable, text, 1) != 0)
+            return complain("cannot set %s: %s", weir__setting_row(setting)->variable,
+                            strerror(errno));
+    }
+    return 0;
+}
+
+json_t *weir_cli_options_json(const weir_options *options) {
+    json_t *object = json_object();
+    char text[WEIR_SHOW_BYTES];
+
+    for (int i = 0; object && i < WEIR_SETTING_COUNT; i++) {
+        weir__option_show(options, (enum weir_setting)i, text, sizeof text);
+        if (json_object_set_new(object, weir__setting_row((enum weir_setting)i)->name,
+                                json_string(text)) != 0) {
+            json_decref(object);
+            object = NULL;
+        }
+    }
+    return object;
+}
+
+/* ------------------------------------------------------------------- device ---- */
+
+const char *weir_cli_model_profile(void) {
+    const char *path = getenv("WEIR_MODEL_PROFILE");
+
+    return path ? path : "built-in";
+}
+
+/* "cuda:0 NVIDIA H200"; what calls itself "NVIDIA H200 (device model)" is "model h200", since output
+ * that says NVIDIA is taken for a measurement. */
+static void name_device(const char *driver, char *model, struct weir_cli_device *device) {
+    char *end = strstr(model, " ("), *word;
+
+    if (strcmp(driver, "model") != 0) {
+        snprintf(device->name, sizeof device->name, "%s:%d %s", driver, device->ordinal, model);
+        return;
+    }
+    if (end)
+        *end = '\0';
+    word = strrchr(model, ' ');
+    word = word ? word + 1 : model;
+    for (char *c = word; *c; c++)
+        *c = (char)tolower((unsigned char)*c);
+    if (device->ordinal == 0)
+        snprintf(device->name, sizeof device->name, "model %s", word);
+    else
+        snprintf(device->name, sizeof device->name, "model:%d %s", device->ordinal, word);
+}
+
+/* Opens the driver and its device; 0 with the reason in *why when that does not work. */
+static int open_device(const char *name, int ordinal, struct weir_cli_device *device, char *why,
+                       size_t why_bytes) {
+    struct weir_driver_failure failure;
+    CUresult result;
+    CUdevice handle;
+    size_t total = 0;
+    char model[96];
+
+    device->driver = weir__driver_open(name, &failure);
+    if (!device->driver) {
+        snprintf(why, why_bytes, "%s", failure.text);
+        return 0;
+    }
+    device->ordinal = ordinal;
+    result = device->driver->cuDeviceGetCount(&device->count);
+    if (result == CUDA_SUCCESS && ordinal >= device->count) {
+        snprintf(why, why_bytes, "the %s sees %d device%s",
+                 strcmp(name, "model") == 0 ? "device model" : "driver", device->count,
+                 weir__plural((uint64_t)device->count));
+        return 0;
+    }
+    if (result == CUDA_SUCCESS)
+        result = device->driver->cuDeviceGet(&handle, ordinal);
+    if (result == CUDA_SUCCESS)
+        result = device->driver->cuDeviceGetName(model, sizeof model, handle);
+    if (result == CUDA_SUCCESS)
+        result = device->driver->cuDeviceTotalMem(&total, handle);
+    if (result != CUDA_SUCCESS) {
+        snprintf(why, why_bytes, "%s", weir__driver_error_name(device->driver, result));
+        return 0;
+    }
+    device->total = total;
+    name_device(name, model, device);
+    return 1;
+}
+
+/* What only the device can answer; 0, or 1 with a message printed.  Shares of what is free now are
+ * left to the allocator, which asks at the time. */
+static int check_amounts(const weir_options *options, const struct weir_cli_device *device) {
+    struct weir_device_memory memory = {device->total, device->total};
+    char asked[WEIR_SPELL_BYTES], most_text[WEIR_SPELL_BYTES], limit_text[WEIR_SPELL_BYTES];
+    uint64_t prealloc = weir__budget_bytes(&options->prealloc, &memory, 0);
+    uint64_t limit = weir__budget_bytes(&options->limit, &memory, UINT64_MAX);
+    const char *of_another = weir__compat_name(options->prealloc.reserved);
+
+    if (options->prealloc.kind == WEIR_AMOUNT_MAX || options->prealloc.kind == WEIR_AMOUNT_OF_FREE)
+        return 0;
+    if (of_another && prealloc > limit) /* less is, and that is said */
+        return 0;
+    weir__amount_spell(&options->prealloc, asked, sizeof asked);
+    weir__bytes_show(device->total, most_text, sizeof most_text);
+    if (prealloc > device->total)
+        return complain("%s '%s': %s has %s; expected at most that",
+                        of_another ? of_another : "prealloc", asked, device->name, most_text);
+    if (options->limit.kind == WEIR_AMOUNT_OF_FREE || prealloc <= limit)
+        return 0;
+    weir__amount_spell(&options->limit, limit_text, sizeof limit_text);
+    return complain("prealloc '%s' is more than limit '%s' on a device of %s; expected at most the "
+                    "limit, or a higher limit",
+                    asked, limit_text, most_text);
+}
+
+/* The GPU if there is one, else the model; with the text that names it. */
+static int choose_device(struct weir_cli_device *device, const char **text, char *why,
+                         size_t why_bytes) {
+    *text = "cuda";
+    if (open_device("cuda", 0, device, device->why_not, sizeof device->why_not))
+        return 1;
+    *text = "model";
+    device->fell_back = 1;
+    return open_device("model", 0, device, why, why_bytes);
+}
+
+/* Those that there are: "cuda:0 (NVIDIA H200), cuda:1 (NVIDIA H200)". */
+static void list_devices(const struct weir_cli_device *opened, char *text, size_t bytes) {
+    int is_model = strcmp(opened->driver->name, "model") == 0;
+    size_t used = 0;
+
+    for (int i = 0; i < opened->count && used < bytes; i++) {
+        struct weir_cli_device device;
+        const char *name;
+        char why[128];
+
+        if (!open_device(opened->driver->name, i, &device, why, sizeof why))
+            snprintf(device.name, sizeof device.name, "%s", why);
+        name = strchr(device.name, ' '); /* behind the number */
+        used += (size_t)snprintf(text + used, bytes - used, "%s%s:%d (%s)", i ? ", " : "",
+                                 opened->driver->name, i, name ? name + 1 : device.name);
+    }
+    if (is_model && used < bytes)
+        snprintf(text + used, bytes - used, "; WEIR_MODEL_DEVICES=N makes N");
+}
+
+/* What was named cannot be opened: says why, and what could be. */
+static int complain_of_device(const struct weir_cli_settings *settings, const char *text,
+                              const struct weir_cli_device *device, const char *why) {
+    const char *label = weir_cli_label(settings, WEIR_SETTING_DEVICE);
+    char expected[640];
+
+    if (device->driver && device->count >= 1)
+        list_devices(device, expected, sizeof expected);
+    else if (strncmp(text, "model", 5) == 0) /* what it was told is wrong, and `why' tells what */
+        return complain("%s '%s': %s", label, text, why);
+    else
+        snprintf(expected, sizeof expected, "a machine with a GPU and its driver, or model");
+    return complain("%s '%s': %s; expected %s", label, text, why, expected);
+}
+
+int weir_cli_device_open(struct weir_cli_settings *settings, struct weir_cli_device *device,
+                         int quiet) {
+    const char *text = settings->options.device, *name;
+    char why[512];
+    weir_options completed;
+    int ordinal, is_open;
+
+    memset(device, 0, sizeof *device);
+    if (!text)
+        is_open = choose_device(device, &text, why, sizeof why);
+    else
+        is_open = weir__device_parse(text, &name, &ordinal, why, sizeof why) == WEIR_OK &&
+                  open_device(name, ordinal, device, why, sizeof why);
+    if (!is_open)
+        return complain_of_device(settings, text, device, why);
+    if (device->fell_back && !quiet)
+        fprintf(stderr, "weir: no GPU (%s): running on the device model, %s\n", device->why_not,
+                device->name);
+    settings->options.device = text;
+    if (weir__options_complete(&settings->options, &completed, why, sizeof why) != WEIR_OK)
+        return complain("%s", why);
+    return check_amounts(&completed, device);
+}

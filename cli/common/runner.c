@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: MIT */
+/* runner.c: see runner.h. */
+#include "cli/common/runner.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static const char magic[8] = "weirjob1";
+
+/* Options that are text: of no use in another process, so the job has them itself. */
+#define TEXTS(X) X(device) X(profile) X(verdict) X(peers)
+
+void job_make(struct job *job, const char *contestant, double busy_factor,
+              const weir_options *options, const char *device_source) {
+    memset(job, 0, sizeof *job);
+    memcpy(job->magic, magic, sizeof magic);
+    job->bytes = sizeof *job;
+    if (contestant)
+        snprintf(job->contestant, sizeof job->contestant, "%s", contestant);
+    job->busy_factor = busy_factor;
+    job->options = *options;
+#define KEEP(name)                                                                                 \
+    job->options.name = NULL;                                                                      \
+    if (options->name)                                                                             \
+        snprintf(job->name, sizeof job->name, "%s", options->name);
+    TEXTS(KEEP)
+#undef KEEP
+    if (device_source)
+        snprintf(job->device_source, sizeof job->device_source, "%s", device_source);
+}
+
+/* ---------------------------------------------------------------- parent ---- */
+
+/* A pipe whose ends lie above the numbers that the child uses. */
+static int high_pipe(int ends[2]) {
+    int low[2];
+
+    if (pipe2(low, O_CLOEXEC) != 0)
+        return 0;
+    ends[0] = fcntl(low[0], F_DUPFD_CLOEXEC, 10);
+    ends[1] = fcntl(low[1], F_DUPFD_CLOEXEC, 10);
+    close(low[0]);
+    close(low[1]);
+    if (ends[0] >= 0 && ends[1] >= 0)
+        return 1;
+    if (ends[0] >= 0)
+        close(ends[0]);
+    if (ends[1] >= 0)
+        close(ends[1]);
+    return 0;
+}
+
+/* 0 or an errno.  Standard output of the child is the parent's standard error: nothing but the
+ * parent's own table may get onto its standard output. */
+static int start(int job_fd, int tape_fd, int result_fd, pid_t *child) {
+    static char name[] = "weir", subcommand[] = RUNNER_SUBCOMMAND;
+    char *arguments[] = {name, subcommand, NULL};
+    posix_spawn_file_actions_t actions;
+    extern char **environ;
+    int error = posix_spawn_file_actions_init(&actions);
+
+    if (error)
+        return error;
+    error = posix_spawn_file_actions_adddup2(&actions, job_fd, CHILD_JOB_FD);
+    if (!error)
+        error = posix_spawn_file_actions_adddup2(&actions, STDERR_FILENO, STDOUT_FILENO);
+    if (!error && tape_fd >= 0)
+        error = posix_spawn_file_actions_adddup2(&actions, tape_fd, CHILD_TAPE_FD);
+    if (!error)
+        error = posix_spawn_file_actions_adddup2(&actions, result_fd, CHILD_RESULT_FD);
+    if (!error)
+        error = posix_spawn(child, "/proc/self/exe", &actions, NULL, arguments, environ);
+    posix_spawn_file_actions_destroy(&actions);
+    return error;
+}
+
+/* What a child that ended badly is reported as. */
+static void tell_end(int status, char *message, size_t message_bytes) {
+    if (WIFSIGNALED(status))
+        snprintf(message, message_bytes, "killed by signal %d (%s)", WTERMSIG(status),
+                 strsignal(WTERMSIG(status)));
+    else
+        snprintf(message, message_bytes, "the child ended with code %d and no result",
+                 WEXITSTATUS(status));
+}
+
+/* Reads the result and closes result_fd, then waits for the child. */
+static json_t *collect(int result_fd, pid_t child, char *message, size_t message_bytes) {
+    FILE *file = fdopen(result_fd, "r");
+    json_t *result = file ? json_loadf(file, JSON_DISABLE_EOF_CHECK, NULL) : NULL;
+    const char *reason;
+    int status = 0;
+
+    if (file)
+        fclose(file); /* a child that still writes ends by SIGPIPE */
+    else
+        close(result_fd);
+    while (waitpid(child, &status, 0) < 0 && errno == EINTR)
+        ;
+    reason = json_string_value(json_object_get(result, "error"));
+    if (reason) {
+        snprintf(message, message_bytes, "%s", reason);
+        json_decref(result);
+        return NULL;
+    }
+    if (!result || !WIFEXITED(status) || WEXITSTATUS(status) != 0) {
+        tell_end(status, message, message_bytes);
+        json_decref(result);
+        return NULL;
+    }
+    return result;
+}
+
+json_t *runner_run(const struct job *job, int tape_fd, char *message, size_t message_bytes) {
+    int jobs[2], results[2], error;
+    pid_t child;
+
+    message[0] = '\0';
+    if (!high_pipe(jobs))
+        goto failed;
+    if (!high_pipe(results))
+        goto close_jobs;
+    /* A job is smaller than the pipe holds, so this does not wait for a reader. */
+    _Static_assert(sizeof *job <= 4096, "a job fits into the pipe");
+    error = write(jobs[1], job, sizeof *job) == (ssize_t)sizeof *job ? 0 : errno;
+    close(jobs[1]);
+    if (!error)
+        error = start(jobs[0], tape_fd, results[1], &child);
+    close(jobs[0]);
+    close(results[1]);
+    if (!error)
+        return collect(results[0], child, message, message_bytes);
+    close(results[0]);
+    snprintf(message, message_bytes, "cannot start a process: %s", strerror(error));
+    return NULL;
+
+close_jobs:
+    close(jobs[0]);
+    close(jobs[1]);
+failed:
+    snprintf(message, message_bytes, "cannot make a pipe: %s", strerror(errno));
+    return NULL;
+}
+
+/* ----------------------------------------------------------------- child ---- */
+
+int job_read(struct job *job) {
+    size_t got = 0;
+
+    while (got < sizeof *job) {
+        ssize_t n = read(CHILD_JOB_FD, (char *)job + got, sizeof *job - got);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return 0;
+        got += (size_t)n;
+    }
+    if (memcmp(job->magic, magic, sizeof magic) != 0 || job->bytes != sizeof *job)
+        return 0;
+#define GIVE(name) job->options.name = job->name[0] ? job->name : NULL;
+    TEXTS(GIVE)
+#undef GIVE
+    return 1;
+}
+
+int result_send(json_t *result) {
+    FILE *file = fdopen(CHILD_RESULT_FD, "w");
+    int sent = file && result && json_dumpf(result, file, JSON_COMPACT) == 0;
+
+    if (file && fclose(file) != 0)
+        sent = 0;
+    json_decref(result);
+    return sent;
+}

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: MIT */
+/* shipped.c: see shipped.h.
+ *
+ * A build knows where traces will be installed, but not whether what was installed is moved; so the program looks
+ * upward from where it lies, in a tree of sources or of a build for bench/traces, in another for share/weir/traces.
+ */
+#include "cli/common/shipped.h"
+
+#include <dirent.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#ifndef WEIR_TRACES_DIR
+#define WEIR_TRACES_DIR "/usr/local/share/weir/traces"
+#endif
+
+static const char ending[] = ".trace.gz";
+
+/* weir and .libs/weir of a build, bin/weir of what was installed: two levels will do. */
+static int find_upward(char *folder, size_t bytes) {
+    static const char *const places[] = {"bench/traces", "share/weir/traces"};
+    char path[PATH_MAX];
+    ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
+
+    if (length <= 0)
+        return 0;
+    path[length] = '\0';
+    for (int level = 0; level < 2; level++) {
+        char *slash = strrchr(path, '/');
+
+        if (!slash)
+            return 0;
+        *slash = '\0';
+        for (size_t i = 0; i < sizeof places / sizeof places[0]; i++)
+            if (snprintf(folder, bytes, "%s/%s", path, places[i]) < (int)bytes &&
+                access(folder, R_OK | X_OK) == 0)
+                return 1;
+    }
+    return 0;
+}
+
+const char *shipped_folder(void) {
+    static char folder[PATH_MAX];
+
+    if (!folder[0] && !find_upward(folder, sizeof folder))
+        snprintf(folder, sizeof folder, "%s", WEIR_TRACES_DIR);
+    return access(folder, R_OK | X_OK) == 0 ? folder : NULL;
+}
+
+static int is_trace(const struct dirent *entry) {
+    size_t length = strlen(entry->d_name), cut = sizeof ending - 1;
+
+    return length > cut && strcmp(entry->d_name + length - cut, ending) == 0;
+}
+
+static char *join(const char *folder, const char *name, const char *end) {
+    char *path;
+
+    return asprintf(&path, "%s/%s%s", folder, name, end) < 0 ? NULL : path;
+}
+
+char **shipped_list(size_t *count) {
+    const char *folder = shipped_folder();
+    struct dirent **entries;
+    int found = folder ? scandir(folder, &entries, is_trace, alphasort) : -1;
+    char **paths;
+
+    *count = 0;
+    if (found < 0)
+        return NULL;
+    paths = calloc((size_t)found + 1, sizeof *paths);
+    for (int i = 0; i < found; i++) {
+        if (paths && (paths[*count] = join(folder, entries[i]->d_name, "")))
+            ++*count;
+        free(entries[i]);
+    }
+    free(entries);
+    if (*count)
+        return paths;
+    free(paths);
+    return NULL;
+}
+
+void shipped_free(char **paths, size_t count) {
+    for (size_t i = 0; paths && i < count; i++)
+        free(paths[i]);
+    free(paths);
+}
+
+char *shipped_resolve(const char *argument) {
+    const char *folder;
+    char *path;
+
+    if (strcmp(argument, "-") == 0 || strchr(argument, '/') || access(argument, F_OK) == 0)
+        return strdup(argument);
+    folder = shipped_folder();
+    path = folder ? join(folder, argument, ending) : NULL;
+    if (path && access(path, R_OK) == 0)
+        return path;
+    free(path);
+    return strdup(argument);
+}
+
+void shipped_advise(const char *path) {
+    size_t count, length;
+    char **paths;
+
+    if (strcmp(path, "-") == 0 || strchr(path, '/') || access(path, F_OK) == 0)
+        return;
+    paths = shipped_list(&count);
+    for (size_t i = 0; i < count; i++) {
+        const char *name = strrchr(paths[i], '/') + 1;
+
+        length = strlen(name) - (sizeof ending - 1);
+        fprintf(stderr, "%s%.*s%s", i ? ", " : "weir: the traces that come with it: ", (int)length,
+                name, i + 1 < count ? "" : "\n");
+    }
+    shipped_free(paths, count);
+}

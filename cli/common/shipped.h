@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: MIT */
+/* shipped.h: the traces that come with the program. */
+#ifndef WEIR_CLI_SHIPPED_H
+#define WEIR_CLI_SHIPPED_H
+
+#include <stddef.h>
+
+/* The folder: bench/traces of the source tree that the running program was built in, else that of
+ * the installation.  NULL: neither is there.  A static buffer. */
+const char *shipped_folder(void);
+
+/* The paths of all of them, sorted; *count of them.  NULL: none, or out of memory. */
+char **shipped_list(size_t *count);
+void shipped_free(char **paths, size_t count);
+
+/* The path that an argument means: the file of that name, or the shipped trace "NAME.trace.gz".  To
+ * be freed; NULL: out of memory. */
+char *shipped_resolve(const char *argument);
+
+/* If the path that came of it is a word alone, and no file: which words would have done, as a line of
+ * standard error. */
+void shipped_advise(const char *path);
+
+#endif

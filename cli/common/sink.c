@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: MIT */
+/* sink.c: see sink.h. */
+#include "cli/common/sink.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <zlib.h>
+#ifdef HAVE_ZSTD
+#include <zstd.h>
+#endif
+
+struct sink {
+    FILE *file; /* plain, zstd */
+    gzFile gzip;
+#ifdef HAVE_ZSTD
+    ZSTD_CCtx *zstd;
+#endif
+    int error;
+    char packed[1 << 17];
+};
+
+static int ends_in(const char *name, const char *end) {
+    size_t length = strlen(name), most = strlen(end);
+
+    return length > most && strcmp(name + length - most, end) == 0;
+}
+
+int sink_can(const char *like) {
+#ifdef HAVE_ZSTD
+    (void)like;
+    return 1;
+#else
+    return !ends_in(like, ".zst");
+#endif
+}
+
+struct sink *sink_on(int file, const char *like) {
+    struct sink *sink = calloc(1, sizeof *sink);
+
+    if (!sink)
+        goto fail;
+    if (ends_in(like, ".gz"))
+        sink->gzip = gzdopen(file, "wb6");
+    else
+        sink->file = fdopen(file, "w");
+#ifdef HAVE_ZSTD
+    if (sink->file && ends_in(like, ".zst") && !(sink->zstd = ZSTD_createCCtx())) {
+        fclose(sink->file);
+        free(sink);
+        errno = ENOMEM;
+        return NULL;
+    }
+#endif
+    if (sink->file || sink->gzip)
+        return sink;
+
+fail:
+    free(sink);
+    close(file);
+    return NULL;
+}
+
+struct sink *sink_open(const char *path, const char *like) {
+    int file;
+
+    if (!sink_can(like)) {
+        errno = ENOTSUP;
+        return NULL;
+    }
+    file = strcmp(path, "-") == 0 ? fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3)
+                                  : open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    return file < 0 ? NULL : sink_on(file, like);
+}
+
+static int fail(struct sink *sink) {
+    sink->error = errno ? errno : EIO;
+    return 0;
+}
+
+#ifdef HAVE_ZSTD
+static int pack(struct sink *sink, const char *text, size_t bytes, ZSTD_EndDirective how) {
+    ZSTD_inBuffer in = {text, bytes, 0};
+    size_t left;
+
+    do {
+        ZSTD_outBuffer out = {sink->packed, sizeof sink->packed, 0};
+
+        left = ZSTD_compressStream2(sink->zstd, &out, &in, how);
+        if (ZSTD_isError(left) || fwrite(out.dst, 1, out.pos, sink->file) != out.pos)
+            return fail(sink);
+    } while (how == ZSTD_e_end ? left != 0 : in.pos < in.size);
+    return 1;
+}
+#endif
+
+int sink_write(struct sink *sink, const char *text, size_t bytes) {
+    errno = sink->error;
+    if (sink->error || bytes == 0)
+        return !sink->error;
+    if (sink->gzip)
+        return gzwrite(sink->gzip, text, (unsigned)bytes) == (int)bytes || fail(sink);
+#ifdef HAVE_ZSTD
+    if (sink->zstd)
+        return pack(sink, text, bytes, ZSTD_e_continue);
+#endif
+    return fwrite(text, 1, bytes, sink->file) == bytes || fail(sink);
+}
+
+int sink_flush(struct sink *sink) {
+#ifdef HAVE_ZSTD
+    if (sink->zstd)
+        return 1;
+#endif
+    return sink->gzip || fflush(sink->file) == 0 || fail(sink);
+}
+
+int sink_close(struct sink *sink) {
+    int error = sink->error;
+
+#ifdef HAVE_ZSTD
+    if (sink->zstd) {
+        if (!error && !pack(sink, NULL, 0, ZSTD_e_end))
+            error = sink->error;
+        ZSTD_freeCCtx(sink->zstd);
+    }
+#endif
+    errno = 0;
+    if (sink->gzip ? gzclose(sink->gzip) != Z_OK : fclose(sink->file) != 0)
+        error = error ? error : errno ? errno : EIO;
+    free(sink);
+    errno = error;
+    return !error;
+}

@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: MIT */
+/* convert.c: `weir convert': traces from and to the formats of others. */
+#include "cli/convert.h"
+
+#include <argp.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/replace.h"
+#include "base/text.h"
+#include "cli/common/commands.h"
+#include "cli/common/flags.h"
+#include "cli/common/outputs.h"
+#include "cli/common/shipped.h"
+#include "cli/replay/tape.h"
+
+enum { TO_KEY = 0x5601 };
+
+static const struct format {
+    const char *name;
+    int (*is)(const char *first_line); /* NULL: whatever is no other */
+    int (*read)(struct conversion *conversion);
+    int (*write)(struct conversion *conversion);
+    const char *lacks; /* what it has no place for */
+} formats[] = {
+    {"rmm", rmm_is, rmm_read, rmm_write, "marks, uses and waits"},
+    {"minimalloc", minimalloc_is, minimalloc_read, minimalloc_write,
+     "streams, marks, uses, waits and failed requests"},
+    {"weir", NULL, NULL, NULL, NULL},
+};
+
+enum { FORMATS = sizeof formats / sizeof formats[0] };
+
+static const struct format *const weirs_own = &formats[FORMATS - 1];
+
+static struct command {
+    const char *from, *to;
+    const struct format *format;
+} command;
+
+void convert_say(struct conversion *conversion, const char *format, ...) {
+    char text[512];
+    va_list arguments;
+    int bytes;
+
+    va_start(arguments, format);
+    bytes = vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    if (!conversion->failed && !sink_write(conversion->sink, text, (size_t)bytes))
+        conversion->failed = errno ? errno : EIO;
+}
+
+int convert_next(struct conversion *conversion, weir_trace_event *event) {
+    weir_status status = weir_trace_next(conversion->reader, event);
+
+    if (status == WEIR_OK)
+        return event->operation != 0;
+    snprintf(conversion->message, sizeof conversion->message, "%s",
+             status == WEIR_E_PARSE ? weir_trace_message(conversion->reader)
+                                    : weir_status_message(status));
+    return 0;
+}
+
+int convert_columns(struct lines *lines, const char *const *names, size_t count, size_t needed,
+                    size_t *columns) {
+    if (!lines_cut(lines))
+        return lines->message[0] ? 0 : lines_refuse(lines, "there is no header");
+    for (size_t i = 0; i < count; i++) {
+        columns[i] = SIZE_MAX;
+        for (size_t k = 0; k < lines->count; k++)
+            if (strcmp(lines->fields[k], names[i]) == 0)
+                columns[i] = k;
+        if (columns[i] == SIZE_MAX && i < needed)
+            return lines_refuse(lines, "column \"%s\" is missing", names[i]);
+    }
+    return 1;
+}
+
+/* ------------------------------------------------------------------- one of them ---- */
+
+static int fail(const char *path, const char *why) {
+    int is_standard = strcmp(path, "-") == 0;
+
+    fprintf(stderr, "weir convert: %s: %s\n",
+            !is_standard           ? path
+            : path == command.from ? "stdin"
+                                   : "stdout",
+            why);
+    return 1;
+}
+
+static const struct format *format_of(struct conversion *conversion) {
+    const char *first = lines_peek(&conversion->lines);
+
+    for (size_t i = 0; first && i < FORMATS; i++)
+        if (!formats[i].is || formats[i].is(first))
+            return &formats[i];
+    return NULL;
+}
+
+static int convert(struct conversion *conversion, const struct format *from) {
+    int good;
+
+    if (from != weirs_own)
+        return from->read(conversion);
+    if (weir_trace_reader_create(lines_read, &conversion->lines, &conversion->reader) != WEIR_OK) {
+        conversion->failed = ENOMEM;
+        return 0;
+    }
+    good = command.format->write(conversion);
+    weir_trace_reader_destroy(conversion->reader);
+    return good && !conversion->message[0];
+}
+
+/* 0, or errno.  *good: what it is converted from is. */
+static int fill(struct conversion *conversion, const struct format *from, int file, int *good) {
+    if (file < 0)
+        return errno;
+    conversion->sink = sink_on(file, command.to);
+    if (!conversion->sink)
+        return errno;
+    *good = convert(conversion, from);
+    if (!sink_close(conversion->sink) && !conversion->failed)
+        conversion->failed = errno ? errno : EIO;
+    return conversion->failed;
+}
+
+/* A file is replaced as a whole, or left as it was. */
+static int write_file(struct conversion *conversion, const struct format *from, int *good) {
+    struct weir_replacement made;
+    int why = weir__replace_begin(&made, command.to, 0666);
+
+    if (why != 0)
+        return why;
+    why = fill(conversion, from, fcntl(made.file, F_DUPFD_CLOEXEC, 3), good);
+    if (*good || why != 0)
+        return weir__replace_end(&made, why, 0);
+    (void)weir__replace_end(&made, ECANCELED, 0);
+    return 0;
+}
+
+static int write_to(struct conversion *conversion, const struct format *from) {
+    int good = 0, why;
+
+    if (outputs_are_one(command.from, command.to))
+        return fail(command.to, "is where it comes from");
+    why = !sink_can(command.to) ? ENOTSUP
+          : strcmp(command.to, "-") == 0
+              ? fill(conversion, from, fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3), &good)
+              : write_file(conversion, from, &good);
+    if (why != 0)
+        return fail(command.to, strerror(why));
+    if (!good)
+        return fail(command.from, conversion->message[0]         ? conversion->message
+                                  : conversion->lines.message[0] ? conversion->lines.message
+                                                                 : "out of memory");
+    if (conversion->left_out)
+        fprintf(stderr, "weir convert: %s: %" PRIu64 " event%s left out: %s has no place for %s\n",
+                command.from, conversion->left_out, weir__plural(conversion->left_out),
+                command.format->name, command.format->lacks);
+    return 0;
+}
+
+/* What FROM is decides what the flag may be. */
+static int misuse(const char *why) {
+    (void)fail(command.from, why);
+    return 2;
+}
+
+/* What is of no other format: a trace of weir's, which can become others, or nothing that is known. */
+static int refuse_own(struct conversion *conversion) {
+    static const char is_one[] =
+        "this is a trace of weir's already; --to rmm or --to minimalloc converts it";
+    weir_trace_event event;
+    weir_status status;
+
+    if (weir_trace_reader_create(lines_read, &conversion->lines, &conversion->reader) != WEIR_OK)
+        return fail(command.from, "out of memory");
+    status = weir_trace_next(conversion->reader, &event);
+    if (status != WEIR_OK)
+        tape_refuse(conversion->reader, status, 0, conversion->message, sizeof conversion->message);
+    weir_trace_reader_destroy(conversion->reader);
+    return status == WEIR_OK ? misuse(is_one) : fail(command.from, conversion->message);
+}
+
+static int run(void) {
+    struct conversion conversion = {.failed = 0};
+    const struct format *from;
+    int code;
+
+    if (!lines_open(&conversion.lines, command.from)) {
+        code = fail(command.from, conversion.lines.message);
+        shipped_advise(command.from);
+        return code;
+    }
+    from = format_of(&conversion);
+    if (!from)
+        code = fail(command.from, conversion.lines.message);
+    else if (from == weirs_own && command.format == weirs_own)
+        code = refuse_own(&conversion);
+    else if (from != weirs_own && command.format != weirs_own)
+        code = misuse("this is no trace of weir's, which --to needs");
+    else
+        code = write_to(&conversion, from);
+    lines_close(&conversion.lines);
+    return code;
+}
+
+/* --------------------------------------------------------------- the command line ---- */
+
+static error_t parse_argument(int key, char *argument, struct argp_state *state) {
+    switch (key) {
+    case TO_KEY:
+        for (size_t i = 0; i < FORMATS; i++)
+            if (strcmp(formats[i].name, argument) == 0) {
+                command.format = &formats[i];
+                return 0;
+            }
+        argp_error(state, "--to '%s': expected rmm, minimalloc or weir", argument);
+        return 0;
+    case ARGP_KEY_ARG:
+        if (state->arg_num == 0)
+            command.from = argument;
+        else if (state->arg_num == 1)
+            command.to = argument;
+        else
+            return ARGP_ERR_UNKNOWN;
+        return 0;
+    case ARGP_KEY_END:
+        if (!command.to)
+            argp_error(state, "expected two files: from where, to where");
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+int weir_cmd_convert(int argc, char **argv) {
+    static const struct argp_option options[] = {
+        {"to", TO_KEY, "FORMAT", 0,
+         "What FROM becomes; a trace if it is none.  Takes rmm, minimalloc or weir.", 0},
+        {0}};
+    static const char doc[] =
+        "Converts traces of allocations from and to the formats of others.\v"
+        "FROM is RMM's log (of its logging_resource_adaptor), a CSV file of minimalloc, or a trace "
+        "of weir's; its first line tells which.  The first two become a trace; a trace becomes "
+        "what --to says.  '-' is standard input or output, and FROM may be the name of a trace "
+        "that "
+        "comes with weir; TO is packed if its name ends in .zst or .gz.\n\n"
+        "Exit code: 0 all went well, 1 something failed, 2 usage.";
+    struct argp argp = {options, parse_argument, "FROM TO", doc, NULL, NULL, NULL};
+
+    char *path;
+    int code = 1;
+
+    command.format = weirs_own;
+    if (weir_cli_parse(&argp, argc, argv, 0, NULL) != 0)
+        return 2;
+    path = shipped_resolve(command.from);
+    command.from = path;
+    if (path)
+        code = run();
+    else
+        fputs("weir: out of memory\n", stderr);
+    free(path);
+    return code;
+}

@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: MIT */
+/* holders.c: see holders.h.
+ *
+ * What the device has free is what its processes said last; on a machine where nobody else comes or goes all of them
+ * say the same.
+ *
+ * Must not know: drivers; who shows it.
+ */
+#include "cli/holders.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/size.h"
+#include "base/text.h"
+#include "cli/common/jsonfile.h"
+#include "config/settings.h"
+
+/* Who has not answered after that is stopped, or does other work. */
+#define SILENCE_NS UINT64_C(300000000)
+#define PAUSE_NS UINT64_C(10000000)
+enum { CELL = 32 };
+
+/* Has plain letters alone: terminals obey others. */
+static void check_text(char *text) {
+    for (; *text; text++)
+        if ((unsigned char)*text < ' ' || (unsigned char)*text > '~')
+            *text = '?';
+}
+
+/* NULL: no memory. */
+static struct holders_device *add_device(struct holders *h, const char *name) {
+    struct holders_device *more = realloc(h->devices, (h->count + 1) * sizeof *more), *d;
+
+    if (!more)
+        return NULL;
+    h->devices = more;
+    d = &more[h->count++];
+    memset(d, 0, sizeof *d);
+    snprintf(d->name, sizeof d->name, "%s", name);
+    check_text(d->name);
+    return d;
+}
+
+static void add(const char *device, void *context) {
+    struct weir_ledger ledger;
+
+    if (weir__ledger_look(&ledger, device) != 0)
+        return;
+    weir__ledger_ring(&ledger);
+    weir__ledger_close(&ledger);
+    (void)add_device(context, device);
+}
+
+/* NULL: none of that name. */
+static struct holders_device *find_device(const struct holders *h, const char *name) {
+    for (size_t i = 0; i < h->count; i++)
+        if (strcmp(h->devices[i].name, name) == 0)
+            return &h->devices[i];
+    return NULL;
+}
+
+int holders_know(const struct holders *h, const char *device) {
+    const struct holders_device *d = find_device(h, device);
+
+    return d && d->total > 0;
+}
+
+void holders_note(struct holders *h, const char *device, uint64_t total, uint64_t used) {
+    struct holders_device *d = find_device(h, device);
+
+    if (!d)
+        d = add_device(h, device);
+    if (!d)
+        return;
+    d->total = total;
+    d->used = used;
+    for (size_t i = 0; i < d->count; i++)
+        used = weir__size_less(used, d->processes[i].entry.reserve);
+    d->rest = used;
+}
+
+static int is_silent(const struct holders_device *d, const struct weir_ledger_entry *e) {
+    return e->heartbeat_ns < d->asked_ns;
+}
+
+/* 1: it says what it has now; else only its limit and its reserve are so, which it writes down at every change, and
+ * nothing of it is to be had, whatever it said last. */
+static int answers(const struct holders_device *d, const struct holders_process *p) {
+    return !p->is_stopped && !is_silent(d, &p->entry);
+}
+
+/* 1 if all have been heard of since they were asked. */
+static int read_entries(struct holders_device *d, uint64_t asked_ns) {
+    uint64_t latest = 0, reserve = 0;
+    struct weir_ledger ledger;
+    int have_all_answered = 1;
+
+    free(d->processes);
+    d->processes = NULL;
+    d->count = 0;
+    d->asked_ns = asked_ns;
+    if (weir__ledger_look(&ledger, d->name) != 0)
+        return 1;
+    d->processes = calloc(WEIR_LEDGER_SLOTS, sizeof *d->processes);
+    for (int slot = 0; d->processes && slot < WEIR_LEDGER_SLOTS; slot++) {
+        struct weir_ledger_entry *e = &d->processes[d->count].entry;
+
+        if (!weir__ledger_read(&ledger, slot, e))
+            continue;
+        d->processes[d->count].is_stopped = weir__ledger_is_stopped(&ledger, e);
+        check_text(e->command);
+        d->count++;
+        have_all_answered &= !is_silent(d, e);
+        reserve += e->reserve;
+        if (e->device_total == 0 || e->heartbeat_ns < latest)
+            continue;
+        latest = e->heartbeat_ns;
+        d->total = e->device_total;
+        d->used = weir__size_less(e->device_total, e->device_free);
+    }
+    d->rest = weir__size_less(d->used, reserve);
+    weir__ledger_close(&ledger);
+    return have_all_answered;
+}
+
+static void nap(uint64_t ns) {
+    nanosleep(&(struct timespec){(time_t)(ns / 1000000000), (long)(ns % 1000000000)}, NULL);
+}
+
+void holders_look(struct holders *h, uint64_t wait_ns) {
+    uint64_t asked = weir__ledger_now();
+    int have_all_answered;
+
+    for (size_t i = 0; i < h->count; i++)
+        free(h->devices[i].processes);
+    h->count = 0;
+    weir__ledger_each(add, h);
+    if (wait_ns > 0) {
+        h->since_ns = h->asked_ns = asked;
+    } else if (asked - h->asked_ns >= SILENCE_NS) {
+        h->since_ns = h->asked_ns;
+        h->asked_ns = asked;
+    }
+    do {
+        if (h->count > 0 && wait_ns > 0)
+            nap(wait_ns);
+        have_all_answered = 1;
+        for (size_t i = 0; i < h->count; i++)
+            have_all_answered &= read_entries(&h->devices[i], h->since_ns);
+        wait_ns = wait_ns > 0 ? PAUSE_NS : 0;
+    } while (!have_all_answered && wait_ns > 0 && weir__ledger_now() - asked < SILENCE_NS);
+}
+
+static const char *cell(uint64_t bytes, char text[CELL]) {
+    weir__bytes_show(bytes, text, CELL);
+    return text;
+}
+
+static const char *known_cell(int is_known, uint64_t bytes, char text[CELL]) {
+    return is_known ? cell(bytes, text) : "-";
+}
+
+static void print_process(FILE *file, const struct holders_device *d,
+                          const struct holders_process *p) {
+    const struct weir_ledger_entry *e = &p->entry;
+    char limit[CELL], reserve[CELL], in_use[CELL], idle[CELL], got[CELL], given[CELL];
+
+    fprintf(file, "%9" PRIu64 " %10s %10s %10s %10s %8" PRIu64 " %10s %10s  %s%s\n", e->pid,
+            e->limit == UINT64_MAX ? "max" : known_cell(e->limit > 0, e->limit, limit),
+            cell(e->reserve, reserve), known_cell(answers(d, p), e->in_use, in_use),
+            known_cell(answers(d, p), e->idle, idle), e->priority, cell(e->got, got),
+            cell(e->given, given), e->command,
+            p->is_stopped     ? " (stopped, does not answer)"
+            : is_silent(d, e) ? " (does not answer)"
+                              : "");
+}
+
+void holders_print(FILE *file, const struct holders *h) {
+    char total[CELL], used[CELL], rest[CELL];
+
+    for (size_t i = 0; i < h->count; i++) {
+        const struct holders_device *d = &h->devices[i];
+
+        if (d->total > 0)
+            fprintf(file, "device %s: %s, used %s, of that not by weir %s\n", d->name,
+                    cell(d->total, total), cell(d->used, used), cell(d->rest, rest));
+        else if (d->count > 0)
+            fprintf(file, "device %s: unknown\n", d->name);
+        if (d->count == 0)
+            continue;
+        fprintf(file, "%9s %10s %10s %10s %10s %8s %10s %10s  %s\n", "PID", "LIMIT", "RESERVE",
+                "IN USE", "CAN GIVE", "PRIORITY", "WAS GIVEN", "GAVE", "COMMAND");
+        for (size_t e = 0; e < d->count; e++)
+            print_process(file, d, &d->processes[e]);
+    }
+}
+
+static json_t *known_json(int is_known, uint64_t bytes) {
+    return is_known ? jsonfile_integer(bytes) : json_null();
+}
+
+static json_t *json_process(const struct holders_device *d, const struct holders_process *p) {
+    const struct weir_ledger_entry *e = &p->entry;
+
+    return json_pack(
+        "{s:o, s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:b}", "pid",
+        jsonfile_integer(e->pid), "start", jsonfile_integer(e->start), "command", e->command,
+        "limit", known_json(e->limit > 0 && e->limit < UINT64_MAX, e->limit), "reserve",
+        jsonfile_integer(e->reserve), "in_use", known_json(answers(d, p), e->in_use), "can_give",
+        known_json(answers(d, p), e->idle), "priority", jsonfile_integer(e->priority), "was_given",
+        jsonfile_integer(e->got), "gave", jsonfile_integer(e->given), "stopped", p->is_stopped,
+        "answers", answers(d, p));
+}
+
+json_t *holders_json(const struct holders *h) {
+    json_t *devices = json_array();
+
+    for (size_t i = 0; i < h->count; i++) {
+        const struct holders_device *d = &h->devices[i];
+        json_t *processes = json_array();
+
+        for (size_t e = 0; e < d->count; e++)
+            json_array_append_new(processes, json_process(d, &d->processes[e]));
+        json_array_append_new(devices,
+                              json_pack("{s:s, s:o, s:o, s:o, s:o}", "uuid", d->name, "total",
+                                        known_json(d->total > 0, d->total), "used",
+                                        known_json(d->total > 0, d->used), "not_by_weir",
+                                        known_json(d->total > 0, d->rest), "processes", processes));
+    }
+    return devices;
+}

@@ -1,0 +1,568 @@
+/* SPDX-License-Identifier: MIT */
+/* info.c: `weir info`: what is there and what is set.
+ *
+ * First everything is gathered, then it is written, as a table or as JSON from the same figures.
+ * Whether there is a CUDA driver is said in any case, the device model is shown only if it was
+ * chosen or fallen back to.
+ *
+ * Must not know: other subcommands; what an option does.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <weir/allocator.h>
+
+#include "api/allocator_internal.h"
+#include "api/profile_use.h"
+#include "base/replace.h"
+#include "base/size.h"
+#include "base/text.h"
+#include "cli/common/commands.h"
+#include "cli/common/flags.h"
+#include "cli/common/jsonfile.h"
+#include "cli/holders.h"
+#include "cli/measure/measure.h"
+#include "config/amount.h"
+
+#define ANSWER_NS UINT64_C(30000000) /* after which processes have said what they have */
+
+enum { MOST_DEVICES = 64, JSON_KEY = 0x100, PROCESSES_KEY, MEASURE_KEY };
+
+struct device_facts {
+    char name[96];
+    char uuid[WEIR_UUID_BYTES]; /* "": not known */
+    uint64_t total;
+    uint64_t free;
+    int has_free; /* what is free can be asked only with a context on the device */
+    int has_pools;
+    char peers[MOST_DEVICES]; /* whether this device reaches the memory of that one */
+};
+
+struct info {
+    struct weir_cli_settings settings;
+    struct weir_cli_device device;
+    char profile[64]; /* the source of a preallocation that was learned */
+    uint64_t held;    /* of what another program's variable asks this is preallocated; 0: all */
+    struct weir_driver_failure no_cuda; /* why there is no CUDA driver; "" if there is one */
+    struct device_facts devices[MOST_DEVICES];
+    int count;
+    int json;      /* asked for, as is */
+    int processes; /* who has what, instead of everything else */
+    int measures;  /* the driver, instead of everything else */
+    const char
+        *file; /* where the JSON or the profile goes; NULL: standard output, instead of the table */
+};
+
+/* ---------------------------------------------------------------- gathering ---- */
+
+/* Makes a context for the question and lets it go again. */
+static int ask_free(const struct weir_driver *driver, CUdevice handle, uint64_t *out) {
+    CUcontext context, popped;
+    size_t free_bytes = 0, total;
+    CUresult result;
+
+    if (driver->cuDevicePrimaryCtxRetain(&context, handle) != CUDA_SUCCESS)
+        return 0;
+    result = driver->cuCtxPushCurrent(context);
+    if (result == CUDA_SUCCESS) {
+        result = driver->cuMemGetInfo(&free_bytes, &total);
+        driver->cuCtxPopCurrent(&popped);
+    }
+    driver->cuDevicePrimaryCtxRelease(handle);
+    *out = free_bytes;
+    return result == CUDA_SUCCESS;
+}
+
+static void gather_device(const struct weir_driver *driver, int ordinal, struct device_facts *out) {
+    CUdevice handle;
+    size_t total = 0;
+
+    if (driver->cuDeviceGet(&handle, ordinal) != CUDA_SUCCESS)
+        return;
+    driver->cuDeviceGetName(out->name, sizeof out->name, handle);
+    if (weir__driver_uuid(driver, handle, out->uuid) != CUDA_SUCCESS)
+        out->uuid[0] = '\0';
+    driver->cuDeviceTotalMem(&total, handle);
+    out->total = total;
+    driver->cuDeviceGetAttribute(&out->has_pools, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED,
+                                 handle);
+    out->has_free = ask_free(driver, handle, &out->free);
+}
+
+/* Who reaches whose memory, where the driver tells. */
+static void gather_peers(struct info *info) {
+    const struct weir_driver *driver = info->device.driver;
+    CUdevice handle, other;
+
+    if (!(driver->capabilities & WEIR_CAP_PEER))
+        return;
+    for (int i = 0; i < info->count; i++)
+        for (int j = 0; j < info->count; j++) {
+            int can = 0;
+
+            if (i != j && driver->cuDeviceGet(&handle, i) == CUDA_SUCCESS &&
+                driver->cuDeviceGet(&other, j) == CUDA_SUCCESS &&
+                driver->cuDeviceCanAccessPeer(&can, handle, other) == CUDA_SUCCESS)
+                info->devices[i].peers[j] = (char)(can != 0);
+        }
+}
+
+/* An allocator turns the front off where streams cannot be told apart. */
+static void without_ids(struct info *info) {
+    weir_options *options = &info->settings.options;
+    weir_options completed;
+
+    if (info->device.driver->capabilities & WEIR_CAP_STREAM_ID)
+        return;
+    if (weir__options_complete(options, &completed, NULL, 0) != WEIR_OK ||
+        completed.front != WEIR_SWITCH_ON)
+        return;
+    options->front = WEIR_SWITCH_OFF;
+    info->settings.sources.of[WEIR_SETTING_FRONT] = "driver";
+}
+
+/* An allocator would preallocate what its profile says. */
+static void learn(struct info *info) {
+    weir_options *options = &info->settings.options, completed;
+    struct device_facts facts = {0};
+    struct weir_device_memory memory;
+    struct weir_learn *learn;
+    CUdevice handle;
+    uint64_t target;
+
+    if (weir__option_is_set(options, WEIR_SETTING_PREALLOC) ||
+        weir__options_complete(options, &completed, NULL, 0) != WEIR_OK ||
+        info->device.driver->cuDeviceGet(&handle, info->device.ordinal) != CUDA_SUCCESS)
+        return;
+    if (options->log == WEIR_LOG_DEFAULT)
+        completed.log = WEIR_LOG_WARNING;
+    learn = weir__learn_open(info->device.driver, handle, &completed);
+    target = learn ? weir__profile_target(&learn->known) : 0;
+    gather_device(info->device.driver, info->device.ordinal, &facts);
+    memory = (struct weir_device_memory){.total = facts.total, .free = facts.free};
+    if (target > weir__budget_bytes(&completed.prealloc, &memory, 0)) { /* that may be the least */
+        options->prealloc = (weir_amount){target, WEIR_AMOUNT_BYTES, 0};
+        snprintf(info->profile, sizeof info->profile, "profile of %llu run%s",
+                 (unsigned long long)learn->known.merged, weir__plural(learn->known.merged));
+        info->settings.sources.of[WEIR_SETTING_PREALLOC] = info->profile;
+    }
+    weir__learn_close(learn);
+}
+
+/* What an allocator with these settings would be told, in the same words: 0, or 1 with a line in the log.  A driver
+ * that cannot answer now may, when there is more room on its device. */
+static int check_settings(struct info *info) {
+    weir_options options = info->settings.options;
+    struct weir_device_memory memory = {info->device.total, info->device.total};
+    uint64_t asked = weir__budget_bytes(&options.prealloc, &memory, 0), prealloc;
+
+    if (options.log < WEIR_LOG_WARNING)
+        options.log = WEIR_LOG_WARNING;
+    if (weir__allocator_check_on(info->device.driver, &options, &prealloc, NULL, 0) != WEIR_OK)
+        return weir_last_driver_result() == 0;
+    if (options.prealloc.reserved != 0 && prealloc < asked)
+        info->held = prealloc;
+    return 0;
+}
+
+/* `quiet`: the table itself will say that there is no GPU. */
+static int gather(struct info *info) {
+    int code = weir_cli_settings_finish(&info->settings);
+
+    if (code == 0)
+        code = weir_cli_device_open(&info->settings, &info->device, 1);
+    if (code != 0)
+        return code;
+    without_ids(info);
+    if (check_settings(info) || weir_cli_profile_check(&info->settings, 0) != 0 ||
+        weir_cli_verdict_check(&info->settings) != 0)
+        return 1;
+    learn(info);
+    if (info->device.fell_back)
+        snprintf(info->no_cuda.text, sizeof info->no_cuda.text, "%s", info->device.why_not);
+    else if (strcmp(info->device.driver->name, "cuda") != 0)
+        weir__driver_open("cuda", &info->no_cuda);
+    info->count = info->device.count < MOST_DEVICES ? info->device.count : MOST_DEVICES;
+    for (int i = 0; i < info->count; i++)
+        gather_device(info->device.driver, i, &info->devices[i]);
+    gather_peers(info);
+    return 0;
+}
+
+static const weir_amount *amount_of(const weir_options *options, enum weir_setting setting) {
+    switch (setting) {
+    case WEIR_SETTING_PREALLOC:
+        return &options->prealloc;
+    case WEIR_SETTING_PREALLOC_MIN:
+        return &options->prealloc_min;
+    case WEIR_SETTING_LIMIT:
+        return &options->limit;
+    case WEIR_SETTING_RELEASE_THRESHOLD:
+        return &options->release_threshold;
+    default:
+        return NULL;
+    }
+}
+
+/* What a share of the device comes to; 0 when the setting is no share. */
+static uint64_t share_in_bytes(const struct info *info, enum weir_setting setting) {
+    const struct device_facts *facts = &info->devices[info->device.ordinal];
+    struct weir_device_memory memory = {info->device.total, facts->free};
+    weir_options completed;
+    const weir_amount *amount;
+
+    if (weir__options_complete(&info->settings.options, &completed, NULL, 0) != WEIR_OK)
+        return 0;
+    amount = amount_of(&completed, setting);
+    if (!amount || info->device.ordinal >= info->count ||
+        (amount->kind != WEIR_AMOUNT_OF_TOTAL &&
+         !(amount->kind == WEIR_AMOUNT_OF_FREE && facts->has_free)))
+        return 0;
+    return weir__budget_bytes(amount, &memory, 0);
+}
+
+static const char *source_of(const struct info *info, int setting) {
+    const char *source = info->settings.sources.of[setting];
+
+    if (source)
+        return source;
+    if (setting == WEIR_SETTING_DEVICE && info->device.fell_back)
+        return "no GPU";
+    return "default";
+}
+
+static void version_show(int version, char *text, size_t bytes) {
+    snprintf(text, bytes, "%d.%d", version / 1000, version % 1000 / 10);
+}
+
+/* -------------------------------------------------------------------- table ---- */
+
+static void print_device(const struct info *info, int i) {
+    const struct device_facts *facts = &info->devices[i];
+    char total[32], free_text[32] = "unknown";
+
+    weir__bytes_show(facts->total, total, sizeof total);
+    if (facts->has_free)
+        weir__bytes_show(facts->free, free_text, sizeof free_text);
+    printf("  %s:%d%s  %s\n", info->device.driver->name, i,
+           i == info->device.ordinal ? " (chosen)" : "", facts->name);
+    printf("    uuid          %s\n", facts->uuid[0] ? facts->uuid : "unknown");
+    printf("    memory        %s, %s free\n", total, free_text);
+    printf("    memory pools  %s\n", facts->has_pools ? "yes" : "no");
+}
+
+/* A line for each device, with a column for each whose memory it may reach. */
+static void print_peers(const struct info *info) {
+    if (info->count < 2)
+        return;
+    printf("\npeers (the device of the line reaches memory of that of the column)\n     ");
+    for (int i = 0; i < info->count; i++)
+        printf(" %3d", i);
+    printf("\n");
+    for (int i = 0; i < info->count; i++) {
+        printf("  %3d", i);
+        for (int j = 0; j < info->count; j++)
+            printf(" %3s", i == j ? "." : info->devices[i].peers[j] ? "yes" : "no");
+        printf("\n");
+    }
+}
+
+static void print_settings(const struct info *info) {
+    char text[WEIR_SHOW_BYTES], bytes[32], value[WEIR_SHOW_BYTES + 64];
+    size_t used;
+
+    printf("\nsettings\n");
+    for (int i = 0; i < WEIR_SETTING_COUNT; i++) {
+        uint64_t share = share_in_bytes(info, (enum weir_setting)i);
+
+        weir__option_show(&info->settings.options, (enum weir_setting)i, text, sizeof text);
+        weir__bytes_show(share, bytes, sizeof bytes);
+        used = (size_t)snprintf(value, sizeof value, share > 0 ? "%s = %s" : "%s", text, bytes);
+        if (i == WEIR_SETTING_PREALLOC && info->held > 0) {
+            weir__bytes_show(info->held, bytes, sizeof bytes);
+            snprintf(value + used, sizeof value - used, ", held to %s", bytes);
+        }
+        printf("  %-21s %-22s %s\n", weir__setting_row((enum weir_setting)i)->name, value,
+               source_of(info, i));
+    }
+}
+
+static void print_table(const struct info *info) {
+    const struct weir_driver *driver = info->device.driver;
+    char version[32];
+
+    printf("weir %s\n", weir_version());
+    if (info->no_cuda.text[0])
+        printf("CUDA driver: none: %s\n", info->no_cuda.text);
+    if (driver->charge)
+        printf("running on the device model: a GPU in software, times on it are modelled\n"
+               "profile of the model: %s\n",
+               weir_cli_model_profile());
+    version_show(driver->version, version, sizeof version);
+    printf("\ndriver\n  %s %s\n  capabilities ", driver->name, version);
+#define PRINT_CAPABILITY(bit, word, first)                                                         \
+    if (driver->capabilities & WEIR_CAP_##bit)                                                     \
+        printf(" %s", word);
+    WEIR_CAPABILITIES(PRINT_CAPABILITY)
+#undef PRINT_CAPABILITY
+    printf("\n\ndevices\n");
+    for (int i = 0; i < info->count; i++)
+        print_device(info, i);
+    print_peers(info);
+    print_settings(info);
+}
+
+/* --------------------------------------------------------------------- JSON ---- */
+
+/* Functions of jansson take NULL for what could not be made and fail, so one check at the end will
+ * do. */
+static json_t *json_driver(const struct weir_driver *driver) {
+    json_t *object = json_object(), *capabilities = json_array();
+    char version[32];
+    int failed = 0;
+
+#define ADD_CAPABILITY(bit, word, first)                                                           \
+    if (driver->capabilities & WEIR_CAP_##bit)                                                     \
+        failed |= json_array_append_new(capabilities, json_string(word));
+    WEIR_CAPABILITIES(ADD_CAPABILITY)
+#undef ADD_CAPABILITY
+    version_show(driver->version, version, sizeof version);
+    failed |= json_object_set_new(object, "name", json_string(driver->name));
+    failed |= json_object_set_new(object, "version", json_string(version));
+    failed |= json_object_set_new(object, "capabilities", capabilities);
+    if (failed) {
+        json_decref(object);
+        return NULL;
+    }
+    return object;
+}
+
+static json_t *json_device(const struct info *info, int ordinal) {
+    const struct device_facts *facts = &info->devices[ordinal];
+    json_t *object = json_object(), *peers = json_array();
+    int failed = 0;
+
+    for (int i = 0; i < info->count; i++)
+        if (facts->peers[i])
+            failed |= json_array_append_new(peers, json_integer(i));
+
+    failed |= json_object_set_new(object, "ordinal", json_integer(ordinal));
+    failed |= json_object_set_new(object, "name", json_string(facts->name));
+    failed |= json_object_set_new(object, "uuid",
+                                  facts->uuid[0] ? json_string(facts->uuid) : json_null());
+    failed |= json_object_set_new(object, "total_bytes", json_integer((json_int_t)facts->total));
+    failed |=
+        json_object_set_new(object, "free_bytes",
+                            facts->has_free ? json_integer((json_int_t)facts->free) : json_null());
+    failed |= json_object_set_new(object, "memory_pools", json_boolean(facts->has_pools));
+    failed |= json_object_set_new(object, "peers", peers);
+    if (failed) {
+        json_decref(object);
+        return NULL;
+    }
+    return object;
+}
+
+static json_t *json_setting(const struct info *info, int i) {
+    json_t *object = json_object();
+    uint64_t share = share_in_bytes(info, (enum weir_setting)i);
+    char text[WEIR_SHOW_BYTES];
+    int failed = 0;
+
+    weir__option_show(&info->settings.options, (enum weir_setting)i, text, sizeof text);
+    failed |= json_object_set_new(object, "value", json_string(text));
+    if (share > 0)
+        failed |= json_object_set_new(object, "bytes", json_integer((json_int_t)share));
+    if (i == WEIR_SETTING_PREALLOC && info->held > 0)
+        failed |= json_object_set_new(object, "held_to", json_integer((json_int_t)info->held));
+    failed |= json_object_set_new(object, "source", json_string(source_of(info, i)));
+    failed |= json_object_set_new(object, "variable",
+                                  json_string(weir__setting_row((enum weir_setting)i)->variable));
+    if (failed) {
+        json_decref(object);
+        return NULL;
+    }
+    return object;
+}
+
+static json_t *json_info(const struct info *info) {
+    json_t *object = json_object(), *devices = json_array(), *settings = json_object();
+    int failed = 0;
+
+    for (int i = 0; i < info->count; i++)
+        failed |= json_array_append_new(devices, json_device(info, i));
+    for (int i = 0; i < WEIR_SETTING_COUNT; i++)
+        failed |= json_object_set_new(settings, weir__setting_row((enum weir_setting)i)->name,
+                                      json_setting(info, i));
+    failed |= json_object_set_new(object, "weir", json_string(weir_version()));
+    failed |= json_object_set_new(
+        object, "no_cuda", info->no_cuda.text[0] ? json_string(info->no_cuda.text) : json_null());
+    failed |= json_object_set_new(object, "device", json_string(info->device.name));
+    failed |= json_object_set_new(
+        object, "model_profile",
+        info->device.driver->charge ? json_string(weir_cli_model_profile()) : json_null());
+    failed |= json_object_set_new(object, "driver", json_driver(info->device.driver));
+    failed |= json_object_set_new(object, "devices", devices);
+    failed |= json_object_set_new(object, "settings", settings);
+    if (failed) {
+        json_decref(object);
+        return NULL;
+    }
+    return object;
+}
+
+/* To the file, or to standard output; 0, or 1 with a message printed. */
+static int write_json(const struct info *info, json_t *object) {
+    char *text = object ? json_dumps(object, JSON_INDENT(2)) : NULL, *line = NULL;
+    int bytes = text ? asprintf(&line, "%s\n", text) : -1;
+
+    errno = bytes < 0    ? ENOMEM
+            : info->file ? weir__replace_file(info->file, 0666, 0, line, (size_t)bytes)
+            : fputs(line, stdout) == EOF ? errno
+                                         : 0;
+    json_decref(object);
+    free(text);
+    if (bytes >= 0)
+        free(line);
+    if (errno == 0)
+        return 0;
+    fprintf(stderr, "weir: cannot write %s: %s\n", info->file ? info->file : "standard output",
+            strerror(errno));
+    return 1;
+}
+
+/* ------------------------------------------------------------------ command ---- */
+
+/* NULL: standard output. */
+static const char *take_file(struct argp_state *state, const char *flag, const char *name) {
+    return !name || strcmp(name, "-") == 0 ? NULL : weir_cli_file(state, flag, name, 1);
+}
+
+static error_t parse_argument(int key, char *argument, struct argp_state *state) {
+    struct info *info = state->input;
+
+    switch (key) {
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = &info->settings;
+        return 0;
+    case PROCESSES_KEY:
+        info->processes = 1;
+        return 0;
+    case MEASURE_KEY:
+        info->measures = 1;
+        info->file = take_file(state, "--measure", argument);
+        return 0;
+    case JSON_KEY:
+        info->json = 1;
+        info->file = take_file(state, "--json", argument);
+        return 0;
+    case ARGP_KEY_ARG:
+        if ((info->json || info->measures) && !info->file)
+            argp_error(state, "unexpected argument '%s': a file is given as --%s=FILE", argument,
+                       info->json ? "json" : "measure");
+        else
+            argp_error(state, "unexpected argument '%s'", argument);
+        return EINVAL;
+    case ARGP_KEY_END:
+        if (info->measures && (info->json || info->processes))
+            argp_error(state, "--measure goes with neither --json nor --processes");
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+/* Of devices where no process says what is used, the driver does: nobody may be there, or only programs without weir.
+ * On a device model of its own nobody is. */
+static int look_at_processes(struct info *info, struct holders *holders) {
+    const struct weir_driver *driver;
+    int code = weir_cli_settings_finish(&info->settings); /* nothing is ignored silently */
+
+    if (code == 0)
+        code = weir_cli_device_open(&info->settings, &info->device, 1);
+    if (code != 0)
+        return code;
+    holders_look(holders, ANSWER_NS);
+    driver = info->device.driver;
+    for (int i = 0; i < info->device.count; i++) {
+        struct device_facts facts = {0};
+        CUdevice handle;
+
+        if ((driver->charge && !getenv("WEIR_MODEL_SHARED")) ||
+            driver->cuDeviceGet(&handle, i) != CUDA_SUCCESS ||
+            weir__driver_uuid(driver, handle, facts.uuid) != CUDA_SUCCESS ||
+            holders_know(holders, facts.uuid))
+            continue;
+        gather_device(driver, i, &facts);
+        if (facts.has_free)
+            holders_note(holders, facts.uuid, facts.total,
+                         weir__size_less(facts.total, facts.free));
+    }
+    return 0;
+}
+
+static int holds_any(const struct holders *holders) {
+    for (size_t i = 0; i < holders->count; i++)
+        if (holders->devices[i].count > 0)
+            return 1;
+    return 0;
+}
+
+/* 0, or 1 with a message printed. */
+static int measure(struct info *info) {
+    int code = weir_cli_settings_finish(&info->settings);
+
+    return code != 0 ? code : measure_run(&info->settings, info->file);
+}
+
+int weir_cmd_info(int argc, char **argv) {
+    static const struct argp_option options[] = {
+        {"processes", PROCESSES_KEY, NULL, 0, "Show only which processes have what of each device.",
+         0},
+        {"json", JSON_KEY, "FILE", OPTION_ARG_OPTIONAL,
+         "Write JSON: to FILE beside the table, or to standard output in its place.", 0},
+        {"measure", MEASURE_KEY, "FILE", OPTION_ARG_OPTIONAL,
+         "Measure only what the driver's calls take on the device, for some seconds, and write a "
+         "profile for the device model: to FILE, or to standard output.",
+         0},
+        {0}};
+    struct argp_child children[] = {{weir_settings_argp(), 0, "Allocator settings:", 1}, {0}};
+    struct argp argp = {
+        options,  parse_argument,
+        NULL,     "Shows the driver, the devices, and every setting with where it came from.",
+        children, NULL,
+        NULL};
+    static struct info info; /* some kilobytes */
+    struct holders holders = {0};
+    int code;
+
+    weir_cli_settings_init(&info.settings);
+    if (weir_cli_parse(&argp, argc, argv, 0, &info) != 0)
+        return 2;
+    if (!jsonfile_check(info.measures ? "--measure" : "--json", info.file))
+        return 1;
+    if (info.measures)
+        return measure(&info);
+    if (info.processes) {
+        code = look_at_processes(&info, &holders);
+        if (code != 0)
+            return code;
+        if (!info.json || info.file)
+            holders_print(stdout, &holders);
+        if (!holds_any(&holders) && (!info.json || info.file))
+            printf("no process under weir has memory of a device\n");
+    } else {
+        code = gather(&info);
+        if (code != 0)
+            return code;
+        if (!info.json || info.file)
+            print_table(&info);
+    }
+    if (info.json &&
+        write_json(&info, info.processes ? json_pack("{s:o}", "devices", holders_json(&holders))
+                                         : json_info(&info)) != 0)
+        return 1;
+    return !weir_cli_written();
+}

@@ -1,0 +1,545 @@
+/* SPDX-License-Identifier: MIT */
+/* record.c: `weir record': a program as it is, its requests for device memory written as a trace.
+ *
+ * The command runs with libweir-record.so preloaded, which puts what it asks into memory that is shared with
+ * this process; this one writes.  So nothing is lost however the command ends, and nothing but
+ * a few stores is done in it.  This process waits for it, passes signals on, and ends as it ended.
+ *
+ * The first process that asks for memory is written to FILE, each other one to FILE.PID.
+ *
+ * Must not know: which calls are recorded; what the lines look like.
+ */
+#include <argp.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/text.h"
+#include "cli/command.h"
+#include "cli/common/commands.h"
+#include "cli/common/flags.h"
+#include "cli/modules.h"
+#include "cli/preloading.h"
+#include "cli/tracing.h"
+
+#define LIBRARY "libweir-record.so"
+#define NVTX_LIBRARY "NVTX_INJECTION64_PATH"
+#ifdef HAVE_ZSTD
+#define DEFAULT_FILE "weir.trace.zst"
+#else
+#define DEFAULT_FILE "weir.trace.gz"
+#endif
+
+enum { SYNC_KEY = 0x5701, NVTX_KEY, LIMIT_KEY };
+
+enum {
+    MOST_PROCESSES = 1024,
+    PAUSE_US = 1000,
+    BUSY_EVENTS = WEIR_RECORD_EVENTS / 4, /* found at once: no pause */
+    LOOK_EVERY = 10,                      /* turns; at the folder */
+    SLACK_NS = 2000000                    /* in which a store of another processor is seen */
+};
+
+/* An event that waits for those of other threads that may have been before it. */
+struct waiting {
+    struct weir_record_event event;
+    uint64_t order; /* in which it was found */
+};
+
+struct process {
+    struct weir_record_file *file; /* NULL: it has ended, and all was written */
+    int id;
+    uint64_t start;
+    char *path;
+    struct waiting *waiting;
+    size_t count, room;
+    uint64_t found, safe, last_us;
+    struct modules modules;
+    struct tracing tracing;
+};
+
+static struct record {
+    const char *path;
+    int is_made; /* the file was not there before */
+    int marks_at_sync;
+    const char *ranges; /* NULL: NVTX's count for nothing */
+    uint64_t limit;
+    char **command;
+    char folder[64];
+    struct process *processes[MOST_PROCESSES];
+    size_t count;
+    int has_counter, failed;
+    /* The counter of the processor and the clock, at the beginning and now. */
+    uint64_t first_time, first_ns, now_time, now_ns;
+} record;
+
+static int fail(int code, const char *what, const char *why) {
+    fprintf(stderr, "weir record: %s: %s\n", what, why);
+    return code;
+}
+
+/* ---------------------------------------------------------------------- times ---- */
+
+static void look_at_clock(void) {
+    record.now_ns = weir__record_clock();
+    record.now_time = weir__record_time(record.has_counter);
+}
+
+static double ns_a_tick(void) {
+    uint64_t ticks = record.now_time - record.first_time;
+
+    return record.has_counter && ticks ? (double)(record.now_ns - record.first_ns) / (double)ticks
+                                       : 1.0;
+}
+
+/* Never back, though the counter's rate is known better and better. */
+static uint64_t time_us(struct process *process, uint64_t time) {
+    double ns = time > process->start ? (double)(time - process->start) * ns_a_tick() : 0.0;
+    uint64_t us = (uint64_t)(ns / 1000.0);
+
+    if (us > process->last_us)
+        process->last_us = us;
+    return process->last_us;
+}
+
+/* ------------------------------------------------------------------ processes ---- */
+
+static int is_later(const void *left, const void *right) {
+    const struct waiting *a = left, *b = right;
+
+    if (a->event.time != b->event.time)
+        return a->event.time < b->event.time ? -1 : 1;
+    return a->order < b->order ? -1 : 1;
+}
+
+static int keep(struct process *process, const struct weir_record_event *event) {
+    if (process->count == process->room) {
+        size_t room = process->room ? 2 * process->room : 4096;
+        struct waiting *waiting = realloc(process->waiting, room * sizeof *waiting);
+
+        if (!waiting)
+            return 0;
+        process->waiting = waiting;
+        process->room = room;
+    }
+    process->waiting[process->count++] = (struct waiting){*event, process->found++};
+    return 1;
+}
+
+static void drain_ring(struct process *process, struct weir_record_ring *ring) {
+    uint64_t read = atomic_load_explicit(&ring->read, memory_order_relaxed);
+    uint64_t written = atomic_load_explicit(&ring->written, memory_order_acquire);
+
+    for (; read != written; read++)
+        if (!keep(process, &ring->events[read % WEIR_RECORD_EVENTS]))
+            process->tracing.failed = ENOMEM;
+    atomic_store_explicit(&ring->read, read, memory_order_release);
+}
+
+/* Takes what is in the rings and writes what nothing more can come before; `is_last': all of it.  How many
+ * events were in the rings. */
+static size_t drain(struct process *process, int is_last) {
+    uint64_t before = process->found;
+    uint32_t rings = atomic_load(&process->file->head.rings);
+    uint64_t safe = record.now_time - (uint64_t)(SLACK_NS / ns_a_tick());
+    size_t done;
+
+    for (uint32_t i = 0; i < rings; i++) {
+        struct weir_record_ring *ring = &process->file->rings[i];
+        uint64_t entered = atomic_load_explicit(&ring->entered, memory_order_acquire);
+
+        if (entered == WEIR_RECORD_ENTERING)
+            safe = process->safe;
+        else if (entered && entered < safe)
+            safe = entered;
+        drain_ring(process, ring);
+    }
+    if (safe > process->safe)
+        process->safe = safe;
+    if (process->count)
+        qsort(process->waiting, process->count, sizeof *process->waiting, is_later);
+    for (done = 0; done < process->count; done++) {
+        const struct weir_record_event *event = &process->waiting[done].event;
+
+        if (!is_last && event->time >= process->safe)
+            break;
+        tracing_add(&process->tracing, event, time_us(process, event->time));
+    }
+    process->count -= done;
+    memmove(process->waiting, process->waiting + done, process->count * sizeof *process->waiting);
+    if (done)
+        (void)sink_flush(process->tracing.sink);
+    return (size_t)(process->found - before);
+}
+
+static char *path_of(int id) {
+    char *path = NULL;
+    int before = 0, made;
+
+    for (size_t i = 0; i < record.count; i++)
+        before += record.processes[i]->id == id;
+    made = record.count == 0 ? asprintf(&path, "%s", record.path)
+           : before          ? asprintf(&path, "%s.%d.%d", record.path, id, before + 1)
+                             : asprintf(&path, "%s.%d", record.path, id);
+    return made < 0 ? NULL : path;
+}
+
+static struct weir_record_file *map_file(const char *name) {
+    char path[PATH_MAX];
+    struct weir_record_file *file = NULL;
+    struct stat status;
+    int fd;
+
+    snprintf(path, sizeof path, "%s/%s", record.folder, name);
+    fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0)
+        return NULL;
+    if (fstat(fd, &status) == 0 && status.st_size == (off_t)sizeof *file) {
+        void *map = mmap(NULL, sizeof *file, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+
+        file = map == MAP_FAILED ? NULL : map;
+    }
+    close(fd);
+    unlink(path);
+    if (file && file->head.magic != WEIR_RECORD_MAGIC) {
+        munmap(file, sizeof *file);
+        file = NULL;
+    }
+    return file;
+}
+
+static void stop_process(struct process *process) {
+    atomic_store(&process->file->head.is_closed, 1);
+    munmap(process->file, sizeof *process->file);
+    process->file = NULL;
+}
+
+/* What stands between a program and the driver is not who asked. */
+static const char *file_of(void *context, uint64_t address) {
+    const char *name = modules_find(context, address);
+
+    return name && strcmp(name, LIBRARY) != 0 ? name : NULL;
+}
+
+static void add_process(struct weir_record_file *file) {
+    struct process *process = calloc(1, sizeof *process);
+    const char *why = strerror(ENOMEM);
+
+    if (!process)
+        goto fail;
+    process->file = file;
+    process->id = file->head.process;
+    process->start = file->head.start;
+    process->tracing.limit = record.limit;
+    process->tracing.file_of = file_of;
+    process->tracing.context = &process->modules;
+    process->path = path_of(process->id);
+    if (!process->path)
+        goto fail;
+    process->tracing.sink = sink_open(process->path, record.path);
+    if (!process->tracing.sink) {
+        why = strerror(errno);
+        goto fail;
+    }
+    modules_begin(&process->modules, process->id);
+    tracing_begin(&process->tracing, record.command[0]);
+    record.processes[record.count++] = process;
+    return;
+
+fail:
+    record.failed = fail(EXIT_OWN, process && process->path ? process->path : record.path, why);
+    atomic_store(&file->head.is_closed, 1);
+    munmap(file, sizeof *file);
+    if (process)
+        free(process->path);
+    free(process);
+}
+
+/* New ones, the oldest first, and such as have ended. */
+static void look_at_processes(void) {
+    struct weir_record_file *found[64];
+    size_t count = 0;
+    DIR *folder = opendir(record.folder);
+    struct dirent *entry;
+
+    while (folder && count < sizeof found / sizeof found[0] &&
+           record.count + count < MOST_PROCESSES && (entry = readdir(folder)))
+        if (entry->d_name[0] >= '0' && entry->d_name[0] <= '9' &&
+            (found[count] = map_file(entry->d_name)))
+            count++;
+    if (folder)
+        closedir(folder);
+    while (count) {
+        size_t oldest = 0;
+
+        for (size_t i = 1; i < count; i++)
+            if (found[i]->head.start < found[oldest]->head.start)
+                oldest = i;
+        add_process(found[oldest]);
+        found[oldest] = found[--count];
+    }
+}
+
+static size_t drain_all(int is_last) {
+    size_t found = 0;
+
+    look_at_clock();
+    for (size_t i = 0; i < record.count; i++) {
+        struct process *process = record.processes[i];
+        int has_ended = process->file && !is_last && kill(process->id, 0) != 0 && errno == ESRCH;
+
+        if (!process->file)
+            continue;
+        found += drain(process, is_last || has_ended);
+        if (is_last || has_ended)
+            stop_process(process);
+    }
+    return found;
+}
+
+/* ------------------------------------------------------------------- the ends ---- */
+
+/* Nothing was recorded: an empty file would be no trace. */
+static void take_file_back(void) {
+    if (record.is_made)
+        unlink(record.path);
+}
+
+/* What became of it. */
+static void tell_process(const struct process *process) {
+    const struct tracing *tracing = &process->tracing;
+
+    fprintf(stderr, "weir record: %s: %" PRIu64 " event%s of process %d", process->path,
+            tracing->events, weir__plural(tracing->events), process->id);
+    if (tracing->left_out)
+        fprintf(stderr, ", and %" PRIu64 " more left out: --limit", tracing->left_out);
+    fputc('\n', stderr);
+}
+
+static void end_process(struct process *process) {
+    int error;
+
+    tracing_end(&process->tracing);
+    error = process->tracing.failed;
+    if (!sink_close(process->tracing.sink) && !error)
+        error = errno;
+    if (error)
+        record.failed = fail(EXIT_OWN, process->path, strerror(error));
+    else
+        tell_process(process);
+    modules_end(&process->modules);
+    free(process->waiting);
+    free(process->path);
+    free(process);
+}
+
+static void end_recording(void) {
+    look_at_processes();
+    (void)drain_all(1);
+    for (size_t i = 0; i < record.count; i++)
+        end_process(record.processes[i]);
+    if (record.count > 0 || record.failed)
+        return;
+    take_file_back();
+    fprintf(stderr,
+            "weir record: nothing was asked of the CUDA driver that this records, so there is no "
+            "trace: %s "
+            "is %s\n",
+            record.path, record.is_made ? "not made" : "as it was");
+}
+
+static void remove_folder(void) {
+    DIR *folder = opendir(record.folder);
+    struct dirent *entry;
+    char path[PATH_MAX];
+
+    while (folder && (entry = readdir(folder)))
+        if (entry->d_name[0] != '.') {
+            snprintf(path, sizeof path, "%s/%s", record.folder, entry->d_name);
+            unlink(path);
+        }
+    if (folder)
+        closedir(folder);
+    rmdir(record.folder);
+}
+
+/* ------------------------------------------------------------------ the child ---- */
+
+/* As the command ended. */
+static int end_as(int status) {
+    return record.failed ? record.failed : command_end_as(status);
+}
+
+static int run_command(void) {
+    pid_t started;
+    int status = 0, error = command_start(record.command, &started);
+
+    if (error) {
+        take_file_back();
+        rmdir(record.folder);
+        return command_refuse("record", record.command[0], error);
+    }
+    for (unsigned turn = 0; waitpid(started, &status, WNOHANG) == 0; turn++) {
+        if (turn % LOOK_EVERY == 0)
+            look_at_processes();
+        if (drain_all(0) < BUSY_EVENTS)
+            (void)poll(NULL, 0, PAUSE_US / 1000);
+    }
+    command_ended();
+    end_recording();
+    remove_folder();
+    return end_as(status);
+}
+
+/* ---------------------------------------------------------------- preparation ---- */
+
+/* In memory where there is such a folder. */
+static int make_folder(void) {
+    static const char *const places[] = {"/dev/shm", "/tmp"};
+
+    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+        snprintf(record.folder, sizeof record.folder, "%s/weir-record-XXXXXX", places[i]);
+        if (mkdtemp(record.folder))
+            return 0;
+    }
+    return fail(EXIT_OWN, record.folder, strerror(errno));
+}
+
+/* The file is there at once, so that a path that cannot be written is said before the command runs.  What another
+ * recording left in it stays until there is something to be written. */
+static int try_file(void) {
+    int fd = open(record.path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+
+    record.is_made = fd >= 0;
+    if (fd < 0 && errno == EEXIST)
+        fd = open(record.path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    if (fd < 0) {
+        fprintf(stderr, "weir record: --output %s: %s\n", record.path, strerror(errno));
+        return EXIT_OWN;
+    }
+    close(fd);
+    return 0;
+}
+
+static int prepare(void) {
+    char library[4200], process[16];
+    const char *why;
+    char *value;
+    int is_there, code;
+
+    if (preloading_find(LIBRARY, library, sizeof library, &why) != 0)
+        return fail(EXIT_OWN, library, why);
+    if (record.ranges && getenv(NVTX_LIBRARY) && strcmp(getenv(NVTX_LIBRARY), library) != 0) {
+        fprintf(stderr, "weir record: %s: NVTX reports to another tool, %s\n", NVTX_LIBRARY,
+                getenv(NVTX_LIBRARY));
+        return EXIT_OWN;
+    }
+    code = try_file();
+    if (code == 0 && (code = make_folder()) != 0)
+        take_file_back();
+    if (code)
+        return code;
+    snprintf(process, sizeof process, "%d", (int)getpid());
+    value = preloading_value(library, &is_there);
+    if (!value || setenv("LD_PRELOAD", value, 1) != 0 ||
+        setenv(WEIR_RECORD_FOLDER, record.folder, 1) != 0 ||
+        setenv(WEIR_RECORD_PROCESS, process, 1) != 0 ||
+        (record.ranges && (setenv(WEIR_RECORD_RANGES, record.ranges, 1) != 0 ||
+                           setenv(NVTX_LIBRARY, library, 1) != 0)) ||
+        (record.marks_at_sync && setenv(WEIR_RECORD_SYNCS, "1", 1) != 0)) {
+        rmdir(record.folder);
+        code = fail(EXIT_OWN, "the environment", strerror(ENOMEM));
+    }
+    free(value);
+    record.has_counter = weir__record_has_counter();
+    look_at_clock();
+    record.first_ns = record.now_ns;
+    record.first_time = record.now_time;
+    return code;
+}
+
+static error_t parse_argument(int key, char *argument, struct argp_state *state) {
+    struct weir_problem problem;
+
+    switch (key) {
+    case 'o':
+        record.path = weir_cli_file(state, "--output", argument, 0);
+        if (!sink_can(argument))
+            argp_error(state,
+                       "--output '%s': this weir was built without zstd; expected a name in .gz",
+                       argument);
+        return 0;
+    case SYNC_KEY:
+        record.marks_at_sync = 1;
+        return 0;
+    case NVTX_KEY:
+        if (!*argument)
+            argp_error(state, "--mark-at-nvtx '': expected a name, or a pattern as 'step*'");
+        record.ranges = argument;
+        return 0;
+    case LIMIT_KEY:
+        if (!weir__size_read(argument, &record.limit, &problem))
+            argp_error(state, "--limit '%s': %s; expected a size, as 100MiB", argument,
+                       problem.text);
+        if (record.limit == 0)
+            argp_error(state, "--limit '%s': it is 0; expected a size, as 100MiB", argument);
+        return 0;
+    case ARGP_KEY_ARG: /* the rest is the command's, whatever it looks like */
+        record.command = &state->argv[state->next - 1];
+        state->next = state->argc;
+        return 0;
+    case ARGP_KEY_NO_ARGS:
+        preloading_no_command(state);
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const char doc[] =
+    "Runs a program as it is and records every allocation and free of device memory that it asks "
+    "of "
+    "the CUDA driver, as a trace for weir replay and weir bench.\v"
+    "An iteration ends where the program calls weir_mark(\"LABEL\"), which the preloaded library "
+    "has, or by the flags below.  FILE is packed if its name ends in .zst or .gz.  Another process "
+    "of the command's that "
+    "asks "
+    "for memory is written to FILE.PID.\n\n"
+    "Exit code: the command's; 126 if it cannot be run, 127 if there is none; 2 usage, 125 another "
+    "failure.";
+
+int weir_cmd_record(int argc, char **argv) {
+    static const struct argp_option options[] = {
+        {"output", 'o', "FILE", 0, "Where the trace goes (" DEFAULT_FILE ").", 0},
+        {"mark-at-sync", SYNC_KEY, NULL, 0,
+         "Where the program marks nothing, an iteration ends where it waits for the device or a "
+         "stream.",
+         0},
+        {"mark-at-nvtx", NVTX_KEY, "NAME", 0,
+         "An iteration ends where the program begins a range of NVTX of that name, or sets a mark; "
+         "NAME may be a pattern as the shell's, 'step*'.",
+         0},
+        {"limit", LIMIT_KEY, "SIZE", 0, "Write no more text than about that, before it is packed.",
+         0},
+        {0}};
+    struct argp argp = {options, parse_argument, "[--] COMMAND [ARGUMENT...]", doc, NULL, NULL,
+                        NULL};
+    int code;
+
+    record.path = DEFAULT_FILE;
+    if (weir_cli_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL) != 0)
+        return EXIT_USAGE;
+    code = prepare();
+    return code ? code : run_command();
+}

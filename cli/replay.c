@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: MIT */
+/* replay.c: `weir replay`: traces on one allocator, with the settings that flags and environment
+ * give. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/text.h"
+#include "cli/common/commands.h"
+#include "cli/common/flags.h"
+#include "cli/replay/contest.h"
+#include "cli/replay/explain.h"
+
+enum { EXPLAIN_KEY = 0x5301, EXPLAINED = 10, MOST_EXPLAINED = INT32_MAX };
+
+struct command {
+    struct contest contest;
+    struct weir_cli_settings settings;
+    size_t explained; /* so many of the largest blocks; 0: the traces are replayed */
+    int failed;
+};
+
+static void take_explained(struct argp_state *state, const char *text, size_t *out) {
+    struct weir_problem problem;
+    uint64_t count = EXPLAINED;
+
+    if (text && (!weir__count_read(text, MOST_EXPLAINED, &count, &problem) || count == 0))
+        argp_error(state, "--explain '%s': expected a whole number from 1 to %d", text,
+                   MOST_EXPLAINED);
+    *out = (size_t)count;
+}
+
+static error_t parse_argument(int key, char *argument, struct argp_state *state) {
+    struct command *command = state->input;
+
+    switch (key) {
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = &command->contest;
+        state->child_inputs[1] = &command->settings;
+        return 0;
+    case EXPLAIN_KEY:
+        take_explained(state, argument, &command->explained);
+        return 0;
+    case ARGP_KEY_ARG:
+        command->failed |= !contest_add_trace(&command->contest, argument);
+        return 0;
+    case ARGP_KEY_NO_ARGS:
+        argp_error(
+            state,
+            "no trace was named; some come with weir, as gpt2-train: weir bench replays them all");
+        return EINVAL;
+    case ARGP_KEY_END:
+        if (command->explained && (command->contest.repeat > 1 || command->contest.samples ||
+                                   command->contest.busy_factor > 0 || command->contest.pace > 0 ||
+                                   command->contest.timeline_file))
+            argp_error(state, "--explain replays nothing, and goes with none of --repeat, --busy, "
+                              "--pace, --samples, --report and --trace-events");
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+/* What is not there afterwards was not made. */
+static void tell_profile(const char *path) {
+    if (path && strcmp(path, "off") != 0 && access(path, F_OK) != 0)
+        fprintf(stderr, "weir: profile %s: nothing was learned, so there is none\n", path);
+}
+
+/* Settings count for nothing here, but what does not parse is told as everywhere. */
+static int explain(struct command *command) {
+    int code = command->failed ? 1 : weir_cli_settings_finish(&command->settings);
+
+    if (code == 0)
+        code = contest_check_outputs(&command->contest, &command->settings);
+    for (int i = 0; code == 0 && i < WEIR_SETTING_COUNT; i++) {
+        const char *source = command->settings.sources.of[i];
+
+        if (source && strncmp(source, "flag ", 5) == 0)
+            fprintf(stderr, "weir: %s is not used: --explain replays nothing\n",
+                    weir_cli_label(&command->settings, (enum weir_setting)i));
+    }
+    return code ? code : explain_run(&command->contest, command->explained);
+}
+
+/* Flags of `weir bench', before argp takes them for misspelt ones.  1: told. */
+static int refuse_others(int argc, char **argv) {
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
+        const char *option = argv[i] + 2;
+        size_t length = strncmp(argv[i], "--", 2) == 0 ? strcspn(option, "=") : 0;
+
+        if (length && bench_alone_has(option, length))
+            return fprintf(stderr, "weir replay: --%.*s goes with weir bench\n", (int)length,
+                           option);
+    }
+    return 0;
+}
+
+int weir_cmd_replay(int argc, char **argv) {
+    static const struct argp_option options[] = {
+        {"explain", EXPLAIN_KEY, "N", OPTION_ARG_OPTIONAL,
+         "Replay nothing; tell which calls took the memory, and of the largest blocks, those that "
+         "are "
+         "alike in one line, N lines (10).",
+         0},
+        {0}};
+    static const char doc[] =
+        "Replays traces on one allocator, each in fresh processes, as fast as it can; or explains "
+        "them."
+        "\v"
+        "TRACE is a file (plain, gzip or zstd), '-' for standard input, or the name of a trace "
+        "that "
+        "comes with weir.\n\n"
+        "With --profile all runs of a trace begin with what the profile said before (--repeat, "
+        "--busy); the last of them notes there what it needed, for the next trace or command.\n\n"
+        "Exit code: 0 all went well, 1 something failed, 2 usage, 3 all but the pictures of the "
+        "report.";
+    struct argp_child children[] = {
+        {&contest_argp, 0, NULL, 0}, {weir_settings_argp(), 0, "Allocator settings:", 1}, {0}};
+    struct argp argp = {options, parse_argument, "TRACE...", doc, children, NULL, NULL};
+    static struct command command;
+    int code;
+
+    if (refuse_others(argc, argv))
+        return 2;
+    contest_init(&command.contest, argc, argv);
+    weir_cli_settings_init(&command.settings);
+    if (weir_cli_parse(&argp, argc, argv, 0, &command) != 0)
+        return 2;
+    if (command.explained) {
+        code = explain(&command);
+        contest_free(&command.contest);
+        return code;
+    }
+    code = command.failed ? 1 : weir_cli_settings_finish(&command.settings);
+    command.contest.options = command.settings.options;
+    if (code == 0)
+        code = contest_check_outputs(&command.contest, &command.settings);
+    if (code == 0)
+        code = weir_cli_profile_check(&command.settings, 1) ||
+               weir_cli_verdict_check(&command.settings);
+    command.contest.contestants = calloc(1, sizeof *command.contest.contestants);
+    if (code == 0 && command.contest.contestants) {
+        command.contest.contestants[0] = "replay";
+        command.contest.contestant_count = 1;
+        command.contest.device_source = command.settings.sources.of[WEIR_SETTING_DEVICE];
+        code = contest_run(&command.contest);
+        tell_profile(command.settings.options.profile);
+    }
+    contest_free(&command.contest);
+    return code;
+}

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: MIT */
+/* busy.c: see busy.h.
+ *
+ * The delay is a kernel of one thread, in PTX that any driver from 11.2 on compiles for any device.
+ * It reads %globaltimer until the time is over; that timer advances in steps of up to a microsecond,
+ * which is how exact a delay is.  It cannot hang: four cycles for each nanosecond, which no device
+ * reaches in less than the time asked for since none runs at 4 GHz, end it whatever the timer says.
+ *
+ * The meter is a stream on which nothing runs: its first event is at once, its last waits for all.
+ */
+#include "cli/replay/busy.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { LEAST_LAUNCH_NS = 10000, MESSAGE_BYTES = 256 };
+
+static const char delay_name[] = "weir_delay";
+static const char delay_ptx[] = ".version 7.0\n"
+                                ".target sm_52\n"
+                                ".address_size 64\n"
+                                ".visible .entry weir_delay(.param .u64 delay_ns)\n"
+                                "{\n"
+                                "    .reg .pred %more;\n"
+                                "    .reg .b64 %ns, %cycles, %began, %began_cycle, %passed;\n"
+                                "    ld.param.u64 %ns, [delay_ns];\n"
+                                "    shl.b64 %cycles, %ns, 2;\n"
+                                "    mov.u64 %began, %globaltimer;\n"
+                                "    mov.u64 %began_cycle, %clock64;\n"
+                                "again:\n"
+                                "    mov.u64 %passed, %clock64;\n"
+                                "    sub.u64 %passed, %passed, %began_cycle;\n"
+                                "    setp.lt.u64 %more, %passed, %cycles;\n"
+                                "    @!%more bra done;\n"
+                                "    mov.u64 %passed, %globaltimer;\n"
+                                "    sub.u64 %passed, %passed, %began;\n"
+                                "    setp.lt.u64 %more, %passed, %ns;\n"
+                                "    @%more bra again;\n"
+                                "done:\n"
+                                "    ret;\n"
+                                "}\n";
+
+struct busy {
+    const struct weir_driver *driver;
+    double factor;
+    const CUstream *streams;
+    size_t stream_count;
+    uint64_t *gathered_ns; /* by stream */
+    CUmodule module;
+    CUfunction delay;
+    CUstream meter;
+    CUevent began, ended; /* on the meter */
+    CUevent reached;      /* the end of a stream's work, for the meter to wait for */
+    char message[MESSAGE_BYTES];
+};
+
+const char *busy_lacks(const struct weir_driver *driver) {
+    return driver->capabilities & WEIR_CAP_KERNEL
+               ? NULL
+               : "kernels and times between events (cuModuleLoadData, cuLaunchKernel, "
+                 "cuEventElapsedTime)";
+}
+
+static int check(struct busy *busy, const char *call, CUresult result) {
+    if (result != CUDA_SUCCESS)
+        snprintf(busy->message, sizeof busy->message, "%s failed: %s", call,
+                 weir__driver_error_name(busy->driver, result));
+    return result == CUDA_SUCCESS;
+}
+
+static int launch(struct busy *busy, CUstream stream, uint64_t ns) {
+    void *parameters[] = {&ns};
+
+    return check(
+        busy, "cuLaunchKernel",
+        busy->driver->cuLaunchKernel(busy->delay, 1, 1, 1, 1, 1, 1, 0, stream, parameters, NULL));
+}
+
+/* A driver may compile the kernel, and make room for it, at its first launch on a stream. */
+static int warm_up(struct busy *busy) {
+    for (size_t i = 0; i < busy->stream_count; i++)
+        if (!launch(busy, busy->streams[i], 1000))
+            return 0;
+    return check(busy, "cuCtxSynchronize", busy->driver->cuCtxSynchronize());
+}
+
+static int prepare(struct busy *busy) {
+    const struct weir_driver *driver = busy->driver;
+
+    return check(busy, "cuModuleLoadData (a delay kernel)",
+                 driver->cuModuleLoadData(&busy->module, delay_ptx)) &&
+           check(busy, "cuModuleGetFunction",
+                 driver->cuModuleGetFunction(&busy->delay, busy->module, delay_name)) &&
+           check(busy, "cuStreamCreate",
+                 driver->cuStreamCreate(&busy->meter, CU_STREAM_NON_BLOCKING)) &&
+           check(busy, "cuEventCreate", driver->cuEventCreate(&busy->began, CU_EVENT_DEFAULT)) &&
+           check(busy, "cuEventCreate", driver->cuEventCreate(&busy->ended, CU_EVENT_DEFAULT)) &&
+           check(busy, "cuEventCreate",
+                 driver->cuEventCreate(&busy->reached, CU_EVENT_DISABLE_TIMING)) &&
+           warm_up(busy);
+}
+
+struct busy *busy_open(const struct weir_driver *driver, double factor, const CUstream *streams,
+                       size_t stream_count, char *message, size_t message_bytes) {
+    struct busy *busy = calloc(1, sizeof *busy);
+
+    if (!busy)
+        goto no_memory;
+    busy->driver = driver;
+    busy->factor = factor;
+    busy->streams = streams;
+    busy->stream_count = stream_count;
+    busy->gathered_ns = calloc(stream_count ? stream_count : 1, sizeof *busy->gathered_ns);
+    if (!busy->gathered_ns)
+        goto no_memory;
+    if (prepare(busy))
+        return busy;
+    snprintf(message, message_bytes, "%s", busy->message);
+    busy_close(busy);
+    return NULL;
+
+no_memory:
+    free(busy);
+    snprintf(message, message_bytes, "out of host memory");
+    return NULL;
+}
+
+void busy_close(struct busy *busy) {
+    if (!busy)
+        return;
+    if (busy->reached)
+        busy->driver->cuEventDestroy(busy->reached);
+    if (busy->ended)
+        busy->driver->cuEventDestroy(busy->ended);
+    if (busy->began)
+        busy->driver->cuEventDestroy(busy->began);
+    if (busy->meter)
+        busy->driver->cuStreamDestroy(busy->meter);
+    if (busy->module)
+        busy->driver->cuModuleUnload(busy->module);
+    free(busy->gathered_ns);
+    free(busy);
+}
+
+int busy_flush(struct busy *busy, size_t stream) {
+    uint64_t ns = busy->gathered_ns[stream];
+
+    busy->gathered_ns[stream] = 0;
+    return ns == 0 || launch(busy, busy->streams[stream], ns);
+}
+
+int busy_work(struct busy *busy, size_t stream, uint64_t gap_us) {
+    busy->gathered_ns[stream] += (uint64_t)((double)gap_us * 1000 * busy->factor + 0.5);
+    return busy->gathered_ns[stream] < LEAST_LAUNCH_NS || busy_flush(busy, stream);
+}
+
+int busy_begin(struct busy *busy) {
+    return check(busy, "cuEventRecord", busy->driver->cuEventRecord(busy->began, busy->meter));
+}
+
+int busy_end(struct busy *busy, uint64_t *makespan_ns) {
+    const struct weir_driver *driver = busy->driver;
+    float ms = 0;
+
+    for (size_t i = 0; i < busy->stream_count; i++)
+        if (!busy_flush(busy, i) ||
+            !check(busy, "cuEventRecord", driver->cuEventRecord(busy->reached, busy->streams[i])) ||
+            !check(busy, "cuStreamWaitEvent",
+                   driver->cuStreamWaitEvent(busy->meter, busy->reached, 0)))
+            return 0;
+    if (!check(busy, "cuEventRecord", driver->cuEventRecord(busy->ended, busy->meter)) ||
+        !check(busy, "cuCtxSynchronize", driver->cuCtxSynchronize()) ||
+        !check(busy, "cuEventElapsedTime",
+               driver->cuEventElapsedTime(&ms, busy->began, busy->ended)))
+        return 0;
+    *makespan_ns = (uint64_t)((double)ms * 1e6 + 0.5);
+    return 1;
+}
+
+const char *busy_message(const struct busy *busy) {
+    return busy->message;
+}

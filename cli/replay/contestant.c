@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: MIT */
+/* contestant.c: the table of contestants, and what each one's settings are. */
+#include "cli/replay/contestant.h"
+
+#include <string.h>
+
+/* Everything as given: `weir replay`. */
+static void choose_given(const struct session *session, weir_options *options) {
+    *options = *session->given;
+}
+
+static void choose_platform(const struct session *session, weir_options *options) {
+    (void)session;
+    options->engine = WEIR_ENGINE_PLATFORM;
+}
+
+static void choose_pool(const struct session *session, weir_options *options) {
+    (void)session;
+    options->engine = WEIR_ENGINE_POOL;
+}
+
+static void choose_pool_unchecked(const struct session *session, weir_options *options) {
+    (void)session;
+    options->engine = WEIR_ENGINE_POOL;
+    options->stream_checks = WEIR_SWITCH_OFF;
+}
+
+static void choose_pool_prealloc(const struct session *session, weir_options *options) {
+    options->engine = WEIR_ENGINE_POOL;
+    options->prealloc = (weir_amount){session->live_peak_bytes, WEIR_AMOUNT_BYTES, 0};
+}
+
+static void choose_arena_fixed(const struct session *session, weir_options *options) {
+    (void)session;
+    options->engine = WEIR_ENGINE_ARENA;
+    options->arena = WEIR_ARENA_FIXED;
+    options->limit = (weir_amount){750000, WEIR_AMOUNT_OF_TOTAL, 0};
+}
+
+static void choose_arena_grow(const struct session *session, weir_options *options) {
+    (void)session;
+    options->engine = WEIR_ENGINE_ARENA;
+    options->arena = WEIR_ARENA_REGIONS;
+    options->growth = WEIR_GROWTH_BFC;
+}
+
+static void choose_mapped(weir_options *options, int packing) {
+    options->engine = WEIR_ENGINE_ARENA;
+    options->arena = WEIR_ARENA_MAPPED;
+    options->packing = packing;
+}
+
+static void choose_arena_mapped(const struct session *session, weir_options *options) {
+    (void)session;
+    choose_mapped(options, WEIR_PACKING_BALANCED);
+}
+
+static void choose_arena_vouched(const struct session *session, weir_options *options) {
+    (void)session;
+    choose_mapped(options, WEIR_PACKING_BALANCED);
+    options->stream_checks = WEIR_SWITCH_OFF;
+}
+
+static void choose_arena_fit(const struct session *session, weir_options *options) {
+    (void)session;
+    choose_mapped(options, WEIR_PACKING_FIT);
+}
+
+static void choose_arena_fast(const struct session *session, weir_options *options) {
+    (void)session;
+    choose_mapped(options, WEIR_PACKING_FAST);
+}
+
+static void choose_pool_learned(const struct session *session, weir_options *options) {
+    options->engine = WEIR_ENGINE_POOL;
+    options->profile = session->given->profile;
+}
+
+static void choose_arena_learned(const struct session *session, weir_options *options) {
+    options->engine = WEIR_ENGINE_ARENA;
+    options->arena = WEIR_ARENA_MAPPED;
+    options->profile = session->given->profile;
+}
+
+/* Idle, in the background: an eighth of the live peak, up to a quarter. */
+static void choose_headroom(const struct session *session, weir_options *options) {
+    options->headroom = (weir_amount){session->live_peak_bytes / 8, WEIR_AMOUNT_BYTES, 0};
+    options->headroom_high = (weir_amount){session->live_peak_bytes / 4, WEIR_AMOUNT_BYTES, 0};
+}
+
+static void choose_pool_headroom(const struct session *session, weir_options *options) {
+    options->engine = WEIR_ENGINE_POOL;
+    choose_headroom(session, options);
+}
+
+static void choose_arena_headroom(const struct session *session, weir_options *options) {
+    choose_mapped(options, WEIR_PACKING_BALANCED);
+    choose_headroom(session, options);
+}
+
+#define RAW                                                                                        \
+    .open = raw_open, .alloc = raw_alloc, .free = raw_free, .use = raw_use,                        \
+    .after_slow = raw_after_slow, .figures = raw_figures, .watch = raw_figures,                    \
+    .options = raw_options, .close = raw_close
+
+#define PUBLIC                                                                                     \
+    .open = public_open, .alloc = public_alloc, .free = public_free, .use = public_use,            \
+    .figures = public_figures, .watch = public_watch, .steps = public_steps,                       \
+    .options = public_options, .latency = public_latency, .verdict = public_verdict,               \
+    .front = public_front, .close = public_close
+
+const struct contestant contestants[] = {
+    {.name = "driver",
+     .what = "the driver's pool, release threshold 0 (its default)",
+     RAW,
+     .has_threshold = 1},
+    {.name = "driver-keep",
+     .what = "the driver's pool, release threshold max",
+     RAW,
+     .release_threshold_max = 1},
+    {.name = "platform",
+     .what = "one cuMemAlloc and cuMemFree per block",
+     PUBLIC,
+     .choose = choose_platform},
+    {.name = "pool",
+     .what = "weir's pool engine, defaults",
+     PUBLIC,
+     .has_threshold = 1,
+     .choose = choose_pool},
+    {.name = "pool-prealloc",
+     .what = "the same, preallocating the trace's live peak",
+     PUBLIC,
+     .choose = choose_pool_prealloc},
+    {.name = "arena-fixed",
+     .what = "weir's BFC arena of 75% of the device, taken at once",
+     PUBLIC,
+     .choose = choose_arena_fixed},
+    {.name = "arena-grow",
+     .what = "weir's BFC arena that grows by doubling regions",
+     PUBLIC,
+     .choose = choose_arena_grow},
+    {.name = "arena-mapped",
+     .what = "weir's BFC arena in one range, memory mapped where wanted",
+     PUBLIC,
+     .needs_virtual = 1,
+     .choose = choose_arena_mapped},
+    {.name = "arena-fit",
+     .what = "the same, packing fit: less reserve",
+     PUBLIC,
+     .needs_virtual = 1,
+     .choose = choose_arena_fit},
+    {.name = "arena-fast",
+     .what = "the same, packing fast: fewer growths and moves",
+     PUBLIC,
+     .needs_virtual = 1,
+     .choose = choose_arena_fast},
+    {.name = "driver-primed",
+     .what = "driver-keep, the live peak allocated and freed before",
+     RAW,
+     .release_threshold_max = 1,
+     .primed = 1,
+     .by_name_only = 1},
+    {.name = "pool-unchecked",
+     .what = "pool, the program vouching for its streams",
+     PUBLIC,
+     .has_threshold = 1,
+     .choose = choose_pool_unchecked,
+     .by_name_only = 1},
+    {.name = "arena-vouched",
+     .what = "arena-mapped, the program vouching for its streams",
+     PUBLIC,
+     .needs_virtual = 1,
+     .choose = choose_arena_vouched,
+     .by_name_only = 1},
+    {.name = "pool-learned",
+     .what = "pool, preallocating what a run before needed",
+     PUBLIC,
+     .choose = choose_pool_learned,
+     .learns = 1,
+     .by_name_only = 1},
+    {.name = "arena-learned",
+     .what = "weir's mapped arena, preallocating what a run before needed",
+     PUBLIC,
+     .choose = choose_arena_learned,
+     .learns = 1,
+     .needs_virtual = 1,
+     .by_name_only = 1},
+    {.name = "pool-headroom",
+     .what = "pool, an eighth to a quarter of the live peak kept idle",
+     PUBLIC,
+     .choose = choose_pool_headroom,
+     .by_name_only = 1},
+    {.name = "arena-headroom",
+     .what = "arena-mapped, the same kept idle",
+     PUBLIC,
+     .choose = choose_arena_headroom,
+     .needs_virtual = 1,
+     .by_name_only = 1},
+    {.name = NULL},
+};
+
+static const struct contestant given = {
+    .name = "replay", PUBLIC, .is_given = 1, .choose = choose_given};
+
+const struct contestant *contestant_find(const char *name) {
+    if (strcmp(name, given.name) == 0)
+        return &given;
+    for (const struct contestant *c = contestants; c->name; c++)
+        if (strcmp(name, c->name) == 0)
+            return c;
+    return NULL;
+}
+
+const char *contestant_lacks(const struct contestant *contestant, const struct weir_driver *driver,
+                             CUdevice device, int limited) {
+    int can = 0;
+
+    if (limited && !contestant->choose && !(driver->capabilities & WEIR_CAP_POOL_MAX_SIZE))
+        return "pools with a limit (driver 12.2)";
+    if (!contestant->needs_virtual)
+        return NULL;
+    if ((driver->capabilities & WEIR_CAP_VIRTUAL) &&
+        driver->cuDeviceGetAttribute(&can, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
+                                     device) == CUDA_SUCCESS &&
+        can)
+        return NULL;
+    return "memory mapped by handles";
+}

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: MIT */
+/* limit_sweep.h: `weir bench --limit-sweep': the smallest limit at which a contestant serves a trace.
+ *
+ * Must not know: what contestants do.
+ */
+#ifndef WEIR_CLI_LIMIT_SWEEP_H
+#define WEIR_CLI_LIMIT_SWEEP_H
+
+#include "cli/replay/contest.h"
+
+/* Every contestant on every trace; with `earlier`, the JSON file of such a run, only at its answers and
+ * one unit to either side.  Prints the table and writes the file.  The program's exit code. */
+int limit_sweep_run(struct contest *contest, const char *earlier);
+
+#endif

@@ -1,0 +1,384 @@
+/* SPDX-License-Identifier: MIT */
+/* tape.c: see tape.h.  The file is the header, the operations, the ids of streams, the labels, then the gaps. */
+#include "cli/replay/tape.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/map.h"
+#include "base/text.h"
+#include "cli/common/source.h"
+
+static const char magic[8] = "weirtap1";
+
+_Static_assert(sizeof(struct tape_op) == 16, "operations are packed");
+_Static_assert(sizeof(struct tape_header) % 8 == 0, "operations are aligned");
+
+/* What is known while a trace is read. */
+struct maker {
+    struct tape_header *header;
+    FILE *file;
+    struct weir_map blocks;  /* id + 1 -> index */
+    struct weir_map streams; /* id + 1 -> index */
+    uint64_t *stream_ids;    /* by index */
+    size_t stream_room;
+    uint32_t *idle; /* indices of blocks that were freed, a stack */
+    size_t idle_count;
+    size_t idle_room;
+    char (*labels)[WEIR_TRACE_LABEL_BYTES];
+    size_t label_room;
+    uint16_t *gaps_us; /* by operation */
+    size_t gap_room;
+    uint64_t last_us; /* time of the last event */
+    uint64_t live_bytes;
+    char *message;
+    size_t message_bytes;
+};
+
+static int fail(struct maker *maker, const char *why) {
+    snprintf(maker->message, maker->message_bytes, "%s", why);
+    return 0;
+}
+
+static int fail_write(struct maker *maker) {
+    snprintf(maker->message, maker->message_bytes, "writing the temporary copy: %s",
+             strerror(errno));
+    return 0;
+}
+
+/* Makes room for one more element in the array whose pointer `array` points to; 0: out of memory. */
+static int make_room(void *array, size_t *room, size_t used, size_t element) {
+    void *memory, *moved;
+    size_t more = *room ? *room * 2 : 64;
+
+    if (used < *room)
+        return 1;
+    memcpy(&memory, array, sizeof memory);
+    moved = reallocarray(memory, more, element);
+    if (!moved)
+        return 0;
+    memcpy(array, &moved, sizeof moved);
+    *room = more;
+    return 1;
+}
+
+/* An unlinked file for as long as it is open. */
+static int temporary_file(void) {
+    const char *folder = getenv("TMPDIR");
+    char path[4096];
+    int fd;
+
+    if (!folder || !*folder)
+        folder = "/tmp";
+    fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    if (fd >= 0)
+        return fd;
+    if (snprintf(path, sizeof path, "%s/weir-XXXXXX", folder) >= (int)sizeof path) {
+        errno = ENAMETOOLONG;
+        return -1;
+    }
+    fd = mkostemp(path, O_CLOEXEC);
+    if (fd >= 0)
+        unlink(path);
+    return fd;
+}
+
+/* ------------------------------------------------------------- reading in ---- */
+
+static int stream_index(struct maker *maker, uint64_t id, uint16_t *index) {
+    uintptr_t found;
+
+    if (!weir__map_get(&maker->streams, id + 1, &found)) {
+        found = maker->streams.count;
+        if (found > UINT16_MAX)
+            return fail(maker, "more than 65536 streams");
+        if (!make_room(&maker->stream_ids, &maker->stream_room, found, sizeof *maker->stream_ids) ||
+            !weir__map_put(&maker->streams, id + 1, found))
+            return fail(maker, "out of memory");
+        maker->stream_ids[found] = id;
+    }
+    *index = (uint16_t)found;
+    return 1;
+}
+
+static int new_block(struct maker *maker, const weir_trace_event *event, struct tape_op *op) {
+    struct tape_header *header = maker->header;
+
+    if (maker->idle_count) {
+        op->block = maker->idle[--maker->idle_count];
+    } else if (header->blocks > UINT32_MAX) {
+        return fail(maker, "more than 4294967296 blocks live at once");
+    } else {
+        op->block = (uint32_t)header->blocks++;
+    }
+    if (!weir__map_put(&maker->blocks, event->id + 1, op->block))
+        return fail(maker, "out of memory");
+    if (__builtin_add_overflow(maker->live_bytes, event->bytes, &maker->live_bytes))
+        return fail(maker, "the sum of live bytes is too large");
+    if (maker->live_bytes > header->live_peak_bytes)
+        header->live_peak_bytes = maker->live_bytes;
+    header->allocs++;
+    return 1;
+}
+
+/* The reader has checked that the block is live. */
+static int old_block(struct maker *maker, const weir_trace_event *event, struct tape_op *op) {
+    uintptr_t block = 0;
+
+    if (event->operation == 'u') {
+        weir__map_get(&maker->blocks, event->id + 1, &block);
+        op->block = (uint32_t)block;
+        maker->header->uses++;
+        return 1;
+    }
+    if (!make_room(&maker->idle, &maker->idle_room, maker->idle_count, sizeof *maker->idle))
+        return fail(maker, "out of memory");
+    weir__map_take(&maker->blocks, event->id + 1, &block);
+    op->block = (uint32_t)block;
+    maker->idle[maker->idle_count++] = op->block;
+    maker->live_bytes -= event->bytes;
+    maker->header->frees++;
+    return 1;
+}
+
+static int mark(struct maker *maker, const weir_trace_event *event, struct tape_op *op) {
+    struct tape_header *header = maker->header;
+
+    if (header->marks > UINT32_MAX)
+        return fail(maker, "more than 4294967296 iterations");
+    if (!make_room(&maker->labels, &maker->label_room, header->marks, sizeof *maker->labels))
+        return fail(maker, "out of memory");
+    memset(maker->labels[header->marks], 0, sizeof *maker->labels); /* what is behind it, too */
+    memcpy(maker->labels[header->marks], event->label, strlen(event->label));
+    op->block = (uint32_t)header->marks++;
+    return 1;
+}
+
+/* The time since the event before belongs to the last operation. */
+static void take_time(struct maker *maker, uint64_t now_us) {
+    uint64_t passed = now_us - maker->last_us;
+    uint16_t *gap = maker->header->ops ? &maker->gaps_us[maker->header->ops - 1] : NULL;
+
+    maker->last_us = now_us;
+    if (gap)
+        *gap = passed < (uint64_t)(TAPE_MOST_GAP_US - *gap) ? (uint16_t)(*gap + passed)
+                                                            : TAPE_MOST_GAP_US;
+}
+
+/* One event to one operation, in the file.  x leaves none. */
+static int take(struct maker *maker, const weir_trace_event *event) {
+    struct tape_op op = {.bytes = event->bytes, .code = (uint8_t)event->operation};
+    uint16_t on_stream = 0;
+    int good = 1;
+
+    take_time(maker, event->time_us);
+    switch (event->operation) {
+    case 'x':
+        maker->header->recorded_failures++;
+        return 1;
+    case 'm':
+        good = mark(maker, event, &op);
+        break;
+    case 'w':
+        good = stream_index(maker, event->stream, &op.stream) &&
+               stream_index(maker, event->on_stream, &on_stream);
+        op.block = on_stream;
+        maker->header->waits++;
+        break;
+    case 'a':
+        good = stream_index(maker, event->stream, &op.stream) && new_block(maker, event, &op);
+        break;
+    default:
+        good = stream_index(maker, event->stream, &op.stream) && old_block(maker, event, &op);
+    }
+    if (!good)
+        return 0;
+    if (!make_room(&maker->gaps_us, &maker->gap_room, maker->header->ops, sizeof *maker->gaps_us))
+        return fail(maker, "out of memory");
+    maker->gaps_us[maker->header->ops++] = 0;
+    return fwrite(&op, sizeof op, 1, maker->file) == 1 || fail_write(maker);
+}
+
+void tape_refuse(const weir_trace_reader *reader, weir_status status, uint64_t events,
+                 char *message, size_t message_bytes) {
+    int is_bad = status == WEIR_E_PARSE;
+
+    snprintf(
+        message, message_bytes, "%s%s",
+        is_bad ? weir_trace_message(reader) : weir_status_message(status),
+        is_bad && events == 0
+            ? "; expected a trace as `weir record' writes it, of lines such as \"12 a 1 4096 0\": "
+              "see weir_trace(3)"
+            : "");
+}
+
+int tape_read_left_out(const char *comment, uint64_t *count) {
+    uint64_t found;
+    int end = 0;
+
+    if (sscanf(comment, "%" SCNu64 " events left out: --limit%n", &found, &end) != 1 || !end ||
+        comment[end])
+        return 0;
+    *count = found;
+    return 1;
+}
+
+void tape_tell_left_out(const char *name, uint64_t count) {
+    if (count)
+        fprintf(stderr,
+                "weir: %s: it was cut as it was recorded: %" PRIu64
+                " more event%s left out by `weir record --limit'\n",
+                name, count, weir__plural_were(count));
+}
+
+static void take_comment(void *context, const char *text) {
+    struct tape_header *header = context;
+
+    (void)tape_read_left_out(text, &header->left_out);
+}
+
+static int take_all(struct maker *maker, weir_trace_reader *reader, uint64_t most_marks) {
+    weir_trace_event event;
+
+    for (uint64_t events = 0; most_marks == 0 || maker->header->marks < most_marks; events++) {
+        weir_status status = weir_trace_next(reader, &event);
+
+        if (status != WEIR_OK) {
+            tape_refuse(reader, status, events, maker->message, maker->message_bytes);
+            return 0;
+        }
+        if (event.operation == 0)
+            return 1;
+        if (!take(maker, &event))
+            return 0;
+    }
+    return 1;
+}
+
+void tape_name(const char *path, char name[TAPE_NAME_BYTES]) {
+    static const char *const endings[] = {".gz", ".zst", ".txt", ".trace"};
+    const char *slash = strrchr(path, '/');
+    size_t length;
+
+    snprintf(name, TAPE_NAME_BYTES, "%s",
+             strcmp(path, "-") == 0 ? "stdin"
+             : slash                ? slash + 1
+                                    : path);
+    length = strlen(name);
+    for (size_t i = 0; i < sizeof endings / sizeof endings[0]; i++) {
+        size_t cut = strlen(endings[i]);
+
+        if (length > cut && strcmp(name + length - cut, endings[i]) == 0)
+            name[length -= cut] = '\0';
+    }
+}
+
+static int write_tape(struct maker *maker, weir_trace_reader *reader, uint64_t most_marks) {
+    struct tape_header *header = maker->header;
+
+    if (fwrite(header, sizeof *header, 1, maker->file) != 1) /* again below, filled in */
+        return fail_write(maker);
+    if (!take_all(maker, reader, most_marks))
+        return 0;
+    header->streams = maker->streams.count;
+    if ((header->streams && fwrite(maker->stream_ids, sizeof *maker->stream_ids, header->streams,
+                                   maker->file) != header->streams) ||
+        (header->marks && fwrite(maker->labels, sizeof *maker->labels, header->marks,
+                                 maker->file) != header->marks) ||
+        (header->ops &&
+         fwrite(maker->gaps_us, sizeof *maker->gaps_us, header->ops, maker->file) != header->ops) ||
+        fseek(maker->file, 0, SEEK_SET) != 0 ||
+        fwrite(header, sizeof *header, 1, maker->file) != 1 || fflush(maker->file) != 0)
+        return fail_write(maker);
+    return 1;
+}
+
+/* As write_tape, with everything around it; the file stays open. */
+static int read_and_write(struct maker *maker, struct source *source, uint64_t most_marks) {
+    weir_trace_reader *reader = NULL;
+    int good = 0;
+
+    if (weir_trace_reader_create(source_read, source, &reader) != WEIR_OK)
+        return fail(maker, "out of memory");
+    weir_trace_comments(reader, take_comment, maker->header);
+    good = write_tape(maker, reader, most_marks);
+    weir_trace_reader_destroy(reader);
+    weir__map_clear(&maker->blocks);
+    weir__map_clear(&maker->streams);
+    free(maker->stream_ids);
+    free(maker->idle);
+    free(maker->labels);
+    free(maker->gaps_us);
+    return good;
+}
+
+int tape_make(const char *path, uint64_t most_marks, struct tape_header *header, char *message,
+              size_t message_bytes) {
+    struct maker maker = {.header = header, .message = message, .message_bytes = message_bytes};
+    struct source *source = source_open(path, message, message_bytes);
+    int fd, made = -1;
+
+    if (!source)
+        return -1;
+    memset(header, 0, sizeof *header);
+    memcpy(header->magic, magic, sizeof magic);
+    tape_name(path, header->name);
+    fd = temporary_file();
+    maker.file = fd >= 0 ? fdopen(fd, "w+") : NULL;
+    if (!maker.file) {
+        snprintf(message, message_bytes, "cannot make a temporary file: %s", strerror(errno));
+        if (fd >= 0)
+            close(fd);
+        goto close_source;
+    }
+    if (read_and_write(&maker, source, most_marks)) {
+        made = fcntl(fd, F_DUPFD_CLOEXEC, 10);
+        if (made < 0)
+            fail_write(&maker);
+    }
+    fclose(maker.file);
+close_source:
+    source_close(source);
+    return made;
+}
+
+/* ------------------------------------------------------------- mapping it ---- */
+
+int tape_map(int fd, struct tape *tape) {
+    struct stat status;
+    const char *base;
+    size_t bytes;
+
+    if (fstat(fd, &status) != 0 || status.st_size < (off_t)sizeof(struct tape_header))
+        return 0;
+    bytes = (size_t)status.st_size;
+    base = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE | MAP_POPULATE, fd, 0);
+    if (base == MAP_FAILED)
+        return 0;
+    tape->header = (const void *)base;
+    tape->mapped = bytes;
+    tape->ops = (const void *)(base + sizeof(struct tape_header));
+    if (memcmp(tape->header->magic, magic, sizeof magic) != 0 ||
+        bytes != sizeof(struct tape_header) +
+                     tape->header->ops * (sizeof(struct tape_op) + sizeof *tape->gaps_us) +
+                     tape->header->streams * sizeof *tape->stream_ids +
+                     tape->header->marks * sizeof *tape->labels) {
+        tape_unmap(tape);
+        return 0;
+    }
+    tape->stream_ids = (const void *)(tape->ops + tape->header->ops);
+    tape->labels = (const void *)(tape->stream_ids + tape->header->streams);
+    tape->gaps_us = (const void *)(tape->labels + tape->header->marks);
+    return 1;
+}
+
+void tape_unmap(struct tape *tape) {
+    munmap((void *)(uintptr_t)tape->header, tape->mapped);
+}

@@ -1,0 +1,510 @@
+/* SPDX-License-Identifier: MIT */
+/* run.c: `weir run': a program that knows nothing of weir, with its stream-ordered memory from weir.
+ *
+ * All of it is environment: the preload library goes in front of LD_PRELOAD, settings go into WEIR_
+ * variables, frameworks are told where to ask for memory (frameworks.h).  Settings are read and
+ * checked here first, so that a mistake is said before anything starts.  What variables of TensorFlow,
+ * XLA and JAX mean to weir is settled here too and handed on as WEIR_ variables, with WEIR_COMPAT=0:
+ * the program gets some of them set to keep it from preallocating beside weir, and weir would read
+ * those as the user's.  Then the command takes this process over: exit status, signals and all
+ * else are its own.  With --report this process waits for it instead, makes the report, and ends as it ended.
+ *
+ * Must not know: what the preload library does.
+ */
+#include <argp.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/text.h"
+#include "cli/command.h"
+#include "cli/common/commands.h"
+#include "cli/common/flags.h"
+#include "cli/common/jsonfile.h"
+#include "cli/common/outputs.h"
+#include "cli/frameworks.h"
+#include "cli/preloading.h"
+#include "cli/report/report.h"
+
+#define LIBRARY "libweir-preload.so"
+
+enum {
+    NO_ENV_KEY = 0x5601,
+    STATS_KEY,
+    SERVE_KEY,
+    CHILDREN_KEY,
+    NO_CHILDREN_KEY,
+    NO_TOP_KEY,
+    HEAP_KEY,
+    REPORT_KEY,
+    TRACE_KEY
+};
+
+struct run {
+    struct weir_cli_settings settings;
+    int no_env, stats, serve_malloc, no_children, no_top, verbose, dry;
+    const char *json, *heap_profile, *trace;
+    const char *report;
+    char lines[64]; /* the file that processes write to, if there is to be a report; "": none */
+    int argc;
+    char **argv;
+    char **command;
+    FILE *said; /* what was set, as " NAME=VALUE" */
+};
+
+static int fail(int code, const char *what, const char *why) {
+    fprintf(stderr, "weir run: %s: %s\n", what, why);
+    return code;
+}
+
+/* ------------------------------------------------------------------ variables ---- */
+
+static int put(void *to, const char *name, const char *value) {
+    struct run *run = to;
+
+    if (setenv(name, value, 1) != 0)
+        return 1;
+    if (run->dry)
+        printf("%s=%s\n", name, value);
+    return fprintf(run->said, " %s=%s", name, value) < 0;
+}
+
+/* What is another program's variable's is not refused where the limit is less. */
+static int put_prealloc_of(struct run *run) {
+    const char *name = weir__compat_name(run->settings.options.prealloc.reserved);
+
+    return name ? put(run, "WEIR_RUN_PREALLOC_OF", name) : unsetenv("WEIR_RUN_PREALLOC_OF");
+}
+
+/* Flags, and unless the environment is left alone what stands for the variables of others. */
+static int put_settings(struct run *run) {
+    char text[WEIR_SHOW_BYTES];
+
+    for (int i = 0; i < WEIR_SETTING_COUNT; i++) {
+        const struct weir_setting_row *row = weir__setting_row((enum weir_setting)i);
+        const char *source = run->settings.sources.of[i];
+        int is_flag = source && strncmp(source, "flag ", 5) == 0;
+
+        if (!source || strcmp(source, row->variable) == 0 || (run->no_env && !is_flag))
+            continue;
+        weir__option_show(&run->settings.options, (enum weir_setting)i, text, sizeof text);
+        if (put(run, row->variable, text) != 0 ||
+            (i == WEIR_SETTING_PREALLOC && put_prealloc_of(run) != 0))
+            return 1;
+    }
+    return 0;
+}
+
+/* The name of a file, or NULL.  The program may go to another folder. */
+static int put_file(struct run *run, const char *variable, const char *name) {
+    char *folder = NULL, *path = NULL;
+    int failed;
+
+    if (!name)
+        return 0;
+    if (name[0] == '/')
+        return put(run, variable, name);
+    folder = getcwd(NULL, 0);
+    failed = !folder || asprintf(&path, "%s/%s", folder, name) < 0 || put(run, variable, path) != 0;
+    free(folder);
+    free(path);
+    return failed;
+}
+
+/* A report reads it, and has a file of its own where none was named. */
+static int put_json(struct run *run) {
+    if (run->report && put(run, "WEIR_RUN_SAMPLES", "1") != 0)
+        return 1;
+    return run->lines[0] ? put(run, "WEIR_RUN_JSON", run->lines)
+                         : put_file(run, "WEIR_RUN_JSON", run->json);
+}
+
+/* What nobody reads has been told: once is enough for all that the command becomes. */
+static int put_told(struct run *run) {
+    const char *unknown = run->settings.sources.unknown;
+
+    return *unknown && put(run, "WEIR_RUN_TOLD", unknown);
+}
+
+/* The process that the command begins as is this one, unless a report is waited for: it says where there is nothing to
+ * say; what else runs in it does not. */
+static int put_first(struct run *run) {
+    char process[24];
+
+    if (run->report || run->dry)
+        return 0;
+    snprintf(process, sizeof process, "%ld", (long)getpid());
+    return setenv("WEIR_RUN_FIRST", process, 1);
+}
+
+static int put_run(struct run *run) {
+    return put_first(run) || put_told(run) ||
+           put(run, "WEIR_RUN_CHILDREN", run->no_children ? "0" : "1") ||
+           (run->stats && put(run, "WEIR_RUN_STATS", "1")) ||
+           (run->serve_malloc && put(run, "WEIR_RUN_SERVE_MALLOC", "1")) ||
+           (run->no_top && put(run, "WEIR_RUN_TOP", "0")) ||
+           (run->verbose && put(run, "WEIR_RUN_VERBOSE", "1")) || put_json(run) ||
+           put_file(run, "WEIR_RUN_HEAP_PROFILE", run->heap_profile) ||
+           put_file(run, "WEIR_RUN_TRACE", run->trace);
+}
+
+static int put_preload(struct run *run, const char *library) {
+    int is_there, failed;
+    char *value = preloading_value(library, &is_there);
+
+    failed = !value || (!is_there && put(run, "LD_PRELOAD", value) != 0);
+    free(value);
+    return failed;
+}
+
+/* To a limit that is less, or may be: amounts of different kinds only the device compares. */
+static int is_held(const weir_options *options) {
+    const weir_amount *limit = &options->limit, *all = &options->prealloc;
+
+    return weir__option_is_set(options, WEIR_SETTING_LIMIT) && limit->kind != WEIR_AMOUNT_MAX &&
+           (limit->kind != all->kind || limit->value < all->value);
+}
+
+/* What a variable of another program's has weir preallocate. */
+static void note_prealloc(const struct run *run, FILE *notes) {
+    const weir_options *options = &run->settings.options;
+    const char *name = weir__compat_name(options->prealloc.reserved);
+    char amount[WEIR_SHOW_BYTES], limit[WEIR_SHOW_BYTES], text[2 * WEIR_SHOW_BYTES + 32];
+
+    if (!name || options->prealloc.value == 0)
+        return;
+    weir__option_show(options, WEIR_SETTING_PREALLOC, amount, sizeof amount);
+    if (is_held(options)) {
+        weir__option_show(options, WEIR_SETTING_LIMIT, limit, sizeof limit);
+        snprintf(text, sizeof text, "%s, held to the limit of %s,", amount, limit);
+    } else {
+        snprintf(text, sizeof text, "%s", amount);
+    }
+    frameworks_note_prealloc(name, text, !run->no_env, notes);
+}
+
+/* Whether weir preallocates what variables of other programs say; the settings are read, so it is a switch. */
+static int is_compatible(void) {
+    const char *value = getenv("WEIR_COMPAT");
+    struct weir_problem problem;
+    int on = 1;
+
+    return !value || !weir__switch_read(value, &on, &problem) || on;
+}
+
+static int set_environment(struct run *run, const char *library) {
+    char *said = NULL, *notes = NULL;
+    size_t said_bytes, notes_bytes;
+    int compatible = is_compatible();
+    FILE *file = open_memstream(&notes, &notes_bytes);
+    int failed;
+
+    run->said = open_memstream(&said, &said_bytes);
+    failed = !file || !run->said || put_preload(run, library) != 0 || put_settings(run) != 0 ||
+             put_run(run) != 0;
+    if (!failed)
+        failed = (!run->no_env && put(run, "WEIR_COMPAT", "0") != 0) ||
+                 frameworks_tell(run->no_env ? NULL : put, run, run->serve_malloc, compatible,
+                                 file) != 0;
+    if (!failed)
+        note_prealloc(run, file);
+    if (run->said)
+        failed |= fclose(run->said) != 0;
+    if (file)
+        failed |= fclose(file) != 0;
+    if (failed)
+        fail(EXIT_OWN, "the environment", strerror(ENOMEM));
+    else if (!run->dry)
+        fprintf(stderr, "weir run:%s%s\n", said, notes);
+    else if (*notes)
+        fprintf(stderr, "weir run: %s\n", notes + 2);
+    free(said);
+    free(notes);
+    return failed ? EXIT_OWN : 0;
+}
+
+/* --------------------------------------------------------------------- report ---- */
+
+/* Before the command starts: 0, or an exit code. */
+static int prepare_report(struct run *run) {
+    const char *place = getenv("TMPDIR");
+    int file;
+
+    if (!run->report)
+        return 0;
+    if (!report_check("--report", run->report))
+        return EXIT_OWN;
+    if (run->dry)
+        return 0;
+    if (!place || place[0] != '/' || strlen(place) > sizeof run->lines - 24)
+        place = "/tmp";
+    snprintf(run->lines, sizeof run->lines, "%s/weir-run-XXXXXX", place);
+    file = mkstemp(run->lines);
+    if (file < 0)
+        return fail(EXIT_OWN, run->lines, strerror(errno));
+    close(file);
+    return 0;
+}
+
+/* What processes wrote, behind what is in the user's file. */
+static void copy_lines(const struct run *run) {
+    FILE *from = fopen(run->lines, "re"), *to = fopen(run->json, "ae");
+    int good = from && to, c;
+
+    while (good && (c = fgetc(from)) != EOF)
+        good = fputc(c, to) != EOF;
+    if (to && fclose(to) != 0)
+        good = 0;
+    if (!good)
+        fail(0, run->json, strerror(errno));
+    if (from)
+        fclose(from);
+}
+
+/* Settings as they were asked for: what the library makes of them is its own. */
+static void make_report(const struct run *run) {
+    struct stat status;
+    json_t *lines = NULL, *common, *line;
+    size_t i;
+
+    if (run->json)
+        copy_lines(run);
+    if (stat(run->lines, &status) != 0 || status.st_size == 0) {
+        fail(0, "--report", "weir served nothing, so there is no report");
+        return;
+    }
+    lines = report_read(run->lines);
+    common = jsonfile_common(run->argc, run->argv);
+    json_object_set_new(common, "options", weir_cli_options_json(&run->settings.options));
+    json_array_foreach(lines, i, line) json_object_update(line, common);
+    if (lines)
+        (void)report_of(lines, run->json ? run->json : "none", run->report);
+    json_decref(common);
+    json_decref(lines);
+}
+
+/* Waits for the command; its exit code. */
+static int run_and_report(struct run *run) {
+    pid_t started;
+    int status = 0, error = command_start(run->command, &started);
+
+    if (error) {
+        unlink(run->lines);
+        return command_refuse("run", run->command[0], error);
+    }
+    while (waitpid(started, &status, 0) < 0 && errno == EINTR)
+        ;
+    command_ended();
+    unsetenv("LD_PRELOAD"); /* gnuplot needs no memory of a GPU */
+    make_report(run);
+    unlink(run->lines);
+    return command_end_as(status);
+}
+
+/* -------------------------------------------------------------------- command ---- */
+
+static error_t parse_argument(int key, char *argument, struct argp_state *state) {
+    struct run *run = state->input;
+
+    switch (key) {
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = &run->settings;
+        return 0;
+    case NO_ENV_KEY:
+        run->no_env = 1;
+        return 0;
+    case STATS_KEY:
+        run->stats = 1;
+        return 0;
+    case SERVE_KEY:
+        run->serve_malloc = 1;
+        return 0;
+    case CHILDREN_KEY:
+    case NO_CHILDREN_KEY:
+        run->no_children = key == NO_CHILDREN_KEY;
+        return 0;
+    case NO_TOP_KEY:
+        run->no_top = 1;
+        return 0;
+    case 'v':
+        run->verbose = 1;
+        return 0;
+    case 'n':
+        run->dry = 1;
+        return 0;
+    case 'j':
+        run->json = weir_cli_file(state, "--json", argument, 0);
+        return 0;
+    case HEAP_KEY:
+        run->heap_profile = weir_cli_file(state, "--heap-profile", argument, 0);
+        return 0;
+    case REPORT_KEY:
+        if (!*argument)
+            argp_error(state, "--report '': expected a folder, or a file whose name ends in .html");
+        run->report = argument;
+        return 0;
+    case TRACE_KEY:
+        run->trace = weir_cli_file(state, "--trace-events", argument, 0);
+        return 0;
+    case ARGP_KEY_ARG: /* the rest is the command's, whatever it looks like */
+        run->command = &state->argv[state->next - 1];
+        state->next = state->argc;
+        return 0;
+    case ARGP_KEY_NO_ARGS:
+        if (!run->dry)
+            preloading_no_command(state);
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const char doc[] =
+    "Runs a program that knows nothing of weir with its stream-ordered memory from weir: what it "
+    "asks "
+    "of cudaMallocAsync and of CUDA's memory pools.\v"
+    "JAX, TensorFlow and PyTorch are told by their own variables to ask there, unless the "
+    "environment already says where, or --no-env is given; what was set is said on standard "
+    "error.  There is no --device: the program chooses its devices itself.\n\n"
+    "Exit code: the command's; 126 if it cannot be run, 127 if there is none, as env(1); 2 usage "
+    "or a "
+    "bad setting, 125 another failure, and the command did not start.";
+
+static int fail_trace(const struct run *run, const char *why) {
+    fprintf(stderr, "weir run: --trace-events %s: %s\n", run->trace, why);
+    return EXIT_OWN;
+}
+
+/* The first process that is served makes it, so what was there goes. */
+static int clear_trace(const struct run *run) {
+    struct stat is;
+    int file;
+
+    if (!run->trace || run->dry)
+        return 0;
+    if (stat(run->trace, &is) == 0 && !S_ISREG(is.st_mode))
+        return fail_trace(run, "it is no plain file");
+    file = open(run->trace, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    if (file < 0 || close(file) != 0 || unlink(run->trace) != 0)
+        return fail_trace(run, strerror(errno));
+    return 0;
+}
+
+/* What the program chooses itself, or the preload library does. */
+static void tell_ignored(const struct run *run) {
+    const weir_options *options = &run->settings.options;
+
+    if (options->device && strcmp(options->device, "cuda") != 0)
+        fprintf(stderr,
+                "weir run: WEIR_DEVICE '%s' is ignored: the program chooses its devices itself, "
+                "GPUs alone (where it calls the library itself, that obeys it)\n",
+                options->device);
+    if (options->prealloc_at == WEIR_PREALLOC_AT_CREATE)
+        fprintf(stderr,
+                "weir run: %s 'create' is ignored: the program's first request on a device "
+                "preallocates\n",
+                weir_cli_label(&run->settings, WEIR_SETTING_PREALLOC_AT));
+}
+
+/* Each adds to a file, or replaces it. */
+static int has_outputs_of_their_own(const struct run *run) {
+    const struct weir_cli_settings *settings = &run->settings;
+    const struct output outputs[] = {{"--json", run->json},
+                                     {"--trace-events", run->trace},
+                                     {"--heap-profile", run->heap_profile},
+                                     {"--report", run->report},
+                                     {weir_cli_label(settings, WEIR_SETTING_VERDICT),
+                                      weir_cli_file_of(&settings->options, WEIR_SETTING_VERDICT)},
+                                     {weir_cli_label(settings, WEIR_SETTING_PROFILE),
+                                      weir_cli_file_of(&settings->options, WEIR_SETTING_PROFILE)}};
+
+    return outputs_differ(outputs, sizeof outputs / sizeof outputs[0]);
+}
+
+static int find_and_set(struct run *run) {
+    const char *source, *why;
+    char library[4200];
+    int code;
+
+    run->settings.place = run->no_env ? WEIR_PLACE_USER : WEIR_PLACE_TELLS;
+    if (weir_cli_settings_finish(&run->settings) != 0)
+        return EXIT_USAGE;
+    if (!has_outputs_of_their_own(run) || weir_cli_profile_check(&run->settings, 1) != 0 ||
+        weir_cli_verdict_check(&run->settings) != 0)
+        return EXIT_USAGE;
+    source = run->settings.sources.of[WEIR_SETTING_DEVICE];
+    if (source && strncmp(source, "flag ", 5) == 0)
+        return fail(EXIT_USAGE, "--device", "the program chooses its devices itself");
+    tell_ignored(run);
+    if (preloading_find(LIBRARY, library, sizeof library, &why) != 0)
+        return fail(EXIT_OWN, library, why);
+    if (!jsonfile_check_to_add("--json", run->json) ||
+        !jsonfile_check("--heap-profile", run->heap_profile) || clear_trace(run) != 0)
+        return EXIT_OWN;
+    code = prepare_report(run);
+    return code ? code : set_environment(run, library);
+}
+
+int weir_cmd_run(int argc, char **argv) {
+    static const struct argp_option options[] = {
+        {"stats", STATS_KEY, NULL, 0, "Write statistics to standard error when the program ends.",
+         0},
+        {"json", 'j', "FILE", 0,
+         "Add statistics to FILE when the program ends, a line of JSON for each process.", 0},
+        {"heap-profile", HEAP_KEY, "FILE", 0,
+         "Write which call stacks have the live device memory, now and at its peak, to FILE for "
+         "pprof: "
+         "when the program ends, and at SIGUSR2 (FILE.1, FILE.2, ...).  %p in FILE is the process.",
+         0},
+        {"report", REPORT_KEY, "DIR|FILE", 0,
+         "Make a page of statistics and growth when the command has ended (weir report): a folder, "
+         "or one "
+         "file if its name ends in .html.",
+         0},
+        {"trace-events", TRACE_KEY, "FILE", 0,
+         "Write what happened when to FILE as the program ends, for Perfetto or Chrome.", 0},
+        {"serve-malloc", SERVE_KEY, NULL, 0,
+         "Serve cudaMalloc and cuMemAlloc too, for programs that use nothing else.", 0},
+        {"no-env", NO_ENV_KEY, NULL, 0,
+         "Leave the variables of JAX, TensorFlow and PyTorch alone: what these preallocate by them "
+         "is theirs, unless one tells them to ask CUDA's memory pools.",
+         0},
+        {"children", CHILDREN_KEY, NULL, 0, "Programs that the command starts too (the default).",
+         0},
+        {"no-children", NO_CHILDREN_KEY, NULL, 0, "Not those.", 0},
+        {"no-top", NO_TOP_KEY, NULL, 0, "Show nothing to `weir top'.", 0},
+        {"verbose", 'v', NULL, 0, "Say in the program what is served, and what is not.", 0},
+        {"dry-run", 'n', NULL, 0, "Print what would be set, and run nothing.", 0},
+        {0}};
+    struct argp_child children[] = {
+        {weir_settings_argp_but(WEIR_SETTING_DEVICE), 0, "Allocator settings:", 1}, {0}};
+    struct argp argp = {options, parse_argument, "[--] COMMAND [ARGUMENT...]", doc, children, NULL,
+                        NULL};
+    static struct run run;
+    int code;
+
+    weir_cli_settings_init(&run.settings);
+    run.argc = argc;
+    run.argv = argv;
+    if (weir_cli_parse(&argp, argc, argv, ARGP_IN_ORDER, &run) != 0)
+        return EXIT_USAGE;
+    code = find_and_set(&run);
+    if (code != 0) {
+        if (run.lines[0])
+            unlink(run.lines);
+        return code;
+    }
+    if (fflush(NULL) != 0)
+        return fail(EXIT_OWN, "standard output", strerror(errno));
+    if (run.dry)
+        return 0;
+    if (run.report)
+        return run_and_report(&run);
+    execvp(run.command[0], run.command);
+    return command_refuse("run", run.command[0], errno);
+}

@@ -1,0 +1,452 @@
+/* SPDX-License-Identifier: MIT */
+/* top.c: `weir top': the programs that run under `weir run', as they run.
+ *
+ * Each of them shows its figures in a segment (lib/ipc/segment.h, lib/api/show.h) as long as somebody looks; looking is
+ * what this does, often enough to be noticed, whatever the interval between two tables is.  What is found there is
+ * checked, and what cannot be read is said and left out.
+ *
+ * On a terminal the table is drawn in place, on the other screen that terminals have, by the few sequences that all of
+ * them know.  Elsewhere it is printed.
+ *
+ * Must not know: what the figures mean.
+ */
+#include <argp.h>
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/text.h"
+#include "cli/common/commands.h"
+#include "cli/common/flags.h"
+#include "cli/top_view.h"
+
+#define LOOK_NS                                                                                    \
+    UINT64_C(500000000) /* between two looks: programs show themselves for a few times that */
+#define ANSWER_NS UINT64_C(50000000) /* after which the first look has been answered */
+#define LATE_NS                                                                                    \
+    UINT64_C(2000000000) /* what one table waits for figures of a program that has no processor */
+
+enum { ONCE_KEY = 0x5401, JSON_KEY, MOST_CHOSEN = 64 };
+
+static struct command {
+    struct top top;
+    pid_t chosen[MOST_CHOSEN];
+    size_t chosen_count;
+    uint64_t interval_ns;
+    int once, json, has_interval;
+    int has_screen;
+    struct weir_show read; /* a body is large */
+} command;
+
+static volatile sig_atomic_t has_to_end;
+
+static int fail(const char *what, const char *why) {
+    fprintf(stderr, "weir top: %s: %s\n", what, why);
+    return 1;
+}
+
+/* ---- what is there ------------------------------------------------------------------------------- */
+
+static int is_chosen(pid_t pid) {
+    for (size_t i = 0; i < command.chosen_count; i++)
+        if (command.chosen[i] == pid)
+            return 1;
+    return command.chosen_count == 0;
+}
+
+static struct top_program *find(const struct weir_segment_name *name) {
+    struct top *top = &command.top;
+    struct top_program **more, *p;
+
+    for (size_t i = 0; i < top->count; i++) {
+        p = top->programs[i];
+        if (p->name.pid == name->pid && p->name.start == name->start)
+            return p;
+    }
+    p = calloc(1, sizeof *p);
+    more = p ? realloc(top->programs, (top->count + 1) * sizeof(struct top_program *)) : NULL;
+    if (!more) {
+        free(p);
+        return NULL;
+    }
+    top->programs = more;
+    top->programs[top->count++] = p;
+    p->name = *name;
+    return p;
+}
+
+/* Also while the table is on the screen. */
+static void say(const char *what, const char *why) {
+    snprintf(command.top.message, sizeof command.top.message, "%s %s", what, why);
+    if (!command.has_screen)
+        fprintf(stderr, "weir top: %s\n", command.top.message);
+}
+
+static void visit(const struct weir_segment_name *name, void *unused) {
+    struct top_program *p = is_chosen(name->pid) ? find(name) : NULL;
+
+    (void)unused;
+    if (!p || p->is_there)
+        return;
+    p->fault = weir__segment_read(name->path, &weir__show_kind, &command.read);
+    p->is_there = p->fault != WEIR_SEGMENT_GONE;
+    if (p->fault == WEIR_SEGMENT_NONE) {
+        weir__show_check(&command.read, weir__clock_ns());
+        p->now = command.read;
+        p->is_known = 1;
+    } else if (p->is_there && p->fault != WEIR_SEGMENT_NOT_YET && !p->was_said) {
+        say(name->path, weir__segment_fault_text(p->fault));
+        p->was_said = 1;
+    }
+}
+
+/* Those that have ended are said, and forgotten. */
+static void forget_ended(void) {
+    struct top *top = &command.top;
+    char name[160];
+    size_t kept = 0;
+
+    for (size_t i = 0; i < top->count; i++) {
+        struct top_program *p = top->programs[i];
+
+        if (p->is_there) {
+            top->programs[kept++] = p;
+            continue;
+        }
+        top_name(p, name, sizeof name);
+        say(name, "has ended");
+        free(p);
+    }
+    top->count = kept;
+}
+
+static void look(void) {
+    static int looks;
+
+    holders_look(&command.top.holders, looks++ == 0 ? ANSWER_NS / 4 : 0);
+    for (size_t i = 0; i < command.top.count; i++)
+        command.top.programs[i]->is_there = 0;
+    weir__segment_each(&weir__show_kind, visit, NULL);
+    forget_ended();
+    command.top.now_ns = weir__clock_ns();
+}
+
+/* From now on rates are against what is there now. */
+static void note_shown(void) {
+    for (size_t i = 0; i < command.top.count; i++) {
+        struct top_program *p = command.top.programs[i];
+
+        if (p->is_known && (!p->has_before || p->now.time_ns > p->before.time_ns)) {
+            p->before = p->now;
+            p->has_before = 1;
+        }
+    }
+}
+
+/* Of each that shows itself there are figures of two times. */
+static int has_rates(void) {
+    int all = 1;
+
+    for (size_t i = 0; i < command.top.count; i++) {
+        struct top_program *p = command.top.programs[i];
+
+        if (p->is_known && !p->has_before) {
+            p->before = p->now;
+            p->has_before = 1;
+        }
+        all &= p->is_known ? p->now.time_ns > p->before.time_ns : p->fault != WEIR_SEGMENT_NOT_YET;
+    }
+    return all;
+}
+
+/* ---- the terminal -------------------------------------------------------------------------------- */
+
+static struct termios as_it_was;
+static int has_keys; /* standard input is one too */
+
+static void end_screen(void) {
+    command.has_screen = 0;
+    fputs("\033[?25h\033[?1049l", stdout);
+    fflush(stdout);
+    if (has_keys)
+        (void)tcsetattr(STDIN_FILENO, TCSAFLUSH, &as_it_was);
+}
+
+/* Letters one by one and unseen; not stopped by a key, which would leave the terminal so. */
+static void begin_screen(void) {
+    struct termios raw;
+
+    has_keys = tcgetattr(STDIN_FILENO, &as_it_was) == 0;
+    if (has_keys) {
+        raw = as_it_was;
+        raw.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
+        raw.c_cc[VMIN] = 0;
+        raw.c_cc[VTIME] = 0;
+        raw.c_cc[VSUSP] = _POSIX_VDISABLE;
+        (void)tcsetattr(STDIN_FILENO, TCSAFLUSH, &raw);
+    }
+    fputs("\033[?1049h\033[?25l", stdout);
+    command.has_screen = 1;
+}
+
+static void window(int *columns, int *lines) {
+    struct winsize size;
+
+    *columns = 80;
+    *lines = 24;
+    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 && size.ws_row > 0) {
+        *columns = size.ws_col;
+        *lines = size.ws_row;
+    }
+}
+
+/* As much of the table as the window holds; its last line is for what there is to say. */
+static void draw_lines(const char *text) {
+    int columns, lines;
+
+    window(&columns, &lines);
+    fputs("\033[H", stdout);
+    for (int line = 0; line < lines - 1; line++) {
+        size_t length = strcspn(text, "\n");
+
+        printf("%.*s\033[K\n", length < (size_t)columns ? (int)length : columns - 1, text);
+        text += length + (text[length] != '\0');
+    }
+    printf("%.*s\033[K", columns - 1, *command.top.message ? command.top.message : "q ends");
+    fflush(stdout);
+}
+
+static int draw(void) {
+    char *text = NULL;
+    size_t bytes;
+    FILE *file = open_memstream(&text, &bytes);
+
+    if (!file)
+        return fail("the table", strerror(errno));
+    top_print(file, &command.top);
+    if (fclose(file) != 0) {
+        free(text);
+        return fail("the table", strerror(errno));
+    }
+    draw_lines(text);
+    free(text);
+    return 0;
+}
+
+/* ---- turns --------------------------------------------------------------------------------------- */
+
+static void on_signal(int number) {
+    if (number != SIGWINCH) /* which only ends a pause */
+        has_to_end = 1;
+}
+
+static void catch_signals(void) {
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGWINCH};
+    struct sigaction action;
+
+    memset(&action, 0, sizeof action);
+    action.sa_handler = on_signal;
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        action.sa_flags = numbers[i] == SIGWINCH ? SA_RESTART : 0; /* else a write fails */
+        (void)sigaction(numbers[i], &action, NULL);
+    }
+}
+
+/* So long, or until a key or the window says something: 1, it is over. */
+static int pause_for(uint64_t ns) {
+    struct pollfd keys = {.fd = STDIN_FILENO, .events = POLLIN};
+    char key[16];
+    ssize_t got;
+
+    if (has_to_end)
+        return 1;
+    if (poll(&keys, command.has_screen && has_keys ? 1 : 0, (int)((ns + 999999) / 1000000)) < 1)
+        return has_to_end;
+    got = read(STDIN_FILENO, key, sizeof key);
+    if (got == 0 || (got < 0 && errno != EINTR && errno != EAGAIN))
+        has_keys = 0; /* the terminal has gone */
+    return has_to_end || (got > 0 && (memchr(key, 'q', (size_t)got) != NULL ||
+                                      memchr(key, 'Q', (size_t)got) != NULL));
+}
+
+static int print_json(void) {
+    json_t *object = top_json(&command.top);
+    int failed = !object || json_dumpf(object, stdout, JSON_COMPACT | JSON_REAL_PRECISION(12)) != 0;
+
+    json_decref(object);
+    return failed || putchar('\n') == EOF;
+}
+
+static int show(void) {
+    int failed = 0;
+
+    if (command.json)
+        failed = print_json();
+    else if (command.has_screen)
+        return draw();
+    else
+        top_print(stdout, &command.top);
+    if (failed || fflush(stdout) != 0 || ferror(stdout))
+        return fail("standard output", strerror(errno));
+    return 0;
+}
+
+/* 1: it was ended by a key or a signal; 2: all that were chosen have ended. */
+static int wait_until(uint64_t when) {
+    for (uint64_t now = weir__clock_ns(); now < when; now = weir__clock_ns()) {
+        if (pause_for(when - now < LOOK_NS ? when - now : LOOK_NS))
+            return 1;
+        look();
+        if (command.chosen_count > 0 && command.top.count == 0)
+            return 2;
+        if (command.has_screen && weir__clock_ns() < when &&
+            show() != 0) /* its size may be another */
+            return 1;
+    }
+    return 0;
+}
+
+/* Each of the chosen ones is there. */
+static int check_chosen(void) {
+    int failed = 0;
+    char pid[16];
+
+    for (size_t i = 0; i < command.chosen_count; i++) {
+        int found = 0;
+
+        for (size_t p = 0; p < command.top.count; p++)
+            found |= command.top.programs[p]->name.pid == command.chosen[i] &&
+                     !command.top.programs[p]->was_said;
+        snprintf(pid, sizeof pid, "%ld", (long)command.chosen[i]);
+        if (!found)
+            failed = fail(pid, "no program that `weir run' serves, or none that has asked for "
+                               "memory yet");
+    }
+    return failed;
+}
+
+static int watch(void) {
+    uint64_t next = weir__clock_ns();
+    int over;
+
+    do {
+        if (command.has_screen && show() != 0)
+            return 1;
+        note_shown();
+        next += command.interval_ns;
+        over = wait_until(next);
+        for (uint64_t late = next + LATE_NS;
+             command.once && !over && !has_rates() && weir__clock_ns() < late;)
+            over = wait_until(weir__clock_ns() + ANSWER_NS);
+        if (over == 1 || (over == 2 && !command.once))
+            return 0;
+        if (!command.has_screen && show() != 0)
+            return 1;
+    } while (!command.once && !over);
+    return 0;
+}
+
+static int watch_on_screen(void) {
+    int failed;
+
+    begin_screen();
+    failed = watch();
+    end_screen();
+    if (command.chosen_count > 0 && command.top.count == 0)
+        fprintf(stderr, "weir top: %s\n", command.top.message);
+    return failed;
+}
+
+static int run(void) {
+    const char *terminal = getenv("TERM");
+    int can_draw = isatty(STDOUT_FILENO) && terminal && *terminal && strcmp(terminal, "dumb") != 0;
+
+    if (command.json || command.once)
+        can_draw = 0;
+    if (!can_draw && !command.has_interval)
+        command.once = 1;
+    catch_signals();
+    look();
+    if (check_chosen() != 0)
+        return 1;
+    if (command.once && command.top.count == 0)
+        return show(); /* there is nothing to wait for */
+    if (wait_until(weir__clock_ns() + ANSWER_NS) != 0)
+        return 0;
+    return can_draw ? watch_on_screen() : watch();
+}
+
+/* ---- the command line ---------------------------------------------------------------------------- */
+
+static void read_interval(const char *text, struct argp_state *state) {
+    struct weir_problem problem;
+    const char *end;
+    double seconds;
+
+    if (!weir__factor_read(text, &end, &seconds, &problem) || *end || seconds < 0.1 ||
+        seconds > 86400)
+        argp_error(state, "--interval '%s': expected seconds, from 0.1 to 86400", text);
+    command.interval_ns = (uint64_t)(seconds * 1e9);
+    command.has_interval = 1;
+}
+
+static void read_pid(const char *text, struct argp_state *state) {
+    struct weir_problem problem;
+    uint64_t pid;
+
+    if (!weir__count_read(text, INT32_MAX, &pid, &problem) || pid == 0)
+        argp_error(state, "--pid '%s': expected the number of a process", text);
+    if (command.chosen_count == MOST_CHOSEN)
+        argp_error(state, "--pid: no more than %d", MOST_CHOSEN);
+    command.chosen[command.chosen_count++] = (pid_t)pid;
+}
+
+static error_t parse_argument(int key, char *argument, struct argp_state *state) {
+    switch (key) {
+    case ONCE_KEY:
+        command.once = 1;
+        return 0;
+    case JSON_KEY:
+        command.json = 1;
+        return 0;
+    case 'i':
+        read_interval(argument, state);
+        return 0;
+    case 'p':
+        read_pid(argument, state);
+        return 0;
+    case ARGP_KEY_ARG:
+        argp_error(state, "unexpected argument '%s'", argument);
+        return EINVAL;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const char doc[] =
+    "Shows the programs of this user that run under `weir run': what they reserve and use of each "
+    "device, how much they ask for, and how their reserve grew.\v"
+    "On a terminal the table is drawn anew until q is pressed; else it is printed once, or, with "
+    "--interval, as often as that.  Rates are those of the last interval.";
+
+int weir_cmd_top(int argc, char **argv) {
+    static const struct argp_option options[] = {
+        {"once", ONCE_KEY, NULL, 0, "Print one table, with the rates of one interval.", 0},
+        {"interval", 'i', "S", 0, "Seconds between two tables (1).", 0},
+        {"pid", 'p', "P", 0, "Only this process, until it ends; may be given several times.", 0},
+        {"json", JSON_KEY, NULL, 0, "An object of JSON for each table, a line each.", 0},
+        {0}};
+    struct argp argp = {options, parse_argument, NULL, doc, NULL, NULL, NULL};
+
+    command.interval_ns = 1000000000;
+    if (weir_cli_parse(&argp, argc, argv, 0, NULL) != 0)
+        return 2;
+    return run();
+}

@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: MIT */
+/* top_view.c: see top_view.h.
+ *
+ * Figures come from files that any process of the user may have written: they went through weir__show_check, and
+ * are no more than numbers here.  Rates are of what was shown before to what is shown now, and only where
+ * both are of the same allocator.
+ */
+#include "cli/top_view.h"
+
+#include <inttypes.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/size.h"
+#include "base/text.h"
+#include "cli/common/jsonfile.h"
+#include "config/settings.h"
+
+enum { LOG_LINES = 4 };
+
+#define QUIET_NS UINT64_C(2000000000) /* an answer that is older is none */
+
+/* ---- figures ------------------------------------------------------------------------------------- */
+
+/* Negative: not known. */
+struct rates {
+    double requests, frees, cached;
+};
+
+static int is_same(const struct weir_show_allocator *a, const struct weir_show_allocator *b) {
+    return strcmp(a->device, b->device) == 0 && strcmp(a->serves, b->serves) == 0 &&
+           a->allocs >= b->allocs && a->frees >= b->frees && a->front_hits >= b->front_hits;
+}
+
+static double share(uint64_t part, uint64_t whole) {
+    return whole == 0 ? -1 : part >= whole ? 1 : (double)part / (double)whole;
+}
+
+static struct rates rates_of(const struct top_program *p, size_t i) {
+    const struct weir_show_allocator *now = &p->now.allocator[i], *before = &p->before.allocator[i];
+    double seconds = (double)weir__size_less(p->now.time_ns, p->before.time_ns) / 1e9;
+    struct rates rates = {-1, -1, share(now->front_hits, now->allocs)};
+
+    if (!p->has_before || i >= p->before.allocators || seconds <= 0 || !is_same(now, before))
+        return rates;
+    rates.requests = (double)(now->allocs - before->allocs) / seconds;
+    rates.frees = (double)(now->frees - before->frees) / seconds;
+    if (now->allocs > before->allocs)
+        rates.cached = share(now->front_hits - before->front_hits, now->allocs - before->allocs);
+    return rates;
+}
+
+/* Seconds since its figures were taken; 0: it answers. */
+static double silence_of(const struct top *top, const struct top_program *p) {
+    uint64_t age = weir__size_less(top->now_ns, p->now.time_ns);
+
+    return age > QUIET_NS ? (double)age / 1e9 : 0;
+}
+
+/* ---- text ---------------------------------------------------------------------------------------- */
+
+enum { CELL = 24 };
+
+static const char *show_bytes(uint64_t bytes, char text[CELL]) {
+    weir__bytes_show(bytes, text, CELL);
+    return text;
+}
+
+static const char *show_rate(double rate, char text[CELL]) {
+    if (rate < 0)
+        snprintf(text, CELL, "-");
+    else if (rate < 9999.5)
+        snprintf(text, CELL, "%.0f", rate);
+    else if (rate < 9999.5e3)
+        snprintf(text, CELL, "%.0fk", rate / 1e3);
+    else
+        snprintf(text, CELL, "%.0fM", rate / 1e6);
+    return text;
+}
+
+static const char *show_share(double share_of, char text[CELL]) {
+    if (share_of < 0)
+        snprintf(text, CELL, "-");
+    else
+        snprintf(text, CELL, "%.1f%%", share_of * 100);
+    return text;
+}
+
+static const char *show_time(uint64_t ns, char text[CELL]) {
+    if (ns < 10000)
+        snprintf(text, CELL, "%" PRIu64 " ns", ns);
+    else if (ns < 10000000)
+        snprintf(text, CELL, "%.1f us", (double)ns / 1e3);
+    else if (ns < UINT64_C(10000000000))
+        snprintf(text, CELL, "%.1f ms", (double)ns / 1e6);
+    else
+        snprintf(text, CELL, "%.0f s", (double)ns / 1e9);
+    return text;
+}
+
+static const char *show_ago(uint64_t ns, char text[CELL]) {
+    double seconds = (double)ns / 1e9;
+
+    if (seconds < 100)
+        snprintf(text, CELL, "%.1f s", seconds);
+    else if (seconds < 6000)
+        snprintf(text, CELL, "%.0f min", seconds / 60);
+    else
+        snprintf(text, CELL, "%.0f h", seconds / 3600);
+    return text;
+}
+
+static void print_latency(FILE *file, const char *what, const struct weir_show_latency *l) {
+    char p50[CELL], p90[CELL], p99[CELL], p999[CELL], max[CELL];
+
+    if (l->count == 0)
+        return;
+    fprintf(file, "        %-5s p50 %s, p90 %s, p99 %s, p99.9 %s, max %s\n", what,
+            show_time(l->p50_ns, p50), show_time(l->p90_ns, p90), show_time(l->p99_ns, p99),
+            show_time(l->p999_ns, p999), show_time(l->max_ns, max));
+}
+
+/* The newest first. */
+static void print_log(FILE *file, const struct weir_show_allocator *a, uint64_t older_ns) {
+    char ago[CELL], got[CELL], took[CELL], after[CELL];
+
+    for (uint64_t i = 0; i < a->events && i < LOG_LINES; i++) {
+        const struct weir_show_event *e = &a->event[a->events - 1 - i];
+
+        fprintf(file, "        %9s ago  %c%-10s in %-9s reserve %-9s %s\n",
+                show_ago(e->ago_ns + older_ns, ago), e->shrink ? '-' : '+', show_bytes(e->got, got),
+                show_time(e->stall_ns, took), show_bytes(e->reserve_after, after),
+                weir_event_cause_word((int)e->cause));
+    }
+}
+
+static void print_allocator(FILE *file, const struct top *top, const struct top_program *p,
+                            size_t i) {
+    const struct weir_show_allocator *a = &p->now.allocator[i];
+    struct rates rates = rates_of(p, i);
+    char limit[CELL] = "max", reserve[CELL], in_use[CELL], idle[CELL], requests[CELL], frees[CELL],
+         cached[CELL];
+
+    if (a->limit != UINT64_MAX)
+        show_bytes(a->limit, limit);
+    fprintf(file, "%7ld %-8s %-17s %9s %9s %9s %9s %7s %7s %7s  %s%s", (long)p->name.pid, a->device,
+            a->engine, limit, show_bytes(a->reserve, reserve), show_bytes(a->in_use, in_use),
+            show_bytes(weir__size_less(a->reserve, a->in_use), idle),
+            show_rate(rates.requests, requests), show_rate(rates.frees, frees),
+            show_share(rates.cached, cached), p->now.command,
+            strcmp(a->serves, "pool") == 0 ? "" : " (plain memory)");
+    if (a->refusals > 0)
+        fprintf(file, " (%" PRIu64 " refused)", a->refusals);
+    if (silence_of(top, p) > 0)
+        fprintf(file, " (no answer for %.0f s)", silence_of(top, p));
+    fputc('\n', file);
+    print_latency(file, "alloc", &a->latency[0]);
+    print_latency(file, "free", &a->latency[1]);
+    print_log(file, a, weir__size_less(top->now_ns, p->now.time_ns));
+}
+
+static void print_program(FILE *file, const struct top *top, const struct top_program *p) {
+    if (!p->is_known) {
+        fprintf(file, "%7ld %s\n", (long)p->name.pid,
+                p->fault == WEIR_SEGMENT_NONE || p->fault == WEIR_SEGMENT_NOT_YET
+                    ? "no answer yet"
+                    : weir__segment_fault_text(p->fault));
+        return;
+    }
+    for (size_t i = 0; i < p->now.allocators; i++)
+        print_allocator(file, top, p, i);
+    if (p->now.allocators == 0)
+        fprintf(file, "%7ld nothing is served  %s\n", (long)p->name.pid, p->now.command);
+    if (p->now.all > p->now.allocators)
+        fprintf(file, "        and %" PRIu64 " pool%s more\n", p->now.all - p->now.allocators,
+                weir__plural(p->now.all - p->now.allocators));
+}
+
+void top_print(FILE *file, const struct top *top) {
+    time_t now = time(NULL);
+    char clock[16] = "";
+    struct tm broken;
+    size_t there = 0;
+
+    for (size_t i = 0; i < top->count; i++)
+        there += (size_t)top->programs[i]->is_there;
+    if (localtime_r(&now, &broken))
+        strftime(clock, sizeof clock, "%H:%M:%S", &broken);
+    fprintf(file, "weir top, %s: %zu program%s\n", clock, there, weir__plural(there));
+    if (there > 0)
+        fprintf(file, "%7s %-8s %-17s %9s %9s %9s %9s %7s %7s %7s  %s\n", "PID", "DEVICE", "ENGINE",
+                "LIMIT", "RESERVE", "IN USE", "IDLE", "REQ/S", "FREE/S", "CACHED", "COMMAND");
+    for (size_t i = 0; i < top->count; i++)
+        if (top->programs[i]->is_there)
+            print_program(file, top, top->programs[i]);
+    holders_print(file, &top->holders);
+}
+
+void top_name(const struct top_program *p, char *text, size_t bytes) {
+    snprintf(text, bytes, "%ld%s%.100s%s", (long)p->name.pid, p->is_known ? " (" : "",
+             p->is_known ? p->now.command : "", p->is_known ? ")" : "");
+}
+
+/* ---- JSON ---------------------------------------------------------------------------------------- */
+
+static json_t *json_rate(double rate, double per) {
+    return rate < 0 ? json_null() : jsonfile_rounded(rate, per);
+}
+
+static json_t *json_latency(const struct weir_show_latency *l) {
+    if (l->count == 0)
+        return json_null();
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o}", "count", jsonfile_integer(l->count),
+                     "p50_ns", jsonfile_integer(l->p50_ns), "p90_ns", jsonfile_integer(l->p90_ns),
+                     "p99_ns", jsonfile_integer(l->p99_ns), "p999_ns", jsonfile_integer(l->p999_ns),
+                     "max_ns", jsonfile_integer(l->max_ns));
+}
+
+static json_t *json_events(const struct weir_show_allocator *a) {
+    json_t *events = json_array();
+
+    for (uint64_t i = 0; i < a->events; i++) {
+        const struct weir_show_event *e = &a->event[i];
+
+        json_array_append_new(events, json_pack("{s:o, s:s, s:b, s:o, s:o, s:o, s:o}", "ago_ns",
+                                                jsonfile_integer(e->ago_ns), "cause",
+                                                weir_event_cause_word((int)e->cause), "gave_back",
+                                                e->shrink != 0, "asked", jsonfile_integer(e->asked),
+                                                "got", jsonfile_integer(e->got), "took_ns",
+                                                jsonfile_integer(e->stall_ns), "reserve_after",
+                                                jsonfile_integer(e->reserve_after)));
+    }
+    return events;
+}
+
+static json_t *json_allocator(const struct top_program *p, size_t i) {
+    const struct weir_show_allocator *a = &p->now.allocator[i];
+    struct rates rates = rates_of(p, i);
+    const struct {
+        const char *name;
+        uint64_t value;
+    } figures[] = {{"reserve", a->reserve},
+                   {"reserve_peak", a->reserve_peak},
+                   {"in_use", a->in_use},
+                   {"in_use_peak", a->in_use_peak},
+                   {"idle", weir__size_less(a->reserve, a->in_use)},
+                   {"front_idle", a->front_idle},
+                   {"requested", a->requested},
+                   {"requested_peak", a->requested_peak},
+                   {"blocks", a->blocks},
+                   {"allocs", a->allocs},
+                   {"frees", a->frees},
+                   {"hits", a->hits},
+                   {"front_hits", a->front_hits},
+                   {"refusals", a->refusals},
+                   {"growths", a->growths},
+                   {"growth_bytes", a->growth_bytes},
+                   {"stall_ns", a->stall_ns},
+                   {"trims", a->trims},
+                   {"trim_bytes", a->trim_bytes}};
+    json_t *object = json_object();
+
+    json_object_set_new(object, "device", json_string(a->device));
+    json_object_set_new(object, "engine", json_string(a->engine));
+    json_object_set_new(object, "serves", json_string(a->serves));
+    json_object_set_new(object, "limit",
+                        a->limit == UINT64_MAX ? json_null() : jsonfile_integer(a->limit));
+    for (size_t f = 0; f < sizeof figures / sizeof figures[0]; f++)
+        json_object_set_new(object, figures[f].name, jsonfile_integer(figures[f].value));
+    json_object_set_new(object, "requests_per_s", json_rate(rates.requests, 10));
+    json_object_set_new(object, "frees_per_s", json_rate(rates.frees, 10));
+    json_object_set_new(object, "cached", json_rate(rates.cached, 1e4));
+    json_object_set_new(object, "alloc_latency", json_latency(&a->latency[0]));
+    json_object_set_new(object, "free_latency", json_latency(&a->latency[1]));
+    json_object_set_new(object, "events", json_events(a));
+    return object;
+}
+
+static json_t *json_program(const struct top *top, const struct top_program *p) {
+    json_t *object = json_object(), *allocators = json_array();
+
+    json_object_set_new(object, "pid", json_integer(p->name.pid));
+    json_object_set_new(object, "start", jsonfile_integer(p->name.start));
+    json_object_set_new(object, "fault",
+                        p->fault == WEIR_SEGMENT_NONE
+                            ? json_null()
+                            : json_string(weir__segment_fault_text(p->fault)));
+    if (p->is_known) {
+        json_object_set_new(object, "command", json_string(p->now.command));
+        json_object_set_new(object, "age_ns",
+                            jsonfile_integer(weir__size_less(top->now_ns, p->now.time_ns)));
+        json_object_set_new(object, "left_to_driver", jsonfile_integer(p->now.left));
+        for (size_t i = 0; i < p->now.allocators; i++)
+            json_array_append_new(allocators, json_allocator(p, i));
+    }
+    json_object_set_new(object, "allocators", allocators);
+    return object;
+}
+
+json_t *top_json(const struct top *top) {
+    json_t *object = json_object(), *programs = json_array();
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    for (size_t i = 0; i < top->count; i++)
+        if (top->programs[i]->is_there)
+            json_array_append_new(programs, json_program(top, top->programs[i]));
+    json_object_set_new(object, "time",
+                        json_real((double)now.tv_sec + (double)(now.tv_nsec / 1000000) / 1e3));
+    json_object_set_new(object, "programs", programs);
+    json_object_set_new(object, "devices", holders_json(&top->holders));
+    return object;
+}

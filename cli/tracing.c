@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: MIT */
+/* tracing.c: see tracing.h. */
+#include "cli/tracing.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <weir/weir.h>
+
+#include "driver/cuda_abi.h"
+
+struct block {
+    uint64_t id, bytes, stream;
+    unsigned kind, device;
+    unsigned uses; /* of a handle: itself, and each mapping */
+};
+
+struct mapping {
+    struct block *block;
+    uint64_t bytes;
+};
+
+static const char *const kinds[] = {"async", "pool", "plain", "pitch", "managed", "vmm"};
+
+/* ---- text -------------------------------------------------------------------------------------- */
+
+static __attribute__((format(printf, 2, 3))) void say(struct tracing *tracing, const char *format,
+                                                      ...) {
+    char line[512];
+    va_list arguments;
+    int bytes;
+
+    va_start(arguments, format);
+    bytes = vsnprintf(line, sizeof line, format, arguments);
+    va_end(arguments);
+    tracing->written += (uint64_t)bytes;
+    if (!sink_write(tracing->sink, line, (size_t)bytes))
+        tracing->failed = errno;
+}
+
+/* " by=FILE", or nothing. */
+static void spell_caller(struct tracing *tracing, const struct weir_record_event *event, char *text,
+                         size_t bytes) {
+    const char *file = tracing->file_of ? tracing->file_of(tracing->context, event->caller) : NULL;
+
+    text[0] = '\0';
+    if (file)
+        snprintf(text, bytes, " by=%s", file);
+    for (char *at = text + 1; text[0] && *at; at++)
+        if ((unsigned char)*at <= ' ' || *at == 0x7f)
+            *at = '_';
+}
+
+static void say_block(struct tracing *tracing, uint64_t time_us, char operation,
+                      const struct block *block, uint64_t stream,
+                      const struct weir_record_event *event) {
+    char by[80] = "";
+
+    if (operation != 'f')
+        spell_caller(tracing, event, by, sizeof by);
+    say(tracing, "%" PRIu64 " %c %" PRIu64 " %" PRIu64 " %" PRIu64 " dev=%u tid=%u kind=%s%s%s\n",
+        time_us, operation, block->id, block->bytes, stream, block->device, event->thread,
+        kinds[block->kind], by, event->is_captured ? " cap=1" : "");
+    tracing->events++;
+    tracing->since_mark++;
+}
+
+static void say_mark(struct tracing *tracing, uint64_t time_us, const char *label) {
+    char word[WEIR_RECORD_LABEL_BYTES];
+    size_t i;
+
+    for (i = 0; i < sizeof word - 1 && label[i]; i++)
+        word[i] = (unsigned char)label[i] <= ' ' || label[i] == 0x7f ? '_' : label[i];
+    word[i] = '\0';
+    say(tracing, "%" PRIu64 " m %s\n", time_us, i ? word : "mark");
+    tracing->events++;
+    tracing->since_mark = 0;
+}
+
+void tracing_begin(struct tracing *tracing, const char *command) {
+    char shown[256];
+    size_t i;
+
+    for (i = 0; i < sizeof shown - 1 && command[i]; i++)
+        shown[i] = (unsigned char)command[i] < ' ' ? ' ' : command[i];
+    shown[i] = '\0';
+    say(tracing, "# weir-trace 1\n# weir %s recorded %s\n", weir_version(), shown);
+}
+
+/* ---- streams ----------------------------------------------------------------------------------- */
+
+/* A default stream is one for each device, or for each thread. */
+static uint64_t number_of(struct tracing *tracing, uint64_t stream,
+                          const struct weir_record_event *event) {
+    int is_default = stream <= WEIR_STREAM_PER_THREAD_VALUE;
+    struct weir_map *map = is_default ? &tracing->defaults : &tracing->streams;
+    uint64_t key = !is_default                              ? stream
+                   : stream == WEIR_STREAM_PER_THREAD_VALUE ? (uint64_t)1 << 32 | event->thread
+                                                            : (uint64_t)event->device + 1;
+    uintptr_t number;
+
+    if (weir__map_get(map, key, &number))
+        return number - 1;
+    if (!weir__map_put(map, key, (uintptr_t)++tracing->next_stream))
+        tracing->failed = ENOMEM;
+    return tracing->next_stream - 1;
+}
+
+/* ---- blocks ------------------------------------------------------------------------------------ */
+
+static struct block *take(struct weir_map *map, uint64_t key) {
+    uintptr_t value;
+
+    return key && weir__map_take(map, key, &value) ? (struct block *)value : NULL;
+}
+
+static void end_block(struct tracing *tracing, uint64_t time_us, struct block *block,
+                      uint64_t stream, const struct weir_record_event *event) {
+    say_block(tracing, time_us, 'f', block, stream, event);
+    free(block);
+}
+
+static void drop_use(struct tracing *tracing, uint64_t time_us, struct block *block,
+                     const struct weir_record_event *event) {
+    if (--block->uses == 0)
+        end_block(tracing, time_us, block, block->stream, event);
+}
+
+static void begin_block(struct tracing *tracing, struct weir_map *map,
+                        const struct weir_record_event *event, uint64_t time_us) {
+    struct block *block = malloc(sizeof *block), *old = take(map, event->address);
+
+    if (old) {
+        tracing->gone++;
+        drop_use(tracing, time_us, old, event);
+    }
+    if (!block || !weir__map_put(map, event->address, (uintptr_t)block)) {
+        tracing->failed = ENOMEM;
+        free(block);
+        return;
+    }
+    *block = (struct block){.id = tracing->next_id++,
+                            .bytes = event->bytes,
+                            .stream = number_of(tracing, event->stream, event),
+                            .kind = event->kind,
+                            .device = event->device,
+                            .uses = 1};
+    say_block(tracing, time_us, 'a', block, block->stream, event);
+}
+
+static void add_failed(struct tracing *tracing, const struct weir_record_event *event,
+                       uint64_t time_us) {
+    struct block none = {.id = tracing->next_id++,
+                         .bytes = event->bytes <= INT64_MAX ? event->bytes : INT64_MAX,
+                         .kind = event->kind,
+                         .device = event->device};
+
+    say_block(tracing, time_us, 'x', &none, number_of(tracing, event->stream, event), event);
+}
+
+/* `bytes': the free is on no stream (cuMemFree), and stays on the block's. */
+static void add_free(struct tracing *tracing, struct weir_record_event *event, uint64_t time_us) {
+    struct block *block = take(&tracing->blocks, event->address);
+
+    if (!block) {
+        tracing->unknown++;
+        return;
+    }
+    event->device = (uint8_t)block->device;
+    end_block(tracing, time_us, block,
+              event->bytes ? block->stream : number_of(tracing, event->stream, event), event);
+}
+
+/* ---- memory by handles: it lives while the handle or a mapping does ------------------------------ */
+
+static void add_release(struct tracing *tracing, const struct weir_record_event *event,
+                        uint64_t time_us) {
+    struct block *block = take(&tracing->handles, event->address);
+
+    if (block)
+        drop_use(tracing, time_us, block, event);
+    else
+        tracing->unknown++;
+}
+
+static void add_to(struct tally *tally, uint64_t bytes) {
+    tally->count++;
+    tally->bytes += bytes;
+    tally->now += bytes;
+    if (tally->now > tally->most)
+        tally->most = tally->now;
+}
+
+/* What was there before the first event is not known. */
+static void take_from(struct tally *tally, uint64_t bytes) {
+    tally->now -= bytes < tally->now ? bytes : tally->now;
+}
+
+static void add_map(struct tracing *tracing, const struct weir_record_event *event) {
+    struct mapping *mapping;
+    uintptr_t block;
+
+    add_to(&tracing->mapped, event->bytes);
+    if (!weir__map_get(&tracing->handles, event->stream, &block)) /* another process's */
+        return;
+    mapping = malloc(sizeof *mapping);
+    if (!mapping || !weir__map_put(&tracing->maps, event->address, (uintptr_t)mapping)) {
+        tracing->failed = ENOMEM;
+        free(mapping);
+        return;
+    }
+    *mapping = (struct mapping){(struct block *)block, event->bytes};
+    mapping->block->uses++;
+}
+
+/* Every mapping in the range. */
+static void add_unmap(struct tracing *tracing, const struct weir_record_event *event,
+                      uint64_t time_us) {
+    uint64_t at = event->address, end = at + event->bytes;
+    uintptr_t value;
+
+    take_from(&tracing->mapped, event->bytes);
+    while (at < end && weir__map_take(&tracing->maps, at, &value)) {
+        struct mapping *mapping = (struct mapping *)value;
+
+        at += mapping->bytes;
+        drop_use(tracing, time_us, mapping->block, event);
+        free(mapping);
+    }
+}
+
+/* ---- all of it --------------------------------------------------------------------------------- */
+
+static void add(struct tracing *tracing, struct weir_record_event *event, uint64_t time_us) {
+    switch (event->operation) {
+    case WEIR_RECORD_ALLOC:
+        begin_block(tracing, &tracing->blocks, event, time_us);
+        break;
+    case WEIR_RECORD_CREATE:
+        begin_block(tracing, &tracing->handles, event, time_us);
+        break;
+    case WEIR_RECORD_FAILED:
+        add_failed(tracing, event, time_us);
+        break;
+    case WEIR_RECORD_FREE:
+        add_free(tracing, event, time_us);
+        break;
+    case WEIR_RECORD_RELEASE:
+        add_release(tracing, event, time_us);
+        break;
+    case WEIR_RECORD_MAP:
+        add_map(tracing, event);
+        break;
+    case WEIR_RECORD_UNMAP:
+        add_unmap(tracing, event, time_us);
+        break;
+    case WEIR_RECORD_RESERVE:
+        add_to(&tracing->reserved, event->bytes);
+        break;
+    case WEIR_RECORD_UNRESERVE:
+        take_from(&tracing->reserved, event->bytes);
+        break;
+    case WEIR_RECORD_DEVICE:
+        event->name[sizeof event->name - 1] = '\0';
+        say(tracing, "# device %u: %" PRIu64 " bytes, %s\n", event->device, event->total,
+            event->name);
+        break;
+    case WEIR_RECORD_STREAM_ENDS:
+        (void)weir__map_take(&tracing->streams, event->stream, NULL);
+        break;
+    case WEIR_RECORD_CONTEXT_ENDS: /* whose streams these were nobody said */
+        weir__map_clear(&tracing->streams);
+        break;
+    case WEIR_RECORD_MARK:
+        tracing->has_marks = 1;
+        say_mark(tracing, time_us, event->label);
+        break;
+    default:
+        if (!tracing->has_marks && tracing->since_mark)
+            say_mark(tracing, time_us, "sync");
+    }
+}
+
+void tracing_add(struct tracing *tracing, const struct weir_record_event *event, uint64_t time_us) {
+    struct weir_record_event copy = *event;
+
+    if (tracing->failed)
+        return;
+    if (tracing->limit && (tracing->left_out || tracing->written >= tracing->limit))
+        tracing->left_out++;
+    else
+        add(tracing, &copy, time_us);
+}
+
+static void free_values(struct weir_map *map) {
+    for (size_t i = 0; i < map->capacity; i++)
+        if (map->slots[i].key)
+            free((void *)map->slots[i].value);
+    weir__map_clear(map);
+}
+
+static void say_tally(struct tracing *tracing, const char *name, const struct tally *tally) {
+    if (!tracing->failed && tally->count)
+        say(tracing, "# calls %s=%" PRIu64 " bytes=%" PRIu64 " most=%" PRIu64 "\n", name,
+            tally->count, tally->bytes, tally->most);
+}
+
+void tracing_end(struct tracing *tracing) {
+    say_tally(tracing, "cuMemAddressReserve", &tracing->reserved);
+    say_tally(tracing, "cuMemMap", &tracing->mapped);
+    if (!tracing->failed && tracing->left_out)
+        say(tracing, "# %" PRIu64 " events left out: --limit\n", tracing->left_out);
+    if (!tracing->failed && tracing->unknown)
+        say(tracing, "# %" PRIu64 " frees left out: of no block that was seen\n", tracing->unknown);
+    if (!tracing->failed && tracing->gone)
+        say(tracing, "# %" PRIu64 " frees added: the address was handed out anew\n", tracing->gone);
+    free_values(&tracing->blocks);
+    /* What is mapped and has no handle any more is reached by its mapping alone. */
+    for (size_t i = 0; i < tracing->maps.capacity; i++)
+        if (tracing->maps.slots[i].key) {
+            struct mapping *mapping = (struct mapping *)tracing->maps.slots[i].value;
+
+            if (--mapping->block->uses == 0)
+                free(mapping->block);
+            free(mapping);
+        }
+    weir__map_clear(&tracing->maps);
+    free_values(&tracing->handles);
+    weir__map_clear(&tracing->streams);
+    weir__map_clear(&tracing->defaults);
+}

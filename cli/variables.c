@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: MIT */
+/* variables.c: see variables.h.  What is said is short; the page that is named says all.
+ *
+ * tests/tree/check-variables holds the table against the library's lists (lib/config/environment.c).
+ *
+ * Must not know: who reads a variable, and how.
+ */
+#include "cli/variables.h"
+
+#include <string.h>
+
+#define SETTINGS "weir-settings(7)"
+#define RUN "weir-run(1)"
+#define RECORD "weir-record(1)"
+#define TO_RECORD "Between `weir record' and its library, and of no use elsewhere."
+
+static const struct variable {
+    const char *name, *value, *help, *page;
+} variables[] = {
+    {"WEIR_COMPAT", "SWITCH",
+     "0: variables of TensorFlow, XLA and JAX mean nothing to weir. Default: 1.", SETTINGS},
+    {"WEIR_MODEL_PROFILE", "FILE",
+     "What a modelled device has and what calls cost, in place of the built-in profile.", SETTINGS},
+    {"WEIR_MODEL_DEVICES", "N", "How many modelled devices there are, 1 to 16. Default: 1.",
+     SETTINGS},
+    {"WEIR_MODEL_SHARED", "FILE",
+     "Processes that name the same file have the same modelled devices' memory; it is made where "
+     "there is none.",
+     SETTINGS},
+    {"WEIR_RUN_STATS", "SWITCH",
+     "weir run --stats, for a program that is started with LD_PRELOAD by other means.", RUN},
+    {"WEIR_RUN_JSON", "FILE", "weir run --json, likewise.", RUN},
+    {"WEIR_RUN_HEAP_PROFILE", "FILE", "weir run --heap-profile, likewise.", RUN},
+    {"WEIR_RUN_TRACE", "FILE", "weir run --trace-events, likewise.", RUN},
+    {"WEIR_RUN_SAMPLES", "SWITCH",
+     "Growth steps, and memory over time, in the line of JSON, for `weir report'.", RUN},
+    {"WEIR_RUN_FIRST", "PID",
+     "The process that says so where there is nothing to be written of it.", RUN},
+    {"WEIR_RUN_PREALLOC_OF", "NAME",
+     "The variable of another program's that WEIR_PREALLOC was taken from; it gives way to a "
+     "limit.",
+     RUN},
+    {"WEIR_RUN_TOLD", "LIST",
+     "Variables that nobody reads, with commas between, of which there has been a warning.", RUN},
+    {"WEIR_RUN_TOP", "SWITCH", "0: weir run --no-top, likewise.", RUN},
+    {"WEIR_RUN_SERVE_MALLOC", "SWITCH", "weir run --serve-malloc, likewise.", RUN},
+    {"WEIR_RUN_CHILDREN", "SWITCH", "0: weir run --no-children, likewise.", RUN},
+    {"WEIR_RUN_VERBOSE", "SWITCH", "weir run --verbose, likewise.", RUN},
+    {"WEIR_RUN_FOLDER", "FOLDER",
+     "Where programs show themselves to `weir top', which looks there alone.", "weir-top(1)"},
+    {"WEIR_RECORD_FOLDER", "FOLDER", TO_RECORD, RECORD},
+    {"WEIR_RECORD_PROCESS", "PID", TO_RECORD, RECORD},
+    {"WEIR_RECORD_RANGES", "PATTERN", TO_RECORD, RECORD},
+    {"WEIR_RECORD_SYNCS", "1", TO_RECORD, RECORD},
+    {"TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC", "N",
+     "TensorFlow's: preallocate N bytes; -1: the fraction of XLA_CLIENT_MEM_FRACTION; 0: nothing.",
+     SETTINGS},
+    {"XLA_PYTHON_CLIENT_PREALLOCATE", "false|true",
+     "JAX's: false: preallocate nothing; anything else: the fraction of XLA_CLIENT_MEM_FRACTION.",
+     SETTINGS},
+    {"XLA_CLIENT_MEM_FRACTION", "FRACTION",
+     "XLA's: preallocate that part of the device's memory, above 0 and at most 1. Default: .75, "
+     "where another variable asks "
+     "for it.",
+     SETTINGS},
+    {"XLA_PYTHON_CLIENT_MEM_FRACTION", "FRACTION", "The former name of XLA_CLIENT_MEM_FRACTION.",
+     SETTINGS},
+    {"XLA_PYTHON_CLIENT_ALLOCATOR", "NAME",
+     "JAX's: platform: engine platform; default, bfc: engine arena; cuda_async: engine pool.",
+     SETTINGS},
+    {"TF_GPU_ALLOCATOR", "NAME", "TensorFlow's: cuda_malloc_async: engine pool.", SETTINGS},
+    {"TF_FORCE_GPU_ALLOW_GROWTH", "true|false",
+     "TensorFlow's: true: an arena that grows by regions.", SETTINGS},
+};
+
+int variables_tell(const char *name, FILE *file) {
+    for (size_t i = 0; i < sizeof variables / sizeof variables[0]; i++) {
+        const struct variable *v = &variables[i];
+
+        if (strcmp(v->name, name) != 0)
+            continue;
+        fprintf(file, "%s=%s\n    %s\n    The manual: %s.\n", v->name, v->value, v->help, v->page);
+        return 1;
+    }
+    return 0;
+}
+
+const char *variables_name(int number) {
+    return (size_t)number < sizeof variables / sizeof variables[0] ? variables[number].name : NULL;
+}

@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: MIT */
+/* weir.c: the program: finds the subcommand and hands over. */
+#include <argp.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <weir/weir.h>
+
+#include "base/text.h"
+#include "cli/common/commands.h"
+#include "cli/common/flags.h"
+#include "cli/common/runner.h"
+#include "cli/variables.h"
+
+static const struct command {
+    const char *name;
+    int (*run)(int argc, char **argv);
+    const char *what; /* NULL: internal */
+} commands[] = {
+    {"bench", weir_cmd_bench, "all contestants on the same traces, side by side"},
+    {"convert", weir_cmd_convert, "traces from and to the formats of others: RMM, minimalloc"},
+    {"info", weir_cmd_info, "the driver, the devices, and every setting with where it came from"},
+    {"record", weir_cmd_record, "a program of yours, its requests for CUDA memory as a trace"},
+    {"replay", weir_cmd_replay, "traces on one allocator with the settings you give"},
+    {"report", weir_cmd_report, "a page with pictures of what bench, replay or run found out"},
+    {"run", weir_cmd_run, "a program of yours, its CUDA memory from weir"},
+    {"top", weir_cmd_top, "the programs that run under `weir run', as they run"},
+    {RUNNER_SUBCOMMAND, weir_cmd_replay_child, NULL},
+};
+
+enum { COMMANDS = sizeof commands / sizeof commands[0] };
+
+static void print_usage(FILE *file) {
+    fputs("usage: weir COMMAND [ARGUMENT...]\n\n", file);
+    for (size_t i = 0; i < COMMANDS; i++)
+        if (commands[i].what)
+            fprintf(file, "  %-8s %s\n", commands[i].name, commands[i].what);
+    fputs("\n`weir help COMMAND' tells the arguments, `weir help SETTING' what a setting\n"
+          "or a variable does, `weir help settings' all settings; `weir --version' the\n"
+          "version.  The manual: weir(1).\n",
+          file);
+}
+
+static int is_one_of(const char *word, const char *a, const char *b) {
+    return strcmp(word, a) == 0 || strcmp(word, b) == 0;
+}
+
+/* What a misspelt word is like, behind a list of what there is. */
+struct likeness {
+    const char *word, *closest; /* NULL: nothing yet */
+    size_t distance;
+};
+
+static void compare(struct likeness *likeness, const char *name) {
+    size_t distance = weir__text_distance(likeness->word, strlen(likeness->word), name);
+
+    if (likeness->closest && distance >= likeness->distance)
+        return;
+    likeness->closest = name;
+    likeness->distance = distance;
+}
+
+static void compare_commands(struct likeness *likeness) {
+    for (size_t i = 0; i < COMMANDS; i++)
+        if (commands[i].what)
+            compare(likeness, commands[i].name);
+}
+
+/* Two letters off, and not most of the word. */
+static void suggest(const struct likeness *likeness) {
+    if (likeness->distance <= 2 && likeness->distance * 2 < strlen(likeness->word))
+        fprintf(stderr, "; did you mean %s?", likeness->closest);
+    fputc('\n', stderr);
+}
+
+static int run_command(const char *name, int argc, char **argv) {
+    struct likeness likeness = {.word = name};
+    char title[32];
+
+    for (size_t i = 0; i < COMMANDS; i++)
+        if (strcmp(name, commands[i].name) == 0) {
+            snprintf(title, sizeof title, "weir %s", name);
+            argv[0] = title;
+            return commands[i].run(argc, argv);
+        }
+    fprintf(stderr, "weir: no such command: %s; there are:", name);
+    for (size_t i = 0; i < COMMANDS; i++)
+        if (commands[i].what)
+            fprintf(stderr, "%s %s", i ? "," : "", commands[i].name);
+    compare_commands(&likeness);
+    compare(&likeness, "help");
+    suggest(&likeness);
+    return 2;
+}
+
+/* What a command, a setting or a variable does, by any of its names. */
+static int help(const char *topic) {
+    char ask[] = "--help", name[] = "help", *arguments[] = {name, ask, NULL};
+    struct likeness likeness = {.word = topic + (strncmp(topic, "--", 2) == 0 ? 2 : 0)};
+
+    for (size_t i = 0; i < COMMANDS; i++)
+        if (commands[i].what && strcmp(topic, commands[i].name) == 0)
+            return run_command(topic, 2, arguments);
+    if (weir_cli_settings_tell(strcmp(topic, "settings") == 0 ? NULL : topic, stdout) ||
+        variables_tell(topic, stdout))
+        return !weir_cli_written();
+    fprintf(stderr, "weir: no help on %s; there is help on", topic);
+    for (size_t i = 0; i < COMMANDS; i++)
+        if (commands[i].what)
+            fprintf(stderr, " %s,", commands[i].name);
+    fputs(" the variables of the manual, settings, and each of these", stderr);
+    compare_commands(&likeness);
+    compare(&likeness, "settings");
+    for (int i = 0; i < WEIR_SETTING_COUNT; i++) {
+        compare(&likeness, weir__setting_row((enum weir_setting)i)->name);
+        compare(&likeness, weir__setting_row((enum weir_setting)i)->variable);
+    }
+    for (int i = 0; variables_name(i); i++)
+        compare(&likeness, variables_name(i));
+    suggest(&likeness);
+    return 2;
+}
+
+int main(int argc, char **argv) {
+    static char version[64];
+
+    snprintf(version, sizeof version, "weir %s", weir_version());
+    argp_program_version = version;
+    argp_err_exit_status = 2;
+    if (argc < 2) {
+        print_usage(stderr);
+        return 2;
+    }
+    if (argc > 3 && strcmp(argv[1], "help") == 0) {
+        fprintf(stderr, "weir: help on one thing at a time: '%s' is too much\n", argv[3]);
+        return 2;
+    }
+    if (argc > 2 && strcmp(argv[1], "help") == 0 && !is_one_of(argv[2], "--help", "-?"))
+        return help(argv[2]);
+    if (is_one_of(argv[1], "--help", "help") || strcmp(argv[1], "-?") == 0) {
+        print_usage(stdout);
+        return !weir_cli_written();
+    }
+    if (is_one_of(argv[1], "--version", "-V")) {
+        puts(version);
+        return !weir_cli_written();
+    }
+    return run_command(argv[1], argc - 1, argv + 1);
+}

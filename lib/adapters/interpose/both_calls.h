@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: MIT */
+/* both_calls.h: the driver's calls in which libweir-preload.so stands as well as libweir-record.so; interpose.h says
+ * what the lists are.
+ *
+ * Must not know: what is done about a call.
+ */
+#ifndef WEIR_BOTH_CALLS_H
+#define WEIR_BOTH_CALLS_H
+
+#include "driver/cuda_abi.h"
+
+/* Beyond what weir itself calls. */
+typedef struct CUgraphNode_st *CUgraphNode;
+
+/* Symbols with a second form, _ptsz, to which stream 0 is the thread's own. */
+/* clang-format off */
+#define WEIR_BOTH_STREAMS(X)                                                                       \
+    X(cuMemAllocAsync, cuMemAllocAsync, 11020,                                                     \
+      (CUdeviceptr *block, size_t bytes, CUstream stream), (block, bytes, stream))                 \
+    X(cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync, 11020,                                     \
+      (CUdeviceptr *block, size_t bytes, CUmemoryPool pool, CUstream stream),                      \
+      (block, bytes, pool, stream))                                                                \
+    X(cuMemFreeAsync, cuMemFreeAsync, 11020, (CUdeviceptr block, CUstream stream),                 \
+      (block, stream))                                                                             \
+    X(cuStreamBeginCapture, cuStreamBeginCapture, 10000, (CUstream stream), (stream))              \
+    X(cuStreamBeginCapture, cuStreamBeginCapture_v2, 10010,                                        \
+      (CUstream stream, CUstreamCaptureMode mode), (stream, mode))                                 \
+    X(cuStreamBeginCaptureToGraph, cuStreamBeginCaptureToGraph, 12030,                             \
+      (CUstream stream, CUgraph graph, const CUgraphNode *nodes, const void *edges, size_t count,  \
+       CUstreamCaptureMode mode),                                                                  \
+      (stream, graph, nodes, edges, count, mode))                                                  \
+    X(cuStreamEndCapture, cuStreamEndCapture, 10000, (CUstream stream, CUgraph *graph),            \
+      (stream, graph))
+
+/* Symbols that have one form alone. */
+#define WEIR_BOTH_PLAIN(X)                                                                         \
+    X(cuMemAlloc, cuMemAlloc_v2, 3020, (CUdeviceptr *block, size_t bytes), (block, bytes))         \
+    X(cuMemAllocPitch, cuMemAllocPitch_v2, 3020,                                                   \
+      (CUdeviceptr *block, size_t *pitch, size_t width, size_t height, unsigned int element),      \
+      (block, pitch, width, height, element))                                                      \
+    X(cuMemAllocManaged, cuMemAllocManaged, 6000,                                                  \
+      (CUdeviceptr *block, size_t bytes, unsigned int flags), (block, bytes, flags))               \
+    X(cuMemCreate, cuMemCreate, 10020,                                                             \
+      (CUmemGenericAllocationHandle *handle, size_t bytes,                                         \
+       const CUmemAllocationProp *properties, unsigned long long flags),                           \
+      (handle, bytes, properties, flags))                                                          \
+    X(cuMemFree, cuMemFree_v2, 3020, (CUdeviceptr block), (block))                                 \
+    X(cuStreamDestroy, cuStreamDestroy_v2, 4000, (CUstream stream), (stream))                      \
+    X(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset, 7000, (CUdevice device), (device))         \
+    X(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset_v2, 11000, (CUdevice device), (device))
+
+/* Symbols that are asked for here alone. */
+#define WEIR_BOTH_USED(X)                                                                          \
+    X(cuDeviceGetCount, cuDeviceGetCount, 2000, (int *count), (count))                             \
+    X(cuCtxGetDevice, cuCtxGetDevice, 2000, (CUdevice *device), (device))                          \
+    X(cuDeviceTotalMem, cuDeviceTotalMem_v2, 3020, (size_t *bytes, CUdevice device),               \
+      (bytes, device))                                                                             \
+    X(cuStreamGetDevice, cuStreamGetDevice, 12080, (CUstream stream, CUdevice *device),            \
+      (stream, device))                                                                            \
+    X(cuStreamIsCapturing, cuStreamIsCapturing, 10000,                                             \
+      (CUstream stream, CUstreamCaptureStatus *status), (stream, status))
+/* clang-format on */
+
+#endif

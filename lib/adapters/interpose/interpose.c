@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: MIT */
+/* interpose.c: the driver's names, dlsym and cuGetProcAddress, exported in front of the driver's own.
+ *
+ * dlsym answers for RTLD_NEXT and RTLD_DEFAULT by who calls it, so the real one is reached by a call at
+ * this one's end, which compilers make a jump, for every name but those that are served.  Nothing is
+ * allocated, locked or loaded on the way.
+ *
+ * What the driver's own address of a row is, each lookup by the program tells anew.  Rows that the
+ * program never asked for are looked up when they are needed.
+ *
+ * Must not know: what is served, weir.
+ */
+#include "adapters/interpose/interpose.h"
+
+#include <dlfcn.h>
+#include <string.h>
+
+#define EXPORT __attribute__((visibility("default")))
+#define ADDRESS(function) __extension__(void *) function
+
+typedef void *lookup(void *handle, const char *name);
+typedef CUresult resolver_v1(const char *name, void **address, int version, uint64_t flags);
+typedef CUresult resolver_v2(const char *name, void **address, int version, uint64_t flags,
+                             unsigned *status);
+
+/* A call at a function's end that is a jump however this is compiled. */
+#if defined(__clang__)
+#define JUMPS
+#define JUMP __attribute__((musttail))
+#else
+#define JUMPS __attribute__((optimize("O2")))
+#define JUMP
+#endif
+
+/* Sanitizers call dlsym before they are ready to be called. */
+#define BARE __attribute__((no_sanitize("address", "thread", "undefined")))
+
+enum { PER_THREAD = 2 }; /* of a resolver's flags; 0 and 1: legacy */
+
+_Atomic(void *) weir__interposed_real[WEIR_INTERPOSED_COUNT];
+_Thread_local int weir__inside;
+
+/* ---- what is exported -------------------------------------------------------------------------- */
+
+EXPORT void *dlsym(void *restrict handle, const char *restrict name);
+EXPORT resolver_v1 cuGetProcAddress;
+EXPORT resolver_v2 cuGetProcAddress_v2;
+
+#define EXPORTED(base, symbol, version, params, args)                                              \
+    EXPORT CUresult symbol params;                                                                 \
+    CUresult symbol params {                                                                       \
+        return weir__serve_##symbol args;                                                          \
+    }
+#define EXPORTED_BOTH(base, symbol, version, params, args)                                         \
+    EXPORTED(base, symbol, version, params, args)                                                  \
+    EXPORTED(base, symbol##_ptsz, version, params, args)
+WEIR_INTERPOSED_STREAMS(EXPORTED_BOTH)
+WEIR_INTERPOSED_PLAIN(EXPORTED)
+
+static resolver_v1 resolve_v1;
+static resolver_v2 resolve_v2;
+
+static const struct row {
+    const char *base, *symbol;
+    int version;
+    int per_thread;
+    void *serves;   /* NULL: the row is only used here */
+    void *exported; /* the same, as others see it */
+} rows[] = {
+#define ROW(base, symbol, version, params, args)                                                   \
+    {#base, #symbol, version, 0, ADDRESS(weir__serve_##symbol), ADDRESS(symbol)},
+#define ROW_BOTH(base, symbol, version, params, args)                                              \
+    ROW(base, symbol, version, params, args){#base,                                                \
+                                             #symbol "_ptsz",                                      \
+                                             version,                                              \
+                                             1,                                                    \
+                                             ADDRESS(weir__serve_##symbol##_ptsz),                 \
+                                             ADDRESS(symbol##_ptsz)},
+#define ROW_USED(base, symbol, version, params, args) {#base, #symbol, version, 0, NULL, NULL},
+    WEIR_INTERPOSED_STREAMS(ROW_BOTH)
+        WEIR_INTERPOSED_PLAIN(ROW){"cuGetProcAddress", "cuGetProcAddress", 11030, 0,
+                                   ADDRESS(resolve_v1), ADDRESS(cuGetProcAddress)},
+    {"cuGetProcAddress", "cuGetProcAddress_v2", 12000, 0, ADDRESS(resolve_v2),
+     ADDRESS(cuGetProcAddress_v2)},
+    WEIR_INTERPOSED_USED(ROW_USED)};
+
+/* ---- dlsym ------------------------------------------------------------------------------------- */
+
+/* Without a lock: whoever comes finds the same. */
+BARE static lookup *real_dlsym(void) {
+    static const char *const versions[] = {"GLIBC_2.34", "GLIBC_2.2.5", "GLIBC_2.17"};
+    static _Atomic(void *) known;
+    void *real = atomic_load_explicit(&known, memory_order_relaxed);
+
+    for (size_t i = 0; !real && i < sizeof versions / sizeof versions[0]; i++)
+        real = dlvsym(RTLD_NEXT, "dlsym", versions[i]);
+    atomic_store_explicit(&known, real, memory_order_relaxed);
+    return __extension__(lookup *) real;
+}
+
+/* Early, so that what fails on the way is not in dlerror when the program looks there. */
+static __attribute__((constructor)) void begin(void) {
+    (void)real_dlsym();
+    (void)dlerror();
+}
+
+/* The row of a symbol that is served, or NULL. */
+BARE static const struct row *row_of(const char *symbol) {
+    if (!symbol || symbol[0] != 'c' || symbol[1] != 'u' || symbol[2] < 'A' || symbol[2] > 'Z')
+        return NULL;
+    for (size_t i = 0; i < WEIR_INTERPOSED_COUNT; i++)
+        if (rows[i].serves && strcmp(rows[i].symbol, symbol) == 0)
+            return &rows[i];
+    return NULL;
+}
+
+static void note(const struct row *row, void *real) {
+    atomic_store_explicit(&weir__interposed_real[row - rows], real, memory_order_release);
+}
+
+static int is_ours(const struct row *row, const void *address) {
+    return address == row->serves || address == row->exported;
+}
+
+/* What stands behind this library; NULL as dlsym says it. */
+static void *find_behind(lookup *real, const struct row *row, void *handle) {
+    void *found = real(handle, row->symbol);
+
+    return is_ours(row, found) ? real(RTLD_NEXT, row->symbol) : found;
+}
+
+BARE JUMPS void *dlsym(void *restrict handle, const char *restrict name) {
+    lookup *real = real_dlsym();
+    const struct row *row = weir__inside ? NULL : row_of(name);
+    void *found;
+
+    if (!row)
+        JUMP return real(handle, name);
+    found = find_behind(real, row, handle);
+    if (!found)
+        return NULL;
+    note(row, found);
+    return row->serves;
+}
+
+/* ---- the driver's own -------------------------------------------------------------------------- */
+
+static CUresult is_missing(void) {
+    return CUDA_ERROR_NOT_FOUND;
+}
+
+/* In a program that is linked against the driver, or in the driver that somebody has opened. */
+void *weir__interpose_find(enum weir_interposed number) {
+    const struct row *row = &rows[number];
+    lookup *real = real_dlsym();
+    void *found = real(RTLD_NEXT, row->symbol), *library;
+
+    if (!found && (library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD))) {
+        found = real(library, row->symbol);
+        dlclose(library); /* whoever has opened it still does */
+    }
+    (void)dlerror(); /* a miss here is no error of the program's */
+    if (!found)
+        return ADDRESS(is_missing);
+    note(row, found);
+    return found;
+}
+
+/* ---- cuGetProcAddress -------------------------------------------------------------------------- */
+
+/* The row of a request, or NULL: the newest form up to its version; where there is none of the thread's
+ * own, the common one. */
+static const struct row *row_of_request(const char *base, int version, uint64_t flags) {
+    const struct row *best = NULL;
+
+    for (size_t i = 0; i < WEIR_INTERPOSED_COUNT; i++) {
+        const struct row *row = &rows[i];
+
+        if (!row->serves || row->version > version || strcmp(row->base, base) != 0 ||
+            (row->per_thread && !(flags & PER_THREAD)))
+            continue;
+        if (!best || row->version > best->version || row->per_thread > best->per_thread)
+            best = row;
+    }
+    return best;
+}
+
+/* What a request is answered that the driver answered with `real`.  `same`: with what it answers a request
+ * for the row's version; another address is a newer form, of which nothing is known here. */
+static void *answer(const struct row *row, void *real, const void *same) {
+    if (real != same)
+        return real;
+    if (!is_ours(row, real)) /* a driver may see its own names as the program does */
+        note(row, real);
+    return row->serves;
+}
+
+static int is_replaced(CUresult result, void *const *address) {
+    return result == CUDA_SUCCESS && address && *address && !weir__inside;
+}
+
+static CUresult resolve_v1(const char *name, void **address, int version, uint64_t flags) {
+    resolver_v1 *real =
+        __extension__(resolver_v1 *) weir__interpose_real(WEIR_ROW_cuGetProcAddress);
+    CUresult result = real(name, address, version, flags);
+    const struct row *row =
+        is_replaced(result, address) ? row_of_request(name, version, flags) : NULL;
+    void *same = NULL;
+
+    if (row && real(row->base, &same, row->version, flags) == CUDA_SUCCESS)
+        *address = answer(row, *address, same);
+    return result;
+}
+
+static CUresult resolve_v2(const char *name, void **address, int version, uint64_t flags,
+                           unsigned *status) {
+    resolver_v2 *real =
+        __extension__(resolver_v2 *) weir__interpose_real(WEIR_ROW_cuGetProcAddress_v2);
+    CUresult result = real(name, address, version, flags, status);
+    const struct row *row =
+        is_replaced(result, address) ? row_of_request(name, version, flags) : NULL;
+    void *same = NULL;
+
+    if (row && real(row->base, &same, row->version, flags, NULL) == CUDA_SUCCESS)
+        *address = answer(row, *address, same);
+    return result;
+}
+
+CUresult cuGetProcAddress(const char *name, void **address, int version, uint64_t flags) {
+    return resolve_v1(name, address, version, flags);
+}
+
+CUresult cuGetProcAddress_v2(const char *name, void **address, int version, uint64_t flags,
+                             unsigned *status) {
+    return resolve_v2(name, address, version, flags, status);
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: MIT */
+/* cupy.c: CuPy's CFunctionAllocator, whose `param` is the stream, or NULL for any.
+ *
+ * Must not know: more of CuPy than the types of these functions.
+ */
+#include "adapters/plugins/plugins.h"
+
+void *weir_cupy_malloc(void *param, size_t bytes, int device) {
+    weir_stream stream = param;
+    weir_allocator *a;
+    void *block = NULL;
+    weir_status status;
+
+    weir__adapter_settle();
+    status = weir_device_allocator(device, &a);
+    if (status == WEIR_OK)
+        status = stream ? weir_alloc(a, bytes, stream, &block) : weir_alloc_any(a, bytes, &block);
+    if (status != WEIR_OK)
+        weir__adapter_refused("weir_cupy_malloc", bytes, status);
+    return block;
+}
+
+void weir_cupy_free(void *param, void *block, int device) {
+    weir_stream stream = param;
+    weir_allocator *a;
+
+    if (block && weir_device_allocator(device, &a) == WEIR_OK)
+        (void)weir__adapter_free("weir_cupy_free", a, block,
+                                 stream ? WEIR__ADAPTER_STREAM : WEIR__ADAPTER_ANY, stream);
+}

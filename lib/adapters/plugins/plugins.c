@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: MIT */
+/* plugins.c: what the plug-in points share: telling what was refused, and frees that cannot fail.
+ *
+ * A framework has no answer to a free that is refused: it has forgotten the block.  So a free that a stream
+ * capture stands in the way of is put on a list, and tried again by the next call; the list is looked at by
+ * one load as long as it is empty.
+ *
+ * Locks: `lock` guards the list; nothing is called under it.
+ *
+ * Must not know: a framework; anything of weir's but include/weir.
+ */
+#include "adapters/plugins/plugins.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+/* ---- telling --------------------------------------------------------------------------------- */
+
+enum { TEXT_BYTES = 512, LINE_BYTES = TEXT_BYTES + 96 };
+
+#define STATUS_FITS(name, value, message) _Static_assert(-(value) < 32, "a bit for each status");
+WEIR_STATUSES(STATUS_FITS)
+#undef STATUS_FITS
+
+/* A framework asks again and again, and its program reads one line: of a kind, which `told' belongs to, each status is
+ * told once.  In one write, so that lines of several threads do not mix.  `more': where there is more. */
+static void tell(atomic_uint *told, weir_status status, const char *text, const char *more) {
+    unsigned bit = 1u << (unsigned)-status;
+    char line[LINE_BYTES];
+    int length;
+
+    if (atomic_fetch_or_explicit(told, bit, memory_order_relaxed) & bit)
+        return;
+    length = snprintf(line, sizeof line, "weir: error: %s (of more like it nothing is told%s)\n",
+                      text, more);                      /* which there is room for */
+    if (write(STDERR_FILENO, line, (size_t)length) < 0) /* nobody is there to be told */
+        return;
+}
+
+static double mib(uint64_t bytes) {
+    return (double)bytes / (1 << 20);
+}
+
+/* The driver's part in the refusal. */
+static const char *driver_part(char *text, size_t bytes) {
+    int result = weir_last_driver_result();
+
+    text[0] = '\0';
+    if (result)
+        snprintf(text, bytes, " (driver result %d)", result);
+    return text;
+}
+
+/* An allocator had that request, and refused it. */
+static int was_refused(weir_refusal *r, size_t bytes, weir_status status) {
+    r->size = sizeof *r;
+    return (status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT) &&
+           weir_last_refusal(r) == WEIR_OK && r->asked == bytes;
+}
+
+void weir__adapter_text(char *text, size_t text_bytes, const char *who, size_t bytes,
+                        weir_status status) {
+    weir_refusal r;
+    char limit[48] = "none", device[48] = "unknown", part[32];
+
+    if (!was_refused(&r, bytes, status)) {
+        snprintf(text, text_bytes, "%s: %zu bytes (%.1f MiB) refused: %s%s", who, bytes, mib(bytes),
+                 weir_status_message(status), driver_part(part, sizeof part));
+        return;
+    }
+    if (r.limit != UINT64_MAX)
+        snprintf(limit, sizeof limit, "%.1f MiB", mib(r.limit));
+    if (r.device_free != UINT64_MAX)
+        snprintf(device, sizeof device, "%.1f of %.1f MiB", mib(r.device_free),
+                 mib(r.device_total));
+    snprintf(text, text_bytes,
+             "%s: %zu bytes (%.1f MiB) refused: %s; reserve %.1f MiB, in use %.1f MiB, limit %s, "
+             "free on the device %s; at least %.1f MiB can be had at once",
+             who, bytes, mib(bytes), weir_status_message(status), mib(r.reserve), mib(r.in_use),
+             limit, device, mib(r.largest));
+}
+
+void weir__adapter_refused(const char *who, size_t bytes, weir_status status) {
+    static atomic_uint told;
+    char text[TEXT_BYTES];
+    weir_refusal r;
+
+    weir__adapter_text(text, sizeof text, who, bytes, status);
+    tell(&told, status, text,
+         was_refused(&r, bytes, status) && !getenv("WEIR_VERDICT")
+             ? "; WEIR_VERDICT=stderr tells why"
+             : "");
+}
+
+static void tell_of_block(atomic_uint *told, const char *who, const char *what, const void *block,
+                          weir_status status) {
+    char text[TEXT_BYTES], part[32];
+
+    snprintf(text, sizeof text, "%s: %s of %p refused: %s%s", who, what, block,
+             weir_status_message(status), driver_part(part, sizeof part));
+    tell(told, status, text, "");
+}
+
+static void tell_free(const char *who, const void *block, weir_status status) {
+    static atomic_uint told;
+
+    tell_of_block(&told, who, "free", block, status);
+}
+
+void weir__adapter_lost_use(const char *who, const void *block, weir_status status) {
+    static atomic_uint told;
+
+    tell_of_block(&told, who, "use", block, status);
+}
+
+void weir__adapter_failed(const char *who, weir_status status) {
+    static atomic_uint told;
+    char text[TEXT_BYTES], part[32];
+
+    snprintf(text, sizeof text, "%s: %s%s", who, weir_status_message(status),
+             driver_part(part, sizeof part));
+    tell(&told, status, text, "");
+}
+
+/* ---- frees ----------------------------------------------------------------------------------- */
+
+struct kept {
+    struct kept *next;
+    const char *who;
+    weir_allocator *allocator;
+    void *block;
+    weir_stream stream;
+    enum weir__adapter_order order;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct kept *list;      /* guarded by `lock` */
+static atomic_int is_any_kept; /* the list has one; written under `lock` */
+
+static weir_status try_free(const struct kept *k) {
+    weir_status status = k->order == WEIR__ADAPTER_ANY
+                             ? weir_free_any(k->allocator, k->block)
+                             : weir_free(k->allocator, k->block, k->stream);
+
+    /* The stream, or a noted one, has ended; the work that it was given may not have. */
+    if (status == WEIR_E_STREAM)
+        status = weir_free_any(k->allocator, k->block);
+    return status;
+}
+
+static void keep(const struct kept *k) {
+    struct kept *copy = malloc(sizeof *copy);
+
+    if (!copy) {
+        tell_free(k->who, k->block, WEIR_E_HOST_MEMORY);
+        return;
+    }
+    *copy = *k;
+    copy->order = WEIR__ADAPTER_ANY; /* later the handle may mean another stream */
+    pthread_mutex_lock(&lock);
+    copy->next = list;
+    list = copy;
+    atomic_store_explicit(&is_any_kept, 1, memory_order_relaxed);
+    pthread_mutex_unlock(&lock);
+}
+
+static weir_status free_or_keep(const struct kept *k) {
+    weir_status status = try_free(k);
+
+    if (status == WEIR_E_CAPTURE || status == WEIR_E_HOST_MEMORY || status == WEIR_E_NO_MEMORY) {
+        keep(k);
+        return WEIR_OK;
+    }
+    if (status != WEIR_OK && status != WEIR_E_FORKED && status != WEIR_E_DEVICE_LOST)
+        tell_free(k->who, k->block, status);
+    return status;
+}
+
+static __attribute__((noinline)) void settle(void) {
+    struct kept *taken;
+
+    pthread_mutex_lock(&lock);
+    taken = list;
+    list = NULL;
+    atomic_store_explicit(&is_any_kept, 0, memory_order_relaxed);
+    pthread_mutex_unlock(&lock);
+    while (taken) {
+        struct kept *next = taken->next;
+
+        (void)free_or_keep(taken);
+        free(taken);
+        taken = next;
+    }
+}
+
+void weir__adapter_settle(void) {
+    if (atomic_load_explicit(&is_any_kept, memory_order_relaxed))
+        settle();
+}
+
+weir_status weir__adapter_free(const char *who, weir_allocator *allocator, void *block,
+                               enum weir__adapter_order order, weir_stream stream) {
+    struct kept k = {
+        .who = who, .allocator = allocator, .block = block, .stream = stream, .order = order};
+
+    weir__adapter_settle();
+    return free_or_keep(&k);
+}
+
+weir_status weir__adapter_owner(const void *block, weir_stream stream, weir_allocator **allocator) {
+    weir_status status = weir_block_allocator(block, allocator);
+
+    return status == WEIR_OK || status == WEIR_E_FORKED ? status
+                                                        : weir_stream_allocator(stream, allocator);
+}

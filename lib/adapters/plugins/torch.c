@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: MIT */
+/* torch.c: PyTorch's CUDAPluggableAllocator.
+ *
+ * PyTorch (2.11) hands NULL on to kernels, so a refusal must leave this file in another way: it is thrown, as
+ * PyTorch's own allocator does.  The C++ library that PyTorch has in the process throws: weir has none, and
+ * this file is compiled with -fexceptions, so that the exception passes through it.  Nothing is held then.
+ *
+ * Must not know: more of PyTorch than the types of these functions.
+ */
+#include "adapters/plugins/plugins.h"
+
+#include <dlfcn.h>
+#include <stdatomic.h>
+#include <stdint.h>
+
+enum { TEXT_BYTES = 512 };
+
+/* Does not return, or there is no C++ library in the process, or another one. */
+static void throw_it(const char *text) {
+    void *library = dlopen("libstdc++.so.6", RTLD_LAZY | RTLD_NOLOAD);
+    void (*throws)(const char *) = NULL;
+
+    if (!library)
+        return;
+    /* std::__throw_runtime_error(const char *), part of that library's interface for good. */
+    *(void **)&throws = dlsym(library, "_ZSt21__throw_runtime_errorPKc");
+    dlclose(library); /* whoever had it still has it */
+    if (throws)
+        throws(text);
+}
+
+static __attribute__((noinline, cold)) void *refuse(size_t bytes, weir_status status) {
+    const char *head = status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT
+                           ? "CUDA out of memory. weir_torch_alloc"
+                           : "weir_torch_alloc";
+    char text[TEXT_BYTES];
+
+    weir__adapter_text(text, sizeof text, head, bytes, status);
+    throw_it(text);
+    weir__adapter_refused("weir_torch_alloc", bytes, status);
+    return NULL;
+}
+
+static _Atomic uint64_t devices; /* that were served, one bit each */
+
+static void note_device(int device) {
+    uint64_t bit = UINT64_C(1) << device;
+
+    if (!(atomic_load_explicit(&devices, memory_order_relaxed) & bit))
+        atomic_fetch_or_explicit(&devices, bit, memory_order_relaxed);
+}
+
+void *weir_torch_alloc(size_t bytes, int device, weir_stream stream) {
+    weir_allocator *a;
+    void *block = NULL;
+    weir_status status;
+
+    weir__adapter_settle();
+    status = weir_device_allocator(device, &a);
+    if (status == WEIR_OK)
+        status = weir_alloc(a, bytes, stream, &block);
+    if (status != WEIR_OK)
+        return refuse(bytes, status);
+    note_device(device);
+    return block;
+}
+
+void weir_torch_free(void *block, size_t bytes, int device, weir_stream stream) {
+    weir_allocator *a;
+
+    (void)bytes;
+    if (block && weir_device_allocator(device, &a) == WEIR_OK)
+        (void)weir__adapter_free("weir_torch_free", a, block, WEIR__ADAPTER_STREAM, stream);
+}
+
+void weir_torch_init(int device_count) {
+    (void)device_count;
+}
+
+void weir_torch_reset(void) {
+    weir__adapter_settle();
+    for (int device = 0; device < 64; device++) {
+        weir_allocator *a;
+
+        if (atomic_load_explicit(&devices, memory_order_relaxed) >> device & 1 &&
+            weir_device_allocator(device, &a) == WEIR_OK)
+            (void)weir_trim(a, 0, NULL);
+    }
+}
+
+void weir_torch_memory_fraction(double fraction, int device) {
+    weir_amount limit = {.value = 0, .kind = WEIR_AMOUNT_OF_TOTAL};
+    weir_allocator *a;
+    weir_status status;
+
+    if (!(fraction >= 0 && fraction <= 1)) /* PyTorch has looked */
+        return;
+    limit.value = (uint64_t)(fraction * 1e6);
+    if (fraction == 1) /* as without one */
+        limit.kind = WEIR_AMOUNT_MAX;
+    status = weir_device_allocator(device, &a);
+    if (status == WEIR_OK)
+        status = weir_set_limit(a, limit);
+    if (status != WEIR_OK)
+        weir__adapter_failed("weir_torch_memory_fraction", status);
+}
+
+void *weir_torch_base_alloc(void *address, size_t *bytes) {
+    weir_allocator *a;
+    void *block = address;
+    size_t asked = 0;
+
+    if (!address || weir_block_allocator(address, &a) != WEIR_OK ||
+        weir_block_range(a, address, &block, &asked) != WEIR_OK)
+        block = address, asked = 0;
+    if (bytes)
+        *bytes = asked;
+    return block;
+}
+
+void weir_torch_record_stream(void *block, weir_stream stream) {
+    weir_allocator *a;
+    weir_status status;
+
+    if (!block)
+        return;
+    status = weir__adapter_owner(block, stream, &a);
+    if (status == WEIR_OK)
+        status = weir_use(a, block, stream);
+    /* PyTorch also comes with tensors that wrap memory of others. */
+    if (status != WEIR_OK && status != WEIR_E_NOT_OWNED)
+        weir__adapter_lost_use("weir_torch_record_stream", block, status);
+}

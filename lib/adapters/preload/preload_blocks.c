@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: MIT */
+/* preload_blocks.c: from an address to the allocator that handed it out.
+ *
+ * Allocators are few, and each knows its blocks by a look in its page map, so they are asked in turn, the one
+ * that knew the last block first.  One that has no records of its own (the pool engine with the front off,
+ * as with drivers before 12.0) gets them here, in a map under a lock.
+ *
+ * Locks: `lock` guards the maps; nothing is called under it.
+ *
+ * Must not know: what the program calls.
+ */
+#include "adapters/preload/preload.h"
+
+#include <pthread.h>
+
+#include "api/drop_in.h"
+#include "base/map.h"
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the maps */
+static struct weir_map noted;                            /* block -> struct weir_served * */
+static struct weir_map numbers;                          /* block -> its number */
+static atomic_int any_noted, any_numbers;                /* there ever was one */
+static uint64_t last_number;                             /* likewise guarded */
+
+#define NUMBERS UINT64_C(0x8000000000000000) /* the driver counts its own from 1 */
+
+/* ---- what an allocator knows -------------------------------------------------------------------- */
+
+static int is_of(struct weir_served *s, CUdeviceptr address, struct weir_found *found) {
+    void *base;
+
+    if (weir_block_range(s->allocator, (const void *)(uintptr_t)address, &base, &found->bytes) !=
+        WEIR_OK)
+        return 0;
+    found->by = s;
+    found->base = (CUdeviceptr)(uintptr_t)base;
+    return 1;
+}
+
+/* The driver knows the block itself. */
+static int is_noted(CUdeviceptr address, struct weir_found *found) {
+    uintptr_t by;
+    int is;
+
+    if (!atomic_load_explicit(&any_noted, memory_order_acquire) ||
+        REAL(cuMemGetAddressRange_v2)(&found->base, &found->bytes, address) != CUDA_SUCCESS)
+        return 0;
+    pthread_mutex_lock(&lock);
+    is = weir__map_get(&noted, found->base, &by);
+    pthread_mutex_unlock(&lock);
+    if (is)
+        found->by = (struct weir_served *)by;
+    return is;
+}
+
+int weir__block_find(CUdeviceptr address, struct weir_found *found) {
+    static _Thread_local unsigned last __attribute__((tls_model("initial-exec")));
+    unsigned known = weir__served_known();
+
+    if (weir__drop_in_forked())
+        return 0;
+    for (unsigned i = 0, at = last; i < known; i++, at = at + 1 < known ? at + 1 : 0)
+        if (is_of(weir__served_at(at), address, found)) {
+            last = at;
+            return 1;
+        }
+    return is_noted(address, found);
+}
+
+struct weir_served *weir__block_is_none(CUdeviceptr address) {
+    for (unsigned i = 0; i < weir__served_known(); i++) {
+        struct weir_served *s = weir__served_at(i);
+
+        if (weir__drop_in_holds(s->allocator, address))
+            return s;
+    }
+    return NULL;
+}
+
+/* ---- what is noted here -------------------------------------------------------------------------- */
+
+static int note(struct weir_served *s, CUdeviceptr block) {
+    int done;
+
+    pthread_mutex_lock(&lock);
+    done = weir__map_put(&noted, block, (uintptr_t)s);
+    pthread_mutex_unlock(&lock);
+    atomic_store_explicit(&any_noted, 1, memory_order_release);
+    return done;
+}
+
+static void add_use(struct weir_served *s, size_t bytes) {
+    uint64_t used = atomic_fetch_add_explicit(&s->used, bytes, memory_order_relaxed) + bytes;
+    uint64_t peak = atomic_load_explicit(&s->used_peak, memory_order_relaxed);
+
+    while (used > peak &&
+           !atomic_compare_exchange_weak_explicit(&s->used_peak, &peak, used, memory_order_relaxed,
+                                                  memory_order_relaxed))
+        ;
+}
+
+int weir__block_begin(struct weir_served *s, CUdeviceptr block, size_t bytes) {
+    if (s->needs_notes && !note(s, block))
+        return 0;
+    if (s->needs_sums)
+        add_use(s, bytes);
+    return 1;
+}
+
+void weir__block_ended(const struct weir_found *found) {
+    if (__builtin_expect(weir__heap_on, 0))
+        weir__heap_ended();
+    if (found->by->needs_sums)
+        atomic_fetch_sub_explicit(&found->by->used, found->bytes, memory_order_relaxed);
+}
+
+void weir__block_end(const struct weir_found *found) {
+    int any = atomic_load_explicit(&any_noted, memory_order_acquire);
+
+    if (__builtin_expect(weir__heap_on, 0))
+        weir__heap_end(found->base);
+    if (!any && !atomic_load_explicit(&any_numbers, memory_order_acquire))
+        return;
+    pthread_mutex_lock(&lock);
+    (void)weir__map_take(&numbers, found->base, NULL);
+    (void)weir__map_take(&noted, found->base, NULL);
+    pthread_mutex_unlock(&lock);
+}
+
+void weir__block_goes_on(const struct weir_found *found) {
+    if (__builtin_expect(weir__heap_on, 0))
+        weir__heap_goes_on(found->base);
+    if (found->by->needs_notes)
+        (void)note(found->by, found->base); /* in the place that it just left */
+}
+
+uint64_t weir__block_number(const struct weir_found *found) {
+    uintptr_t number = 0;
+
+    pthread_mutex_lock(&lock);
+    if (!weir__map_get(&numbers, found->base, &number)) {
+        number = NUMBERS + ++last_number;
+        if (!weir__map_put(&numbers, found->base, number))
+            number = 0;
+    }
+    pthread_mutex_unlock(&lock);
+    atomic_store_explicit(&any_numbers, 1, memory_order_release);
+    return number;
+}

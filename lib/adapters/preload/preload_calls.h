@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: MIT */
+/* preload_calls.h: the driver's calls in which libweir-preload.so stands; interpose.h says what the lists are.
+ *
+ * Must not know: what is done about a call.
+ */
+#ifndef WEIR_PRELOAD_CALLS_H
+#define WEIR_PRELOAD_CALLS_H
+
+#include "adapters/interpose/both_calls.h"
+
+/* Symbols with a second form, _ptsz, to which stream 0 is the thread's own. */
+/* clang-format off */
+#define WEIR_INTERPOSED_STREAMS(X)                                                                 \
+    WEIR_BOTH_STREAMS(X)
+
+/* Symbols that have one form alone. */
+#define WEIR_INTERPOSED_PLAIN(X)                                                                   \
+    WEIR_BOTH_PLAIN(X)                                                                             \
+    X(cuMemGetAddressRange, cuMemGetAddressRange_v2, 3020,                                         \
+      (CUdeviceptr *base, size_t *bytes, CUdeviceptr address), (base, bytes, address))             \
+    X(cuPointerGetAttribute, cuPointerGetAttribute, 4000,                                          \
+      (void *value, CUpointer_attribute attribute, CUdeviceptr address),                           \
+      (value, attribute, address))                                                                 \
+    X(cuPointerGetAttributes, cuPointerGetAttributes, 7000,                                        \
+      (unsigned int count, CUpointer_attribute *attributes, void **values, CUdeviceptr address),   \
+      (count, attributes, values, address))                                                        \
+    X(cuIpcGetMemHandle, cuIpcGetMemHandle, 4010, (void *handle, CUdeviceptr address),             \
+      (handle, address))                                                                           \
+    X(cuMemPoolCreate, cuMemPoolCreate, 11020,                                                     \
+      (CUmemoryPool *pool, const CUmemPoolProps *properties), (pool, properties))                  \
+    X(cuMemPoolDestroy, cuMemPoolDestroy, 11020, (CUmemoryPool pool), (pool))                      \
+    X(cuMemPoolTrimTo, cuMemPoolTrimTo, 11020, (CUmemoryPool pool, size_t keep), (pool, keep))     \
+    X(cuMemPoolSetAttribute, cuMemPoolSetAttribute, 11020,                                         \
+      (CUmemoryPool pool, CUmemPool_attribute attribute, void *value), (pool, attribute, value))   \
+    X(cuMemPoolGetAttribute, cuMemPoolGetAttribute, 11020,                                         \
+      (CUmemoryPool pool, CUmemPool_attribute attribute, void *value), (pool, attribute, value))   \
+    X(cuMemPoolSetAccess, cuMemPoolSetAccess, 11020,                                               \
+      (CUmemoryPool pool, const CUmemAccessDesc *access, size_t count), (pool, access, count))     \
+    X(cuMemPoolGetAccess, cuMemPoolGetAccess, 11020,                                               \
+      (CUmemAccess_flags *flags, CUmemoryPool pool, CUmemLocation *location),                      \
+      (flags, pool, location))                                                                     \
+    X(cuMemPoolExportToShareableHandle, cuMemPoolExportToShareableHandle, 11020,                   \
+      (void *shared, CUmemoryPool pool, CUmemAllocationHandleType type, unsigned long long flags), \
+      (shared, pool, type, flags))                                                                 \
+    X(cuMemPoolImportFromShareableHandle, cuMemPoolImportFromShareableHandle, 11020,               \
+      (CUmemoryPool *pool, void *shared, CUmemAllocationHandleType type,                           \
+       unsigned long long flags),                                                                  \
+      (pool, shared, type, flags))                                                                 \
+    X(cuMemPoolImportPointer, cuMemPoolImportPointer, 11020,                                       \
+      (CUdeviceptr *address, CUmemoryPool pool, CUmemPoolPtrExportData *data),                     \
+      (address, pool, data))                                                                       \
+    X(cuMemPoolExportPointer, cuMemPoolExportPointer, 11020, (void *data, CUdeviceptr address),    \
+      (data, address))                                                                             \
+    X(cuDeviceSetMemPool, cuDeviceSetMemPool, 11020, (CUdevice device, CUmemoryPool pool),         \
+      (device, pool))                                                                              \
+    X(cuDeviceGetDefaultMemPool, cuDeviceGetDefaultMemPool, 11020,                                 \
+      (CUmemoryPool *pool, CUdevice device), (pool, device))                                       \
+    X(cuDeviceGetMemPool, cuDeviceGetMemPool, 11020, (CUmemoryPool *pool, CUdevice device),        \
+      (pool, device))                                                                              \
+    X(cuMemGetMemPool, cuMemGetMemPool, 13000,                                                     \
+      (CUmemoryPool *pool, CUmemLocation *location, CUmemAllocationType type),                     \
+      (pool, location, type))                                                                      \
+    X(cuMemGetDefaultMemPool, cuMemGetDefaultMemPool, 13000,                                       \
+      (CUmemoryPool *pool, CUmemLocation *location, CUmemAllocationType type),                     \
+      (pool, location, type))                                                                      \
+    X(cuMemSetMemPool, cuMemSetMemPool, 13000,                                                     \
+      (CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool),                      \
+      (location, type, pool))                                                                      \
+    X(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, 7000,                                    \
+      (CUcontext *context, CUdevice device), (context, device))                                    \
+    X(cuCtxCreate, cuCtxCreate_v2, 3020,                                                           \
+      (CUcontext *context, unsigned int flags, CUdevice device), (context, flags, device))         \
+    X(cuCtxCreate, cuCtxCreate_v3, 11040,                                                          \
+      (CUcontext *context, void *affinities, int count, unsigned int flags, CUdevice device),      \
+      (context, affinities, count, flags, device))                                                 \
+    X(cuCtxCreate, cuCtxCreate_v4, 12050,                                                          \
+      (CUcontext *context, void *parameters, unsigned int flags, CUdevice device),                 \
+      (context, parameters, flags, device))                                                        \
+    X(cuGreenCtxCreate, cuGreenCtxCreate, 12040,                                                   \
+      (void **context, void *resources, CUdevice device, unsigned int flags),                      \
+      (context, resources, device, flags))
+
+/* Symbols that are asked for here alone. */
+#define WEIR_INTERPOSED_USED(X)                                                                    \
+    WEIR_BOTH_USED(X)                                                                              \
+    X(cuCtxGetCurrent, cuCtxGetCurrent, 4000, (CUcontext *context), (context))                     \
+    X(cuCtxPushCurrent, cuCtxPushCurrent_v2, 4000, (CUcontext context), (context))                 \
+    X(cuCtxPopCurrent, cuCtxPopCurrent_v2, 4000, (CUcontext *context), (context))                  \
+    X(cuStreamCreate, cuStreamCreate, 2000, (CUstream *stream, unsigned int flags),                \
+      (stream, flags))                                                                             \
+    X(cuStreamSynchronize, cuStreamSynchronize, 2000, (CUstream stream), (stream))                 \
+    X(cuStreamWaitEvent, cuStreamWaitEvent, 3020,                                                  \
+      (CUstream stream, CUevent event, unsigned int flags), (stream, event, flags))                \
+    X(cuEventCreate, cuEventCreate, 2000, (CUevent *event, unsigned int flags), (event, flags))    \
+    X(cuEventRecord, cuEventRecord, 2000, (CUevent event, CUstream stream), (event, stream))       \
+    X(cuEventDestroy, cuEventDestroy_v2, 4000, (CUevent event), (event))                           \
+    X(cuThreadExchangeStreamCaptureMode, cuThreadExchangeStreamCaptureMode, 10010,                 \
+      (CUstreamCaptureMode *mode), (mode))                                                         \
+    X(cuStreamGetCtx, cuStreamGetCtx, 9020, (CUstream stream, CUcontext *context),                 \
+      (stream, context))
+/* clang-format on */
+
+#endif

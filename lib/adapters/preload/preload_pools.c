@@ -1,0 +1,740 @@
+/* SPDX-License-Identifier: MIT */
+/* preload_pools.c: the program's pools, and the allocators that stand in their places.
+ *
+ * A pool gets its allocator at its first request.  When the pool goes, the allocator stays until its last
+ * block is freed, gives its memory back, and is kept for the next pool: whoever looks through the table
+ * without a lock may be looking at it.
+ *
+ * Locks: `lock` guards additions, and the making of allocators; under it the driver is called, and weir.
+ *
+ * Must not know: what the program calls.
+ */
+#include "adapters/preload/preload.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/drop_in.h"
+#include "base/log.h"
+#include "base/thread.h"
+
+enum { BUCKETS = 64, BUCKET_BITS = 6 };
+
+#define UNIT ((size_t)32 << 20) /* that pools of the driver grow by */
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static _Atomic(struct weir_pool *) pools[BUCKETS];
+static _Atomic(struct weir_pool *) current[WEIR_MOST_DEVICES]; /* NULL: the driver must be asked */
+static _Atomic(struct weir_served *) plain[WEIR_MOST_DEVICES];
+static _Atomic int plain_state[WEIR_MOST_DEVICES]; /* as of a pool */
+static atomic_int any_refused, any_asked;
+
+_Atomic(struct weir_served *) weir__served[WEIR_MOST_SERVED];
+atomic_uint weir__served_count;
+
+/* ---- pools --------------------------------------------------------------------------------------- */
+
+static _Atomic(struct weir_pool *) *bucket_of(CUmemoryPool handle) {
+    uint64_t hash = (uintptr_t)handle * UINT64_C(0x9E3779B97F4A7C15);
+
+    return &pools[hash >> (64 - BUCKET_BITS)];
+}
+
+struct weir_pool *weir__pool_of(CUmemoryPool handle) {
+    struct weir_pool *p = atomic_load_explicit(bucket_of(handle), memory_order_acquire);
+
+    while (p && atomic_load_explicit(&p->handle, memory_order_acquire) != handle)
+        p = p->next;
+    return handle ? p : NULL;
+}
+
+/* ---- pools that ended ---------------------------------------------------------------------------- */
+
+enum { MOST_ENDED = 256 };
+
+/* Their handles; NULL: the place is free.  A pool that is alive is never among them. */
+static _Atomic(CUmemoryPool) ended[MOST_ENDED];
+static atomic_uint ended_count; /* places that were ever taken */
+
+int weir__pool_has_ended(CUmemoryPool handle) {
+    unsigned count = atomic_load_explicit(&ended_count, memory_order_acquire);
+
+    for (unsigned i = 0; handle && i < count; i++)
+        if (atomic_load_explicit(&ended[i], memory_order_relaxed) == handle)
+            return 1;
+    return 0;
+}
+
+/* Where all places are taken, one of the others is forgotten.  The caller holds `lock`. */
+static void note_end(CUmemoryPool handle) {
+    static unsigned next;
+    unsigned count = atomic_load_explicit(&ended_count, memory_order_relaxed), at = 0;
+
+    while (at < count && atomic_load_explicit(&ended[at], memory_order_relaxed))
+        at++;
+    if (at == MOST_ENDED)
+        at = next++ % MOST_ENDED;
+    atomic_store_explicit(&ended[at], handle, memory_order_relaxed);
+    if (at == count)
+        atomic_store_explicit(&ended_count, count + 1, memory_order_release);
+}
+
+/* The driver has given the handle to another pool.  The caller holds `lock`. */
+static void forget_end(CUmemoryPool handle) {
+    unsigned count = atomic_load_explicit(&ended_count, memory_order_relaxed);
+
+    for (unsigned i = 0; i < count; i++)
+        if (atomic_load_explicit(&ended[i], memory_order_relaxed) == handle)
+            atomic_store_explicit(&ended[i], NULL, memory_order_relaxed);
+}
+
+/* ---- pools that are made ------------------------------------------------------------------------- */
+
+/* A record without a pool in that bucket; the caller holds `lock`. */
+static struct weir_pool *free_record(_Atomic(struct weir_pool *) *bucket) {
+    struct weir_pool *first = atomic_load_explicit(bucket, memory_order_relaxed), *p = first;
+
+    while (p && atomic_load_explicit(&p->handle, memory_order_relaxed))
+        p = p->next;
+    if (p)
+        return p;
+    p = calloc(1, sizeof *p);
+    if (p) {
+        p->next = first;
+        atomic_store_explicit(bucket, p, memory_order_release);
+    }
+    return p;
+}
+
+struct weir_pool *weir__pool_add(CUmemoryPool handle, int device, struct weir_pool_kind kind,
+                                 enum weir_left left) {
+    int state = left == WEIR_LEFT_NOT ? WEIR_POOL_OPEN : WEIR_POOL_LEFT;
+    struct weir_pool *p = weir__pool_of(handle);
+
+    if (p)
+        return p;
+    pthread_mutex_lock(&lock);
+    forget_end(handle);
+    p = weir__pool_of(handle);
+    if (!p && (p = free_record(bucket_of(handle)))) {
+        p->device = device;
+        p->kind = kind;
+        atomic_fetch_add_explicit(&p->life, 1, memory_order_relaxed);
+        atomic_store_explicit(&p->state, state, memory_order_relaxed);
+        atomic_store_explicit(&p->left, (int)left, memory_order_relaxed);
+        atomic_store_explicit(&p->left_request, 0, memory_order_relaxed);
+        atomic_store_explicit(&p->served, NULL, memory_order_relaxed);
+        for (int i = 0; i < WEIR_MOST_DEVICES; i++)
+            atomic_store_explicit(&p->access[i], 0, memory_order_relaxed);
+        atomic_store_explicit(&p->handle, handle, memory_order_release);
+    }
+    pthread_mutex_unlock(&lock);
+    return p;
+}
+
+void weir__pool_set_current(int device, struct weir_pool *p) {
+    if (device >= 0 && device < WEIR_MOST_DEVICES)
+        atomic_store_explicit(&current[device], p, memory_order_release);
+}
+
+/* What is current and was not made by the program is the device's own. */
+static __attribute__((noinline)) struct weir_pool *ask_current(int device) {
+    CUmemoryPool handle = NULL;
+    struct weir_pool *p;
+
+    if (REAL(cuDeviceGetMemPool)(&handle, device) != CUDA_SUCCESS || !handle)
+        return NULL;
+    p = weir__pool_add(handle, device, (struct weir_pool_kind){0}, WEIR_LEFT_NOT);
+    weir__pool_set_current(device, p);
+    return p;
+}
+
+struct weir_pool *weir__pool_current(int device) {
+    struct weir_pool *p;
+
+    if (device < 0 || device >= WEIR_MOST_DEVICES)
+        return NULL;
+    p = atomic_load_explicit(&current[device], memory_order_acquire);
+    return p ? p : ask_current(device);
+}
+
+/* ---- allocators ---------------------------------------------------------------------------------- */
+
+static int is_first_of_device(int device) {
+    for (unsigned i = 0; i < weir__served_known(); i++)
+        if (weir__served_at(i)->device == device &&
+            atomic_load_explicit(&weir__served_at(i)->state, memory_order_relaxed) !=
+                WEIR_SERVED_LOST)
+            return 0;
+    return 1;
+}
+
+/* From the environment.  Where it cannot be read that is said once. */
+static weir_status read_environment(weir_options *options) {
+    static int is_wrong; /* under `lock` */
+    char message[320];
+    weir_status status = WEIR_E_PARSE;
+
+    weir_options_init(options);
+    if (!is_wrong)
+        status = weir__drop_in_options(options, message, sizeof message);
+    if (status != WEIR_OK && !is_wrong)
+        weir__log(WEIR_LOG_ERROR, WEIR_LOG_ERROR, "%s", message);
+    is_wrong = status != WEIR_OK;
+    if (status == WEIR_OK && !options->verdict)
+        options->verdict = "stderr";
+    return status;
+}
+
+/* 1 if so much may be above `most` bytes on that device. */
+static int may_exceed(const weir_amount *amount, int device, size_t most) {
+    size_t total = SIZE_MAX;
+
+    if (amount->kind == WEIR_AMOUNT_DEFAULT || amount->kind == WEIR_AMOUNT_MAX)
+        return 0; /* "max" is what there is */
+    if (amount->kind == WEIR_AMOUNT_BYTES)
+        return amount->value > most;
+    if (REAL(cuDeviceTotalMem_v2)(&total, device) != CUDA_SUCCESS)
+        return 1;
+    return (double)amount->value / 1e6 * (double)total > (double)most;
+}
+
+/* A pool that may hold so many bytes may not hold more here, unless the environment sets a limit. */
+static void limit_to(weir_options *options, int device, size_t most) {
+    size_t whole = most / UNIT * UNIT;
+    weir_amount bytes = {.value = whole, .kind = WEIR_AMOUNT_BYTES};
+
+    if (whole == 0 || options->limit.kind != WEIR_AMOUNT_DEFAULT)
+        return;
+    options->limit = bytes;
+    if (may_exceed(&options->prealloc, device, whole)) {
+        options->prealloc = bytes;
+        weir__log(WEIR_LOG_WARNING, WEIR_LOG_WARNING,
+                  "the program wants no more than %zu MiB in its pool on cuda:%d, and that is "
+                  "preallocated: set a limit to have more",
+                  whole >> 20, device);
+    }
+    if (may_exceed(&options->prealloc_min, device, whole))
+        options->prealloc_min = bytes;
+}
+
+/* It was not made because the device does not have what the settings ask: weir has found that, not the driver.  A limit
+ * that is a part of what is free is another a moment later.  What is not supported may be that there are no
+ * pools at all, and that there is no device that weir can do nothing with the driver. */
+static int is_of_settings(weir_status status, const weir_options *options) {
+    if (weir_last_driver_result() != CUDA_SUCCESS)
+        return 0;
+    switch (status) {
+    case WEIR_E_NO_MEMORY:
+    case WEIR_E_INVALID:
+        return 1;
+    case WEIR_E_LIMIT:
+        return options->limit.kind != WEIR_AMOUNT_OF_FREE;
+    case WEIR_E_NOT_SUPPORTED:
+    case WEIR_E_NO_DEVICE:
+        return options->peers || options->exportable == WEIR_SWITCH_ON ||
+               options->arena == WEIR_ARENA_MAPPED;
+    default:
+        return 0;
+    }
+}
+
+/* The first allocator of a device preallocates, and learns for the next run. */
+static weir_status read_options(weir_options *options, struct weir_served *s) {
+    weir_status status = read_environment(options);
+
+    if (status != WEIR_OK)
+        return status;
+    snprintf(s->device_text, sizeof s->device_text, "cuda:%d", s->device);
+    options->device = s->device_text;
+    limit_to(options, s->device, s->kind.most);
+    options->prealloc_at = WEIR_PREALLOC_AT_FIRST; /* which is when it is made */
+    if (!is_first_of_device(s->device)) {
+        options->prealloc = (weir_amount){.value = 0, .kind = WEIR_AMOUNT_BYTES};
+        options->prealloc_min = options->prealloc;
+        options->profile = NULL;
+    }
+    s->learns = options->profile != NULL;
+    return WEIR_OK;
+}
+
+/* Without a word of the driver, since others wait for `lock`. */
+static int has_blocks(struct weir_served *s) {
+    return s->needs_sums ? atomic_load_explicit(&s->used, memory_order_relaxed) > 0
+                         : weir__drop_in_has_blocks(s->allocator);
+}
+
+/* Where the next one stands: behind all others, or where there is no room left, in the place of one that was lost with
+ * its context, best of one that is known to have no blocks, of which no free can come any more.  That one is found no
+ * longer, and stays: somebody may be looking at it.  WEIR_MOST_SERVED: all of them serve. */
+static unsigned find_place(void) {
+    unsigned known = weir__served_known(), found = WEIR_MOST_SERVED;
+
+    if (known < WEIR_MOST_SERVED)
+        return known;
+    for (unsigned i = known; i-- > 0;) {
+        struct weir_served *s = weir__served_at(i);
+
+        if (atomic_load_explicit(&s->state, memory_order_acquire) != WEIR_SERVED_LOST)
+            continue;
+        found = i;
+        if (!atomic_load_explicit(&s->is_stuck, memory_order_relaxed) && !has_blocks(s))
+            break;
+    }
+    return found;
+}
+
+/* A new one; the caller holds `lock`.  NULL: weir has said why, or there is no host memory, or no place; *state: what
+ * asked for it is left, or refused. */
+static struct weir_served *make(int device, struct weir_pool_kind kind, int *state) {
+    unsigned known = weir__served_known(), place = find_place();
+    struct weir_served *s = place < WEIR_MOST_SERVED ? calloc(1, sizeof *s) : NULL;
+    weir_options options;
+    weir_status status;
+    int is_told;
+
+    *state = WEIR_POOL_LEFT;
+    if (!s)
+        return NULL;
+    s->device = device;
+    s->kind = kind;
+    if (read_options(&options, s) != WEIR_OK)
+        goto fail;
+    /* The first one of a device says what somebody should know; but refusals, which are told by verdicts. */
+    is_told = options.log == WEIR_LOG_DEFAULT && is_first_of_device(device);
+    if (is_told)
+        options.log = WEIR_LOG_WARNING;
+    status = weir__drop_in_create(&options, device, kind.decompresses, &s->allocator);
+    if (is_of_settings(status, &options))
+        *state = WEIR_POOL_REFUSED;
+    if (status != WEIR_OK)
+        goto fail;
+    weir__drop_in_begin(s->allocator);
+    if (is_told)
+        weir__drop_in_hush(s->allocator);
+    weir__show_engine(s->allocator, s->engine, sizeof s->engine);
+    /* The allocator has it retained already. */
+    if (REAL(cuDevicePrimaryCtxRetain)(&s->context, device) != CUDA_SUCCESS)
+        s->context = NULL;
+    s->needs_notes = !weir__drop_in_knows_blocks(s->allocator);
+    s->needs_sums = !weir__drop_in_knows_peak(s->allocator);
+    atomic_store_explicit(&weir__served[place], s, memory_order_release);
+    if (place == known)
+        atomic_store_explicit(&weir__served_count, known + 1, memory_order_release);
+    if (known == 0) {
+        weir__show_begin();
+        weir__trace_begin();
+        weir__report_due();
+    }
+    return s;
+
+fail:
+    free(s);
+    return NULL;
+}
+
+uint64_t weir__served_peak(struct weir_served *s) {
+    return s->needs_sums ? atomic_load_explicit(&s->used_peak, memory_order_relaxed)
+                         : weir__drop_in_peak(s->allocator);
+}
+
+void weir__served_renew_peak(struct weir_served *s) {
+    if (s->needs_sums)
+        atomic_store_explicit(&s->used_peak, atomic_load_explicit(&s->used, memory_order_relaxed),
+                              memory_order_relaxed);
+    else
+        weir__drop_in_renew_peak(s->allocator);
+}
+
+/* What was there then, or has grown since. */
+uint64_t weir__served_highest_reserve(const struct weir_served *s, const weir_statistics *figures) {
+    uint64_t from = atomic_load_explicit(&s->high_from, memory_order_relaxed);
+    uint64_t most = atomic_load_explicit(&s->high_least, memory_order_relaxed);
+    weir_event events[16];
+    size_t count = 1;
+
+    if (from == 0)
+        return figures->reserve_peak;
+    for (uint64_t after = from - 1; count > 0; after = events[count - 1].sequence) {
+        if (weir_events(s->allocator, after, events, sizeof events[0], 16, &count) != WEIR_OK ||
+            count == 0)
+            break;
+        for (size_t i = 0; i < count; i++)
+            most = events[i].reserve_after > most ? events[i].reserve_after : most;
+    }
+    return figures->reserve > most ? figures->reserve : most;
+}
+
+void weir__served_renew_reserve(struct weir_served *s) {
+    weir_statistics figures = {.size = sizeof figures};
+    uint64_t last = 0;
+    weir_event events[16];
+    size_t count = 1;
+
+    while (weir_events(s->allocator, last, events, sizeof events[0], 16, &count) == WEIR_OK &&
+           count > 0)
+        last = events[count - 1].sequence;
+    if (weir_stats(s->allocator, &figures) != WEIR_OK)
+        return;
+    atomic_store_explicit(&s->high_least, figures.reserve, memory_order_relaxed);
+    atomic_store_explicit(&s->high_from, last + 1, memory_order_relaxed);
+}
+
+/* If nothing lives any more, the memory goes back, and the allocator waits for another pool. */
+void weir__served_rest(struct weir_served *s) {
+    weir_statistics figures = {.size = sizeof figures};
+    int ending = WEIR_SERVED_ENDING;
+
+    /* Of two that free the last two blocks one sees both. */
+    atomic_thread_fence(memory_order_seq_cst);
+    if (weir_stats(s->allocator, &figures) != WEIR_OK || figures.blocks > 0)
+        return;
+    (void)weir_trim(s->allocator, 0, NULL);
+    atomic_compare_exchange_strong(&s->state, &ending, WEIR_SERVED_SPARE);
+}
+
+/* One whose pool has gone, for the same device and of the same kind; the caller holds `lock`.  A last free that
+ * came while its pool went may not have seen that. */
+static struct weir_served *take_spare(int device, struct weir_pool_kind kind) {
+    for (unsigned i = 0; i < weir__served_known(); i++) {
+        struct weir_served *s = weir__served_at(i);
+        int spare = WEIR_SERVED_SPARE;
+
+        weir__served_freed(s);
+        if (s->device != device || s->kind.most != kind.most ||
+            s->kind.decompresses != kind.decompresses ||
+            !atomic_compare_exchange_strong(&s->state, &spare, WEIR_SERVED_LIVE))
+            continue;
+        weir__served_renew_peak(s);
+        weir__served_renew_reserve(s);
+        return s;
+    }
+    return NULL;
+}
+
+/* ---- access of other devices --------------------------------------------------------------------- */
+
+static int is_other(const struct weir_pool *p, const CUmemAccessDesc *access) {
+    return access->location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
+           access->location.id != p->device && access->location.id >= 0 &&
+           access->location.id < WEIR_MOST_DEVICES;
+}
+
+/* WEIR_ACCESS_ has the driver's numbers.  The caller holds `lock`. */
+static weir_status allow(struct weir_served *s, int device, CUmemAccess_flags flags) {
+    uint64_t bit = UINT64_C(1) << device;
+    weir_status status = weir_set_access(s->allocator, device, (int)flags);
+
+    if (status == WEIR_OK)
+        s->opened = flags == CU_MEM_ACCESS_FLAGS_PROT_NONE ? s->opened & ~bit : s->opened | bit;
+    return status;
+}
+
+/* What was set before there was an allocator, and nothing that an earlier pool's had: 1, or 0 if its memory
+ * cannot be given so.  The caller holds `lock`. */
+static int hand_access_on(const struct weir_pool *p, struct weir_served *s) {
+    int is_quiet = s->opened == 0;
+
+    for (int device = 0; device < WEIR_MOST_DEVICES; device++) {
+        CUmemAccess_flags flags = atomic_load_explicit(&p->access[device], memory_order_relaxed);
+
+        if (flags == CU_MEM_ACCESS_FLAGS_PROT_NONE && !(s->opened >> device & 1))
+            continue;
+        if (flags == CU_MEM_ACCESS_FLAGS_PROT_NONE && !is_quiet)
+            is_quiet = weir__drop_in_wait(s->allocator) == CUDA_SUCCESS;
+        if ((flags == CU_MEM_ACCESS_FLAGS_PROT_NONE && !is_quiet) ||
+            allow(s, device, flags) != WEIR_OK)
+            return 0;
+    }
+    return 1;
+}
+
+/* Access that only the driver's own pools can have, as that of the host. */
+static int is_the_drivers(const CUmemAccessDesc *access, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        if (access[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE &&
+            access[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE)
+            return 1;
+    return 0;
+}
+
+/* As the program's pool has it now; the caller holds `lock`.  What the driver refuses of weir's memory is as it was
+ * before, all of it. */
+static CUresult change_access(struct weir_pool *p, struct weir_served *s,
+                              const CUmemAccessDesc *access, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        weir_status status;
+        int result;
+
+        if (!is_other(p, &access[i]))
+            continue;
+        status = allow(s, access[i].location.id, access[i].flags);
+        if (status == WEIR_OK)
+            continue;
+        result = weir_last_driver_result();
+        while (i-- > 0)
+            if (is_other(p, &access[i]))
+                (void)allow(
+                    s, access[i].location.id,
+                    atomic_load_explicit(&p->access[access[i].location.id], memory_order_relaxed));
+        return result != CUDA_SUCCESS ? (CUresult)result : CUDA_ERROR_NOT_SUPPORTED;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult weir__pool_set_access(struct weir_pool *p, const CUmemAccessDesc *access, size_t count) {
+    CUresult result = CUDA_SUCCESS;
+    struct weir_served *s;
+
+    pthread_mutex_lock(&lock);
+    s = atomic_load_explicit(&p->served, memory_order_relaxed);
+    if (s)
+        result = is_the_drivers(access, count) ? CUDA_ERROR_NOT_SUPPORTED
+                                               : change_access(p, s, access, count);
+    else if (is_the_drivers(access, count) &&
+             atomic_load_explicit(&p->state, memory_order_relaxed) == WEIR_POOL_OPEN) {
+        /* so is what it will have */
+        atomic_store_explicit(&p->left, WEIR_LEFT_ACCESS, memory_order_relaxed);
+        atomic_store_explicit(&p->state, WEIR_POOL_LEFT, memory_order_release);
+    }
+    for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++)
+        if (is_other(p, &access[i]))
+            atomic_store_explicit(&p->access[access[i].location.id], access[i].flags,
+                                  memory_order_relaxed);
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+/* ---- from a pool to its allocator ---------------------------------------------------------------- */
+
+/* The first pool that is left for a reason of weir's is said, and the first that is refused. */
+static void say_not_served(const char *what, int device, int state) {
+    static atomic_flag said[2] = {ATOMIC_FLAG_INIT, ATOMIC_FLAG_INIT};
+    int is_refused = state == WEIR_POOL_REFUSED;
+
+    if (is_refused)
+        atomic_store_explicit(&any_refused, 1, memory_order_relaxed);
+    if (!atomic_flag_test_and_set(&said[is_refused]))
+        weir__log(WEIR_LOG_ERROR, WEIR_LOG_ERROR, "%s on cuda:%d: requests are %s", what, device,
+                  is_refused ? "refused, out of memory, until the settings are others"
+                             : "left to the driver");
+}
+
+static void tell_served(const char *what, const struct weir_served *s) {
+    weir__run_tell("%s of %s is served, by engine %s", what, s->device_text, s->engine);
+}
+
+int weir__any_refused(void) {
+    return atomic_load_explicit(&any_refused, memory_order_relaxed);
+}
+
+int weir__any_asked(void) {
+    return atomic_load_explicit(&any_asked, memory_order_relaxed);
+}
+
+/* Takes `lock`; a child of fork that is born meanwhile does not come to it. */
+static void begin_making(void) {
+    atomic_store_explicit(&any_asked, 1, memory_order_relaxed);
+    weir__drop_in_begin_use();
+    pthread_mutex_lock(&lock);
+}
+
+static void end_making(void) {
+    pthread_mutex_unlock(&lock);
+    weir__drop_in_end_use();
+}
+
+/* The caller holds `lock`. */
+static struct weir_served *find_served(struct weir_pool *p, int *state) {
+    struct weir_served *s = take_spare(p->device, p->kind);
+
+    if (!s)
+        s = make(p->device, p->kind, state);
+    if (s && !hand_access_on(p, s)) {
+        atomic_store_explicit(&s->state, WEIR_SERVED_SPARE, memory_order_relaxed);
+        *state = WEIR_POOL_LEFT;
+        s = NULL;
+    }
+    if (s)
+        atomic_store_explicit(&s->pool, atomic_load_explicit(&p->handle, memory_order_relaxed),
+                              memory_order_relaxed);
+    return s;
+}
+
+struct weir_served *weir__pool_begin(struct weir_pool *p) {
+    struct weir_served *s;
+    int begun = 0, state;
+
+    if (weir__drop_in_forked())
+        return NULL;
+    begin_making();
+    s = atomic_load_explicit(&p->served, memory_order_relaxed);
+    if (!s && atomic_load_explicit(&p->state, memory_order_relaxed) == WEIR_POOL_OPEN) {
+        s = find_served(p, &state);
+        begun = 1;
+        atomic_store_explicit(&p->served, s, memory_order_release);
+        atomic_store_explicit(&p->state, s ? WEIR_POOL_SERVED : state, memory_order_release);
+    }
+    end_making();
+    if (begun && s)
+        tell_served("a memory pool", s);
+    else if (begun)
+        say_not_served("a memory pool", p->device, state);
+    return s;
+}
+
+struct weir_served *weir__served_plain(int device, int *state) {
+    struct weir_served *s;
+
+    *state = WEIR_POOL_LEFT;
+    if (device < 0 || device >= WEIR_MOST_DEVICES || weir__drop_in_forked())
+        return NULL;
+    s = atomic_load_explicit(&plain[device], memory_order_acquire);
+    if (s)
+        return s;
+    *state = atomic_load_explicit(&plain_state[device], memory_order_relaxed);
+    if (*state != WEIR_POOL_OPEN)
+        return NULL;
+    begin_making();
+    s = atomic_load_explicit(&plain[device], memory_order_relaxed);
+    *state = atomic_load_explicit(&plain_state[device], memory_order_relaxed);
+    if (!s && *state == WEIR_POOL_OPEN) { /* unreached: another thread has made it meanwhile */
+        s = make(device, (struct weir_pool_kind){0}, state);
+        if (s) {
+            s->is_plain = 1;
+            atomic_store_explicit(&plain[device], s, memory_order_release);
+            tell_served("plain memory", s);
+        } else {
+            atomic_store_explicit(&plain_state[device], *state, memory_order_relaxed);
+            say_not_served("plain memory", device, *state);
+        }
+    }
+    end_making();
+    return s;
+}
+
+/* The caller holds `lock`. */
+static void make_stream(struct weir_served *s) {
+    CUcontext popped;
+
+    if (!s->context || REAL(cuCtxPushCurrent_v2)(s->context) != CUDA_SUCCESS)
+        return;
+    if (REAL(cuStreamCreate)(&s->apart, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS)
+        s->apart = NULL;
+    (void)REAL(cuCtxPopCurrent_v2)(&popped);
+}
+
+CUstream weir__served_apart(struct weir_served *s) {
+    CUstream apart;
+
+    pthread_mutex_lock(&lock);
+    if (!s->apart)
+        make_stream(s);
+    apart = s->apart;
+    pthread_mutex_unlock(&lock);
+    return apart;
+}
+
+/* ---- the end of a device's context ---------------------------------------------------------------- */
+
+/* How long they have before a reset. */
+enum { ANSWER_S = 2, SETTLE_S = 10 };
+
+static int is_on(const struct weir_served *s, const void *device) {
+    return s->device == (int)(intptr_t)device &&
+           atomic_load_explicit(&s->state, memory_order_relaxed) != WEIR_SERVED_LOST;
+}
+
+static void ask_for_figures(void *device) {
+    weir_statistics figures = {.size = sizeof figures};
+
+    for (unsigned i = 0; i < weir__served_known(); i++)
+        if (is_on(weir__served_at(i), device))
+            (void)!weir_stats(weir__served_at(i)->allocator, &figures);
+}
+
+/* What was needed is written down as at the end of a process, since some reset the device as the last that they do; and
+ * what is idle goes back, which nobody could give back later. */
+static void settle(void *device) {
+    for (unsigned i = 0; i < weir__served_known(); i++) {
+        struct weir_served *s = weir__served_at(i);
+
+        if (!is_on(s, device))
+            continue;
+        weir__served_save(s);
+        (void)!weir_trim(s->allocator, 0, NULL);
+    }
+}
+
+/* A thread may be in a call of the driver's that never ends, with an allocator's lock: 0. */
+static int settle_in_time(int device) {
+    void *number = (void *)(intptr_t)device; /* whoever is late has it too */
+
+    return weir__thread_in_time(ask_for_figures, number, ANSWER_S) &&
+           weir__thread_in_time(settle, number, SETTLE_S);
+}
+
+void weir__served_save(struct weir_served *s) {
+    if (s->learns && atomic_load_explicit(&s->state, memory_order_relaxed) != WEIR_SERVED_LOST &&
+        weir_profile_save(s->allocator, NULL) != WEIR_OK)
+        weir__run_tell("the profile of %s was not written", s->device_text);
+}
+
+/* Blocks of pools outlive it, as the driver promises, but what orders their reuse does not. */
+void weir__served_lose(int device) {
+    int has_settled = settle_in_time(device), is_held = weir__show_hold_in_time();
+
+    for (unsigned i = 0; i < weir__served_known(); i++) {
+        struct weir_served *s = weir__served_at(i);
+
+        if (s->device != device)
+            continue;
+        if (!has_settled && is_on(s, (void *)(intptr_t)device))
+            atomic_store_explicit(&s->is_stuck, 1, memory_order_relaxed);
+        atomic_store_explicit(&s->state, WEIR_SERVED_LOST, memory_order_release);
+        weir__drop_in_lose(s->allocator);
+        if (weir__heap_on)
+            weir__heap_lose(s);
+    }
+    if (is_held)
+        weir__show_go_on();
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < BUCKETS; i++)
+        for (struct weir_pool *p = atomic_load_explicit(&pools[i], memory_order_relaxed); p;
+             p = p->next)
+            if (p->device == device && atomic_load_explicit(&p->served, memory_order_relaxed)) {
+                atomic_store_explicit(&p->state, WEIR_POOL_OPEN, memory_order_relaxed);
+                atomic_store_explicit(&p->served, NULL, memory_order_release);
+            }
+    if (device >= 0 && device < WEIR_MOST_DEVICES) {
+        atomic_store_explicit(&plain[device], NULL, memory_order_release);
+        atomic_store_explicit(&current[device], NULL,
+                              memory_order_release); /* as the driver has it */
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+/* ---- the end of a pool --------------------------------------------------------------------------- */
+
+void weir__pool_end(struct weir_pool *p, unsigned life) {
+    struct weir_served *s = NULL;
+
+    pthread_mutex_lock(&lock);
+    if (atomic_load_explicit(&p->life, memory_order_relaxed) == life &&
+        atomic_load_explicit(&p->handle, memory_order_relaxed)) {
+        s = atomic_load_explicit(&p->served, memory_order_relaxed);
+        for (int i = 0; i < WEIR_MOST_DEVICES; i++) {
+            struct weir_pool *expected = p;
+
+            atomic_compare_exchange_strong(&current[i], &expected, NULL);
+        }
+        note_end(atomic_load_explicit(&p->handle, memory_order_relaxed));
+        atomic_store_explicit(&p->handle, NULL, memory_order_release);
+    }
+    pthread_mutex_unlock(&lock);
+    if (s && atomic_compare_exchange_strong(&s->state, &(int){WEIR_SERVED_LIVE},
+                                            WEIR_SERVED_ENDING)) /* it may be lost meanwhile */
+        weir__served_rest(s);
+}

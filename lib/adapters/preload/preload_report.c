@@ -1,0 +1,730 @@
+/* SPDX-License-Identifier: MIT */
+/* preload_report.c: what is said of all this, when asked, and why nothing was served.
+ *
+ * Statistics are read when the process exits, by a function that was registered after the driver's own and so
+ * is called before the driver goes.  What the program frees later than that is not in them.  A line leaves in
+ * one write(2), also into a file that several processes write to.
+ *
+ * Who ends by _exit runs no such function, so that call is exported here, in front of libc's and of any other
+ * library's, which is called then.  It may come from the handler of a signal, in the midst of anything, so all that it
+ * does is to post what a thread waits for that is there already, where there is something to tell, and to wait for that
+ * a while; and where nothing was served, to say so, without memory and without a lock, and to remove the file that
+ * `weir top' reads.  Who ends while another thread is ending waits for what that writes.  quick_exit has functions of
+ * its own, of which those here are two.
+ *
+ * What is said last may find standard error closed: programs of coreutils close it in a function of atexit, and the
+ * destructor here runs behind all of these.  So where something was asked for, the process that `weir run' became has a
+ * duplicate of it from the beginning, closed where the program starts another or forks, and it is put back where it is
+ * missing.
+ *
+ * Figures come from allocators, whose locks a thread may hold that never comes back from a call of the driver's; so
+ * they are read by a thread of their own, and the process, which has to end, waits for that no longer than two
+ * seconds, and ten for profiles (--profile).  What is not there by then is said to be missing.
+ *
+ * Must not know: how anything is served.
+ */
+#include "adapters/preload/preload.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "api/drop_in.h"
+#include "api/timeline.h"
+#include "base/kept.h"
+#include "base/log.h"
+#include "base/text.h"
+
+enum {
+    FIGURES_S = 2, /* that they are waited for */
+    PROFILES_S = 10,
+    REPORT_S = FIGURES_S + PROFILES_S + 3, /* what _exit waits for all of it */
+    TEXT_BYTES = 400,
+    LINE_BYTES = 524288,
+    FIGURES_BYTES = 65536, /* of them, for what is no event */
+    VERDICT_BYTES = 4096,
+    MOST_EVENTS = 256,
+    EVENTS_AT_ONCE = 64,
+    MOST_PARTS = 512 /* of a time line */
+};
+
+_Atomic uint64_t weir__unserved[WEIR_UNSERVED_COUNT];
+
+static const char *const unserved_names[WEIR_UNSERVED_COUNT] = {
+    "pools", "cuMemAlloc", "cuMemAllocPitch", "cuMemAllocManaged", "cuMemCreate"};
+
+static unsigned long long unserved(int which) {
+    return atomic_load_explicit(&weir__unserved[which], memory_order_relaxed);
+}
+
+static struct { _Atomic uint64_t pools, requests; } left[WEIR_LEFT_COUNT];
+
+const char *weir__left_text(enum weir_left why) {
+    static const char *const texts[WEIR_LEFT_COUNT] = {
+#define TEXT(name, text) [WEIR_LEFT_##name] = (text),
+        WEIR_LEFT_REASONS(TEXT)
+#undef TEXT
+    };
+
+    return texts[why];
+}
+
+void weir__count_left(enum weir_left why, struct weir_pool *pool) {
+    if (pool && !atomic_exchange_explicit(&pool->left_request, 1, memory_order_relaxed))
+        atomic_fetch_add_explicit(&left[why].pools, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&left[why].requests, 1, memory_order_relaxed);
+}
+
+uint64_t weir__unserved_all(void) {
+    uint64_t all = 0;
+
+    for (int i = 0; i < WEIR_UNSERVED_COUNT; i++)
+        all += unserved(i);
+    return all;
+}
+
+int weir__run_switch(const char *variable, int standard) {
+    const char *value = getenv(variable);
+    struct weir_problem problem;
+
+    if (value)
+        (void)weir__switch_read(value, &standard, &problem);
+    return standard;
+}
+
+void weir__run_tell(const char *format, ...) {
+    char text[TEXT_BYTES];
+    va_list arguments;
+
+    if (!weir__run_switch("WEIR_RUN_VERBOSE", 0))
+        return;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    weir__log(WEIR_LOG_INFO, WEIR_LOG_INFO, "%s", text);
+}
+
+/* ---- statistics ---------------------------------------------------------------------------------- */
+
+/* One line of text that is put together by and by; what does not fit makes it useless. */
+struct line {
+    char text[LINE_BYTES];
+    size_t length;
+    int is_full;
+};
+
+static __attribute__((format(printf, 2, 3))) void add(struct line *line, const char *format, ...) {
+    size_t room = sizeof line->text - line->length;
+    va_list arguments;
+    int length;
+
+    va_start(arguments, format);
+    length = vsnprintf(line->text + line->length, room, format, arguments);
+    va_end(arguments);
+    if (length < 0 || (size_t)length >= room)
+        line->is_full = 1;
+    else
+        line->length += (size_t)length;
+}
+
+/* Of each that is served, as the process ends. */
+static struct at_end {
+    atomic_int is_known; /* set when the figures are there */
+    weir_statistics figures;
+} at_end[WEIR_MOST_SERVED];
+
+/* NULL: it has not told. */
+static const weir_statistics *figures_of(unsigned i) {
+    return atomic_load_explicit(&at_end[i].is_known, memory_order_acquire) ? &at_end[i].figures
+                                                                           : NULL;
+}
+
+/* Nothing unless latencies are kept: WEIR_LATENCY. */
+static void add_latency(struct line *line, const struct weir_served *s, int operation,
+                        const char *name) {
+    weir_latency l = {.size = sizeof l};
+
+    if (weir_latencies(s->allocator, operation, &l) == WEIR_OK)
+        add(line,
+            ",\"%s\":{\"count\":%llu,\"p50\":%llu,\"p99\":%llu,\"p999\":%llu,\"max\":%llu,"
+            "\"total\":%llu}",
+            name, (unsigned long long)l.count, (unsigned long long)l.p50_ns,
+            (unsigned long long)l.p99_ns, (unsigned long long)l.p999_ns,
+            (unsigned long long)l.max_ns, (unsigned long long)l.total_ns);
+}
+
+static void add_event(struct line *line, const weir_event *event, int is_first) {
+    add(line,
+        "%s{\"time_ns\":%llu,\"reserve\":%llu,\"bytes\":%llu,\"stall_ns\":%llu,\"cause\":\"%s\","
+        "\"shrink\":%s}",
+        is_first ? "" : ",", (unsigned long long)event->time_ns,
+        (unsigned long long)event->reserve_after, (unsigned long long)event->got,
+        (unsigned long long)event->stall_ns, weir_event_cause_word(event->cause),
+        event->shrink ? "true" : "false");
+}
+
+/* Figures need the room that is left. */
+static void take_back_if_long(struct line *line, size_t before) {
+    if (!line->is_full && line->length <= sizeof line->text - FIGURES_BYTES)
+        return;
+    line->length = before;
+    line->is_full = 0;
+}
+
+/* Of many each so many-th; each that rises above all before, too, as long as these are no more than MOST_EVENTS.
+ * As many as the ring still has.  All or none. */
+static void add_events(struct line *line, const struct weir_served *s, uint64_t each) {
+    size_t before = line->length, count = EVENTS_AT_ONCE;
+    weir_event events[EVENTS_AT_ONCE];
+    uint64_t last = 0, most = 0;
+    int any = 0, rising = 0;
+
+    if (line->is_full)
+        return;
+    add(line, ",\"events\":[");
+    while (count == EVENTS_AT_ONCE) {
+        if (weir_events(s->allocator, last, events, sizeof events[0], EVENTS_AT_ONCE, &count) !=
+            WEIR_OK)
+            break;
+        for (size_t i = 0; i < count; i++) {
+            last = events[i].sequence;
+            if (last % each != 0 && (events[i].reserve_after <= most || rising++ >= MOST_EVENTS))
+                continue;
+            most = events[i].reserve_after > most ? events[i].reserve_after : most;
+            add_event(line, &events[i], !any);
+            any = 1;
+        }
+    }
+    add(line, "]");
+    take_back_if_long(line, before);
+}
+
+static void add_numbers(struct line *line, const char *name, const struct weir_timeline_extent *of,
+                        size_t count, const uint64_t *first) {
+    size_t each = sizeof *of / sizeof *first;
+
+    add(line, "%s\"%s\":[", first == &of->time_ns ? "" : ",", name);
+    for (size_t i = 0; i < count; i++)
+        add(line, "%s%llu", i ? "," : "", (unsigned long long)first[i * each]);
+    add(line, "]");
+}
+
+/* As cli/replay/samples.c has them of a replay, over time. */
+static void add_timeline(struct line *line, const struct weir_served *s) {
+    static struct weir_timeline_extent part[MOST_PARTS]; /* one thread */
+    size_t before = line->length, count = weir__trace_extents(s, part, MOST_PARTS);
+
+    if (line->is_full || count == 0)
+        return;
+    add(line, ",\"timeline\":{");
+    add_numbers(line, "time_ns", part, count, &part->time_ns);
+    add_numbers(line, "requested_low", part, count, &part->low[WEIR_TIMELINE_REQUESTED]);
+    add_numbers(line, "requested_high", part, count, &part->high[WEIR_TIMELINE_REQUESTED]);
+    add_numbers(line, "in_use_high", part, count, &part->high[WEIR_TIMELINE_IN_USE]);
+    add_numbers(line, "reserve_low", part, count, &part->low[WEIR_TIMELINE_RESERVE]);
+    add_numbers(line, "reserve_high", part, count, &part->high[WEIR_TIMELINE_RESERVE]);
+    add(line, "}");
+    take_back_if_long(line, before);
+}
+
+/* How many events there are in all. */
+static uint64_t count_events(const struct weir_served *s) {
+    weir_event events[EVENTS_AT_ONCE];
+    uint64_t last = 0;
+    size_t count = EVENTS_AT_ONCE;
+
+    while (count == EVENTS_AT_ONCE &&
+           weir_events(s->allocator, last, events, sizeof events[0], EVENTS_AT_ONCE, &count) ==
+               WEIR_OK &&
+           count > 0)
+        last = events[count - 1].sequence;
+    return last;
+}
+
+static void add_served(struct line *line, const struct weir_served *s, const weir_statistics *f,
+                       int is_first) {
+    add(line,
+        "%s{\"device\":\"%s\",\"serves\":\"%s\",\"engine\":\"%s\",\"allocs\":%llu,\"frees\":%llu,"
+        "\"hits\":%llu,"
+        "\"front_hits\":%llu,\"front_misses_young\":%llu,\"front_misses_empty\":%llu,"
+        "\"front_misses_capture\":%llu,\"steals\":%llu,\"event_records\":%llu,\"retries\":%llu,"
+        "\"refusals\":%llu,\"blocks\":%llu,\"requested\":%llu,"
+        "\"requested_peak\":%llu,\"in_use_peak\":%llu,\"reserve\":%llu,\"reserve_peak\":%llu,"
+        "\"growths\":%llu,\"growth_bytes\":%llu,\"stall_ns\":%llu,\"trims\":%llu,"
+        "\"prealloc_asked\":%llu,\"prealloc_got\":%llu,\"prealloc_ns\":%llu",
+        is_first ? "" : ",", s->device_text, s->is_plain ? "cuMemAlloc" : "pool", s->engine,
+        (unsigned long long)f->allocs, (unsigned long long)f->frees, (unsigned long long)f->hits,
+        (unsigned long long)f->front_hits, (unsigned long long)f->front_misses_young,
+        (unsigned long long)f->front_misses_empty, (unsigned long long)f->front_misses_capture,
+        (unsigned long long)f->steals, (unsigned long long)f->event_records,
+        (unsigned long long)f->retries, (unsigned long long)f->refusals,
+        (unsigned long long)f->blocks, (unsigned long long)f->requested,
+        (unsigned long long)f->requested_peak, (unsigned long long)f->in_use_peak,
+        (unsigned long long)f->reserve, (unsigned long long)f->reserve_peak,
+        (unsigned long long)f->growths, (unsigned long long)f->growth_bytes,
+        (unsigned long long)f->stall_ns, (unsigned long long)f->trims,
+        (unsigned long long)f->prealloc_asked, (unsigned long long)f->prealloc_got,
+        (unsigned long long)f->prealloc_ns);
+    add_latency(line, s, 0, "alloc_ns");
+    add_latency(line, s, 1, "free_ns");
+    if (weir__run_switch("WEIR_RUN_SAMPLES", 0))
+        add_events(line, s, count_events(s) / MOST_EVENTS + 1);
+    add_timeline(line, s);
+    add(line, "}");
+}
+
+static void put_line(const char *path, const struct line *line) {
+    int file = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    ssize_t written = file < 0 ? -1 : write(file, line->text, line->length);
+
+    if (file < 0 || written != (ssize_t)line->length || close(file) != 0)
+        weir__log(WEIR_LOG_ERROR, WEIR_LOG_ERROR, "statistics cannot be written to %s: %s", path,
+                  strerror(errno));
+}
+
+/* A line for each process. */
+static void report_json(const char *path) {
+    static struct line line; /* one thread, once */
+    int any = 0, is_incomplete = 0;
+
+    add(&line, "{\"weir\":\"%s\",\"pid\":%ld,\"served\":[", weir_version(), (long)getpid());
+    for (unsigned i = 0; i < weir__served_known(); i++)
+        if (figures_of(i))
+            add_served(&line, weir__served_at(i), figures_of(i), !any++);
+        else
+            is_incomplete = 1;
+    add(&line, "],\"not_served\":[");
+    for (int i = WEIR_LEFT_NOT + 1, any_left = 0; i < WEIR_LEFT_COUNT; i++)
+        if (left[i].requests > 0)
+            add(&line, "%s{\"why\":\"%s\",\"pools\":%llu,\"requests\":%llu}", any_left++ ? "," : "",
+                weir__left_text((enum weir_left)i), (unsigned long long)left[i].pools,
+                (unsigned long long)left[i].requests);
+    add(&line, "],\"left\":{");
+    for (int i = 0; i < WEIR_UNSERVED_COUNT; i++)
+        add(&line, "%s\"%s\":%llu", i ? "," : "", unserved_names[i], unserved(i));
+    add(&line, "}%s}\n", is_incomplete ? ",\"incomplete\":true" : "");
+    if (!line.is_full)
+        put_line(path, &line);
+    else
+        weir__log(WEIR_LOG_ERROR, WEIR_LOG_ERROR, "statistics are too long to be written to %s",
+                  path);
+}
+
+static double mebibytes(uint64_t bytes) {
+    return (double)bytes / (1024.0 * 1024.0);
+}
+
+/* Each line says whose it is: those of several processes may stand between each other. */
+static void report_text(void) {
+    long process = (long)getpid();
+    char text[TEXT_BYTES], refused[40];
+    int at = 0, is_incomplete = 0;
+
+    for (unsigned i = 0; i < weir__served_known(); i++) {
+        const struct weir_served *s = weir__served_at(i);
+        const weir_statistics *f = figures_of(i);
+
+        if (!f) {
+            is_incomplete = 1;
+            weir__log(WEIR_LOG_INFO, WEIR_LOG_INFO,
+                      "process %ld (%s): %s, %s, engine %s: what was served is not known", process,
+                      program_invocation_short_name, s->device_text,
+                      s->is_plain ? "cuMemAlloc" : "a memory pool", s->engine);
+            continue;
+        }
+        refused[0] = '\0';
+        if (f->refusals > 0)
+            snprintf(refused, sizeof refused, ", %llu refused", (unsigned long long)f->refusals);
+        weir__log(WEIR_LOG_INFO, WEIR_LOG_INFO,
+                  "process %ld (%s): %s, %s, engine %s: %llu request%s served, %llu of them from "
+                  "caches%s, %llu free%s; at most %.1f MiB requested, %.1f MiB reserved; %llu "
+                  "growth step%s in %.3f ms",
+                  process, program_invocation_short_name, s->device_text,
+                  s->is_plain ? "cuMemAlloc" : "a memory pool", s->engine,
+                  (unsigned long long)f->allocs, weir__plural(f->allocs),
+                  (unsigned long long)f->front_hits, refused, (unsigned long long)f->frees,
+                  weir__plural(f->frees), mebibytes(f->requested_peak), mebibytes(f->reserve_peak),
+                  (unsigned long long)f->growths, weir__plural(f->growths),
+                  (double)f->stall_ns / 1e6);
+    }
+    for (int i = 0; i < WEIR_UNSERVED_COUNT && at < (int)sizeof text; i++)
+        if (unserved(i) > 0)
+            at += snprintf(text + at, sizeof text - (size_t)at, "%s %llu %s", at ? "," : "",
+                           unserved(i), unserved_names[i]);
+    if (at > 0 || !is_incomplete)
+        weir__log(WEIR_LOG_INFO, WEIR_LOG_INFO, "process %ld (%s): requests left to the driver:%s",
+                  process, program_invocation_short_name, at ? text : " none");
+}
+
+/* Standard error has it where nothing else was asked for; the statistics have a line of their own then. */
+__attribute__((cold)) void weir__report_refusal(const struct weir_served *s) {
+    const char *path = getenv("WEIR_RUN_JSON");
+    char json[VERDICT_BYTES];
+    struct line *line;
+    weir_verdict verdict;
+
+    if (!weir__drop_in_tell(s->allocator, &verdict) || !path || !*path)
+        return;
+    line = calloc(1, sizeof *line);
+    if (!line) /* it has been said */
+        return;
+    (void)weir_verdict_text(&verdict, WEIR_VERDICT_AS_JSON, json, sizeof json);
+    add(line, "{\"weir\":\"%s\",\"pid\":%ld,\"device\":\"%s\",\"verdict\":%s}\n", weir_version(),
+        (long)getpid(), s->device_text, json);
+    put_line(path, line);
+    free(line);
+}
+
+/* ---- to whom it is said ------------------------------------------------------------------------- */
+
+static const char *file_of(const char *variable) {
+    const char *path = getenv(variable);
+
+    return path && *path ? path : NULL;
+}
+
+/* What was to be written of a process; programs that the first one starts are not asked. */
+static int is_asked(void) {
+    static const char *const files[] = {"WEIR_RUN_JSON", "WEIR_RUN_HEAP_PROFILE", "WEIR_RUN_TRACE"};
+    const char *first = getenv("WEIR_RUN_FIRST");
+    int asked = weir__run_switch("WEIR_RUN_STATS", 0);
+
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++)
+        asked |= file_of(files[i]) != NULL;
+    return asked && first && strtol(first, NULL, 10) == (long)getpid();
+}
+
+/* Standard error as the process began.  Its number is far from what programs count on or
+ * name (200, in scripts with a lock: a shell closes on exec what it puts in the place of such a one), below what most
+ * limits allow. */
+static struct weir_kept kept_error = WEIR_KEPT_NONE;
+
+/* A program may have standard error there itself by now, which is not closed on exec. */
+static int has_kept_error(void) {
+    return weir__kept_is(&kept_error) && (fcntl(kept_error.number, F_GETFD) & FD_CLOEXEC);
+}
+
+/* In a child of fork, which may live longer than who reads it waits. */
+static void drop_error(void) {
+    if (has_kept_error())
+        weir__kept_close(&kept_error);
+    kept_error.number = -1;
+}
+
+static void keep_error(void) {
+    enum { FIRST_NUMBER = 741 };
+
+    int number;
+
+    if (!is_asked() || pthread_atfork(NULL, NULL, drop_error) != 0)
+        return;
+    number = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, FIRST_NUMBER);
+    if (number >= 0)
+        (void)weir__kept_set(&kept_error, number);
+}
+
+/* Only where nothing has its number. */
+static void put_error_back(void) {
+    int number = has_kept_error() ? fcntl(kept_error.number, F_DUPFD, STDERR_FILENO) : -1;
+
+    if (number > STDERR_FILENO)
+        close(number);
+}
+
+/* ---- the end ------------------------------------------------------------------------------------- */
+
+static sem_t has_figures, has_profiles; /* posted when they are there */
+static atomic_int is_over;              /* nobody waits any more */
+
+static void save_profiles(void) {
+    for (unsigned i = 0; i < weir__served_known() && !atomic_load(&is_over); i++)
+        weir__served_save(weir__served_at(i));
+}
+
+static void *gather(void *unused) {
+    weir__inside++;
+    (void)weir__trace_look();
+    for (unsigned i = 0; i < weir__served_known() && !atomic_load(&is_over); i++) {
+        at_end[i].figures = (weir_statistics){.size = sizeof at_end[i].figures};
+        if (weir_stats(weir__served_at(i)->allocator, &at_end[i].figures) == WEIR_OK)
+            atomic_store_explicit(&at_end[i].is_known, 1, memory_order_release);
+    }
+    (void)sem_post(&has_figures);
+    save_profiles();
+    (void)sem_post(&has_profiles);
+    weir__inside--;
+    return unused;
+}
+
+static int comes(sem_t *what, int seconds) {
+    struct timespec until;
+    int failed;
+
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += seconds;
+    do
+        failed = sem_timedwait(what, &until);
+    while (failed && errno == EINTR);
+    return !failed;
+}
+
+static int any_learns(void) {
+    for (unsigned i = 0; i < weir__served_known(); i++)
+        if (weir__served_at(i)->learns)
+            return 1;
+    return 0;
+}
+
+static void say_missing(int has_all_figures, int wants_figures, int learns) {
+    if (has_all_figures)
+        weir__log(WEIR_LOG_ERROR, WEIR_LOG_ERROR,
+                  "a profile was not written within %d s: the process ends without it", PROFILES_S);
+    else
+        weir__log(
+            WEIR_LOG_ERROR, WEIR_LOG_ERROR,
+            "figures cannot be read within %d s, since a thread holds a lock of weir's, or the "
+            "driver does not answer: without%s%s%s the process ends",
+            FIGURES_S, weir__trace_is_on() ? " its last trace events," : "",
+            wants_figures ? " its statistics," : "", learns ? " its profile," : "");
+}
+
+/* Where no thread can be had this one does it. */
+static void gather_in_time(int wants_figures) {
+    int learns = any_learns(), figures = 0, profiles = 0;
+
+    if (!wants_figures && !learns && !weir__trace_is_on())
+        return;
+    if (sem_init(&has_figures, 0, 0) != 0 || sem_init(&has_profiles, 0, 0) != 0)
+        return;
+    if (weir__start_thread(gather, "weir-end") != 0)
+        (void)gather(NULL);
+    figures = comes(&has_figures, FIGURES_S);
+    profiles = figures && comes(&has_profiles, PROFILES_S);
+    atomic_store(&is_over, 1);
+    if (!figures || !profiles)
+        say_missing(figures, wants_figures, learns);
+}
+
+static pid_t served_process;
+static atomic_int has_begun;           /* and who comes then waits for the end of it, */
+static _Thread_local int is_reporting; /* but who does it, in the handler of a signal */
+static sem_t is_ending, has_told;      /* of who ends by _exit, and of all of it */
+static atomic_int has_teller;          /* who waits for the former; the semaphores are */
+
+static void wait_told(void) {
+    if (comes(&has_told, REPORT_S))
+        (void)sem_post(&has_told); /* for who else waits */
+    else
+        weir__log(WEIR_LOG_ERROR, WEIR_LOG_ERROR,
+                  "process %ld ends without what was to be written of it within %d s",
+                  (long)getpid(), REPORT_S);
+}
+
+/* Before the driver goes.  A child has nothing to tell, also one that was made without handlers of fork. */
+static void report(void) {
+    const char *path = file_of("WEIR_RUN_JSON");
+    int has_text = weir__run_switch("WEIR_RUN_STATS", 0);
+
+    if (weir__drop_in_forked() || getpid() != served_process)
+        return;
+    if (atomic_exchange(&has_begun, 1)) {
+        if (has_teller && !is_reporting)
+            wait_told();
+        return;
+    }
+    is_reporting = 1;
+    weir__inside++;
+    put_error_back();
+    gather_in_time(path || has_text);
+    weir__trace_end();
+    weir__show_end();
+    weir__heap_write();
+    if (has_text)
+        report_text();
+    if (path)
+        report_json(path);
+    weir__inside--;
+    is_reporting = 0;
+    if (has_teller)
+        (void)sem_post(&has_told);
+}
+
+static void *tell_at_end(void *unused) {
+    while (sem_wait(&is_ending) != 0)
+        ;
+    report();
+    return unused;
+}
+
+void weir__report_due(void) {
+    served_process = getpid();
+    (void)atexit(report);
+    (void)at_quick_exit(report);
+    weir__heap_start();
+    has_teller = (weir__run_switch("WEIR_RUN_STATS", 0) || file_of("WEIR_RUN_JSON") ||
+                  weir__trace_is_on() || weir__heap_on || any_learns()) &&
+                 sem_init(&is_ending, 0, 0) == 0 && sem_init(&has_told, 0, 0) == 0 &&
+                 weir__start_thread(tell_at_end, "weir-exit") == 0;
+}
+
+/* ---- the process --------------------------------------------------------------------------------- */
+
+/* Programs that this one starts are to go without: takes this library out of the environment. */
+static pid_t own_process;
+
+static void end(void);
+static void find_next_exits(void);
+
+static __attribute__((constructor)) void begin(void) {
+    static const char own[] = "libweir-preload.so";
+    const char *preload = getenv("LD_PRELOAD");
+    char others[4096];
+    size_t at = 0;
+
+    own_process = getpid();
+    (void)at_quick_exit(end);
+    find_next_exits();
+    keep_error();
+    if (!preload || weir__run_switch("WEIR_RUN_CHILDREN", 1))
+        return;
+    while (*preload) {
+        size_t length = strcspn(preload, ": "), name = sizeof own - 1;
+        int is_own = length >= name && strncmp(preload + length - name, own, name) == 0;
+
+        if (!is_own && length > 0 && at + length + 2 < sizeof others) {
+            if (at > 0)
+                others[at++] = ':';
+            memcpy(others + at, preload, length);
+            at += length;
+        }
+        preload += length;
+        preload += *preload != '\0';
+    }
+    others[at] = '\0';
+    (void)(at > 0 ? setenv("LD_PRELOAD", others, 1) : unsetenv("LD_PRELOAD"));
+}
+
+/* Without asking the dynamic linker, in whose midst this may be.  A slash begins the name, and stands nowhere else in
+ * it. */
+static int has_driver(void) {
+    static const char name[] = "/libcuda.so.";
+    int file = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+    size_t found = 0;
+    char text[1024];
+    ssize_t bytes;
+
+    while (found < sizeof name - 1 && (bytes = read(file, text, sizeof text)) > 0)
+        for (ssize_t i = 0; i < bytes && found < sizeof name - 1; i++)
+            found = text[i] == name[found] ? found + 1 : text[i] == name[0];
+    if (file >= 0)
+        close(file);
+    return found == sizeof name - 1;
+}
+
+/* Of whom something was to be written, and there is nothing. */
+static void tell_of_nothing(void) {
+    if (!is_asked())
+        return;
+    weir__log(WEIR_LOG_INFO, WEIR_LOG_INFO, "the program %s, so there are no statistics of it",
+              weir__any_asked() ? "ended in its first request of device memory"
+              : has_driver()    ? "asked for no device memory"
+                                : "did not load CUDA, and used no device memory");
+}
+
+/* 1 if there is anything to be told of what the driver served in weir's place. */
+static int tell_left(void) {
+    char text[TEXT_BYTES];
+    int at = 0;
+
+    for (int i = WEIR_LEFT_NOT + 1; i < WEIR_LEFT_COUNT && at < (int)sizeof text; i++) {
+        unsigned long long pools = left[i].pools, requests = left[i].requests;
+        size_t room = sizeof text - (size_t)at;
+        const char *between = at ? "; " : "", *why = weir__left_text((enum weir_left)i);
+
+        if (pools > 0)
+            at += snprintf(text + at, room, "%s%llu pool%s (%s), %llu request%s", between, pools,
+                           weir__plural(pools), why, requests, weir__plural(requests));
+        else if (requests > 0)
+            at += snprintf(text + at, room, "%s%llu request%s (%s)", between, requests,
+                           weir__plural(requests), why);
+    }
+    if (at == 0)
+        return 0;
+    put_error_back();
+    weir__log(WEIR_LOG_WARNING, WEIR_LOG_WARNING, "not served: %s", text);
+    return 1;
+}
+
+/* A program that took device memory and asked no pool for any is told why it was served nothing, once; one that asked
+ * pools is told what was left to the driver.  Where weir could not serve a pool, or refused to, that was said then;
+ * children have their own, also of vfork. */
+static __attribute__((destructor)) void end(void) {
+    static atomic_int is_told;
+    char text[TEXT_BYTES];
+    int at = 0;
+
+    if (weir__drop_in_forked() || getpid() != own_process || atomic_exchange(&is_told, 1) ||
+        tell_left() || weir__served_known() > 0 || unserved(WEIR_UNSERVED_POOL) > 0 ||
+        weir__any_refused())
+        return;
+    for (int i = WEIR_UNSERVED_POOL + 1; i < WEIR_UNSERVED_COUNT && at < (int)sizeof text; i++)
+        if (unserved(i) > 0)
+            at +=
+                snprintf(text + at, sizeof text - (size_t)at, "%s %s (%llu time%s)", at ? "," : "",
+                         unserved_names[i], unserved(i), weir__plural(unserved(i)));
+    put_error_back();
+    if (at > 0)
+        weir__log(WEIR_LOG_WARNING, WEIR_LOG_WARNING,
+                  "weir served nothing: all device memory was taken by%s, which it leaves to the "
+                  "driver",
+                  text);
+    else
+        tell_of_nothing();
+}
+
+/* By their names at link time: <unistd.h> may have macros of the names. */
+__attribute__((visibility("default"), noreturn)) void weir__exit(int status) __asm__("_exit");
+__attribute__((visibility("default"), noreturn)) void weir__exit_too(int status) __asm__("_Exit");
+
+/* Those behind this library: libc's, or of another that came before it. */
+static void (*next_exit)(int status), (*next_exit_too)(int status);
+
+static void find_next_exits(void) {
+    void *found = dlsym(RTLD_NEXT, "_exit");
+
+    memcpy(&next_exit, &found, sizeof found);
+    found = dlsym(RTLD_NEXT, "_Exit");
+    memcpy(&next_exit_too, &found, sizeof found);
+}
+
+/* Not in a child, of vfork either, which has all of this process's memory. */
+static _Noreturn void end_at_once(void (*next)(int status), int status) {
+    if (has_teller && !weir__drop_in_forked() && getpid() == served_process && !is_reporting) {
+        if (!atomic_load(&has_begun))
+            (void)sem_post(&is_ending);
+        wait_told();
+    }
+    end();
+    weir__show_remove();
+    if (next)
+        next(status);
+    for (;;)
+        (void)syscall(SYS_exit_group, status);
+}
+
+void weir__exit(int status) {
+    end_at_once(next_exit, status);
+}
+
+void weir__exit_too(int status) {
+    end_at_once(next_exit_too, status);
+}

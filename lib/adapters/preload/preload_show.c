@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: MIT */
+/* preload_show.c: the figures of this process for `weir top', in a segment.
+ *
+ * A thread of its own publishes them several times a second while somebody looks, and else sleeps until
+ * somebody does; requests and frees know nothing of it.  It is the only thread that weir starts for
+ * this, with all signals blocked, and only once the program is served.
+ *
+ * A child of fork has neither the thread nor the segment's memory, and weir serves it nothing: so it shows
+ * nothing.  A program that is executed begins anew, in the same file.
+ *
+ * Locks: `asking' is held while the driver may be asked for figures, so that whoever takes the driver away, or a
+ * context, waits for that; for no longer than a second.
+ *
+ * Must not know: what others make of the figures.
+ */
+#include "adapters/preload/preload.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "api/drop_in.h"
+#include "api/show.h"
+#include "base/clock.h"
+#include "base/thread.h"
+#include "base/who.h"
+
+enum { PAUSE_MS = 250 };
+
+static pthread_mutex_t asking = PTHREAD_MUTEX_INITIALIZER;
+static int has_ended;               /* under `asking' */
+static struct weir_segment segment; /* the thread's, once that runs */
+static struct weir_show show;       /* likewise */
+
+/* An allocator that waits for another pool holds nothing, and is left out. */
+static int is_shown(const struct weir_served *s) {
+    return atomic_load_explicit(&s->state, memory_order_relaxed) != WEIR_SERVED_SPARE;
+}
+
+static void fill(void) {
+    show.left = weir__unserved_all();
+    show.all = 0;
+    show.allocators = 0;
+    for (unsigned i = 0; i < weir__served_known(); i++) {
+        struct weir_show_allocator *to = &show.allocator[show.allocators];
+        struct weir_served *s = weir__served_at(i);
+
+        if (!is_shown(s) || show.all++ >= WEIR_SHOW_MOST || !weir__show_fill(s->allocator, to))
+            continue;
+        memset(to->device, 0, sizeof to->device);
+        memcpy(to->device, s->device_text, sizeof s->device_text);
+        strncpy(to->serves, s->is_plain ? "cuMemAlloc" : "pool", sizeof to->serves - 1);
+        show.allocators++;
+    }
+    show.time_ns = weir__clock_ns();
+}
+
+/* 1, or 0: there is nothing to be published any more. */
+static int publish(void) {
+    int goes_on;
+
+    pthread_mutex_lock(&asking);
+    goes_on = !has_ended;
+    if (goes_on) {
+        fill();
+        weir__segment_publish(&segment, &show);
+    }
+    pthread_mutex_unlock(&asking);
+    return goes_on;
+}
+
+static void *run(void *unused) {
+    weir__inside = 1; /* what it asks is the driver's to answer */
+    for (;;) {
+        weir__segment_wait(&segment, PAUSE_MS);
+        if (weir__segment_is_watched(&segment) && !publish())
+            return unused;
+    }
+}
+
+int weir__start_thread(void *(*of)(void *), const char *name) {
+    pthread_attr_t attributes;
+    sigset_t all, before;
+    pthread_t thread;
+    int error = pthread_attr_init(&attributes);
+
+    if (error)
+        return error;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    error = pthread_create(&thread, &attributes, of, NULL);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attributes);
+    if (!error)
+        (void)pthread_setname_np(thread, name);
+    return error;
+}
+
+void weir__show_begin(void) {
+    int before = errno, error = 0;
+
+    if (!weir__run_switch("WEIR_RUN_TOP", 1))
+        return;
+    weir__process_command(show.command, sizeof show.command);
+    if (weir__segment_create(&segment, &weir__show_kind) != 0)
+        error = errno;
+    else if ((error = weir__start_thread(run, "weir-show")) != 0)
+        weir__segment_remove(&segment);
+    if (error)
+        weir__run_tell("`weir top' does not see this program: %s", strerror(error));
+    errno = before;
+}
+
+void weir__show_hold(void) {
+    pthread_mutex_lock(&asking);
+}
+
+int weir__show_hold_in_time(void) {
+    return weir__thread_lock_at_end(&asking);
+}
+
+void weir__show_go_on(void) {
+    pthread_mutex_unlock(&asking);
+}
+
+void weir__show_remove(void) {
+    weir__segment_remove(&segment);
+}
+
+void weir__show_end(void) {
+    weir__show_remove();
+    if (!weir__thread_lock_at_end(&asking))
+        return;
+    has_ended = 1;
+    pthread_mutex_unlock(&asking);
+}

@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: MIT */
+/* preload_trace.c: what happened when in this process, as a file for Perfetto: `weir run --trace-events'; and of its
+ * memory what a report shows (`weir run --report').
+ *
+ * A thread of its own looks at the figures of each allocator a hundred times a second and takes the steps
+ * that it noted since; refusals come from the requests themselves.  The file is written when the process ends, after
+ * a last look, which preload_report.c waits for as long as is good: what the thread had seen before is in it anyway.
+ * The first process to be served has the file that was asked for, others have their pids behind its name.  Until the
+ * end that file says whose it is: a program that a process becomes by exec has the file of the one that it was, which
+ * could not be asked for what it knew.
+ *
+ * Times are each allocator's own, from when it was made on, so that steps and counters agree.
+ *
+ * Locks: `lock' guards the rows and is innermost; nothing but malloc is called under it, since figures may be long in
+ * coming.  Whoever looks holds weir__show_hold all the while, so that one looks at a time.
+ *
+ * Must not know: the format.
+ */
+#include "adapters/preload/preload.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "api/drop_in.h"
+#include "api/show.h"
+#include "api/timeline.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "base/who.h"
+
+enum { PAUSE_NS = 10000000, MOST = 16 };
+
+static struct row {
+    struct weir_timeline *timeline; /* NULL: it was not seen yet */
+    const struct weir_served *of;
+    uint64_t made_ns; /* since the thread began */
+    uint64_t last;    /* event that was taken; guarded by weir__show_hold */
+} rows[MOST];
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static _Atomic int is_on;
+static uint64_t began_ns;
+static char path[4200];
+
+/* The caller holds `lock'.  NULL: no memory. */
+static struct row *row_of(unsigned i) {
+    struct weir_served *s = weir__served_at(i);
+    uint64_t age, now;
+
+    if (i >= MOST || rows[i].timeline)
+        return i < MOST ? &rows[i] : NULL;
+    rows[i].timeline = weir__timeline_open();
+    rows[i].of = s;
+    age = weir__show_age(s->allocator);
+    now = weir__clock_ns() - began_ns;
+    rows[i].made_ns = now > age ? now - age : 0;
+    return rows[i].timeline ? &rows[i] : NULL;
+}
+
+static void take_steps(struct row *row) {
+    weir_event events[64];
+    size_t count;
+
+    do {
+        if (weir_events(row->of->allocator, row->last, events, sizeof events[0],
+                        sizeof events / sizeof events[0], &count) != WEIR_OK)
+            return;
+        pthread_mutex_lock(&lock);
+        row->last = weir__timeline_events(row->timeline, row->made_ns, row->last, events, count);
+        pthread_mutex_unlock(&lock);
+    } while (count == sizeof events / sizeof events[0]);
+}
+
+static void look_at(struct row *row) {
+    weir_statistics f = {.size = sizeof f};
+    uint64_t values[WEIR_TIMELINE_COUNTERS];
+
+    if (weir_stats(row->of->allocator, &f) == WEIR_OK) {
+        values[WEIR_TIMELINE_REQUESTED] = f.requested;
+        values[WEIR_TIMELINE_IN_USE] = f.in_use;
+        values[WEIR_TIMELINE_RESERVE] = f.reserve;
+        pthread_mutex_lock(&lock);
+        weir__timeline_count(row->timeline, row->made_ns + weir__show_age(row->of->allocator),
+                             values);
+        pthread_mutex_unlock(&lock);
+    }
+    take_steps(row);
+}
+
+int weir__trace_look(void) {
+    int goes_on;
+
+    weir__show_hold();
+    goes_on = atomic_load(&is_on);
+    for (unsigned i = 0; goes_on && i < weir__served_known() && i < MOST; i++) {
+        struct row *row;
+
+        pthread_mutex_lock(&lock);
+        row = row_of(i);
+        pthread_mutex_unlock(&lock);
+        if (row)
+            look_at(row);
+        goes_on = atomic_load(&is_on);
+    }
+    weir__show_go_on();
+    return goes_on;
+}
+
+static void *run(void *unused) {
+    weir__inside = 1; /* what it asks is the driver's to answer */
+    while (weir__trace_look())
+        nanosleep(&(struct timespec){0, PAUSE_NS}, NULL);
+    return unused;
+}
+
+void weir__trace_refused(const struct weir_served *s, size_t bytes) {
+    if (!atomic_load_explicit(&is_on, memory_order_relaxed))
+        return;
+    pthread_mutex_lock(&lock);
+    for (unsigned i = 0; i < weir__served_known() && i < MOST; i++) {
+        struct row *row = weir__served_at(i) == s ? row_of(i) : NULL;
+
+        if (row)
+            weir__timeline_refusal(row->timeline, row->made_ns + weir__show_age(s->allocator),
+                                   bytes);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+/* ---- begin and end ------------------------------------------------------------------------------- */
+
+/* The program that this process was has left it. */
+static int is_left(const char *text, size_t length) {
+    char found[300];
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t bytes = file < 0 ? -1 : read(file, found, sizeof found);
+
+    if (file >= 0)
+        close(file);
+    return bytes == (ssize_t)length && memcmp(found, text, length) == 0;
+}
+
+/* It is there at once, so that others see it. */
+static int make_file(const char *wanted) {
+    char text[300];
+    size_t length = (size_t)weir__timeline_unfinished(text, sizeof text, (long)getpid());
+    int file, error = 0;
+
+    snprintf(path, sizeof path, "%s", wanted);
+    file = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (file < 0 && errno == EEXIST) {
+        if (!is_left(text, length))
+            snprintf(path, sizeof path, "%.4096s.%ld", wanted, (long)getpid());
+        file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    }
+    if (file < 0)
+        return errno;
+    if (write(file, text, length) != (ssize_t)length)
+        error = errno;
+    return close(file) != 0 && !error ? errno : error;
+}
+
+void weir__trace_begin(void) {
+    const char *wanted = getenv("WEIR_RUN_TRACE");
+    int before = errno, error;
+
+    if (!wanted || !*wanted)
+        wanted = NULL;
+    if (!wanted && !weir__run_switch("WEIR_RUN_SAMPLES", 0))
+        return;
+    error = wanted ? make_file(wanted) : 0;
+    began_ns = weir__clock_ns();
+    atomic_store(&is_on, 1);
+    if (!error)
+        error = weir__start_thread(run, "weir-trace");
+    if (error) {
+        atomic_store(&is_on, 0);
+        weir__log(WEIR_LOG_ERROR, WEIR_LOG_ERROR, "there will be no %s%s: %s",
+                  wanted ? "trace events in " : "time line in the report", path, strerror(error));
+    }
+    errno = before;
+}
+
+static int write_rows(FILE *file, uint64_t *missing) {
+    char command[WEIR_SHOW_COMMAND], name[64];
+
+    weir__process_command(command, sizeof command);
+    weir__timeline_begin_file(file);
+    for (int i = 0; i < MOST; i++) {
+        const struct row *row = &rows[i];
+
+        if (!row->timeline)
+            continue;
+        snprintf(name, sizeof name, "%s%s", row->of->device_text,
+                 row->of->is_plain ? " plain memory" : "");
+        if (i > 0)
+            snprintf(name + strlen(name), sizeof name - strlen(name), " (%d)", i + 1);
+        *missing += weir__timeline_missing(row->timeline);
+        weir__timeline_write(row->timeline, file, (long)getpid(), command, i, name);
+    }
+    weir__timeline_end_file(file, *missing);
+    return !ferror(file);
+}
+
+size_t weir__trace_extents(const struct weir_served *s, struct weir_timeline_extent *out,
+                           size_t most) {
+    size_t count = 0;
+
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < MOST; i++) {
+        if (!rows[i].timeline || rows[i].of != s)
+            continue;
+        count = weir__timeline_extents(rows[i].timeline, out, most);
+        for (size_t k = 0; k < count; k++)
+            out[k].time_ns -= rows[i].made_ns;
+    }
+    pthread_mutex_unlock(&lock);
+    return count;
+}
+
+/* One that is still looking may add to the rows, which nobody reads any more. */
+void weir__trace_end(void) {
+    uint64_t missing = 0;
+    FILE *file;
+    int good;
+
+    if (!atomic_exchange(&is_on, 0))
+        return;
+    pthread_mutex_lock(&lock);
+    file = path[0] ? fopen(path, "we") : NULL;
+    good = file && write_rows(file, &missing);
+    if (path[0] && (!file || fclose(file) != 0 || !good))
+        weir__log(WEIR_LOG_ERROR, WEIR_LOG_ERROR, "trace events cannot be written to %s: %s", path,
+                  strerror(errno));
+    else if (missing > 0)
+        weir__log(WEIR_LOG_WARNING, WEIR_LOG_WARNING, "%s: %llu step%s missing", path,
+                  (unsigned long long)missing, weir__plural_are(missing));
+    if (path[0] && weir__served_known() > MOST)
+        weir__log(WEIR_LOG_WARNING, WEIR_LOG_WARNING, "%s: only the first %d pools are in it", path,
+                  MOST);
+    pthread_mutex_unlock(&lock);
+}
+
+int weir__trace_is_on(void) {
+    return atomic_load(&is_on);
+}

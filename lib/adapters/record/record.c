@@ -1,0 +1,577 @@
+/* SPDX-License-Identifier: MIT */
+/* record.c: what a program asks of the driver's memory, put into the rings of record_ring.h.
+ *
+ * Every call goes to the driver as it came and is answered as it is answered.  A free's time is taken before
+ * the driver has it and an allocation's after, so that an address that goes from one thread to another is
+ * seen to come and go in order.  A thread whose ring is full waits for the recorder: nothing is lost.
+ *
+ * Before the first event nothing is made, so that a process without CUDA does not notice the library.  A child of
+ * fork records nothing; a program that is executed begins anew.
+ *
+ * Must not know: how a call gets here, what a trace looks like.
+ */
+#include "adapters/interpose/interpose.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "adapters/record/record.h"
+#include "adapters/record/record_ring.h"
+
+enum {
+    MOST_FILES = 1000,
+    WAITS_A_LOOK = 1000
+}; /* of one process; before a look for the recorder */
+
+static struct weir_record_file *_Atomic file; /* NULL: not yet, or not at all */
+static atomic_int is_off;                     /* not at all */
+static int has_counter, has_syncs;
+static pthread_key_t at_thread_end;
+static atomic_uint threads;
+static atomic_int captures;                                /* under way, as far as was seen */
+static pthread_mutex_t shared = PTHREAD_MUTEX_INITIALIZER; /* of the last ring */
+
+static _Thread_local struct weir_record_ring *ring __attribute__((tls_model("initial-exec")));
+static _Thread_local uint32_t thread __attribute__((tls_model("initial-exec")));
+
+/* ---- the file ---------------------------------------------------------------------------------- */
+
+static void leave_ring(void *left) {
+    struct weir_record_ring *mine = left;
+
+    ring = NULL;
+    atomic_store_explicit(&mine->is_taken, 0, memory_order_release);
+}
+
+static void forked(void) {
+    atomic_store(&is_off, 1);
+}
+
+/* A file that nobody has yet: a process may become another program, which begins anew. */
+static int open_file(const char *folder, char *name, char *last, size_t bytes) {
+    for (int i = 0; i < MOST_FILES; i++) {
+        int fd;
+
+        snprintf(name, bytes, "%s/new-%d-%d", folder, (int)getpid(), i);
+        snprintf(last, bytes, "%s/%d-%d", folder, (int)getpid(), i);
+        if (access(last, F_OK) == 0)
+            continue;
+        fd = open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+        if (fd >= 0 || errno != EEXIST)
+            return fd;
+    }
+    return -1;
+}
+
+static struct weir_record_file *map_file(const char *folder) {
+    char name[4096], last[4096];
+    int fd = open_file(folder, name, last, sizeof name);
+    const char *recorder = getenv(WEIR_RECORD_PROCESS);
+    void *map = MAP_FAILED;
+
+    if (fd < 0)
+        return NULL;
+    if (ftruncate(fd, sizeof(struct weir_record_file)) == 0)
+        map =
+            mmap(NULL, sizeof(struct weir_record_file), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    close(fd);
+    if (map != MAP_FAILED) {
+        struct weir_record_head *head = &((struct weir_record_file *)map)->head;
+
+        head->magic = WEIR_RECORD_MAGIC;
+        head->start = weir__record_time(has_counter);
+        head->process = getpid();
+        head->recorder = recorder ? atoi(recorder) : 0;
+        if (rename(name, last) == 0)
+            return map;
+        munmap(map, sizeof(struct weir_record_file));
+    }
+    unlink(name);
+    return NULL;
+}
+
+static void begin(void) {
+    const char *folder = getenv(WEIR_RECORD_FOLDER);
+    struct weir_record_file *made;
+    int before = errno;
+
+    has_counter = weir__record_has_counter();
+    has_syncs = getenv(WEIR_RECORD_SYNCS) != NULL;
+    made = folder && pthread_key_create(&at_thread_end, leave_ring) == 0 &&
+                   pthread_atfork(NULL, NULL, forked) == 0
+               ? map_file(folder)
+               : NULL;
+    if (made)
+        atomic_store_explicit(&file, made, memory_order_release);
+    else
+        atomic_store(&is_off, 1);
+    errno = before;
+}
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+/* A ring that no thread has, or the last. */
+static __attribute__((noinline, cold)) struct weir_record_ring *take_ring(void) {
+    struct weir_record_file *of;
+    uint32_t i, most;
+
+    pthread_once(&once, begin);
+    of = atomic_load_explicit(&file, memory_order_acquire);
+    if (!of)
+        return NULL;
+    if (!thread)
+        thread = atomic_fetch_add(&threads, 1) + 1;
+    for (i = 0; i < WEIR_RECORD_RINGS - 1; i++) {
+        uint32_t is_taken = 0;
+
+        if (atomic_compare_exchange_strong(&of->rings[i].is_taken, &is_taken, 1))
+            break;
+    }
+    most = atomic_load(&of->head.rings);
+    while (most < i + 1 && !atomic_compare_exchange_weak(&of->head.rings, &most, i + 1))
+        ;
+    ring = &of->rings[i];
+    if (i < WEIR_RECORD_RINGS - 1)
+        (void)pthread_setspecific(at_thread_end, ring);
+    return ring;
+}
+
+/* ---- events ------------------------------------------------------------------------------------ */
+
+/* An event that is being made; ring NULL: none is. */
+struct making {
+    struct weir_record_ring *ring;
+    uint64_t time;
+};
+
+static int is_shared(const struct weir_record_ring *of) {
+    return of == &atomic_load_explicit(&file, memory_order_relaxed)->rings[WEIR_RECORD_RINGS - 1];
+}
+
+/* The time of an event is now.  Between this and put or drop the driver may be called. */
+static inline struct making start(void) {
+    struct making made = {ring, 0};
+
+    if (__builtin_expect(atomic_load_explicit(&is_off, memory_order_relaxed), 0))
+        return (struct making){NULL, 0};
+    if (__builtin_expect(!made.ring, 0) && !(made.ring = take_ring()))
+        return made;
+    if (__builtin_expect(is_shared(made.ring), 0))
+        pthread_mutex_lock(&shared);
+    atomic_store_explicit(&made.ring->entered, WEIR_RECORD_ENTERING, memory_order_release);
+    atomic_signal_fence(memory_order_seq_cst);
+    made.time = weir__record_time(has_counter);
+    atomic_store_explicit(&made.ring->entered, made.time, memory_order_release);
+    return made;
+}
+
+static inline void drop(const struct making *made) {
+    if (!made->ring)
+        return;
+    atomic_store_explicit(&made->ring->entered, 0, memory_order_release);
+    if (__builtin_expect(is_shared(made->ring), 0))
+        pthread_mutex_unlock(&shared);
+}
+
+/* 0: the recorder has ended, and nobody will read. */
+static __attribute__((noinline, cold)) int wait_for_room(struct weir_record_ring *of,
+                                                         uint64_t written) {
+    struct weir_record_head *head = &atomic_load(&file)->head;
+
+    for (unsigned i = 1;
+         written - atomic_load_explicit(&of->read, memory_order_acquire) >= WEIR_RECORD_EVENTS;
+         i++) {
+        if (atomic_load(&head->is_closed) ||
+            (i % WAITS_A_LOOK == 0 && kill(head->recorder, 0) != 0 && errno == ESRCH)) {
+            atomic_store(&is_off, 1);
+            return 0;
+        }
+        nanosleep(&(struct timespec){0, 100000}, NULL);
+    }
+    return 1;
+}
+
+/* Where the event goes, which is written there and nowhere else before: a copy would be read as it is still on its
+ * way to the cache.  NULL: nobody will read it. */
+static inline struct weir_record_event *place(const struct making *made, uint64_t *written) {
+    struct weir_record_event *event;
+
+    *written = atomic_load_explicit(&made->ring->written, memory_order_relaxed);
+    if (__builtin_expect(*written - atomic_load_explicit(&made->ring->read, memory_order_acquire) >=
+                             WEIR_RECORD_EVENTS,
+                         0) &&
+        !wait_for_room(made->ring, *written))
+        return NULL;
+    event = &made->ring->events[*written % WEIR_RECORD_EVENTS];
+    event->time = made->time;
+    event->thread = thread;
+    return event;
+}
+
+struct kind {
+    uint8_t operation, kind, is_captured, device;
+};
+
+static inline void put(const struct making *made, struct kind what, uint64_t address,
+                       uint64_t bytes, uint64_t stream, uint64_t caller) {
+    struct weir_record_event *event;
+    uint64_t written;
+
+    if (!made->ring)
+        return;
+    if ((event = place(made, &written))) {
+        event->operation = what.operation;
+        event->kind = what.kind;
+        event->is_captured = what.is_captured;
+        event->device = what.device;
+        event->address = address;
+        event->bytes = bytes;
+        event->stream = stream;
+        event->caller = caller;
+        atomic_store_explicit(&made->ring->written, written + 1, memory_order_release);
+    }
+    drop(made);
+}
+
+/* One that has a text. */
+static void put_text(const struct weir_record_event *what) {
+    struct making made = start();
+    struct weir_record_event *event;
+    uint64_t written;
+
+    if (!made.ring)
+        return;
+    if ((event = place(&made, &written))) {
+        memcpy(event->label, what->label, sizeof event->label);
+        event->operation = what->operation;
+        event->device = what->device;
+        atomic_store_explicit(&made.ring->written, written + 1, memory_order_release);
+    }
+    drop(&made);
+}
+
+/* ---- what is asked ----------------------------------------------------------------------------- */
+
+static inline CUstream own(CUstream stream) {
+    return stream ? stream : (CUstream)(uintptr_t)WEIR_STREAM_PER_THREAD_VALUE;
+}
+
+/* Of the stream, or of the thread; asked only where there are several. */
+static uint8_t device_of(CUstream stream) {
+    static atomic_int known;
+    int devices = atomic_load_explicit(&known, memory_order_relaxed);
+    CUdevice device = 0;
+
+    if (devices == 0 && REAL(cuDeviceGetCount)(&devices) == CUDA_SUCCESS)
+        atomic_store_explicit(&known, devices, memory_order_relaxed);
+    if (devices == 1)
+        return 0;
+    if ((uintptr_t)stream > WEIR_STREAM_PER_THREAD_VALUE &&
+        REAL(cuStreamGetDevice)(stream, &device) == CUDA_SUCCESS) /* from 12.8 on */
+        return (uint8_t)device;
+    return REAL(cuCtxGetDevice)(&device) == CUDA_SUCCESS ? (uint8_t)device : 0;
+}
+
+/* How much memory it has, once. */
+static __attribute__((noinline, cold)) void put_device(uint8_t device, atomic_uchar *noted) {
+    struct weir_record_event event = {.operation = WEIR_RECORD_DEVICE, .device = device};
+    size_t bytes = 0;
+
+    if (atomic_exchange(noted, 1) || REAL(cuDeviceTotalMem_v2)(&bytes, device) != CUDA_SUCCESS)
+        return;
+    event.total = bytes;
+    if (REAL(cuDeviceGetName)(event.name, sizeof event.name, device) != CUDA_SUCCESS)
+        event.name[0] = '\0';
+    put_text(&event);
+}
+
+static inline void note_device(uint8_t device) {
+    static atomic_uchar noted[UINT8_MAX + 1];
+
+    if (__builtin_expect(!atomic_load_explicit(&noted[device], memory_order_relaxed), 0))
+        put_device(device, &noted[device]);
+}
+
+static __attribute__((noinline, cold)) uint8_t ask_captured(CUstream stream) {
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+
+    return REAL(cuStreamIsCapturing)(stream, &status) == CUDA_SUCCESS &&
+           status == CU_STREAM_CAPTURE_STATUS_ACTIVE;
+}
+
+static inline uint8_t is_captured(CUstream stream) {
+    return __builtin_expect(atomic_load_explicit(&captures, memory_order_relaxed) > 0, 0)
+               ? ask_captured(stream)
+               : 0;
+}
+
+/* Where in the program a request comes from: the exported names jump. */
+#define CALLER() ((uint64_t)(uintptr_t)__builtin_return_address(0))
+
+/* After the driver's answer. */
+static inline void put_request(CUresult result, CUdeviceptr address, size_t bytes, CUstream stream,
+                               enum weir_record_kind kind, uint8_t device, uint64_t caller) {
+    struct kind what = {.operation = result != CUDA_SUCCESS    ? WEIR_RECORD_FAILED
+                                     : kind == WEIR_RECORD_VMM ? WEIR_RECORD_CREATE
+                                                               : WEIR_RECORD_ALLOC,
+                        .kind = (uint8_t)kind,
+                        .is_captured = is_captured(stream),
+                        .device = device};
+    struct making made;
+
+    note_device(device);
+    made = start();
+    put(&made, what, address, bytes, (uintptr_t)stream, caller);
+}
+
+/* In front of the driver's call, by what the library itself does not do: 1, and it is inside. */
+static inline int enter(void) {
+    if (weir__inside)
+        return 0;
+    weir__inside = 1;
+    return 1;
+}
+
+static inline void leave(void) {
+    weir__inside = 0;
+}
+
+/* A request of nothing is answered with no block: it is no event. */
+#define REQUEST(call, asked, address, bytes, stream, kind)                                         \
+    do {                                                                                           \
+        int is_outer = enter();                                                                    \
+        CUresult result = call;                                                                    \
+                                                                                                   \
+        if (!is_outer)                                                                             \
+            return result;                                                                         \
+        if (result != CUDA_SUCCESS || ((asked) && *(asked)))                                       \
+            put_request(result, result == CUDA_SUCCESS ? (address) : 0, bytes, stream, kind,       \
+                        device_of(stream), CALLER());                                              \
+        leave();                                                                                   \
+        return result;                                                                             \
+    } while (0)
+
+CUresult weir__serve_cuMemAllocAsync(CUdeviceptr *block, size_t bytes, CUstream stream) {
+    REQUEST(REAL(cuMemAllocAsync)(block, bytes, stream), block, *block, bytes, stream,
+            WEIR_RECORD_ASYNC);
+}
+
+CUresult weir__serve_cuMemAllocAsync_ptsz(CUdeviceptr *block, size_t bytes, CUstream stream) {
+    REQUEST(REAL_PTSZ(cuMemAllocAsync)(block, bytes, stream), block, *block, bytes, own(stream),
+            WEIR_RECORD_ASYNC);
+}
+
+CUresult weir__serve_cuMemAllocFromPoolAsync(CUdeviceptr *block, size_t bytes, CUmemoryPool pool,
+                                             CUstream stream) {
+    REQUEST(REAL(cuMemAllocFromPoolAsync)(block, bytes, pool, stream), block, *block, bytes, stream,
+            WEIR_RECORD_POOL);
+}
+
+CUresult weir__serve_cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *block, size_t bytes,
+                                                  CUmemoryPool pool, CUstream stream) {
+    REQUEST(REAL_PTSZ(cuMemAllocFromPoolAsync)(block, bytes, pool, stream), block, *block, bytes,
+            own(stream), WEIR_RECORD_POOL);
+}
+
+CUresult weir__serve_cuMemAlloc_v2(CUdeviceptr *block, size_t bytes) {
+    REQUEST(REAL(cuMemAlloc_v2)(block, bytes), block, *block, bytes, NULL, WEIR_RECORD_PLAIN);
+}
+
+CUresult weir__serve_cuMemAllocPitch_v2(CUdeviceptr *block, size_t *pitch, size_t width,
+                                        size_t height, unsigned int element) {
+    REQUEST(REAL(cuMemAllocPitch_v2)(block, pitch, width, height, element), block, *block,
+            (result == CUDA_SUCCESS ? *pitch : width) * height, NULL, WEIR_RECORD_PITCH);
+}
+
+CUresult weir__serve_cuMemAllocManaged(CUdeviceptr *block, size_t bytes, unsigned int flags) {
+    REQUEST(REAL(cuMemAllocManaged)(block, bytes, flags), block, *block, bytes, NULL,
+            WEIR_RECORD_MANAGED);
+}
+
+CUresult weir__serve_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
+                                 const CUmemAllocationProp *properties, unsigned long long flags) {
+    int is_outer = enter();
+    CUresult result = REAL(cuMemCreate)(handle, bytes, properties, flags);
+
+    if (!is_outer)
+        return result;
+    put_request(result, result == CUDA_SUCCESS ? *handle : 0, bytes, NULL, WEIR_RECORD_VMM,
+                properties ? (uint8_t)properties->location.id : 0, CALLER());
+    leave();
+    return result;
+}
+
+/* What gives memory back, and what belongs to it: its time is the call's beginning, and without success it
+ * was not. */
+#define END(call, what, at, length, on)                                                            \
+    do {                                                                                           \
+        struct making made;                                                                        \
+        struct kind kind = {.operation = (what)};                                                  \
+        CUresult result;                                                                           \
+                                                                                                   \
+        if (!enter())                                                                              \
+            return call;                                                                           \
+        kind.is_captured = is_captured((CUstream)(uintptr_t)(on));                                 \
+        made = start();                                                                            \
+        result = call;                                                                             \
+        if (result == CUDA_SUCCESS)                                                                \
+            put(&made, kind, (at), (length), (uint64_t)(uintptr_t)(on), 0);                        \
+        else                                                                                       \
+            drop(&made);                                                                           \
+        leave();                                                                                   \
+        return result;                                                                             \
+    } while (0)
+
+CUresult weir__serve_cuMemFreeAsync(CUdeviceptr block, CUstream stream) {
+    END(REAL(cuMemFreeAsync)(block, stream), WEIR_RECORD_FREE, block, 0, stream);
+}
+
+CUresult weir__serve_cuMemFreeAsync_ptsz(CUdeviceptr block, CUstream stream) {
+    END(REAL_PTSZ(cuMemFreeAsync)(block, stream), WEIR_RECORD_FREE, block, 0, own(stream));
+}
+
+/* On no stream: the recorder knows whose the block is. */
+CUresult weir__serve_cuMemFree_v2(CUdeviceptr block) {
+    END(REAL(cuMemFree_v2)(block), WEIR_RECORD_FREE, block, 1, 0);
+}
+
+CUresult weir__serve_cuMemRelease(CUmemGenericAllocationHandle handle) {
+    END(REAL(cuMemRelease)(handle), WEIR_RECORD_RELEASE, handle, 0, 0);
+}
+
+CUresult weir__serve_cuMemUnmap(CUdeviceptr address, size_t bytes) {
+    END(REAL(cuMemUnmap)(address, bytes), WEIR_RECORD_UNMAP, address, bytes, 0);
+}
+
+CUresult weir__serve_cuMemAddressFree(CUdeviceptr address, size_t bytes) {
+    END(REAL(cuMemAddressFree)(address, bytes), WEIR_RECORD_UNRESERVE, address, bytes, 0);
+}
+
+/* What came to be in the driver's call and is no request for memory. */
+static CUresult put_done(CUresult result, enum weir_record_operation operation, uint64_t address,
+                         size_t bytes, uint64_t handle) {
+    if (result == CUDA_SUCCESS) {
+        struct making made = start();
+
+        put(&made, (struct kind){.operation = (uint8_t)operation}, address, bytes, handle, 0);
+    }
+    leave();
+    return result;
+}
+
+CUresult weir__serve_cuMemAddressReserve(CUdeviceptr *address, size_t bytes, size_t alignment,
+                                         CUdeviceptr hint, unsigned long long flags) {
+    if (!enter())
+        return REAL(cuMemAddressReserve)(address, bytes, alignment, hint, flags);
+    return put_done(REAL(cuMemAddressReserve)(address, bytes, alignment, hint, flags),
+                    WEIR_RECORD_RESERVE, 0, bytes, 0);
+}
+
+CUresult weir__serve_cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
+                              CUmemGenericAllocationHandle handle, unsigned long long flags) {
+    if (!enter())
+        return REAL(cuMemMap)(address, bytes, offset, handle, flags);
+    return put_done(REAL(cuMemMap)(address, bytes, offset, handle, flags), WEIR_RECORD_MAP, address,
+                    bytes, handle);
+}
+
+/* ---- streams ----------------------------------------------------------------------------------- */
+
+CUresult weir__serve_cuStreamDestroy_v2(CUstream stream) {
+    END(REAL(cuStreamDestroy_v2)(stream), WEIR_RECORD_STREAM_ENDS, 0, 0, stream);
+}
+
+CUresult weir__serve_cuCtxDestroy_v2(CUcontext context) {
+    END(REAL(cuCtxDestroy_v2)(context), WEIR_RECORD_CONTEXT_ENDS, 0, 0, 0);
+}
+
+CUresult weir__serve_cuDevicePrimaryCtxReset(CUdevice device) {
+    END(REAL(cuDevicePrimaryCtxReset)(device), WEIR_RECORD_CONTEXT_ENDS, 0, 0, 0);
+}
+
+CUresult weir__serve_cuDevicePrimaryCtxReset_v2(CUdevice device) {
+    END(REAL(cuDevicePrimaryCtxReset_v2)(device), WEIR_RECORD_CONTEXT_ENDS, 0, 0, 0);
+}
+
+static CUresult began(CUresult result) {
+    if (result == CUDA_SUCCESS && !weir__inside)
+        atomic_fetch_add(&captures, 1);
+    return result;
+}
+
+/* Ended, whether or not it succeeded: a capture that went wrong is over too. */
+static CUresult ended(int was_captured, CUresult result) {
+    if (was_captured && !weir__inside)
+        atomic_fetch_sub(&captures, 1);
+    return result;
+}
+
+#define CAPTURES(symbol, params, args)                                                             \
+    CUresult weir__serve_##symbol params {                                                         \
+        return began(REAL(symbol) args);                                                           \
+    }                                                                                              \
+    CUresult weir__serve_##symbol##_ptsz params {                                                  \
+        return began(REAL_PTSZ(symbol) args);                                                      \
+    }
+CAPTURES(cuStreamBeginCapture, (CUstream stream), (stream))
+CAPTURES(cuStreamBeginCapture_v2, (CUstream stream, CUstreamCaptureMode mode), (stream, mode))
+CAPTURES(cuStreamBeginCaptureToGraph,
+         (CUstream stream, CUgraph graph, const CUgraphNode *nodes, const void *edges, size_t count,
+          CUstreamCaptureMode mode),
+         (stream, graph, nodes, edges, count, mode))
+
+static int is_under_capture(CUstream stream) {
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+
+    return REAL(cuStreamIsCapturing)(stream, &status) == CUDA_SUCCESS &&
+           status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+CUresult weir__serve_cuStreamEndCapture(CUstream stream, CUgraph *graph) {
+    return ended(is_under_capture(stream), REAL(cuStreamEndCapture)(stream, graph));
+}
+
+CUresult weir__serve_cuStreamEndCapture_ptsz(CUstream stream, CUgraph *graph) {
+    return ended(is_under_capture(own(stream)), REAL_PTSZ(cuStreamEndCapture)(stream, graph));
+}
+
+/* ---- marks ------------------------------------------------------------------------------------- */
+
+/* Only in a process that has asked for memory, and after the call. */
+static CUresult put_sync(CUresult result) {
+    if (result == CUDA_SUCCESS && has_syncs && !weir__inside && atomic_load(&file)) {
+        struct making made = start();
+
+        put(&made, (struct kind){.operation = WEIR_RECORD_SYNC}, 0, 0, 0, 0);
+    }
+    return result;
+}
+
+CUresult weir__serve_cuCtxSynchronize(void) {
+    return put_sync(REAL(cuCtxSynchronize)());
+}
+
+CUresult weir__serve_cuStreamSynchronize(CUstream stream) {
+    return put_sync(REAL(cuStreamSynchronize)(stream));
+}
+
+CUresult weir__serve_cuStreamSynchronize_ptsz(CUstream stream) {
+    return put_sync(REAL_PTSZ(cuStreamSynchronize)(stream));
+}
+
+void weir_mark(const char *label) {
+    struct weir_record_event event = {.operation = WEIR_RECORD_MARK};
+
+    if (!atomic_load(&file)) /* before the program's first request */
+        return;
+    strncpy(event.label, label ? label : "", sizeof event.label - 1);
+    put_text(&event);
+}

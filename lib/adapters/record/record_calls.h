@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: MIT */
+/* record_calls.h: the driver's calls in which libweir-record.so stands; interpose.h says what the lists are.
+ *
+ * Must not know: what is done about a call.
+ */
+#ifndef WEIR_RECORD_CALLS_H
+#define WEIR_RECORD_CALLS_H
+
+#include "adapters/interpose/both_calls.h"
+
+/* Symbols with a second form, _ptsz, to which stream 0 is the thread's own. */
+/* clang-format off */
+#define WEIR_INTERPOSED_STREAMS(X)                                                                 \
+    WEIR_BOTH_STREAMS(X)                                                                           \
+    X(cuStreamSynchronize, cuStreamSynchronize, 2000, (CUstream stream), (stream))
+
+/* Symbols that have one form alone. */
+#define WEIR_INTERPOSED_PLAIN(X)                                                                   \
+    WEIR_BOTH_PLAIN(X)                                                                             \
+    X(cuMemRelease, cuMemRelease, 10020, (CUmemGenericAllocationHandle handle), (handle))          \
+    X(cuMemMap, cuMemMap, 10020,                                                                   \
+      (CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,      \
+       unsigned long long flags),                                                                  \
+      (address, bytes, offset, handle, flags))                                                     \
+    X(cuMemUnmap, cuMemUnmap, 10020, (CUdeviceptr address, size_t bytes), (address, bytes))        \
+    X(cuMemAddressReserve, cuMemAddressReserve, 10020,                                             \
+      (CUdeviceptr *address, size_t bytes, size_t alignment, CUdeviceptr hint,                     \
+       unsigned long long flags),                                                                  \
+      (address, bytes, alignment, hint, flags))                                                    \
+    X(cuMemAddressFree, cuMemAddressFree, 10020, (CUdeviceptr address, size_t bytes),              \
+      (address, bytes))                                                                            \
+    X(cuCtxSynchronize, cuCtxSynchronize, 2000, (void), ())                                        \
+    X(cuCtxDestroy, cuCtxDestroy_v2, 4000, (CUcontext context), (context))
+
+/* Symbols that are asked for here alone. */
+#define WEIR_INTERPOSED_USED(X)                                                                    \
+    WEIR_BOTH_USED(X)                                                                              \
+    X(cuDeviceGetName, cuDeviceGetName, 2000, (char *name, int bytes, CUdevice device),            \
+      (name, bytes, device))
+/* clang-format on */
+
+#endif

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: MIT */
+/* record_nvtx.c: ranges and marks of NVTX whose names match WEIR_RECORD_RANGES end iterations.
+ *
+ * A program that uses NVTX has its implementation in itself (headers alone, since NVTX 3), a table of pointers to
+ * functions that do nothing.  At the first call that opens the library which NVTX_INJECTION64_PATH names and calls
+ * InitializeInjectionNvtx2, which may put functions of its own into the table; those left alone go on to do nothing.
+ * There may be several such tables in one process.
+ *
+ * The interface is in nvtx_abi.h.
+ *
+ * Must not know: how an event is recorded.
+ */
+#include <fnmatch.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <wchar.h>
+
+#include "adapters/record/record.h"
+#include "adapters/record/record_ring.h"
+
+/* ---- names ------------------------------------------------------------------------------------- */
+
+static const char *wanted; /* a pattern as the shell's */
+
+static int is_wanted(const char *name) {
+    return name && fnmatch(wanted, name, 0) == 0;
+}
+
+/* UTF-8, cut to the room at a character's start. */
+static const char *spell(const wchar_t *from, char *text, size_t bytes) {
+    size_t used = 0;
+
+    for (; from && *from; from++) {
+        uint32_t c = (uint32_t)*from;
+        size_t length = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
+
+        if (used + length >= bytes)
+            break;
+        for (size_t i = length - 1; i > 0; i--, c >>= 6)
+            text[used + i] = (char)(0x80 | (c & 0x3f));
+        text[used] = (char)(length == 1 ? c : (0xf00 >> length & 0xff) | c);
+        used += length;
+    }
+    text[used] = '\0';
+    return from ? text : NULL;
+}
+
+static void see(const char *name) {
+    if (is_wanted(name))
+        weir_mark(name);
+}
+
+static void see_wide(const wchar_t *name) {
+    char text[4 * WEIR_RECORD_LABEL_BYTES];
+
+    see(spell(name, text, sizeof text));
+}
+
+/* A name that was registered is its own handle; one that is not wanted has none. */
+static void see_attributes(const struct weir_nvtx_attributes *attributes) {
+    if (!attributes || attributes->size < sizeof *attributes)
+        return;
+    if (attributes->message_type == WEIR_NVTX_MESSAGE_UNICODE)
+        see_wide(attributes->message);
+    else if (attributes->message_type == WEIR_NVTX_MESSAGE_ASCII ||
+             attributes->message_type == WEIR_NVTX_MESSAGE_REGISTERED)
+        see(attributes->message);
+}
+
+/* ---- what stands in the tables ------------------------------------------------------------------ */
+
+static void mark_ex(const struct weir_nvtx_attributes *attributes) {
+    see_attributes(attributes);
+}
+
+static uint64_t start_ex(const struct weir_nvtx_attributes *attributes) {
+    see_attributes(attributes);
+    return 0;
+}
+
+static uint64_t start_a(const char *name) {
+    see(name);
+    return 0;
+}
+
+static uint64_t start_w(const wchar_t *name) {
+    see_wide(name);
+    return 0;
+}
+
+static int push_ex(const struct weir_nvtx_attributes *attributes) {
+    see_attributes(attributes);
+    return WEIR_NVTX_NO_PUSH_POP_TRACKING;
+}
+
+static int push_a(const char *name) {
+    see(name);
+    return WEIR_NVTX_NO_PUSH_POP_TRACKING;
+}
+
+static int push_w(const wchar_t *name) {
+    see_wide(name);
+    return WEIR_NVTX_NO_PUSH_POP_TRACKING;
+}
+
+static void domain_mark_ex(const void *domain, const struct weir_nvtx_attributes *attributes) {
+    (void)domain;
+    see_attributes(attributes);
+}
+
+static uint64_t domain_start_ex(const void *domain, const struct weir_nvtx_attributes *attributes) {
+    (void)domain;
+    see_attributes(attributes);
+    return 0;
+}
+
+static int domain_push_ex(const void *domain, const struct weir_nvtx_attributes *attributes) {
+    (void)domain;
+    see_attributes(attributes);
+    return WEIR_NVTX_NO_PUSH_POP_TRACKING;
+}
+
+/* Programs keep them to their end. */
+static const void *register_a(const void *domain, const char *name) {
+    (void)domain;
+    return is_wanted(name) ? strdup(name) : NULL;
+}
+
+static const void *register_w(const void *domain, const wchar_t *name) {
+    char text[4 * WEIR_RECORD_LABEL_BYTES];
+
+    return register_a(domain, spell(name, text, sizeof text));
+}
+
+struct entry {
+    int module;
+    unsigned number;
+    weir_nvtx_function serves;
+};
+
+#define ENTRY(module, number, serves)                                                              \
+    { module, number, (weir_nvtx_function)(serves) }
+
+static const struct entry entries[] = {
+    ENTRY(WEIR_NVTX_CORE, WEIR_NVTX_MARK_EX, mark_ex),
+    ENTRY(WEIR_NVTX_CORE, WEIR_NVTX_MARK_A, see),
+    ENTRY(WEIR_NVTX_CORE, WEIR_NVTX_MARK_W, see_wide),
+    ENTRY(WEIR_NVTX_CORE, WEIR_NVTX_RANGE_START_EX, start_ex),
+    ENTRY(WEIR_NVTX_CORE, WEIR_NVTX_RANGE_START_A, start_a),
+    ENTRY(WEIR_NVTX_CORE, WEIR_NVTX_RANGE_START_W, start_w),
+    ENTRY(WEIR_NVTX_CORE, WEIR_NVTX_RANGE_PUSH_EX, push_ex),
+    ENTRY(WEIR_NVTX_CORE, WEIR_NVTX_RANGE_PUSH_A, push_a),
+    ENTRY(WEIR_NVTX_CORE, WEIR_NVTX_RANGE_PUSH_W, push_w),
+    ENTRY(WEIR_NVTX_CORE2, WEIR_NVTX_DOMAIN_MARK_EX, domain_mark_ex),
+    ENTRY(WEIR_NVTX_CORE2, WEIR_NVTX_DOMAIN_RANGE_START_EX, domain_start_ex),
+    ENTRY(WEIR_NVTX_CORE2, WEIR_NVTX_DOMAIN_RANGE_PUSH_EX, domain_push_ex),
+    ENTRY(WEIR_NVTX_CORE2, WEIR_NVTX_DOMAIN_REGISTER_STRING_A, register_a),
+    ENTRY(WEIR_NVTX_CORE2, WEIR_NVTX_DOMAIN_REGISTER_STRING_W, register_w),
+};
+
+/* 1: the tables are as they are to be, 0: nothing of them is used. */
+int InitializeInjectionNvtx2(weir_nvtx_export_table *tables) {
+    const struct weir_nvtx_callbacks *callbacks = tables(WEIR_NVTX_ETID_CALLBACKS);
+
+    wanted = getenv(WEIR_RECORD_RANGES);
+    if (!wanted || !callbacks || callbacks->struct_size < sizeof *callbacks)
+        return 0;
+    for (size_t i = 0; i < sizeof entries / sizeof entries[0]; i++) {
+        weir_nvtx_function **table = NULL;
+        unsigned count = 0;
+
+        if (callbacks->table_of(entries[i].module, &table, &count) && table &&
+            entries[i].number < count && table[entries[i].number])
+            *table[entries[i].number] = entries[i].serves;
+    }
+    return 1;
+}

@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: MIT */
+/* record_ring.h: memory that a recorded program shares with `weir record', which writes the trace.
+ *
+ * Each process has a file of its own, mapped by both: a head and a ring for each thread.  A thread is the
+ * only one to write to its ring, the recorder the only one to read; so what a program did is there
+ * however it ends.  Files come into sight under their last names when the head is whole.
+ *
+ * `entered' is what puts the rings in order: a thread sets it to WEIR_RECORD_ENTERING, takes the time of its
+ * event, puts the time there, and clears it when the event is in the ring.  Whoever reads knows then
+ * up to which time nothing more can come.
+ *
+ * Must not know: what an event leads to.
+ */
+#ifndef WEIR_RECORD_RING_H
+#define WEIR_RECORD_RING_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include "base/clock.h"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#include <x86intrin.h>
+#endif
+
+#define WEIR_RECORD_FOLDER "WEIR_RECORD_FOLDER"   /* of the files: PID-NUMBER */
+#define WEIR_RECORD_PROCESS "WEIR_RECORD_PROCESS" /* of the recorder */
+#define WEIR_RECORD_SYNCS "WEIR_RECORD_SYNCS"     /* set: synchronisations are events too */
+#define WEIR_RECORD_RANGES "WEIR_RECORD_RANGES"   /* set: those of NVTX that end iterations */
+
+#define WEIR_RECORD_MAGIC 0x3164726365726577u
+#define WEIR_RECORD_ENTERING 1u
+
+enum {
+    WEIR_RECORD_RINGS = 256, /* the last is shared by all threads beyond */
+    WEIR_RECORD_EVENTS = 4096,
+    WEIR_RECORD_LABEL_BYTES = 48,
+    WEIR_RECORD_NAME_BYTES = 40
+};
+
+enum weir_record_operation {
+    WEIR_RECORD_ALLOC,
+    WEIR_RECORD_FREE,
+    WEIR_RECORD_FAILED,
+    WEIR_RECORD_CREATE,  /* memory with a handle: address */
+    WEIR_RECORD_RELEASE, /* the handle */
+    WEIR_RECORD_MAP,     /* the handle is in `stream' */
+    WEIR_RECORD_UNMAP,
+    WEIR_RECORD_RESERVE,   /* addresses, without memory */
+    WEIR_RECORD_UNRESERVE, /* `bytes' of them */
+    WEIR_RECORD_DEVICE,    /* before its first request: what it is */
+    WEIR_RECORD_MARK,
+    WEIR_RECORD_SYNC,
+    WEIR_RECORD_STREAM_ENDS,
+    WEIR_RECORD_CONTEXT_ENDS
+};
+
+enum weir_record_kind {
+    WEIR_RECORD_ASYNC,
+    WEIR_RECORD_POOL,
+    WEIR_RECORD_PLAIN,
+    WEIR_RECORD_PITCH,
+    WEIR_RECORD_MANAGED,
+    WEIR_RECORD_VMM
+};
+
+/* The line of a cache. */
+struct weir_record_event {
+    _Alignas(64) uint64_t time;
+    uint8_t operation, kind;
+    uint8_t is_captured;
+    uint8_t device;
+    uint32_t thread; /* from 1, in the order of first events */
+    union {
+        struct {
+            uint64_t address, bytes, stream;
+            uint64_t caller; /* of a request: an address in the code that made it */
+        };
+        struct {
+            uint64_t total;
+            char name[WEIR_RECORD_NAME_BYTES];
+        };
+        char label[WEIR_RECORD_LABEL_BYTES];
+    };
+};
+
+struct weir_record_ring {
+    _Alignas(64) _Atomic uint64_t written; /* events ever */
+    _Atomic uint64_t entered;
+    _Atomic uint32_t is_taken; /* by a thread that lives */
+    _Alignas(64) _Atomic uint64_t read;
+    struct weir_record_event events[WEIR_RECORD_EVENTS];
+};
+
+struct weir_record_head {
+    uint64_t magic;
+    uint64_t start; /* time */
+    int32_t process, recorder;
+    _Atomic uint32_t is_closed; /* by the recorder: nothing more is read */
+    _Atomic uint32_t rings;     /* that were ever taken: the first ones */
+};
+
+struct weir_record_file {
+    struct weir_record_head head;
+    struct weir_record_ring rings[WEIR_RECORD_RINGS];
+};
+
+static inline uint64_t weir__record_clock(void) {
+    return weir__clock_ns();
+}
+
+/* Where the counter of the processor runs evenly it is the time, and the reader's to convert. */
+static inline int weir__record_has_counter(void) {
+#if defined(__x86_64__)
+    unsigned a, b, c, d;
+
+    return __get_cpuid(0x80000007u, &a, &b, &c, &d) && (d & (1u << 8)) != 0;
+#else
+    return 0;
+#endif
+}
+
+/* The time, after all that was read before. */
+static inline uint64_t weir__record_time(int has_counter) {
+#if defined(__x86_64__)
+    if (has_counter) {
+        _mm_lfence();
+        return __rdtsc();
+    }
+#endif
+    (void)has_counter;
+    return weir__record_clock();
+}
+
+#endif

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: MIT */
+/* allocator_internal.h: what an allocator is made of, for entry_points.c and figures.c; and making one on
+ * a given driver table, for tests and the program.
+ */
+#ifndef WEIR_ALLOCATOR_INTERNAL_H
+#define WEIR_ALLOCATOR_INTERNAL_H
+
+#include <weir/allocator.h>
+
+#include "api/export.h"
+#include "api/profile_use.h"
+#include "base/counters.h"
+#include "base/lock.h"
+#include "cache/front.h"
+#include "cache/guard.h"
+#include "driver/driver.h"
+#include "engine/engine.h"
+#include "engine/stream_uses.h"
+#include "ipc/local_peers.h"
+#include "ipc/process_peers.h"
+#include "reserve/prealloc.h"
+
+struct weir_allocator {
+    const struct weir_engine *ops;
+    void *engine;
+    struct weir_front *front;     /* NULL: off */
+    struct weir_harden *harden;   /* NULL: off */
+    struct weir_learn *learn;     /* NULL: off; fixed after create */
+    struct weir_exports *exports; /* NULL: off; likewise */
+    struct weir_host host;
+    struct weir_books books;
+    struct weir_uses uses;
+    uint64_t free_at_first;    /* on the device, as it was made; fixed, as are */
+    uint64_t prealloc;         /* bytes to preallocate, */
+    uint64_t profile_asked;    /* of these, what the profile asked for, all or nothing, */
+    uint64_t prealloc_min;     /* and to get; fixed after create */
+    _Atomic uint64_t promised; /* bytes of reserve that stay however small a share becomes */
+    uint64_t stayed,
+        stayed_after; /* above a limit that fell, after so many calls; who resizes has them */
+    struct weir_lock limiting; /* of who writes the limit */
+    /* The limit, before shares and what is left; if it is less than `most', which is that of the options as the engine
+     * has it and fixed, the program has set it. */
+    _Atomic uint64_t asked;
+    uint64_t most;
+    struct weir_priming priming;
+    struct weir_sibling sibling;
+    struct weir_claim claim; /* of other processes on the device */
+    uint64_t low, high;      /* bytes of headroom; 0: none; likewise */
+    _Atomic(CUstream) quiet; /* runs nothing; NULL until weir_alloc_any or weir_free_any */
+    _Atomic unsigned verdicts, causes_told; /* looked at unasked; bits of WEIR_VERDICT_ */
+    atomic_int decay_told;                  /* that weir_decay has nothing to do here */
+    pthread_mutex_t first; /* held by the request that does what PREALLOC stands for */
+};
+
+/* As weir__neighbours_join, for the process's allocators; why there is none is in the log. */
+struct weir_neighbours *weir__allocator_join(const struct weir_driver *driver, CUdevice device,
+                                             struct weir_claim *claim, int log);
+
+/* What an allocator with these options, which are complete, counts for among all on its device. */
+struct weir_claim weir__allocator_claim(const weir_options *options);
+
+/* The device had no room for a context: others are asked for it.  1: the driver is to be asked again, since somebody
+ * gave or may have; 0: it is not.  NULL: nobody is known of. */
+int weir__allocator_admit(struct weir_neighbours *n, struct weir_admission *admission);
+/* Who has the memory, and what would have helped. */
+void weir__allocator_not_admitted(struct weir_neighbours *n, char *text, size_t bytes);
+
+/* weir_allocator_create; on an error `message' says why, if weir does, and the log then does not.  `decompresses': its
+ * memory is made for hardware decompression, too. */
+weir_status weir__allocator_create(const weir_options *options, int decompresses,
+                                   weir_allocator **allocator, char *message, size_t message_bytes);
+
+/* weir_allocator_create on `driver` (options.device then counts for its ordinal alone).  On an error
+ * `message` (NUL-terminated; may be NULL with 0 bytes, and then the log) says what was wrong and what would be
+ * right. */
+weir_status weir__allocator_create_on(const struct weir_driver *driver, const weir_options *options,
+                                      weir_allocator **allocator, char *message,
+                                      size_t message_bytes);
+
+/* What weir__allocator_create_on says of these settings on that device, as far as nothing need be taken from it but
+ * a context for the time of the call; and on success in *prealloc what it would preallocate.  Where the driver refuses
+ * (weir__driver_result tells), nothing is known. */
+weir_status weir__allocator_check_on(const struct weir_driver *driver, const weir_options *options,
+                                     uint64_t *prealloc, char *message, size_t message_bytes);
+
+/* A call that cannot be: one line about it, if there is an allocator and so a log, and that status, in which the driver
+ * had no part. */
+weir_status weir__allocator_misuse(const weir_allocator *a, weir_status status, const char *what,
+                                   const char *why);
+
+/* 1 if a live block starts there, as far as it can be told. */
+int weir__allocator_is_live(const weir_allocator *a, CUdeviceptr block);
+
+/* figures.c: what weir_stats hands out, where nothing stands against it. */
+void weir__stats_read(weir_allocator *a, weir_statistics *out);
+
+/* streamless.c: the stream that it made goes, after the engine. */
+void weir__anywhere_close(weir_allocator *a);
+
+#endif

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: MIT */
+/* default_engine.c: see default_engine.h. */
+#include "api/default_engine.h"
+
+#include <stdatomic.h>
+
+#include "api/allocator_internal.h"
+#include "base/result.h"
+
+#define PAGE ((size_t)2 << 20) /* that mapped memory is made of */
+
+weir_status weir__choice_options(weir_options *options, struct weir_sources *sources, char *message,
+                                 size_t message_bytes) {
+    return weir__without_driver(
+        weir__options_from_env(options, sources, WEIR_PLACE_USER, 1, message, message_bytes));
+}
+
+static int can_map(const struct weir_driver *driver, CUdevice device) {
+    int can = 0;
+
+    return (driver->capabilities & WEIR_CAP_VIRTUAL) &&
+           driver->cuDeviceGetAttribute(&can,
+                                        CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
+                                        device) == CUDA_SUCCESS &&
+           can;
+}
+
+/* What the driver has against mapping memory for hardware decompression, which only making some tells.  Where there is
+ * no room for it now it is taken for granted. */
+static CUresult try_kind(const struct weir_driver *driver, CUdevice device) {
+    CUmemAllocationProp properties = {
+        .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device},
+        .allocFlags = {.usage = CU_MEM_CREATE_USAGE_HW_DECOMPRESS}};
+    CUmemGenericAllocationHandle handle;
+    CUresult result = driver->cuMemCreate(&handle, PAGE, &properties, 0);
+
+    if (result == CUDA_SUCCESS)
+        (void)driver->cuMemRelease(handle);
+    return result == CUDA_ERROR_OUT_OF_MEMORY ? CUDA_SUCCESS : result;
+}
+
+static int is_open(const weir_options *options) {
+    return options->engine == WEIR_ENGINE_DEFAULT && options->exportable != WEIR_SWITCH_ON &&
+           options->release_threshold.kind == WEIR_AMOUNT_DEFAULT;
+}
+
+weir_status weir__choice_create(const struct weir_driver *driver, CUdevice device, int decompresses,
+                                weir_options *options, weir_allocator **allocator, char *message,
+                                size_t message_bytes) {
+    static _Atomic uint64_t
+        full; /* such devices, a bit each: what was lost with a context keeps its addresses */
+    uint64_t bit = UINT64_C(1) << (unsigned)device % 64;
+    int is_named = options->engine == WEIR_ENGINE_ARENA && options->arena == WEIR_ARENA_MAPPED;
+    int is_ours = is_open(options) && !(atomic_load_explicit(&full, memory_order_relaxed) & bit);
+    int maps = (is_ours || (is_named && decompresses)) && can_map(driver, device);
+    CUresult result = maps && decompresses ? try_kind(driver, device) : CUDA_SUCCESS;
+    weir_status why, status;
+
+    if (message_bytes > 0)
+        message[0] = '\0';
+    if (is_named && result != CUDA_SUCCESS) {
+        weir__set_driver_result((int)result);
+        return WEIR_E_NOT_SUPPORTED;
+    }
+    if (!is_ours || !maps || result != CUDA_SUCCESS)
+        return weir__allocator_create(options, decompresses, allocator, message, message_bytes);
+    options->engine = WEIR_ENGINE_ARENA;
+    options->arena = WEIR_ARENA_MAPPED;
+    why = weir__allocator_create(options, decompresses, allocator, message, message_bytes);
+    if ((why != WEIR_E_NOT_SUPPORTED && why != WEIR_E_NO_MEMORY) ||
+        weir__driver_result == CUDA_SUCCESS) /* any engine's settings */
+        return why;
+    options->engine = WEIR_ENGINE_POOL;
+    options->arena = WEIR_ARENA_DEFAULT;
+    status = weir__allocator_create(options, decompresses, allocator, message, message_bytes);
+    if (status == WEIR_OK && why == WEIR_E_NO_MEMORY) /* which memory would have kept from both */
+        atomic_fetch_or_explicit(&full, bit, memory_order_relaxed);
+    return status;
+}

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: MIT */
+/* drop_in.c: see drop_in.h. */
+#include "api/drop_in.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "api/allocator_internal.h"
+#include "api/default_engine.h"
+#include "api/oom_report.h"
+#include "base/log.h"
+#include "base/result.h"
+#include "config/settings.h"
+
+void weir__drop_in_begin(weir_allocator *a) {
+    a->host.drop_in = 1;
+}
+
+void weir__drop_in_hush(weir_allocator *a) {
+    a->host.hushed = 1;
+}
+
+weir_status weir__drop_in_options(weir_options *options, char *message, size_t message_bytes) {
+    return weir__choice_options(options, NULL, message, message_bytes);
+}
+
+weir_status weir__drop_in_create(weir_options *options, int device, int decompresses,
+                                 weir_allocator **allocator) {
+    struct weir_driver_failure failure;
+    const struct weir_driver *driver = weir__driver_open("cuda", &failure);
+
+    return driver ? weir__choice_create(driver, device, decompresses, options, allocator, NULL, 0)
+                  : weir_allocator_create(options, allocator); /* which says why not */
+}
+
+void weir__drop_in_lose(weir_allocator *a) {
+    (void)weir__detour_set(&a->host.detours, WEIR_DETOUR_LOST, 1);
+}
+
+int weir__drop_in_knows_blocks(const weir_allocator *a) {
+    return a->front != NULL || a->ops->find != NULL;
+}
+
+int weir__drop_in_holds(const weir_allocator *a, uint64_t address) {
+    CUdeviceptr base;
+    size_t bytes;
+
+    if (a->ops->holds)
+        return a->ops->holds(a->engine, address, &base);
+    return a->ops->find && a->ops->find(a->engine, address, &base, &bytes);
+}
+
+int weir__drop_in_keeps_addresses(const weir_allocator *a) {
+    return a->host.options.engine == WEIR_ENGINE_ARENA &&
+           a->host.options.arena == WEIR_ARENA_MAPPED;
+}
+
+weir_status weir__drop_in_free_done(weir_allocator *a, void *block) {
+    if (a->front && !a->harden && !weir__driver_forked() &&
+        !weir__detour_is(&a->host.detours, WEIR_DETOUR_LOST))
+        return weir__front_free_done(a->front, (uintptr_t)block);
+    return weir_free(a, block, (weir_stream)(uintptr_t)WEIR_STREAM_LEGACY_VALUE);
+}
+
+void weir__drop_in_stream_ends(weir_allocator *a, weir_stream stream) {
+    int before = weir__driver_result;
+
+    if (a->front && !weir__driver_forked() && !weir__detour_is(&a->host.detours, WEIR_DETOUR_LOST))
+        weir__front_leave(a->front, stream);
+    weir__set_driver_result(before);
+}
+
+int weir__drop_in_knows_peak(const weir_allocator *a) {
+    return a->front && !a->harden;
+}
+
+int weir__drop_in_has_blocks(weir_allocator *a) {
+    return weir__front_has_blocks(a->front);
+}
+
+uint64_t weir__drop_in_peak(weir_allocator *a) {
+    return weir__front_peak_lately(a->front);
+}
+
+void weir__drop_in_renew_peak(weir_allocator *a) {
+    weir__front_renew_peak(a->front);
+}
+
+int weir__drop_in_tell(weir_allocator *a, weir_verdict *out) {
+    if (!weir__verdict_is_wanted(a->host.options.verdict) || !weir__verdict_is_news(a, out))
+        return 0;
+    weir__verdict_tell(out, a->host.options.verdict);
+    return 1;
+}
+
+CUresult weir__drop_in_wait(weir_allocator *a) {
+    return weir__engine_wait_for_device(&a->host);
+}
+
+enum { MOST_DEVICES = 64 };
+
+/* It takes part from the first time on, so that who did not answer is left alone the next time. */
+static struct weir_neighbours *take_part(const struct weir_driver *driver, CUdevice device,
+                                         int log) {
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static struct weir_neighbours *joined[MOST_DEVICES];
+    static struct weir_claim nothing[MOST_DEVICES];
+    struct weir_neighbours *n;
+
+    pthread_mutex_lock(&lock);
+    if (!joined[device])
+        joined[device] = weir__allocator_join(driver, device, &nothing[device], log);
+    n = joined[device];
+    pthread_mutex_unlock(&lock);
+    return n;
+}
+
+/* Once for each device. */
+static void tell_why(struct weir_neighbours *n, CUdevice device, int log) {
+    static atomic_int is_told[MOST_DEVICES];
+    char why[WEIR_NEIGHBOURS_SHOWN + 80];
+
+    if (atomic_exchange(&is_told[device], 1))
+        return;
+    weir__allocator_not_admitted(n, why, sizeof why);
+    weir__log(log, WEIR_LOG_ERROR, "device %d has no room for this program's context; %s", device,
+              why);
+}
+
+int weir__drop_in_ask_on(const struct weir_driver *driver, CUdevice device,
+                         const weir_options *options, struct weir_admission *admission) {
+    int log = options->log == WEIR_LOG_DEFAULT ? WEIR_LOG_WARNING : options->log, any;
+    _Atomic uint64_t nothing_yet = 0;
+    struct weir_neighbours *n;
+    struct weir_claim claim;
+    weir_options complete;
+
+    if (device < 0 || device >= MOST_DEVICES ||
+        weir__options_complete(options, &complete, NULL, 0) != WEIR_OK)
+        return 0;
+    n = complete.ledger == WEIR_SWITCH_ON ? take_part(driver, device, log) : NULL;
+    if (!n)
+        return 0;
+    claim = weir__allocator_claim(&complete);
+    (void)weir__allocator_join(driver, device, &claim, log); /* shares fall for it */
+    any = weir__allocator_admit(n, admission);
+    if (!any)
+        tell_why(n, device, log);
+    weir__neighbours_leave(n, &claim, &nothing_yet);
+    return any;
+}
+
+int weir__drop_in_ask_for_context(CUdevice device, struct weir_admission *admission) {
+    struct weir_driver_failure failure;
+    const struct weir_driver *driver = weir__driver_open("cuda", &failure);
+    weir_options options;
+    char why[96];
+
+    weir_options_init(&options);
+    return driver && weir__drop_in_options(&options, why, sizeof why) == WEIR_OK &&
+           weir__drop_in_ask_on(driver, device, &options, admission);
+}

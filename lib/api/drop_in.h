@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: MIT */
+/* drop_in.h: what lib/adapters needs of an allocator beyond include/weir, where it stands in the place of the
+ * driver's own pools.
+ *
+ * A program that knows nothing of weir keeps nothing of what weir asks of its users, so the adapter sees to it:
+ * streams end and captures begin by calls that it sees.  And such a program asks of pools what no user of
+ * weir's asks of an allocator.
+ *
+ * Must not know: how a call comes here.
+ */
+#ifndef WEIR_DROP_IN_H
+#define WEIR_DROP_IN_H
+
+#include <weir/weir.h>
+
+#include "driver/driver.h"
+#include "ipc/process_peers.h"
+
+/* 1 in a child of fork: see driver.h. */
+static inline int weir__drop_in_forked(void) {
+    return weir__driver_forked();
+}
+
+/* Around a lock under which an allocator is made: see driver.h. */
+static inline void weir__drop_in_begin_use(void) {
+    (void)weir__driver_begin_use();
+}
+static inline void weir__drop_in_end_use(void) {
+    weir__driver_end_use();
+}
+
+/* Before the first request.  From then on one on a stream that is being captured is refused (E_CAPTURE) rather
+ * than made a node of the graph, which is for the driver; and peaks are seen at every request that no cache
+ * serves. */
+void weir__drop_in_begin(weir_allocator *allocator);
+
+/* Before the first request: refusals are told elsewhere, so the log does not say them. */
+void weir__drop_in_hush(weir_allocator *allocator);
+
+/* As weir_options_from_env, but that no variable of another program's names an engine, and that those that ask for a
+ * preallocation count where that program is told to ask CUDA's memory pools: see settings.h. */
+weir_status weir__drop_in_options(weir_options *options, char *message, size_t message_bytes);
+
+/* As weir_allocator_create, of options.device, which is that one; the options may leave the engine open: see
+ * default_engine.h.  `decompresses': its memory is made for hardware decompression, too. */
+weir_status weir__drop_in_create(weir_options *options, int device, int decompresses,
+                                 weir_allocator **allocator);
+
+/* The device's context is about to be destroyed with all that weir has in it: E_DEVICE_LOST from then on. */
+void weir__drop_in_lose(weir_allocator *allocator);
+
+/* 1 if weir_block_range can tell. */
+int weir__drop_in_knows_blocks(const weir_allocator *allocator);
+
+/* 1 if the address lies in memory that blocks are cut from, whether in a live one or not; of the platform engine, in a
+ * block. */
+int weir__drop_in_holds(const weir_allocator *allocator, uint64_t address);
+/* 1 if its addresses stay its own whatever becomes of the memory behind them, as long as it is not destroyed. */
+int weir__drop_in_keeps_addresses(const weir_allocator *allocator);
+
+/* As weir_free, of a block whose last use is over on every stream, as the caller knows. */
+weir_status weir__drop_in_free_done(weir_allocator *allocator, void *block);
+
+/* A stream that lives is about to end: what its cache holds goes back behind an event, rather than to wait for
+ * the device.  Nothing if it is being captured, or not known. */
+void weir__drop_in_stream_ends(weir_allocator *allocator, weir_stream stream);
+
+/* 1 if a block of it is live, which no call of the driver's is needed for.  For one that knows its peak, too. */
+int weir__drop_in_has_blocks(weir_allocator *allocator);
+
+/* The most bytes that were requested at once since this was last begun anew: a lower bound, as
+ * weir_statistics says of peaks.  For an allocator that keeps it. */
+int weir__drop_in_knows_peak(const weir_allocator *allocator);
+uint64_t weir__drop_in_peak(weir_allocator *allocator);
+void weir__drop_in_renew_peak(weir_allocator *allocator);
+
+/* This thread's last refusal by the allocator stands: tells why where options.verdict says, if that is news, and then
+ * is 1 with the verdict.  0: it is none, or nothing is to be told. */
+int weir__drop_in_tell(weir_allocator *allocator, weir_verdict *out);
+
+/* A context of the device was out of memory: asks other processes for room for one, as one that counts like them,
+ * unless the environment has turned the ledger off.  1: the driver is to be asked again, since somebody gave or may
+ * have.  0: that was all; a line of the log says once who has the memory.  No longer than a second
+ * in all. */
+int weir__drop_in_ask_for_context(CUdevice device, struct weir_admission *admission);
+/* The same of that driver, with these options. */
+int weir__drop_in_ask_on(const struct weir_driver *driver, CUdevice device,
+                         const weir_options *options, struct weir_admission *admission);
+
+/* Waits until the device has finished all work, and harms no capture. */
+CUresult weir__drop_in_wait(weir_allocator *allocator);
+
+#endif

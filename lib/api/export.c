@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: MIT */
+/* export.c: blocks for other processes: the exporter's side (weir/share.h).
+ *
+ * What the driver shares is a piece of its pool, which blocks are cut from; a handle says which piece, and where in
+ * it the block lies.  A table knows the places that live blocks have in the list of loans (lease.h).
+ *
+ * Locks: one over table and list; no driver call under it.
+ *
+ * Must not know: how an engine cuts blocks; who imports.
+ */
+#include "api/export.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "api/allocator_internal.h"
+#include "base/log.h"
+#include "base/map.h"
+#include "base/result.h"
+#include "ipc/lease.h"
+
+struct weir_exports {
+    pthread_mutex_t lock; /* guards what follows */
+    struct weir_loans loans;
+    struct weir_map places; /* of shared blocks, by address: place + 1 */
+    size_t count;
+};
+
+weir_status weir__exports_open(const struct weir_host *host, struct weir_exports **exports) {
+    struct weir_exports *e = calloc(1, sizeof *e);
+    weir_status status = WEIR_E_HOST_MEMORY;
+    CUuuid uuid;
+
+    if (!e)
+        return weir__without_driver(status);
+    memset(&uuid, 0, sizeof uuid);
+    (void)host->driver->cuDeviceGetUuid(&uuid, host->device);
+    status = weir__loans_make(&e->loans, uuid.bytes);
+    if (status != WEIR_OK) {
+        free(e);
+        return weir__without_driver(status);
+    }
+    pthread_mutex_init(&e->lock, NULL);
+    *exports = e;
+    return WEIR_OK;
+}
+
+void weir__exports_close(struct weir_exports *e) {
+    if (!e)
+        return;
+    weir__loans_close(&e->loans);
+    weir__map_clear(&e->places);
+    pthread_mutex_destroy(&e->lock);
+    free(e);
+}
+
+/* The caller holds the lock. */
+static weir_status withdraw(weir_allocator *a, CUdeviceptr block) {
+    struct weir_exports *e = a->exports;
+    uintptr_t place = 0;
+    weir_status status;
+
+    if (!weir__map_get(&e->places, block, &place))
+        return WEIR_OK;
+    status = weir__loans_withdraw(&e->loans, (uint32_t)place - 1);
+    if (status != WEIR_OK)
+        return status;
+    (void)weir__map_take(&e->places, block, &place);
+    if (--e->count == 0)
+        (void)weir__detour_set(&a->host.detours, WEIR_DETOUR_SHARED, 0);
+    return WEIR_OK;
+}
+
+weir_status weir__exports_withdraw(weir_allocator *a, CUdeviceptr block) {
+    weir_status status;
+
+    pthread_mutex_lock(&a->exports->lock);
+    status = withdraw(a, block);
+    pthread_mutex_unlock(&a->exports->lock);
+    return status == WEIR_OK ? status : weir__engine_refuse(status);
+}
+
+/* What every call asks first. */
+static weir_status gate(const weir_allocator *a) {
+    if (!a)
+        return weir__engine_refuse(WEIR_E_INVALID);
+    if (weir__driver_forked())
+        return weir__engine_refuse(WEIR_E_FORKED);
+    if (weir__detour_is(&a->host.detours, WEIR_DETOUR_LOST))
+        return weir__engine_refuse(WEIR_E_DEVICE_LOST);
+    return a->exports ? WEIR_OK : weir__engine_refuse(WEIR_E_NOT_SUPPORTED);
+}
+
+static CUresult export_pool(weir_allocator *a, int *file) {
+    struct weir_driver_scope scope;
+    CUresult result = weir__driver_enter(a->host.driver, a->host.context, &scope);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = a->host.driver->cuMemPoolExportToShareableHandle(
+        file, a->ops->pool(a->engine), CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+    weir__driver_leave(a->host.driver, &scope);
+    return result;
+}
+
+weir_status weir_export(weir_allocator *a, int files[2]) {
+    weir_status status = gate(a);
+    int pool = -1, loans;
+    CUresult result;
+
+    if (status != WEIR_OK)
+        return status;
+    if (!files)
+        return weir__allocator_misuse(a, WEIR_E_INVALID, "weir_export", "files is NULL");
+    loans = weir__kept_is(&a->exports->loans.given)
+                ? fcntl(a->exports->loans.given.number, F_DUPFD_CLOEXEC, 0)
+                : -1;
+    if (loans < 0)
+        return weir__engine_refuse(WEIR_E_HOST_MEMORY);
+    result = export_pool(a, &pool);
+    if (result != CUDA_SUCCESS) {
+        close(loans);
+        return weir__engine_status(&a->host, result);
+    }
+    (void)fcntl(pool, F_SETFD, FD_CLOEXEC);
+    files[0] = pool;
+    files[1] = loans;
+    return WEIR_OK;
+}
+
+/* The piece that the block lies in, as the driver knows it. */
+static weir_status describe(weir_allocator *a, CUdeviceptr block, struct weir_handle *h) {
+    struct weir_driver_scope scope;
+    CUdeviceptr region = block;
+    CUresult result;
+
+    if (a->ops->holds && !a->ops->holds(a->engine, block, &region))
+        region = block;
+    result = weir__driver_enter(a->host.driver, a->host.context, &scope);
+    if (result == CUDA_SUCCESS) {
+        result = a->host.driver->cuMemPoolExportPointer(&h->data, region);
+        weir__driver_leave(a->host.driver, &scope);
+    }
+    h->version = WEIR_HANDLE_VERSION;
+    h->loans = weir__loans_name(&a->exports->loans);
+    h->region = region;
+    h->offset = block - region;
+    if (result == CUDA_ERROR_INVALID_VALUE) { /* no block of the pool's begins there */
+        weir__set_driver_result((int)result);
+        return WEIR_E_NOT_OWNED;
+    }
+    return weir__engine_status(&a->host, result);
+}
+
+/* OK once the stream has nothing to do. */
+static weir_status is_done(weir_allocator *a, weir_stream stream) {
+    weir_status status = weir__engine_capture(&a->host, stream);
+    CUresult result;
+
+    if (status != WEIR_OK)
+        return status;
+    result = a->host.driver->cuStreamQuery(stream);
+    if (result == CUDA_ERROR_NOT_READY)
+        return weir__engine_refuse(WEIR_E_BUSY);
+    return result == CUDA_ERROR_INVALID_HANDLE ? WEIR_E_STREAM
+                                               : weir__engine_status(&a->host, result);
+}
+
+/* Notes the block as shared; the caller holds the lock. */
+static weir_status offer(weir_allocator *a, CUdeviceptr block, struct weir_handle *h) {
+    struct weir_exports *e = a->exports;
+    uintptr_t place;
+    weir_status status = WEIR_OK;
+
+    if (weir__map_get(&e->places, block, &place))
+        status =
+            weir__loans_is_over(&e->loans, (uint32_t)place - 1) ? withdraw(a, block) : WEIR_E_BUSY;
+    if (status == WEIR_OK)
+        status = weir__loans_offer(&e->loans, &h->place, &h->life);
+    if (status != WEIR_OK)
+        return status;
+    if (!weir__map_put(&e->places, block, (uintptr_t)h->place + 1)) {
+        (void)weir__loans_withdraw(&e->loans, h->place);
+        return WEIR_E_HOST_MEMORY;
+    }
+    if (e->count++ == 0)
+        (void)weir__detour_set(&a->host.detours, WEIR_DETOUR_SHARED, 1);
+    return WEIR_OK;
+}
+
+weir_status weir_share(weir_allocator *a, void *block, weir_stream stream, weir_shared *handle) {
+    CUdeviceptr at = (uintptr_t)block;
+    weir_status status = gate(a);
+    struct weir_handle h;
+
+    if (status != WEIR_OK)
+        return status;
+    if (!block || !handle)
+        return weir__allocator_misuse(a, WEIR_E_INVALID, "weir_share",
+                                      block ? "handle is NULL" : "block is NULL");
+    if (!weir__allocator_is_live(a, at))
+        return weir__engine_refuse(WEIR_E_NOT_OWNED);
+    memset(&h, 0, sizeof h);
+    status = is_done(a, stream);
+    if (status == WEIR_OK)
+        status = describe(a, at, &h);
+    if (status != WEIR_OK)
+        return status;
+    pthread_mutex_lock(&a->exports->lock);
+    status = offer(a, at, &h);
+    pthread_mutex_unlock(&a->exports->lock);
+    if (status != WEIR_OK)
+        return weir__engine_refuse(status);
+    memset(handle, 0, sizeof *handle);
+    memcpy(handle, &h, sizeof h);
+    return WEIR_OK;
+}

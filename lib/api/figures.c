@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: MIT */
+/* figures.c: the public view of what an allocator did.
+ *
+ * Puts together what the books counted and what the engine knows of its memory.
+ *
+ * Must not know: how either keeps it.
+ */
+#include <string.h>
+
+#include <weir/stats.h>
+
+#include "api/allocator_internal.h"
+
+static weir_status wrong(const weir_allocator *a, const char *call, const char *why) {
+    return weir__allocator_misuse(a, WEIR_E_INVALID, call, why);
+}
+
+/* Copies the smaller of both sizes and says how much; every public struct starts with its size. */
+static weir_status hand_out(const weir_allocator *a, const char *call, void *out, const void *from,
+                            size_t from_bytes) {
+    size_t bytes = *(const size_t *)out;
+
+    if (bytes < sizeof bytes)
+        return wrong(a, call, "out->size is not set; expected sizeof(*out)");
+    if (bytes > from_bytes)
+        bytes = from_bytes;
+    memcpy(out, from, bytes);
+    *(size_t *)out = bytes;
+    return WEIR_OK;
+}
+
+void weir__stats_read(weir_allocator *a, weir_statistics *out) {
+    *out = (weir_statistics){.size = sizeof *out};
+    weir__books_read(&a->books, out);
+    a->ops->figures(a->engine, out);
+    if (a->front)
+        weir__front_figures(a->front, out);
+    if (a->harden)
+        weir__harden_figures(a->harden, out);
+    out->profile_asked = a->profile_asked;
+    out->profile_runs = a->learn ? a->learn->known.merged : 0;
+}
+
+weir_status weir_stats(weir_allocator *a, weir_statistics *out) {
+    weir_statistics figures;
+
+    if (!a || !out)
+        return wrong(a, "weir_stats", "out is NULL");
+    if (weir__driver_forked())
+        return weir__engine_refuse(WEIR_E_FORKED);
+    weir__stats_read(a, &figures);
+    return hand_out(a, "weir_stats", out, &figures, sizeof figures);
+}
+
+weir_status weir_latencies(weir_allocator *a, int operation, weir_latency *out) {
+    const struct weir_histogram *h;
+    weir_latency figures = {.size = sizeof figures};
+
+    if (!a || !out || operation < 0 || operation >= WEIR_OPERATION_COUNT)
+        return wrong(a, "weir_latencies",
+                     out ? "operation: expected 0 for alloc, 1 for free" : "out is NULL");
+    if (weir__driver_forked())
+        return weir__engine_refuse(WEIR_E_FORKED);
+    if (!a->books.latency)
+        return weir__engine_refuse(WEIR_E_NOT_SUPPORTED);
+    h = &a->books.latency[operation];
+    figures.count = atomic_load(&h->total);
+    figures.p50_ns = weir__histogram_quantile(h, 0.50);
+    figures.p90_ns = weir__histogram_quantile(h, 0.90);
+    figures.p99_ns = weir__histogram_quantile(h, 0.99);
+    figures.p999_ns = weir__histogram_quantile(h, 0.999);
+    figures.max_ns = atomic_load(&h->max);
+    figures.total_ns = atomic_load(&h->sum);
+    return hand_out(a, "weir_latencies", out, &figures, sizeof figures);
+}
+
+weir_status weir_events(weir_allocator *a, uint64_t after, weir_event *events, size_t event_bytes,
+                        size_t capacity, size_t *count) {
+    if (!a || (!events && capacity > 0) || event_bytes == 0 || !count)
+        return wrong(a, "weir_events",
+                     event_bytes == 0 ? "event_bytes is 0; expected sizeof(weir_event)"
+                     : count          ? "events is NULL"
+                                      : "count is NULL");
+    if (weir__driver_forked())
+        return weir__engine_refuse(WEIR_E_FORKED);
+    *count = weir__books_events(&a->books, after, events, event_bytes, capacity);
+    return WEIR_OK;
+}

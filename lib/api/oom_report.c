@@ -1,0 +1,577 @@
+/* SPDX-License-Identifier: MIT */
+/* oom_report.c: why a request was refused: gathers the figures, and draws the conclusion.
+ *
+ * Everything is looked at when it is asked for; a refusal itself costs no more than it did.  The engine tells what of
+ * its reserve is idle and for whom (`survey`), the front the same of its caches, and whoever hands blocks out goes
+ * through them (`blocks`).  Each takes its own locks, one after the other, and none is held here.
+ *
+ * Groups are counted in a table of fixed size that is taken from the host before any lock is, or, where the host
+ * has no memory, in a small one on the stack.  What finds no place there is a sum.
+ *
+ * Must not know: how an engine keeps its memory, how a verdict is written.
+ */
+#include "config.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/oom_report.h"
+
+#include "api/allocator_internal.h"
+#include "base/counters.h"
+#include "base/result.h"
+#include "base/size.h"
+#include "base/text.h"
+#include "config/settings.h"
+#include "ipc/process_peers.h"
+#include "reserve/oom_ladder.h"
+
+enum {
+    TABLE_ROOM = 4096, /* groups: powers of two */
+    STACK_ROOM = 64,
+    OTHERS_PART = 16, /* of the device; less is what a context takes anyway */
+    LOOKED_AT = 16    /* refusals of an allocator that are looked at unasked */
+};
+#define PAGE ((size_t)2 << 20) /* of cuMemAlloc */
+#define UNIT ((size_t)32 << 20)
+#define BLOCK ((size_t)16 << 10) /* what the front asks the engine for is a multiple of */
+
+/* ---- groups ---------------------------------------------------------------------------------- */
+
+struct groups {
+    weir_verdict_group *group; /* open addressing by size and stream; blocks 0: free */
+    size_t room, count;
+    uint64_t left_out; /* bytes */
+};
+
+static weir_verdict_group *find_group(const struct groups *g, uint64_t bytes, uint64_t stream) {
+    size_t at =
+        (size_t)((bytes * UINT64_C(0x9E3779B97F4A7C15) ^ stream) * UINT64_C(0xD6E8FEB86659FD93) >>
+                 32) &
+        (g->room - 1);
+
+    while (g->group[at].blocks > 0 &&
+           (g->group[at].bytes != bytes || g->group[at].stream != stream))
+        at = (at + 1) & (g->room - 1);
+    return &g->group[at];
+}
+
+static void count_block(void *context, uint64_t bytes, uint64_t stream) {
+    struct groups *g = context;
+    weir_verdict_group *group = find_group(g, bytes, stream);
+
+    if (group->blocks == 0 && g->count >= g->room / 4 * 3) {
+        g->left_out += bytes;
+        return;
+    }
+    g->count += group->blocks == 0;
+    group->bytes = bytes;
+    group->stream = stream;
+    group->blocks++;
+    group->total += bytes;
+}
+
+/* Larger ones first; of equals that of the larger blocks, then of the lower stream. */
+static int comes_before(const weir_verdict_group *a, const weir_verdict_group *b) {
+    if (a->total != b->total)
+        return a->total > b->total;
+    return a->bytes != b->bytes ? a->bytes > b->bytes : a->stream < b->stream;
+}
+
+static void keep_largest(weir_verdict *v, const weir_verdict_group *group) {
+    uint32_t at = v->group_count;
+
+    while (at > 0 && comes_before(group, &v->groups[at - 1]))
+        at--;
+    if (at == WEIR_VERDICT_GROUPS)
+        return;
+    if (v->group_count < WEIR_VERDICT_GROUPS)
+        v->group_count++;
+    for (uint32_t i = v->group_count - 1; i > at; i--)
+        v->groups[i] = v->groups[i - 1];
+    v->groups[at] = *group;
+}
+
+static void read_groups(weir_allocator *a, weir_verdict *v) {
+    weir_verdict_group few[STACK_ROOM];
+    weir_verdict_group *table = calloc(TABLE_ROOM, sizeof *table);
+    struct groups g = {.group = table ? table : few, .room = table ? TABLE_ROOM : STACK_ROOM};
+
+    if (!table)
+        memset(few, 0, sizeof few);
+    if (a->front)
+        weir__front_blocks(a->front, count_block, &g);
+    else if (a->ops->blocks)
+        a->ops->blocks(a->engine, count_block, &g);
+    for (size_t i = 0; i < g.room; i++)
+        if (g.group[i].blocks > 0)
+            keep_largest(v, &g.group[i]);
+    v->ungrouped = g.left_out;
+    free(table);
+}
+
+/* ---- figures --------------------------------------------------------------------------------- */
+
+static void read_pending(const struct weir_survey *survey, weir_verdict *v) {
+    uint64_t last_bytes = UINT64_MAX;
+    size_t last = 0;
+
+    v->pending = survey->pending;
+    for (; v->pending_streams < WEIR_VERDICT_STREAMS; v->pending_streams++) { /* the next largest */
+        size_t best = survey->streams;
+
+        for (size_t i = 0; i < survey->streams; i++) {
+            uint64_t bytes = survey->by[i].bytes;
+            int is_next = bytes < last_bytes || (bytes == last_bytes && i > last);
+
+            if (is_next && (best == survey->streams || bytes > survey->by[best].bytes))
+                best = i;
+        }
+        if (best == survey->streams)
+            return;
+        last = best;
+        last_bytes = survey->by[best].bytes;
+        v->pending_by[v->pending_streams] =
+            (weir_verdict_stream){survey->by[best].stream, last_bytes};
+    }
+}
+
+/* 0 if the driver does not tell. */
+static uint64_t graph_memory(struct weir_host *host, CUgraphMem_attribute attribute) {
+    const struct weir_driver *driver = host->driver;
+    struct weir_driver_scope scope;
+    uint64_t bytes = 0;
+
+    if (!(driver->capabilities & WEIR_CAP_GRAPH) ||
+        weir__driver_enter(driver, host->context, &scope) != CUDA_SUCCESS)
+        return 0;
+    if (driver->cuDeviceGetGraphMemAttribute(host->device, attribute, &bytes) != CUDA_SUCCESS)
+        bytes = 0;
+    weir__driver_leave(driver, &scope);
+    return bytes;
+}
+
+/* Of other allocators of the process: their reserve, and of it what is idle. */
+static uint64_t sibling_reserve(const weir_allocator *a, uint64_t *idle) {
+    weir_statistics figures;
+    struct weir_sibling *s = NULL;
+    uint64_t bytes = 0;
+
+    *idle = 0;
+    while ((s = weir__siblings_next(&a->sibling, s))) {
+        weir__stats_read(s->owner, &figures);
+        bytes += figures.reserve;
+        *idle += weir__size_less(figures.reserve, figures.in_use);
+    }
+    return bytes;
+}
+
+static void read_device(weir_allocator *a, weir_verdict *v) {
+    struct weir_host *host = &a->host;
+    uint64_t used = graph_memory(host, CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT), idle;
+
+    v->device_total = host->device_total;
+    v->device_free = weir__engine_device_free(host);
+    v->graphs = graph_memory(host, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT);
+    v->graphs_idle = weir__size_less(v->graphs, used);
+    v->siblings = sibling_reserve(a, &idle);
+    v->others = v->device_free == UINT64_MAX
+                    ? UINT64_MAX
+                    : weir__size_less(v->device_total,
+                                      v->device_free + v->reserve + v->graphs + v->siblings);
+}
+
+/* What of the reserve is idle; *at_rest: the largest hole that there were if nothing were pending. */
+static void read_reserve(weir_allocator *a, weir_verdict *v, uint64_t *at_rest) {
+    weir_statistics figures;
+    struct weir_survey survey = {0};
+
+    *at_rest = 0;
+    v->limit = a->host.limit;
+    v->limit_is_set = atomic_load(&a->asked) < a->most;
+    v->is_share =
+        a->host.options.limit.kind == WEIR_AMOUNT_SHARE && !atomic_load(&a->host.no_share);
+    v->weight = v->is_share ? a->host.options.limit.value : 0;
+    if (a->host.relimit && v->limit < atomic_load(&a->host.own_limit))
+        v->leave = a->host.leave;
+    weir__stats_read(a, &figures);
+    v->reserve = figures.reserve;
+    v->in_use = figures.in_use;
+    v->idle = weir__size_less(v->reserve, v->in_use);
+    v->hole = v->pending = UINT64_MAX;
+    if (!a->ops->survey)
+        return;
+    a->ops->survey(a->engine, v->stream, &survey);
+    if (a->front)
+        weir__front_survey(a->front, v->stream, &survey);
+    read_pending(&survey, v);
+    v->hole = survey.hole;
+    *at_rest = survey.hole_at_rest;
+}
+
+/* ---- the cause ------------------------------------------------------------------------------- */
+
+/* What the reserve grows by at least. */
+static size_t unit_of(const weir_allocator *a) {
+    return a->ops->least_limit ? a->ops->least_limit : PAGE;
+}
+
+static int is_mapped(const weir_allocator *a) {
+    const weir_options *o = &a->host.options;
+
+    return o->engine == WEIR_ENGINE_ARENA && o->arena == WEIR_ARENA_MAPPED;
+}
+
+/* What the limit lets it grow by: a mapped arena has whole pages. */
+static uint64_t growth_of(const weir_allocator *a, const weir_verdict *v) {
+    uint64_t bytes = weir__size_less(v->limit, v->reserve);
+
+    return is_mapped(a) ? bytes / PAGE * PAGE : bytes;
+}
+
+/* Of what the device may have. */
+static uint64_t round_up(uint64_t bytes, size_t unit) {
+    return (bytes + unit - 1) / unit * unit;
+}
+
+/* What the engine is asked for. */
+static uint64_t need_of(const weir_allocator *a, const weir_verdict *v) {
+    return a->front ? round_up(v->asked, BLOCK) : v->asked;
+}
+
+static uint64_t free_on(const weir_verdict *v) {
+    return v->device_free == UINT64_MAX ? v->device_total : v->device_free;
+}
+
+/* What the device is short of. */
+static uint64_t lack_of(const weir_allocator *a, const weir_verdict *v) {
+    return weir__size_less(need_of(a, v), v->idle + free_on(v) / unit_of(a) * unit_of(a));
+}
+
+/* The limit leaves room.  The device is short of `lacks` bytes: who has most of what is not the reserve's?  Of
+ * none: the driver refuses what it says is free. */
+static int why_full(const weir_verdict *v, uint64_t lacks) {
+    uint64_t others = v->siblings + (v->others == UINT64_MAX ? 0 : v->others);
+    int much = others > v->device_total / OTHERS_PART;
+
+    if (lacks == 0)
+        return WEIR_VERDICT_OTHERS;
+    if (v->graphs >= lacks && (v->graphs >= others || !much))
+        return WEIR_VERDICT_GRAPHS;
+    if (v->graphs + others < lacks || !(much || v->graphs > v->device_total / OTHERS_PART))
+        return WEIR_VERDICT_IN_USE;
+    return v->graphs > others ? WEIR_VERDICT_GRAPHS : WEIR_VERDICT_OTHERS;
+}
+
+/* `then`: what was said to be served as the request was refused. */
+static int cause_of(const weir_allocator *a, const weir_verdict *v, uint64_t at_rest,
+                    uint64_t then) {
+    size_t unit = unit_of(a);
+    uint64_t need = need_of(a, v), free_bytes = free_on(v) / unit * unit;
+    uint64_t growth = growth_of(a, v);
+    /* For more than the limit what is idle serves only as it lies. */
+    uint64_t idle = need > v->limit && at_rest < need ? 0 : v->idle;
+    uint64_t room = weir__size_smaller(free_bytes, growth), had = idle + room;
+
+    if (v->asked > v->device_total)
+        return WEIR_VERDICT_TOO_LARGE;
+    if (v->largest >=
+        v->asked) /* the driver keeps to itself what it says is free; or it is by now */
+        return then >= v->asked ? WEIR_VERDICT_OTHERS : WEIR_VERDICT_NONE;
+    if (had >= need && v->pending != UINT64_MAX && v->pending > 0 &&
+        (at_rest >= need || had - v->pending < need))
+        return WEIR_VERDICT_PENDING;
+    if (had >= need && idle > 0)
+        return WEIR_VERDICT_FRAGMENTED;
+    if (v->limit != UINT64_MAX && idle + growth < need &&
+        (v->leave == 0 || v->idle + free_bytes >= need)) /* or leaving nothing would not do */
+        return WEIR_VERDICT_LIMIT;
+    return why_full(v, lack_of(a, v));
+}
+
+/* Of a pool the limit may count what a graph asks for beside the reserve. */
+static uint64_t lack_under_capture(const weir_verdict *v) {
+    uint64_t growth =
+        v->status == WEIR_E_LIMIT ? weir__size_less(v->limit, v->reserve) : UINT64_MAX;
+
+    return weir__size_less(v->asked, weir__size_smaller(free_on(v), growth));
+}
+
+/* Of a graph, whose memory is no engine's: neither what is idle nor what is pending would have served it, but what is
+ * idle may have its room. */
+static int cause_under_capture(const weir_verdict *v) {
+    uint64_t lacks = lack_under_capture(v);
+
+    if (v->asked > v->device_total)
+        return WEIR_VERDICT_TOO_LARGE;
+    if (v->status == WEIR_E_LIMIT &&
+        v->asked > weir__size_less(v->limit, v->in_use)) /* of a pool */
+        return WEIR_VERDICT_LIMIT;
+    if (lacks > 0 && v->idle >= lacks)
+        return WEIR_VERDICT_RESERVE;
+    return why_full(v, lacks);
+}
+
+/* ---- what to try ----------------------------------------------------------------------------- */
+
+static void advise(weir_verdict *v, enum weir_setting setting, const char *value) {
+    int at = 0;
+
+    while (v->settings[at].name)
+        at++;
+    v->settings[at].name = weir__setting_row(setting)->name;
+    snprintf(v->settings[at].value, sizeof v->settings[at].value, "%s", value);
+}
+
+static void advise_bytes(weir_verdict *v, enum weir_setting setting, uint64_t bytes) {
+    char text[WEIR_SPELL_BYTES];
+
+    weir__bytes_spell(bytes, text, sizeof text);
+    advise(v, setting, text);
+}
+
+/* As much as would have done as things lie: another region, or, where the device has no room for one beside what is
+ * idle, or nothing keeps that from going, one in its place.  An estimate: under another limit things lie elsewhere. */
+static uint64_t reserve_that_does(const weir_allocator *a, const weir_verdict *v) {
+    size_t unit = unit_of(a);
+    uint64_t need = round_up(need_of(a, v), unit);
+    int is_beside = need <= free_on(v) && v->in_use > 0;
+
+    return round_up((is_beside ? v->reserve : v->in_use) + need, unit);
+}
+
+/* In larger steps where it is large, though no more than an eighth: the next request may lack a little, too. */
+static uint64_t limit_that_does(const weir_allocator *a, const weir_verdict *v) {
+    uint64_t bytes = reserve_that_does(a, v);
+    size_t step = UNIT;
+
+    while (step > unit_of(a) && step > bytes / 8)
+        step /= 2;
+    return round_up(bytes, step);
+}
+
+/* Who set the limit is told to set it: the program has more than the options' only beside those. */
+static void advise_limit(const weir_allocator *a, weir_verdict *v, uint64_t limit) {
+    if (v->limit_is_set)
+        v->set_limit = limit;
+    if (!v->limit_is_set || a->most < limit)
+        advise_bytes(v, WEIR_SETTING_LIMIT, limit);
+}
+
+/* What others may be left at most for that limit, and the limit, where it is too low as well. */
+static void advise_leaving(const weir_allocator *a, weir_verdict *v) {
+    uint64_t limit = limit_that_does(a, v);
+    uint64_t leave = weir__size_less(v->reserve + free_on(v), limit);
+
+    advise_bytes(v, WEIR_SETTING_LEAVE, leave / UNIT * UNIT);
+    if (atomic_load(&a->host.own_limit) < limit)
+        advise_limit(a, v, limit);
+}
+
+/* Longer by half as much again, and a second at least. */
+static void advise_waiting(const weir_allocator *a, weir_verdict *v) {
+    const weir_options *o = &a->host.options;
+    uint32_t ms = o->recovery_timeout_ms;
+    char text[16];
+
+    if (ms != UINT32_MAX && o->internal_dependencies == WEIR_SWITCH_OFF) {
+        advise(v, WEIR_SETTING_INTERNAL_DEPENDENCIES, "on");
+        return;
+    }
+    snprintf(text, sizeof text, "%us", ms == UINT32_MAX ? 1 : (ms + 499) / 500);
+    advise(v, WEIR_SETTING_RECOVERY_TIMEOUT, text);
+}
+
+/* Memory behind addresses can be put together anew. */
+static void advise_mapping(const weir_allocator *a, weir_verdict *v) {
+    const weir_options *o = &a->host.options;
+    int mapped = is_mapped(a);
+
+    if (!a->ops->survey && (a->host.driver->capabilities & WEIR_CAP_STREAM_ID)) {
+        advise(v, WEIR_SETTING_FRONT, "on"); /* which places blocks itself, and knows who waits */
+    } else if (mapped ? o->packing != WEIR_PACKING_FIT
+                      : (a->host.driver->capabilities & WEIR_CAP_VIRTUAL) != 0) {
+        advise(v, WEIR_SETTING_PACKING, "fit");
+        if (!mapped)
+            advise(v, WEIR_SETTING_ARENA, "mapped");
+        if (o->engine != WEIR_ENGINE_ARENA)
+            advise(v, WEIR_SETTING_ENGINE, "arena");
+    }
+}
+
+/* Who has what is lacking, and would give it, or have gone, if it did not stand still; else who has most, or could give
+ * what is lacking, if that is not this process. */
+static void name_holder(const weir_allocator *a, weir_verdict *v, uint64_t lacks) {
+    struct weir_holders has;
+
+    if (!a->host.neighbours || lacks == 0)
+        return;
+    has = weir__neighbours_holders(a->host.neighbours);
+    if (has.silent.reserve >= lacks) {
+        v->silent_pid = has.silent.pid;
+        v->silent_reserve = has.silent.reserve;
+        v->silent_stopped = (uint64_t)has.silent.is_stopped;
+    } else if (has.heard.reserve > v->device_total / OTHERS_PART &&
+               (has.heard.reserve > v->siblings || has.heard.idle >= lacks)) {
+        v->holder_pid = has.heard.pid;
+        v->holder_reserve = has.heard.reserve;
+        v->holder_could_give = has.heard.idle;
+    }
+}
+
+/* Who has most was not asked for it, since no wait is wanted. */
+static int would_be_given(const weir_allocator *a, const weir_verdict *v) {
+    return a->host.options.recovery_timeout_ms == UINT32_MAX && v->holder_pid != 0 &&
+           v->holder_could_give >= lack_of(a, v);
+}
+
+/* As much as is lacking, before others come; not where that has been asked for in vain, or others had come before. */
+static void advise_early(const weir_allocator *a, weir_verdict *v) {
+    uint64_t bytes = round_up(v->in_use + need_of(a, v), unit_of(a));
+
+    if (a->host.options.engine != WEIR_ENGINE_PLATFORM && bytes > a->prealloc &&
+        bytes <= weir__size_less(a->free_at_first, a->host.leave))
+        advise_bytes(v, WEIR_SETTING_PREALLOC, bytes);
+}
+
+/* Whatever the limit: what is free, and what others hold idle who would be asked for it; of other processes that is not
+ * known, but it is no more than what they have. */
+static uint64_t could_have(const weir_allocator *a, const weir_verdict *v) {
+    uint64_t bytes = v->reserve + v->device_free, idle;
+
+    if (v->device_free == UINT64_MAX)
+        return v->device_total;
+    (void)sibling_reserve(a, &idle);
+    bytes +=
+        idle + (a->host.neighbours ? weir__neighbours_reserve(a->host.driver, a->host.device) : 0);
+    return weir__size_smaller(bytes, v->device_total);
+}
+
+/* A limit that the device cannot hold is none that does. */
+static void advise_more(const weir_allocator *a, weir_verdict *v) {
+    if (v->leave > 0)
+        advise_leaving(a, v);
+    else if (reserve_that_does(a, v) <= could_have(a, v))
+        advise_limit(a, v, weir__size_smaller(limit_that_does(a, v), v->device_total));
+}
+
+/* Where others may give what is lacking, and were not asked. */
+static void advise_asking(const weir_allocator *a, weir_verdict *v) {
+    const weir_options *o = &a->host.options;
+    uint64_t lacks = lack_of(a, v);
+
+    if (o->ledger == WEIR_SWITCH_ON || lacks == 0 ||
+        weir__neighbours_reserve(a->host.driver, a->host.device) < lacks)
+        return;
+    advise(v, WEIR_SETTING_LEDGER, "on");
+    if (o->recovery_timeout_ms == UINT32_MAX)
+        advise_waiting(a, v);
+}
+
+/* Where no whole page is idle there is nothing to put together, and less is sure of what lies otherwise than of a higher
+ * limit; which is no way where the device has too little, or no limit forbids it. */
+static void advise_against_pieces(const weir_allocator *a, weir_verdict *v) {
+    int is_short = need_of(a, v) <= free_on(v) && reserve_that_does(a, v) > v->limit;
+
+    if (!is_short || v->hole >= PAGE)
+        advise_mapping(a, v);
+    if (!v->settings[0].name && is_short) /* no other way */
+        advise_more(a, v);
+}
+
+static void advise_all(const weir_allocator *a, weir_verdict *v) {
+    switch (v->cause) {
+    case WEIR_VERDICT_PENDING:
+        advise_waiting(a, v);
+        return;
+    case WEIR_VERDICT_FRAGMENTED:
+        advise_against_pieces(a, v);
+        return;
+    case WEIR_VERDICT_LIMIT:
+        advise_more(a, v);
+        return;
+    case WEIR_VERDICT_OTHERS:
+        if (would_be_given(a, v))
+            advise_waiting(a, v);
+        else if (v->silent_pid == 0)
+            advise_early(a, v);
+        if (!v->settings[0].name)
+            advise_asking(a, v);
+        return;
+    case WEIR_VERDICT_GRAPHS:
+        advise_early(a, v);
+        return;
+    default:
+        return;
+    }
+}
+
+/* ---- asked for ------------------------------------------------------------------------------- */
+
+static void judge(weir_allocator *a, const struct weir_refused *refused, weir_verdict *v) {
+    int result_before = weir__driver_result;
+    uint64_t at_rest;
+
+    *v = (weir_verdict){
+        .size = sizeof *v,
+        .status = refused->status,
+        .asked = refused->figures.asked,
+        .stream = refused->stream,
+        .waited_ns = refused->figures.waited_ns,
+    };
+    (void)weir__engine_stream_id(&a->host, NULL, &v->default_stream);
+    read_reserve(a, v, &at_rest);
+    read_device(a, v);
+    v->largest = weir__recovery_largest(a->ops, a->engine, &a->host, refused);
+    v->cause = refused->is_captured ? cause_under_capture(v)
+                                    : cause_of(a, v, at_rest, refused->figures.largest);
+    if (v->cause == WEIR_VERDICT_OTHERS)
+        name_holder(a, v, refused->is_captured ? lack_under_capture(v) : lack_of(a, v));
+    if (!refused->is_captured || v->cause == WEIR_VERDICT_LIMIT)
+        advise_all(a, v);
+    read_groups(a, v);
+    weir__set_driver_result(result_before);
+}
+
+weir_status weir_last_verdict(weir_allocator *a, weir_verdict *out) {
+    struct weir_refused refused;
+    weir_verdict verdict;
+    size_t bytes;
+
+    if (!a || !out || out->size < sizeof out->size)
+        return weir__allocator_misuse(a, WEIR_E_INVALID, "weir_last_verdict",
+                                      out ? "out->size is not set; expected sizeof(*out)"
+                                          : "out is NULL");
+    if (weir__driver_forked())
+        return weir__engine_refuse(WEIR_E_FORKED);
+    weir__refusal_get(&refused);
+    if (refused.by != a->host.number)
+        return weir__engine_refuse(WEIR_E_INVALID);
+    if (weir__detour_is(&a->host.detours, WEIR_DETOUR_LOST))
+        return weir__engine_refuse(WEIR_E_DEVICE_LOST);
+    judge(a, &refused, &verdict);
+    bytes = out->size < sizeof verdict ? out->size : sizeof verdict;
+    memcpy(out, &verdict, bytes);
+    out->size = bytes;
+    return WEIR_OK;
+}
+
+/* ---- told unasked ---------------------------------------------------------------------------- */
+
+int weir__verdict_is_wanted(const char *to) {
+    return strcmp(to, "off") != 0;
+}
+
+/* A program that asks for what it may do without is told a few times, and no more. */
+int weir__verdict_is_news(weir_allocator *a, weir_verdict *out) {
+    unsigned bit;
+
+    *out = (weir_verdict){.size = sizeof *out};
+    if (atomic_fetch_add_explicit(&a->verdicts, 1, memory_order_relaxed) >= LOOKED_AT)
+        return 0;
+    if (weir_last_verdict(a, out) != WEIR_OK)
+        return 0;
+    bit = 1u << out->cause;
+    return !(atomic_fetch_or_explicit(&a->causes_told, bit, memory_order_relaxed) & bit);
+}

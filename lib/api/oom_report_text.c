@@ -1,0 +1,456 @@
+/* SPDX-License-Identifier: MIT */
+/* oom_report_text.c: a verdict as a screen of text, or as JSON.
+ *
+ * Written into the caller's memory, without any of its own, since the host may have none left.
+ *
+ * Must not know: how a verdict is come to.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "api/oom_report.h"
+#include "base/log.h"
+#include "base/size.h"
+#include "base/text.h"
+#include "config/settings.h"
+
+enum { SCREEN_BYTES = 4096, SHOWN = 24 };
+
+/* A verdict of version 1 ends with `settings`. */
+#define SMALLEST_SIZE (offsetof(weir_verdict, settings) + sizeof((weir_verdict){0}.settings))
+
+/* Where text goes; `length` is what all of it would take. */
+struct out {
+    char *text;
+    size_t bytes, length;
+};
+
+__attribute__((format(printf, 2, 3))) static void put(struct out *out, const char *format, ...) {
+    size_t room = out->length < out->bytes ? out->bytes - out->length : 0;
+    va_list arguments;
+    int length;
+
+    va_start(arguments, format);
+    length = vsnprintf(room ? out->text + out->length : NULL, room, format, arguments);
+    va_end(arguments);
+    out->length += length > 0 ? (size_t)length : 0;
+}
+
+/* "1.53GiB", in one of several buffers that take turns within a call of `put`. */
+struct shown {
+    char text[SHOWN];
+};
+
+static struct shown show(uint64_t bytes) {
+    struct shown s = {"not known"};
+
+    if (bytes != UINT64_MAX)
+        weir__bytes_show(bytes, s.text, sizeof s.text);
+    return s;
+}
+#define SHOW(bytes) (show(bytes).text)
+
+static void put_stream(struct out *out, const weir_verdict *v, uint64_t stream) {
+    if (stream && stream == v->default_stream)
+        put(out, "the default stream");
+    else if (stream)
+        put(out, "stream %llu", (unsigned long long)stream);
+    else
+        put(out, "a stream not known");
+}
+
+const char *weir_verdict_cause_word(int cause) {
+    static const char *const words[] = {
+#define CAUSE_WORD(name, word) word,
+        WEIR_VERDICT_CAUSES(CAUSE_WORD)
+#undef CAUSE_WORD
+    };
+
+    return cause >= 0 && cause < WEIR_VERDICT_CAUSE_COUNT ? words[cause] : "unknown";
+}
+
+/* ---- the sentence ---------------------------------------------------------------------------- */
+
+static void put_limit(struct out *out, const weir_verdict *v) {
+    const weir_amount share = {.value = v->weight, .kind = WEIR_AMOUNT_SHARE};
+    char spelled[WEIR_SPELL_BYTES];
+
+    if (v->limit_is_set && v->leave == 0) {
+        put(out, "the program's own limit of %s; %s is in use", SHOW(v->limit), SHOW(v->in_use));
+    } else if (v->leave > 0) {
+        put(out, "--leave keeps %s for others: this process may have %s", SHOW(v->leave),
+            SHOW(v->limit));
+    } else if (v->is_share) {
+        weir__amount_spell(&share, spelled, sizeof spelled);
+        put(out, "limit %s is %s now, of which %s is in use", spelled, SHOW(v->limit),
+            SHOW(v->in_use));
+    } else {
+        put(out, "the limit of %s, of which %s is in use", SHOW(v->limit), SHOW(v->in_use));
+    }
+}
+
+/* The limit leaves what would do, but for the steps that memory comes in. */
+static int is_short_of_a_step(const weir_verdict *v) {
+    uint64_t left = weir__size_less(v->limit, v->reserve);
+
+    return v->cause == WEIR_VERDICT_LIMIT && left > 0 && v->idle + left >= v->asked;
+}
+
+/* Most of what others have is this process's. */
+static int are_siblings(const weir_verdict *v) {
+    return v->siblings > (v->others == UINT64_MAX ? 0 : v->others);
+}
+
+/* What the limit and the device leave. */
+static uint64_t room_of(const weir_verdict *v) {
+    return weir__size_smaller(weir__size_less(v->limit, v->reserve),
+                              v->device_free == UINT64_MAX ? v->device_total : v->device_free);
+}
+
+static void put_cause(struct out *out, const weir_verdict *v) {
+    switch (v->cause) {
+    case WEIR_VERDICT_TOO_LARGE:
+        put(out, "it is more than the %s that the device has", SHOW(v->device_total));
+        return;
+    case WEIR_VERDICT_PENDING:
+        put(out, "enough is idle%s, but %s of it waits for other streams",
+            v->idle < v->asked ? " or may be added" : "", SHOW(v->pending));
+        return;
+    case WEIR_VERDICT_FRAGMENTED:
+        if (v->hole == UINT64_MAX)
+            put(out, "%s is idle, in pieces or behind other streams", SHOW(v->idle));
+        else if (v->hole == 0)
+            put(out, "%s is idle, but lies in what blocks are rounded up by", SHOW(v->idle));
+        else
+            put(out, "%s is idle, but in pieces of %s at most", SHOW(v->idle), SHOW(v->hole));
+        return;
+    case WEIR_VERDICT_LIMIT:
+        put_limit(out, v);
+        return;
+    case WEIR_VERDICT_GRAPHS:
+        put(out, "the device has too little left, and graphs have %s of it", SHOW(v->graphs));
+        return;
+    case WEIR_VERDICT_OTHERS:
+        if (are_siblings(v))
+            put(out, "other allocators of this process have %s of the device", SHOW(v->siblings));
+        else
+            put(out, "the device has too little left, and others have %s of it",
+                SHOW(v->siblings + (v->others == UINT64_MAX ? 0 : v->others)));
+        return;
+    case WEIR_VERDICT_IN_USE:
+        put(out, "the device is full of this allocator's live blocks: %s", SHOW(v->in_use));
+        return;
+    case WEIR_VERDICT_RESERVE:
+        put(out, "%s is idle, but the driver serves graphs, not the reserve", SHOW(v->idle));
+        return;
+    default:
+        put(out, "nothing any more: it would be served now");
+        return;
+    }
+}
+
+/* ---- text ------------------------------------------------------------------------------------ */
+
+static void put_holder(struct out *out, const weir_verdict *v) {
+    if (v->silent_pid != 0)
+        put(out, "              process %llu has %s of it, and %s\n",
+            (unsigned long long)v->silent_pid, SHOW(v->silent_reserve),
+            v->silent_stopped ? "is stopped" : "does not answer");
+    else if (v->holder_pid != 0)
+        put(out, "              process %llu has %s of it, %s of which it could give\n",
+            (unsigned long long)v->holder_pid, SHOW(v->holder_reserve), SHOW(v->holder_could_give));
+}
+
+/* What makes room, if it is no setting. */
+static void put_silent_advice(struct out *out, const weir_verdict *v) {
+    unsigned long long pid = v->silent_pid;
+
+    if (v->silent_stopped)
+        put(out, " to have process %llu go on (kill -CONT %llu), or to end it\n", pid, pid);
+    else
+        put(out, " to wait until process %llu answers, or to end it\n", pid);
+}
+
+static void put_figures(struct out *out, const weir_verdict *v) {
+    put(out, "  reserve     %s", SHOW(v->reserve));
+    if (v->limit == UINT64_MAX)
+        put(out, ", no limit");
+    else
+        put(out, " of a limit of %s", SHOW(v->limit));
+    put(out, "; in use %s, idle %s\n", SHOW(v->in_use), SHOW(v->idle));
+    put(out, "  idle        in one piece %s, waiting for streams %s\n", SHOW(v->hole),
+        SHOW(v->pending));
+    for (uint32_t i = 0; i < v->pending_streams; i++) {
+        put(out, "              %s waits for ", SHOW(v->pending_by[i].bytes));
+        put_stream(out, v, v->pending_by[i].stream);
+        put(out, "\n");
+    }
+    put(out, "  device      %s, free %s\n", SHOW(v->device_total), SHOW(v->device_free));
+    put(out, "              graphs %s (%s of it unused),\n", SHOW(v->graphs), SHOW(v->graphs_idle));
+    put(out, "              other allocators of the process %s, all else %s\n", SHOW(v->siblings),
+        SHOW(v->others));
+}
+
+static void put_groups(struct out *out, const weir_verdict *v) {
+    for (uint32_t i = 0; i < v->group_count; i++) {
+        const weir_verdict_group *g = &v->groups[i];
+
+        put(out, "%s%s in %llu of %s, ", i ? "              " : "  live        ", SHOW(g->total),
+            (unsigned long long)g->blocks, SHOW(g->bytes));
+        put_stream(out, v, g->stream);
+        put(out, "\n");
+    }
+    if (v->ungrouped > 0)
+        put(out, "              %s not told apart, for want of host memory\n", SHOW(v->ungrouped));
+}
+
+static const char *variable_of(const char *name) {
+    for (int i = 0; i < WEIR_SETTING_COUNT; i++)
+        if (strcmp(weir__setting_row((enum weir_setting)i)->name, name) == 0)
+            return weir__setting_row((enum weir_setting)i)->variable;
+    return name;
+}
+
+/* Which way a value may be another, or what it does. */
+static const char *bound_of(const char *name) {
+    if (strcmp(name, weir__setting_row(WEIR_SETTING_LEAVE)->name) == 0)
+        return " (estimate: at most)";
+    if (strcmp(name, weir__setting_row(WEIR_SETTING_LIMIT)->name) == 0)
+        return " (estimate: at least)";
+    if (strcmp(name, weir__setting_row(WEIR_SETTING_LEDGER)->name) == 0)
+        return " (others give what they hold idle)";
+    return strcmp(name, weir__setting_row(WEIR_SETTING_PREALLOC)->name) == 0 ? " (at least)" : "";
+}
+
+static void put_settings(struct out *out, const weir_verdict *v) {
+    for (int i = 0; i < WEIR_VERDICT_SETTINGS && v->settings[i].name; i++)
+        put(out, " --%s %s%s", v->settings[i].name, v->settings[i].value,
+            bound_of(v->settings[i].name));
+    for (int i = 0; i < WEIR_VERDICT_SETTINGS && v->settings[i].name; i++)
+        put(out, "%s%s=%s", i ? " " : "\n              ", variable_of(v->settings[i].name),
+            v->settings[i].value);
+    put(out, "\n");
+}
+
+/* What is no setting. */
+static void put_other_advice(struct out *out, const weir_verdict *v) {
+    if (v->cause == WEIR_VERDICT_NONE)
+        put(out, " the request again\n");
+    else if (v->cause == WEIR_VERDICT_RESERVE)
+        put(out,
+            " to trim before the capture (weir_trim: what is wholly idle),\n"
+            "              or a %s\n",
+            v->status != WEIR_E_LIMIT ? "smaller --prealloc or --limit"
+            : v->limit_is_set         ? "larger limit (weir_set_limit)"
+                                      : "larger --limit");
+    else if (v->silent_pid != 0)
+        put_silent_advice(out, v);
+    else if (v->cause == WEIR_VERDICT_OTHERS && are_siblings(v))
+        put(out, " to trim the process's other allocators, or to free blocks of theirs:\n"
+                 "              no setting makes room\n");
+    else if (v->cause == WEIR_VERDICT_OTHERS)
+        put(out, " to wait for others, or to end them (weir info --processes):\n"
+                 "              no setting makes room\n");
+    else
+        put(out, " to need less: no setting makes room\n");
+}
+
+static void put_advice(struct out *out, const weir_verdict *v) {
+    char limit[WEIR_SPELL_BYTES];
+
+    put(out, "  try first  ");
+    if (v->set_limit > 0) {
+        weir__bytes_spell(v->set_limit, limit, sizeof limit);
+        put(out, " weir_set_limit with %s (estimate: at least)%s", limit,
+            v->settings[0].name ? "\n             " : "\n");
+    }
+    if (v->settings[0].name)
+        put_settings(out, v);
+    else if (v->set_limit == 0)
+        put_other_advice(out, v);
+}
+
+static void put_text(struct out *out, const weir_verdict *v) {
+    char asked[SHOWN];
+
+    weir__bytes_show(v->asked, asked, sizeof asked); /* however many */
+    put(out, "weir: %s for ", asked);
+    put_stream(out, v, v->stream);
+    put(out, " cannot be had (%s)\n", weir_status_name(v->status));
+    put(out, "  cause       %s: ", weir_verdict_cause_word(v->cause));
+    put_cause(out, v);
+    put(out, "\n");
+    if (is_short_of_a_step(v))
+        put(out, "              what it leaves is less than the reserve grows by\n");
+    if (v->cause == WEIR_VERDICT_FRAGMENTED && v->idle < v->asked)
+        put(out, "              with %s that may be added it would be enough in one piece\n",
+            SHOW(room_of(v)));
+    put_holder(out, v);
+    put_figures(out, v);
+    put(out, "  largest     at least %s would be served; waited %llu.%llu ms\n", SHOW(v->largest),
+        (unsigned long long)(v->waited_ns / 1000000),
+        (unsigned long long)(v->waited_ns / 100000 % 10));
+    put_groups(out, v);
+    put_advice(out, v);
+}
+
+/* ---- JSON ------------------------------------------------------------------------------------ */
+
+static void put_number(struct out *out, const char *name, uint64_t value) {
+    if (value == UINT64_MAX)
+        put(out, ",\"%s\":null", name);
+    else
+        put(out, ",\"%s\":%llu", name, (unsigned long long)value);
+}
+
+/* 0: not known. */
+static uint64_t id(uint64_t number) {
+    return number ? number : UINT64_MAX;
+}
+
+static void put_lists(struct out *out, const weir_verdict *v) {
+    put(out, ",\"pending_by\":[");
+    for (uint32_t i = 0; i < v->pending_streams; i++) {
+        put(out, "%s{\"bytes\":%llu", i ? "," : "", (unsigned long long)v->pending_by[i].bytes);
+        put_number(out, "stream", id(v->pending_by[i].stream));
+        put(out, "}");
+    }
+    put(out, "],\"groups\":[");
+    for (uint32_t i = 0; i < v->group_count; i++) {
+        put(out, "%s{\"bytes\":%llu", i ? "," : "", (unsigned long long)v->groups[i].bytes);
+        put_number(out, "blocks", v->groups[i].blocks);
+        put_number(out, "total", v->groups[i].total);
+        put_number(out, "stream", id(v->groups[i].stream));
+        put(out, "}");
+    }
+    put(out, "]");
+    put_number(out, "ungrouped", v->ungrouped);
+    put(out, ",\"try\":[");
+    for (int i = 0; i < WEIR_VERDICT_SETTINGS && v->settings[i].name; i++)
+        put(out, "%s{\"flag\":\"--%s\",\"variable\":\"%s\",\"value\":\"%s\"}", i ? "," : "",
+            v->settings[i].name, variable_of(v->settings[i].name), v->settings[i].value);
+    put(out, "]");
+    put_number(out, "set_limit", id(v->set_limit));
+}
+
+static void put_json(struct out *out, const weir_verdict *v) {
+    put(out, "{\"cause\":\"%s\",\"sentence\":\"", weir_verdict_cause_word(v->cause));
+    put_cause(out, v); /* words and sizes: nothing to escape */
+    put(out, "\",\"status\":\"%s\"", weir_status_name(v->status));
+    put(out, ",\"asked\":%llu", (unsigned long long)v->asked);
+    put_number(out, "stream", id(v->stream));
+    put_number(out, "default_stream", id(v->default_stream));
+    put_number(out, "waited_ns", v->waited_ns);
+    put_number(out, "largest", v->largest);
+    put_number(out, "limit", v->limit);
+    put(out, ",\"limit_is_set\":%s", v->limit_is_set ? "true" : "false");
+    put_number(out, "share", v->is_share ? v->weight : UINT64_MAX);
+    put_number(out, "leave", v->leave);
+    put_number(out, "reserve", v->reserve);
+    put_number(out, "in_use", v->in_use);
+    put_number(out, "idle", v->idle);
+    put_number(out, "hole", v->hole);
+    put_number(out, "pending", v->pending);
+    put_number(out, "device_total", v->device_total);
+    put_number(out, "device_free", v->device_free);
+    put_number(out, "graphs", v->graphs);
+    put_number(out, "graphs_idle", v->graphs_idle);
+    put_number(out, "siblings", v->siblings);
+    put_number(out, "others", v->others);
+    put_number(out, "silent_pid", id(v->silent_pid));
+    put_number(out, "silent_reserve", v->silent_reserve);
+    put(out, ",\"silent_stopped\":%s", v->silent_stopped ? "true" : "false");
+    put_number(out, "holder_pid", id(v->holder_pid));
+    put_number(out, "holder_reserve", v->holder_reserve);
+    put_number(out, "holder_could_give", v->holder_could_give);
+    put_lists(out, v);
+    put(out, "}");
+}
+
+size_t weir_verdict_text(const weir_verdict *v, int format, char *text, size_t text_bytes) {
+    struct out out = {.text = text, .bytes = text ? text_bytes : 0};
+    weir_verdict all;
+
+    if (!v || v->size < SMALLEST_SIZE ||
+        (format != WEIR_VERDICT_AS_TEXT && format != WEIR_VERDICT_AS_JSON))
+        return 0;
+    memset(&all, 0, sizeof all); /* what a caller's older struct does not have */
+    memcpy(&all, v, v->size < sizeof all ? v->size : sizeof all);
+    if (format == WEIR_VERDICT_AS_JSON)
+        put_json(&out, &all);
+    else
+        put_text(&out, &all);
+    return out.length;
+}
+
+/* ---- told ------------------------------------------------------------------------------------ */
+
+/* 0, or why it is not all there. */
+static int write_all(int file, const char *text, size_t length) {
+    while (length > 0) {
+        ssize_t written = write(file, text, length);
+
+        if (written < 0 && errno != EINTR)
+            return errno;
+        if (written > 0) {
+            text += written;
+            length -= (size_t)written;
+        }
+    }
+    return 0;
+}
+
+static int add_to_file(const char *name, const char *text, size_t length) {
+    int file = open(name, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666), problem;
+
+    if (file < 0)
+        return errno;
+    problem = write_all(file, text, length);
+    if (close(file) != 0 && problem == 0) /* unreached: where it lies on another machine */
+        problem = errno;                  /* unreached: likewise */
+    return problem;
+}
+
+int weir__verdict_problem(const char *to) {
+    const char *name = strrchr(to, '/');
+    char folder[4096] = ".";
+    int file;
+
+    if (!weir__verdict_is_wanted(to) || strcmp(to, "stderr") == 0)
+        return 0;
+    file = open(to, O_WRONLY | O_APPEND | O_NONBLOCK | O_CLOEXEC);
+    if (file >= 0) {
+        (void)close(file);
+        return 0;
+    }
+    if (errno != ENOENT)
+        return errno;
+    if (name) /* the root folder is its slash */
+        snprintf(folder, sizeof folder, "%.*s", (int)(name == to ? 1 : name - to), to);
+    return access(folder, W_OK | X_OK) == 0 ? 0 : errno;
+}
+
+void weir__verdict_tell(const weir_verdict *v, const char *to) {
+    size_t length = strlen(to), written;
+    int is_json = length > 5 && strcmp(to + length - 5, ".json") == 0, saved_errno = errno, problem;
+    char screen[SCREEN_BYTES];
+
+    written = weir_verdict_text(v, is_json ? WEIR_VERDICT_AS_JSON : WEIR_VERDICT_AS_TEXT, screen,
+                                sizeof screen - 1);
+    if (written > sizeof screen - 2) /* unreached: it is less by far */
+        written = sizeof screen - 2;
+    if (is_json)
+        screen[written++] = '\n';
+    problem = strcmp(to, "stderr") == 0 ? -1 : add_to_file(to, screen, written);
+    if (problem > 0) /* who wants it there sees it here, whatever the log is */
+        weir__log(WEIR_LOG_WARNING, WEIR_LOG_WARNING,
+                  "verdict '%s': %s: a refusal is told here instead", to, strerror(problem));
+    if (problem != 0)
+        (void)write_all(STDERR_FILENO, screen, written);
+    errno = saved_errno;
+}

@@ -1,0 +1,417 @@
+/* SPDX-License-Identifier: MIT */
+/* process.c: the allocators of the process, one for each device at most.
+ *
+ * Whoever plugs weir in somewhere (weir/cuda.h, libweir-adapters.so, a program's libraries) comes here, so
+ * that all of them have one allocator on a device and none of them has to know of the others.  Each is made
+ * when it is first asked for, as the environment says (of which engine: default_engine.h), and is never destroyed; what
+ * is made is published with a release store, and from then on found by a load.
+ *
+ * Nothing is made for a question: which device a stream is of is found out with the driver alone, since an
+ * allocator holds a context on its device, which takes hundreds of MB there.
+ *
+ * In a process that has libweir-preload.so, what a pool of ours takes from the driver is served by that: its pool
+ * is a program's pool like any other.  Then there is one reserve, that of the preload's allocator, which the settings
+ * are for; ours only keeps caches above it, and grows by what is asked.  With settings of its own it would take all
+ * of them twice, and preallocation would wait for itself.
+ *
+ * Locks: `lock` is held while an allocator is made, which is as long as the driver needs to start.
+ *
+ * Must not know: engines, the front; what an allocator is made of, but its context, device and profile.
+ */
+#include <link.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/allocator_internal.h"
+#include "api/default_engine.h"
+#include "base/log.h"
+#include "base/result.h"
+#include "base/text.h"
+#include "base/thread.h"
+#include "config/settings.h"
+
+/* How long the driver and the disk have as the process ends. */
+enum { MOST_DEVICES = 64, ANSWER_S = 2, SAVE_S = 10, LINE_BYTES = 900 };
+
+/* What the environment names. */
+struct place {
+    const struct weir_driver *driver;
+    int device; /* its number */
+    int count;  /* of the driver's devices */
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct place the_place;      /* fixed by the time that `made` is not 0 */
+static weir_options settings;       /* likewise; guarded by `lock` */
+static struct weir_sources sources; /* of those; likewise */
+static _Atomic(weir_allocator *) allocators[MOST_DEVICES];
+static _Atomic(weir_allocator *) the_default; /* one of these */
+static _Atomic(weir_allocator *) the_first;   /* likewise; the only one as long as `made` is 1 */
+static atomic_int made;                       /* how many of these */
+
+/* A child of fork that is born meanwhile is refused, before it comes to the lock. */
+static void take_lock(void) {
+    (void)weir__driver_begin_use();
+    pthread_mutex_lock(&lock);
+}
+
+static void give_lock(void) {
+    pthread_mutex_unlock(&lock);
+    weir__driver_end_use();
+}
+
+/* That learns, and knows what it needed; NULL. */
+static weir_allocator *learner(int device) {
+    weir_allocator *a = atomic_load_explicit(&allocators[device], memory_order_acquire);
+
+    return a && a->learn && !weir__detour_is(&a->host.detours, WEIR_DETOUR_LOST) ? a : NULL;
+}
+
+/* Whoever asks is told by the driver, or not at all: first alone, without a lock of weir's, and *driver_answers is set;
+ * then each allocator. */
+static void ask_all(void *driver_answers) {
+    weir_statistics figures;
+
+    for (int device = 0; device < MOST_DEVICES; device++)
+        if (learner(device))
+            (void)weir__engine_device_free(&learner(device)->host);
+    atomic_store((atomic_int *)driver_answers, 1);
+    for (int device = 0; device < MOST_DEVICES; device++)
+        if (learner(device))
+            weir__stats_read(learner(device), &figures);
+}
+
+static void save_all(void *unused) {
+    (void)unused;
+    for (int device = 0; device < MOST_DEVICES; device++)
+        if (learner(device))
+            (void)weir__learn_save(learner(device), NULL);
+}
+
+/* Registered once the driver is open, and so called before it goes.  It may not answer any more, or a thread be in a
+ * call of it that never ends, or wait for whoever reads its log, with an allocator's lock. */
+static void save_at_exit(void) {
+    static atomic_int driver_answers; /* the other thread's, which may never end */
+
+    if (weir__driver_forked())
+        return;
+    if (!weir__thread_in_time(ask_all, &driver_answers, ANSWER_S))
+        weir__log(settings.log, WEIR_LOG_WARNING,
+                  "%s within %d s: the process ends without its profile",
+                  atomic_load(&driver_answers)
+                      ? "an allocator's lock, which a thread holds, was not to be had"
+                      : "no answer from the driver",
+                  ANSWER_S);
+    else if (!weir__thread_in_time(save_all, NULL, SAVE_S)) /* unreached: a disk that hangs */
+        weir__log(settings.log, WEIR_LOG_WARNING,
+                  "a profile was not written within %d s: the process ends without it", SAVE_S);
+}
+
+/* Why there is no allocator.  Whoever asks may have nobody to tell, so it is said unless the environment wants no such
+ * line; but each status once, and each mistake, for it may be asked for again and again. */
+static void say_why(weir_status status, int log, const char *why) {
+    int is_new = 1;
+
+    (void)weir__text_keep(status == WEIR_E_PARSE ? why : weir_status_message(status), &is_new);
+    if (is_new)
+        weir__log(log == WEIR_LOG_DEFAULT ? WEIR_LOG_ERROR : log, WEIR_LOG_ERROR, "%s", why);
+}
+
+static weir_status without_driver(weir_status status, int log, const char *why) {
+    weir__set_driver_result(CUDA_SUCCESS);
+    say_why(status, log, why);
+    return status;
+}
+
+/* What the environment has set, behind what is there. */
+static void add_settings(char *text, size_t bytes, const weir_options *options) {
+    char value[WEIR_SHOW_BYTES];
+    int any = 0;
+
+    for (int i = 0; i < WEIR_SETTING_COUNT; i++) {
+        size_t used = strlen(text);
+
+        if (!sources.of[i] || i == WEIR_SETTING_LOG || i == WEIR_SETTING_PREALLOC_AT)
+            continue;
+        weir__option_show(options, (enum weir_setting)i, value, sizeof value);
+        snprintf(text + used, bytes - used, "%s %s '%.200s'", any++ ? "," : "; set are",
+                 sources.of[i], value);
+    }
+}
+
+static void say_refusal(weir_status status, const weir_options *options, const char *device,
+                        const char *why) {
+    char text[LINE_BYTES];
+
+    snprintf(text, sizeof text, "%s has no allocator: %.640s", device,
+             *why ? why : weir_status_message(status));
+    add_settings(text, sizeof text, options);
+    say_why(status, options->log, text);
+}
+
+static int is_preload(struct dl_phdr_info *object, size_t bytes, void *ignored) {
+    const char *slash = strrchr(object->dlpi_name, '/');
+
+    (void)bytes, (void)ignored;
+    return strcmp(slash ? slash + 1 : object->dlpi_name, "libweir-preload.so") == 0;
+}
+
+/* The other engines take memory by calls that the preload leaves to the driver, or is told to serve. */
+static void leave_to_preload(weir_options *options) {
+    if ((options->engine != WEIR_ENGINE_DEFAULT && options->engine != WEIR_ENGINE_POOL) ||
+        !dl_iterate_phdr(is_preload, NULL))
+        return;
+    weir__log(
+        options->log, WEIR_LOG_INFO,
+        "libweir-preload.so is in this process: reserve and limit are those of its allocator");
+    sources = (struct weir_sources){.of = {NULL}};
+    options->engine = WEIR_ENGINE_POOL;
+    options->prealloc = (weir_amount){.value = 0, .kind = WEIR_AMOUNT_BYTES};
+    options->prealloc_min = options->limit = options->headroom = options->headroom_high =
+        (weir_amount){0, WEIR_AMOUNT_DEFAULT, 0};
+    options->growth = WEIR_GROWTH_EXACT;
+    options->profile = NULL;
+    options->decay_ms = 0;
+}
+
+/* The environment is read until an allocator has been made by it.  The caller holds the lock. */
+static weir_status read_environment(weir_options *options, struct place *place) {
+    struct weir_driver_failure failure;
+    char message[320];
+    const char *name;
+    weir_status status;
+
+    weir_options_init(options);
+    sources = (struct weir_sources){.of = {NULL}};
+    status = weir__choice_options(options, &sources, message, sizeof message);
+    if (status == WEIR_OK)
+        status =
+            weir__device_parse(options->device, &name, &place->device, message, sizeof message);
+    if (status != WEIR_OK)
+        return without_driver(status, WEIR_LOG_ERROR, message);
+    if (options->prealloc_at == WEIR_PREALLOC_AT_DEFAULT)
+        options->prealloc_at = WEIR_PREALLOC_AT_FIRST;
+    leave_to_preload(options);
+    place->driver = weir__driver_open(name, &failure);
+    if (!place->driver)
+        return without_driver(WEIR_E_NO_DEVICE, options->log, failure.text);
+    if (place->driver->cuDeviceGetCount(&place->count) != CUDA_SUCCESS)
+        place->count = 0;
+    return WEIR_OK;
+}
+
+static weir_status where(weir_options *options, struct place *place) {
+    if (atomic_load_explicit(&made, memory_order_relaxed) == 0)
+        return read_environment(options, place);
+    *options = settings;
+    *place = the_place;
+    return WEIR_OK;
+}
+
+/* The caller holds the lock.  What is read without it is written before `made` tells of it. */
+static void publish(weir_allocator *a, const weir_options *options, const struct place *place) {
+    if (atomic_load_explicit(&made, memory_order_relaxed) == 0) {
+        settings = *options;
+        the_place = *place;
+        atomic_store_explicit(&the_first, a, memory_order_relaxed);
+        if (a->learn)
+            (void)atexit(save_at_exit);
+    }
+    atomic_fetch_add_explicit(&made, 1, memory_order_release);
+}
+
+/* Makes the allocator of a device, -1: the environment's, unless another thread did meanwhile. */
+static __attribute__((noinline, cold)) weir_status make(int device, weir_allocator **allocator) {
+    static char names[MOST_DEVICES][32];
+    struct place place = {NULL, 0, 0};
+    weir_options options;
+    weir_allocator *a = NULL;
+    weir_status status;
+    char why[641];
+    int is_default;
+
+    take_lock();
+    status = where(&options, &place);
+    if (status != WEIR_OK)
+        goto done;
+    is_default = device < 0 || device == place.device;
+    device = device < 0 ? place.device : device;
+    if (device >= MOST_DEVICES) {
+        status = without_driver(WEIR_E_NO_DEVICE, options.log, "weir serves 64 devices at most");
+        goto done;
+    }
+    a = atomic_load_explicit(&allocators[device], memory_order_relaxed);
+    /* unreached: it is there, for which another thread must have made it meanwhile */
+    if (!a) {
+        weir_options its = options;
+
+        snprintf(names[device], sizeof names[device], "%s:%d", place.driver->name, device);
+        its.device = names[device];
+        status = weir__choice_create(place.driver, device, 0, &its, &a, why, sizeof why);
+        if (status != WEIR_OK) {
+            say_refusal(status, &options, names[device], why);
+            goto done;
+        }
+        a->host.says_why = options.log == WEIR_LOG_DEFAULT;
+        atomic_store_explicit(&allocators[device], a, memory_order_release);
+        publish(a, &options, &place);
+    }
+    if (is_default)
+        atomic_store_explicit(&the_default, a, memory_order_release);
+    *allocator = a;
+
+done:
+    give_lock();
+    return status;
+}
+
+/* What must hold of every call here. */
+static inline weir_status gate(weir_allocator **allocator) {
+    if (!allocator)
+        return weir__without_driver(WEIR_E_INVALID);
+    return weir__driver_forked() ? weir__without_driver(WEIR_E_FORKED) : WEIR_OK;
+}
+
+static weir_status found_or_made(_Atomic(weir_allocator *) *found, int device,
+                                 weir_allocator **allocator) {
+    weir_allocator *a = atomic_load_explicit(found, memory_order_acquire);
+
+    if (!a)
+        return make(device, allocator);
+    *allocator = a;
+    return WEIR_OK;
+}
+
+weir_status weir_default_allocator(weir_allocator **allocator) {
+    weir_status status = gate(allocator);
+
+    return status == WEIR_OK ? found_or_made(&the_default, -1, allocator) : status;
+}
+
+weir_status weir_device_allocator(int device, weir_allocator **allocator) {
+    weir_status status = gate(allocator);
+
+    if (status != WEIR_OK)
+        return status;
+    if (device < 0)
+        return weir__without_driver(WEIR_E_INVALID);
+    if (device >= MOST_DEVICES)
+        return weir__without_driver(WEIR_E_NO_DEVICE);
+    return found_or_made(&allocators[device], device, allocator);
+}
+
+/* ---- whose device a stream is ---------------------------------------------------------------- */
+
+static weir_status driver_says(CUresult result) {
+    weir__set_driver_result((int)result);
+    return result == CUDA_ERROR_INVALID_HANDLE ? WEIR_E_STREAM : WEIR_E_DRIVER;
+}
+
+/* A default stream is one of the current context; where there is none, of the environment's device. */
+static weir_status device_of_thread(const struct place *place, int *device) {
+    CUdevice current;
+    CUresult result = place->driver->cuCtxGetDevice(&current);
+
+    if (result == CUDA_SUCCESS)
+        *device = current;
+    else if (result == CUDA_ERROR_INVALID_CONTEXT)
+        *device = place->device;
+    else
+        return driver_says(result);
+    return WEIR_OK;
+}
+
+static weir_status device_of(const struct place *place, weir_stream stream, int *device) {
+    const struct weir_driver *driver = place->driver;
+    struct weir_driver_scope scope;
+    CUcontext context = NULL;
+    CUresult result;
+
+    if ((uintptr_t)stream <= WEIR_STREAM_PER_THREAD_VALUE)
+        return device_of_thread(place, device);
+    result = driver->cuStreamGetCtx(stream, &context);
+    if (result != CUDA_SUCCESS)
+        return driver_says(result);
+    /* unreached: more devices, which no model has */
+    for (int i = 0; i < MOST_DEVICES && i < place->count; i++) {
+        weir_allocator *a = atomic_load_explicit(&allocators[i], memory_order_acquire);
+
+        if (a && a->host.context == context) {
+            *device = i;
+            return WEIR_OK;
+        }
+    }
+    result = weir__driver_enter(driver, context, &scope);
+    if (result == CUDA_SUCCESS) {
+        result = driver->cuCtxGetDevice(device);
+        weir__driver_leave(driver, &scope);
+    }
+    return result == CUDA_SUCCESS ? WEIR_OK : driver_says(result);
+}
+
+static __attribute__((noinline)) weir_status find_for_stream(weir_stream stream,
+                                                             weir_allocator **allocator) {
+    struct place place = {NULL, 0, 0};
+    weir_options options;
+    weir_status status = WEIR_OK;
+    int device = 0;
+
+    if (atomic_load_explicit(&made, memory_order_acquire) > 0) {
+        place = the_place;
+    } else {
+        take_lock();
+        status = where(&options, &place);
+        give_lock();
+    }
+    if (status == WEIR_OK && place.count > 1)
+        status = device_of(&place, stream, &device);
+    return status == WEIR_OK ? weir_device_allocator(device, allocator) : status;
+}
+
+weir_status weir_stream_allocator(weir_stream stream, weir_allocator **allocator) {
+    weir_status status = gate(allocator);
+
+    if (status != WEIR_OK)
+        return status;
+    /* Where there is one device there is nothing to find out. */
+    if (atomic_load_explicit(&made, memory_order_acquire) > 0 && the_place.count == 1) {
+        *allocator = atomic_load_explicit(&allocators[0], memory_order_acquire);
+        return WEIR_OK;
+    }
+    return find_for_stream(stream, allocator);
+}
+
+/* ---- whose a block is ------------------------------------------------------------------------ */
+
+static __attribute__((noinline)) weir_status find_block(const void *block,
+                                                        weir_allocator **allocator) {
+    weir_status answer = WEIR_E_NOT_OWNED;
+
+    for (int device = 0; device < MOST_DEVICES; device++) {
+        weir_allocator *a = atomic_load_explicit(&allocators[device], memory_order_acquire);
+        weir_status status = a ? weir_block_range(a, block, NULL, NULL) : WEIR_E_NOT_OWNED;
+
+        if (status == WEIR_OK) {
+            *allocator = a;
+            return WEIR_OK;
+        }
+        if (status != WEIR_E_NOT_OWNED)
+            answer = status;
+    }
+    return weir__without_driver(answer);
+}
+
+weir_status weir_block_allocator(const void *block, weir_allocator **allocator) {
+    weir_status status = gate(allocator);
+
+    if (status != WEIR_OK)
+        return status;
+    if (!block)
+        return weir__without_driver(WEIR_E_INVALID);
+    if (atomic_load_explicit(&made, memory_order_acquire) != 1)
+        return find_block(block, allocator);
+    *allocator = atomic_load_explicit(&the_first, memory_order_acquire);
+    return WEIR_OK;
+}

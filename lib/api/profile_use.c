@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: MIT */
+/* profile_use.c: see profile_use.h.
+ *
+ * Nothing here is in the way of a request: a profile is read before the engine is opened and written when
+ * all is over, or by a call of its own.  No lock is held and none is needed: what an allocator knows of
+ * its profile is fixed, and files are replaced as a whole.
+ *
+ * Must not know: how a profile is written (profile.h), how engines grow.
+ */
+#include "config.h"
+
+#include "api/profile_use.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "api/allocator_internal.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "config/settings.h"
+
+/* ---- what it is valid for -------------------------------------------------------------------- */
+
+/* Names are the driver's; a line has no other than printable characters. */
+static void make_printable(char *text) {
+    for (; *text; text++)
+        if (*text < ' ' || *text > '~')
+            *text = '?';
+}
+
+static CUresult describe_device(const struct weir_driver *driver, CUdevice device, char *text,
+                                size_t bytes) {
+    char name[96] = "", memory[WEIR_SPELL_BYTES], uuid[WEIR_UUID_BYTES];
+    size_t total = 0;
+    CUresult result = driver->cuDeviceGetName(name, sizeof name - 1, device);
+
+    if (result == CUDA_SUCCESS)
+        result = weir__driver_uuid(driver, device, uuid);
+    if (result == CUDA_SUCCESS)
+        result = driver->cuDeviceTotalMem(&total, device);
+    if (result != CUDA_SUCCESS)
+        return result;
+    weir__bytes_spell(total, memory, sizeof memory);
+    snprintf(text, bytes, "%s %s %s %s", driver->name, name, uuid, memory);
+    make_printable(text);
+    return CUDA_SUCCESS;
+}
+
+static void describe_settings(const weir_options *options, char *text, size_t bytes) {
+    static const enum weir_setting settings[] = {WEIR_SETTING_ENGINE,  WEIR_SETTING_ARENA,
+                                                 WEIR_SETTING_PACKING, WEIR_SETTING_GROWTH,
+                                                 WEIR_SETTING_LIMIT,   WEIR_SETTING_FRONT};
+    char shown[WEIR_SHOW_BYTES];
+    size_t length = 0;
+
+    /* unreached: no room, of which there is more than all of them take */
+    for (size_t i = 0; i < sizeof settings / sizeof settings[0] && length < bytes; i++) {
+        weir__option_show(options, settings[i], shown, sizeof shown);
+        length += (size_t)snprintf(text + length, bytes - length, "%s%s=%s", i ? " " : "",
+                                   weir__setting_row(settings[i])->name, shown);
+    }
+    make_printable(text);
+}
+
+static CUresult make_key(const struct weir_driver *driver, CUdevice device,
+                         const weir_options *options, struct weir_profile_key *key) {
+    describe_settings(options, key->settings, sizeof key->settings);
+    return describe_device(driver, device, key->device, sizeof key->device);
+}
+
+/* Of this run among all. */
+static uint64_t make_id(const void *self) {
+    struct {
+        struct timespec now;
+        const void *self;
+        pid_t process;
+    } run;
+
+    memset(&run, 0, sizeof run);
+    clock_gettime(CLOCK_REALTIME, &run.now);
+    run.self = self;
+    run.process = getpid();
+    return weir__profile_hash(&run, sizeof run);
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+int weir__learn_can(const weir_options *options) {
+    return options->engine != WEIR_ENGINE_PLATFORM &&
+           !(options->engine == WEIR_ENGINE_ARENA && options->arena == WEIR_ARENA_FIXED);
+}
+
+/* The file that is meant, from the root: the process may go elsewhere.  NULL: out of memory, or there is
+ * no such place. */
+static char *find_file(const char *named, const struct weir_profile_key *key) {
+    char *folder = *named == '/' ? strdup("") : getcwd(NULL, 0), *path = NULL, ending[32] = "";
+    struct stat about;
+
+    if (stat(named, &about) == 0 && S_ISDIR(about.st_mode))
+        snprintf(ending, sizeof ending, "/%016llx.profile",
+                 (unsigned long long)weir__profile_key_hash(key));
+    if (folder && asprintf(&path, "%s%s%s%s", folder, *named == '/' ? "" : "/", named, ending) < 0)
+        path = NULL;
+    free(folder);
+    return path;
+}
+
+static void read_profile(struct weir_learn *learn, int log) {
+    struct weir_problem problem, kept;
+
+    if (weir__profile_load(learn->path, &learn->key, &learn->known, &problem))
+        return;
+    if (!problem.text[0]) {
+        weir__log(log, WEIR_LOG_INFO, "profile %s: there is none yet", learn->path);
+        return;
+    }
+    learn->is_told = weir__profile_may_replace(learn->path, &kept);
+    weir__log(log, WEIR_LOG_WARNING, "profile %s: %s: it is ignored, and %s", learn->path,
+              problem.text, learn->is_told ? "replaced as a run is noted" : "left alone");
+}
+
+struct weir_learn *weir__learn_open(const struct weir_driver *driver, CUdevice device,
+                                    const weir_options *options) {
+    struct weir_learn *learn;
+
+    if (strcmp(options->profile, "off") == 0 || !weir__learn_can(options))
+        return NULL;
+    learn = calloc(1, sizeof *learn);
+    if (learn && make_key(driver, device, options, &learn->key) == CUDA_SUCCESS)
+        learn->path = find_file(options->profile, &learn->key);
+    if (!learn || !learn->path) {
+        weir__log(options->log, WEIR_LOG_WARNING, "profile %s: it cannot be used",
+                  options->profile);
+        free(learn);
+        return NULL;
+    }
+    learn->id = make_id(learn);
+    read_profile(learn, options->log);
+    return learn;
+}
+
+void weir__learn_close(struct weir_learn *learn) {
+    if (learn)
+        free(learn->path);
+    free(learn);
+}
+
+uint64_t weir__learn_target(const struct weir_learn *learn, struct weir_host *host) {
+    uint64_t wanted = weir__profile_target(&learn->known), target = wanted, free_bytes;
+    char wanted_text[32], target_text[32];
+
+    if (wanted == 0)
+        return 0;
+    free_bytes = weir__engine_device_free(host);
+    target = target < host->limit ? target : host->limit;
+    target = target < free_bytes ? target : free_bytes;
+    target = target < host->device_total ? target : host->device_total;
+    weir__bytes_show(wanted, wanted_text, sizeof wanted_text);
+    weir__bytes_show(target, target_text, sizeof target_text);
+    weir__log(host->options.log, WEIR_LOG_INFO,
+              "profile %s: %llu run%s, the next needs %s: %s is preallocated", learn->path,
+              (unsigned long long)learn->known.merged, weir__plural(learn->known.merged),
+              wanted_text, target_text);
+    return target;
+}
+
+/* ---- saving ---------------------------------------------------------------------------------- */
+
+/* The newest steps by which the reserve grew, oldest first; how many. */
+static size_t take_steps(weir_allocator *a, struct weir_profile_step step[WEIR_PROFILE_STEPS]) {
+    weir_event events[32];
+    uint64_t after = 0;
+    size_t count, steps = 0;
+
+    do {
+        /* unreached: a refusal, which whoever saves has had before */
+        if (weir_events(a, after, events, sizeof events[0], sizeof events / sizeof events[0],
+                        &count) != WEIR_OK)
+            break;
+        for (size_t i = 0; i < count; i++) {
+            if (events[i].shrink)
+                continue;
+            if (steps == WEIR_PROFILE_STEPS)
+                memmove(&step[0], &step[1], --steps * sizeof step[0]);
+            step[steps++] = (struct weir_profile_step){events[i].got, events[i].cause};
+        }
+        if (count > 0)
+            after = events[count - 1].sequence;
+    } while (count == sizeof events / sizeof events[0]);
+    return steps;
+}
+
+static struct weir_profile_run take_run(const weir_statistics *s, uint64_t id) {
+    uint64_t given = s->prealloc_asked > s->prealloc_kept ? s->prealloc_asked : s->prealloc_kept;
+
+    return (struct weir_profile_run){.id = id,
+                                     .reserve = s->reserve_peak,
+                                     .in_use = s->in_use_peak,
+                                     .grew = s->reserve_peak > given};
+}
+
+/* What other runs have left there since counts too. */
+static weir_status save(weir_allocator *a, const struct weir_learn *learn,
+                        const weir_statistics *s) {
+    struct weir_profile_run run = take_run(s, learn->id);
+    struct weir_profile_step step[WEIR_PROFILE_STEPS];
+    struct weir_profile profile = learn->known;
+    struct weir_problem problem, there;
+
+    if (weir__profile_load(learn->path, &learn->key, &profile, &there))
+        there.text[0] = '\0';
+    weir__profile_add(&profile, &run, step, take_steps(a, step));
+    if (weir__profile_store(learn->path, &learn->key, &profile, &problem)) {
+        if (there.text[0] && !learn->is_told)
+            weir__log(a->host.options.log, WEIR_LOG_WARNING, "profile %s: %s: this run replaces it",
+                      learn->path, there.text);
+        return WEIR_OK;
+    }
+    weir__log(a->host.options.log, WEIR_LOG_WARNING, "profile %s: %s: this run is not noted",
+              learn->path, problem.text);
+    return weir__engine_refuse(WEIR_E_FILE);
+}
+
+/* As if the options had named it. */
+static weir_status save_elsewhere(weir_allocator *a, const weir_statistics *s, const char *path) {
+    struct weir_learn learn = {.id = a->learn ? a->learn->id : make_id(a)};
+    weir_status status;
+    CUresult result = make_key(a->host.driver, a->host.device, &a->host.options, &learn.key);
+
+    if (result != CUDA_SUCCESS)
+        return weir__engine_status(&a->host, result);
+    learn.path = find_file(path, &learn.key);
+    if (!learn.path)
+        return weir__engine_refuse(WEIR_E_HOST_MEMORY);
+    status = save(a, &learn, s);
+    free(learn.path);
+    return status;
+}
+
+weir_status weir__learn_save(weir_allocator *a, const char *path) {
+    weir_statistics s = {.size = sizeof s};
+    weir_status status = weir_stats(a, &s);
+
+    /* unreached: a refusal, likewise */
+    if (status != WEIR_OK || s.allocs == 0 || s.in_use_peak == 0)
+        return status;
+    return path ? save_elsewhere(a, &s, path) : save(a, a->learn, &s);
+}

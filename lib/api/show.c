@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: MIT */
+/* show.c: see show.h.
+ *
+ * Figures come from the public view of an allocator; that asks the driver for two or three numbers, takes locks
+ * that are held briefly, and never waits for the device.
+ *
+ * Must not know: who shows, who looks.
+ */
+#include "api/show.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "api/allocator_internal.h"
+#include "config/settings.h"
+
+_Static_assert(sizeof(struct weir_show) % sizeof(uint64_t) == 0, "words");
+
+const struct weir_segment_kind weir__show_kind = {"stats", WEIR_SHOW_VERSION,
+                                                  sizeof(struct weir_show)};
+
+/* ---- what is shown ------------------------------------------------------------------------------- */
+
+void weir__show_engine(const weir_allocator *a, char *text, size_t bytes) {
+    const weir_options *options = &a->host.options;
+    int is_arena = options->engine == WEIR_ENGINE_ARENA;
+    char engine[WEIR_SHOW_BYTES], arena[WEIR_SHOW_BYTES] = "", packing[WEIR_SHOW_BYTES] = "";
+
+    weir__option_show(options, WEIR_SETTING_ENGINE, engine, sizeof engine);
+    if (is_arena)
+        weir__option_show(options, WEIR_SETTING_ARENA, arena, sizeof arena);
+    if (is_arena && options->arena == WEIR_ARENA_MAPPED &&
+        options->packing != WEIR_PACKING_BALANCED)
+        weir__option_show(options, WEIR_SETTING_PACKING, packing, sizeof packing);
+    snprintf(text, bytes, "%.8s%s%.7s%s%.4s", engine, *arena ? " " : "", arena, *packing ? " " : "",
+             packing);
+}
+
+static void fill_figures(const weir_statistics *f, struct weir_show_allocator *out) {
+    out->allocs = f->allocs;
+    out->frees = f->frees;
+    out->hits = f->hits;
+    out->front_hits = f->front_hits;
+    out->refusals = f->refusals;
+    out->growths = f->growths;
+    out->growth_bytes = f->growth_bytes;
+    out->stall_ns = f->stall_ns;
+    out->trims = f->trims;
+    out->trim_bytes = f->trim_bytes;
+    out->blocks = f->blocks;
+    out->requested = f->requested;
+    out->requested_peak = f->requested_peak;
+    out->in_use = f->in_use;
+    out->in_use_peak = f->in_use_peak;
+    out->reserve = f->reserve;
+    out->reserve_peak = f->reserve_peak;
+    out->front_idle = f->front_idle;
+}
+
+static void fill_latency(weir_allocator *a, int operation, struct weir_show_latency *out) {
+    weir_latency l = {.size = sizeof l};
+
+    memset(out, 0, sizeof *out);
+    if (weir_latencies(a, operation, &l) == WEIR_OK)
+        *out =
+            (struct weir_show_latency){l.count, l.p50_ns, l.p90_ns, l.p99_ns, l.p999_ns, l.max_ns};
+}
+
+uint64_t weir__show_age(weir_allocator *a) {
+    return weir__engine_since(&a->host, a->host.created_ticks);
+}
+
+/* The last ones, whatever their number is. */
+static void fill_events(weir_allocator *a, struct weir_show_allocator *out) {
+    uint64_t age = weir__show_age(a), last;
+    weir_event events[WEIR_SHOW_EVENTS];
+    size_t count = 0;
+
+    pthread_mutex_lock(&a->books.lock);
+    last = a->books.next_sequence - 1;
+    pthread_mutex_unlock(&a->books.lock);
+    if (weir_events(a, last > WEIR_SHOW_EVENTS ? last - WEIR_SHOW_EVENTS : 0, events,
+                    sizeof events[0], WEIR_SHOW_EVENTS, &count) != WEIR_OK)
+        count = 0;
+    out->events = count;
+    for (size_t i = 0; i < count; i++)
+        out->event[i] = (struct weir_show_event){
+            .ago_ns = age > events[i].time_ns ? age - events[i].time_ns : 0,
+            .asked = events[i].asked,
+            .got = events[i].got,
+            .stall_ns = events[i].stall_ns,
+            .reserve_after = events[i].reserve_after,
+            .cause = (uint64_t)events[i].cause,
+            .shrink = (uint64_t)events[i].shrink};
+}
+
+int weir__show_fill(weir_allocator *a, struct weir_show_allocator *out) {
+    weir_statistics figures = {.size = sizeof figures};
+
+    if (weir_stats(a, &figures) != WEIR_OK)
+        return 0;
+    fill_figures(&figures, out);
+    weir__show_engine(a, out->engine, sizeof out->engine);
+    out->limit = atomic_load_explicit(&a->host.limit, memory_order_relaxed);
+    fill_latency(a, WEIR_OPERATION_ALLOC, &out->latency[WEIR_OPERATION_ALLOC]);
+    fill_latency(a, WEIR_OPERATION_FREE, &out->latency[WEIR_OPERATION_FREE]);
+    fill_events(a, out);
+    return 1;
+}
+
+/* ---- what is read -------------------------------------------------------------------------------- */
+
+/* Ends, and has plain letters alone: terminals obey others. */
+static void check_text(char *text, size_t bytes) {
+    text[bytes - 1] = '\0';
+    for (; *text; text++)
+        if ((unsigned char)*text < ' ' || (unsigned char)*text > '~')
+            *text = '?';
+}
+
+void weir__show_check(struct weir_show *show, uint64_t now) {
+    if (show->time_ns > now)
+        show->time_ns = now;
+    check_text(show->command, sizeof show->command);
+    if (show->allocators > WEIR_SHOW_MOST)
+        show->allocators = WEIR_SHOW_MOST;
+    if (show->all < show->allocators)
+        show->all = show->allocators;
+    for (uint64_t i = 0; i < show->allocators; i++) {
+        struct weir_show_allocator *a = &show->allocator[i];
+
+        check_text(a->device, sizeof a->device);
+        check_text(a->engine, sizeof a->engine);
+        check_text(a->serves, sizeof a->serves);
+        if (a->events > WEIR_SHOW_EVENTS)
+            a->events = WEIR_SHOW_EVENTS;
+        for (uint64_t e = 0; e < a->events; e++)
+            if (a->event[e].cause >= WEIR_EVENT_CAUSE_COUNT)
+                a->event[e].cause = WEIR_EVENT_CAUSE_COUNT;
+    }
+}

@@ -1,0 +1,337 @@
+/* SPDX-License-Identifier: MIT */
+/* timeline.c: see timeline.h.
+ *
+ * The format: "Trace Event Format" (Google, 2016), as Perfetto's importer reads it: events M (names), C
+ * (counters), X (slices), i (marks), times in microseconds.  Slices of one thread must lie in one another or
+ * apart; steps of several threads do neither, so each is put into the first lane, a thread of the picture, that is
+ * free by then.
+ *
+ * Must not know: allocators, where a file goes.
+ */
+#include "api/timeline.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/counters.h"
+
+enum { LANES = 16, FIRST_SLICES = 256, NUMBERS = 32 };
+
+enum what { GROWTH, GIVEN_BACK, REFUSAL, ITERATION };
+
+struct slice {
+    uint64_t from_ns, ns;
+    uint64_t asked, got, after;
+    const char *name;
+    enum what what;
+};
+
+struct point {
+    uint64_t time_ns;
+    uint64_t values[WEIR_TIMELINE_COUNTERS];
+};
+
+struct weir_timeline {
+    size_t points, of_last, per_point; /* there are; values in the last one; and in a whole one */
+    size_t slices, room;
+    struct slice *slice;
+    uint64_t missing;
+    int has_now;
+    struct point now; /* as counted last */
+    struct point point[WEIR_TIMELINE_POINTS];
+};
+
+struct weir_timeline *weir__timeline_open(void) {
+    struct weir_timeline *t = calloc(1, sizeof *t);
+
+    if (t)
+        t->per_point = 1;
+    return t;
+}
+
+void weir__timeline_close(struct weir_timeline *t) {
+    if (!t)
+        return;
+    free(t->slice);
+    free(t);
+}
+
+uint64_t weir__timeline_missing(const struct weir_timeline *t) {
+    return t->missing;
+}
+
+/* ---- counters ------------------------------------------------------------------------------------ */
+
+static void raise_to(struct point *p, const uint64_t values[WEIR_TIMELINE_COUNTERS]) {
+    for (int i = 0; i < WEIR_TIMELINE_COUNTERS; i++)
+        if (values[i] > p->values[i])
+            p->values[i] = values[i];
+}
+
+/* Neighbours become one. */
+static void halve(struct weir_timeline *t) {
+    for (size_t i = 0; i < WEIR_TIMELINE_POINTS / 2; i++) {
+        t->point[i] = t->point[2 * i];
+        raise_to(&t->point[i], t->point[2 * i + 1].values);
+    }
+    t->points = WEIR_TIMELINE_POINTS / 2;
+    t->per_point *= 2;
+    t->of_last = t->per_point;
+}
+
+void weir__timeline_count(struct weir_timeline *t, uint64_t time_ns,
+                          const uint64_t values[WEIR_TIMELINE_COUNTERS]) {
+    if (t->has_now && memcmp(t->now.values, values, sizeof t->now.values) == 0)
+        return;
+    t->has_now = 1;
+    t->now.time_ns = time_ns;
+    memcpy(t->now.values, values, sizeof t->now.values);
+    if (t->points > 0 && t->of_last < t->per_point) {
+        t->of_last++;
+        raise_to(&t->point[t->points - 1], values);
+        return;
+    }
+    if (t->points == WEIR_TIMELINE_POINTS)
+        halve(t);
+    t->point[t->points++] = t->now;
+    t->of_last = 1;
+}
+
+static void widen(struct weir_timeline_extent *e, const struct point *p) {
+    for (int i = 0; i < WEIR_TIMELINE_COUNTERS; i++) {
+        e->low[i] = p->values[i] < e->low[i] ? p->values[i] : e->low[i];
+        e->high[i] = p->values[i] > e->high[i] ? p->values[i] : e->high[i];
+    }
+}
+
+size_t weir__timeline_extents(const struct weir_timeline *t, struct weir_timeline_extent *out,
+                              size_t most) {
+    size_t points =
+        t->points + (t->of_last > 1); /* the last point is of peaks: this is how it ended */
+    size_t each = (points + most - 1) / most, count = 0;
+
+    for (size_t i = 0; i < points; i++) {
+        const struct point *p = i < t->points ? &t->point[i] : &t->now;
+
+        if (i % each == 0) {
+            out[count].time_ns = p->time_ns;
+            memcpy(out[count].low, p->values, sizeof p->values);
+            memcpy(out[count++].high, p->values, sizeof p->values);
+        }
+        widen(&out[count - 1], p);
+    }
+    return count;
+}
+
+/* ---- slices -------------------------------------------------------------------------------------- */
+
+static void add(struct weir_timeline *t, const struct slice *slice) {
+    size_t room = t->room ? 2 * t->room : FIRST_SLICES;
+    struct slice *more;
+
+    if (t->slices == t->room) {
+        more = t->room < WEIR_TIMELINE_SLICES ? realloc(t->slice, room * sizeof *more) : NULL;
+        if (!more) {
+            t->missing++;
+            return;
+        }
+        t->slice = more;
+        t->room = room;
+    }
+    t->slice[t->slices++] = *slice;
+}
+
+void weir__timeline_event(struct weir_timeline *t, uint64_t made_ns, const weir_event *event) {
+    uint64_t end = made_ns + event->time_ns, ns = event->stall_ns < end ? event->stall_ns : end;
+
+    add(t, &(struct slice){.from_ns = end - ns,
+                           .ns = ns,
+                           .asked = event->asked,
+                           .got = event->got,
+                           .after = event->reserve_after,
+                           .name = weir__event_name(event->cause, event->shrink),
+                           .what = event->shrink ? GIVEN_BACK : GROWTH});
+}
+
+uint64_t weir__timeline_events(struct weir_timeline *t, uint64_t made_ns, uint64_t last,
+                               const weir_event *events, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        weir__timeline_lost(t, events[i].sequence - last - 1);
+        weir__timeline_event(t, made_ns, &events[i]);
+        last = events[i].sequence;
+    }
+    return last;
+}
+
+void weir__timeline_refusal(struct weir_timeline *t, uint64_t time_ns, uint64_t bytes) {
+    add(t, &(struct slice){.from_ns = time_ns, .asked = bytes, .name = "refusal", .what = REFUSAL});
+}
+
+void weir__timeline_iteration(struct weir_timeline *t, uint64_t from_ns, uint64_t to_ns,
+                              const char *label) {
+    add(t, &(struct slice){.from_ns = from_ns,
+                           .ns = to_ns > from_ns ? to_ns - from_ns : 0,
+                           .name = label,
+                           .what = ITERATION});
+}
+
+void weir__timeline_lost(struct weir_timeline *t, uint64_t count) {
+    t->missing += count;
+}
+
+/* ---- the file ------------------------------------------------------------------------------------ */
+
+static void put_text(FILE *file, const char *text) {
+    fputc('"', file);
+    for (; *text; text++) {
+        unsigned char letter = (unsigned char)*text;
+
+        if (letter == '"' || letter == '\\')
+            fprintf(file, "\\%c", letter);
+        else if (letter < ' ' || letter > '~') /* whatever its encoding is */
+            fprintf(file, "\\u%04x", letter);
+        else
+            fputc(letter, file);
+    }
+    fputc('"', file);
+}
+
+static void put_time(FILE *file, const char *key, uint64_t ns) {
+    fprintf(file, ",\"%s\":%" PRIu64 ".%03" PRIu64, key, ns / 1000, ns % 1000);
+}
+
+/* The thread of a lane; lane -1: of iterations. */
+static int thread_of(int number, int lane) {
+    return number * NUMBERS + lane + 2;
+}
+
+static void put_name(FILE *file, const char *kind, long process, int thread, const char *name,
+                     const char *more) {
+    char text[384];
+
+    snprintf(text, sizeof text, "%.300s%s%.60s", name, *more ? " " : "", more);
+    fprintf(file,
+            ",\n{\"ph\":\"M\",\"name\":\"%s\",\"pid\":%ld,\"tid\":%d,\"args\":{\"name\":", kind,
+            process, thread);
+    put_text(file, text);
+    fputs("}}", file);
+}
+
+static void put_point(FILE *file, const struct point *p, long process, const char *name) {
+    static const char *const words[WEIR_TIMELINE_COUNTERS] = {"requested", "in use", "reserve"};
+    const char *comma = "";
+
+    fprintf(file, ",\n{\"ph\":\"C\",\"pid\":%ld,\"tid\":0", process);
+    put_time(file, "ts", p->time_ns);
+    fputs(",\"name\":", file);
+    put_text(file, name);
+    fputs(",\"args\":{", file);
+    for (int i = 0; i < WEIR_TIMELINE_COUNTERS; i++) {
+        if (p->values[i] == WEIR_TIMELINE_UNKNOWN)
+            continue;
+        fprintf(file, "%s\"%s\":%" PRIu64, comma, words[i], p->values[i]);
+        comma = ",";
+    }
+    fputs("}}", file);
+}
+
+static void put_slice(FILE *file, const struct slice *s, long process, int thread) {
+    static const char *const kinds[] = {"growth", "given back", "refusal", "iteration"};
+    int is_mark = s->what == REFUSAL;
+
+    fprintf(file, ",\n{\"ph\":\"%s\",\"pid\":%ld,\"tid\":%d", is_mark ? "i" : "X", process, thread);
+    put_time(file, "ts", s->from_ns);
+    if (is_mark)
+        fputs(",\"s\":\"t\"", file);
+    else
+        put_time(file, "dur", s->ns);
+    fprintf(file, ",\"cat\":\"%s\",\"name\":", kinds[s->what]);
+    put_text(file, s->name);
+    if (s->what == REFUSAL)
+        fprintf(file, ",\"args\":{\"bytes\":%" PRIu64 "}}", s->asked);
+    else if (s->what == ITERATION)
+        fputs("}", file);
+    else
+        fprintf(file,
+                ",\"args\":{\"asked\":%" PRIu64 ",\"got\":%" PRIu64 ",\"reserve after\":%" PRIu64
+                "}}",
+                s->asked, s->got, s->after);
+}
+
+/* By their begins; of two that begin together the longer one first, which the other may lie in. */
+static int compare(const void *one, const void *other) {
+    const struct slice *a = one, *b = other;
+
+    if (a->from_ns != b->from_ns)
+        return a->from_ns < b->from_ns ? -1 : 1;
+    return a->ns == b->ns ? 0 : a->ns > b->ns ? -1 : 1;
+}
+
+/* In the last one all lie that find no other. */
+static int lane_of(const struct slice *s, uint64_t ends[LANES]) {
+    int lane = 0;
+
+    if (s->what == ITERATION)
+        return -1;
+    while (lane < LANES - 1 && s->from_ns < ends[lane])
+        lane++;
+    if (ends[lane] < s->from_ns + s->ns)
+        ends[lane] = s->from_ns + s->ns;
+    return lane;
+}
+
+static void put_slices(const struct weir_timeline *t, FILE *file, long process, int number,
+                       const char *name) {
+    struct slice *sorted = t->slices ? malloc(t->slices * sizeof *sorted) : NULL;
+    const struct slice *slices = sorted ? sorted : t->slice;
+    uint64_t ends[LANES] = {0};
+    int lanes = -1, has_iterations = 0;
+
+    if (sorted) {
+        memcpy(sorted, t->slice, t->slices * sizeof *sorted);
+        qsort(sorted, t->slices, sizeof *sorted, compare);
+    }
+    for (size_t i = 0; i < t->slices; i++) {
+        int lane = lane_of(&slices[i], ends);
+
+        has_iterations |= lane < 0;
+        lanes = lane > lanes ? lane : lanes;
+        put_slice(file, &slices[i], process, thread_of(number, lane));
+    }
+    free(sorted);
+    if (has_iterations)
+        put_name(file, "thread_name", process, thread_of(number, -1), name, "iterations");
+    for (int lane = 0; lane <= lanes; lane++)
+        put_name(file, "thread_name", process, thread_of(number, lane), name, "growth");
+}
+
+#define FIRST                                                                                      \
+    "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n"                                              \
+    "{\"ph\":\"M\",\"name\":\"trace\",\"pid\":0,\"tid\":0,\"args\":{\"by\":\"weir\"}}"
+#define LAST "\n],\"otherData\":{\"slices missing\":\"%" PRIu64 "\"}}\n"
+
+void weir__timeline_begin_file(FILE *file) {
+    fputs(FIRST, file);
+}
+
+int weir__timeline_unfinished(char *text, size_t bytes, long process) {
+    return snprintf(text, bytes,
+                    FIRST ",\n{\"ph\":\"M\",\"name\":\"unfinished\",\"pid\":%ld,\"tid\":0,"
+                          "\"args\":{}}" LAST,
+                    process, UINT64_C(0));
+}
+
+void weir__timeline_write(const struct weir_timeline *t, FILE *file, long process,
+                          const char *process_name, int number, const char *name) {
+    put_name(file, "process_name", process, 0, process_name, "");
+    for (size_t i = 0; i < t->points; i++)
+        put_point(file, &t->point[i], process, name);
+    if (t->of_last > 1) /* the last point is of peaks: this is how it ended */
+        put_point(file, &t->now, process, name);
+    put_slices(t, file, process, number, name);
+}
+
+void weir__timeline_end_file(FILE *file, uint64_t missing) {
+    fprintf(file, LAST, missing);
+}

@@ -1,0 +1,476 @@
+/* SPDX-License-Identifier: MIT */
+/* trace_read.c: reads allocation traces, version 1 (weir/trace.h).
+ *
+ * The source fills one buffer; lines are taken out of it in place and parsed by hand, without a
+ * copy.  A line must fit into the buffer, comments excepted, of which any length is skipped.  What
+ * makes a trace consistent is checked against a map of the live ids, so that whoever replays one
+ * need not: an id is live between its a and its f, the f tells the same bytes, and time does not run backwards.
+ *
+ * An error is for good: each later call answers the same.
+ *
+ * Must not know: where the text comes from, compression, what an event leads to.
+ */
+#include <weir/trace.h>
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/map.h"
+#include "base/result.h"
+#include "base/text.h"
+
+enum { BUFFER_BYTES = 1 << 17, MESSAGE_BYTES = 320, SHOWN_BYTES = 40 };
+
+#define MOST_ID (UINT64_MAX - 1) /* of blocks and streams, so that id + 1 can be a key */
+#define MOST_BYTES (INT64_MAX < UINTPTR_MAX ? (uint64_t)INT64_MAX : (uint64_t)UINTPTR_MAX)
+
+struct weir_trace_reader {
+    weir_trace_source source;
+    void *context;
+    struct weir_map live; /* id + 1 (0 is no key there) -> bytes */
+    uint64_t line;        /* of the line taken last */
+    uint64_t events;
+    uint64_t last_us;   /* of the event before */
+    weir_status status; /* OK until an error */
+    int at_end;         /* the source has no more */
+    char *next;         /* what is not taken yet: [next, filled) */
+    char *filled;
+    const char *fields; /* key=value, of the last event: [fields, fields_end) in the buffer */
+    const char *fields_end;
+    weir_trace_comment comment; /* NULL: nobody wants them */
+    void *comment_context;
+    char message[MESSAGE_BYTES];
+    char buffer[BUFFER_BYTES];
+};
+
+/* One line while it is parsed: [at, end), without its newline. */
+struct cursor {
+    weir_trace_reader *reader;
+    const char *at;
+    const char *end;
+};
+
+weir_status weir_trace_reader_create(weir_trace_source source, void *context,
+                                     weir_trace_reader **reader) {
+    weir_trace_reader *made;
+
+    if (!source || !reader)
+        return weir__without_driver(WEIR_E_INVALID);
+    made = malloc(sizeof *made);
+    if (!made)
+        return weir__without_driver(WEIR_E_HOST_MEMORY);
+    memset(made, 0, offsetof(weir_trace_reader, buffer));
+    made->source = source;
+    made->context = context;
+    made->next = made->filled = made->buffer;
+    *reader = made;
+    return WEIR_OK;
+}
+
+void weir_trace_reader_destroy(weir_trace_reader *reader) {
+    if (!reader)
+        return;
+    weir__map_clear(&reader->live);
+    free(reader);
+}
+
+const char *weir_trace_message(const weir_trace_reader *reader) {
+    return reader ? reader->message : "";
+}
+
+/* ---------------------------------------------------------------- errors ---- */
+
+/* Ends the reader with E_PARSE and "line N: ..."; returns 0. */
+static __attribute__((format(printf, 2, 3))) int refuse(weir_trace_reader *reader,
+                                                        const char *format, ...) {
+    va_list arguments;
+    int used =
+        snprintf(reader->message, sizeof reader->message, "line %" PRIu64 ": ", reader->line);
+
+    va_start(arguments, format);
+    vsnprintf(reader->message + used, sizeof reader->message - (size_t)used, format, arguments);
+    va_end(arguments);
+    reader->status = WEIR_E_PARSE;
+    return 0;
+}
+
+/* Likewise where the source fails: in which line nobody knows, but that it is behind those that were good. */
+static int refuse_source(weir_trace_reader *reader, const char *why) {
+    char behind[40] = "";
+
+    if (reader->line > 0)
+        snprintf(behind, sizeof behind, "behind line %" PRIu64 ": ", reader->line);
+    snprintf(reader->message, sizeof reader->message, "%s%s", behind,
+             why[0] ? why : "the source of the trace failed");
+    reader->status = WEIR_E_PARSE;
+    return 0;
+}
+
+/* Text from the file as it may be shown: cut, and what is not printable ASCII as '?'. */
+static const char *shown(char text[SHOWN_BYTES + 4], const char *from, size_t bytes) {
+    size_t i;
+
+    for (i = 0; i < bytes && i < SHOWN_BYTES; i++)
+        text[i] = from[i] >= ' ' && from[i] <= '~' ? from[i] : '?';
+    memcpy(text + i, bytes > SHOWN_BYTES ? "..." : "", bytes > SHOWN_BYTES ? 4 : 1);
+    return text;
+}
+
+/* ----------------------------------------------------------------- lines ---- */
+
+/* Brings more text behind `filled`, making room first.  0 on an error. */
+static int fill(weir_trace_reader *reader) {
+    size_t kept = (size_t)(reader->filled - reader->next);
+    char text[192] = "";
+    ptrdiff_t got;
+
+    memmove(reader->buffer, reader->next, kept);
+    reader->next = reader->buffer;
+    reader->filled = reader->buffer + kept;
+    got = reader->source(reader->context, reader->filled, BUFFER_BYTES - kept, text, sizeof text);
+    if (got < 0) {
+        text[sizeof text - 1] = '\0';
+        return refuse_source(reader, text);
+    }
+    reader->at_end = got == 0;
+    reader->filled += got;
+    return 1;
+}
+
+/* Skips the rest of a comment that does not fit into the buffer.  0 on an error. */
+static int skip_long_comment(weir_trace_reader *reader) {
+    for (;;) {
+        char *newline = memchr(reader->next, '\n', (size_t)(reader->filled - reader->next));
+
+        if (newline) {
+            reader->next = newline; /* which ends a line that is empty now */
+            return 1;
+        }
+        reader->next = reader->filled - 1; /* one byte stays, so that the line is not empty */
+        if (reader->at_end)
+            return 1;
+        if (!fill(reader))
+            return 0;
+    }
+}
+
+/* The next line.  1: one is in *line; 0: the end, or an error (status tells). */
+static int take_line(weir_trace_reader *reader, struct cursor *line) {
+    size_t searched = 0;
+
+    for (;;) {
+        size_t there = (size_t)(reader->filled - reader->next);
+        char *newline = memchr(reader->next + searched, '\n', there - searched);
+
+        if (newline) {
+            reader->line++;
+            *line = (struct cursor){reader, reader->next, newline};
+            reader->next = newline + 1;
+            if (line->end > line->at && line->end[-1] == '\r')
+                line->end--;
+            return 1;
+        }
+        searched = there;
+        if (reader->at_end) {
+            if (there == 0)
+                return 0;
+            reader->line++;
+            return refuse(reader, "the last line has no newline: the trace is truncated");
+        }
+        if (there == BUFFER_BYTES) {
+            if (*reader->next != '#') {
+                reader->line++;
+                return refuse(reader, "longer than %d bytes", BUFFER_BYTES);
+            }
+            if (!skip_long_comment(reader))
+                return 0;
+            searched = 0;
+        } else if (!fill(reader)) {
+            return 0;
+        }
+    }
+}
+
+/* ---------------------------------------------------------------- fields ---- */
+
+static int is_blank(char c) {
+    return c == ' ' || c == '\t';
+}
+
+static void skip_blanks(struct cursor *line) {
+    while (line->at < line->end && is_blank(*line->at))
+        line->at++;
+}
+
+/* The next field's end; at == end of the line: there is none. */
+static const char *field_end(const struct cursor *line) {
+    const char *end = line->at;
+
+    while (end < line->end && !is_blank(*end))
+        end++;
+    return end;
+}
+
+/* Refuses the field at the cursor as `what`. */
+static int refuse_number(const struct cursor *line, const char *what, const char *why) {
+    char text[SHOWN_BYTES + 4];
+
+    if (line->at == line->end)
+        return refuse(line->reader, "%s is missing", what);
+    return refuse(line->reader, "%s \"%s\" %s", what,
+                  shown(text, line->at, (size_t)(field_end(line) - line->at)), why);
+}
+
+/* A whole number from 0 to `most`, and the blanks behind it. */
+static int take_number(struct cursor *line, const char *what, uint64_t most, uint64_t *out) {
+    const char *at = line->at;
+    uint64_t value = 0;
+
+    for (; at < line->end && *at >= '0' && *at <= '9'; at++) {
+        unsigned digit = (unsigned)(*at - '0');
+
+        if (value > UINT64_MAX / 10 || value * 10 > UINT64_MAX - digit)
+            return refuse_number(line, what, "is too large");
+        value = value * 10 + digit;
+    }
+    if (at == line->at && at < line->end && *at == '-')
+        return refuse_number(line, what, "is negative");
+    if (at == line->at || (at < line->end && !is_blank(*at)))
+        return refuse_number(line, what, "is not a whole number");
+    if (value > most)
+        return refuse_number(line, what, "is too large");
+    line->at = at;
+    skip_blanks(line);
+    *out = value;
+    return 1;
+}
+
+/* One word; cut to the room there is, at a character's start where it is UTF-8. */
+static int take_label(struct cursor *line, char label[WEIR_TRACE_LABEL_BYTES]) {
+    const char *end = field_end(line);
+    size_t bytes = (size_t)(end - line->at);
+
+    if (bytes == 0)
+        return refuse(line->reader, "label is missing");
+    if (bytes > WEIR_TRACE_LABEL_BYTES - 1) {
+        bytes = WEIR_TRACE_LABEL_BYTES - 1;
+        while (bytes > 1 && ((unsigned char)line->at[bytes] & 0xc0u) == 0x80u)
+            bytes--;
+    }
+    memcpy(label, line->at, bytes);
+    label[bytes] = '\0';
+    line->at = end;
+    skip_blanks(line);
+    return 1;
+}
+
+/* Whatever is left has to be key=value. */
+static int take_rest(struct cursor *line) {
+    line->reader->fields = line->at;
+    line->reader->fields_end = line->end;
+    while (line->at < line->end) {
+        const char *end = field_end(line);
+        const char *equals = memchr(line->at, '=', (size_t)(end - line->at));
+        char text[SHOWN_BYTES + 4];
+
+        if (!equals || equals == line->at)
+            return refuse(line->reader, "\"%s\" is one field too many, and not key=value",
+                          shown(text, line->at, (size_t)(end - line->at)));
+        line->at = end;
+        skip_blanks(line);
+    }
+    return 1;
+}
+
+/* ---------------------------------------------------------------- events ---- */
+
+/* The operation's own fields into *event. */
+static int take_fields(struct cursor *line, weir_trace_event *event) {
+    switch (event->operation) {
+    case 'a':
+    case 'f':
+    case 'x':
+        return take_number(line, "id", MOST_ID, &event->id) &&
+               take_number(line, "bytes", MOST_BYTES, &event->bytes) &&
+               take_number(line, "stream", MOST_ID, &event->stream);
+    case 'u':
+        return take_number(line, "id", MOST_ID, &event->id) &&
+               take_number(line, "stream", MOST_ID, &event->stream);
+    case 'w':
+        return take_number(line, "stream", MOST_ID, &event->stream) &&
+               take_number(line, "on_stream", MOST_ID, &event->on_stream);
+    default:
+        return take_label(line, event->label);
+    }
+}
+
+static int take_event(struct cursor *line, weir_trace_event *event) {
+    const char *end;
+
+    event->line = line->reader->line;
+    if (!take_number(line, "time", UINT64_MAX, &event->time_us))
+        return 0;
+    end = field_end(line);
+    if (end - line->at != 1 || !memchr("afuwxm", *line->at, 6)) {
+        char text[SHOWN_BYTES + 4];
+
+        if (end == line->at)
+            return refuse(line->reader, "operation is missing");
+        return refuse(line->reader, "unknown operation \"%s\": a, f, u, w, x and m are known",
+                      shown(text, line->at, (size_t)(end - line->at)));
+    }
+    event->operation = *line->at;
+    line->at = end;
+    skip_blanks(line);
+    return take_fields(line, event) && take_rest(line);
+}
+
+/* Does the event fit what came before?  Keeps the map of live ids, and the time. */
+static int follow(weir_trace_reader *reader, const weir_trace_event *event) {
+    uint64_t key = event->id + 1;
+    uintptr_t bytes;
+
+    if (event->time_us < reader->last_us)
+        return refuse(reader,
+                      "time %" PRIu64 " is before %" PRIu64 ", that of the event before; expected "
+                      "events in the order of their times",
+                      event->time_us, reader->last_us);
+    reader->last_us = event->time_us;
+    switch (event->operation) {
+    case 'a':
+        if (weir__map_get(&reader->live, key, NULL))
+            return refuse(reader, "id %" PRIu64 " is allocated again while it is live", event->id);
+        if (!weir__map_put(&reader->live, key, (uintptr_t)event->bytes)) {
+            reader->status = WEIR_E_HOST_MEMORY;
+            return 0;
+        }
+        return 1;
+    case 'f':
+        if (!weir__map_take(&reader->live, key, &bytes))
+            return refuse(reader, "free of id %" PRIu64 ", which is not live", event->id);
+        if (bytes != event->bytes)
+            return refuse(reader,
+                          "free of id %" PRIu64 " with %" PRIu64 " byte%s, allocated with %" PRIu64,
+                          event->id, event->bytes, weir__plural(event->bytes), (uint64_t)bytes);
+        return 1;
+    case 'u':
+        if (!weir__map_get(&reader->live, key, NULL))
+            return refuse(reader, "use of id %" PRIu64 ", which is not live", event->id);
+        return 1;
+    default:
+        return 1;
+    }
+}
+
+/* "# weir-trace N" on the first line: N must be 1. */
+static int check_version(const struct cursor *line) {
+    static const char words[] = "weir-trace";
+    struct cursor rest = {line->reader, line->at + 1, line->end};
+    char text[SHOWN_BYTES + 4];
+    const char *end;
+
+    skip_blanks(&rest);
+    end = field_end(&rest);
+    if ((size_t)(end - rest.at) != sizeof words - 1 ||
+        memcmp(rest.at, words, sizeof words - 1) != 0)
+        return 1;
+    rest.at = end;
+    skip_blanks(&rest);
+    end = field_end(&rest);
+    if (end - rest.at == 1 && *rest.at == '1')
+        return 1;
+    return refuse(line->reader, "trace version \"%s\"; this program reads version 1",
+                  shown(text, rest.at, (size_t)(end - rest.at)));
+}
+
+/* The byte behind a line is its newline or the carriage return before that. */
+static void tell_comment(const struct cursor *line) {
+    struct cursor rest = {line->reader, line->at + 1, line->end};
+    char *end = (char *)(uintptr_t)line->end, behind = *end;
+
+    if (!line->reader->comment)
+        return;
+    skip_blanks(&rest);
+    *end = '\0';
+    line->reader->comment(line->reader->comment_context, rest.at);
+    *end = behind;
+}
+
+/* The next line that holds an event; as take_line. */
+static int take_event_line(weir_trace_reader *reader, struct cursor *line) {
+    while (take_line(reader, line)) {
+        if (line->at < line->end && *line->at == '#') {
+            if (reader->line == 1 && !check_version(line))
+                return 0;
+            tell_comment(line);
+            continue;
+        }
+        skip_blanks(line);
+        if (line->at == line->end)
+            continue;
+        if (memchr(line->at, '\0', (size_t)(line->end - line->at)))
+            return refuse(reader, "a NUL byte: this is not a trace, or a damaged one");
+        return 1;
+    }
+    return 0;
+}
+
+weir_status weir_trace_next(weir_trace_reader *reader, weir_trace_event *event) {
+    weir_trace_event found;
+    struct cursor line;
+
+    if (!reader || !event)
+        return weir__without_driver(WEIR_E_INVALID);
+    if (reader->status != WEIR_OK)
+        return weir__without_driver(reader->status);
+    memset(&found, 0, offsetof(weir_trace_event, label) + 1);
+    reader->fields = reader->fields_end = NULL;
+    if (take_event_line(reader, &line)) {
+        if (take_event(&line, &found) && follow(reader, &found))
+            reader->events++;
+    } else if (reader->status == WEIR_OK && reader->events == 0) {
+        refuse(reader, "the trace ends without any event");
+    }
+    if (reader->status == WEIR_OK)
+        *event = found;
+    return weir__without_driver(reader->status);
+}
+
+int weir_trace_field(const weir_trace_reader *reader, const char *key, char *value,
+                     size_t value_bytes) {
+    size_t length = key ? strlen(key) : 0;
+    const char *at = reader ? reader->fields : NULL;
+
+    if (value && value_bytes)
+        value[0] = '\0';
+    if (!at || !length || reader->status != WEIR_OK)
+        return 0;
+    while (at < reader->fields_end) {
+        struct cursor field = {NULL, at, reader->fields_end};
+        size_t bytes = (size_t)(field_end(&field) - at);
+
+        if (bytes > length && at[length] == '=' && memcmp(at, key, length) == 0) {
+            bytes -= length + 1;
+            if (value && value_bytes) {
+                bytes = bytes < value_bytes ? bytes : value_bytes - 1;
+                memcpy(value, at + length + 1, bytes);
+                value[bytes] = '\0';
+            }
+            return 1;
+        }
+        field.at += bytes;
+        skip_blanks(&field);
+        at = field.at;
+    }
+    return 0;
+}
+
+void weir_trace_comments(weir_trace_reader *reader, weir_trace_comment comment, void *context) {
+    if (!reader)
+        return;
+    reader->comment = comment;
+    reader->comment_context = context;
+}

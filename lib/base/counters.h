@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: MIT */
+/* counters.h: what an allocator did: counters, the ring of growth events, latencies.
+ *
+ * The figures that describe memory as it is now (in use, reserve) belong to the engine, which asks
+ * the driver or its own tables; the books hold what happened.  Counters are relaxed atomics, each on
+ * its own; the ring has a lock, since growth is rare.
+ *
+ * Must not know: engines, drivers (times come in as numbers).
+ */
+#ifndef WEIR_COUNTERS_H
+#define WEIR_COUNTERS_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include <weir/stats.h>
+
+#include "base/histogram.h"
+#include "base/striped_counter.h"
+
+enum { WEIR_OPERATION_ALLOC = 0, WEIR_OPERATION_FREE = 1, WEIR_OPERATION_COUNT = 2 };
+
+struct weir_books {
+    struct weir_tally tally; /* allocs and frees: raised by every call */
+
+    /* Written when something rare happens. */
+    _Atomic uint64_t growth_allocs;
+    _Atomic uint64_t refusals;
+    _Atomic uint64_t retries;
+    _Atomic uint64_t stall_ns;
+    _Atomic uint64_t prealloc_asked;
+    _Atomic uint64_t prealloc_got;
+    _Atomic uint64_t prealloc_kept;
+    _Atomic uint64_t prealloc_ns;
+    _Atomic uint64_t ahead_refusals;
+    _Atomic uint64_t prealloc_pending;
+    _Atomic uint64_t prealloc_waited_ns;
+
+    pthread_mutex_t lock; /* guards what follows; innermost: nothing is called under it */
+    uint64_t growths;
+    uint64_t growth_bytes;
+    uint64_t trims;
+    uint64_t trim_bytes;
+    uint64_t ahead_steps;
+    uint64_t ahead_bytes;
+    uint64_t ahead_ns;
+    uint64_t appeals;
+    uint64_t appeal_bytes;
+    uint64_t yields;
+    uint64_t yield_bytes;
+    uint64_t next_sequence;  /* of the next event; starts at 1 */
+    struct weir_event *ring; /* event with sequence s at ring[(s - 1) % ring_capacity] */
+    size_t ring_capacity;
+
+    struct weir_histogram *latency; /* one per operation, or NULL: not kept; fixed after open */
+};
+
+/* 1, or 0 if host memory ran out. `ring` events are kept; `latency` nonzero: histograms too. */
+int weir__books_open(struct weir_books *books, size_t ring, int latency);
+void weir__books_close(struct weir_books *books);
+
+/* Notes one growth step or give-back; the event's sequence is filled in here. */
+void weir__books_event(struct weir_books *books, const weir_event *event);
+
+/* Fills what the books know into *out; the rest is left alone. */
+void weir__books_read(struct weir_books *books, weir_statistics *out);
+size_t weir__books_events(struct weir_books *books, uint64_t after, void *events,
+                          size_t event_bytes, size_t capacity);
+
+/* "grow: request", "give back: trim".  Static text. */
+const char *weir__event_name(int cause, int shrink);
+
+/* A refusal: what weir_last_refusal tells of it, and what a verdict needs. */
+struct weir_refused {
+    weir_refusal figures;
+    uint64_t by;     /* the number of the host; 0: nobody has refused yet */
+    uint64_t stream; /* its id, 0: not known */
+    int is_captured; /* the stream was being captured */
+    weir_status status;
+};
+
+/* The thread's last one. */
+void weir__refusal_set(const struct weir_refused *refused);
+void weir__refusal_get(struct weir_refused *out);
+/* How often weir__refusal_set was called, which tells one refusal from another. */
+uint64_t weir__refusals_met(void);
+/* It was a request for so many bytes. */
+void weir__refusal_asked(uint64_t bytes);
+
+#endif

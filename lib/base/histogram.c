@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: MIT */
+/* histogram.c: see histogram.h.
+ *
+ * Values below 32 have a bucket each; above, each power of two is cut into 32 equal buckets, so a
+ * bucket is at most 1/32 of its values wide.  2^63 and more are the last 32 of the 60 * 32.
+ */
+#include "base/histogram.h"
+
+enum { SUB_BITS = 5 };
+
+_Static_assert(WEIR_HISTOGRAM_SUB == 1 << SUB_BITS, "sub-buckets per power of two");
+_Static_assert(WEIR_HISTOGRAM_BUCKETS == (64 - SUB_BITS + 1) * WEIR_HISTOGRAM_SUB, "buckets");
+
+static unsigned bucket_of(uint64_t value) {
+    unsigned shift;
+
+    if (value < WEIR_HISTOGRAM_SUB)
+        return (unsigned)value;
+    shift = 63u - (unsigned)__builtin_clzll(value) - SUB_BITS;
+    return (shift + 1) * WEIR_HISTOGRAM_SUB +
+           (unsigned)((value >> shift) & (WEIR_HISTOGRAM_SUB - 1));
+}
+
+uint64_t weir__histogram_bound(unsigned bucket) {
+    unsigned shift;
+
+    if (bucket < WEIR_HISTOGRAM_SUB)
+        return bucket;
+    shift = bucket / WEIR_HISTOGRAM_SUB - 1;
+    return ((WEIR_HISTOGRAM_SUB + bucket % WEIR_HISTOGRAM_SUB + UINT64_C(1)) << shift) - 1;
+}
+
+static uint64_t load(const _Atomic uint64_t *from) {
+    return atomic_load_explicit(from, memory_order_relaxed);
+}
+
+static void raise_max(struct weir_histogram *h, uint64_t value) {
+    uint64_t seen = load(&h->max);
+
+    /* unreached: that another thread raises it at the same moment */
+    while (seen < value && !atomic_compare_exchange_weak_explicit(
+                               &h->max, &seen, value, memory_order_relaxed, memory_order_relaxed))
+        ;
+}
+
+void weir__histogram_add(struct weir_histogram *h, uint64_t value) {
+    atomic_fetch_add_explicit(&h->count[bucket_of(value)], 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&h->total, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&h->sum, value, memory_order_relaxed);
+    raise_max(h, value);
+}
+
+/* How many values the quantile must cover: fraction * total, rounded up, from 1 to total.  The small
+ * subtraction keeps a product like 0.07 * 100, which is a hair above 7, from counting as 8. */
+static uint64_t rank_of(double fraction, uint64_t total) {
+    double exact = fraction * (double)total;
+    uint64_t rank;
+
+    if (!(exact > 1.0))
+        return 1;
+    if (exact >= (double)total)
+        return total;
+    exact -= exact * 1e-12;
+    rank = (uint64_t)exact;
+    return (double)rank < exact ? rank + 1 : rank;
+}
+
+uint64_t weir__histogram_quantile(const struct weir_histogram *h, double fraction) {
+    uint64_t total = load(&h->total), max = load(&h->max), seen = 0, rank;
+
+    if (total == 0)
+        return 0;
+    rank = rank_of(fraction, total);
+    for (unsigned i = 0; i < WEIR_HISTOGRAM_BUCKETS; i++) {
+        seen += load(&h->count[i]);
+        if (seen >= rank) {
+            uint64_t bound = weir__histogram_bound(i);
+
+            return bound < max ? bound : max;
+        }
+    }
+    return max; /* an add by another thread is under way */
+}
+
+double weir__histogram_mean(const struct weir_histogram *h) {
+    uint64_t total = load(&h->total);
+
+    return total ? (double)load(&h->sum) / (double)total : 0.0;
+}

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: MIT */
+/* kept.c: see kept.h. */
+#include "base/kept.h"
+
+#include <errno.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static struct weir_kept of(int number, const struct stat *is) {
+    return (struct weir_kept){number, is->st_dev, is->st_rdev, is->st_ino};
+}
+
+int weir__kept_set(struct weir_kept *kept, int file) {
+    struct stat is;
+
+    if (fstat(file, &is) != 0)
+        return -1;
+    *kept = of(file, &is);
+    return 0;
+}
+
+int weir__kept_are_same(const struct weir_kept *one, const struct weir_kept *other) {
+    return one->device == other->device && one->inode == other->inode &&
+           one->special == other->special;
+}
+
+/* 1: it is; 0: it is not; -1: that cannot be told. */
+static int look(const struct weir_kept *kept) {
+    struct weir_kept now;
+    struct stat is;
+
+    if (kept->number < 0)
+        return 0;
+    if (fstat(kept->number, &is) != 0)
+        return errno == EBADF ? 0 : -1;
+    now = of(kept->number, &is);
+    return weir__kept_are_same(kept, &now);
+}
+
+int weir__kept_is(const struct weir_kept *kept) {
+    return look(kept) > 0;
+}
+
+void weir__kept_close(struct weir_kept *kept) {
+    int is = look(kept);
+
+    if (is < 0)
+        return;
+    if (is)
+        close(kept->number);
+    kept->number = -1;
+}

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: MIT */
+/* lock.c: waiting for a lock.h lock. */
+#include "base/lock.h"
+
+#include <sched.h>
+#include <time.h>
+
+enum { SPINS = 100, YIELDS = 20 };
+#define FIRST_PAUSE_NS 20000L
+#define LONGEST_PAUSE_NS 500000L
+
+static inline void relax(void) {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+static int try_take(struct weir_lock *lock) {
+    /* Read first: a waiter that only reads leaves the line with its holder. */
+    return atomic_load_explicit(&lock->taken, memory_order_relaxed) == 0 &&
+           atomic_exchange_explicit(&lock->taken, 1, memory_order_acquire) == 0;
+}
+
+void weir__lock_wait(struct weir_lock *lock) {
+    struct timespec pause = {0, FIRST_PAUSE_NS};
+
+    for (int i = 0; i < SPINS; i++) {
+        if (try_take(lock))
+            return;
+        relax();
+    }
+    for (int i = 0; i < YIELDS; i++) {
+        if (try_take(lock))
+            return;
+        sched_yield();
+    }
+    while (!try_take(lock)) {
+        nanosleep(&pause, NULL);
+        if (pause.tv_nsec < LONGEST_PAUSE_NS)
+            pause.tv_nsec *= 2;
+    }
+}

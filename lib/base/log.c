@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: MIT */
+/* log.c: one line on standard error, when asked.
+ *
+ * A line is put together on the stack and leaves in one write(2): lines of several threads and
+ * processes do not mix, no lock is held and stdio is not touched, so that logging works under any
+ * lock of the caller.  What does not fit into the line is cut; the newline stays.
+ *
+ * Must not know: who logs.
+ */
+#include "base/log.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <unistd.h>
+
+enum { LINE_BYTES = 1024 };
+
+static const char *level_word(int level) {
+    switch (level) { /* unreached: default and none, which no line has */
+#define LEVEL_WORD(name, word, value)                                                              \
+    case WEIR_LOG_##name:                                                                          \
+        return word;
+        WEIR_LOG_LEVELS(LEVEL_WORD)
+#undef LEVEL_WORD
+    default:
+        return "log";
+    }
+}
+
+void weir__log(int threshold, int level, const char *format, ...) {
+    char line[LINE_BYTES];
+    int saved_errno = errno, head, body;
+    size_t length;
+    va_list arguments;
+
+    if (level > threshold || level <= WEIR_LOG_NONE)
+        return;
+    head = snprintf(line, sizeof line, "weir: %s: ", level_word(level));
+    length = head > 0 ? (size_t)head : 0;
+    va_start(arguments, format);
+    body = vsnprintf(line + length, sizeof line - length, format, arguments);
+    va_end(arguments);
+    if (body > 0)
+        length += (size_t)body;
+    if (length > sizeof line - 1)
+        length = sizeof line - 1; /* the newline takes the place of the NUL */
+    line[length++] = '\n';
+    while (write(STDERR_FILENO, line, length) < 0 && errno == EINTR)
+        ;
+    errno = saved_errno;
+}

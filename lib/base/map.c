@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: MIT */
+/* map.c: see map.h. */
+#include "base/map.h"
+
+#include <stdlib.h>
+
+enum { FIRST_CAPACITY = 64 };
+
+/* Addresses are multiples of 256; a multiplicative hash spreads them (Knuth, TAOCP 6.4). */
+static size_t home_of(const struct weir_map *map, uint64_t key) {
+    return (size_t)((key * UINT64_C(0x9e3779b97f4a7c15)) >> 20) & (map->capacity - 1);
+}
+
+/* The slot that holds the key, or the free slot where it would go. */
+static size_t find(const struct weir_map *map, uint64_t key) {
+    size_t at = home_of(map, key);
+
+    while (map->slots[at].key != 0 && map->slots[at].key != key) {
+        at = (at + 1) & (map->capacity - 1);
+    }
+    return at;
+}
+
+static int grow(struct weir_map *map) {
+    struct weir_map larger = {NULL, map->capacity ? map->capacity * 2 : FIRST_CAPACITY, map->count};
+
+    larger.slots = calloc(larger.capacity, sizeof *larger.slots);
+    if (!larger.slots) {
+        return 0;
+    }
+    for (size_t i = 0; i < map->capacity; i++) {
+        if (map->slots[i].key) {
+            larger.slots[find(&larger, map->slots[i].key)] = map->slots[i];
+        }
+    }
+    free(map->slots);
+    *map = larger;
+    return 1;
+}
+
+void weir__map_clear(struct weir_map *map) {
+    free(map->slots);
+    *map = (struct weir_map){0};
+}
+
+int weir__map_put(struct weir_map *map, uint64_t key, uintptr_t value) {
+    size_t at = map->capacity > 0 ? find(map, key) : 0;
+
+    if (map->capacity > 0 && map->slots[at].key == key) {
+        map->slots[at].value = value;
+        return 1;
+    }
+    if (2 * (map->count + 1) > map->capacity) {
+        if (!grow(map))
+            return 0;
+        at = find(map, key);
+    }
+    map->slots[at] = (struct weir_map_slot){key, value};
+    map->count++;
+    return 1;
+}
+
+int weir__map_get(const struct weir_map *map, uint64_t key, uintptr_t *out) {
+    size_t at;
+
+    if (map->count == 0) {
+        return 0;
+    }
+    at = find(map, key);
+    if (map->slots[at].key == 0) {
+        return 0;
+    }
+    if (out) {
+        *out = map->slots[at].value;
+    }
+    return 1;
+}
+
+int weir__map_take(struct weir_map *map, uint64_t key, uintptr_t *out) {
+    size_t mask = map->capacity - 1;
+    size_t hole;
+
+    if (!weir__map_get(map, key, out)) {
+        return 0;
+    }
+    hole = find(map, key);
+    /* Entries behind the hole move up unless that would put them before their home. */
+    for (size_t at = (hole + 1) & mask; map->slots[at].key; at = (at + 1) & mask) {
+        size_t home = home_of(map, map->slots[at].key);
+
+        if (((at - home) & mask) >= ((at - hole) & mask)) {
+            map->slots[hole] = map->slots[at];
+            hole = at;
+        }
+    }
+    map->slots[hole] = (struct weir_map_slot){0, 0};
+    map->count--;
+    return 1;
+}

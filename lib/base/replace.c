@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: MIT */
+/* replace.c: see replace.h.
+ *
+ * The name beside is made with O_EXCL, so a link that somebody has put there is not followed, and nothing that is there
+ * is touched: the next name is tried.
+ *
+ * Must not know: what is written.
+ */
+#include "config.h"
+
+#include "base/replace.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { TRIES = 64 };
+
+/* 0, or errno. */
+static int write_all(int file, const char *at, size_t count) {
+    while (count > 0) {
+        ssize_t written = write(file, at, count);
+
+        if (written < 0 && errno != EINTR)
+            return errno;
+        at += written > 0 ? written : 0;
+        count -= written > 0 ? (size_t)written : 0;
+    }
+    return 0;
+}
+
+static void name_folder(const char *path, char folder[PATH_MAX]) {
+    const char *slash = strrchr(path, '/');
+
+    if (slash)
+        snprintf(folder, PATH_MAX, "%.*s", slash > path ? (int)(slash - path) : 1, path);
+    else
+        snprintf(folder, PATH_MAX, ".");
+}
+
+/* So that the name is on the disk too, where that can be had. */
+static void sync_folder(const char *path) {
+    char name[PATH_MAX];
+    int folder;
+
+    name_folder(path, name);
+    folder = open(name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (folder < 0)
+        return;
+    (void)fsync(folder);
+    close(folder);
+}
+
+static int is_same(const struct stat *is, int file) {
+    struct stat other;
+
+    return fstat(file, &other) == 0 && other.st_dev == is->st_dev && other.st_ino == is->st_ino;
+}
+
+/* Whether whoever made the link may say where the file goes: stricter than Linux's protected_symlinks, which may be
+ * off. */
+static int may_follow(const char *path, const struct stat *link) {
+    char folder[PATH_MAX];
+    struct stat is;
+    int open_to_all;
+
+    name_folder(path, folder);
+    open_to_all = stat(folder, &is) != 0 || (is.st_mode & S_IWOTH) != 0;
+    return !open_to_all || link->st_uid == geteuid() || link->st_uid == 0;
+}
+
+/* 0, or errno. */
+static int open_beside(struct weir_replacement *r, const char *path, const struct stat *before,
+                       mode_t mode) {
+    for (int i = 0; i < TRIES && r->file < 0; i++) {
+        int length =
+            snprintf(r->beside, sizeof r->beside, "%s.new.%ld.%d", path, (long)getpid(), i);
+
+        if ((size_t)length >= sizeof r->beside)
+            return ENAMETOOLONG;
+        r->file = open(r->beside, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
+        if (r->file < 0 && errno != EEXIST)
+            break;
+    }
+    if (r->file < 0)
+        return errno;
+    if (before)
+        (void)fchmod(r->file, before->st_mode & mode);
+    snprintf(r->path, sizeof r->path, "%s", path); /* which is shorter */
+    return 0;
+}
+
+/* 0, or errno. */
+static int open_in_place(struct weir_replacement *r, const char *path, int flags, mode_t mode) {
+    r->file = open(path, flags, mode);
+    return r->file < 0 ? errno : 0;
+}
+
+int weir__replace_begin(struct weir_replacement *r, const char *path, mode_t mode) {
+    int is_link, is_there, flags = O_WRONLY | O_CLOEXEC | O_NOCTTY;
+    struct stat link, is;
+    char *target = NULL;
+    int why;
+
+    r->file = -1;
+    r->path[0] = '\0';
+    is_there = lstat(path, &link) == 0;
+    if (!is_there && errno != ENOENT) /* who knows what is there */
+        return errno;
+    is_link = is_there && S_ISLNK(link.st_mode);
+    if (is_link && !may_follow(path, &link))
+        return EACCES;
+    if (!is_link)
+        flags |= O_NOFOLLOW; /* nor one that is put there meanwhile */
+    is_there = stat(path, &is) == 0;
+    if (!is_there && errno != ENOENT)
+        return errno;
+    if (is_there && (is_same(&is, STDOUT_FILENO) || is_same(&is, STDERR_FILENO)))
+        return open_in_place(r, path, flags | O_APPEND, mode);
+    if (is_there && !S_ISREG(is.st_mode))
+        return open_in_place(r, path, flags, mode);
+    if (is_link && !is_there) /* it leads to what is still to be made */
+        return open_in_place(r, path, flags | O_CREAT | O_TRUNC, mode);
+    if (is_link && !(target = realpath(path, NULL)))
+        return errno;
+    why = open_beside(r, target ? target : path, is_there ? &is : NULL, mode);
+    free(target);
+    return why;
+}
+
+int weir__replace_end(struct weir_replacement *r, int why, int is_durable) {
+    int is_beside = r->path[0] != '\0';
+
+    if (why == 0 && is_durable && fsync(r->file) != 0 && errno != EINVAL) /* pipes have no disk */
+        why = errno;
+    if (close(r->file) != 0 && why == 0)
+        why = errno;
+    if (!is_beside)
+        return why;
+    if (why == 0 && rename(r->beside, r->path) != 0)
+        why = errno;
+    if (why != 0)
+        (void)unlink(r->beside);
+    else if (is_durable)
+        sync_folder(r->path);
+    return why;
+}
+
+int weir__replace_file(const char *path, mode_t mode, int is_durable, const void *bytes,
+                       size_t count) {
+    struct weir_replacement r;
+    int why = weir__replace_begin(&r, path, mode);
+
+    return why != 0 ? why : weir__replace_end(&r, write_all(r.file, bytes, count), is_durable);
+}

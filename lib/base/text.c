@@ -1,0 +1,490 @@
+/* SPDX-License-Identifier: MIT */
+/* text.c: sizes, amounts, factors and counts to and from text.
+ *
+ * Everything is read and written by hand: strtod and printf("%f") follow the locale of the program
+ * that weir was loaded into, and strtoull takes signs and leading space.  Sizes are computed in
+ * integers, so that 0.1TiB is what it says to the byte; a factor is read and spelled by the same
+ * formula (whole + digits / 10^n), which makes the round trip exact by construction.
+ *
+ * Kept texts are part of the option cache: a list under a lock that only grows.
+ *
+ * Must not know: options, where a text comes from.
+ */
+#include "base/text.h"
+
+#include <float.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+static const struct {
+    const char *text;
+    uint64_t factor;
+} units[] = {
+    {"", 1},
+    {"B", 1},
+    {"K", UINT64_C(1) << 10},
+    {"KiB", UINT64_C(1) << 10},
+    {"KB", UINT64_C(1000)},
+    {"M", UINT64_C(1) << 20},
+    {"MiB", UINT64_C(1) << 20},
+    {"MB", UINT64_C(1000000)},
+    {"G", UINT64_C(1) << 30},
+    {"GiB", UINT64_C(1) << 30},
+    {"GB", UINT64_C(1000000000)},
+    {"T", UINT64_C(1) << 40},
+    {"TiB", UINT64_C(1) << 40},
+    {"TB", UINT64_C(1000000000000)},
+};
+
+/* Above what any device has in MiB. */
+#define LEAST_PLAIN (UINT64_C(1) << 20)
+#define MOST_FACTOR 1e15     /* from here on, few digits after the point are left */
+enum { FACTOR_DIGITS = 17 }; /* more digits after the point change no double above 1 */
+
+int weir__problem(struct weir_problem *problem, const char *format, ...) {
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(problem->text, sizeof problem->text, format, arguments);
+    va_end(arguments);
+    return 0;
+}
+
+void weir__quote(const char *text, char *quoted, size_t quoted_bytes) {
+    enum { MOST = 60 };
+    size_t i;
+    char shown[MOST + 4];
+
+    for (i = 0; i < MOST && text[i] != '\0'; i++)
+        shown[i] = (unsigned char)text[i] < ' ' || text[i] == 0x7f ? '?' : text[i];
+    memcpy(shown + i, text[i] == '\0' ? "" : "...", text[i] == '\0' ? 1 : 4);
+    snprintf(quoted, quoted_bytes, "'%s'", shown);
+}
+
+/* ------------------------------------------------------------------ reading ---- */
+
+/* "12.25": where its digits are. */
+struct decimal {
+    const char *whole;
+    size_t whole_digits;
+    const char *fraction;
+    size_t fraction_digits;
+};
+
+static size_t digits_at(const char *text) {
+    return strspn(text, "0123456789");
+}
+
+/* The decimal that `text` starts with; *end is what follows.  ".5" is one, "5." is not. */
+static int decimal_scan(const char *text, const char **end, struct decimal *out,
+                        struct weir_problem *problem) {
+    size_t whole_digits = digits_at(text);
+    const char *rest = text + whole_digits;
+    size_t fraction_digits = *rest == '.' ? digits_at(rest + 1) : 0;
+
+    if (*text == '\0')
+        return weir__problem(problem, "it is empty");
+    if (*text == '-')
+        return weir__problem(problem, "it is negative");
+    if (*rest == '.' && fraction_digits == 0)
+        return weir__problem(problem, "no digits follow the point");
+    if (whole_digits + fraction_digits == 0)
+        return weir__problem(problem, "it is not a number");
+    out->whole = text;
+    out->whole_digits = whole_digits;
+    out->fraction = fraction_digits > 0 ? rest + 1 : rest;
+    out->fraction_digits = fraction_digits;
+    *end = fraction_digits > 0 ? rest + 1 + fraction_digits : rest;
+    return 1;
+}
+
+static int fraction_is_zero(const struct decimal *decimal) {
+    for (size_t i = 0; i < decimal->fraction_digits; i++)
+        if (decimal->fraction[i] != '0')
+            return 0;
+    return 1;
+}
+
+/* The digits before the point; 0 when they do not fit. */
+static int whole_value(const struct decimal *decimal, uint64_t *out) {
+    uint64_t value = 0;
+
+    for (size_t i = 0; i < decimal->whole_digits; i++)
+        if (__builtin_mul_overflow(value, UINT64_C(10), &value) ||
+            __builtin_add_overflow(value, (uint64_t)(decimal->whole[i] - '0'), &value))
+            return 0;
+    *out = value;
+    return 1;
+}
+
+/* floor(0.fraction * factor), exactly: Horner's rule from the last digit, since nested floors of
+ * divisions by ten are the floor of the whole.  `factor` is at most 2^60. */
+static uint64_t fraction_of(const struct decimal *decimal, uint64_t factor) {
+    uint64_t value = 0;
+
+    for (size_t i = decimal->fraction_digits; i > 0; i--)
+        value = ((uint64_t)(decimal->fraction[i - 1] - '0') * factor + value) / 10;
+    return value;
+}
+
+/* whole.fraction * factor; 0 when it does not fit. */
+static int decimal_times(const struct decimal *decimal, uint64_t factor, uint64_t *out) {
+    uint64_t value;
+
+    if (!whole_value(decimal, &value) || __builtin_mul_overflow(value, factor, &value) ||
+        __builtin_add_overflow(value, fraction_of(decimal, factor), &value))
+        return 0;
+    *out = value;
+    return 1;
+}
+
+static const char *skip_spaces(const char *text) {
+    return text + strspn(text, " ");
+}
+
+/* "0.95" may mean a fraction of the device or a mistyped size: say how to write either. */
+static int refuse_bare_fraction(const struct decimal *decimal, struct weir_problem *problem) {
+    weir_amount percent = {0, WEIR_AMOUNT_OF_TOTAL, 0};
+    char text[WEIR_SPELL_BYTES];
+
+    if (decimal_times(decimal, 1000000, &percent.value) && percent.value > 0 &&
+        percent.value <= 1000000) {
+        weir__amount_spell(&percent, text, sizeof text);
+        return weir__problem(problem, "a fraction needs a unit: write %s, or a size such as 4GiB",
+                             text);
+    }
+    return weir__problem(problem, "a fraction needs a unit: write a size such as 1.5GiB");
+}
+
+int weir__bytes_read(const char *text, uint64_t *bytes, struct weir_problem *problem) {
+    struct decimal decimal;
+    const char *unit;
+    size_t i;
+
+    if (!decimal_scan(text, &unit, &decimal, problem))
+        return 0;
+    unit = skip_spaces(unit);
+    for (i = 0; i < sizeof units / sizeof units[0]; i++)
+        if (strcasecmp(unit, units[i].text) == 0)
+            break;
+    if (i == sizeof units / sizeof units[0])
+        return *unit == '%' ? weir__problem(problem, "a percentage does not do here")
+                            : weir__problem(problem, "the unit is unknown");
+    if (units[i].factor == 1 && decimal.fraction_digits > 0)
+        return refuse_bare_fraction(&decimal, problem);
+    if (!decimal_times(&decimal, units[i].factor, bytes))
+        return weir__problem(problem, "it is too large");
+    return 1;
+}
+
+int weir__size_read(const char *text, uint64_t *bytes, struct weir_problem *problem) {
+    if (!weir__bytes_read(text, bytes, problem))
+        return 0;
+    if (*bytes > 0 && *bytes < LEAST_PLAIN && *skip_spaces(text + digits_at(text)) == '\0')
+        return weir__problem(problem,
+                             "a plain number is bytes: write %" PRIu64 "MiB, %" PRIu64
+                             "GiB, or %" PRIu64 "B if so few are meant",
+                             *bytes, *bytes, *bytes);
+    return 1;
+}
+
+static int percent_read(const struct decimal *decimal, const char *rest, weir_amount *amount,
+                        struct weir_problem *problem) {
+    uint64_t millionths;
+
+    if (*rest != '\0' && strcasecmp(rest, "free") != 0)
+        return weir__problem(problem, "only \"free\" may follow the percent sign");
+    if (!decimal_times(decimal, 10000, &millionths) || millionths > 1000000 ||
+        (millionths == 1000000 && !fraction_is_zero(decimal)))
+        return weir__problem(problem, "it is more than 100%%");
+    amount->kind = *rest == '\0' ? WEIR_AMOUNT_OF_TOTAL : WEIR_AMOUNT_OF_FREE;
+    amount->value = millionths;
+    amount->reserved = 0;
+    return 1;
+}
+
+int weir__amount_read(const char *text, weir_amount *amount, struct weir_problem *problem) {
+    struct decimal decimal;
+    const char *rest;
+    uint64_t bytes;
+
+    if (strcasecmp(text, "max") == 0) {
+        *amount = (weir_amount){0, WEIR_AMOUNT_MAX, 0};
+        return 1;
+    }
+    if (!decimal_scan(text, &rest, &decimal, problem))
+        return 0;
+    rest = skip_spaces(rest);
+    if (*rest == '%')
+        return percent_read(&decimal, skip_spaces(rest + 1), amount, problem);
+    if (!weir__size_read(text, &bytes, problem))
+        return 0;
+    *amount = (weir_amount){bytes, WEIR_AMOUNT_BYTES, 0};
+    return 1;
+}
+
+int weir__switch_read(const char *text, int *on, struct weir_problem *problem) {
+    static const char *const words[2][4] = {{"off", "0", "false", "no"},
+                                            {"on", "1", "true", "yes"}};
+
+    for (int value = 0; value < 2; value++)
+        for (size_t i = 0; i < sizeof words[0] / sizeof words[0][0]; i++)
+            if (strcasecmp(text, words[value][i]) == 0) {
+                *on = value;
+                return 1;
+            }
+    return weir__problem(problem, *text ? "it is no switch" : "it is empty");
+}
+
+int weir__fraction_read(const char *text, uint64_t *millionths, struct weir_problem *problem) {
+    struct decimal decimal;
+    const char *rest;
+    uint64_t value;
+    int fits;
+
+    if (!decimal_scan(text, &rest, &decimal, problem))
+        return 0;
+    if (*rest != '\0')
+        return weir__problem(problem, "it is not a plain decimal number");
+    fits = decimal_times(&decimal, 1000000, &value);
+    if (!fits || value > 1000000 || (value == 1000000 && !fraction_is_zero(&decimal)))
+        return weir__problem(problem, "it is more than 1");
+    if (value == 0)
+        return weir__problem(problem, fraction_is_zero(&decimal) ? "it is 0" : "it is too small");
+    *millionths = value;
+    return 1;
+}
+
+/* digits / 10^n for n up to FACTOR_DIGITS. */
+static double scaled_digits(uint64_t digits, size_t n) {
+    double scale = 1;
+
+    while (n-- > 0)
+        scale *= 10;
+    return (double)digits / scale;
+}
+
+int weir__factor_read(const char *text, const char **end, double *factor,
+                      struct weir_problem *problem) {
+    struct decimal decimal;
+    double whole = 0;
+    uint64_t digits = 0;
+    size_t used;
+
+    if (!decimal_scan(text, end, &decimal, problem))
+        return 0;
+    for (size_t i = 0; i < decimal.whole_digits; i++)
+        whole = whole * 10 + (decimal.whole[i] - '0');
+    used = decimal.fraction_digits < FACTOR_DIGITS ? decimal.fraction_digits : FACTOR_DIGITS;
+    for (size_t i = 0; i < used; i++)
+        digits = digits * 10 + (uint64_t)(decimal.fraction[i] - '0');
+    whole += scaled_digits(digits, used);
+    if (!(whole < MOST_FACTOR))
+        return weir__problem(problem, "it is too large");
+    *factor = whole;
+    return 1;
+}
+
+int weir__count_read(const char *text, uint64_t most, uint64_t *count,
+                     struct weir_problem *problem) {
+    struct decimal decimal;
+    const char *rest;
+    uint64_t value;
+
+    if (!decimal_scan(text, &rest, &decimal, problem))
+        return 0;
+    if (*rest != '\0' || decimal.fraction_digits > 0)
+        return weir__problem(problem, "it is not a whole number");
+    if (!whole_value(&decimal, &value) || value > most)
+        return weir__problem(problem, "it is too large");
+    *count = value;
+    return 1;
+}
+
+/* ----------------------------------------------------------------- spelling ---- */
+
+static const char *const binary_units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+enum { LAST_BINARY_UNIT = 4 };
+
+void weir__bytes_spell(uint64_t bytes, char *text, size_t text_bytes) {
+    unsigned unit = 0;
+
+    while (unit < LAST_BINARY_UNIT && bytes != 0 && bytes % 1024 == 0) {
+        bytes /= 1024;
+        unit++;
+    }
+    snprintf(text, text_bytes, "%llu%s", (unsigned long long)bytes,
+             bytes == 0 || (unit == 0 && bytes >= LEAST_PLAIN) ? "" : binary_units[unit]);
+}
+
+/* "12", "12.5" from 12500 and 3 digits. */
+static void decimal_spell(uint64_t whole, uint64_t fraction, int digits, const char *unit,
+                          char *text, size_t text_bytes) {
+    while (digits > 0 && fraction % 10 == 0) {
+        fraction /= 10;
+        digits--;
+    }
+    if (digits == 0)
+        snprintf(text, text_bytes, "%llu%s", (unsigned long long)whole, unit);
+    else
+        snprintf(text, text_bytes, "%llu.%0*llu%s", (unsigned long long)whole, digits,
+                 (unsigned long long)fraction, unit);
+}
+
+void weir__bytes_show(uint64_t bytes, char *text, size_t text_bytes) {
+    unsigned unit = 0;
+    uint64_t factor = 1, whole, hundredths;
+
+    while (unit < LAST_BINARY_UNIT && bytes / factor >= 1024) {
+        factor *= 1024;
+        unit++;
+    }
+    whole = bytes / factor;
+    hundredths = (bytes % factor * 100 + factor / 2) / factor;
+    if (hundredths == 100) {
+        hundredths = 0;
+        whole++;
+        if (whole == 1024 && unit < LAST_BINARY_UNIT) {
+            whole = 1;
+            unit++;
+        }
+    }
+    decimal_spell(whole, hundredths, 2, binary_units[unit], text, text_bytes);
+}
+
+static void share_spell(uint64_t weight, char *text, size_t text_bytes) {
+    char number[WEIR_SPELL_BYTES];
+
+    decimal_spell(weight / 1000000, weight % 1000000, 6, "", number, sizeof number);
+    snprintf(text, text_bytes, "share:%.*s", WEIR_SPELL_BYTES - 8, number);
+}
+
+void weir__amount_spell(const weir_amount *amount, char *text, size_t text_bytes) {
+    switch (amount->kind) {
+    case WEIR_AMOUNT_BYTES:
+        weir__bytes_spell(amount->value, text, text_bytes);
+        break;
+    case WEIR_AMOUNT_OF_TOTAL:
+    case WEIR_AMOUNT_OF_FREE:
+    case WEIR_AMOUNT_OF_IN_USE:
+        decimal_spell(amount->value / 10000, amount->value % 10000, 4,
+                      amount->kind == WEIR_AMOUNT_OF_FREE ? "%free" : "%", text, text_bytes);
+        break;
+    case WEIR_AMOUNT_SHARE:
+        if (amount->value == 1000000)
+            snprintf(text, text_bytes, "share");
+        else
+            share_spell(amount->value, text, text_bytes);
+        break;
+    default:
+        snprintf(text, text_bytes, amount->kind == WEIR_AMOUNT_MAX ? "max" : "default");
+    }
+}
+
+/* The n digits that, behind the point after `whole`, read as the factor.  Scaling up and back rounds
+ * twice, so that they may lie two units in the last place beside what comes out; the nearest.  1 or 0. */
+static int factor_digits(double factor, double whole, int n, uint64_t *digits) {
+    static const int beside[] = {0, -1, 1, -2, 2};
+    double scale = 1;
+    uint64_t near, unit = 1;
+
+    for (int i = 0; i < n; i++)
+        scale *= 10;
+    near = (uint64_t)((factor - whole) * scale + 0.5);
+    while (near / unit >> DBL_MANT_DIG != 0)
+        unit *= 2;
+    for (size_t i = 0; i < sizeof beside / sizeof beside[0]; i++) {
+        double read;
+
+        *digits = near + (uint64_t)beside[i] * unit; /* below 0: far above */
+        read = whole + scaled_digits(*digits, (size_t)n);
+        if ((double)*digits < scale && read >= factor && read <= factor)
+            return 1;
+    }
+    return 0;
+}
+
+void weir__factor_spell(double factor, char *text, size_t text_bytes) {
+    uint64_t digits = 0;
+    double whole;
+    int n = 0;
+
+    if (!(factor >= 0 && factor < MOST_FACTOR)) {
+        snprintf(text, text_bytes, "%.0f", factor);
+        return;
+    }
+    whole = (double)(uint64_t)factor;
+    while (!factor_digits(factor, whole, n, &digits) && n < FACTOR_DIGITS)
+        n++;
+    decimal_spell((uint64_t)whole, digits, n, "", text, text_bytes);
+}
+
+/* ----------------------------------------------------------------- likeness ---- */
+
+static int same_letter(char a, char b) {
+    return (a >= 'a' && a <= 'z' ? a - 'a' + 'A' : a) == (b >= 'a' && b <= 'z' ? b - 'a' + 'A' : b);
+}
+
+size_t weir__text_distance(const char *a, size_t a_length, const char *b) {
+    size_t b_length = strlen(b), row[WEIR_DISTANT + 1], above[WEIR_DISTANT + 1] = {0};
+
+    if (a_length > WEIR_DISTANT || b_length > WEIR_DISTANT)
+        return WEIR_DISTANT;
+    for (size_t j = 0; j <= b_length; j++)
+        row[j] = j;
+    for (size_t i = 1; i <= a_length; i++) {
+        size_t diagonal = row[0], far = 0; /* two rows up, two letters back */
+
+        row[0] = i;
+        for (size_t j = 1; j <= b_length; j++) {
+            size_t best = diagonal + (same_letter(a[i - 1], b[j - 1]) ? 0 : 1);
+
+            if (row[j] + 1 < best)
+                best = row[j] + 1;
+            if (row[j - 1] + 1 < best)
+                best = row[j - 1] + 1;
+            if (i > 1 && j > 1 && same_letter(a[i - 1], b[j - 2]) &&
+                same_letter(a[i - 2], b[j - 1]) && far + 1 < best)
+                best = far + 1;
+            far = above[j - 1];
+            above[j - 1] = diagonal;
+            diagonal = row[j];
+            row[j] = best;
+        }
+    }
+    return row[b_length];
+}
+
+/* --------------------------------------------------------------- kept texts ---- */
+
+struct kept {
+    struct kept *next;
+    char text[];
+};
+
+static pthread_mutex_t kept_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct kept *kept_texts; /* guarded by kept_lock; nodes never change or go */
+
+const char *weir__text_keep(const char *text, int *is_new) {
+    size_t bytes = strlen(text) + 1;
+    struct kept *node;
+
+    pthread_mutex_lock(&kept_lock);
+    for (node = kept_texts; node; node = node->next)
+        if (strcmp(node->text, text) == 0)
+            break;
+    if (is_new)
+        *is_new = node == NULL;
+    if (!node && (node = malloc(sizeof *node + bytes)) != NULL) {
+        memcpy(node->text, text, bytes);
+        node->next = kept_texts;
+        kept_texts = node;
+    }
+    pthread_mutex_unlock(&kept_lock);
+    return node ? node->text : NULL;
+}

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: MIT */
+/* thread.c: see thread.h. */
+#include "base/thread.h"
+
+#include <errno.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <time.h>
+
+static void (*watcher)(void); /* fixed before there is a thread */
+
+int weir__thread_start(pthread_t *thread, void *(*run)(void *), void *context) {
+    sigset_t all, before;
+    int error;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    error = pthread_create(thread, NULL, run, context);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return error;
+}
+
+void weir__thread_begin(void) {
+    if (watcher)
+        watcher();
+}
+
+int weir__thread_lock_at_end(pthread_mutex_t *lock) {
+    struct timespec until;
+
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec++;
+    return pthread_mutex_timedlock(lock, &until) == 0;
+}
+
+struct job {
+    void (*work)(void *context);
+    void *context;
+    sem_t done;
+    atomic_int holders; /* who does it, who waits for it: the last one frees it */
+};
+
+static void let_go(struct job *job) {
+    if (atomic_fetch_sub(&job->holders, 1) > 1)
+        return;
+    sem_destroy(&job->done);
+    free(job);
+}
+
+static void *do_job(void *of) {
+    struct job *job = of;
+
+    weir__thread_begin();
+    job->work(job->context);
+    (void)sem_post(&job->done);
+    let_go(job);
+    return NULL;
+}
+
+int weir__thread_in_time(void (*work)(void *context), void *context, int seconds) {
+    struct job *job = malloc(sizeof *job);
+    struct timespec until;
+    pthread_t thread;
+    int failed;
+
+    if (job) {
+        *job = (struct job){.work = work, .context = context};
+        atomic_init(&job->holders, 2);
+    }
+    /* unreached: no semaphore, which takes nothing of the system */
+    if (!job || sem_init(&job->done, 0, 0) != 0 || weir__thread_start(&thread, do_job, job) != 0) {
+        free(job);
+        work(context);
+        return 1;
+    }
+    (void)pthread_detach(thread);
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += seconds;
+    do
+        failed = sem_timedwait(&job->done, &until);
+    while (failed && errno == EINTR);
+    let_go(job);
+    return !failed;
+}
+
+void weir__thread_watch(void (*begins)(void)) {
+    watcher = begins;
+}

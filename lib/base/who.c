@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: MIT */
+/* who.c: see who.h. */
+#include "base/who.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Of /proc/PID/stat, as proc_pid_stat(5) has it. */
+struct told {
+    char state;
+    unsigned flags;
+    int threads;
+    uint64_t start;
+};
+
+/* PF_EXITING, include/linux/sched.h. */
+#define FLAG_EXITING 4u
+
+/* What the kernel says of a process.  1; 0: there is no such process; -1: it cannot be told. */
+static int read_told(pid_t pid, struct told *out) {
+    char path[32], text[1024], *at;
+    ssize_t length;
+    int file;
+
+    snprintf(path, sizeof path, "/proc/%ld/stat", (long)pid);
+    file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0)
+        return errno == ENOENT && access("/proc/self/stat", R_OK) == 0 ? 0 : -1;
+    length = read(file, text, sizeof text - 1);
+    close(file);
+    if (length <= 0)
+        return length < 0 && errno == ESRCH ? 0 : -1;
+    text[length] = '\0';
+    at = strrchr(text, ')'); /* a name may have anything in it */
+    return at && sscanf(at + 1,
+                        " %c %*d %*d %*d %*d %*d %u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %d %*d "
+                        "%" SCNu64,
+                        &out->state, &out->flags, &out->threads, &out->start) == 4
+               ? 1
+               : -1;
+}
+
+/* Where the first thread alone has ended the state is that of the dead, too, but others are there. */
+static int has_ended(const struct told *told) {
+    return (told->state == 'Z' || told->state == 'X') && told->threads <= 1;
+}
+
+uint64_t weir__process_start(pid_t pid) {
+    struct told told;
+    int is = read_told(pid, &told);
+
+    if (is < 0)
+        return UINT64_MAX;
+    return is == 0 || has_ended(&told) ? 0 : told.start;
+}
+
+int weir__process_is_stopped(pid_t pid) {
+    struct told told;
+
+    return read_told(pid, &told) == 1 && (told.state == 'T' || told.state == 't');
+}
+
+int weir__process_is_ending(pid_t pid, uint64_t start) {
+    struct told told;
+
+    return read_told(pid, &told) == 1 && told.start == start && !has_ended(&told) &&
+           (told.flags & FLAG_EXITING) != 0;
+}
+
+uint64_t weir__process_namespace(void) {
+    struct stat is;
+
+    return stat("/proc/self/ns/pid", &is) == 0 ? (uint64_t)is.st_ino : 0;
+}
+
+void weir__process_command(char *text, size_t bytes) {
+    int file = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
+    ssize_t length = file < 0 ? 0 : read(file, text, bytes - 1);
+
+    if (file >= 0)
+        close(file);
+    if (length < 0)
+        length = 0;
+    text[length] = '\0';
+    while (length > 0 && text[length - 1] == '\0')
+        length--;
+    for (ssize_t i = 0; i < length; i++)
+        if (text[i] == '\0')
+            text[i] = ' ';
+}

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: MIT */
+/* biased_lock.c: the slow side of biased_lock.h. */
+#include "cache/biased_lock.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#if defined(__linux__) && __has_include(<linux/membarrier.h>)
+#include <linux/membarrier.h>
+#include <sys/syscall.h>
+#define BIASED 1
+#if __has_include(<sys/single_threaded.h>)
+#include <sys/single_threaded.h>
+#define KNOWS_THREADS 1
+#endif
+#endif
+
+/* ThreadSanitizer does not see a membarrier. */
+#if defined(__SANITIZE_THREAD__)
+#undef BIASED
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#undef BIASED
+#endif
+#endif
+
+enum { FIRST_PATIENCE = 64, LONGEST_PATIENCE = 1 << 16 };
+enum { LASTING = 2 }; /* milliseconds, more or less */
+
+_Thread_local uint32_t weir__bias_thread WEIR_FAST_TLS = WEIR_BIAS_NOBODY;
+_Thread_local struct weir_bias_mark *weir__bias_mark WEIR_FAST_TLS;
+
+/* Marks of threads that have ended, and the key whose destructor brings them here. */
+static struct {
+    struct weir_lock lock;
+    struct weir_bias_mark *spare;
+    pthread_key_t key;
+    int has_key;
+} marks;
+
+#ifdef BIASED
+static int membarrier(int command) {
+    return (int)syscall(SYS_membarrier, command, 0, 0);
+}
+
+/* 1 if the kernel can let all threads of this process pass a barrier; asked once. */
+static int can_revoke(void) {
+    static atomic_int known; /* 0: not asked yet; 1: yes; 2: no */
+    int answer = atomic_load_explicit(&known, memory_order_relaxed);
+
+    if (answer == 0) {
+        answer = membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) == 0 ? 1 : 2;
+        atomic_store_explicit(&known, answer, memory_order_relaxed);
+    }
+    return answer == 1;
+}
+
+static void barrier_everywhere(void) {
+    /* Registered, so it cannot fail but for want of kernel memory, which passes. */
+    while (membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) != 0)
+        sched_yield();
+}
+#else
+static int can_revoke(void) {
+    return 0;
+}
+
+static void barrier_everywhere(void) {
+}
+#endif
+
+void weir__bias_prepare(void) {
+    (void)can_revoke();
+}
+
+#if defined(BIASED) && defined(KNOWS_THREADS)
+/* With threads the kernel waits for all processors, 5 to 25 ms (CUDA has threads); without, it has nobody to wait for. */
+static __attribute__((constructor)) void prepare_before_threads(void) {
+    if (__libc_single_threaded)
+        weir__bias_prepare();
+}
+#endif
+
+static uint32_t enlist(void) {
+    static _Atomic uint32_t threads;
+    uint32_t number;
+
+    do
+        number = atomic_fetch_add_explicit(&threads, 1, memory_order_relaxed) + 1;
+    while (number == 0 || number == WEIR_BIAS_NOBODY);
+    weir__bias_thread = number;
+    return number;
+}
+
+/* A thread ends.  Should it take a lock once more, it comes as a new one. */
+static void leave_mark(void *of_thread) {
+    struct weir_bias_mark *mark = of_thread;
+
+    weir__bias_thread = WEIR_BIAS_NOBODY;
+    weir__bias_mark = NULL;
+    weir__lock_take(&marks.lock);
+    mark->next = marks.spare;
+    marks.spare = mark;
+    weir__lock_give(&marks.lock);
+}
+
+/* The library may be unloaded before its threads end. */
+static __attribute__((destructor)) void drop_key(void) {
+    weir__lock_take(&marks.lock);
+    if (marks.has_key)
+        pthread_key_delete(marks.key);
+    marks.has_key = 0;
+    weir__lock_give(&marks.lock);
+}
+
+/* 1 if this thread has a mark; 0: there is no host memory, or no key left. */
+static int has_mark(void) {
+    struct weir_bias_mark *mark;
+
+    if (weir__bias_mark)
+        return 1;
+    weir__lock_take(&marks.lock);
+    marks.has_key = marks.has_key || pthread_key_create(&marks.key, leave_mark) == 0;
+    mark = marks.has_key ? marks.spare : NULL;
+    if (mark)
+        marks.spare = mark->next;
+    weir__lock_give(&marks.lock);
+    if (!mark && marks.has_key) {
+        mark = aligned_alloc(_Alignof(struct weir_bias_mark), sizeof *mark);
+        if (mark)
+            atomic_init(&mark->inside, 0);
+    }
+    if (!mark)
+        return 0;
+    if (pthread_setspecific(marks.key, mark) != 0) {
+        leave_mark(mark);
+        return 0;
+    }
+    weir__bias_mark = mark;
+    return 1;
+}
+
+/* Milliseconds, or about; goes round. */
+static uint32_t clock_now(void) {
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint32_t)((uint64_t)now.tv_sec * 1000 + ((uint64_t)now.tv_nsec >> 20));
+}
+
+static void take_away(struct weir_bias *bias) {
+    atomic_store_explicit(&bias->owner, 0, memory_order_relaxed);
+    barrier_everywhere();
+    /* If its thread has ended the mark may be another's, who is not inside for long either. */
+    for (unsigned spins = 0; atomic_load_explicit(&bias->mark->inside, memory_order_acquire);
+         spins++)
+        if (spins >= 100)
+            sched_yield();
+    bias->last = 0;
+    if (clock_now() - bias->since >= LASTING)
+        bias->patience = FIRST_PATIENCE;
+    else if (bias->patience < LONGEST_PATIENCE)
+        bias->patience *= 4;
+}
+
+int weir__bias_take_slow(struct weir_bias *bias, enum weir_bias_manner manner) {
+    uint32_t me = weir__bias_thread, owner;
+
+    if (me == WEIR_BIAS_NOBODY)
+        me = enlist();
+    weir__lock_take(&bias->lock);
+    if (bias->patience == 0)
+        bias->patience = FIRST_PATIENCE;
+    owner = atomic_load_explicit(&bias->owner, memory_order_relaxed);
+    if (owner != 0 && owner != me && manner == WEIR_BIAS_POLITE) {
+        weir__lock_give(&bias->lock);
+        return 0;
+    }
+    if (owner != 0 && owner != me)
+        take_away(bias);
+    if (manner != WEIR_BIAS_USER)
+        return 1;
+    if (bias->last != me) {
+        bias->last = me;
+        bias->run = 0;
+    }
+    /* Takes effect with the next take: until the give, `lock` keeps the others out. */
+    if (++bias->run >= bias->patience && can_revoke() && has_mark()) {
+        bias->since = clock_now();
+        bias->mark = weir__bias_mark;
+        atomic_store_explicit(&bias->owner, me, memory_order_relaxed);
+    }
+    return 1;
+}

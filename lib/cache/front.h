@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: MIT */
+/* front.h: the hit path: caches of one stream each, above any engine.
+ *
+ * A request is served from its stream's cell (stream_cache.h), and a freed block goes into the cell of the
+ * stream that it was freed on, without the engine, without a driver call beyond the questions below,
+ * and without touching a cache line that another stream's thread writes.
+ *
+ * Must not know: the public API, settings' names, how an engine places blocks.
+ */
+#ifndef WEIR_FRONT_H
+#define WEIR_FRONT_H
+
+#include "engine/engine.h"
+
+struct weir_front;
+
+/* Makes the front above an open engine that has `give`.  The host, `ops` and the engine outlive it.  OK
+ * or E_HOST_MEMORY. */
+weir_status weir__front_open(struct weir_host *host, const struct weir_engine *ops, void *engine,
+                             struct weir_front **out);
+/* Forgets everything; the engine, which is closed next, gives its memory back.  Nothing is live; NULL
+ * is fine. */
+void weir__front_close(struct weir_front *f);
+
+/* As weir_alloc and weir_free, without their checks and counts of calls.  bytes > 0, and no more than the
+ * device has. */
+weir_status weir__front_alloc(struct weir_front *f, size_t bytes, weir_stream stream, void **block);
+weir_status weir__front_free(struct weir_front *f, CUdeviceptr block, weir_stream stream);
+/* The same of a block that may have been used on other streams: `uses`, or NULL. */
+weir_status weir__front_free_used(struct weir_front *f, CUdeviceptr block, weir_stream stream,
+                                  struct weir_use_list *uses);
+
+/* The same of a block whose last use is over, on every stream. */
+weir_status weir__front_free_done(struct weir_front *f, CUdeviceptr block);
+/* Reserve was taken beforehand there, or will come there: makes the tables that its first blocks would have to, of the
+ * first `most` bytes. */
+void weir__front_prepare(struct weir_front *f, const struct weir_extent *extents, size_t count,
+                         size_t most);
+
+/* The most that may be asked for so that the engine is asked for no more than `bytes`. */
+size_t weir__front_fit(size_t bytes);
+
+/* 1 if a live block starts there. */
+int weir__front_is_live(struct weir_front *f, CUdeviceptr block);
+
+/* The live block around an address, and its bytes as asked: 1, or 0 if none is, or one of a graph. */
+int weir__front_find(struct weir_front *f, CUdeviceptr address, CUdeviceptr *block, size_t *bytes);
+
+/* The program vouches for the stream once more, or, if not, once less. */
+weir_status weir__front_bind(struct weir_front *f, weir_stream stream, int more);
+
+/* The stream, which lives, is about to end: its cell gives all it has, and is nobody's. */
+void weir__front_leave(struct weir_front *f, weir_stream stream);
+
+/* Takes everything that lies idle in the caches back to the engine.  Waits for the device if there is
+ * anything: no event covers what lies in a cache.  Where the wait fails, what was taken stays unused
+ * until a later one. */
+weir_status weir__front_empty(struct weir_front *f);
+
+/* 1 if a block that it handed out is live. */
+int weir__front_has_blocks(struct weir_front *f);
+
+/* The most that was requested at once since the peak began anew, as seen as requested_peak is; and has it
+ * begin anew, with what is live now.  That of weir__front_figures goes on. */
+uint64_t weir__front_peak_lately(struct weir_front *f);
+void weir__front_renew_peak(struct weir_front *f);
+
+/* As an engine's, of what the caches hold, and of the blocks that they handed out. */
+void weir__front_survey(struct weir_front *f, uint64_t id, struct weir_survey *out);
+void weir__front_blocks(struct weir_front *f, weir__engine_block_fn *visit, void *context);
+
+/* Visits each piece of the engine's that has a live block, under the records' lock. */
+typedef void weir__front_live_fn(void *context, uint64_t base, size_t bytes);
+void weir__front_live(struct weir_front *f, weir__front_live_fn *see, void *context);
+
+/* Completes figures that already hold the books' and the engine's part. */
+void weir__front_figures(struct weir_front *f, weir_statistics *out);
+
+#endif

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: MIT */
+/* page_map.c: see page_map.h. */
+#include "cache/page_map.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hostmem.h"
+
+int weir__pagemap_open(struct weir_pagemap *map) {
+    map->top = calloc(WEIR__PAGEMAP_TOP_SLOTS, sizeof *map->top);
+    map->host_bytes = 0;
+    return map->top != NULL;
+}
+
+void weir__pagemap_close(struct weir_pagemap *map) {
+    for (size_t i = 0; map->top && i < WEIR__PAGEMAP_TOP_SLOTS; i++) {
+        struct weir__pagemap_node *node = atomic_load_explicit(&map->top[i], memory_order_relaxed);
+
+        for (size_t k = 0; node && k < WEIR__PAGEMAP_NODE_SLOTS; k++)
+            free(atomic_load_explicit(&node->leaf[k], memory_order_relaxed));
+        free(node);
+    }
+    free(map->top);
+    map->top = NULL;
+}
+
+/* All of it is there at once, pages' words in one large page if the kernel has one: for a seventh of what its small
+ * pages would cost their first users. */
+static struct weir__pagemap_leaf *make_dense(void) {
+    struct weir__pagemap_leaf *leaf = aligned_alloc(sizeof leaf->value, 2 * sizeof leaf->value);
+
+    if (!leaf)
+        return NULL;
+    weir__hostmem_prefer_large_pages(leaf->value, sizeof leaf->value);
+    weir__hostmem_populate(leaf, sizeof *leaf);
+    memset(leaf, 0, sizeof *leaf);
+    return leaf;
+}
+
+static struct weir__pagemap_leaf *make_large(void) {
+    struct weir__pagemap_leaf *leaf = calloc(1, sizeof *leaf);
+
+    if (leaf)
+        weir__hostmem_populate(leaf->large, sizeof leaf->large);
+    return leaf;
+}
+
+/* The leaf of a page, made if it is not there; NULL: host memory ran out. */
+static struct weir__pagemap_leaf *leaf_of(struct weir_pagemap *map, uint64_t page, int large) {
+    struct weir__pagemap_leaf *leaf = weir__pagemap_leaf(map, page);
+    _Atomic(struct weir__pagemap_node *) *above;
+    struct weir__pagemap_node *node;
+
+    if (leaf)
+        return leaf;
+    above = &map->top[page >> (WEIR__PAGEMAP_NODE_BITS + WEIR__PAGEMAP_LEAF_BITS)];
+    node = atomic_load_explicit(above, memory_order_relaxed);
+    if (!node) {
+        node = calloc(1, sizeof *node);
+        if (!node)
+            return NULL;
+        map->host_bytes += sizeof *node;
+        atomic_store_explicit(above, node, memory_order_release);
+    }
+    leaf = large ? make_large() : make_dense();
+    if (!leaf)
+        return NULL;
+    map->host_bytes += sizeof *leaf;
+    atomic_store_explicit(
+        &node->leaf[page >> WEIR__PAGEMAP_LEAF_BITS & (WEIR__PAGEMAP_NODE_SLOTS - 1)], leaf,
+        memory_order_release);
+    return leaf;
+}
+
+static int reserve(struct weir_pagemap *map, uint64_t address, size_t bytes, int large) {
+    uint64_t page = address >> WEIR__PAGE_SHIFT, last;
+
+    if (bytes == 0 || address % WEIR_PAGE != 0 || address + (bytes - 1) < address)
+        return 0;
+    last = (address + (bytes - 1)) >> WEIR__PAGE_SHIFT;
+    if (last >> (WEIR__PAGEMAP_NODE_BITS + WEIR__PAGEMAP_LEAF_BITS) >= WEIR__PAGEMAP_TOP_SLOTS)
+        return 0;
+    for (; page <= last; page = (page | (WEIR__PAGEMAP_LEAF_SLOTS - 1)) + 1)
+        if (!leaf_of(map, page, large))
+            return 0;
+    return 1;
+}
+
+int weir__pagemap_reserve(struct weir_pagemap *map, uint64_t address, size_t bytes) {
+    return reserve(map, address, bytes, 0);
+}
+
+int weir__pagemap_reserve_large(struct weir_pagemap *map, uint64_t address, size_t bytes) {
+    return reserve(map, address, bytes, 1);
+}
+
+void weir__pagemap_set(struct weir_pagemap *map, uint64_t address, size_t bytes, void *value) {
+    uint64_t last = (address + (bytes - 1)) >> WEIR__PAGE_SHIFT;
+
+    for (; address >> WEIR__PAGE_SHIFT <= last; address += WEIR_PAGE)
+        atomic_store_explicit(
+            weir__pagemap_at(weir__pagemap_leaf(map, address >> WEIR__PAGE_SHIFT), address), value,
+            memory_order_release);
+}
+
+void weir__pagemap_set_large(struct weir_pagemap *map, uint64_t address, void *value) {
+    atomic_store_explicit(
+        weir__pagemap_large_at(weir__pagemap_leaf(map, address >> WEIR__PAGE_SHIFT), address),
+        value, memory_order_release);
+}

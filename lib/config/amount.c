@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: MIT */
+/* amount.c: amounts of memory as numbers.
+ *
+ * A fraction is counted in millionths and computed in integers: whole millionths of the device first,
+ * then of the rest, so that nothing overflows however large the device is, and 75% of a device is
+ * the same number on every machine.
+ *
+ * Must not know: drivers, engines, where figures come from.
+ */
+#include "config/amount.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/size.h"
+
+#define MILLION UINT64_C(1000000)
+#define GRANULARITY UINT64_C(256)
+
+/* The default of what is measured by the bytes in use. */
+#define IN_USE_SHARE UINT64_C(20000) /* millionths */
+#define IN_USE_LEAST (UINT64_C(32) << 20)
+#define IN_USE_MUCH (UINT64_C(256) << 20) /* ever: the floor is for small programs */
+
+static uint64_t part_of(uint64_t bytes, uint64_t millionths) {
+    uint64_t part;
+
+    if (millionths > MILLION)
+        millionths = MILLION;
+    part = bytes / MILLION * millionths + bytes % MILLION * millionths / MILLION;
+    return part - part % GRANULARITY;
+}
+
+static uint64_t within_address_space(uint64_t bytes) {
+#if SIZE_MAX < UINT64_MAX
+    if (bytes > SIZE_MAX)
+        return SIZE_MAX;
+#endif
+    return bytes;
+}
+
+uint64_t weir__budget_bytes(const weir_amount *amount, const struct weir_device_memory *memory,
+                            uint64_t standard) {
+    switch (amount->kind) {
+    case WEIR_AMOUNT_BYTES:
+        return within_address_space(amount->value);
+    case WEIR_AMOUNT_OF_TOTAL:
+        return within_address_space(part_of(memory->total, amount->value));
+    case WEIR_AMOUNT_OF_FREE:
+        return within_address_space(part_of(memory->free, amount->value));
+    case WEIR_AMOUNT_MAX:
+        return UINT64_MAX;
+    default:
+        return standard;
+    }
+}
+
+uint64_t weir__budget_of_in_use(const weir_amount *amount, uint64_t in_use, uint64_t peak) {
+    uint64_t standard = part_of(in_use, IN_USE_SHARE);
+
+    if (amount->kind == WEIR_AMOUNT_OF_IN_USE)
+        return part_of(in_use, amount->value);
+    if (peak <= IN_USE_MUCH)
+        standard = weir__size_larger(standard, IN_USE_LEAST);
+    return weir__budget_bytes(amount, NULL, standard);
+}

@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: MIT */
+/* growth_policy.c: growth policies as pure functions of numbers.
+ *
+ * A policy only says how much it would like; what every policy has to respect (the request, the
+ * limit, what the device has, the unit) is applied to its wish in one place.  BFC stands apart: it
+ * is TensorFlow's Extend (tsl/framework/bfc_allocator.cc) step for step, so that an arena grows as
+ * TensorFlow's and XLA's does, to the byte.
+ *
+ * Sums and products saturate at SIZE_MAX: a wish too large for size_t is cut by the limit like any
+ * other.
+ *
+ * Must not know: drivers, engines, locks; where the numbers come from.
+ */
+#include "config/growth_policy.h"
+
+#include "base/size.h"
+
+enum { BFC_GRANULARITY = 256, BFC_FIRST_REGION = 2 << 20 };
+
+static size_t round_up_saturating(size_t value, size_t unit) {
+    size_t rounded;
+
+    return weir__size_round_up(value, unit, &rounded) ? rounded : SIZE_MAX;
+}
+
+/* factor x bytes; `factor` >= 0. */
+static size_t scale(double factor, size_t bytes) {
+    double scaled = factor * (double)bytes;
+
+    return scaled >= (double)SIZE_MAX ? SIZE_MAX : (size_t)scaled;
+}
+
+/* Bytes that may still be added. */
+static size_t room(const weir_growth_state *state) {
+    return weir__size_less(state->limit, state->reserve);
+}
+
+/* The request rounded up to a multiple of `step`, which need not be a power of two. */
+static size_t whole_steps(size_t request, size_t step) {
+    size_t count = request / step + (request % step != 0);
+    size_t bytes;
+
+    return weir__size_mul(count, step, &bytes) ? bytes : SIZE_MAX;
+}
+
+/* Without a limit, what the device has free stands for what remains of it. */
+static size_t wish_remaining(const weir_options *options, const weir_growth_state *state) {
+    size_t remaining = state->limit == SIZE_MAX
+                           ? state->device_free
+                           : weir__size_smaller(room(state), state->device_free);
+
+    return remaining == SIZE_MAX ? 0 : scale(options->growth_factor, remaining);
+}
+
+/* The callback hears of the steps so far from the cursor, which counted them. */
+static size_t wish_of_callback(const weir_options *options, const weir_growth_state *state,
+                               const struct weir_growth_cursor *cursor) {
+    weir_growth_state told = *state;
+
+    told.size = sizeof told;
+    told.steps = cursor->steps;
+    told.last_step = cursor->last_step;
+    return options->growth_function(&told, options->growth_context);
+}
+
+/* What the policy would like to add; anything from 0 to SIZE_MAX. */
+static size_t wish(const weir_options *options, const weir_growth_state *state,
+                   const struct weir_growth_cursor *cursor) {
+    size_t bytes;
+
+    switch (options->growth) {
+    case WEIR_GROWTH_STEP:
+        return whole_steps(state->request, (size_t)options->growth_step);
+    case WEIR_GROWTH_GEOMETRIC:
+        bytes = scale(options->growth_factor - 1, state->reserve);
+        return options->growth_cap ? weir__size_smaller(bytes, (size_t)options->growth_cap) : bytes;
+    case WEIR_GROWTH_REMAINING:
+        return wish_remaining(options, state);
+    case WEIR_GROWTH_CALLBACK:
+        return wish_of_callback(options, state, cursor);
+    default:
+        return state->request;
+    }
+}
+
+/* A step must be whole units: a wish for more than the request is rounded to the nearest one below,
+ * but STEP, whose wish is a promise of size, to the next one above. */
+static size_t plain_step(const weir_options *options, const weir_growth_state *state, size_t unit,
+                         const struct weir_growth_cursor *cursor) {
+    size_t need, step, most = weir__size_round_down(room(state), unit);
+
+    if (!weir__size_round_up(state->request, unit, &need) || need > most)
+        return 0;
+    step = wish(options, state, cursor);
+    step = options->growth == WEIR_GROWTH_STEP ? round_up_saturating(step, unit)
+                                               : weir__size_round_down(step, unit);
+    step = weir__size_smaller(step, weir__size_round_down(state->device_free, unit));
+    return weir__size_smaller(weir__size_larger(step, need), most);
+}
+
+/* Extend.  The doubling stops at the request, which fits under the limit, or at the end of size_t. */
+static size_t bfc_step(const weir_growth_state *state, size_t unit,
+                       struct weir_growth_cursor *cursor) {
+    size_t need, step, available = weir__size_round_down(room(state), BFC_GRANULARITY);
+    int doubled = 0;
+
+    if (!weir__size_round_up(state->request, BFC_GRANULARITY, &need) || need > available)
+        return 0;
+    if (cursor->next_region == 0)
+        cursor->next_region = round_up_saturating(
+            weir__size_smaller(BFC_FIRST_REGION, state->limit), BFC_GRANULARITY);
+    while (need > cursor->next_region) {
+        if (!weir__size_mul(cursor->next_region, 2, &cursor->next_region))
+            cursor->next_region = SIZE_MAX;
+        doubled = 1;
+    }
+    step = weir__size_smaller(round_up_saturating(cursor->next_region, unit), available);
+    cursor->doubled_ahead =
+        !doubled && weir__size_mul(cursor->next_region, 2, &cursor->next_region);
+    return step;
+}
+
+size_t weir__growth_step(const weir_options *options, const weir_growth_state *state, size_t unit,
+                         struct weir_growth_cursor *cursor) {
+    size_t step;
+
+    if (state->request == 0)
+        return 0;
+    step = options->growth == WEIR_GROWTH_BFC ? bfc_step(state, unit, cursor)
+                                              : plain_step(options, state, unit, cursor);
+    if (step > 0) {
+        cursor->steps++;
+        cursor->last_step = step;
+    }
+    return step;
+}
+
+/* TensorFlow multiplies in single precision and rounds up to 256, which for 256 itself changes
+ * nothing: there it would try for ever. */
+static size_t bfc_smaller(size_t step, size_t unit) {
+    size_t smaller = round_up_saturating((size_t)((float)step * 0.9f), unit);
+
+    return smaller < step ? smaller : step - weir__size_smaller(step, unit);
+}
+
+size_t weir__growth_smaller(const weir_options *options, size_t step, size_t request, size_t unit) {
+    size_t need, smaller;
+
+    if (options->growth == WEIR_GROWTH_BFC) {
+        smaller = bfc_smaller(step, unit);
+        return smaller < request ? 0 : smaller;
+    }
+    if (!weir__size_round_up(request, unit, &need) || step <= need)
+        return 0;
+    return need + weir__size_round_down((step - need) / 2, unit);
+}
+
+void weir__growth_refused(struct weir_growth_cursor *cursor) {
+    if (cursor->steps > 0)
+        cursor->steps--;
+    cursor->last_step = 0;
+    if (cursor->doubled_ahead)
+        cursor->next_region /= 2;
+    cursor->doubled_ahead = 0;
+}
+
+/* Regions of 2, 4, 8 MiB and so on are together as large as the next one but for the first. */
+void weir__growth_shrunk(struct weir_growth_cursor *cursor, uint64_t reserve) {
+    while (cursor->next_region > BFC_FIRST_REGION &&
+           cursor->next_region - BFC_FIRST_REGION > reserve)
+        cursor->next_region /= 2;
+}

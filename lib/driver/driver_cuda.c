@@ -1,0 +1,381 @@
+/* SPDX-License-Identifier: MIT */
+/* driver_cuda.c: the driver table of a real device, filled from libcuda.so.1 at run time.
+ *
+ * The library is opened, not linked: weir starts on machines without a driver, and one build serves
+ * every driver from 11.2 on.  Each entry point is asked of the driver's own resolver by its base
+ * name and the version that introduced it, which fixes the ABI: cuGetProcAddress_v2 (from 12.0 on),
+ * else cuGetProcAddress (from 11.3 on), and where there is neither, or it does not know the entry,
+ * dlsym of the exported symbol.  Flags 0 ask for the legacy meaning of stream 0; a caller that means
+ * the per-thread default stream says 0x2.
+ *
+ * Nothing is called before all required entries are there and the version will do, so that up to
+ * that point a failure closes the library again.  From cuInit on the library stays open: the driver
+ * has threads of its own by then.
+ *
+ * The clock is the time stamp counter where the processor and the kernel vouch for it, else
+ * CLOCK_MONOTONIC.
+ *
+ * All of this runs under weir__driver_open's lock.  Must not know: who asked; that there is another
+ * maker.  No other file may know that libcuda exists.
+ */
+#include "driver/driver.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+#include "base/clock.h"
+
+#define LIBRARY "libcuda.so.1"
+
+/* ------------------------------------------------------------- the clock ---- */
+
+static uint64_t monotonic_ns(void) {
+    return weir__clock_ns();
+}
+
+static uint64_t same_ns(uint64_t ticks) {
+    return ticks;
+}
+
+static void sleep_ns(uint64_t ns) {
+    struct timespec until;
+
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += (time_t)(ns / 1000000000u);
+    until.tv_nsec += (long)(ns % 1000000000u);
+    if (until.tv_nsec >= 1000000000) {
+        until.tv_nsec -= 1000000000;
+        until.tv_sec++;
+    }
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) == EINTR)
+        ;
+}
+
+#if defined(__x86_64__) || defined(__aarch64__)
+#define HAVE_COUNTER 1
+
+/* Nanoseconds per counter tick in 32.32 fixed point; set before the table is published. */
+static uint64_t ns_per_tick;
+
+/* ticks * ns_per_tick / 2^32 without a wider type: it wraps only where the result itself exceeds 64
+ * bits, after 584 years. */
+static uint64_t scaled_ns(uint64_t ticks) {
+    uint64_t whole = ns_per_tick >> 32, part = ns_per_tick & 0xffffffffu;
+
+    return ticks * whole + (ticks >> 32) * part + (((ticks & 0xffffffffu) * part) >> 32);
+}
+#endif
+
+#if defined(__x86_64__)
+/* Not a serialising instruction: it may move by some ten cycles against its neighbours, which is
+ * below what it is used to measure. */
+static uint64_t counter(void) {
+    return __builtin_ia32_rdtsc();
+}
+
+/* Invariant: the same rate in every power state (CPUID 0x80000007, EDX bit 8).  That the counters of
+ * all processors agree only the kernel knows; one that found otherwise keeps time by hpet, acpi_pm
+ * or refined-jiffies instead.  Where its choice cannot be read the processor's word is taken. */
+static int counter_is_usable(void) {
+    static const char path[] = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
+    unsigned a, b, c, d;
+    char source[32] = "";
+    FILE *file;
+
+    if (!__get_cpuid(0x80000007u, &a, &b, &c, &d) || !(d & (1u << 8)))
+        return 0;
+    file = fopen(path, "re");
+    if (file) {
+        if (!fgets(source, sizeof source, file))
+            source[0] = '\0';
+        fclose(file);
+    }
+    return !source[0] || strncmp(source, "tsc", 3) == 0 || strncmp(source, "kvm-clock", 9) == 0 ||
+           strncmp(source, "hyperv_clocksource", 18) == 0 || strncmp(source, "xen", 3) == 0;
+}
+
+struct clock_pair {
+    uint64_t ticks, ns;
+};
+
+/* The two clocks at one moment: the try with the smallest spread of nine. */
+static struct clock_pair read_pair(void) {
+    struct clock_pair pair = {0, 0};
+    uint64_t best = UINT64_MAX;
+
+    for (int i = 0; i < 9; i++) {
+        uint64_t before = counter(), ns = monotonic_ns(), after = counter();
+
+        if (after - before < best) {
+            best = after - before;
+            pair.ticks = before + best / 2;
+            pair.ns = ns;
+        }
+    }
+    return pair;
+}
+
+/* Fills in the clock.  The rate is measured once, from `start` (taken before the driver was loaded)
+ * to now, and over at least 1 ms: a real driver takes longer than that to start, so this waits only
+ * where the process had started it before; a program that has does so in its first request.  Each pair
+ * is off by some ten nanoseconds, 0.001 % of 1 ms; 0.1 % is the most that should be seen, with a
+ * hypervisor in between.  A rate that is refined later would be better still, but then two equal
+ * differences could differ in nanoseconds. */
+static void set_clock(struct weir_driver *table, struct clock_pair start) {
+    const uint64_t least = 1000000;
+    struct clock_pair now;
+    uint64_t passed = monotonic_ns() - start.ns;
+
+    if (passed < least)
+        sleep_ns(least - passed);
+    now = read_pair();
+    /* A rate outside 100 MHz to 100 GHz is no clock (the counter is virtualised away). */
+    if (now.ticks <= start.ticks || (now.ticks - start.ticks) / 100 > now.ns - start.ns ||
+        (now.ticks - start.ticks) < (now.ns - start.ns) / 10)
+        return;
+    ns_per_tick =
+        (uint64_t)((double)(now.ns - start.ns) / (double)(now.ticks - start.ticks) * 4294967296.0);
+    table->ticks = counter;
+    table->ticks_to_ns = scaled_ns;
+}
+#elif defined(__aarch64__)
+static uint64_t counter(void) {
+    uint64_t ticks;
+
+    __asm__ volatile("mrs %0, cntvct_el0" : "=r"(ticks));
+    return ticks;
+}
+
+static int counter_is_usable(void) {
+    return 1; /* the architecture promises one rate and one count for all processors */
+}
+
+struct clock_pair {
+    uint64_t ticks;
+};
+
+static struct clock_pair read_pair(void) {
+    return (struct clock_pair){counter()};
+}
+
+/* The architecture states the rate (1 GHz from Armv8.6 on, tens of MHz before). */
+static void set_clock(struct weir_driver *table, struct clock_pair start) {
+    uint64_t hertz;
+
+    (void)start;
+    __asm__ volatile("mrs %0, cntfrq_el0" : "=r"(hertz));
+    if (hertz < 1000000)
+        return;
+    ns_per_tick = (uint64_t)(1e9 / (double)hertz * 4294967296.0 + 0.5);
+    table->ticks = counter;
+    table->ticks_to_ns = scaled_ns;
+}
+#endif
+
+/* ------------------------------------------------------- the entry points ---- */
+
+typedef CUresult (*resolver_v2)(const char *name, void **entry, int version, uint64_t flags,
+                                unsigned *status);
+typedef CUresult (*resolver_v1)(const char *name, void **entry, int version, uint64_t flags);
+
+struct library {
+    void *handle;
+    resolver_v2 resolve_v2; /* at most one of the two is set */
+    resolver_v1 resolve_v1;
+};
+
+/* Each entry: its capability bit (0: required), both names, first version, place in the table. */
+static const struct entry {
+    unsigned group;
+    int version;
+    const char *name;
+    const char *symbol;
+    size_t offset;
+} entries[] = {
+#define WEIR_ENTRY(group, name, symbol, version, params, args)                                     \
+    {WEIR_CAP_##group, version, #name, symbol, offsetof(struct weir_driver, name)},
+    WEIR_DRIVER_ENTRIES(WEIR_ENTRY)
+#undef WEIR_ENTRY
+};
+
+/* ISO C has no conversion between the two kinds of pointer; POSIX makes their bytes the same. */
+#define COPY_POINTER(to, from) memcpy((to), (from), sizeof(void *))
+
+/* The driver's resolver: 0, or CUDA_ERROR_STUB_LIBRARY.  The probe for "" costs nothing and tells
+ * the toolkit's stub, which answers every call with 34, from a driver; what else it answers does not
+ * matter. */
+static CUresult find_resolver(struct library *library) {
+    void *symbol = dlsym(library->handle, "cuGetProcAddress_v2"), *entry = NULL;
+    CUresult result = CUDA_SUCCESS;
+
+    if (symbol) {
+        COPY_POINTER(&library->resolve_v2, &symbol);
+        result = library->resolve_v2("", &entry, WEIR_DRIVER_OLDEST, 0, NULL);
+    } else if ((symbol = dlsym(library->handle, "cuGetProcAddress"))) {
+        COPY_POINTER(&library->resolve_v1, &symbol);
+        result = library->resolve_v1("", &entry, WEIR_DRIVER_OLDEST, 0);
+    }
+    return result == CUDA_ERROR_STUB_LIBRARY ? result : CUDA_SUCCESS;
+}
+
+/* The address of an entry, or NULL.  A resolver answers success with NULL for a name that it does
+ * not know at that version, and an error for a version above its own. */
+static void *find_entry(const struct library *library, const struct entry *entry) {
+    void *address = NULL;
+    CUresult result = CUDA_ERROR_NOT_FOUND;
+
+    if (library->resolve_v2) {
+        unsigned status;
+
+        result = library->resolve_v2(entry->name, &address, entry->version, 0, &status);
+    } else if (library->resolve_v1) {
+        result = library->resolve_v1(entry->name, &address, entry->version, 0);
+    }
+    if (result == CUDA_SUCCESS && address)
+        return address;
+    return dlsym(library->handle, entry->symbol);
+}
+
+/* Fills in the entries; the first required one that is missing, or NULL. */
+static const struct entry *find_entries(const struct library *library, struct weir_driver *table) {
+    const struct entry *missing = NULL;
+
+    for (size_t i = 0; i < sizeof entries / sizeof entries[0]; i++) {
+        void *address = find_entry(library, &entries[i]);
+
+        if (address)
+            COPY_POINTER((char *)table + entries[i].offset, &address);
+        else if (entries[i].group == WEIR_CAP_BASE && !missing)
+            missing = &entries[i];
+    }
+    return missing;
+}
+
+/* -------------------------------------------------------------- the load ---- */
+
+static __attribute__((format(printf, 2, 3))) void say(struct weir_driver_failure *failure,
+                                                      const char *format, ...) {
+    va_list list;
+
+    va_start(list, format);
+    vsnprintf(failure->text, sizeof failure->text, format, list);
+    va_end(list);
+}
+
+static void say_stub(struct weir_driver_failure *failure) {
+    say(failure,
+        LIBRARY " is the CUDA toolkit's stub, which only serves to link against: no driver is "
+                "installed, or a folder named stubs stands before it in LD_LIBRARY_PATH");
+}
+
+static int check_version(const struct weir_driver *table, struct weir_driver_failure *failure) {
+    if (table->version >= WEIR_DRIVER_OLDEST)
+        return 1;
+    say(failure, LIBRARY " is a driver for CUDA %d.%d; weir needs 11.2 or later (driver 460.27.03)",
+        table->version / 1000, table->version % 1000 / 10);
+    return 0;
+}
+
+/* The version comes first: an old driver lacks entries because it is old, and should say so. */
+static int resolve(const struct library *library, struct weir_driver *table,
+                   struct weir_driver_failure *failure) {
+    const struct entry *missing = find_entries(library, table);
+    CUresult result;
+
+    if (table->cuDriverGetVersion) {
+        result = table->cuDriverGetVersion(&table->version);
+        if (result == CUDA_ERROR_STUB_LIBRARY) {
+            say_stub(failure);
+            return 0;
+        }
+        if (result != CUDA_SUCCESS) {
+            say(failure, LIBRARY " does not tell its version: cuDriverGetVersion failed with %u",
+                result);
+            return 0;
+        }
+        if (!check_version(table, failure))
+            return 0;
+    }
+    if (missing) {
+        say(failure,
+            LIBRARY " has no %s, which every driver from CUDA %d.%d on has: the installation "
+                    "is broken or a replacement library is incomplete",
+            missing->symbol, missing->version / 1000, missing->version % 1000 / 10);
+        return 0;
+    }
+    weir__driver_settle(table);
+    return 1;
+}
+
+/* Starts the driver and makes sure of a device. */
+static int start(const struct weir_driver *table, struct weir_driver_failure *failure) {
+    CUresult result = table->cuInit(0);
+    int count = 0;
+
+    if (result == CUDA_SUCCESS)
+        result = table->cuDeviceGetCount(&count);
+    if (result == CUDA_SUCCESS && count == 0)
+        result = CUDA_ERROR_NO_DEVICE;
+    if (result == CUDA_ERROR_STUB_LIBRARY)
+        say_stub(failure);
+    else if (result == CUDA_ERROR_NO_DEVICE)
+        say(failure,
+            "the driver finds no device (CUDA_ERROR_NO_DEVICE): is there one in nvidia-smi -L, "
+            "and does CUDA_VISIBLE_DEVICES let this process see it?");
+    else if (result != CUDA_SUCCESS)
+        say(failure,
+            "the driver does not start: cuInit failed with %u (%s); nvidia-smi or the kernel "
+            "log may say why",
+            result, weir__driver_error_name(table, result));
+    return result == CUDA_SUCCESS;
+}
+
+const struct weir_driver *weir__driver_cuda(struct weir_driver_failure *failure) {
+    static struct weir_driver table;
+    struct library library = {NULL, NULL, NULL};
+#ifdef HAVE_COUNTER
+    int use_counter = counter_is_usable();
+    struct clock_pair began = read_pair();
+#endif
+
+    memset(&table, 0, sizeof table);
+    table.name = "cuda";
+    table.ticks = monotonic_ns;
+    table.ticks_to_ns = same_ns;
+    table.sleep_ns = sleep_ns;
+    /* NOW: an incomplete installation fails here, where it can be told.  LOCAL: opening weir's
+     * driver must not change what other libraries resolve. */
+    library.handle = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    if (!library.handle) {
+        const char *why = dlerror();
+
+        say(failure, "cannot open " LIBRARY ", which comes with the NVIDIA driver: %s",
+            why ? why : "no reason given");
+        return NULL;
+    }
+    if (find_resolver(&library) == CUDA_ERROR_STUB_LIBRARY) {
+        say_stub(failure);
+        goto close_library;
+    }
+    if (!resolve(&library, &table, failure))
+        goto close_library;
+    if (!start(&table, failure))
+        return NULL;
+#ifdef HAVE_COUNTER
+    if (use_counter)
+        set_clock(&table, began);
+#endif
+    return &table;
+
+close_library:
+    dlclose(library.handle);
+    return NULL;
+}

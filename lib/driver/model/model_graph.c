@@ -1,0 +1,541 @@
+/* SPDX-License-Identifier: MIT */
+/* model_graph.c: graphs: plans of captured steps, their launches, and the memory they allocate.
+ *
+ * A plan lists steps in the order of their capture, which is an order they may run in; a launch runs
+ * them one after the other on its stream.  A graph and its executables share one plan.
+ *
+ * Memory.  An allocation has its address from its capture on, in a mapping of its own of whole
+ * pages, which can be touched from the launch that runs the allocation to the free.  Physical memory
+ * behind it belongs to the device's graph pool: a launch takes what the pool has left over, then the
+ * device's, and only cuDeviceGraphMemTrim gives back what no allocation uses.  An allocation lives on
+ * as long as a step names it or it is allocated.
+ *
+ * Facts played here.  cuda.h: a captured free must name a graph's allocation, and each is freed by
+ * one graph at most, once; a launch with allocations still unfreed is an invalid value, or frees them
+ * first with AUTO_FREE_ON_LAUNCH; what its own graph does not free, cuMemFree, cuMemFreeAsync or
+ * another graph does; a graph with memory has one executable at a time; launches of one executable
+ * run one after the other; destroying a graph or an executable frees no allocation.  Programming
+ * guide: graph memory is apart from all pools, mapped at launch, and kept until it is trimmed.
+ * Measured: a captured free of a block that is no graph's is an invalid value, and the capture stays
+ * valid.
+ * Assumed: pages (profile: page_bytes) as the granularity, no address for two allocations of one
+ * graph; an invalid value for a second executable and for a launch that frees what is not allocated;
+ * 801 for the capture of a launch of a graph with memory (cuda.h: it cannot be cloned).  A step on
+ * memory that is not there is error 700 at the launch itself, and no context is lost.
+ *
+ * Must not know: streams beyond giving them work; what a capture is.
+ */
+#include "driver/model/model_state.h"
+
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+struct model_plan {
+    struct model_step *step;
+    size_t count, room;
+    int holders;    /* a capture or a graph, and executables */
+    int executable; /* how many of them */
+    int has_memory;
+};
+
+struct model_graph_block {
+    struct model_block block; /* must be first; in weir__model.blocks while allocated */
+    struct model_node all;    /* in weir__model.graph_blocks; key: address */
+    struct model_device *device;
+    const struct model_plan *owner; /* NULL: gone */
+    uint64_t mapped;                /* bytes: whole pages */
+    int holders;                    /* steps that name it, and 1 while allocated */
+    int allocated;
+    int has_free; /* a step frees it */
+};
+
+struct model_graph {
+    struct model_slot slot;
+    struct model_plan *plan;
+};
+
+struct model_exec {
+    struct model_graph graph; /* must be first */
+    int frees_on_launch;
+    uint64_t end_ns; /* of the last launch */
+};
+
+_Static_assert(sizeof(struct model_graph) <= 64, "a graph fits its slot");
+_Static_assert(sizeof(struct model_exec) <= 64, "an executable fits its slot");
+
+/* ---- Memory ---- */
+
+/* The allocation that begins at the address or before it, or NULL. */
+static struct model_graph_block *block_before(uint64_t address) {
+    struct model_node *node = weir__model_tree_floor(weir__model.graph_blocks, address, 0);
+
+    if (!node)
+        return NULL;
+    return (struct model_graph_block *)(void *)((char *)node -
+                                                offsetof(struct model_graph_block, all));
+}
+
+int weir__model_graph_holds(uint64_t address, uint64_t bytes) {
+    const struct model_graph_block *block = block_before(address);
+
+    return block && bytes <= block->block.bytes &&
+           address - block->all.key <= block->block.bytes - bytes;
+}
+
+static void *mapping(const struct model_graph_block *block) {
+    return (void *)(uintptr_t)block->all.key;
+}
+
+static struct model_graph_block *make_block(int device, uint64_t bytes) {
+    uint64_t page = weir__model.profile.page_bytes;
+    struct model_graph_block *block;
+    char *base;
+
+    if (bytes > weir__model.devices[device].capacity)
+        return NULL;
+    block = calloc(1, sizeof *block);
+    if (!block)
+        return NULL;
+    block->mapped = (bytes + page - 1) & ~(page - 1);
+    base = weir__model_map_pages(block->mapped, PROT_NONE);
+    if (!base) {
+        free(block);
+        return NULL;
+    }
+    block->device = &weir__model.devices[device];
+    block->block.of_graph = 1;
+    block->block.bytes = bytes;
+    block->block.node.key = block->all.key = (uintptr_t)base;
+    weir__model_tree_insert(&weir__model.graph_blocks, &block->all);
+    return block;
+}
+
+static void drop_block(struct model_graph_block *block) {
+    weir__model_tree_remove(&weir__model.graph_blocks, &block->all);
+    munmap(mapping(block), block->mapped);
+    free(block);
+}
+
+static void let_go(struct model_graph_block *block) {
+    if (--block->holders == 0)
+        drop_block(block);
+}
+
+/* Mapped anew, not protected: Valgrind goes through what is protected byte by byte. */
+static int remap(const struct model_graph_block *block, int protection) {
+    return mmap(mapping(block), block->mapped, protection,
+                MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) == MAP_FAILED
+               ? -1
+               : 0;
+}
+
+static int make_accessible(const struct model_graph_block *block) {
+    return remap(block, MODEL_ACCESSIBLE);
+}
+
+/* Its bytes are gone, and a stale access faults. */
+static void make_inaccessible(const struct model_graph_block *block) {
+    (void)!remap(block, PROT_NONE);
+}
+
+static void allocate(struct model_graph_block *block) {
+    block->allocated = 1;
+    block->holders++;
+    block->device->graph_used += block->mapped;
+    weir__model_block_enter(&block->block, block->device->context.device);
+}
+
+void weir__model_graph_block_free(struct model_block *freed, const struct model_stream *stream) {
+    struct model_graph_block *block = (struct model_graph_block *)(void *)freed;
+    struct model_device *device = block->device;
+
+    if (stream && device->graph_end_ns < stream->end_ns)
+        device->graph_end_ns = stream->end_ns;
+    weir__model_oracle_freed(block->all.key, block->mapped, stream);
+    weir__model_tree_remove(&weir__model.blocks, &block->block.node);
+    make_inaccessible(block);
+    block->allocated = 0;
+    device->graph_used -= block->mapped;
+    let_go(block);
+}
+
+/* What work that is not done yet has freed is in use. */
+CUresult weir__model_cuDeviceGraphMemTrim(CUdevice number) {
+    CUresult result = weir__model_device_check(number);
+    struct model_device *device;
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    device = &weir__model.devices[number];
+    weir__model_lock();
+    if (device->graph_end_ns <= weir__model_now()) {
+        weir__model_give(device, device->graph_bytes - device->graph_used);
+        device->graph_bytes = device->graph_used;
+    }
+    weir__model_unlock();
+    return CUDA_SUCCESS;
+}
+
+/* Used and reserved, as documented; other attributes are invalid here. */
+CUresult weir__model_cuDeviceGetGraphMemAttribute(CUdevice number, CUgraphMem_attribute attribute,
+                                                  void *value) {
+    CUresult result = weir__model_device_check(number);
+    const struct model_device *device;
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (!value || (attribute != CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT &&
+                   attribute != CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT))
+        return CUDA_ERROR_INVALID_VALUE;
+    device = &weir__model.devices[number];
+    weir__model_lock();
+    *(uint64_t *)value =
+        attribute == CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT ? device->graph_used : device->graph_bytes;
+    weir__model_unlock();
+    return CUDA_SUCCESS;
+}
+
+/* ---- Plans ---- */
+
+struct model_plan *weir__model_plan_make(void) {
+    struct model_plan *plan = calloc(1, sizeof *plan);
+
+    if (plan)
+        plan->holders = 1;
+    return plan;
+}
+
+int weir__model_plan_add(struct model_plan *plan, const struct model_step *step) {
+    if (plan->count == plan->room) {
+        size_t room = plan->room ? 2 * plan->room : 16;
+        struct model_step *larger = realloc(plan->step, room * sizeof *larger);
+
+        if (!larger)
+            return -1;
+        plan->step = larger;
+        plan->room = room;
+    }
+    plan->step[plan->count++] = *step;
+    if (step->block) {
+        plan->has_memory = 1;
+        step->block->holders++;
+    }
+    return 0;
+}
+
+void weir__model_plan_drop(struct model_plan *plan) {
+    size_t i;
+
+    if (!plan || --plan->holders > 0)
+        return;
+    for (i = 0; i < plan->count; i++) {
+        struct model_step *step = &plan->step[i];
+
+        if (step->kind == STEP_ALLOC)
+            step->block->owner = NULL;
+        else if (step->kind == STEP_FREE)
+            step->block->has_free = 0;
+        if (step->block)
+            let_go(step->block);
+    }
+    free(plan->step);
+    free(plan);
+}
+
+CUresult weir__model_graph_alloc(struct model_branch *branch, int device, uint64_t bytes,
+                                 CUdeviceptr *address) {
+    struct model_step step = {.kind = STEP_ALLOC, .block = make_block(device, bytes)};
+    CUresult result;
+
+    if (!step.block)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    step.block->owner = weir__model_capture_plan(branch);
+    result = weir__model_capture_add(branch, &step);
+    if (result == CUDA_SUCCESS)
+        *address = step.block->all.key;
+    else
+        drop_block(step.block);
+    return result;
+}
+
+CUresult weir__model_graph_free(struct model_branch *branch, CUdeviceptr address) {
+    struct model_step step = {.kind = STEP_FREE, .block = block_before(address)};
+    CUresult result;
+
+    if (!step.block || step.block->all.key != address || step.block->has_free)
+        return CUDA_ERROR_INVALID_VALUE;
+    result = weir__model_capture_add(branch, &step);
+    if (result == CUDA_SUCCESS)
+        step.block->has_free = 1;
+    return result;
+}
+
+/* ---- Graphs and executables ---- */
+
+CUgraph weir__model_graph_make(struct model_plan *plan) {
+    struct model_graph *graph =
+        weir__model_slab_take(&weir__model.graphs, weir__model.next_object_id++);
+
+    if (graph)
+        graph->plan = plan;
+    return (CUgraph)(void *)graph;
+}
+
+CUresult weir__model_cuGraphDestroy(CUgraph handle) {
+    struct model_graph *graph;
+
+    weir__model_lock();
+    graph = weir__model_slab_find(&weir__model.graphs, handle);
+    if (graph) {
+        weir__model_plan_drop(graph->plan);
+        weir__model_slab_give(&weir__model.graphs, graph);
+    }
+    weir__model_unlock();
+    return graph ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* The caller holds the lock. */
+static CUresult instantiate(struct model_plan *plan, unsigned long long flags,
+                            CUgraphExec *handle) {
+    struct model_exec *exec;
+
+    if (plan->has_memory && plan->executable > 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    exec = weir__model_slab_take(&weir__model.execs, weir__model.next_object_id++);
+    if (!exec)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    exec->graph.plan = plan;
+    exec->frees_on_launch = flags == CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
+    plan->holders++;
+    plan->executable++;
+    weir__model_charge(weir__model.profile.instantiate_step_ns * plan->count);
+    *handle = (CUgraphExec)(void *)exec;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir__model_cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph handle,
+                                                 unsigned long long flags) {
+    CUresult result = CUDA_ERROR_INVALID_VALUE;
+    const struct model_graph *graph;
+
+    if (!exec || flags & ~(unsigned long long)CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH)
+        return CUDA_ERROR_INVALID_VALUE;
+    weir__model_lock();
+    graph = weir__model_slab_find(&weir__model.graphs, handle);
+    if (graph)
+        result = instantiate(graph->plan, flags, exec);
+    weir__model_unlock();
+    return result;
+}
+
+CUresult weir__model_cuGraphExecDestroy(CUgraphExec handle) {
+    struct model_exec *exec;
+
+    weir__model_lock();
+    exec = weir__model_slab_find(&weir__model.execs, handle);
+    if (exec) {
+        exec->graph.plan->executable--;
+        weir__model_plan_drop(exec->graph.plan);
+        weir__model_slab_give(&weir__model.execs, exec);
+    }
+    weir__model_unlock();
+    return exec ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* ---- Launches ---- */
+
+/* Frees what the last launch left allocated, or refuses to. */
+static CUresult clear_allocations(const struct model_exec *exec,
+                                  const struct model_stream *stream) {
+    const struct model_plan *plan = exec->graph.plan;
+    size_t i;
+
+    for (i = 0; i < plan->count; i++) {
+        const struct model_step *step = &plan->step[i];
+
+        if (step->kind != STEP_ALLOC || !step->block->allocated)
+            continue;
+        if (!exec->frees_on_launch)
+            return CUDA_ERROR_INVALID_VALUE;
+        weir__model_graph_block_free(&step->block->block, stream);
+    }
+    return CUDA_SUCCESS;
+}
+
+/* The most that the launch adds to the memory of graphs on a device at any time. */
+static uint64_t most_used(const struct model_plan *plan, const struct model_device *device) {
+    int64_t used = 0, most = 0;
+    size_t i;
+
+    for (i = 0; i < plan->count; i++) {
+        const struct model_step *step = &plan->step[i];
+
+        if (!step->block || step->block->device != device)
+            continue;
+        used +=
+            step->kind == STEP_ALLOC ? (int64_t)step->block->mapped : -(int64_t)step->block->mapped;
+        if (most < used)
+            most = used;
+    }
+    return (uint64_t)most;
+}
+
+static CUresult take_memory(const struct model_plan *plan) {
+    uint64_t lacks[MODEL_DEVICES];
+    int i;
+
+    for (i = 0; i < weir__model.device_count; i++) {
+        struct model_device *device = &weir__model.devices[i];
+        uint64_t left = device->graph_bytes - device->graph_used, most = most_used(plan, device);
+
+        lacks[i] = most > left ? most - left : 0;
+        if (lacks[i] > 0)
+            weir__model_direct_settle(device);
+        if (weir__model_take(device, lacks[i]) != 0)
+            break;
+    }
+    if (i == weir__model.device_count) {
+        while (i-- > 0)
+            weir__model.devices[i].graph_bytes += lacks[i];
+        return CUDA_SUCCESS;
+    }
+    while (i-- > 0)
+        weir__model_give(&weir__model.devices[i], lacks[i]);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* All that can fail but for the steps themselves: the frees of other graphs' allocations, and the
+ * memory. */
+static CUresult prepare(const struct model_plan *plan) {
+    size_t i, mapped;
+
+    for (i = 0; i < plan->count; i++) {
+        const struct model_step *step = &plan->step[i];
+
+        if (step->kind == STEP_FREE && step->block->owner != plan && !step->block->allocated)
+            return CUDA_ERROR_INVALID_VALUE;
+    }
+    for (mapped = 0; mapped < plan->count; mapped++)
+        if (plan->step[mapped].kind == STEP_ALLOC && make_accessible(plan->step[mapped].block) != 0)
+            break;
+    if (mapped == plan->count && take_memory(plan) == CUDA_SUCCESS)
+        return CUDA_SUCCESS;
+    while (mapped-- > 0)
+        if (plan->step[mapped].kind == STEP_ALLOC)
+            make_inaccessible(plan->step[mapped].block);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static CUresult run_step(const struct model_step *step, struct model_stream *stream) {
+    switch (step->kind) {
+    case STEP_ALLOC:
+        allocate(step->block);
+        return CUDA_SUCCESS;
+    case STEP_FREE:
+        weir__model_graph_block_free(&step->block->block, stream);
+        return CUDA_SUCCESS;
+    case STEP_KERNEL:
+        weir__model_stream_work(stream, step->duration_ns);
+        return CUDA_SUCCESS;
+    case STEP_USE:
+        weir__model_stream_work(stream, step->duration_ns);
+        weir__model_oracle_use(stream, step->address, step->bytes, step->owner);
+        return CUDA_SUCCESS;
+    default:
+        if (step->bytes > 0 && !weir__model_allows(stream->context->device, step->address,
+                                                   step->bytes, weir__model_step_access(step)))
+            return CUDA_ERROR_ILLEGAL_ADDRESS;
+        weir__model_stream_work(stream, step->duration_ns);
+        weir__model_step_run(step, stream);
+        return CUDA_SUCCESS;
+    }
+}
+
+static CUresult run(struct model_exec *exec, struct model_stream *stream) {
+    const struct model_plan *plan = exec->graph.plan;
+    CUresult result = clear_allocations(exec, stream);
+    size_t i;
+
+    if (result == CUDA_SUCCESS)
+        result = prepare(plan);
+    weir__model_charge(weir__model.profile.launch_step_ns * plan->count);
+    if (result != CUDA_SUCCESS)
+        return result;
+    weir__model_stream_touch(stream);
+    if (stream->end_ns < exec->end_ns)
+        stream->end_ns = exec->end_ns;
+    for (i = 0; i < plan->count && result == CUDA_SUCCESS; i++)
+        result = run_step(&plan->step[i], stream);
+    exec->end_ns = stream->end_ns;
+    return result;
+}
+
+/* A captured launch adds the steps to the capture. */
+static CUresult capture_launch(const struct model_plan *plan, struct model_branch *branch) {
+    CUresult result = plan->has_memory ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
+    size_t i;
+
+    for (i = 0; i < plan->count && result == CUDA_SUCCESS; i++)
+        result = weir__model_capture_add(branch, &plan->step[i]);
+    return result;
+}
+
+CUresult weir__model_cuGraphLaunch(CUgraphExec handle, CUstream stream_handle) {
+    CUresult why = CUDA_SUCCESS;
+    struct model_stream *stream = weir__model_stream(stream_handle, &why);
+    struct model_branch *branch;
+    struct model_exec *exec;
+
+    if (!stream)
+        return why;
+    weir__model_lock();
+    exec = weir__model_slab_find(&weir__model.execs, handle);
+    why = exec ? weir__model_capture_enter(stream, &branch) : CUDA_ERROR_INVALID_VALUE;
+    if (why == CUDA_SUCCESS)
+        why = branch ? capture_launch(exec->graph.plan, branch) : run(exec, stream);
+    weir__model_unlock();
+    return why;
+}
+
+/* ---- The end, and checking ---- */
+
+/* Captures are gone by then. */
+void weir__model_graphs_drop(void) {
+    const struct model_slab *slabs[] = {&weir__model.graphs, &weir__model.execs};
+    size_t i, used;
+
+    for (i = 0; i < 2; i++)
+        for (used = 0; used < slabs[i]->used; used++) {
+            struct model_graph *graph = (void *)(slabs[i]->base + slabs[i]->stride * used);
+
+            if (atomic_load_explicit(&graph->slot.id, memory_order_relaxed))
+                weir__model_plan_drop(graph->plan);
+        }
+    while (weir__model.graph_blocks)
+        drop_block(block_before(UINT64_MAX));
+}
+
+/* Bytes in allocations on a device. */
+static uint64_t count_used(const struct model_node *node, const struct model_device *device) {
+    const struct model_graph_block *block;
+    uint64_t used;
+
+    if (!node)
+        return 0;
+    block = (const void *)((const char *)node - offsetof(struct model_graph_block, all));
+    used = count_used(node->left, device) + count_used(node->right, device);
+    return block->allocated && block->device == device ? used + block->mapped : used;
+}
+
+const char *weir__model_graph_check(int number, uint64_t *physical) {
+    const struct model_device *device = &weir__model.devices[number];
+
+    *physical += device->graph_bytes;
+    if (device->graph_used > device->graph_bytes)
+        return "graphs use more memory than they have taken";
+    return count_used(weir__model.graph_blocks, device) == device->graph_used
+               ? NULL
+               : "allocations of graphs miscounted";
+}

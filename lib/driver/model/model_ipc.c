@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: MIT */
+/* model_ipc.c: what a pool that several processes share hands over, and what another process makes of it.
+ *
+ * The memory of such a pool is a file without a name, sparse and as large as its address space, so that whoever
+ * gets its descriptor maps the same bytes.  Behind the memory the file says whose it is.  A block is handed over
+ * as its place in that file.
+ *
+ * Documented rules: only a pool made for it is shared; from an imported one nothing is allocated; an imported
+ * block is freed like any other, before the one who made it frees his.  Assumed: memory that does not fit the
+ * pool that it is imported into is an invalid value, and so is a block that is imported already.  That the
+ * importer frees first is not checked: the exporter's model cannot see it.
+ *
+ * Must not know: pools beyond the file of their memory; streams.
+ */
+#include "driver/model/model_ipc.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define MAGIC UINT64_C(0x77656972706f6f6c)
+
+/* The end of the file. */
+struct tail {
+    uint64_t magic, bytes;
+    struct model_identity identity;
+    int64_t device; /* as wide as the others: a file gets every byte of it */
+};
+
+/* What CUmemPoolPtrExportData holds. */
+struct place {
+    struct model_identity identity;
+    uint64_t offset, bytes, before; /* `before`: of the block, to where it points */
+};
+
+struct model_import {
+    struct model_identity identity;
+    char *view;
+    uint64_t bytes;
+    struct imported *blocks;
+};
+
+struct imported {
+    struct model_block block; /* must be first */
+    uint64_t offset;
+    struct imported *next;
+};
+
+int weir__model_ipc_file(uint64_t bytes) {
+    int file = memfd_create("pool of a device model", MFD_CLOEXEC);
+
+    if (file >= 0 &&
+        (bytes > INT64_MAX / 2 || ftruncate(file, (off_t)(bytes + sizeof(struct tail))) != 0)) {
+        close(file);
+        file = -1;
+    }
+    return file;
+}
+
+int weir__model_ipc_export(int file, uint64_t bytes, int device,
+                           const struct model_identity *identity) {
+    struct tail tail = {.magic = MAGIC, .bytes = bytes, .identity = *identity, .device = device};
+
+    if (pwrite(file, &tail, sizeof tail, (off_t)bytes) != (ssize_t)sizeof tail)
+        return -1;
+    return fcntl(file, F_DUPFD_CLOEXEC, 0);
+}
+
+struct model_import *weir__model_import_open(int file, int *device) {
+    struct model_import *import;
+    struct stat status;
+    struct tail tail;
+    void *view;
+
+    if (fstat(file, &status) != 0 || status.st_size < (off_t)sizeof tail ||
+        pread(file, &tail, sizeof tail, status.st_size - (off_t)sizeof tail) !=
+            (ssize_t)sizeof tail ||
+        tail.magic != MAGIC || tail.bytes != (uint64_t)status.st_size - sizeof tail)
+        return NULL;
+    import = calloc(1, sizeof *import);
+    if (!import)
+        return NULL;
+    view = mmap(NULL, tail.bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file, 0);
+    if (view == MAP_FAILED) {
+        free(import);
+        return NULL;
+    }
+    import->identity = tail.identity;
+    import->view = view;
+    import->bytes = tail.bytes;
+    *device = (int)tail.device;
+    return import;
+}
+
+void weir__model_import_close(struct model_import *import) {
+    struct imported *next;
+
+    for (; import->blocks; import->blocks = next) {
+        next = import->blocks->next;
+        free(import->blocks);
+    }
+    munmap(import->view, import->bytes);
+    free(import);
+}
+
+void weir__model_ipc_describe(const struct model_identity *identity, uint64_t offset,
+                              uint64_t bytes, uint64_t before, CUmemPoolPtrExportData *data) {
+    struct place place = {*identity, offset, bytes, before};
+
+    _Static_assert(sizeof place <= sizeof *data, "a place fits");
+    memset(data, 0, sizeof *data);
+    memcpy(data->reserved, &place, sizeof place);
+}
+
+struct model_block *weir__model_import_add(struct model_import *import,
+                                           const CUmemPoolPtrExportData *data, uint64_t *before) {
+    struct imported *imported;
+    struct place place;
+
+    memcpy(&place, data->reserved, sizeof place);
+    if (memcmp(&place.identity, &import->identity, sizeof place.identity) != 0 ||
+        place.offset > import->bytes || place.bytes > import->bytes - place.offset ||
+        place.bytes == 0 || place.before >= place.bytes)
+        return NULL;
+    for (imported = import->blocks; imported; imported = imported->next)
+        if (imported->offset == place.offset)
+            return NULL;
+    imported = calloc(1, sizeof *imported);
+    if (!imported)
+        return NULL;
+    imported->offset = place.offset;
+    imported->block.node.key = (uintptr_t)import->view + place.offset;
+    imported->block.bytes = place.bytes;
+    imported->next = import->blocks;
+    import->blocks = imported;
+    *before = place.before;
+    return &imported->block;
+}
+
+void weir__model_import_drop(struct model_import *import, struct model_block *block) {
+    struct imported **link = &import->blocks, *gone;
+
+    while (&(*link)->block != block)
+        link = &(*link)->next;
+    gone = *link;
+    *link = gone->next;
+    free(gone);
+}

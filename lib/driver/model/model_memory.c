@@ -1,0 +1,615 @@
+/* SPDX-License-Identifier: MIT */
+/* model_memory.c: cuMemAlloc and cuMemFree, the account of a device's memory, and copies.
+ *
+ * Device addresses are host addresses of private mappings that cost nothing until they are touched.
+ * A large cuMemAlloc block has a mapping of its own, of whole pages of 2 MiB, and loses it when
+ * freed, so that a stale access faults.  Small blocks share pages, 512 bytes apart, first fit by a
+ * bit for each 512 bytes; a page goes when its last block goes.
+ *
+ * Facts played here (measured on the device of the profile): cuMemFree waits for all work of the
+ * device, of which pools take no notice, but for a block of a pool it waits for nothing; 0 bytes is an invalid value;
+ * both kinds of block may be freed by both calls; pages are 2 MiB of physical memory.
+ *
+ * Copies and fills happen at once on host memory, only within one live block or within mappings
+ * (model_virtual.c) that allow it, and charge their stream with the time they would take; under capture they happen
+ * when the graph is launched.
+ *
+ * Must not know: how a pool places its blocks; what a capture does.
+ */
+#include "driver/model/model_state.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/hostmem.h"
+
+enum { GRAIN = 512, MOST_GRAINS = 8192, GRAIN_WORDS = MOST_GRAINS / 64 };
+
+/* A page that small blocks share. */
+struct model_page {
+    char *base;
+    size_t live; /* blocks in it */
+    size_t free_grains;
+    int listed; /* in device->pages */
+    struct model_page *prev, *next;
+    uint64_t taken[GRAIN_WORDS]; /* a bit for each grain */
+};
+
+struct model_direct {
+    struct model_block block; /* must be first */
+    struct model_device *device;
+    struct model_page *page; /* NULL: a mapping of its own */
+    char *base;
+    size_t mapped;                    /* bytes, for a block without a page */
+    uint64_t end_ns;                  /* while leaving: when its stream's work is done */
+    struct model_direct *prev, *next; /* of the device's blocks, or of those leaving */
+};
+
+/* ---- Mappings ---- */
+
+char *weir__model_map_pages(size_t bytes, int protection) {
+    size_t page = weir__model.profile.page_bytes, lead;
+    char *base;
+
+    base = mmap(NULL, bytes + page, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (base == MAP_FAILED)
+        return NULL;
+    lead = (page - ((uintptr_t)base & (page - 1))) & (page - 1);
+    if (lead)
+        munmap(base, lead);
+    munmap(base + lead + bytes, page - lead);
+    return base + lead;
+}
+
+/* ---- Physical memory ---- */
+
+uint64_t weir__model_room(const struct model_device *device) {
+    uint64_t others = weir__model_shared_others(device->context.device),
+             room = device->capacity - device->physical;
+
+    return room > others ? room - others : 0;
+}
+
+int weir__model_take(struct model_device *device, uint64_t bytes) {
+    if (device->capacity - device->physical < bytes ||
+        weir__model_shared_take(device->context.device, device->capacity, bytes) != 0)
+        return -1;
+    device->physical += bytes;
+    return 0;
+}
+
+void weir__model_give(struct model_device *device, uint64_t bytes) {
+    device->physical -= bytes;
+    weir__model_shared_give(device->context.device, bytes);
+}
+
+/* ---- Pages of small blocks ---- */
+
+static void list_page(struct model_device *device, struct model_page *page) {
+    page->listed = 1;
+    page->prev = NULL;
+    page->next = device->pages;
+    if (page->next)
+        page->next->prev = page;
+    device->pages = page;
+}
+
+static void unlist_page(struct model_device *device, struct model_page *page) {
+    page->listed = 0;
+    if (page->prev)
+        page->prev->next = page->next;
+    else
+        device->pages = page->next;
+    if (page->next)
+        page->next->prev = page->prev;
+}
+
+static int grain_taken(const struct model_page *page, size_t grain) {
+    return (int)(page->taken[grain / 64] >> (grain % 64) & 1);
+}
+
+static void mark_grains(struct model_page *page, size_t first, size_t count, int taken) {
+    size_t i;
+
+    for (i = first; i < first + count; i++)
+        if (taken)
+            page->taken[i / 64] |= (uint64_t)1 << (i % 64);
+        else
+            page->taken[i / 64] &= ~((uint64_t)1 << (i % 64));
+    page->free_grains = taken ? page->free_grains - count : page->free_grains + count;
+}
+
+/* The first run of that many free grains, or `grains` if there is none. */
+static size_t find_grains(const struct model_page *page, size_t count, size_t grains) {
+    size_t i, run = 0;
+
+    for (i = 0; i < grains; i++) {
+        run = grain_taken(page, i) ? 0 : run + 1;
+        if (run == count)
+            return i + 1 - count;
+    }
+    return grains;
+}
+
+static struct model_page *make_page(struct model_device *device) {
+    size_t bytes = weir__model.profile.page_bytes;
+    struct model_page *page;
+
+    if (weir__model_take(device, bytes) != 0)
+        return NULL;
+    page = calloc(1, sizeof *page);
+    if (page)
+        page->base = weir__model_map_pages(bytes, MODEL_ACCESSIBLE);
+    if (!page || !page->base) {
+        free(page);
+        weir__model_give(device, bytes);
+        return NULL;
+    }
+    page->free_grains = bytes / GRAIN;
+    device->page_count++;
+    list_page(device, page);
+    return page;
+}
+
+static void drop_page(struct model_device *device, struct model_page *page) {
+    if (page->listed)
+        unlist_page(device, page);
+    munmap(page->base, weir__model.profile.page_bytes);
+    weir__model_give(device, weir__model.profile.page_bytes);
+    device->page_count--;
+    free(page);
+}
+
+/* ---- Blocks ---- */
+
+/* Puts a small block into a page.  *fresh: a page was made for it. */
+static int place_small(struct model_direct *direct, size_t count, int *fresh) {
+    struct model_device *device = direct->device;
+    size_t grains = weir__model.profile.page_bytes / GRAIN, first = grains;
+    struct model_page *page;
+
+    *fresh = 0;
+    for (page = device->pages; page; page = page->next) {
+        first = page->free_grains < count ? grains : find_grains(page, count, grains);
+        if (first < grains)
+            break;
+    }
+    if (!page) {
+        page = make_page(device);
+        if (!page)
+            return -1;
+        first = 0;
+        *fresh = 1;
+    }
+    mark_grains(page, first, count, 1);
+    page->live++;
+    if (page->free_grains == 0)
+        unlist_page(device, page);
+    direct->page = page;
+    direct->base = page->base + first * GRAIN;
+    return 0;
+}
+
+static int place_large(struct model_direct *direct, uint64_t bytes) {
+    uint64_t page = weir__model.profile.page_bytes, mapped;
+
+    if (bytes > direct->device->capacity)
+        return -1;
+    mapped = (bytes + page - 1) & ~(page - 1);
+    if (weir__model_take(direct->device, mapped) != 0)
+        return -1;
+    direct->base = weir__model_map_pages(mapped, MODEL_ACCESSIBLE);
+    if (!direct->base) {
+        weir__model_give(direct->device, mapped);
+        return -1;
+    }
+    direct->mapped = mapped;
+    return 0;
+}
+
+static void link_direct(struct model_direct **list, struct model_direct *direct) {
+    direct->prev = NULL;
+    direct->next = *list;
+    if (direct->next)
+        direct->next->prev = direct;
+    *list = direct;
+}
+
+static void unlink_direct(struct model_direct **list, struct model_direct *direct) {
+    if (direct->prev)
+        direct->prev->next = direct->next;
+    else
+        *list = direct->next;
+    if (direct->next)
+        direct->next->prev = direct->prev;
+}
+
+/* Gives the memory back; the block is in no list any more. */
+static void release_direct(struct model_direct *direct) {
+    struct model_device *device = direct->device;
+    struct model_page *page = direct->page;
+
+    if (page) {
+        size_t count = (direct->block.bytes + GRAIN - 1) / GRAIN;
+
+        mark_grains(page, (size_t)(direct->base - page->base) / GRAIN, count, 0);
+        if (!page->listed)
+            list_page(device, page);
+        if (--page->live == 0)
+            drop_page(device, page);
+    } else {
+        munmap(direct->base, direct->mapped);
+        weir__model_give(device, direct->mapped);
+    }
+    free(direct);
+}
+
+void weir__model_direct_settle(struct model_device *device) {
+    struct model_direct *direct = device->leaving, *next;
+
+    for (; direct; direct = next) {
+        next = direct->next;
+        if (direct->end_ns <= weir__model_now()) {
+            unlink_direct(&device->leaving, direct);
+            release_direct(direct);
+        }
+    }
+}
+
+void weir__model_direct_drop_device(struct model_device *device) {
+    while (device->blocks) {
+        struct model_direct *direct = device->blocks;
+
+        weir__model_tree_remove(&weir__model.blocks, &direct->block.node);
+        unlink_direct(&device->blocks, direct);
+        release_direct(direct);
+    }
+    while (device->leaving) {
+        struct model_direct *direct = device->leaving;
+
+        unlink_direct(&device->leaving, direct);
+        release_direct(direct);
+    }
+}
+
+void weir__model_direct_drop(void) {
+    int i;
+
+    for (i = 0; i < MODEL_DEVICES; i++)
+        weir__model_direct_drop_device(&weir__model.devices[i]);
+}
+
+/* Adds what cuMemAlloc has taken to *physical.  NULL, or what is wrong. */
+const char *weir__model_direct_check(const struct model_device *device, uint64_t *physical) {
+    const struct model_direct *lists[2] = {device->blocks, device->leaving}, *direct;
+    const struct model_page *page;
+    uint64_t small = 0, live = 0;
+    int i;
+
+    for (i = 0; i < 2; i++)
+        for (direct = lists[i]; direct; direct = direct->next)
+            if (direct->page)
+                small++;
+            else
+                *physical += direct->mapped;
+    *physical += device->page_count * weir__model.profile.page_bytes;
+    for (page = device->pages; page; page = page->next) {
+        if (page->live == 0 || page->free_grains == 0)
+            return "a page of small blocks is listed that should not be";
+        live += page->live;
+    }
+    return live > small ? "pages hold more small blocks than there are" : NULL;
+}
+
+void weir__model_block_enter(struct model_block *block, int device) {
+    block->device = device;
+    block->id = weir__model.next_object_id++;
+    weir__model_tree_insert(&weir__model.blocks, &block->node);
+}
+
+const struct model_block *weir__model_block_around(uint64_t address, uint64_t bytes) {
+    struct model_node *node = weir__model_tree_floor(weir__model.blocks, address, 0);
+    const struct model_block *block = (struct model_block *)(void *)node;
+
+    return block && bytes <= block->bytes && address - node->key <= block->bytes - bytes ? block
+                                                                                         : NULL;
+}
+
+int weir__model_allows(int device, uint64_t address, uint64_t bytes, CUmemAccess_flags access) {
+    const struct model_block *block = weir__model_block_around(address, bytes);
+
+    if (block && block->pool)
+        return weir__model_pool_allows(block->pool, device, access);
+    if (block)
+        return block->device == device; /* nobody plays cuCtxEnablePeerAccess */
+    return weir__model_virtual_allows(device, address, bytes, access);
+}
+
+static struct model_block *find_block(CUdeviceptr address) {
+    struct model_node *node = weir__model_tree_floor(weir__model.blocks, address, 0);
+
+    return node && node->key == address ? (struct model_block *)(void *)node : NULL;
+}
+
+/* ---- Entries ---- */
+
+/* The caller holds the lock. */
+static CUresult alloc_direct(struct model_device *device, size_t bytes, CUdeviceptr *address) {
+    const struct model_profile *profile = &weir__model.profile;
+    struct model_direct *direct = calloc(1, sizeof *direct);
+    int small = bytes <= profile->small_bytes, fresh = 1, failed;
+
+    if (!direct)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    weir__model_direct_settle(device);
+    direct->device = device;
+    failed = small ? place_small(direct, (bytes + GRAIN - 1) / GRAIN, &fresh)
+                   : place_large(direct, bytes);
+    weir__model_charge(fresh ? weir__model_curve(&profile->mem_alloc_ns, bytes >> 10)
+                             : profile->small_alloc_ns);
+    if (failed) {
+        free(direct);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    direct->block.bytes = bytes;
+    direct->block.node.key = (uintptr_t)direct->base;
+    weir__model_block_enter(&direct->block, device->context.device);
+    link_direct(&device->blocks, direct);
+    *address = (uintptr_t)direct->base;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir__model_cuMemAlloc(CUdeviceptr *address, size_t bytes) {
+    CUresult result = CUDA_SUCCESS;
+    struct model_context *context;
+
+    if (!address || bytes == 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    context = weir__model_current(&result);
+    if (!context)
+        return result;
+    weir__model_lock();
+    result = weir__model_capture_unsafe();
+    if (result == CUDA_SUCCESS)
+        result = alloc_direct(&weir__model.devices[context->device], bytes, address);
+    weir__model_unlock();
+    return result;
+}
+
+static uint64_t free_cost(const struct model_direct *direct) {
+    const struct model_profile *profile = &weir__model.profile;
+
+    if (direct->page && direct->page->live > 1)
+        return profile->small_free_ns;
+    return weir__model_curve(&profile->mem_free_ns, direct->block.bytes >> 10);
+}
+
+/* Without a stream: waits for all work of the device first. */
+static void free_direct(struct model_direct *direct, struct model_stream *stream) {
+    struct model_device *device = direct->device;
+
+    weir__model_charge(free_cost(direct));
+    weir__model_tree_remove(&weir__model.blocks, &direct->block.node);
+    unlink_direct(&device->blocks, direct);
+    if (stream && stream->end_ns > weir__model_now()) {
+        direct->end_ns = stream->end_ns;
+        link_direct(&device->leaving, direct);
+        return;
+    }
+    if (!stream) {
+        weir__model_wait_until(device->work_end_ns);
+        weir__model_oracle_seen_device(device->context.device);
+    }
+    release_direct(direct);
+}
+
+/* `stream` NULL: the caller vouches for all use being over. */
+static CUresult free_block(CUdeviceptr address, struct model_stream *stream) {
+    struct model_block *block = find_block(address);
+
+    if (!block)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (stream)
+        weir__model_stream_touch(stream);
+    if (block->of_graph) {
+        weir__model_graph_block_free(block, stream);
+        return CUDA_SUCCESS;
+    }
+    if (!block->pool && !stream)
+        weir__model_oracle_forget(address, block->bytes); /* the call waits for all of them */
+    else
+        weir__model_oracle_freed(address, block->bytes, stream);
+    if (!block->pool)
+        free_direct((struct model_direct *)(void *)block, stream);
+    else if (stream)
+        weir__model_pool_free_on(block, stream);
+    else
+        weir__model_pool_free_now(block);
+    return CUDA_SUCCESS;
+}
+
+CUresult weir__model_cuMemFree(CUdeviceptr address) {
+    CUresult result;
+
+    if (address == 0)
+        return CUDA_SUCCESS;
+    weir__model_lock();
+    result = weir__model_capture_unsafe();
+    if (result == CUDA_SUCCESS)
+        result = free_block(address, NULL);
+    weir__model_unlock();
+    return result;
+}
+
+CUresult weir__model_cuMemFreeAsync(CUdeviceptr address, CUstream handle) {
+    CUresult why = CUDA_SUCCESS;
+    struct model_stream *stream = weir__model_stream(handle, &why);
+    struct model_branch *branch;
+
+    if (!stream)
+        return why;
+    if (address == 0)
+        return CUDA_SUCCESS;
+    weir__model_lock();
+    why = weir__model_capture_enter(stream, &branch);
+    if (why == CUDA_SUCCESS && !branch)
+        why = weir__model_capture_unsafe();
+    if (branch)
+        why = weir__model_graph_free(branch, address);
+    else if (why == CUDA_SUCCESS)
+        why = free_block(address, stream);
+    weir__model_unlock();
+    return why;
+}
+
+/* The block around an address: where it begins, and the bytes that were asked for (measured). */
+CUresult weir__model_cuMemGetAddressRange(CUdeviceptr *base, size_t *bytes, CUdeviceptr address) {
+    CUresult result = CUDA_SUCCESS;
+    const struct model_block *block;
+
+    if (!weir__model_current(&result))
+        return result;
+    weir__model_lock();
+    block = weir__model_block_around(address, 1);
+    if (block && base)
+        *base = block->node.key;
+    if (block && bytes)
+        *bytes = block->bytes;
+    weir__model_unlock();
+    return block ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+}
+
+CUresult weir__model_cuMemGetInfo(size_t *free_bytes, size_t *total) {
+    CUresult why = CUDA_SUCCESS;
+    struct model_context *context = weir__model_current(&why);
+    struct model_device *device;
+
+    if (!free_bytes || !total)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!context)
+        return why;
+    device = &weir__model.devices[context->device];
+    weir__model_lock();
+    weir__model_direct_settle(device);
+    *free_bytes = weir__model_room(device);
+    *total = device->capacity;
+    weir__model_unlock();
+    return CUDA_SUCCESS;
+}
+
+/* ---- Copies ---- */
+
+CUmemAccess_flags weir__model_step_access(const struct model_step *step) {
+    return (uintptr_t)step->to == step->address ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+                                                : CU_MEM_ACCESS_FLAGS_PROT_READ;
+}
+
+static void fill(void *to, uint32_t value, uint64_t bytes) {
+    uint32_t *word = to;
+    uint64_t i;
+
+    weir__hostmem_prefer_large_pages(to, bytes); /* all of them are written */
+    if (value == (value & 0xff) * 0x01010101u) {
+        memset(to, (int)(value & 0xff), bytes);
+        return;
+    }
+    for (i = 0; i < bytes / sizeof value; i++)
+        word[i] = value;
+}
+
+void weir__model_step_run(const struct model_step *step, const struct model_stream *stream) {
+    if (step->bytes == 0)
+        return;
+    weir__model_virtual_touch(step->address, step->bytes, stream);
+    if (step->kind == STEP_FILL)
+        fill(step->to, step->value, step->bytes);
+    else
+        memcpy(step->to, step->from, step->bytes);
+}
+
+/* Under capture the bytes may also be those of an allocation that is not there yet. */
+static CUresult submit(struct model_stream *stream, const struct model_step *step) {
+    struct model_branch *branch;
+    CUresult result = weir__model_capture_enter(stream, &branch);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (step->bytes > 0 &&
+        !weir__model_allows(stream->context->device, step->address, step->bytes,
+                            weir__model_step_access(step)) &&
+        !(branch && weir__model_graph_holds(step->address, step->bytes)))
+        return CUDA_ERROR_INVALID_VALUE;
+    if (branch)
+        return weir__model_capture_add(branch, step);
+    weir__model_stream_work(stream, step->duration_ns);
+    weir__model_step_run(step, stream);
+    return CUDA_SUCCESS;
+}
+
+static CUresult submit_on(CUstream handle, struct model_step *step, uint64_t bytes_per_us) {
+    CUresult why = CUDA_SUCCESS;
+    struct model_stream *stream = weir__model_stream(handle, &why);
+
+    if (!stream)
+        return why;
+    step->duration_ns = (uint64_t)((double)step->bytes * 1000.0 / (double)bytes_per_us);
+    weir__model_lock();
+    why = submit(stream, step);
+    weir__model_unlock();
+    return why;
+}
+
+static void *host_address(CUdeviceptr address) {
+    return (void *)(uintptr_t)address;
+}
+
+CUresult weir__model_cuMemsetD8Async(CUdeviceptr address, unsigned char value, size_t bytes,
+                                     CUstream handle) {
+    struct model_step step = {.kind = STEP_FILL,
+                              .value = value * 0x01010101u,
+                              .address = address,
+                              .bytes = bytes,
+                              .to = host_address(address)};
+
+    return submit_on(handle, &step, weir__model.profile.memset_bytes_per_us);
+}
+
+CUresult weir__model_cuMemsetD32Async(CUdeviceptr address, unsigned int value, size_t count,
+                                      CUstream handle) {
+    struct model_step step = {.kind = STEP_FILL,
+                              .value = value,
+                              .address = address,
+                              .bytes = count * sizeof value,
+                              .to = host_address(address)};
+
+    if (address % sizeof value != 0 || count > SIZE_MAX / sizeof value)
+        return CUDA_ERROR_INVALID_VALUE;
+    return submit_on(handle, &step, weir__model.profile.memset_bytes_per_us);
+}
+
+CUresult weir__model_cuMemcpyHtoDAsync(CUdeviceptr address, const void *host, size_t bytes,
+                                       CUstream handle) {
+    struct model_step step = {.kind = STEP_COPY,
+                              .address = address,
+                              .bytes = bytes,
+                              .from = host,
+                              .to = host_address(address)};
+
+    if (!host && bytes > 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    return submit_on(handle, &step, weir__model.profile.copy_bytes_per_us);
+}
+
+CUresult weir__model_cuMemcpyDtoHAsync(void *host, CUdeviceptr address, size_t bytes,
+                                       CUstream handle) {
+    struct model_step step = {.kind = STEP_COPY,
+                              .address = address,
+                              .bytes = bytes,
+                              .from = host_address(address),
+                              .to = host};
+
+    if (!host && bytes > 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    return submit_on(handle, &step, weir__model.profile.copy_bytes_per_us);
+}

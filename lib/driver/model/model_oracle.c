@@ -1,0 +1,419 @@
+/* SPDX-License-Identifier: MIT */
+/* model_oracle.c: whether what uses memory is ordered behind what used it before.
+ *
+ * weir__model_use says that work on a stream reads and writes some bytes for an owner, a number that
+ * stands for one block of a caller.  The oracle keeps, of every byte that was ever used, its last owner
+ * and up to which operation of which streams he used it.  An owner that follows another must be behind
+ * all of these: on the same stream; by what his stream waits for; or since the host had seen them done
+ * before it submitted his work.  That work happens to be done counts for nothing.
+ *
+ * Memory that goes back to the driver must be behind them likewise: cuMemFreeAsync on its stream,
+ * cuMemFree for the host, but where it waits for the device.  From then on the driver vouches for it.
+ *
+ * cuMemUnmap takes effect at once and waits for nothing, so that the host must have seen all uses done of
+ * the bytes that it takes, fills and copies too, which are nobody's otherwise; likewise cuMemSetAccess where it takes
+ * access away.  Memory that is mapped again begins without an owner.  Bytes go by address; who uses memory that is
+ * mapped elsewhere as well must be behind its users there, too, who stay its owners at that place.
+ *
+ * The first fault is kept, in words, with what both sides knew.
+ *
+ * Must not know: who uses memory; how a pool places blocks.
+ */
+#include "driver/model/model_state.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Bytes with one history. */
+struct model_share {
+    struct model_node node; /* key: address */
+    uint64_t bytes;
+    uint64_t owner;
+    struct model_orders uses; /* that the host has not seen done, as far as it matters */
+};
+
+static struct {
+    struct model_node *shares;
+    struct model_node
+        *touched; /* mappings that fills and copies used, whoever wanted them: owner 0 */
+    struct model_orders seen;  /* by the host; sorted by id, and forgets nothing */
+    struct model_orders homes; /* the device of each stream that used memory, likewise */
+    uint64_t uses;
+    char fault[1024]; /* "": none */
+} oracle;
+
+/* ---- Words ---- */
+
+static __attribute__((format(printf, 2, 3))) void say(size_t *length, const char *format, ...) {
+    size_t left = sizeof oracle.fault - *length;
+    va_list arguments;
+    int wrote;
+
+    va_start(arguments, format);
+    wrote = vsnprintf(oracle.fault + *length, left, format, arguments);
+    va_end(arguments);
+    if (wrote > 0)
+        *length += (size_t)wrote < left ? (size_t)wrote : left - 1;
+}
+
+static void say_orders(size_t *length, const struct model_orders *orders) {
+    size_t i;
+
+    for (i = 0; i < orders->count; i++)
+        say(length, "%s%" PRIu64 ":%" PRIu64, i ? " " : "", orders->item[i].id,
+            orders->item[i].seq);
+    if (orders->count == 0)
+        say(length, "none");
+}
+
+/* `stream` NULL: the host. */
+static void accuse(const struct model_share *share, const char *what,
+                   const struct model_stream *stream) {
+    size_t length = 0;
+
+    if (oracle.fault[0])
+        return;
+    say(&length, "%s: %" PRIu64 " bytes at %#" PRIx64 " were used by ", what, share->bytes,
+        share->node.key);
+    if (share->owner)
+        say(&length, "owner %" PRIu64, share->owner);
+    else
+        say(&length, "fills or copies");
+    say(&length, " (stream:operation ");
+    say_orders(&length, &share->uses);
+    say(&length, "); ");
+    if (stream) {
+        say(&length, "stream %" PRIu64 " at operation %" PRIu64 " is behind ",
+            atomic_load_explicit(&stream->slot.id, memory_order_relaxed), stream->seq);
+        say_orders(&length, &stream->after);
+        say(&length, "; ");
+    }
+    say(&length, "the host has seen ");
+    say_orders(&length, &oracle.seen);
+}
+
+const char *weir__model_fault(void) {
+    const char *fault;
+
+    weir__model_lock();
+    fault = oracle.fault[0] ? oracle.fault : NULL;
+    weir__model_unlock();
+    return fault;
+}
+
+uint64_t weir__model_uses(void) {
+    uint64_t uses;
+
+    weir__model_lock();
+    uses = oracle.uses;
+    weir__model_unlock();
+    return uses;
+}
+
+/* ---- What the host has seen ---- */
+
+/* Where an id is in a sorted list, or would be. */
+static size_t at_in(const struct model_orders *list, uint64_t id) {
+    size_t low = 0, high = list->count;
+
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+
+        if (list->item[middle].id < id)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static int has_seen(uint64_t id, uint64_t seq) {
+    size_t at = at_in(&oracle.seen, id);
+
+    return at < oracle.seen.count && oracle.seen.item[at].id == id &&
+           oracle.seen.item[at].seq >= seq;
+}
+
+static void note_in(struct model_orders *list, uint64_t id, uint64_t number) {
+    size_t at = at_in(list, id), room = list->room ? 2 * list->room : 64;
+    struct model_order *item;
+
+    if (at < list->count && list->item[at].id == id) {
+        if (list->item[at].seq < number)
+            list->item[at].seq = number;
+        return;
+    }
+    if (list->count == list->room) {
+        item = realloc(list->item, room * sizeof *item);
+        if (!item)
+            abort(); /* an oracle that forgets what was seen accuses the innocent */
+        list->item = item;
+        list->room = room;
+    }
+    memmove(&list->item[at + 1], &list->item[at], (list->count++ - at) * sizeof *item);
+    list->item[at] = (struct model_order){id, number};
+}
+
+static void see(uint64_t id, uint64_t seq) {
+    note_in(&oracle.seen, id, seq);
+}
+
+void weir__model_oracle_seen(uint64_t id, uint64_t seq, const struct model_orders *after) {
+    size_t i;
+
+    if (!oracle.shares && !oracle.touched)
+        return;
+    see(id, seq);
+    for (i = 0; i < after->count; i++)
+        see(after->item[i].id, after->item[i].seq);
+}
+
+/* ---- Histories ---- */
+
+static struct model_share *first_from(struct model_node *tree, uint64_t address) {
+    return (struct model_share *)(void *)weir__model_tree_ceiling(tree, address, 0);
+}
+static struct model_share *share_from(uint64_t address) {
+    return first_from(oracle.shares, address);
+}
+
+static void drop_from(struct model_node **tree, struct model_share *share) {
+    weir__model_tree_remove(tree, &share->node);
+    weir__model_forget_all(&share->uses);
+    free(share);
+}
+static void drop_share(struct model_share *share) {
+    drop_from(&oracle.shares, share);
+}
+
+/* Without host memory a history is lost: a fault may go unseen, none is made up. */
+static struct model_share *add_to(struct model_node **tree, uint64_t address, uint64_t bytes,
+                                  uint64_t owner) {
+    struct model_share *share = calloc(1, sizeof *share);
+
+    if (!share)
+        return NULL;
+    share->node.key = address;
+    share->bytes = bytes;
+    share->owner = owner;
+    weir__model_tree_insert(tree, &share->node);
+    return share;
+}
+static struct model_share *add_share(uint64_t address, uint64_t bytes, uint64_t owner) {
+    return add_to(&oracle.shares, address, bytes, owner);
+}
+
+/* Cuts the share that holds the byte before `address` and that at it, if one does. */
+static void cut_at(uint64_t address) {
+    struct model_share *left, *right;
+
+    left = (struct model_share *)(void *)weir__model_tree_floor(oracle.shares, address, 0);
+    if (!left || left->node.key == address || left->node.key + left->bytes <= address)
+        return;
+    right = add_share(address, left->node.key + left->bytes - address, left->owner);
+    if (right)
+        weir__model_learn_all(&right->uses, &left->uses);
+    left->bytes = address - left->node.key;
+}
+
+/* Nobody's order, or the host's alone (`stream` NULL). */
+static int is_behind(const struct model_stream *stream, const struct model_order *use) {
+    return has_seen(use->id, use->seq) ||
+           (stream && (atomic_load_explicit(&stream->slot.id, memory_order_relaxed) == use->id ||
+                       weir__model_order(&stream->after, use->id) >= use->seq));
+}
+
+static int all_behind(const struct model_stream *stream, const struct model_orders *uses) {
+    size_t i;
+
+    for (i = 0; i < uses->count; i++)
+        if (!is_behind(stream, &uses->item[i]))
+            return 0;
+    return 1;
+}
+
+/* All that was used in these bytes must be behind the stream, or the host; then it is forgotten. */
+static void take_over(uint64_t address, uint64_t bytes, const char *what,
+                      const struct model_stream *stream, uint64_t owner) {
+    struct model_share *share, *next;
+
+    cut_at(address);
+    cut_at(address + bytes);
+    for (share = share_from(address); share && share->node.key < address + bytes; share = next) {
+        next = share_from(share->node.key + share->bytes);
+        if (share->owner == owner)
+            continue;
+        if (!all_behind(stream, &share->uses))
+            accuse(share, what, stream);
+        drop_share(share);
+    }
+}
+
+struct alias {
+    const struct model_stream *stream;
+    uint64_t owner;
+};
+
+/* The same memory as what is used, at another place. */
+static void check_alias(void *context, uint64_t address, uint64_t bytes) {
+    const struct alias *a = context;
+    struct model_share *share =
+        (struct model_share *)(void *)weir__model_tree_floor(oracle.shares, address, 0);
+
+    if (!share || share->node.key + share->bytes <= address)
+        share = share_from(address);
+    for (; share && share->node.key < address + bytes;
+         share = share_from(share->node.key + share->bytes))
+        if (share->owner != a->owner && !all_behind(a->stream, &share->uses))
+            accuse(share, "use beside another's at another address of the same memory", a->stream);
+}
+
+/* ---- Uses ---- */
+
+/* Of memory that the stream's device may not use: nobody's, or another device's. */
+static void accuse_device(const struct model_stream *stream, uint64_t address, uint64_t bytes,
+                          uint64_t owner) {
+    int device = stream->context->device, i;
+    size_t length = 0;
+
+    if (oracle.fault[0])
+        return;
+    for (i = 0; i < weir__model.device_count; i++)
+        if (weir__model_allows(i, address, bytes, CU_MEM_ACCESS_FLAGS_PROT_READWRITE))
+            break;
+    say(&length, "use of memory that %s: %" PRIu64 " bytes at %#" PRIx64 " by owner %" PRIu64,
+        i < weir__model.device_count ? "the stream's device has no access to"
+                                     : "the driver has not given out",
+        bytes, address, owner);
+    say(&length, " on stream %" PRIu64 " of device %d",
+        atomic_load_explicit(&stream->slot.id, memory_order_relaxed), device);
+}
+
+static void learn_use(struct model_share *share, const struct model_stream *stream) {
+    uint64_t id = atomic_load_explicit(&stream->slot.id, memory_order_relaxed);
+
+    note_in(&oracle.homes, id, (uint64_t)stream->context->device);
+    weir__model_learn(&share->uses, id, stream->seq);
+}
+
+void weir__model_oracle_use(const struct model_stream *stream, uint64_t address, uint64_t bytes,
+                            uint64_t owner) {
+    uint64_t at = address;
+    struct model_share *share;
+
+    oracle.uses++;
+    if (!weir__model_allows(stream->context->device, address, bytes,
+                            CU_MEM_ACCESS_FLAGS_PROT_READWRITE)) {
+        accuse_device(stream, address, bytes, owner);
+        return;
+    }
+    take_over(address, bytes, "use beside another's", stream, owner);
+    weir__model_each_alias(address, bytes, check_alias, &(struct alias){stream, owner});
+    /* What is left are the owner's own shares: on between them. */
+    while (at < address + bytes) {
+        share = share_from(at);
+        if (!share || share->node.key > at) {
+            uint64_t end =
+                share && share->node.key < address + bytes ? share->node.key : address + bytes;
+
+            share = add_share(at, end - at, owner);
+            if (!share)
+                return;
+        }
+        learn_use(share, stream);
+        at = share->node.key + share->bytes;
+    }
+}
+
+void weir__model_oracle_freed(uint64_t address, uint64_t bytes, const struct model_stream *stream) {
+    take_over(address, bytes,
+              stream ? "freed before its uses" : "freed before the host saw its uses", stream, 0);
+}
+
+void weir__model_oracle_touched(const struct model_stream *stream, uint64_t address,
+                                uint64_t bytes) {
+    struct model_share *share = first_from(oracle.touched, address);
+
+    if (!share || share->node.key != address)
+        share = add_to(&oracle.touched, address, bytes, 0);
+    if (share)
+        learn_use(share, stream);
+}
+
+/* The bytes of whole mappings are out of reach from now on. */
+static void lose(uint64_t address, uint64_t bytes, const char *what) {
+    struct model_share *share;
+
+    take_over(address, bytes, what, NULL, 0);
+    while ((share = first_from(oracle.touched, address)) && share->node.key < address + bytes) {
+        if (!all_behind(NULL, &share->uses))
+            accuse(share, what, NULL);
+        drop_from(&oracle.touched, share);
+    }
+}
+
+void weir__model_oracle_unmapped(uint64_t address, uint64_t bytes) {
+    lose(address, bytes, "unmapped before the host saw its uses done");
+}
+
+/* What the host has seen done is behind all that it submits later, so that nothing is lost with it. */
+void weir__model_oracle_closed(uint64_t address, uint64_t bytes) {
+    lose(address, bytes, "access taken before the host saw its uses done");
+}
+
+void weir__model_oracle_forget(uint64_t address, uint64_t bytes) {
+    struct model_share *share;
+
+    cut_at(address);
+    cut_at(address + bytes);
+    while ((share = share_from(address)) && share->node.key < address + bytes)
+        drop_share(share);
+}
+
+/* ---- All of a device, and the end ---- */
+
+/* Uses by streams of the device are over: 1 if others are left. */
+static int clear_device(struct model_node *tree, int device) {
+    struct model_share *share = first_from(tree, 0);
+    int others = 0;
+
+    for (; share; share = first_from(tree, share->node.key + 1)) {
+        struct model_orders *uses = &share->uses;
+        size_t kept = 0;
+
+        for (size_t i = 0; i < uses->count; i++)
+            if (oracle.homes.item[at_in(&oracle.homes, uses->item[i].id)].seq != (uint64_t)device)
+                uses->item[kept++] = uses->item[i];
+        uses->count = kept;
+        others |= kept > 0;
+    }
+    return others;
+}
+
+/* What its streams waited for on other devices is seen too. */
+void weir__model_oracle_seen_device(int device) {
+    const struct model_stream *stream = weir__model.devices[device].context.streams;
+    int others;
+
+    for (; stream && (oracle.shares || oracle.touched); stream = stream->next)
+        for (size_t i = 0; i < stream->after.count; i++)
+            see(stream->after.item[i].id, stream->after.item[i].seq);
+    others = clear_device(oracle.shares, device);
+    others |= clear_device(oracle.touched, device);
+    if (!others)
+        oracle.seen.count = 0;
+}
+
+void weir__model_oracle_reset(void) {
+    while (oracle.shares)
+        drop_share(share_from(0));
+    while (oracle.touched)
+        drop_from(&oracle.touched, first_from(oracle.touched, 0));
+    weir__model_forget_all(&oracle.seen);
+    weir__model_forget_all(&oracle.homes);
+    oracle.uses = 0;
+    oracle.fault[0] = '\0';
+}

@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: MIT */
+/* model_profile.c: reads `key = value` lines.
+ *
+ * The built-in text goes through the same parser as a user's file, which then overrides it key by
+ * key.  Nothing is ignored: an unknown key, a value that does not parse, and a figure that the
+ * model cannot work with are errors that name file, line and value.
+ *
+ * Must not know: how the model uses a figure.
+ */
+#include "driver/model/model_profile.h"
+#include "driver/model/h200_profile.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LINE_BYTES = 1024 };
+
+static const char *const call_names[WEIR_ENTRY_COUNT] = {
+#define WEIR_ENTRY(group, name, symbol, version, params, args) #name,
+    WEIR_DRIVER_ENTRIES(WEIR_ENTRY)
+#undef WEIR_ENTRY
+};
+
+/* Reads a number and moves *text behind it. */
+static int read_number(const char **text, uint64_t *value) {
+    char *end;
+
+    if (!isdigit((unsigned char)**text))
+        return -1;
+    errno = 0;
+    *value = strtoull(*text, &end, 10);
+    *text = end;
+    return errno ? -1 : 0;
+}
+
+static int parse_number(const char *text, uint64_t *value) {
+    return read_number(&text, value) == 0 && *text == '\0' ? 0 : -1;
+}
+
+static int parse_curve(const char *text, struct model_curve *curve) {
+    struct model_curve read = {0};
+
+    while (*text) {
+        size_t i = read.count;
+
+        if (i == MODEL_CURVE_POINTS || read_number(&text, &read.x[i]) != 0 || *text++ != ':' ||
+            read_number(&text, &read.y[i]) != 0)
+            return -1;
+        if (i > 0 && (read.x[i] <= read.x[i - 1] || read.y[i] < read.y[i - 1]))
+            return -1;
+        read.count++;
+        while (*text == ' ')
+            text++;
+    }
+    if (read.count == 0)
+        return -1;
+    *curve = read;
+    return 0;
+}
+
+/* 0, -1: bad value, -2: unknown key. */
+static int set_key(struct model_profile *profile, const char *key, const char *value) {
+    size_t i;
+
+    if (strcmp(key, "name") == 0) {
+        size_t bytes = strlen(value) + 1;
+
+        if (bytes < 2 || bytes > sizeof profile->name)
+            return -1;
+        memcpy(profile->name, value, bytes);
+        return 0;
+    }
+#define MODEL_NUMBER(field)                                                                        \
+    if (strcmp(key, #field) == 0)                                                                  \
+        return parse_number(value, &profile->field);
+    MODEL_PROFILE_NUMBERS(MODEL_NUMBER)
+#undef MODEL_NUMBER
+#define MODEL_CURVE(field)                                                                         \
+    if (strcmp(key, #field) == 0)                                                                  \
+        return parse_curve(value, &profile->field);
+    MODEL_PROFILE_CURVES(MODEL_CURVE)
+#undef MODEL_CURVE
+    for (i = 0; i < WEIR_ENTRY_COUNT; i++)
+        if (strcmp(key, call_names[i]) == 0)
+            return parse_number(value, &profile->call_ns[i]);
+    return -2;
+}
+
+static char *trim(char *text) {
+    size_t bytes;
+
+    while (isspace((unsigned char)*text))
+        text++;
+    for (bytes = strlen(text); bytes > 0 && isspace((unsigned char)text[bytes - 1]); bytes--)
+        ;
+    text[bytes] = '\0';
+    return text;
+}
+
+/* One line, which it cuts up.  0 or -1 with *failure. */
+static int parse_line(struct model_profile *profile, char *line, const char *file, unsigned number,
+                      struct weir_driver_failure *failure) {
+    char *text = trim(line), *equals = strchr(text, '='), *key, *value;
+    int result;
+
+    if (*text == '\0' || *text == '#')
+        return 0;
+    if (!equals) {
+        snprintf(failure->text, sizeof failure->text, "%.120s:%u: \"%.60s\" is not `key = value`",
+                 file, number, text);
+        return -1;
+    }
+    *equals = '\0';
+    key = trim(text);
+    value = trim(equals + 1);
+    result = set_key(profile, key, value);
+    if (result == -2)
+        snprintf(failure->text, sizeof failure->text, "%.120s:%u: no figure is called \"%.60s\"",
+                 file, number, key);
+    else if (result != 0)
+        snprintf(failure->text, sizeof failure->text, "%.90s:%u: %.40s: \"%.40s\" is not %s", file,
+                 number, key, value, "a number, rising points x:y, or a short name");
+    return result ? -1 : 0;
+}
+
+static int parse_text(struct model_profile *profile, const char *text, const char *file,
+                      struct weir_driver_failure *failure) {
+    char line[LINE_BYTES];
+    unsigned number = 1;
+
+    for (; *text; number++) {
+        size_t bytes = strcspn(text, "\n");
+
+        if (bytes >= sizeof line) {
+            snprintf(failure->text, sizeof failure->text, "%.120s:%u: line too long", file, number);
+            return -1;
+        }
+        memcpy(line, text, bytes);
+        line[bytes] = '\0';
+        if (parse_line(profile, line, file, number, failure) != 0)
+            return -1;
+        text += bytes + (text[bytes] == '\n');
+    }
+    return 0;
+}
+
+static int parse_file(struct model_profile *profile, const char *path,
+                      struct weir_driver_failure *failure) {
+    char line[LINE_BYTES];
+    unsigned number = 0;
+    int result = 0;
+    FILE *file = fopen(path, "re");
+
+    if (!file) {
+        snprintf(failure->text, sizeof failure->text, "cannot open the profile %.150s: %s", path,
+                 strerror(errno));
+        return -1;
+    }
+    while (result == 0 && fgets(line, sizeof line, file)) {
+        number++;
+        if (strlen(line) == sizeof line - 1) {
+            snprintf(failure->text, sizeof failure->text, "%.120s:%u: line too long", path, number);
+            result = -1;
+        } else {
+            result = parse_line(profile, line, path, number, failure);
+        }
+    }
+    if (result == 0 && ferror(file)) {
+        snprintf(failure->text, sizeof failure->text, "cannot read the profile %.150s", path);
+        result = -1;
+    } else if (number == 0) {
+        snprintf(failure->text, sizeof failure->text,
+                 "the profile %.120s is empty; expected lines \"key = value\"", path);
+        result = -1;
+    }
+    fclose(file);
+    return result;
+}
+
+static int is_power_of_two(uint64_t value) {
+    return value != 0 && (value & (value - 1)) == 0;
+}
+
+/* What the model takes for granted. */
+static int check(const struct model_profile *profile, const char *file,
+                 struct weir_driver_failure *failure) {
+    const char *wrong = NULL;
+
+    if (profile->driver_version < WEIR_DRIVER_OLDEST || profile->driver_version > 99990)
+        wrong = "driver_version must be from 11020 on, as 1000 * major + 10 * minor";
+    else if (profile->devices < 1 || profile->devices > 16)
+        wrong = "devices must be 1 to 16";
+    else if (!is_power_of_two(profile->unit_bytes) || profile->unit_bytes < 65536)
+        wrong = "unit_bytes must be a power of two from 65536 on";
+    else if (!is_power_of_two(profile->block_align) || profile->block_align < 256 ||
+             profile->block_align > profile->unit_bytes)
+        wrong = "block_align must be a power of two from 256 to unit_bytes";
+    else if (!is_power_of_two(profile->page_bytes) || profile->page_bytes < 65536 ||
+             profile->page_bytes > 4194304)
+        wrong = "page_bytes must be a power of two from 65536 to 4194304";
+    else if (profile->small_bytes > profile->page_bytes)
+        wrong = "small_bytes must not pass page_bytes";
+    else if (profile->capacity < profile->unit_bytes || profile->capacity > (uint64_t)1 << 44)
+        wrong = "capacity must be from unit_bytes to 2^44";
+    else if (profile->context_bytes >= profile->capacity)
+        wrong = "context_bytes must be less than capacity";
+    else if (profile->room_factor < 1 || profile->room_factor > 64)
+        wrong = "room_factor must be 1 to 64";
+    else if (profile->pool_alloc_percent > 100)
+        wrong = "pool_alloc_percent must be 0 to 100";
+    else if (profile->memset_bytes_per_us == 0 || profile->copy_bytes_per_us == 0)
+        wrong = "memset_bytes_per_us and copy_bytes_per_us must not be 0";
+    else if (profile->first_stream_id == 0)
+        wrong = "first_stream_id must not be 0";
+    if (wrong)
+        snprintf(failure->text, sizeof failure->text, "%.120s: %s", file, wrong);
+    return wrong ? -1 : 0;
+}
+
+int weir__model_profile_load(struct model_profile *profile, const char *path,
+                             struct weir_driver_failure *failure) {
+    *profile = (struct model_profile){0};
+    if (parse_text(profile, weir__h200_profile, "h200.profile", failure) != 0)
+        return -1;
+    if (path && parse_file(profile, path, failure) != 0)
+        return -1;
+    return check(profile, path ? path : "h200.profile", failure);
+}
+
+uint64_t weir__model_curve(const struct model_curve *curve, uint64_t x) {
+    size_t i = 1;
+    uint64_t dx, dy;
+
+    if (x <= curve->x[0] || curve->count == 1)
+        return curve->y[0];
+    while (i + 1 < curve->count && x > curve->x[i])
+        i++;
+    dx = curve->x[i] - curve->x[i - 1];
+    dy = curve->y[i] - curve->y[i - 1];
+    return curve->y[i - 1] + (uint64_t)((double)(x - curve->x[i - 1]) * (double)dy / (double)dx);
+}

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: MIT */
+/* model_profile.h: the figures of the modelled device, as h200.profile gives them.
+ *
+ * One list of keys makes the struct and the parser, so a key that the file knows and the code does
+ * not, or the other way round, cannot be.
+ *
+ * Must not know: how the model uses a figure.
+ */
+#ifndef WEIR_MODEL_PROFILE_H
+#define WEIR_MODEL_PROFILE_H
+
+#include "driver/driver.h"
+
+#define MODEL_PROFILE_NUMBERS(X)                                                                   \
+    X(driver_version)                                                                              \
+    X(devices)                                                                                     \
+    X(peers)                                                                                       \
+    X(capacity)                                                                                    \
+    X(context_bytes)                                                                               \
+    X(first_stream_id)                                                                             \
+    X(unit_bytes)                                                                                  \
+    X(block_align)                                                                                 \
+    X(page_bytes)                                                                                  \
+    X(small_bytes)                                                                                 \
+    X(room_factor)                                                                                 \
+    X(pool_alloc_percent)                                                                          \
+    X(pool_first_ns)                                                                               \
+    X(pool_create_ns)                                                                              \
+    X(pool_destroy_ns)                                                                             \
+    X(pool_peer_unit_ns)                                                                           \
+    X(small_alloc_ns)                                                                              \
+    X(small_free_ns)                                                                               \
+    X(virtual_memory)                                                                              \
+    X(virtual_first_ns)                                                                            \
+    X(virtual_create_gib_ns)                                                                       \
+    X(virtual_access_handle_ns)                                                                    \
+    X(virtual_access_gib_ns)                                                                       \
+    X(virtual_peer_handle_ns)                                                                      \
+    X(virtual_peer_gib_ns)                                                                         \
+    X(virtual_unmap_handle_ns)                                                                     \
+    X(virtual_unmap_gib_ns)                                                                        \
+    X(virtual_release_gib_ns)                                                                      \
+    X(memset_bytes_per_us)                                                                         \
+    X(copy_bytes_per_us)                                                                           \
+    X(capture_step_ns)                                                                             \
+    X(instantiate_step_ns)                                                                         \
+    X(launch_step_ns)
+
+#define MODEL_PROFILE_CURVES(X)                                                                    \
+    X(pool_pair_ns)                                                                                \
+    X(pool_grow_ns)                                                                                \
+    X(pool_move_ns)                                                                                \
+    X(pool_trim_ns)                                                                                \
+    X(pool_refuse_ns)                                                                              \
+    X(mem_alloc_ns)                                                                                \
+    X(mem_free_ns)
+
+enum { MODEL_CURVE_POINTS = 16 };
+
+struct model_curve {
+    size_t count;
+    uint64_t x[MODEL_CURVE_POINTS], y[MODEL_CURVE_POINTS]; /* both rise */
+};
+
+struct model_profile {
+    char name[64];
+#define MODEL_NUMBER(key) uint64_t key;
+    MODEL_PROFILE_NUMBERS(MODEL_NUMBER)
+#undef MODEL_NUMBER
+#define MODEL_CURVE(key) struct model_curve key;
+    MODEL_PROFILE_CURVES(MODEL_CURVE)
+#undef MODEL_CURVE
+    uint64_t call_ns[WEIR_ENTRY_COUNT]; /* fixed cost, by the base name of the entry */
+};
+
+/* The built-in profile, with the file at `path` over it unless that is NULL.  0, or -1 with the
+ * file, the line and the value in *failure.  Callers take turns. */
+int weir__model_profile_load(struct model_profile *profile, const char *path,
+                             struct weir_driver_failure *failure);
+
+/* The curve at x; flat before the first point. */
+uint64_t weir__model_curve(const struct model_curve *curve, uint64_t x);
+
+#endif

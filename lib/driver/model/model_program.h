@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: MIT */
+/* model_program.h: what programs ask of a driver and weir does not, on the device model.
+ *
+ * weir's own table (driver.h) has what weir calls.  A program beside it has a default pool, asks
+ * what a pointer is.  These entries let a program run on the
+ * model that knows nothing of weir (tests/libcuda).  They have CUDA's own names, types and order of
+ * parameters; each counts, fails by plan and costs as the entry of the table that it is like.
+ *
+ * Must not know: who asks.
+ */
+#ifndef WEIR_MODEL_PROGRAM_H
+#define WEIR_MODEL_PROGRAM_H
+
+#include "driver/cuda_abi.h"
+
+typedef struct CUipcMemHandle_st {
+    char reserved[64];
+} CUipcMemHandle;
+
+/* What may be asked of a pointer, and kinds of memory: X(name, value). */
+#define WEIR_PROGRAM_CONSTANTS(X)                                                                  \
+    X(CU_POINTER_ATTRIBUTE_CONTEXT, 1)                     /* CUcontext; NULL of a pool's block */ \
+    X(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, 2)                 /* unsigned int */                      \
+    X(CU_POINTER_ATTRIBUTE_DEVICE_POINTER, 3)              /* CUdeviceptr */                       \
+    X(CU_POINTER_ATTRIBUTE_HOST_POINTER, 4)                /* void * */                            \
+    X(CU_POINTER_ATTRIBUTE_BUFFER_ID, 7)                   /* unsigned long long */                \
+    X(CU_POINTER_ATTRIBUTE_IS_MANAGED, 8)                  /* unsigned int */                      \
+    X(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, 9)              /* int */                               \
+    X(CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, 10) /* unsigned int */                      \
+    X(CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, 11)           /* CUdeviceptr */                       \
+    X(CU_POINTER_ATTRIBUTE_RANGE_SIZE, 12)                 /* size_t */                            \
+    X(CU_POINTER_ATTRIBUTE_MAPPED, 13)                     /* unsigned int */                      \
+    X(CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES, 14)       /* unsigned long long */                \
+    X(CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE, 21)   /* a byte, from 12.8 on */              \
+    X(CU_MEMORYTYPE_HOST, 1)                                                                       \
+    X(CU_MEMORYTYPE_DEVICE, 2)
+
+#ifndef WEIR_CUDA_ABI_CHECK
+enum {
+#define WEIR_PROGRAM_CONSTANT(name, value) name = (value),
+    WEIR_PROGRAM_CONSTANTS(WEIR_PROGRAM_CONSTANT)
+#undef WEIR_PROGRAM_CONSTANT
+};
+#endif
+
+/* X(base name, the entry of the table it is like, exported symbol, first version, (parameters),
+ * (arguments)) */
+/* clang-format off */
+#define WEIR_PROGRAM_ENTRIES(X)                                                                    \
+    X(cuCtxSetCurrent, cuCtxPushCurrent, "cuCtxSetCurrent", 4000, (CUcontext context), (context))  \
+    X(cuDevicePrimaryCtxGetState, cuDeviceGetAttribute, "cuDevicePrimaryCtxGetState", 7000,        \
+      (CUdevice device, unsigned int *flags, int *active), (device, flags, active))                \
+    X(cuDeviceGetDefaultMemPool, cuMemPoolGetAttribute, "cuDeviceGetDefaultMemPool", 11020,        \
+      (CUmemoryPool *pool, CUdevice device), (pool, device))                                       \
+    X(cuDeviceGetMemPool, cuMemPoolGetAttribute, "cuDeviceGetMemPool", 11020,                      \
+      (CUmemoryPool *pool, CUdevice device), (pool, device))                                       \
+    X(cuDeviceSetMemPool, cuMemPoolSetAttribute, "cuDeviceSetMemPool", 11020,                      \
+      (CUdevice device, CUmemoryPool pool), (device, pool))                                        \
+    X(cuMemGetDefaultMemPool, cuMemPoolGetAttribute, "cuMemGetDefaultMemPool", 13000,              \
+      (CUmemoryPool *pool, CUmemLocation *location, CUmemAllocationType type),                     \
+      (pool, location, type))                                                                      \
+    X(cuMemGetMemPool, cuMemPoolGetAttribute, "cuMemGetMemPool", 13000,                            \
+      (CUmemoryPool *pool, CUmemLocation *location, CUmemAllocationType type),                     \
+      (pool, location, type))                                                                      \
+    X(cuMemSetMemPool, cuMemPoolSetAttribute, "cuMemSetMemPool", 13000,                            \
+      (CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool),                      \
+      (location, type, pool))                                                                      \
+    X(cuMemAllocAsync, cuMemAllocFromPoolAsync, "cuMemAllocAsync", 11020,                          \
+      (CUdeviceptr *block, size_t bytes, CUstream stream), (block, bytes, stream))                 \
+    X(cuPointerGetAttribute, cuMemGetAddressRange, "cuPointerGetAttribute", 4000,                  \
+      (void *value, CUpointer_attribute attribute, CUdeviceptr address),                           \
+      (value, attribute, address))                                                                 \
+    X(cuPointerGetAttributes, cuMemGetAddressRange, "cuPointerGetAttributes", 7000,                \
+      (unsigned int count, CUpointer_attribute *attributes, void **values, CUdeviceptr address),   \
+      (count, attributes, values, address))                                                        \
+    X(cuIpcGetMemHandle, cuMemGetAddressRange, "cuIpcGetMemHandle", 4010,                          \
+      (CUipcMemHandle *handle, CUdeviceptr address), (handle, address))                            \
+    X(cuMemsetD32Async, cuMemsetD8Async, "cuMemsetD32Async", 3020,                                 \
+      (CUdeviceptr block, unsigned int value, size_t count, CUstream stream),                      \
+      (block, value, count, stream))                                                               \
+    X(cuEventSynchronize, cuStreamSynchronize, "cuEventSynchronize", 2000, (CUevent event),        \
+      (event))
+/* clang-format on */
+
+#define WEIR_PROGRAM(name, like, symbol, version, params, args)                                    \
+    CUresult weir__program_##name params;
+WEIR_PROGRAM_ENTRIES(WEIR_PROGRAM)
+#undef WEIR_PROGRAM
+
+#endif

@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: MIT */
+/* model_shared.c: see model_shared.h.
+ *
+ * The file is a mark, by which it is known not to be somebody else's, and an array of slots, one for each process,
+ * and nobody but its owner writes to one that is owned.
+ * There is no lock, which a process that is stopped would hold for ever: who takes memory first notes in its own
+ * slot what it wants, and then looks whether all that is had and wanted is within the capacity; if not, it wants it
+ * no more.  Where what is had alone would leave room it tries again, since two that come at once may find each
+ * other in the way.  The slots of the dead count until somebody who finds no room looks who lives, some milliseconds
+ * at most after they died.
+ *
+ * Must not know: what takes memory.
+ */
+#include "driver/model/model_shared.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/who.h"
+
+enum { SLOTS = 512, DEVICES = 16, TRIES = 200 };
+
+/* Of a slot that is being cleared: nobody's, and it does not count. */
+#define NOBODY UINT64_C(1)
+/* Between two looks at who lives. */
+#define BURY_NS UINT64_C(5000000)
+
+struct slot {
+    _Atomic uint64_t owner;           /* its pid, and when it began, in halves; 0: free */
+    _Atomic uint64_t bytes[DEVICES];  /* that it has, */
+    _Atomic uint64_t wanted[DEVICES]; /* and is about to take */
+};
+
+/* What a file begins with. */
+static const char mark[8] = {'w', 'e', 'i', 'r', 'm', 'o', 'd', '1'};
+
+struct file {
+    char mark[sizeof mark];
+    struct slot slots[SLOTS];
+};
+
+static struct {
+    struct file *file;
+    uint64_t key;
+    struct slot *own; /* of this process, or of the one that it was forked from */
+    pid_t pid;
+} shared;
+
+static uint64_t owner_of(pid_t pid, uint64_t start) {
+    return (uint64_t)pid << 32 | (uint32_t)start;
+}
+
+static int lives(uint64_t owner) {
+    uint64_t start = weir__process_start((pid_t)(owner >> 32));
+
+    return start == UINT64_MAX || (uint32_t)start == (uint32_t)owner;
+}
+
+static void clear(struct slot *slot) {
+    for (int i = 0; i < DEVICES; i++) {
+        atomic_store(&slot->bytes[i], 0);
+        atomic_store(&slot->wanted[i], 0);
+    }
+}
+
+/* Clears the slots of the dead, now and then: a look at a process costs more than most calls. */
+static void bury(void) {
+    static _Atomic uint64_t last;
+    uint64_t now = weir__clock_ns();
+
+    if (now - atomic_load(&last) < BURY_NS)
+        return;
+    atomic_store(&last, now);
+    for (int i = 0; i < SLOTS; i++) {
+        struct slot *slot = &shared.file->slots[i];
+        uint64_t owner = atomic_load(&slot->owner);
+
+        if (owner == 0 || owner == NOBODY || lives(owner) ||
+            !atomic_compare_exchange_strong(&slot->owner, &owner, NOBODY))
+            continue;
+        clear(slot);
+        atomic_store(&slot->owner, 0);
+    }
+}
+
+/* Marks a file that is empty; one that has something else in it is not touched.  0, or -1 and errno.  Of several at
+ * once all write the same. */
+static int take_file(int file) {
+    char begins[sizeof mark];
+    ssize_t length = pread(file, begins, sizeof begins, 0);
+
+    if (length < 0)
+        return -1;
+    if (length == 0)
+        return pwrite(file, mark, sizeof mark, 0) == (ssize_t)sizeof mark ? 0 : -1;
+    if (length == (ssize_t)sizeof mark && memcmp(begins, mark, sizeof mark) == 0)
+        return 0;
+    errno = EEXIST;
+    return -1;
+}
+
+static int map_file(const char *path) {
+    struct stat is;
+    void *map = MAP_FAILED;
+    int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600), error;
+
+    if (file < 0)
+        return -1;
+    if (take_file(file) == 0 && ftruncate(file, sizeof(struct file)) == 0 && fstat(file, &is) == 0)
+        map = mmap(NULL, sizeof(struct file), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    error = errno;
+    close(file);
+    errno = error;
+    if (map == MAP_FAILED)
+        return -1;
+    shared.file = map;
+    shared.key = (uint64_t)is.st_ino;
+    return 0;
+}
+
+static int claim(void) {
+    uint64_t own = owner_of(getpid(), weir__process_start(getpid()));
+
+    bury();
+    for (int i = 0; i < SLOTS; i++) {
+        uint64_t nobody = 0;
+
+        if (!atomic_compare_exchange_strong(&shared.file->slots[i].owner, &nobody, own))
+            continue;
+        shared.own = &shared.file->slots[i];
+        shared.pid = getpid();
+        return 0;
+    }
+    errno = EUSERS;
+    return -1;
+}
+
+int weir__model_shared_join(void) {
+    const char *path = getenv("WEIR_MODEL_SHARED");
+
+    if (!path)
+        return 0;
+    if (!shared.file && map_file(path) != 0)
+        return -1;
+    if (!shared.own || shared.pid != getpid())
+        return claim();
+    clear(shared.own);
+    return 0;
+}
+
+int weir__model_shared_is(void) {
+    return shared.own != NULL;
+}
+
+uint64_t weir__model_shared_key(void) {
+    return shared.own ? shared.key : 0;
+}
+
+/* By all but one; with what they are about to take. */
+static uint64_t taken(int device, const struct slot *without, int wanted) {
+    uint64_t sum = 0;
+
+    for (int i = 0; i < SLOTS; i++) {
+        const struct slot *slot = &shared.file->slots[i];
+
+        if (slot == without || atomic_load(&slot->owner) <= NOBODY)
+            continue;
+        sum += atomic_load(&slot->bytes[device]);
+        if (wanted)
+            sum += atomic_load(&slot->wanted[device]);
+    }
+    return sum;
+}
+
+uint64_t weir__model_shared_others(int device) {
+    if (!shared.own || taken(device, shared.own, 0) == 0)
+        return 0;
+    bury();
+    return taken(device, shared.own, 0);
+}
+
+/* A little while, and not the same for all. */
+static void pause_for_others(void) {
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    now.tv_sec = 0;
+    now.tv_nsec = 20000 + (now.tv_nsec ^ ((long)getpid() * 7919)) % 100000;
+    nanosleep(&now, NULL);
+}
+
+int weir__model_shared_take(int device, uint64_t capacity, uint64_t bytes) {
+    struct slot *own = shared.own;
+    int fits = 0, may_fit = 1;
+
+    if (!own || bytes == 0)
+        return 0;
+    for (int i = 0; i < TRIES && !fits && may_fit; i++) {
+        if (i > 0)
+            pause_for_others();
+        atomic_fetch_add(&own->wanted[device], bytes);
+        fits = taken(device, NULL, 1) <= capacity;
+        if (!fits) {
+            bury();
+            fits = taken(device, NULL, 1) <= capacity;
+        }
+        if (fits)
+            atomic_fetch_add(&own->bytes[device], bytes);
+        atomic_fetch_sub(&own->wanted[device], bytes);
+        may_fit = taken(device, NULL, 0) + bytes <= capacity;
+    }
+    return fits ? 0 : -1;
+}
+
+void weir__model_shared_give(int device, uint64_t bytes) {
+    if (shared.own)
+        atomic_fetch_sub(&shared.own->bytes[device], bytes);
+}

@@ -1,0 +1,589 @@
+/* SPDX-License-Identifier: MIT */
+/* model_stream.c: streams, events, and the virtual work on them.
+ *
+ * A stream is a time, when all work submitted so far is done, and a count of operations.  Work
+ * begins at the latest of now, the stream's end and what the stream waits for.  Beside times the
+ * model keeps order: each stream lists "behind stream X up to its operation q", filled by waits on
+ * events and by the legacy stream's rule, and an event takes a copy of the list when it is
+ * recorded.  The list may forget its oldest entry when it is long: a pool that knows of less order
+ * grows where it might have reused, which is always allowed.
+ *
+ * The legacy stream and the blocking streams of a context wait for each other (CUDA's rule); the
+ * order is taken over whenever one of them is touched.  Non-blocking streams stay out of it.
+ *
+ * Every call asks the captures first (model_capture.c), which may take an operation over.
+ *
+ * Must not know: pools, beyond telling them what the host has seen done; what a capture does.
+ */
+#include "driver/model/model_state.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_ORDERS = 256 };
+
+_Static_assert(sizeof(struct model_stream) <= 128, "a stream fits its slot");
+_Static_assert(sizeof(struct model_event) <= 128, "an event fits its slot");
+
+/* ---- Order ---- */
+
+/* Without memory for it the order is forgotten. */
+void weir__model_learn(struct model_orders *orders, uint64_t id, uint64_t seq) {
+    size_t i;
+
+    if (seq == 0)
+        return;
+    for (i = 0; i < orders->count; i++)
+        if (orders->item[i].id == id) {
+            if (orders->item[i].seq < seq)
+                orders->item[i].seq = seq;
+            return;
+        }
+    if (orders->count == MOST_ORDERS) {
+        memmove(orders->item, orders->item + 1, (MOST_ORDERS - 1) * sizeof orders->item[0]);
+        orders->count--;
+    }
+    if (orders->count == orders->room) {
+        size_t room = orders->room ? 2 * orders->room : 4;
+        struct model_order *item = realloc(orders->item, room * sizeof *item);
+
+        if (!item)
+            return;
+        orders->item = item;
+        orders->room = room;
+    }
+    orders->item[orders->count++] = (struct model_order){id, seq};
+}
+
+void weir__model_learn_all(struct model_orders *orders, const struct model_orders *from) {
+    size_t i;
+
+    for (i = 0; i < from->count; i++)
+        weir__model_learn(orders, from->item[i].id, from->item[i].seq);
+}
+
+void weir__model_forget_all(struct model_orders *orders) {
+    free(orders->item);
+    memset(orders, 0, sizeof *orders);
+}
+
+static uint64_t stream_id(const struct model_stream *stream) {
+    return atomic_load_explicit(&stream->slot.id, memory_order_relaxed);
+}
+
+uint64_t weir__model_order(const struct model_orders *orders, uint64_t id) {
+    size_t i;
+
+    for (i = 0; i < orders->count; i++)
+        if (orders->item[i].id == id)
+            return orders->item[i].seq;
+    return 0;
+}
+
+/* ---- Streams ---- */
+
+int weir__model_stream_is_blocking(const struct model_stream *stream) {
+    return !(stream->flags & CU_STREAM_NON_BLOCKING);
+}
+
+/* `stream` is behind all that was submitted to `other`. */
+static void follow(struct model_stream *stream, const struct model_stream *other) {
+    if (stream->end_ns < other->end_ns)
+        stream->end_ns = other->end_ns;
+    weir__model_learn(&stream->after, stream_id(other), other->seq);
+    weir__model_learn_all(&stream->after, &other->after);
+}
+
+void weir__model_stream_touch(struct model_stream *stream) {
+    struct model_stream *legacy = stream->context->legacy, *other;
+
+    if (stream == legacy) {
+        for (other = stream->context->streams; other; other = other->next)
+            if (other != legacy && other->seq > 0 && weir__model_stream_is_blocking(other))
+                follow(legacy, other);
+    } else if (weir__model_stream_is_blocking(stream) && legacy && legacy->seq > 0) {
+        follow(stream, legacy);
+    }
+    stream->seq++;
+}
+
+void weir__model_stream_work(struct model_stream *stream, uint64_t duration_ns) {
+    struct model_device *device = &weir__model.devices[stream->context->device];
+    uint64_t now = weir__model_now();
+
+    weir__model_stream_touch(stream);
+    stream->end_ns = (stream->end_ns > now ? stream->end_ns : now) + duration_ns;
+    if (device->work_end_ns < stream->end_ns)
+        device->work_end_ns = stream->end_ns;
+}
+
+struct model_stream *weir__model_stream_make(struct model_context *context, unsigned flags) {
+    struct model_stream *stream =
+        weir__model_slab_take(&weir__model.streams, weir__model.next_stream_id);
+
+    if (!stream)
+        return NULL;
+    weir__model.next_stream_id++;
+    stream->context = context;
+    stream->flags = flags;
+    stream->next = context->streams;
+    if (stream->next)
+        stream->next->prev = stream;
+    context->streams = stream;
+    return stream;
+}
+
+void weir__model_stream_drop(struct model_stream *stream) {
+    weir__model_capture_drop_stream(stream);
+    if (stream->prev)
+        stream->prev->next = stream->next;
+    else
+        stream->context->streams = stream->next;
+    if (stream->next)
+        stream->next->prev = stream->prev;
+    weir__model_forget_all(&stream->after);
+    weir__model_slab_give(&weir__model.streams, stream);
+}
+
+static void drop_event(struct model_event *event) {
+    if (event->prev)
+        event->prev->next = event->next;
+    else
+        event->context->events = event->next;
+    if (event->next)
+        event->next->prev = event->prev;
+    weir__model_forget_all(&event->after);
+    weir__model_slab_give(&weir__model.events, event);
+}
+
+void weir__model_streams_drop(struct model_context *context) {
+    while (context->streams)
+        weir__model_stream_drop(context->streams);
+    while (context->events)
+        drop_event(context->events);
+}
+
+/* The calling thread's default stream in the current context. */
+static struct model_stream *thread_stream(struct model_context *context, CUresult *why) {
+    struct model_thread *self = weir__model_thread();
+    struct model_stream **own = &self->own[context->device];
+
+    if (*own && (*own)->context == context &&
+        weir__model_slab_find(&weir__model.streams, *own) == *own)
+        return *own;
+    weir__model_lock();
+    *own = weir__model_stream_make(context, CU_STREAM_DEFAULT);
+    weir__model_unlock();
+    if (!*own)
+        *why = CUDA_ERROR_OUT_OF_MEMORY;
+    return *own;
+}
+
+struct model_stream *weir__model_stream(CUstream handle, CUresult *why) {
+    uintptr_t value = (uintptr_t)handle;
+    struct model_context *context;
+    struct model_stream *stream;
+
+    if (value > WEIR_STREAM_PER_THREAD_VALUE) {
+        stream = weir__model_slab_find(&weir__model.streams, handle);
+        if (!stream)
+            *why = CUDA_ERROR_INVALID_HANDLE;
+        return stream;
+    }
+    context = weir__model_current(why);
+    if (!context)
+        return NULL;
+    return value == WEIR_STREAM_PER_THREAD_VALUE ? thread_stream(context, why) : context->legacy;
+}
+
+CUresult weir__model_cuStreamCreate(CUstream *handle, unsigned int flags) {
+    CUresult why = CUDA_ERROR_OUT_OF_MEMORY;
+    struct model_context *context;
+    struct model_stream *stream;
+
+    if (!handle || flags & ~(unsigned)CU_STREAM_NON_BLOCKING)
+        return CUDA_ERROR_INVALID_VALUE;
+    context = weir__model_current(&why);
+    if (!context)
+        return why;
+    weir__model_lock();
+    stream = weir__model_stream_make(context, flags);
+    weir__model_unlock();
+    if (!stream)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    *handle = (CUstream)(void *)stream;
+    return CUDA_SUCCESS;
+}
+
+/* Its work still completes; the handle is free for the next create at once (measured). */
+CUresult weir__model_cuStreamDestroy(CUstream handle) {
+    struct model_stream *stream = weir__model_slab_find(&weir__model.streams, handle);
+
+    if (!stream || stream == stream->context->legacy)
+        return CUDA_ERROR_INVALID_HANDLE;
+    weir__model_lock();
+    weir__model_stream_drop(stream);
+    weir__model_unlock();
+    return CUDA_SUCCESS;
+}
+
+/* Before the host asks about a stream or waits for it, which is unsafe beside a capture too. */
+static CUresult may_ask(struct model_stream *stream) {
+    CUresult why = weir__model_capture_asks(stream);
+
+    return why == CUDA_SUCCESS ? weir__model_capture_unsafe() : why;
+}
+
+/* The host has waited for that much of a stream.  What it only asked about, and found done, it knows as well,
+ * but pools take no notice of that (measured). */
+static void observe(uint64_t id, uint64_t seq, const struct model_orders *after) {
+    weir__model_pools_observe(id, seq, after);
+    weir__model_oracle_seen(id, seq, after);
+}
+
+/* All is done and seen: what its streams were behind orders nothing any more. */
+static void forget_orders(struct model_context *context) {
+    struct model_stream *stream;
+
+    for (stream = context->streams; stream; stream = stream->next)
+        stream->after.count = 0;
+}
+
+CUresult weir__model_cuStreamSynchronize(CUstream handle) {
+    CUresult why = CUDA_SUCCESS;
+    struct model_stream *stream = weir__model_stream(handle, &why);
+
+    if (!stream)
+        return why;
+    weir__model_lock();
+    why = may_ask(stream);
+    if (why == CUDA_SUCCESS) {
+        weir__model_wait_until(stream->end_ns);
+        observe(stream_id(stream), stream->seq, &stream->after);
+        weir__model_pools_synchronised(stream->context->device);
+    }
+    weir__model_unlock();
+    return why;
+}
+
+CUresult weir__model_cuStreamQuery(CUstream handle) {
+    CUresult why = CUDA_SUCCESS;
+    struct model_stream *stream = weir__model_stream(handle, &why);
+
+    if (!stream)
+        return why;
+    weir__model_lock();
+    why = may_ask(stream);
+    if (why == CUDA_SUCCESS && stream->end_ns > weir__model_now())
+        why = CUDA_ERROR_NOT_READY;
+    else if (why == CUDA_SUCCESS)
+        weir__model_oracle_seen(stream_id(stream), stream->seq, &stream->after);
+    weir__model_unlock();
+    return why;
+}
+
+CUresult weir__model_cuCtxSynchronize(void) {
+    CUresult why = CUDA_SUCCESS;
+    struct model_context *context = weir__model_current(&why);
+
+    if (!context)
+        return why;
+    weir__model_lock();
+    why = weir__model_capture_asks_context(context);
+    if (why == CUDA_SUCCESS) {
+        weir__model_wait_until(weir__model.devices[context->device].work_end_ns);
+        weir__model_pools_observe_device(context->device);
+        weir__model_oracle_seen_device(context->device);
+        forget_orders(context);
+        weir__model_pools_synchronised(context->device);
+    }
+    weir__model_unlock();
+    return why;
+}
+
+/* Measured (driver 580): what a stream is may not be asked while it is captured, and the capture is broken, in any
+ * mode. */
+static CUresult refuse_captured(struct model_stream *stream) {
+    CUresult why = CUDA_SUCCESS;
+
+    if (atomic_load_explicit(&stream->capture_status, memory_order_acquire) !=
+        CU_STREAM_CAPTURE_STATUS_NONE) {
+        weir__model_lock();
+        why = weir__model_capture_asks(stream);
+        weir__model_unlock();
+    }
+    return why;
+}
+
+CUresult weir__model_cuStreamGetId(CUstream handle, unsigned long long *id) {
+    CUresult why = CUDA_SUCCESS;
+    struct model_stream *stream = weir__model_stream(handle, &why);
+
+    if (!id)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!stream)
+        return why;
+    why = refuse_captured(stream);
+    if (why == CUDA_SUCCESS)
+        *id = stream_id(stream);
+    return why;
+}
+
+CUresult weir__model_cuStreamGetFlags(CUstream handle, unsigned int *flags) {
+    CUresult why = CUDA_SUCCESS;
+    struct model_stream *stream = weir__model_stream(handle, &why);
+
+    if (!flags)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!stream)
+        return why;
+    why = refuse_captured(stream);
+    if (why == CUDA_SUCCESS)
+        *flags = stream->flags;
+    return why;
+}
+
+/* A captured stream may be asked (assumed). */
+CUresult weir__model_cuStreamGetCtx(CUstream handle, CUcontext *context) {
+    CUresult why = CUDA_SUCCESS;
+    const struct model_stream *stream = weir__model_stream(handle, &why);
+
+    if (!context)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (stream)
+        *context = (CUcontext)(void *)stream->context;
+    return why;
+}
+
+CUresult weir__model_cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus *status) {
+    CUresult why = CUDA_SUCCESS;
+    struct model_stream *stream = weir__model_stream(handle, &why);
+
+    if (!status)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!stream)
+        return why;
+    if (stream == stream->context->legacy &&
+        atomic_load_explicit(&stream->context->capturing, memory_order_acquire) > 0)
+        return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+    *status = atomic_load_explicit(&stream->capture_status, memory_order_acquire);
+    return CUDA_SUCCESS;
+}
+
+CUresult weir__model_cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode) {
+    struct model_thread *self = weir__model_thread();
+    CUstreamCaptureMode before = self->capture_mode;
+
+    if (!mode || *mode > CU_STREAM_CAPTURE_MODE_RELAXED)
+        return CUDA_ERROR_INVALID_VALUE;
+    self->capture_mode = *mode;
+    *mode = before;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir__model_stream_kernel(struct model_stream *stream, const struct model_step *step) {
+    struct model_branch *branch;
+    CUresult why = weir__model_capture_enter(stream, &branch);
+
+    if (branch)
+        return weir__model_capture_add(branch, step);
+    if (why == CUDA_SUCCESS)
+        weir__model_stream_work(stream, step->duration_ns);
+    if (why == CUDA_SUCCESS && step->kind == STEP_USE)
+        weir__model_oracle_use(stream, step->address, step->bytes, step->owner);
+    return why;
+}
+
+static CUresult launch(CUstream handle, const struct model_step *step) {
+    CUresult why = CUDA_SUCCESS;
+    struct model_stream *stream;
+
+    if (!weir__model_join())
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    stream = weir__model_stream(handle, &why);
+    if (!stream)
+        return why;
+    weir__model_charge(weir__model.profile.call_ns[WEIR_ENTRY_cuLaunchKernel]);
+    weir__model_lock();
+    why = weir__model_stream_kernel(stream, step);
+    weir__model_unlock();
+    return why;
+}
+
+CUresult weir__model_kernel(CUstream stream, uint64_t duration_ns) {
+    return launch(stream, &(struct model_step){.kind = STEP_KERNEL, .duration_ns = duration_ns});
+}
+
+CUresult weir__model_use(CUstream stream, CUdeviceptr address, size_t bytes, uint64_t owner,
+                         uint64_t duration_ns) {
+    return launch(stream, &(struct model_step){.kind = STEP_USE,
+                                               .duration_ns = duration_ns,
+                                               .address = address,
+                                               .bytes = bytes,
+                                               .owner = owner});
+}
+
+/* ---- Events ---- */
+
+CUresult weir__model_cuEventCreate(CUevent *handle, unsigned int flags) {
+    CUresult why = CUDA_ERROR_OUT_OF_MEMORY;
+    struct model_context *context;
+    struct model_event *event;
+
+    if (!handle || flags > 7) /* blocking sync, no timing, interprocess */
+        return CUDA_ERROR_INVALID_VALUE;
+    context = weir__model_current(&why);
+    if (!context)
+        return why;
+    weir__model_lock();
+    event = weir__model_slab_take(&weir__model.events, weir__model.next_object_id++);
+    if (event) {
+        event->context = context;
+        event->flags = flags;
+        event->next = context->events;
+        if (event->next)
+            event->next->prev = event;
+        context->events = event;
+        *handle = (CUevent)(void *)event;
+    }
+    weir__model_unlock();
+    return event ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static void record(struct model_event *event, struct model_stream *stream) {
+    weir__model_stream_touch(stream);
+    event->stream_id = stream_id(stream);
+    event->seq = stream->seq;
+    event->end_ns = stream->end_ns > weir__model_now() ? stream->end_ns : weir__model_now();
+    event->capture_id = 0;
+    event->after.count = 0;
+    weir__model_learn_all(&event->after, &stream->after);
+}
+
+CUresult weir__model_cuEventRecord(CUevent handle, CUstream stream_handle) {
+    CUresult why = CUDA_SUCCESS;
+    struct model_event *event = weir__model_slab_find(&weir__model.events, handle);
+    struct model_stream *stream = weir__model_stream(stream_handle, &why);
+    struct model_branch *branch;
+
+    if (!stream)
+        return why;
+    if (!event || event->context != stream->context)
+        return CUDA_ERROR_INVALID_HANDLE;
+    weir__model_lock();
+    why = weir__model_capture_enter(stream, &branch);
+    if (branch)
+        weir__model_capture_record(branch, event);
+    else if (why == CUDA_SUCCESS)
+        record(event, stream);
+    weir__model_unlock();
+    return why;
+}
+
+CUresult weir__model_cuEventQuery(CUevent handle) {
+    struct model_event *event = weir__model_slab_find(&weir__model.events, handle);
+    CUresult result;
+
+    if (!event)
+        return CUDA_ERROR_INVALID_HANDLE;
+    weir__model_lock();
+    result = weir__model_capture_asks_event(event);
+    if (result == CUDA_SUCCESS)
+        result = weir__model_capture_unsafe();
+    if (result == CUDA_SUCCESS && event->stream_id && event->end_ns > weir__model_now())
+        result = CUDA_ERROR_NOT_READY;
+    else if (result == CUDA_SUCCESS && event->stream_id)
+        weir__model_oracle_seen(event->stream_id, event->seq, &event->after);
+    weir__model_unlock();
+    return result;
+}
+
+CUresult weir__model_cuEventSynchronize(CUevent handle) {
+    struct model_event *event = weir__model_slab_find(&weir__model.events, handle);
+    CUresult result;
+
+    if (!event)
+        return CUDA_ERROR_INVALID_HANDLE;
+    weir__model_lock();
+    result = weir__model_capture_asks_event(event);
+    if (result == CUDA_SUCCESS)
+        result = weir__model_capture_unsafe();
+    if (result == CUDA_SUCCESS && event->stream_id) {
+        weir__model_wait_until(event->end_ns);
+        observe(event->stream_id, event->seq, &event->after);
+        weir__model_pools_synchronised(event->context->device);
+    }
+    weir__model_unlock();
+    return result;
+}
+
+static CUresult elapsed(const struct model_event *from, const struct model_event *to,
+                        float *milliseconds) {
+    if (from->capture_id || to->capture_id) /* which harms the capture no further (measured) */
+        return CUDA_ERROR_CAPTURED_EVENT;
+    if (!from->stream_id || !to->stream_id)
+        return CUDA_ERROR_INVALID_HANDLE;
+    if (from->end_ns > weir__model_now() || to->end_ns > weir__model_now())
+        return CUDA_ERROR_NOT_READY;
+    *milliseconds = (float)(((double)to->end_ns - (double)from->end_ns) / 1e6);
+    return CUDA_SUCCESS;
+}
+
+CUresult weir__model_cuEventElapsedTime(float *milliseconds, CUevent start, CUevent end) {
+    const struct model_event *from = weir__model_slab_find(&weir__model.events, start);
+    const struct model_event *to = weir__model_slab_find(&weir__model.events, end);
+    CUresult result;
+
+    if (!milliseconds)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!from || !to || (from->flags | to->flags) & CU_EVENT_DISABLE_TIMING)
+        return CUDA_ERROR_INVALID_HANDLE;
+    weir__model_lock();
+    result = elapsed(from, to, milliseconds);
+    weir__model_unlock();
+    return result;
+}
+
+/* An event that was never recorded is an empty set: waiting for it is nothing. */
+static void wait_for(struct model_stream *stream, const struct model_event *event) {
+    weir__model_stream_touch(stream);
+    if (event->stream_id) {
+        if (stream->end_ns < event->end_ns)
+            stream->end_ns = event->end_ns;
+        weir__model_learn(&stream->after, event->stream_id, event->seq);
+        weir__model_learn_all(&stream->after, &event->after);
+    }
+}
+
+CUresult weir__model_cuStreamWaitEvent(CUstream stream_handle, CUevent handle, unsigned int flags) {
+    CUresult why = CUDA_SUCCESS;
+    struct model_event *event = weir__model_slab_find(&weir__model.events, handle);
+    struct model_stream *stream = weir__model_stream(stream_handle, &why);
+    struct model_branch *branch;
+
+    if (!stream)
+        return why;
+    if (!event)
+        return CUDA_ERROR_INVALID_HANDLE;
+    if (flags > 1)
+        return CUDA_ERROR_INVALID_VALUE;
+    weir__model_lock();
+    why = weir__model_capture_enter(stream, &branch);
+    if (why == CUDA_SUCCESS && (branch || event->capture_id))
+        why = weir__model_capture_wait(stream, branch, event);
+    else if (why == CUDA_SUCCESS)
+        wait_for(stream, event);
+    weir__model_unlock();
+    return why;
+}
+
+CUresult weir__model_cuEventDestroy(CUevent handle) {
+    struct model_event *event = weir__model_slab_find(&weir__model.events, handle);
+
+    if (!event)
+        return CUDA_ERROR_INVALID_HANDLE;
+    weir__model_lock();
+    drop_event(event);
+    weir__model_unlock();
+    return CUDA_SUCCESS;
+}

@@ -1,0 +1,672 @@
+/* SPDX-License-Identifier: MIT */
+/* model_virtual.c: physical memory as handles, address space as reservations, and the mappings of
+ * one at the other.
+ *
+ * All handles are parts of one file without a name, which is sparse and grows by each of them, so
+ * that memory costs nothing until it is touched, keeps its bytes wherever it is mapped, and may be
+ * mapped at several addresses at once.  A part is never used again: its pages go when its handle
+ * does.  A reservation is host address space without access; mapping puts a part of the file there.
+ * The host may know no more than some 65,000 stretches of addresses: more mappings than that are out
+ * of memory, unless neighbours lie side by side in the file, too, as those do that grow in turn.
+ *
+ * Documented rules, as the comments of <cuda.h> (13.0) give them:
+ *   V1  cuMemAddressReserve: the alignment is a power of two or 0, the address a multiple of the
+ *       host's page, and a hint;
+ *   V2  cuMemAddressFree: address and size are those of a reservation;
+ *   V3  cuMemCreate: the size is a multiple of the granularity; it takes memory of the device and
+ *       maps nothing;
+ *   V4  cuMemRelease: the memory goes when the handle is released and nothing maps it any more,
+ *       in either order;
+ *   V5  cuMemMap: address, size and offset are multiples of the granularity, offset and size lie
+ *       within the handle, the offset is 0, the addresses are reserved and not mapped;
+ *   V6  a mapping begins without access; cuMemSetAccess wants a range that is mapped without gaps
+ *       and holds whole mappings;
+ *   V7  cuMemUnmap: no part of a mapping; what it leaves is reserved, and a later mapping there
+ *       begins without access;
+ *   V8  none of these needs a current context (INVALID_CONTEXT is no result of theirs), and the
+ *       memory survives the context (cuCtxDestroy);
+ *   V9  access is given device by device, to the memory's own and to those that reach it as peers
+ *       (cuDeviceCanAccessPeer); what one device has says nothing of another.
+ * Measured on the device of the profile (H200, driver 580.159.04):
+ *   M1  a reservation's size is a multiple of the granularity: the documented host page is refused;
+ *       2^46 bytes may be had, 2^48 are out of memory;
+ *   M2  a mapping takes all of its handle: of a part, from its begin or not, it is NOT_SUPPORTED;
+ *       the same handle may be mapped at several places;
+ *   M3  cuMemUnmap takes several mappings side by side at once; where nothing is mapped of the
+ *       reserved addresses it has nothing to do, and succeeds; for a part of a mapping it is
+ *       INVALID_VALUE, as cuMemSetAccess is;
+ *   M4  cuMemSetAccess costs next to nothing for handles that have the access already;
+ *   M5  none of them waits for work on streams, and none is unsafe beside a capture, whatever its
+ *       mode and the thread's: that goes on.
+ * Assumed: unmapping is refused over a gap beside a mapping, and where nothing is reserved; an
+ * address under a mapping is not freed; a device that is no peer of the memory's is an invalid device, and
+ * then nothing has changed; in a child of fork() all are as before cuInit.  All refusals but M2's and those for
+ * want of memory are INVALID_VALUE.
+ *
+ * Must not know: pools, blocks; what a stream or a capture does.
+ */
+#include "driver/model/model_state.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+/* What a handle names; its address is the handle. */
+struct model_memory {
+    struct model_slot slot;
+    struct model_device *device;
+    uint64_t bytes;
+    uint64_t place; /* in the file */
+    uint64_t mappings;
+    int released;     /* what is left is mapped */
+    int decompresses; /* it was made for hardware that does so */
+};
+
+_Static_assert(sizeof(struct model_memory) <= MODEL_MEMORY_STRIDE, "a handle fits its slot");
+
+struct model_reservation {
+    struct model_node node; /* key: address */
+    uint64_t bytes;
+};
+
+struct model_mapping {
+    struct model_node node; /* key: address */
+    struct model_memory *memory;
+    CUmemAccess_flags access[MODEL_DEVICES]; /* of each device's work */
+};
+
+static struct {
+    struct model_node *reservations, *mappings;
+    int file; /* none while file_bytes is 0 */
+    uint64_t file_bytes;
+} space;
+
+/* ---- Numbers ---- */
+
+/* Minimum and recommended, of sizes and addresses. */
+static uint64_t granularity(void) {
+    return weir__model.profile.page_bytes;
+}
+
+static int is_whole(uint64_t number) {
+    return number % granularity() == 0;
+}
+
+/* Whole, not empty, and below the end of all addresses. */
+static int is_range(uint64_t address, uint64_t bytes) {
+    return bytes > 0 && is_whole(address) && is_whole(bytes) && address <= UINT64_MAX - bytes;
+}
+
+static uint64_t by_gib(uint64_t bytes, uint64_t ns_per_gib) {
+    return (uint64_t)((double)bytes * (double)ns_per_gib / 1073741824.0);
+}
+
+static void *host(uint64_t address) {
+    return (void *)(uintptr_t)address;
+}
+
+/* ---- Reservations ---- */
+
+/* Address space without access, or NULL. */
+static char *reserve(uint64_t bytes, uint64_t alignment, uint64_t hint) {
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    uint64_t lead;
+    char *base;
+
+    if (hint) {
+        base = mmap(host(hint), bytes, PROT_NONE, flags, -1, 0);
+        if (base != MAP_FAILED && (uintptr_t)base % alignment == 0)
+            return base;
+        if (base != MAP_FAILED)
+            munmap(base, bytes);
+    }
+    if (bytes > UINT64_MAX - alignment)
+        return NULL;
+    base = mmap(NULL, bytes + alignment, PROT_NONE, flags, -1, 0);
+    if (base == MAP_FAILED)
+        return NULL;
+    lead = -(uintptr_t)base & (alignment - 1);
+    if (lead)
+        munmap(base, lead);
+    munmap(base + lead + bytes, alignment - lead);
+    return base + lead;
+}
+
+/* The caller holds the lock. */
+static CUresult add_reservation(uint64_t bytes, uint64_t alignment, uint64_t hint,
+                                CUdeviceptr *address) {
+    struct model_reservation *reservation = calloc(1, sizeof *reservation);
+    char *base = NULL;
+
+    if (reservation)
+        base = reserve(bytes, alignment < granularity() ? granularity() : alignment, hint);
+    if (!base) {
+        free(reservation);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    reservation->node.key = (uintptr_t)base;
+    reservation->bytes = bytes;
+    weir__model_tree_insert(&space.reservations, &reservation->node);
+    *address = (uintptr_t)base;
+    return CUDA_SUCCESS;
+}
+
+static void drop_reservation(struct model_reservation *reservation) {
+    weir__model_tree_remove(&space.reservations, &reservation->node);
+    munmap(host(reservation->node.key), reservation->bytes);
+    free(reservation);
+}
+
+static struct model_reservation *reservation_before(uint64_t address) {
+    return (void *)weir__model_tree_floor(space.reservations, address, 0);
+}
+
+/* Does one reservation hold all of these? */
+static int is_reserved(uint64_t address, uint64_t bytes) {
+    const struct model_reservation *reservation = reservation_before(address);
+
+    return reservation && bytes <= reservation->bytes &&
+           address - reservation->node.key <= reservation->bytes - bytes;
+}
+
+/* ---- Memory ---- */
+
+/* Makes the file larger by that much. */
+static int extend_file(uint64_t bytes) {
+    if (space.file_bytes == 0)
+        space.file = memfd_create("weir-model", MFD_CLOEXEC);
+    if (space.file < 0 || bytes > (uint64_t)INT64_MAX - space.file_bytes)
+        return -1;
+    if (ftruncate(space.file, (off_t)(space.file_bytes + bytes)) != 0) {
+        if (space.file_bytes == 0)
+            close(space.file);
+        return -1;
+    }
+    space.file_bytes += bytes;
+    return 0;
+}
+
+/* The caller holds the lock. */
+static CUresult make_memory(struct model_device *device, uint64_t bytes, int decompresses,
+                            CUmemGenericAllocationHandle *handle) {
+    struct model_memory *memory;
+
+    weir__model_direct_settle(device);
+    if (weir__model_take(device, bytes) != 0)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    memory = weir__model_slab_take(&weir__model.memories, weir__model.next_object_id++);
+    if (!memory || extend_file(bytes) != 0) {
+        if (memory)
+            weir__model_slab_give(&weir__model.memories, memory);
+        weir__model_give(device, bytes);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    memory->device = device;
+    memory->bytes = bytes;
+    memory->decompresses = decompresses;
+    memory->place = space.file_bytes - bytes;
+    weir__model_charge(by_gib(bytes, weir__model.profile.virtual_create_gib_ns) +
+                       (weir__model.handles_made ? 0 : weir__model.profile.virtual_first_ns));
+    weir__model.handles_made++;
+    *handle = (uintptr_t)memory;
+    return CUDA_SUCCESS;
+}
+
+/* V4.  Its pages, too: what does not work there costs the host, until the reset. */
+static void drop_if_done(struct model_memory *memory) {
+    if (!memory->released || memory->mappings > 0)
+        return;
+    (void)!fallocate(space.file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)memory->place,
+                     (off_t)memory->bytes);
+    weir__model_give(memory->device, memory->bytes);
+    weir__model_charge(by_gib(memory->bytes, weir__model.profile.virtual_release_gib_ns));
+    weir__model_slab_give(&weir__model.memories, memory);
+}
+
+static struct model_memory *find_memory(CUmemGenericAllocationHandle handle) {
+    struct model_memory *memory = weir__model_slab_find(&weir__model.memories, host(handle));
+
+    return memory && !memory->released ? memory : NULL;
+}
+
+/* ---- Mappings ---- */
+
+static struct model_mapping *mapping_before(uint64_t address) {
+    return (void *)weir__model_tree_floor(space.mappings, address, 0);
+}
+static struct model_mapping *mapping_from(uint64_t address) {
+    return (void *)weir__model_tree_ceiling(space.mappings, address, 0);
+}
+
+static uint64_t end_of(const struct model_mapping *mapping) {
+    return mapping->node.key + mapping->memory->bytes;
+}
+
+static int any_mapped(uint64_t address, uint64_t bytes) {
+    const struct model_mapping *last = mapping_before(address + bytes - 1);
+
+    return last && end_of(last) > address;
+}
+
+void weir__model_each_alias(uint64_t address, uint64_t bytes,
+                            void (*visit)(void *context, uint64_t address, uint64_t bytes),
+                            void *context) {
+    const struct model_mapping *mapping = mapping_before(address), *other;
+
+    if (!mapping || end_of(mapping) <= address)
+        mapping = mapping_from(address);
+    for (; mapping && mapping->node.key < address + bytes;
+         mapping = mapping_from(end_of(mapping))) {
+        uint64_t begin = mapping->node.key > address ? mapping->node.key : address;
+        uint64_t end = end_of(mapping) < address + bytes ? end_of(mapping) : address + bytes;
+
+        if (mapping->memory->mappings == 1)
+            continue;
+        for (other = mapping_from(0); other; other = mapping_from(end_of(other)))
+            if (other != mapping && other->memory == mapping->memory)
+                visit(context, other->node.key + (begin - mapping->node.key), end - begin);
+    }
+}
+
+/* How many mappings make up exactly these addresses; 0: there are gaps, or parts. */
+static uint64_t count_mappings(uint64_t address, uint64_t bytes) {
+    uint64_t at = address, count = 0;
+
+    while (at < address + bytes) {
+        const struct model_mapping *mapping = mapping_before(at);
+
+        if (!mapping || mapping->node.key != at)
+            return 0;
+        at = end_of(mapping);
+        count++;
+    }
+    return at == address + bytes ? count : 0;
+}
+
+/* What is mapped is mapped anew, not protected: Valgrind goes through what is protected byte by byte. */
+static int place(uint64_t address, const struct model_memory *memory, int protection) {
+    return mmap(host(address), memory->bytes, protection, MAP_SHARED | MAP_FIXED | MAP_NORESERVE,
+                space.file, (off_t)memory->place) == MAP_FAILED
+               ? -1
+               : 0;
+}
+
+/* The caller holds the lock. */
+static CUresult map(uint64_t address, struct model_memory *memory) {
+    struct model_mapping *mapping;
+
+    if (!is_reserved(address, memory->bytes) || any_mapped(address, memory->bytes))
+        return CUDA_ERROR_INVALID_VALUE;
+    mapping = calloc(1, sizeof *mapping);
+    if (!mapping)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    if (place(address, memory, PROT_NONE) != 0) {
+        free(mapping);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    mapping->node.key = address;
+    mapping->memory = memory;
+    memory->mappings++;
+    weir__model_tree_insert(&space.mappings, &mapping->node);
+    return CUDA_SUCCESS;
+}
+
+/* Leaves the addresses as they are. */
+static void drop_mapping(struct model_mapping *mapping) {
+    struct model_memory *memory = mapping->memory;
+
+    weir__model_tree_remove(&space.mappings, &mapping->node);
+    free(mapping);
+    memory->mappings--;
+    drop_if_done(memory);
+}
+
+/* V7, M3.  The caller holds the lock. */
+static CUresult unmap(uint64_t address, uint64_t bytes) {
+    uint64_t count = count_mappings(address, bytes);
+
+    if (is_reserved(address, bytes) && !any_mapped(address, bytes))
+        return CUDA_SUCCESS;
+    if (count == 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (mmap(host(address), bytes, PROT_NONE,
+             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    weir__model_oracle_unmapped(address, bytes);
+    weir__model_charge(count * weir__model.profile.virtual_unmap_handle_ns +
+                       by_gib(bytes, weir__model.profile.virtual_unmap_gib_ns));
+    while (count-- > 0) {
+        struct model_mapping *mapping = mapping_from(address);
+
+        address = end_of(mapping);
+        drop_mapping(mapping);
+    }
+    return CUDA_SUCCESS;
+}
+
+static int protection_of(CUmemAccess_flags access) {
+    switch (access) {
+    case CU_MEM_ACCESS_FLAGS_PROT_READWRITE:
+        return MODEL_ACCESSIBLE;
+    case CU_MEM_ACCESS_FLAGS_PROT_READ:
+        return PROT_READ;
+    default:
+        return PROT_NONE;
+    }
+}
+
+/* V6, V9.  The caller holds the lock. */
+static CUresult check_access(uint64_t address, uint64_t bytes, CUdevice device) {
+    const struct model_mapping *mapping;
+
+    if (count_mappings(address, bytes) == 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    for (uint64_t at = address; at < address + bytes; at = end_of(mapping)) {
+        mapping = mapping_from(at);
+        if (!weir__model_reaches(device, mapping->memory->device->context.device))
+            return CUDA_ERROR_INVALID_DEVICE;
+    }
+    return CUDA_SUCCESS;
+}
+
+/* What some device may do, the host may, who plays all of them. */
+static CUresult protect(const struct model_mapping *mapping) {
+    CUmemAccess_flags any = CU_MEM_ACCESS_FLAGS_PROT_NONE;
+
+    for (int i = 0; i < MODEL_DEVICES; i++)
+        any |= mapping->access[i];
+    return place(mapping->node.key, mapping->memory, protection_of(any)) == 0
+               ? CUDA_SUCCESS
+               : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* M4.  Checked.  The caller holds the lock. */
+static CUresult set_access(uint64_t address, uint64_t bytes, CUdevice device,
+                           CUmemAccess_flags access) {
+    const struct model_profile *profile = &weir__model.profile;
+    CUresult result = CUDA_SUCCESS;
+    struct model_mapping *mapping;
+
+    for (uint64_t at = address; at < address + bytes && result == CUDA_SUCCESS;
+         at = end_of(mapping)) {
+        CUmemAccess_flags before;
+        int is_own;
+
+        mapping = mapping_from(at);
+        before = mapping->access[device];
+        is_own = mapping->memory->device->context.device == device;
+        if (before == access)
+            continue;
+        if (before & ~access)
+            weir__model_oracle_closed(at, mapping->memory->bytes);
+        mapping->access[device] = access;
+        result = protect(mapping);
+        weir__model_charge(is_own
+                               ? profile->virtual_access_handle_ns +
+                                     by_gib(mapping->memory->bytes, profile->virtual_access_gib_ns)
+                               : profile->virtual_peer_handle_ns +
+                                     by_gib(mapping->memory->bytes, profile->virtual_peer_gib_ns));
+    }
+    return result;
+}
+
+int weir__model_virtual_allows(int device, uint64_t address, uint64_t bytes,
+                               CUmemAccess_flags access) {
+    const struct model_mapping *mapping = mapping_before(address);
+    uint64_t at = address;
+
+    while (mapping && mapping->node.key <= at && at < end_of(mapping) &&
+           (mapping->access[device] & access) == access) {
+        at = end_of(mapping);
+        if (at - address >= bytes)
+            return 1;
+        mapping = mapping_before(at);
+    }
+    return 0;
+}
+
+int weir__model_virtual_find(uint64_t address, uint64_t *base, uint64_t *bytes, int *device,
+                             int *decompresses) {
+    const struct model_mapping *mapping = mapping_before(address);
+
+    if (!mapping || end_of(mapping) <= address)
+        return 0;
+    *base = mapping->node.key;
+    *bytes = mapping->memory->bytes;
+    *device = mapping->memory->device->context.device;
+    *decompresses = mapping->memory->decompresses;
+    return 1;
+}
+
+void weir__model_virtual_touch(uint64_t address, uint64_t bytes,
+                               const struct model_stream *stream) {
+    const struct model_mapping *mapping = mapping_before(address);
+
+    if (!mapping || end_of(mapping) <= address)
+        return;
+    for (; mapping && mapping->node.key < address + bytes;
+         mapping = mapping_from(mapping->node.key + 1))
+        weir__model_oracle_touched(stream, mapping->node.key, mapping->memory->bytes);
+}
+
+/* ---- Entries ---- */
+
+/* Before each of them. */
+static CUresult enter(void) {
+    return weir__model.profile.virtual_memory ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
+}
+
+/* What the model does not play it does not take for granted. */
+static CUresult check_properties(const CUmemAllocationProp *properties) {
+    size_t i;
+
+    if (properties->type != CU_MEM_ALLOCATION_TYPE_PINNED ||
+        properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE || properties->win32HandleMetaData)
+        return CUDA_ERROR_INVALID_VALUE;
+    for (i = 0; i < sizeof properties->allocFlags.reserved; i++)
+        if (properties->allocFlags.reserved[i])
+            return CUDA_ERROR_INVALID_VALUE;
+    if (properties->requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE ||
+        properties->allocFlags.compressionType || properties->allocFlags.gpuDirectRDMACapable ||
+        !weir__model_usage_is_known(properties->allocFlags.usage))
+        return CUDA_ERROR_NOT_SUPPORTED;
+    return weir__model_device_check(properties->location.id);
+}
+
+CUresult weir__model_cuMemGetAllocationGranularity(size_t *bytes,
+                                                   const CUmemAllocationProp *properties,
+                                                   CUmemAllocationGranularity_flags option) {
+    CUresult result = enter();
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (!bytes || !properties || option > CU_MEM_ALLOC_GRANULARITY_RECOMMENDED)
+        return CUDA_ERROR_INVALID_VALUE;
+    result = check_properties(properties);
+    if (result == CUDA_SUCCESS)
+        *bytes = granularity();
+    return result;
+}
+
+CUresult weir__model_cuMemAddressReserve(CUdeviceptr *address, size_t bytes, size_t alignment,
+                                         CUdeviceptr hint, unsigned long long flags) {
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    CUresult result;
+
+    if (!address || !is_range(0, bytes) || hint % page != 0 || (alignment & (alignment - 1)) != 0 ||
+        flags != 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    weir__model_lock();
+    result = enter();
+    if (result == CUDA_SUCCESS)
+        result = add_reservation(bytes, alignment, hint, address);
+    weir__model_unlock();
+    return result;
+}
+
+CUresult weir__model_cuMemAddressFree(CUdeviceptr address, size_t bytes) {
+    struct model_reservation *reservation;
+    CUresult result;
+
+    weir__model_lock();
+    result = enter();
+    if (result == CUDA_SUCCESS) {
+        reservation = reservation_before(address);
+        if (!reservation || reservation->node.key != address || reservation->bytes != bytes ||
+            any_mapped(address, bytes))
+            result = CUDA_ERROR_INVALID_VALUE;
+        else
+            drop_reservation(reservation);
+    }
+    weir__model_unlock();
+    return result;
+}
+
+CUresult weir__model_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
+                                 const CUmemAllocationProp *properties, unsigned long long flags) {
+    CUresult result;
+
+    if (!handle || !properties || !is_range(0, bytes) || flags != 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    result = check_properties(properties);
+    if (result != CUDA_SUCCESS)
+        return result;
+    weir__model_lock();
+    result = enter();
+    if (result == CUDA_SUCCESS)
+        result = make_memory(&weir__model.devices[properties->location.id], bytes,
+                             properties->allocFlags.usage != 0, handle);
+    weir__model_unlock();
+    return result;
+}
+
+CUresult weir__model_cuMemRelease(CUmemGenericAllocationHandle handle) {
+    struct model_memory *memory;
+    CUresult result;
+
+    weir__model_lock();
+    result = enter();
+    if (result == CUDA_SUCCESS) {
+        memory = find_memory(handle);
+        if (memory) {
+            memory->released = 1;
+            drop_if_done(memory);
+        } else {
+            result = CUDA_ERROR_INVALID_VALUE; /* documented as undefined */
+        }
+    }
+    weir__model_unlock();
+    return result;
+}
+
+/* V5, M2.  The caller holds the lock. */
+static CUresult map_part(uint64_t address, uint64_t bytes, uint64_t offset,
+                         struct model_memory *memory) {
+    if (!memory || bytes > memory->bytes || offset > memory->bytes - bytes)
+        return CUDA_ERROR_INVALID_VALUE;
+    return bytes == memory->bytes ? map(address, memory) : CUDA_ERROR_NOT_SUPPORTED;
+}
+
+CUresult weir__model_cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
+                              CUmemGenericAllocationHandle handle, unsigned long long flags) {
+    CUresult result;
+
+    if (!is_range(address, bytes) || !is_whole(offset) || flags != 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    weir__model_lock();
+    result = enter();
+    if (result == CUDA_SUCCESS)
+        result = map_part(address, bytes, offset, find_memory(handle));
+    weir__model_unlock();
+    return result;
+}
+
+CUresult weir__model_cuMemUnmap(CUdeviceptr address, size_t bytes) {
+    CUresult result;
+
+    if (!is_range(address, bytes))
+        return CUDA_ERROR_INVALID_VALUE;
+    weir__model_lock();
+    result = enter();
+    if (result == CUDA_SUCCESS)
+        result = unmap(address, bytes);
+    weir__model_unlock();
+    return result;
+}
+
+CUresult weir__model_cuMemSetAccess(CUdeviceptr address, size_t bytes,
+                                    const CUmemAccessDesc *access, size_t count) {
+    CUresult result;
+    size_t i;
+
+    if (!is_range(address, bytes) || !access || count == 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    for (i = 0; i < count; i++)
+        if (access[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
+            (access[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE &&
+             access[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READ &&
+             access[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE))
+            return CUDA_ERROR_INVALID_VALUE;
+    weir__model_lock();
+    result = enter();
+    for (i = 0; i < count && result == CUDA_SUCCESS; i++)
+        result = check_access(address, bytes, access[i].location.id);
+    for (i = 0; i < count && result == CUDA_SUCCESS; i++)
+        result = set_access(address, bytes, access[i].location.id, access[i].flags);
+    weir__model_unlock();
+    return result;
+}
+
+/* ---- The end, and checking ---- */
+
+void weir__model_virtual_drop(void) {
+    struct model_reservation *reservation;
+    struct model_mapping *mapping;
+
+    while ((mapping = mapping_from(0))) {
+        weir__model_tree_remove(&space.mappings, &mapping->node);
+        free(mapping);
+    }
+    while ((reservation = (void *)weir__model_tree_ceiling(space.reservations, 0, 0)))
+        drop_reservation(reservation);
+    if (space.file_bytes > 0)
+        close(space.file);
+    space.file_bytes = 0;
+}
+
+/* Of a device's memory; counts them. */
+static const char *check_mappings(int device, uint64_t *count) {
+    const struct model_mapping *mapping = mapping_from(0);
+    uint64_t end = 0;
+
+    for (; mapping; mapping = mapping_from(mapping->node.key + 1)) {
+        if (mapping->node.key < end)
+            return "mappings overlap";
+        end = end_of(mapping);
+        if (!is_reserved(mapping->node.key, mapping->memory->bytes))
+            return "a mapping lies outside of the reservations";
+        *count += mapping->memory->device->context.device == device;
+    }
+    return NULL;
+}
+
+const char *weir__model_virtual_check(int device, uint64_t *physical) {
+    const struct model_slab *slab = &weir__model.memories;
+    uint64_t mappings = 0, counted = 0;
+    const char *wrong = check_mappings(device, &mappings);
+    size_t i;
+
+    for (i = 0; i < slab->used && !wrong; i++) {
+        const struct model_memory *memory = (const void *)(slab->base + slab->stride * i);
+
+        if (!atomic_load_explicit(&memory->slot.id, memory_order_relaxed) ||
+            memory->device->context.device != device)
+            continue;
+        *physical += memory->bytes;
+        counted += memory->mappings;
+        if (memory->released && memory->mappings == 0)
+            wrong = "a handle without a name or a mapping holds memory";
+    }
+    return wrong || counted == mappings ? wrong : "mappings of handles miscounted";
+}

@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: MIT */
+/* backing_regions.c: an arena over regions from cuMemAlloc, as TensorFlow's and XLA's BFC has them.
+ *
+ * A region goes back with cuMemFree, which waits for all work of the device; all that was freed before is
+ * observed then.
+ *
+ * Must not know: how blocks are placed and ordered, other backings.
+ */
+#include "base/size.h"
+#include "driver/nvtx.h"
+#include "engine/arena.h"
+
+#define GRANULARITY ((size_t)256)
+#define SPLIT_WASTE ((size_t)128 << 20)
+/* Below it cuMemAlloc lets blocks share pages, and one may begin at any multiple of 512 bytes. */
+#define DRIVER_PAGE ((size_t)2 << 20)
+
+static const char region_name[] = "a region of an arena";
+
+/* ---- growth ---------------------------------------------------------------------------------- */
+
+/* The front's records want blocks that begin at one of its pages, and so must regions: a small one that
+ * does not is exchanged for one of a whole page of the driver's, if that may be. */
+static CUresult take_aligned(struct weir_arena *a, size_t *bytes, CUdeviceptr *base) {
+    const struct weir_driver *driver = a->host->driver;
+    CUresult result = driver->cuMemAlloc(base, *bytes);
+
+    if (result != CUDA_SUCCESS || a->host->options.front != WEIR_SWITCH_ON ||
+        *base % WEIR_PAGE == 0)
+        return result;
+    if (driver->cuMemFree(*base) != CUDA_SUCCESS)
+        (void)driver->cuMemFree(*base); /* else it would be lost */
+    if (*bytes >= DRIVER_PAGE || weir__arena_room(a) < DRIVER_PAGE)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    result = driver->cuMemAlloc(base, DRIVER_PAGE);
+    if (result == CUDA_SUCCESS)
+        *bytes = DRIVER_PAGE;
+    return result;
+}
+
+/* Takes one region of `bytes` from the device, smaller ones if it refuses, at last one of `least`.  BFC's
+ * own steps end above it, where TensorFlow refuses what would have fitted. */
+static weir_status take_region(struct weir_arena *a, size_t bytes, size_t least, size_t *got) {
+    const struct weir_driver *driver = a->host->driver;
+    struct weir_driver_scope scope;
+    CUdeviceptr base = 0;
+    int placed = WEIR_PLACEMENT_NO_MEMORY;
+    CUresult result;
+
+    result = weir__driver_enter(driver, a->host->context, &scope);
+    if (result != CUDA_SUCCESS)
+        return weir__engine_status(a->host, result);
+    for (;;) {
+        result = take_aligned(a, &bytes, &base);
+        if (result != CUDA_ERROR_OUT_OF_MEMORY || bytes <= least)
+            break;
+        bytes = weir__growth_smaller(&a->host->options, bytes, least, GRANULARITY);
+        if (bytes < least)
+            bytes = least;
+    }
+    if (result == CUDA_SUCCESS) {
+        placed = weir__suballoc_add(&a->blocks, base, bytes, 0, WEIR_ENGINE_OBSERVED);
+        if (placed != WEIR_PLACEMENT_OK)
+            driver->cuMemFree(base);
+        else
+            weir__nvtx_name(region_name, a->host->device, base, bytes);
+    }
+    weir__driver_leave(driver, &scope);
+    if (result != CUDA_SUCCESS)
+        return weir__engine_status(a->host, result);
+    if (placed != WEIR_PLACEMENT_OK)
+        return weir__engine_refuse(WEIR_E_HOST_MEMORY);
+    weir__arena_grown(a);
+    *got = bytes;
+    return WEIR_OK;
+}
+
+/* What the next region should have for a request of `bytes` (already rounded); 0: over the limit. */
+static size_t region_size(struct weir_arena *a, size_t bytes) {
+    uint64_t device_free;
+    weir_growth_state state = {.size = sizeof state, .request = bytes};
+
+    if (a->host->options.arena == WEIR_ARENA_FIXED) {
+        uint64_t left = a->host->limit - a->blocks.total;
+
+        return bytes <= left ? weir__size_round_down((size_t)left, GRANULARITY) : 0;
+    }
+    /* BFC asks for its step and backs off when refused, without asking what is free. */
+    device_free =
+        a->host->options.growth == WEIR_GROWTH_BFC ? UINT64_MAX : weir__engine_device_free(a->host);
+    state.reserve = (size_t)a->blocks.total;
+    state.in_use = (size_t)a->blocks.in_use;
+    state.limit = (size_t)a->blocks.total + weir__arena_room(a);
+    state.device_free = (size_t)device_free;
+    return weir__growth_step(&a->host->options, &state, GRANULARITY, &a->cursor);
+}
+
+static weir_status regions_make_room(struct weir_arena *a, const struct weir_arena_request *r,
+                                     int *grew) {
+    uint64_t started = a->host->driver->ticks();
+    size_t least, step, got = 0;
+    weir_status status;
+
+    /* unreached: an overflow, since no request is above the device's memory */
+    if (!weir__size_round_up(r->bytes, GRANULARITY, &least))
+        return weir__engine_refuse(WEIR_E_NO_MEMORY);
+    step = region_size(a, least);
+    if (step == 0)
+        return weir__arena_is_full(a);
+    status = take_region(a, step, least, &got);
+    if (status == WEIR_E_NO_MEMORY && a->host->limit < a->host->device_total &&
+        weir__arena_room(a) < DRIVER_PAGE) /* there is none for an exchange */
+        status = weir__engine_refuse(WEIR_E_LIMIT);
+    if (status != WEIR_OK) {
+        weir__growth_refused(&a->cursor);
+        return status;
+    }
+    weir__engine_note(a->host, WEIR_EVENT_REQUEST, 0, step, got,
+                      weir__engine_since(a->host, started), a->blocks.total);
+    *grew = 1;
+    return WEIR_OK;
+}
+
+/* Gives a region without live blocks back.  cuMemFree waits for all work of the device, so its last
+ * frees need not have been observed; afterwards all are. */
+static CUresult drop_region(struct weir_arena *a, size_t at) {
+    CUdeviceptr base = a->blocks.regions[at].base;
+    struct weir_driver_scope scope;
+    CUresult result = weir__driver_enter(a->host->driver, a->host->context, &scope);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    weir__nvtx_unname(base);
+    result = a->host->driver->cuMemFree(base);
+    weir__driver_leave(a->host->driver, &scope);
+    if (result != CUDA_SUCCESS) {
+        weir__nvtx_name(region_name, a->host->device, base, a->blocks.regions[at].bytes);
+        return result;
+    }
+    weir__suballoc_observe_all(&a->blocks);
+    weir__suballoc_remove(&a->blocks, at, WEIR_ENGINE_OBSERVED);
+    return CUDA_SUCCESS;
+}
+
+/* The largest region without live blocks of at most `most` bytes, of equals the lowest.  1 and its place,
+ * or 0: there is none. */
+static int find_idle(struct weir_arena *a, size_t most, size_t *at) {
+    const struct weir_suballoc_region *regions = a->blocks.regions;
+    size_t largest = 0;
+
+    weir__suballoc_survey(&a->blocks, WEIR_ENGINE_UNKNOWN);
+    for (size_t i = 0; i < a->blocks.region_count; i++) {
+        if (regions[i].idle && regions[i].bytes <= most && regions[i].bytes > largest) {
+            largest = regions[i].bytes;
+            *at = i;
+        }
+    }
+    return largest > 0;
+}
+
+static weir_status regions_grow(struct weir_arena *a, uint64_t reserve, int cause, size_t *got) {
+    size_t bytes = (size_t)(reserve - weir__arena_reserve(a));
+    weir_status status = take_region(a, bytes, GRANULARITY, got);
+
+    (void)cause; /* one region, whatever it is for */
+    return status == WEIR_OK && *got < bytes ? weir__engine_refuse(WEIR_E_NO_MEMORY) : status;
+}
+
+static weir_status regions_shrink(struct weir_arena *a, size_t keep) {
+    CUresult result = CUDA_SUCCESS;
+    size_t at;
+
+    while (result == CUDA_SUCCESS &&
+           find_idle(a, (size_t)weir__size_less(a->blocks.total, keep), &at))
+        result = drop_region(a, at);
+    return weir__engine_status(a->host, result);
+}
+
+/* ---- what could be had ----------------------------------------------------------------------- */
+
+/* What the ladder would give back, if it may wait for the device. */
+static void count_idle(struct weir_arena *a, uint64_t id, uint64_t *bytes, uint64_t *pages) {
+    *bytes = *pages = 0;
+    if (a->host->options.recovery_timeout_ms == UINT32_MAX)
+        return;
+    weir__suballoc_survey(&a->blocks, id);
+    for (size_t i = 0; i < a->blocks.region_count; i++) {
+        const struct weir_suballoc_region *r = &a->blocks.regions[i];
+
+        *bytes += r->serves ? r->bytes : 0;
+        *pages += r->serves ? weir__size_round_down(r->bytes, DRIVER_PAGE) : 0;
+    }
+}
+
+static size_t regions_largest(struct weir_arena *a, uint64_t id) {
+    uint64_t idle, pages, room;
+    size_t added;
+
+    count_idle(a, id, &idle, &pages);
+    room = weir__size_less(a->host->limit, a->blocks.total - idle); /* which may be above it */
+    added = weir__size_round_down(weir__engine_room(a->host, room, pages), GRANULARITY);
+    /* Beside others in a page a region may not begin where the front wants it to. */
+    return a->host->options.front == WEIR_SWITCH_ON && added < DRIVER_PAGE ? 0 : added;
+}
+
+static size_t regions_wholes(const struct weir_arena *a, struct weir_extent *out, size_t most) {
+    return weir__suballoc_wholes(&a->blocks, out, most);
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+static weir_status regions_open(struct weir_arena *a) {
+    (void)a;
+    return WEIR_OK;
+}
+
+static void regions_close(struct weir_arena *a) {
+    struct weir_driver_scope scope;
+
+    if (weir__driver_enter(a->host->driver, a->host->context, &scope) != CUDA_SUCCESS)
+        return;
+    /* cuMemFree waits for the device, and so for all frees */
+    for (size_t i = 0; i < a->blocks.region_count; i++) {
+        weir__nvtx_unname(a->blocks.regions[i].base);
+        a->host->driver->cuMemFree(a->blocks.regions[i].base);
+    }
+    weir__driver_leave(a->host->driver, &scope);
+}
+
+const struct weir_arena_backing weir__arena_regions = {
+    .rule = {.placement = {.granularity = GRANULARITY, .split_waste = SPLIT_WASTE}},
+    .granularity = GRANULARITY,
+    .pace = (size_t)1 << 30,
+    .open = regions_open,
+    .close = regions_close,
+    .make_room = regions_make_room,
+    .grow = regions_grow,
+    .shrink = regions_shrink,
+    .wholes = regions_wholes,
+    .largest = regions_largest,
+};

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: MIT */
+/* driver_blocks.c: see driver_blocks.h. */
+#include "engine/driver_blocks.h"
+
+#include "base/result.h"
+
+void weir__async_open(struct weir_async *async, struct weir_host *host) {
+    async->host = host;
+    async->joined = NULL;
+    pthread_mutex_init(&async->joining, NULL);
+}
+
+void weir__async_close(struct weir_async *async) {
+    const struct weir_driver *driver = async->host->driver;
+    struct weir_driver_scope scope;
+
+    if (async->joined && weir__driver_enter(driver, async->host->context, &scope) == CUDA_SUCCESS) {
+        driver->cuStreamDestroy(async->joined);
+        weir__driver_leave(driver, &scope);
+    }
+    pthread_mutex_destroy(&async->joining);
+}
+
+CUresult weir__async_take(struct weir_host *host, CUmemoryPool pool, size_t bytes,
+                          weir_stream stream, CUdeviceptr *block) {
+    CUresult result = host->driver->cuMemAllocFromPoolAsync(block, bytes, pool, stream);
+    struct weir_driver_scope scope;
+
+    if (weir__engine_retry_in_context(host, &result, &scope)) {
+        result = host->driver->cuMemAllocFromPoolAsync(block, bytes, pool, stream);
+        weir__driver_leave(host->driver, &scope);
+    }
+    return result;
+}
+
+CUresult weir__async_give(struct weir_host *host, CUdeviceptr block, weir_stream stream) {
+    CUresult result = host->driver->cuMemFreeAsync(block, stream);
+    struct weir_driver_scope scope;
+
+    if (weir__engine_retry_in_context(host, &result, &scope)) {
+        result = host->driver->cuMemFreeAsync(block, stream);
+        weir__driver_leave(host->driver, &scope);
+    }
+    return result;
+}
+
+/* Makes the joining stream wait for what `stream` was given so far. */
+static CUresult join(struct weir_async *async, weir_stream stream, uint64_t id) {
+    const struct weir_driver *driver = async->host->driver;
+    struct weir_driver_scope scope;
+    CUevent event = NULL;
+    CUresult result = weir__driver_enter(driver, async->host->context, &scope);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = driver->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
+    if (result == CUDA_SUCCESS && !async->joined)
+        result = driver->cuStreamCreate(&async->joined, CU_STREAM_NON_BLOCKING);
+    weir__driver_leave(driver, &scope);
+    if (result == CUDA_SUCCESS)
+        result = weir__engine_record(async->host, event, stream, id);
+    if (result == CUDA_SUCCESS)
+        result = driver->cuStreamWaitEvent(async->joined, event, 0);
+    if (event)
+        driver->cuEventDestroy(event); /* the wait outlives the handle */
+    return result;
+}
+
+/* Frees behind the block's stream and every noted one.  The caller holds `joining`. */
+static CUresult free_behind_all(struct weir_async *async, CUdeviceptr block, weir_stream stream,
+                                struct weir_use_list *uses) {
+    CUresult result = join(async, stream, 0);
+
+    for (size_t i = 0; i < uses->count && result == CUDA_SUCCESS; i++) {
+        result = join(async, uses->use[i].stream, uses->use[i].id);
+        uses->use[i].refused = result == CUDA_ERROR_INVALID_HANDLE;
+    }
+    return result == CUDA_SUCCESS ? async->host->driver->cuMemFreeAsync(block, async->joined)
+                                  : result;
+}
+
+/* An event recorded on a captured stream would draw the joining stream into the capture. */
+static weir_status any_captured(struct weir_async *async, weir_stream stream,
+                                struct weir_use_list *uses) {
+    weir_status status = weir__engine_capture(async->host, stream);
+
+    for (size_t i = 0; i < uses->count && status == WEIR_OK; i++) {
+        status = weir__engine_capture(async->host, uses->use[i].stream);
+        uses->use[i].refused = status == WEIR_E_STREAM;
+    }
+    return status;
+}
+
+static CUresult free_with_uses(struct weir_async *async, CUdeviceptr block, weir_stream stream,
+                               struct weir_use_list *uses) {
+    CUresult result;
+
+    pthread_mutex_lock(&async->joining);
+    result = free_behind_all(async, block, stream, uses);
+    pthread_mutex_unlock(&async->joining);
+    return result;
+}
+
+weir_status weir__async_free(struct weir_async *async, CUdeviceptr block, weir_stream stream,
+                             struct weir_use_list *uses) {
+    weir_status status = uses ? any_captured(async, stream, uses) : WEIR_OK;
+    CUresult result;
+
+    if (status != WEIR_OK)
+        return status;
+    result = uses ? free_with_uses(async, block, stream, uses)
+                  : weir__async_give(async->host, block, stream);
+    if (result == CUDA_SUCCESS)
+        return WEIR_OK;
+    if (result == CUDA_ERROR_INVALID_VALUE) {
+        status = weir__engine_capture(async->host, stream);
+        weir__set_driver_result((int)result);
+        return status == WEIR_OK ? WEIR_E_NOT_OWNED : status;
+    }
+    return weir__engine_status(async->host, result);
+}
+
+int weir__async_is_pending(struct weir_async *async) {
+    const struct weir_driver *driver = async->host->driver;
+    struct weir_driver_scope scope;
+    CUresult result = CUDA_SUCCESS;
+
+    pthread_mutex_lock(&async->joining);
+    if (async->joined) {
+        result = weir__driver_enter(driver, async->host->context, &scope);
+        if (result == CUDA_SUCCESS) {
+            result = driver->cuStreamQuery(async->joined);
+            weir__driver_leave(driver, &scope);
+        }
+    }
+    pthread_mutex_unlock(&async->joining);
+    return result != CUDA_SUCCESS; /* what cannot be asked may be pending */
+}

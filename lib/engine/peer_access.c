@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: MIT */
+/* peer_access.c: see peer_access.h. */
+#include "engine/peer_access.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "config/settings.h"
+
+static weir_status driver_refused(const struct weir_driver *driver, CUresult result, CUresult *out,
+                                  char *text, size_t bytes) {
+    *out = result;
+    snprintf(text, bytes, "cannot ask which devices are peers: the driver answered %s",
+             weir__driver_error_name(driver, result));
+    return WEIR_E_DRIVER;
+}
+
+/* OK, or why `device` cannot be; *can: whether it is a peer. */
+static weir_status ask(const struct weir_driver *driver, CUdevice home, int device, int *can,
+                       CUresult *result, char *text, size_t bytes) {
+    CUdevice peer = 0;
+    int count = 0;
+    CUresult answer;
+
+    *can = 0;
+    *result = CUDA_SUCCESS;
+    if (!(driver->capabilities & WEIR_CAP_PEER)) {
+        snprintf(text, bytes, "the driver does not tell which devices are peers");
+        return WEIR_E_NOT_SUPPORTED;
+    }
+    answer = driver->cuDeviceGetCount(&count);
+    /* unreached: a number that there is, but above the most, which takes more devices than a model has */
+    if (answer == CUDA_SUCCESS && (device < 0 || device >= count || device >= WEIR_MOST_PEERS)) {
+        snprintf(text, bytes, "peer %d: there %s %d device%s, numbered from 0", device,
+                 count == 1 ? "is" : "are", count, count == 1 ? "" : "s");
+        return WEIR_E_NO_DEVICE;
+    }
+    if (answer == CUDA_SUCCESS)
+        answer = driver->cuDeviceGet(&peer, device);
+    if (answer == CUDA_SUCCESS && peer != home)
+        answer = driver->cuDeviceCanAccessPeer(can, peer, home);
+    return answer == CUDA_SUCCESS ? WEIR_OK : driver_refused(driver, answer, result, text, bytes);
+}
+
+weir_status weir__peers_check(const struct weir_driver *driver, CUdevice home, int device,
+                              CUresult *result, char *text, size_t bytes) {
+    int can = 0;
+    weir_status status = ask(driver, home, device, &can, result, text, bytes);
+
+    if (status != WEIR_OK || can || device == home)
+        return status;
+    snprintf(text, bytes, "device %d cannot reach memory of device %d: they are no peers", device,
+             home);
+    return WEIR_E_NOT_SUPPORTED;
+}
+
+void weir__peers_note(struct weir_access *access, const CUmemAccessDesc *change) {
+    size_t i = 0;
+
+    while (i < access->count && access->list[i].location.id != change->location.id)
+        i++;
+    if (change->flags != CU_MEM_ACCESS_FLAGS_PROT_NONE) {
+        access->list[i] = *change;
+        access->count += i == access->count;
+    } else if (i < access->count) {
+        access->list[i] = access->list[--access->count];
+    }
+}
+
+static void add(struct weir_access *access, int device) {
+    weir__peers_note(
+        access, &(CUmemAccessDesc){.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device},
+                                   .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE});
+}
+
+/* All that can, and where the driver does not tell nobody can. */
+static weir_status add_all(const struct weir_driver *driver, CUdevice home,
+                           struct weir_access *access, CUresult *result, char *text, size_t bytes) {
+    weir_status status = WEIR_OK;
+    int count = 0, can;
+    CUresult answer;
+
+    if (!(driver->capabilities & WEIR_CAP_PEER))
+        return WEIR_OK;
+    answer = driver->cuDeviceGetCount(&count);
+    if (answer != CUDA_SUCCESS)
+        return driver_refused(driver, answer, result, text, bytes);
+    /* unreached: more devices than that, likewise */
+    for (int i = 0; i < count && i < WEIR_MOST_PEERS && status == WEIR_OK; i++) {
+        status = ask(driver, home, i, &can, result, text, bytes);
+        if (status == WEIR_OK && can)
+            add(access, i);
+    }
+    return status;
+}
+
+weir_status weir__peers_read(const struct weir_driver *driver, CUdevice home, const char *peers,
+                             struct weir_access *access, CUresult *result, char *text,
+                             size_t bytes) {
+    weir_status status;
+    uint64_t wanted;
+
+    *result = CUDA_SUCCESS;
+    access->count = 0;
+    add(access, home);
+    status = weir__peers_parse(peers, &wanted, text, bytes);
+    if (status == WEIR_OK && wanted == UINT64_MAX)
+        return add_all(driver, home, access, result, text, bytes);
+    for (int i = 0; i < WEIR_MOST_PEERS && status == WEIR_OK; i++) {
+        if (!(wanted >> i & 1))
+            continue;
+        status = weir__peers_check(driver, home, i, result, text, bytes);
+        if (status == WEIR_OK)
+            add(access, i);
+    }
+    return status;
+}

@@ -1,0 +1,628 @@
+/* SPDX-License-Identifier: MIT */
+/* stream_order.c: events on streams, and what they have told.
+ *
+ * Marks of a stream complete in order, so only the oldest are asked about.  Events that were seen done
+ * are kept to be used again: making one costs more than recording it.
+ *
+ * Must not know: placement, blocks, growth; what its owner does with what it is told.
+ */
+#include "engine/stream_order.h"
+
+#include <stdlib.h>
+
+#include "base/hostmem.h"
+#include "base/result.h"
+#include "base/size.h"
+
+enum {
+    YOUNG = 16,           /* frees that have an event each */
+    UNSETTLED = 2048,     /* frees */
+    ASKED = 64,           /* times, about 10 us: what an event takes that waits for nothing */
+    MUCH = 4,             /* times what is worth an event, and that wherever the stream stands */
+    TELLING = 8,          /* likewise, and whether or not anybody ran dry of late */
+    FAR = 2,              /* doublings of these two, at most, for who records in vain */
+    SLACK = 16,           /* of what a stream fell by: so near to its low is low */
+    SELDOM = 16,          /* events, at most, until one at work is asked again */
+    FORGET_CALLS = 16384, /* of all streams, after which a quiet one may be forgotten */
+    OLD_PER_NEW = 2       /* streams that a new one has looked after */
+};
+#define LEAST_WORTH (UINT64_C(64) << 10)
+#define LEAST_TELLING (UINT64_C(16) << 20)
+
+/* An event that stands for all frees of a stream up to `sequence`. */
+struct weir_order_mark {
+    CUevent event;
+    uint64_t sequence;
+    struct weir_order_mark *next;
+};
+
+/* ---- events ---------------------------------------------------------------------------------- */
+
+/* An event that nothing waits for. */
+static CUresult take_event(struct weir_order *o, CUevent *event) {
+    struct weir_driver_scope scope;
+    CUresult result;
+
+    if (o->spare_count > 0) {
+        *event = o->spare[--o->spare_count];
+        return CUDA_SUCCESS;
+    }
+    result = weir__driver_enter(o->host->driver, o->host->context, &scope);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = o->host->driver->cuEventCreate(event, CU_EVENT_DISABLE_TIMING);
+    weir__driver_leave(o->host->driver, &scope);
+    return result;
+}
+
+static void give_event(struct weir_order *o, CUevent event) {
+    CUevent *spare =
+        weir__hostmem_room(o->spare, o->spare_count, &o->spare_capacity, sizeof *spare);
+
+    if (!spare) {
+        o->host->driver->cuEventDestroy(event);
+        return;
+    }
+    o->spare = spare;
+    o->spare[o->spare_count++] = event;
+}
+
+/* 1 when the work before the event is done.  Asked with this thread's capture mode relaxed: another
+ * thread's global capture would forbid it. */
+static int is_done(struct weir_order *o, CUevent event) {
+    const struct weir_driver *driver = o->host->driver;
+    struct weir_driver_scope scope;
+    CUresult result = weir__driver_relax(driver, &scope);
+
+    if (result != CUDA_SUCCESS)
+        return 0;
+    result = driver->cuEventQuery(event);
+    weir__driver_unrelax(driver, &scope);
+    return result == CUDA_SUCCESS;
+}
+
+/* An event recorded now on `stream`; `id` as for weir__engine_record. */
+static weir_status record_on(struct weir_order *o, weir_stream stream, uint64_t id,
+                             CUevent *event) {
+    weir_status status = weir__engine_capture(o->host, stream);
+    CUresult result;
+
+    if (status != WEIR_OK)
+        return status;
+    result = take_event(o, event);
+    if (result != CUDA_SUCCESS)
+        return weir__engine_status(o->host, result);
+    result = weir__engine_record(o->host, *event, stream, id);
+    if (result != CUDA_SUCCESS)
+        give_event(o, *event);
+    else
+        o->event_records++;
+    return weir__engine_status(o->host, result);
+}
+
+/* ---- lists ----------------------------------------------------------------------------------- */
+
+/* A stream's place in `marked` or `quiet`, or in `silent`. */
+static struct weir_order_place *place_in(const struct weir_order *o,
+                                         const struct weir_order_list *list,
+                                         struct weir_order_stream *s) {
+    return list == &o->silent ? &s->by_open : &s->by_marks;
+}
+
+static void append(struct weir_order *o, struct weir_order_list *list,
+                   struct weir_order_stream *s) {
+    *place_in(o, list, s) = (struct weir_order_place){.prev = list->last};
+    if (list->last)
+        place_in(o, list, list->last)->next = s;
+    else
+        list->first = s;
+    list->last = s;
+}
+
+static void unlink_from(struct weir_order *o, struct weir_order_list *list,
+                        struct weir_order_stream *s) {
+    struct weir_order_place *at = place_in(o, list, s);
+
+    if (at->next)
+        place_in(o, list, at->next)->prev = at->prev;
+    else
+        list->last = at->prev;
+    if (at->prev)
+        place_in(o, list, at->prev)->next = at->next;
+    else
+        list->first = at->next;
+}
+
+static void move_last(struct weir_order *o, struct weir_order_list *list,
+                      struct weir_order_stream *s) {
+    unlink_from(o, list, s);
+    append(o, list, s);
+}
+
+static int is_quiet(const struct weir_order_stream *s) {
+    return !s->marks && s->open == 0;
+}
+
+/* ---- what is open, and what was recorded ------------------------------------------------------- */
+
+static void open_free(struct weir_order *o, struct weir_order_stream *s, size_t bytes) {
+    if (is_quiet(s))
+        unlink_from(o, &o->quiet, s);
+    if (s->open++ == 0) {
+        append(o, &o->silent, s);
+        o->silent_streams++;
+    }
+    s->open_bytes += bytes;
+    o->open_bytes += bytes;
+    s->held -= (int64_t)bytes;
+    s->fallen += bytes;
+}
+
+/* Nothing of the stream is open any more. */
+static void cover(struct weir_order *o, struct weir_order_stream *s) {
+    s->covered = s->sequence;
+    s->fallen = 0;
+    if (s->open == 0)
+        return;
+    unlink_from(o, &o->silent, s);
+    o->silent_streams--;
+    o->open_bytes -= s->open_bytes;
+    s->open_bytes = s->open = 0;
+    if (is_quiet(s))
+        append(o, &o->quiet, s);
+}
+
+static void add_mark(struct weir_order *o, struct weir_order_stream *s,
+                     struct weir_order_mark *mark) {
+    if (!s->marks) {
+        if (is_quiet(s))
+            unlink_from(o, &o->quiet, s);
+        append(o, &o->marked, s);
+    }
+    *s->marks_end = mark;
+    s->marks_end = &mark->next;
+    o->waiting_marks++;
+}
+
+static void drop_mark(struct weir_order *o, struct weir_order_stream *s) {
+    struct weir_order_mark *mark = s->marks;
+
+    give_event(o, mark->event);
+    s->marks = mark->next;
+    free(mark);
+    o->waiting_marks--;
+    if (s->marks)
+        return;
+    s->marks_end = &s->marks;
+    unlink_from(o, &o->marked, s);
+    if (is_quiet(s))
+        append(o, &o->quiet, s);
+}
+
+/* Records an event for all frees on the stream up to `sequence`. */
+static weir_status record(struct weir_order *o, struct weir_order_stream *s, weir_stream stream,
+                          uint64_t sequence) {
+    struct weir_order_mark *mark = malloc(sizeof *mark);
+    weir_status status;
+
+    if (!mark)
+        return weir__engine_refuse(WEIR_E_HOST_MEMORY);
+    *mark = (struct weir_order_mark){.sequence = sequence};
+    status = record_on(o, stream, 0, &mark->event);
+    if (status == WEIR_OK)
+        add_mark(o, s, mark);
+    else
+        free(mark);
+    return status;
+}
+
+/* Nothing of the stream is behind anything any more. */
+static void finish(struct weir_order *o, struct weir_order_stream *s) {
+    while (s->marks)
+        drop_mark(o, s);
+    cover(o, s);
+    s->observed = s->sequence;
+    o->observed(o->context, s->id, s->sequence);
+}
+
+/* ---- streams --------------------------------------------------------------------------------- */
+
+void weir__order_open(struct weir_order *o, struct weir_host *host,
+                      weir__order_observed_fn *observed, void *context) {
+    *o = (struct weir_order){.host = host, .observed = observed, .context = context};
+}
+
+/* A quiet one. */
+static void forget(struct weir_order *o, struct weir_order_stream *s) {
+    unlink_from(o, &o->quiet, s);
+    if (o->recent == s)
+        o->recent = NULL;
+    if (s->id == 0)
+        o->unknown = NULL;
+    else
+        weir__map_take(&o->streams, s->id, NULL);
+    free(s);
+}
+
+/* Everything is as if it were done, and nobody is told. */
+static void settle_all(struct weir_order *o) {
+    while (o->marked.first)
+        drop_mark(o, o->marked.first);
+    while (o->silent.first)
+        cover(o, o->silent.first);
+}
+
+void weir__order_close(struct weir_order *o) {
+    const struct weir_driver *driver = o->host->driver;
+    struct weir_driver_scope scope;
+
+    settle_all(o);
+    while (o->quiet.first)
+        forget(o, o->quiet.first);
+    weir__map_clear(&o->streams);
+    if (weir__driver_enter(driver, o->host->context, &scope) == CUDA_SUCCESS) {
+        while (o->spare_count > 0)
+            driver->cuEventDestroy(o->spare[--o->spare_count]);
+        weir__driver_leave(driver, &scope);
+    }
+    free(o->spare);
+}
+
+/* Programs make and end streams by the thousand.  Those that were heard of lately have another turn. */
+static void forget_old(struct weir_order *o) {
+    for (int i = 0; i < OLD_PER_NEW && o->quiet.first; i++) {
+        struct weir_order_stream *s = o->quiet.first;
+
+        if (o->calls - s->called > FORGET_CALLS)
+            forget(o, s);
+        else
+            move_last(o, &o->quiet, s);
+    }
+}
+
+/* NULL: it is not known. */
+static struct weir_order_stream *find_stream(struct weir_order *o, uint64_t id) {
+    uintptr_t found = 0;
+
+    if (o->recent && o->recent->id == id)
+        return o->recent;
+    if (id == 0)
+        return o->unknown;
+    return weir__map_get(&o->streams, id, &found) ? (struct weir_order_stream *)found : NULL;
+}
+
+/* NULL: no host memory. */
+static struct weir_order_stream *add_stream(struct weir_order *o, uint64_t id) {
+    struct weir_order_stream *s;
+
+    forget_old(o);
+    s = calloc(1, sizeof *s);
+    if (!s || (id != 0 && !weir__map_put(&o->streams, id, (uintptr_t)s))) {
+        free(s);
+        return NULL;
+    }
+    if (id == 0)
+        o->unknown = s;
+    s->id = id;
+    s->observed = o->sequence; /* of what it freed before it was forgotten */
+    s->marks_end = &s->marks;
+    s->is_apart = id == 0 ? 0 : -1;
+    append(o, &o->quiet, s);
+    if (id == 0 || o->streams.count > 1)
+        weir__order_several(o);
+    return s;
+}
+
+/* Bytes that are worth an event. */
+static uint64_t worth_of(const struct weir_order *o) {
+    return weir__size_larger(o->worth, LEAST_WORTH);
+}
+
+/* Another stream calls: as far as anybody can know a burst of this one has ended. */
+static void left(const struct weir_order *o, struct weir_order_stream *s) {
+    if (s->open_bytes > MUCH * worth_of(o))
+        s->foreseen = 0;
+    else if (s->alone > 0 && s->foreseen < FAR)
+        s->foreseen++;
+    s->rest = s->held;
+    s->alone = 0;
+}
+
+static struct weir_order_stream *called(struct weir_order *o, struct weir_order_stream *s) {
+    if (s)
+        s->called = ++o->calls;
+    if (o->recent && o->recent != s)
+        left(o, o->recent);
+    o->recent = s;
+    return s;
+}
+
+struct weir_order_stream *weir__order_stream_silently(struct weir_order *o, uint64_t id) {
+    struct weir_order_stream *s = find_stream(o, id);
+
+    return called(o, s ? s : add_stream(o, id));
+}
+
+struct weir_order_stream *weir__order_stream(struct weir_order *o, uint64_t id) {
+    struct weir_order_stream *s = find_stream(o, id);
+
+    if (s)
+        return called(o, s);
+    weir__order_look_around(o, OLD_PER_NEW);
+    return called(o, add_stream(o, id));
+}
+
+/* ---- when to record -------------------------------------------------------------------------- */
+
+static void unsettle(struct weir_order *o) {
+    o->unsettled_until = o->sequence + UNSETTLED;
+}
+
+void weir__order_several(struct weir_order *o) {
+    if (!o->several)
+        unsettle(o);
+    o->several = 1;
+}
+
+void weir__order_dry(struct weir_order *o) {
+    o->dry++;
+    unsettle(o);
+}
+
+/* What the stream holds has fallen to that, or nearly. */
+static int is_near(const struct weir_order *o, const struct weir_order_stream *s, int64_t level) {
+    uint64_t worth = worth_of(o);
+
+    return s->fallen >= worth &&
+           (s->held <= level || (uint64_t)(s->held - level) <= worth + s->fallen / SLACK);
+}
+
+/* The burst is about to end, if this one ends as those before it. */
+static int is_at_rest(const struct weir_order *o, const struct weir_order_stream *s) {
+    return s->foreseen > 0 && is_near(o, s, s->rest);
+}
+
+int weir__order_is_due(const struct weir_order *o, const struct weir_order_stream *s) {
+    unsigned apart = s->alone < s->foreseen ? s->alone : s->foreseen;
+    uint64_t telling = weir__size_larger(TELLING * worth_of(o), LEAST_TELLING);
+
+    if (!o->several || s->open == 0)
+        return 0;
+    if (s->frees <= YOUNG || s->dry_seen != o->dry || s->fallen >> apart >= telling ||
+        (s->fallen >= telling && is_at_rest(o, s)))
+        return 1;
+    return o->sequence < o->unsettled_until &&
+           (is_near(o, s, s->low) || is_at_rest(o, s) || s->fallen >> apart >= MUCH * worth_of(o));
+}
+
+/* That the stream is idle proves that all that was queued on it is done (stream_order.h).  Asked once, since ids are
+ * not used again, and not of a captured stream: that would break the capture (H200, driver 580). */
+static int is_apart(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
+    unsigned int flags = 0;
+
+    if (s->is_apart < 0)
+        s->is_apart = (uintptr_t)stream > WEIR_STREAM_PER_THREAD_VALUE &&
+                      o->host->driver->cuStreamGetFlags(stream, &flags) == CUDA_SUCCESS &&
+                      flags & CU_STREAM_NON_BLOCKING;
+    return s->is_apart;
+}
+
+/* A stream that is found at work is asked seldom. */
+static int is_idle(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
+    s->recorded = 0;
+    if (weir__engine_is_idle(o->host, stream)) {
+        s->between = 0;
+        return 1;
+    }
+    s->between = s->between == 0 ? 1 : s->between < SELDOM ? 2 * s->between : SELDOM;
+    return 0;
+}
+
+/* What the stream has open is seen done, or has an event. */
+static int tell(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
+    if (s->is_apart != 0 && s->recorded >= s->between) {
+        if (weir__engine_capture(o->host, stream) != WEIR_OK)
+            return 0;
+        if (is_apart(o, s, stream) && is_idle(o, s, stream)) {
+            finish(o, s);
+            return 1;
+        }
+    }
+    if (record(o, s, stream, s->sequence) != WEIR_OK)
+        return 0;
+    cover(o, s);
+    s->recorded++;
+    weir__order_observe(o, s);
+    return 1;
+}
+
+void weir__order_tend(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
+    int result = weir__driver_result;
+
+    if (!weir__order_is_due(o, s))
+        return;
+    if (tell(o, s, stream)) { /* else it is tried again at a later call */
+        if (s->held < s->low || s->dry_seen != o->dry)
+            s->low = s->held;
+        s->dry_seen = o->dry;
+        s->alone++;
+    }
+    weir__set_driver_result(result);
+}
+
+uint64_t weir__order_freed(struct weir_order *o, struct weir_order_stream *s, size_t bytes) {
+    open_free(o, s, bytes);
+    s->sequence = ++o->sequence;
+    s->frees++;
+    return s->sequence;
+}
+
+weir_status weir__order_freed_marked(struct weir_order *o, struct weir_order_stream *s,
+                                     weir_stream stream, uint64_t *sequence) {
+    weir_status status = record(o, s, stream, o->sequence + 1);
+
+    if (status != WEIR_OK)
+        return status;
+    *sequence = weir__order_freed(o, s, 0);
+    cover(o, s);
+    return WEIR_OK;
+}
+
+/* ---- what has completed ---------------------------------------------------------------------- */
+
+/* Takes up to *most completed marks of the stream off, less those asked about. */
+static int observe_some(struct weir_order *o, struct weir_order_stream *s, size_t *most) {
+    uint64_t sequence = 0;
+
+    while (s->marks && *most > 0 && is_done(o, s->marks->event)) {
+        sequence = s->marks->sequence;
+        drop_mark(o, s);
+        --*most;
+    }
+    if (sequence == 0)
+        return 0;
+    s->observed = sequence;
+    o->observed(o->context, s->id, sequence);
+    return 1;
+}
+
+int weir__order_observe(struct weir_order *o, struct weir_order_stream *s) {
+    size_t most = SIZE_MAX;
+
+    return observe_some(o, s, &most);
+}
+
+int weir__order_look_around(struct weir_order *o, size_t most) {
+    struct weir_order_stream *last = o->marked.last, *s = o->marked.first;
+    int found = 0, more = s != NULL;
+
+    while (more && most > 0) {
+        more = s != last;
+        found |= observe_some(o, s, &most);
+        if (s->marks && most > 0) {
+            move_last(o, &o->marked, s);
+            most--;
+        }
+        s = o->marked.first;
+    }
+    return found;
+}
+
+void weir__order_observe_all(struct weir_order *o) {
+    while (o->marked.first || o->silent.first)
+        finish(o, o->marked.first ? o->marked.first : o->silent.first);
+}
+
+/* NULL: it is not known, or was forgotten. */
+static const struct weir_order_stream *look_up(const struct weir_order *o, uint64_t id) {
+    uintptr_t found = 0;
+
+    if (id == 0)
+        return o->unknown;
+    return weir__map_get(&o->streams, id, &found) ? (const struct weir_order_stream *)found : NULL;
+}
+
+int weir__order_is_observed(const struct weir_order *o, uint64_t id, uint64_t sequence) {
+    const struct weir_order_stream *s = look_up(o, id);
+
+    return !s || s->observed >= sequence; /* only quiet ones are forgotten */
+}
+
+void weir__order_mark(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
+    int result = weir__driver_result;
+
+    if (s->open > 0 && record(o, s, stream, s->sequence) == WEIR_OK)
+        cover(o, s);
+    weir__set_driver_result(result);
+}
+
+/* The oldest mark that covers the sequence; NULL: there is none. */
+static const struct weir_order_mark *mark_of(const struct weir_order *o, uint64_t id,
+                                             uint64_t sequence) {
+    const struct weir_order_stream *s = look_up(o, id);
+    const struct weir_order_mark *mark = s ? s->marks : NULL;
+
+    while (mark && mark->sequence < sequence)
+        mark = mark->next;
+    return mark;
+}
+
+int weir__order_may_follow(const struct weir_order *o, uint64_t id, uint64_t sequence) {
+    return mark_of(o, id, sequence) != NULL;
+}
+
+CUresult weir__order_follow(struct weir_order *o, weir_stream stream, uint64_t id,
+                            uint64_t sequence) {
+    const struct weir_order_mark *last = mark_of(o, id, sequence), *mark = last;
+    CUresult result = last ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+
+    if (last && id == 0) /* each may be of another stream, and what they freed one piece by now */
+        mark = o->unknown->marks;
+    while (result == CUDA_SUCCESS) {
+        result = weir__engine_follow(o->host, stream, mark->event);
+        if (mark == last)
+            break;
+        mark = mark->next;
+    }
+    return result;
+}
+
+void weir__order_ask(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
+    int result = weir__driver_result;
+
+    if (weir__engine_capture(o->host, stream) == WEIR_OK && weir__engine_is_idle(o->host, stream)) {
+        if (is_apart(o, s, stream))
+            finish(o, s);
+        else
+            weir__order_mark(o, s, stream);
+        for (int i = 0; i < ASKED && s->marks; i++)
+            weir__order_observe(o, s);
+    }
+    weir__set_driver_result(result);
+}
+
+int weir__order_is_stranded(const struct weir_order *o, uint64_t id, uint64_t sequence) {
+    const struct weir_order_stream *s = id == 0 ? NULL : look_up(o, id);
+
+    return s && sequence > s->covered &&
+           o->calls - s->called >
+               (o->waiting_marks ? WEIR_ORDER_SILENT_CALLS_BUSY : WEIR_ORDER_SILENT_CALLS);
+}
+
+/* ---- fences ---------------------------------------------------------------------------------- */
+
+weir_status weir__order_fence(struct weir_order *o, weir_stream stream, struct weir_use_list *uses,
+                              struct weir_fence **fence) {
+    struct weir_fence *f = malloc(sizeof *f + (uses->count + 1) * sizeof f->event[0]);
+
+    if (!f)
+        return weir__engine_refuse(WEIR_E_HOST_MEMORY);
+    f->events = 0;
+    for (size_t i = 0; i <= uses->count; i++) {
+        struct weir_use *use = i < uses->count ? &uses->use[i] : NULL;
+        weir_status status =
+            record_on(o, use ? use->stream : stream, use ? use->id : 0, &f->event[f->events]);
+
+        if (use)
+            use->refused = status == WEIR_E_STREAM;
+        if (status != WEIR_OK) {
+            weir__order_fence_drop(o, f);
+            return status;
+        }
+        f->events++;
+    }
+    *fence = f;
+    return WEIR_OK;
+}
+
+int weir__order_fence_done(struct weir_order *o, struct weir_fence *fence) {
+    while (fence->events > 0 && is_done(o, fence->event[fence->events - 1]))
+        give_event(o, fence->event[--fence->events]);
+    return fence->events == 0;
+}
+
+void weir__order_fence_drop(struct weir_order *o, struct weir_fence *fence) {
+    while (fence->events > 0)
+        give_event(o, fence->event[--fence->events]);
+    free(fence);
+}

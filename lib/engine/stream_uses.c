@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: MIT */
+/* stream_uses.c: see stream_uses.h. */
+#include "engine/stream_uses.h"
+
+#include <stdlib.h>
+
+enum { FIRST_STREAMS = 4 };
+
+void weir__uses_open(struct weir_uses *uses, weir_detours *detours) {
+    uses->detours = detours;
+    pthread_mutex_init(&uses->lock, NULL);
+    uses->map = (struct weir_map){0};
+}
+
+void weir__uses_close(struct weir_uses *uses) {
+    for (size_t i = 0; i < uses->map.capacity; i++) {
+        free((void *)uses->map.slots[i].value);
+    }
+    weir__map_clear(&uses->map);
+    pthread_mutex_destroy(&uses->lock);
+}
+
+/* After a change of the map; the caller holds the lock. */
+static void tell(struct weir_uses *uses) {
+    int some = uses->map.count > 0;
+
+    if (weir__uses_any(uses) != some)
+        (void)weir__detour_set(uses->detours, WEIR_DETOUR_USES, some);
+}
+
+/* A list with room for one more stream, or NULL; the old one is gone only on success. */
+static struct weir_use_list *with_room(struct weir_use_list *list) {
+    size_t capacity = list ? list->capacity * 2 : FIRST_STREAMS;
+    struct weir_use_list *larger;
+
+    if (list && list->count < list->capacity) {
+        return list;
+    }
+    larger = realloc(list, sizeof *larger + capacity * sizeof larger->use[0]);
+    if (!larger) {
+        return NULL;
+    }
+    larger->capacity = capacity;
+    if (!list) {
+        larger->count = 0;
+    }
+    return larger;
+}
+
+static int note_locked(struct weir_uses *uses, uint64_t block, weir_stream stream, uint64_t id) {
+    uintptr_t known = 0;
+    int is_new = !weir__map_get(&uses->map, block, &known);
+    struct weir_use_list *list = (struct weir_use_list *)known;
+    struct weir_use_list *larger;
+
+    for (size_t i = 0; list && i < list->count; i++) {
+        if (list->use[i].stream == stream && list->use[i].id == id) {
+            return 1;
+        }
+    }
+    if (is_new && !weir__map_put(&uses->map, block, 0)) {
+        return 0;
+    }
+    larger = with_room(list);
+    if (!larger) {
+        if (is_new) {
+            weir__map_take(&uses->map, block, NULL);
+        }
+        return 0;
+    }
+    larger->use[larger->count++] = (struct weir_use){.stream = stream, .id = id};
+    weir__map_put(&uses->map, block, (uintptr_t)larger); /* the key is there: cannot fail */
+    return 1;
+}
+
+int weir__uses_note(struct weir_uses *uses, uint64_t block, weir_stream stream, uint64_t id) {
+    int done;
+
+    pthread_mutex_lock(&uses->lock);
+    done = note_locked(uses, block, stream, id);
+    tell(uses);
+    pthread_mutex_unlock(&uses->lock);
+    return done;
+}
+
+void weir__uses_forget(struct weir_uses *uses, uint64_t block) {
+    uintptr_t list = 0;
+
+    pthread_mutex_lock(&uses->lock);
+    weir__map_take(&uses->map, block, &list);
+    tell(uses);
+    pthread_mutex_unlock(&uses->lock);
+    free((void *)list);
+}
+
+struct weir_use_list *weir__uses_take(struct weir_uses *uses, uint64_t block) {
+    uintptr_t value = 0;
+
+    pthread_mutex_lock(&uses->lock);
+    if (weir__map_get(&uses->map, block, &value)) {
+        weir__map_put(&uses->map, block, 0); /* the key is there: cannot fail */
+    }
+    pthread_mutex_unlock(&uses->lock);
+    return (struct weir_use_list *)value;
+}
+
+static void drop_refused(struct weir_use_list *list) {
+    size_t kept = 0;
+
+    for (size_t i = 0; i < list->count; i++)
+        if (!list->use[i].refused)
+            list->use[kept++] = list->use[i];
+    list->count = kept;
+}
+
+void weir__uses_settle(struct weir_uses *uses, uint64_t block, struct weir_use_list *list,
+                       int freed) {
+    uintptr_t since = 0;
+
+    pthread_mutex_lock(&uses->lock);
+    weir__map_get(&uses->map, block, &since);
+    if (!freed) {
+        drop_refused(list);
+        weir__map_put(&uses->map, block, (uintptr_t)list); /* the key is there: cannot fail */
+    } else if (since == 0) {
+        weir__map_take(&uses->map, block, NULL);
+    }
+    tell(uses);
+    pthread_mutex_unlock(&uses->lock);
+    if (freed) {
+        free(list);
+    }
+}

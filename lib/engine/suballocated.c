@@ -1,0 +1,915 @@
+/* SPDX-License-Identifier: MIT */
+/* suballocated.c: blocks cut from regions of another engine, so that steady state makes no driver call.
+ *
+ * An inner engine (pool, platform) gives regions, multiples of 32 MiB; stream_suballoc.c cuts blocks out of
+ * them by best fit.  What the inner engine would do well by itself, with a call for each block, is
+ * done here without one; growth, limits and release stay its own.
+ *
+ * How much memory that takes is decided by when an idle region is cut.  Cut at once, large regions
+ * fill with small blocks and the next large request grows.  Never cut, the reserve holds a region for
+ * every size there ever was.  So:
+ *   Reluctance.  A request passes over idle regions of more than W times its size (and more than
+ *                32 MiB).  W starts at 2.
+ *   Swaps.       Idle regions go back to the inner engine, on this stream, until its reserve has
+ *                room for the new region: memory changes its place, and the reserve does not rise.
+ *                W doubles every 16 swaps.  A swap costs driver calls; a load that keeps needing them
+ *                has sizes that do not come in separate crowds, and reluctance is of no use to it.
+ *                But while the reserve is more than a tenth above all that was ever in use at once,
+ *                memory is what is wasted, not calls: then W grows by half every 96 swaps, counted
+ *                from when the regions last became more than ever.
+ *   Base.        A load of one stream comes down from each of its peaks.  When for the first time no
+ *                more than half of the peak is in use, all idle regions are swapped for one, the base,
+ *                where requests look first: what was cut up size by size on the way to the first peak
+ *                is whole again, and from then on best fit in one large region finds most places.
+ *                Idle must be a fifth of the reserve, and room for three of the largest request: else
+ *                swaps fit better.  Several streams make none: somebody's block would hold it, and it
+ *                could not be swapped.  Nor does one whose reserve was taken beforehand: the swaps
+ *                take milliseconds, which is what taking it early was to spare; nor one that is to
+ *                go back: that decays (decay.h), whose limit follows other processes, or that has
+ *                others beside it on the device, where the base would hold all of it for one block.
+ *   Busy.        While work is pending on the stream the inner engine cannot move what is given back
+ *                there: then idle regions are cut, whatever their size.
+ *   Growth.      Last.
+ * Requests of up to 512 KiB have regions of their own, unless there is no memory for another: a small
+ * block that stays in the corner of a large region would keep it from ever being idle.  Among equals the newest region
+ * serves: it holds the sizes of now.  No choice depends on an address, so the same requests take the same memory on
+ * every machine.
+ *
+ * Stream order.  The inner engine orders a region for the stream that it was asked for on: until the
+ * host has observed that stream, no other may have any of it.  A region goes back on a stream that
+ * may have all of it at once.
+ *
+ * What does not lie in a region goes to the inner engine as it is: requests under capture, which the
+ * pool engine turns into graph memory.
+ *
+ * A trim waits for the device where idle regions hold frees that were not observed, or regions went back
+ * behind such, and gives regions back on a stream of its own that runs nothing, so that the inner engine has
+ * them at once.
+ *
+ * Locks: one lock over everything here, under it the inner engine's calls, which may take
+ * milliseconds when they grow or wait for the device, and driver calls for events.
+ *
+ * Must not know: which engine is inside, settings' names, who is above.
+ */
+#include <stdlib.h>
+
+#include "base/lock.h"
+#include "base/log.h"
+#include "base/result.h"
+#include "base/size.h"
+#include "driver/nvtx.h"
+#include "engine/engine.h"
+#include "engine/stream_suballoc.h"
+
+#define GRANULARITY ((size_t)16 << 10)
+/* Regions are multiples of what a pool of the driver grows by. */
+#define UNIT ((size_t)32 << 20)
+/* Requests that are kept apart, so that small blocks that stay do not hold large regions. */
+#define SMALL ((size_t)512 << 10)
+enum { RELUCTANCE = 2, PATIENCE = 16, PATIENCE_WASTEFUL = 96 }; /* swaps */
+enum { BASE_PART = 5, BASE_REQUESTS = 3, LOOK_PART = 64 };
+
+struct spans {
+    struct weir_host *host;
+    const struct weir_engine *inner;
+    void *under;           /* the inner engine */
+    CUstream resting;      /* runs nothing: regions given back there can be had by all at once */
+    struct weir_lock lock; /* guards all that follows */
+    struct weir_suballoc blocks;
+    _Atomic uint64_t in_use; /* of `blocks`, after the last request; read without the lock */
+    double reluctance;
+    unsigned swaps, wasteful_swaps; /* since they moved W last, or the latter since `most` rose */
+    uint64_t most;                  /* bytes that were ever in regions */
+    int base_is_over;               /* it was made, as one in a life, or is not wanted */
+    size_t largest;                 /* request */
+    uint64_t deepest;               /* bytes that were free in the deepest valley, */
+    uint64_t looked_at;             /* and when a base was last thought of */
+    uint64_t threshold;             /* bytes in idle regions that are kept after a free */
+    int awaits;                     /* regions went back behind work that nobody has seen done */
+    struct weir_fence *behind;      /* of these the last that others may wait for; or NULL */
+};
+
+struct request {
+    size_t bytes;
+    uint64_t id; /* of the stream */
+    weir_stream stream;
+    int may_grow;
+};
+
+/* ---- regions --------------------------------------------------------------------------------- */
+
+static uint64_t reserve_of(const struct spans *s) {
+    weir_statistics figures = {.size = sizeof figures};
+
+    s->inner->figures(s->under, &figures);
+    return figures.reserve;
+}
+
+/* Bytes of the reserve that are in no region. */
+static uint64_t room_in(const struct spans *s, uint64_t reserve) {
+    return reserve > s->blocks.total ? reserve - s->blocks.total : 0;
+}
+
+/* Is it better to give `a` back than `b`, for `missing` bytes?  Of equals the newer one is. */
+static int is_better_spare(const struct weir_suballoc_region *a,
+                           const struct weir_suballoc_region *b, uint64_t missing) {
+    if (a->bytes == b->bytes)
+        return a->place < b->place;
+    if (b->bytes < missing)
+        return a->bytes > b->bytes;
+    return a->bytes >= missing && a->bytes < b->bytes;
+}
+
+/* Of the regions that serve: the smallest of at least `missing` bytes, else the largest.  1 and its
+ * place in the list, or 0: there is none. */
+static int find_spare(const struct spans *s, uint64_t missing, size_t *at) {
+    const struct weir_suballoc_region *best = NULL;
+
+    for (size_t i = 0; i < s->blocks.region_count; i++) {
+        const struct weir_suballoc_region *r = &s->blocks.regions[i];
+
+        if (r->serves && (!best || is_better_spare(r, best, missing)))
+            best = r;
+    }
+    if (best)
+        *at = (size_t)(best - s->blocks.regions);
+    return best != NULL;
+}
+
+static void forget_work_behind(struct spans *s) {
+    if (s->behind)
+        weir__order_fence_drop(&s->blocks.order, s->behind);
+    s->behind = NULL;
+}
+
+/* With one stream alone nobody waits for what it gives back. */
+static void note_work_behind(struct spans *s, weir_stream stream) {
+    struct weir_use_list none = {0};
+
+    if (!s->blocks.order.several)
+        return;
+    forget_work_behind(s);
+    (void)weir__order_fence(&s->blocks.order, stream, &none, &s->behind);
+}
+
+static void name_region(const struct spans *s, CUdeviceptr base, size_t bytes) {
+    weir__nvtx_name("a region of the caches", s->host->device, base, bytes);
+}
+
+/* Gives a region that serves the stream of that id back, on `stream`.  Beside a global capture, whoever's
+ * it is, the driver takes and gives regions in a thread's relaxed mode alone, and breaks the capture of
+ * those that do it otherwise (H200, driver 580). */
+static weir_status give_back(struct spans *s, size_t at, uint64_t id, weir_stream stream) {
+    const struct weir_driver *driver = s->host->driver;
+    struct weir_driver_scope scope;
+    CUresult result = weir__driver_relax(driver, &scope);
+    weir_status status;
+
+    if (result != CUDA_SUCCESS)
+        return weir__engine_status(s->host, result);
+    weir__nvtx_unname(s->blocks.regions[at].base);
+    status = s->inner->free(s->under, s->blocks.regions[at].base, stream, NULL);
+    if (status == WEIR_OK && stream != s->resting && s->inner->hides_pending) {
+        s->awaits = 1;
+        note_work_behind(s, stream);
+    }
+    weir__driver_unrelax(driver, &scope);
+    if (status == WEIR_OK)
+        weir__suballoc_remove(&s->blocks, at, id);
+    else
+        name_region(s, s->blocks.regions[at].base, s->blocks.regions[at].bytes);
+    /* A region is no caller's block: whatever the driver has against its handle, it is the driver's. */
+    return status == WEIR_E_NOT_OWNED ? WEIR_E_DRIVER : status;
+}
+
+/* Adds a region that came from the inner engine, or gives it back at once: a placement's result. */
+static int take_in(struct spans *s, const struct request *r, CUdeviceptr base, size_t bytes,
+                   int kind) {
+    int placed = base % GRANULARITY != 0 ? WEIR_PLACEMENT_INVALID
+                                         : weir__suballoc_add(&s->blocks, base, bytes, kind, r->id);
+
+    if (placed == WEIR_PLACEMENT_OK)
+        name_region(s, base, bytes);
+    else if (s->inner->free(s->under, base, r->stream, NULL) != WEIR_OK)
+        (void)s->inner->free(s->under, base, r->stream, NULL); /* else it would be lost */
+    return placed;
+}
+
+/* Takes a region of `bytes` from the inner engine. */
+static weir_status extend_by(struct spans *s, const struct request *r, size_t bytes, int kind,
+                             int *grew) {
+    CUdeviceptr base = 0;
+    struct weir_driver_scope scope;
+    CUresult result = weir__driver_relax(s->host->driver, &scope);
+    int placed = WEIR_PLACEMENT_OK;
+    weir_status status;
+
+    if (result != CUDA_SUCCESS)
+        return weir__engine_status(s->host, result);
+    if (bytes >= WEIR_ENGINE_LARGE &&
+        weir__engine_would_refuse(s->host, bytes, room_in(s, reserve_of(s))))
+        status = weir__engine_status(s->host, CUDA_ERROR_OUT_OF_MEMORY);
+    else
+        status = s->inner->alloc(s->under, bytes, r->stream, r->id, r->may_grow, &base, grew);
+    if (status == WEIR_OK)
+        placed = take_in(s, r, base, bytes, kind);
+    weir__driver_unrelax(s->host->driver, &scope);
+    if (placed == WEIR_PLACEMENT_OK)
+        return status;
+    if (placed == WEIR_PLACEMENT_NO_MEMORY)
+        return weir__engine_refuse(WEIR_E_HOST_MEMORY);
+    weir__log(s->host->options.log, WEIR_LOG_ERROR,
+              "the driver placed a region at 0x%llx, which is no multiple of 16 KiB",
+              (unsigned long long)base);
+    return weir__engine_refuse(WEIR_E_DRIVER);
+}
+
+/* For the request. */
+static weir_status extend(struct spans *s, const struct request *r, size_t bytes, int *grew) {
+    int small = weir__suballoc_is_small(&s->blocks, r->bytes);
+
+    return extend_by(s, r, bytes, small ? WEIR_SUBALLOC_SMALL : WEIR_SUBALLOC_COMMON, grew);
+}
+
+/* ---- requests -------------------------------------------------------------------------------- */
+
+/* The largest idle region that a request may cut. */
+static size_t cuts_up_to(const struct spans *s, size_t bytes) {
+    double most = s->reluctance * (double)bytes;
+
+    if (most >= (double)SIZE_MAX)
+        return SIZE_MAX;
+    return most > (double)UNIT ? (size_t)most : UNIT;
+}
+
+/* 1 every so often. */
+static int is_out_of_patience(unsigned *count, unsigned patience) {
+    if (++*count < patience)
+        return 0;
+    *count = 0;
+    return 1;
+}
+
+static void count_swap(struct spans *s, uint64_t reserve) {
+    uint64_t peak = s->blocks.in_use_peak;
+
+    if (reserve < peak || reserve - peak <= reserve / 11) {
+        if (is_out_of_patience(&s->swaps, PATIENCE))
+            s->reluctance *= 2;
+    } else if (is_out_of_patience(&s->wasteful_swaps, PATIENCE_WASTEFUL)) {
+        s->reluctance *= 1.5;
+    }
+}
+
+/* Gives regions back until `needed` bytes of the reserve are in none, or none is left that may go. */
+static weir_status make_room(struct spans *s, const struct request *r, uint64_t reserve,
+                             uint64_t needed) {
+    uint64_t room = room_in(s, reserve);
+    weir_status status = WEIR_OK;
+    size_t at;
+
+    while (status == WEIR_OK && room < needed && find_spare(s, needed - room, &at)) {
+        room += s->blocks.regions[at].bytes;
+        status = give_back(s, at, r->id, r->stream);
+        count_swap(s, reserve);
+    }
+    return status;
+}
+
+/* The inner engine refused a region: once more when all that is idle has gone back. */
+static weir_status extend_at_last(struct spans *s, const struct request *r, size_t bytes,
+                                  weir_status why, int *grew) {
+    weir_status status = WEIR_OK;
+    int any = 0;
+    size_t at;
+
+    while (status == WEIR_OK && find_spare(s, UINT64_MAX, &at)) {
+        status = give_back(s, at, r->id, r->stream);
+        any = 1;
+    }
+    if (status != WEIR_OK)
+        return status;
+    return any ? extend(s, r, bytes, grew) : why;
+}
+
+/* Nothing fits but perhaps large idle regions: with OK there is a region of `needed` bytes. */
+static weir_status find_room(struct spans *s, const struct request *r, uint64_t reserve,
+                             size_t needed, int *grew) {
+    weir_status status;
+
+    weir__suballoc_survey(&s->blocks, r->id);
+    status = make_room(s, r, reserve, needed);
+    if (s->blocks.total + needed > s->most) { /* still growing */
+        s->most = s->blocks.total + needed;
+        s->wasteful_swaps = 0;
+    }
+    if (status == WEIR_OK)
+        status = extend(s, r, needed, grew);
+    if (status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT)
+        status = extend_at_last(s, r, needed, status, grew);
+    if (status == WEIR_OK)
+        weir__engine_unforetell();
+    return status;
+}
+
+static weir_status placed_or(int placed) {
+    if (placed == WEIR_PLACEMENT_OK)
+        return WEIR_OK;
+    return weir__engine_refuse(placed == WEIR_PLACEMENT_NO_MEMORY ? WEIR_E_HOST_MEMORY
+                                                                  : WEIR_E_NO_MEMORY);
+}
+
+/* There will be no other region: what is free in one of another kind will do. */
+static weir_status place_anywhere(struct spans *s, const struct request *r, weir_status why,
+                                  struct weir_placement_block *out) {
+    int placed = weir__suballoc_take_anywhere(&s->blocks, r->bytes, r->id, out);
+
+    if (placed == WEIR_PLACEMENT_OK)
+        weir__engine_unforetell();
+    return placed == WEIR_PLACEMENT_OK ? WEIR_OK : why;
+}
+
+/* Nothing was found at a glance. */
+static weir_status place_at_last(struct spans *s, const struct request *r, int *grew,
+                                 struct weir_placement_block *out) {
+    uint64_t reserve = reserve_of(s);
+    size_t needed;
+    weir_status status;
+    int placed, grows;
+
+    if (!weir__size_round_up(r->bytes, UNIT, &needed))
+        return weir__engine_refuse(WEIR_E_NO_MEMORY);
+    if (needed > s->host->limit) /* nothing need move for it */
+        return place_anywhere(s, r, weir__engine_refuse(WEIR_E_LIMIT), out);
+    weir__suballoc_dry(&s->blocks);
+    grows = room_in(s, reserve) < needed;
+    if (grows && !r->may_grow) {
+        /* What is idle may go as caches give back, by the threshold: above a lowered limit it is lost. */
+        if (reserve > s->host->limit &&
+            weir__suballoc_take_anywhere(&s->blocks, r->bytes, r->id, out) == WEIR_PLACEMENT_OK)
+            return WEIR_OK;
+        return WEIR_ENGINE_DRY;
+    }
+    placed = weir__suballoc_take_at_last(&s->blocks, r->bytes, r->id, cuts_up_to(s, r->bytes),
+                                         grows ? reserve : 0, out);
+    if (placed == WEIR_PLACEMENT_NO_FIT && grows &&
+        s->host->options.internal_dependencies == WEIR_SWITCH_ON)
+        placed = weir__suballoc_take_behind(&s->blocks, r->bytes, r->id, r->stream, out);
+    if (placed == WEIR_PLACEMENT_NO_FIT && reserve > s->host->limit) /* what goes back is lost */
+        placed = weir__suballoc_take_anywhere(&s->blocks, r->bytes, r->id, out);
+    if (placed != WEIR_PLACEMENT_NO_FIT)
+        return placed_or(placed);
+    status = find_room(s, r, reserve, needed, grew);
+    if (status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT)
+        return place_anywhere(s, r, status, out);
+    if (status != WEIR_OK)
+        return status;
+    return placed_or(weir__suballoc_take(&s->blocks, r->bytes, r->id, SIZE_MAX, out));
+}
+
+/* Work is pending on the stream: units that are given back on it cannot be moved before that is done, so
+ * that a swap would grow the reserve.  Then any idle region is cut rather than given back. */
+static int is_busy(const struct spans *s, weir_stream stream) {
+    const struct weir_driver *driver = s->host->driver;
+    struct weir_driver_scope scope;
+    CUresult result = weir__driver_relax(driver, &scope);
+
+    if (result != CUDA_SUCCESS)
+        return 0;
+    result = driver->cuStreamQuery(stream);
+    weir__driver_unrelax(driver, &scope);
+    return result == CUDA_ERROR_NOT_READY;
+}
+
+/* ---- the base -------------------------------------------------------------------------------- */
+
+/* Half of all that was ever in use is free, about as much as ever was, and more than when it was looked
+ * at last. */
+static int is_valley(struct spans *s) {
+    uint64_t idle = s->blocks.total - s->blocks.in_use;
+
+    if (s->blocks.order.several || s->threshold < UINT64_MAX ||
+        s->blocks.in_use > s->blocks.in_use_peak / 2)
+        return 0;
+    if (idle > s->deepest)
+        s->deepest = idle;
+    return idle + idle / LOOK_PART >= s->deepest && idle > s->looked_at + s->looked_at / LOOK_PART;
+}
+
+/* Idle regions and room, or 0: it is not worth it, or there is nothing to join. */
+static size_t size_of_base(struct spans *s, const struct request *r, uint64_t reserve) {
+    uint64_t idle = room_in(s, reserve);
+    size_t pieces = idle >= UNIT;
+
+    weir__suballoc_survey(&s->blocks, r->id);
+    for (size_t i = 0; i < s->blocks.region_count; i++) {
+        if (!s->blocks.regions[i].serves)
+            continue;
+        idle += s->blocks.regions[i].bytes;
+        pieces++;
+    }
+    if (pieces < 2 || idle < reserve / BASE_PART || idle / BASE_REQUESTS < s->largest)
+        return 0;
+    return weir__size_round_down((size_t)idle, UNIT);
+}
+
+/* Swaps all that is idle for one region, unless work is pending, so that nothing can be moved.  What
+ * cannot be had is had no worse without it. */
+static void make_base(struct spans *s, const struct request *r, int *grew) {
+    weir_status status = WEIR_OK;
+    size_t bytes, at;
+
+    if (s->blocks.region_count > 1 && is_busy(s, r->stream))
+        return;
+    s->looked_at = s->deepest;
+    bytes = s->blocks.region_count > 1 ? size_of_base(s, r, reserve_of(s)) : 0;
+    if (bytes == 0 || (s->host->neighbours && weir__neighbours_any(s->host->neighbours)))
+        return;
+    s->base_is_over = 1;
+    while (status == WEIR_OK && find_spare(s, UINT64_MAX, &at))
+        status = give_back(s, at, r->id, r->stream);
+    if (status == WEIR_OK)
+        (void)extend_by(s, r, bytes, WEIR_SUBALLOC_BASE, grew);
+    weir__engine_unforetell();
+}
+
+/* ---- a request from its beginning -------------------------------------------------------------- */
+
+static weir_status place(struct spans *s, const struct request *r, int *grew,
+                         struct weir_placement_block *out) {
+    int placed;
+
+    if (r->bytes > s->largest)
+        s->largest = r->bytes;
+    if (!s->base_is_over && is_valley(s))
+        make_base(s, r, grew);
+    placed = weir__suballoc_take(&s->blocks, r->bytes, r->id, cuts_up_to(s, r->bytes), out);
+    if (placed == WEIR_PLACEMENT_NO_FIT && is_busy(s, r->stream))
+        placed = weir__suballoc_take(&s->blocks, r->bytes, r->id, SIZE_MAX, out);
+    return placed == WEIR_PLACEMENT_NO_FIT ? place_at_last(s, r, grew, out) : placed_or(placed);
+}
+
+static weir_status alloc_span(struct spans *s, const struct request *r, CUdeviceptr *block,
+                              int *grew) {
+    struct weir_placement_block placed;
+    weir_status status;
+
+    weir__lock_take(&s->lock);
+    status = weir__suballoc_visit(&s->blocks, r->id, r->stream);
+    if (status == WEIR_OK)
+        status = place(s, r, grew, &placed);
+    atomic_store_explicit(&s->in_use, s->blocks.in_use, memory_order_relaxed);
+    weir__lock_give(&s->lock);
+    if (status == WEIR_OK)
+        *block = placed.address;
+    return status;
+}
+
+static weir_status spans_alloc(void *engine, size_t bytes, weir_stream stream, uint64_t id,
+                               int may_grow, CUdeviceptr *block, int *grew) {
+    struct spans *s = engine;
+    struct request r = {.bytes = bytes, .stream = stream, .id = id, .may_grow = may_grow};
+    int result_before = weir__driver_result;
+    weir_status status = id ? WEIR_OK : weir__engine_capture(s->host, stream);
+    CUresult result = CUDA_SUCCESS;
+
+    if (status == WEIR_E_CAPTURE) {
+        status = s->inner->alloc(s->under, bytes, stream, 0, may_grow, block, grew);
+    } else if (status == WEIR_OK) {
+        if (id == 0)
+            result = weir__engine_stream_id(s->host, stream, &r.id);
+        status = result == CUDA_SUCCESS ? alloc_span(s, &r, block, grew)
+                                        : weir__engine_status(s->host, result);
+    }
+    if (status == WEIR_OK || status == WEIR_ENGINE_DRY)
+        weir__set_driver_result(result_before);
+    return status;
+}
+
+/* ---- frees ----------------------------------------------------------------------------------- */
+
+/* Gives idle regions beyond the threshold back, so that the driver's own can act; as far as they may
+ * go on this stream.  The free that it follows has been done, whatever comes of this. */
+static void shed(struct spans *s, uint64_t id, weir_stream stream) {
+    int result_before = weir__driver_result;
+    uint64_t idle = 0;
+    size_t at;
+
+    if (s->blocks.total - s->blocks.in_use <= s->threshold)
+        return;
+    weir__suballoc_survey(&s->blocks, id);
+    for (size_t i = 0; i < s->blocks.region_count; i++)
+        idle += s->blocks.regions[i].idle ? s->blocks.regions[i].bytes : 0;
+    if (idle <= s->threshold)
+        return;
+    if (weir__engine_capture(s->host, stream) == WEIR_OK) {
+        while (idle > s->threshold && find_spare(s, idle - s->threshold, &at)) {
+            idle -= s->blocks.regions[at].bytes;
+            if (give_back(s, at, id, stream) != WEIR_OK)
+                break;
+        }
+    }
+    weir__set_driver_result(result_before);
+}
+
+static weir_status spans_give(void *engine, CUdeviceptr block, uint64_t id) {
+    struct spans *s = engine;
+    weir_status status;
+
+    weir__lock_take(&s->lock);
+    status = weir__suballoc_give_silently(&s->blocks, block, id);
+    weir__lock_give(&s->lock);
+    return status;
+}
+
+static int spans_holds(void *engine, CUdeviceptr address, CUdeviceptr *base) {
+    struct spans *s = engine;
+    uint64_t start = 0;
+    int ours;
+
+    weir__lock_take(&s->lock);
+    ours = weir__suballoc_holds(&s->blocks, address, &start);
+    weir__lock_give(&s->lock);
+    *base = start;
+    return ours;
+}
+
+/* Not of a region: memory of a graph, or nobody's. */
+static weir_status free_other(struct spans *s, CUdeviceptr block, weir_stream stream,
+                              struct weir_use_list *uses) {
+    struct weir_driver_scope scope;
+    CUresult result = weir__driver_relax(s->host->driver, &scope);
+    weir_status status;
+
+    if (result != CUDA_SUCCESS)
+        return weir__engine_status(s->host, result);
+    status = s->inner->free(s->under, block, stream, uses);
+    weir__driver_unrelax(s->host->driver, &scope);
+    return status;
+}
+
+static weir_status spans_free(void *engine, CUdeviceptr block, weir_stream stream,
+                              struct weir_use_list *uses) {
+    struct spans *s = engine;
+    weir_status status = WEIR_OK;
+    CUresult result;
+    uint64_t id;
+    int ours;
+
+    weir__lock_take(&s->lock);
+    ours = weir__suballoc_holds(&s->blocks, block, NULL);
+    weir__lock_give(&s->lock);
+    if (!ours)
+        return free_other(s, block, stream, uses);
+    result = weir__engine_stream_id(s->host, stream, &id);
+    /* unreached: with uses, which the front refuses where the stream is being captured */
+    if (weir__engine_is_capture(result) && !uses)
+        return spans_give(s, block, WEIR_ENGINE_UNKNOWN);
+    if (result != CUDA_SUCCESS)
+        return weir__engine_status(s->host, result);
+    weir__lock_take(&s->lock);
+    status = weir__suballoc_give(&s->blocks, block, id, stream, uses);
+    if (status == WEIR_OK)
+        shed(s, id, stream);
+    weir__lock_give(&s->lock);
+    return status;
+}
+
+static void spans_tend(void *engine, weir_stream stream, uint64_t id) {
+    struct spans *s = engine;
+
+    weir__lock_take(&s->lock);
+    (void)weir__suballoc_visit(&s->blocks, id, stream); /* else at the next call */
+    shed(s, id, stream);
+    weir__lock_give(&s->lock);
+}
+
+/* ---- reserve --------------------------------------------------------------------------------- */
+
+static weir_status spans_allow(void *engine, const CUmemAccessDesc *access) {
+    struct spans *s = engine;
+
+    return s->inner->allow(s->under, access);
+}
+
+static CUmemoryPool spans_pool(void *engine) {
+    struct spans *s = engine;
+
+    return s->inner->pool(s->under);
+}
+
+static void spans_limited(void *engine) {
+    struct spans *s = engine;
+
+    if (s->inner->limited)
+        s->inner->limited(s->under);
+}
+
+static weir_status spans_grow(void *engine, uint64_t target, int cause) {
+    struct spans *s = engine;
+    uint64_t most = target < s->host->limit ? target : s->host->limit;
+
+    if (!weir__engine_is_prealloc(cause))
+        return s->inner->grow(s->under, target, cause);
+    /* What was taken on request is not for the next free to give back, nor to be moved in the first
+     * iteration, which it was to make fast. */
+    weir__lock_take(&s->lock);
+    if (s->threshold < most)
+        s->threshold = most;
+    s->base_is_over = 1;
+    weir__lock_give(&s->lock);
+    return s->inner->grow(s->under, target, cause);
+}
+
+/* Idle regions go back until at most `keep` bytes are in regions.  The caller is in the driver's
+ * scope. */
+static weir_status give_idle_back(struct spans *s, size_t keep) {
+    weir_status status = WEIR_OK;
+    int dirty = s->awaits;
+    size_t at;
+
+    weir__suballoc_look_around(&s->blocks);
+    weir__suballoc_survey(&s->blocks, WEIR_ENGINE_UNKNOWN);
+    for (size_t i = 0; i < s->blocks.region_count; i++)
+        dirty |= s->blocks.regions[i].idle && !s->blocks.regions[i].serves;
+    status = weir__engine_status(s->host, weir__suballoc_wait(&s->blocks, dirty));
+    if (status == WEIR_OK && dirty) {
+        s->awaits = 0;
+        forget_work_behind(s);
+    }
+    weir__suballoc_survey(&s->blocks, WEIR_ENGINE_UNKNOWN);
+    while (status == WEIR_OK && s->blocks.total > keep &&
+           find_spare(s, s->blocks.total - keep, &at))
+        status = give_back(s, at, WEIR_ENGINE_OBSERVED, s->resting);
+    if (status == WEIR_OK) /* the driver's trim counts as free what the host has observed */
+        status = weir__engine_status(s->host, s->host->driver->cuStreamSynchronize(s->resting));
+    return status;
+}
+
+static weir_status spans_trim(void *engine, size_t keep, int cause, size_t *released) {
+    struct spans *s = engine;
+    uint64_t before, after;
+    struct weir_driver_scope scope;
+    weir_status status;
+    CUresult result = weir__driver_enter(s->host->driver, s->host->context, &scope);
+
+    *released = 0;
+    if (result != CUDA_SUCCESS)
+        return weir__engine_status(s->host, result);
+    weir__lock_take(&s->lock);
+    before = reserve_of(s);
+    status = give_idle_back(s, keep);
+    if (status == WEIR_OK)
+        status = s->inner->trim(s->under, keep, cause, released);
+    after = reserve_of(s);
+    *released = before > after ? (size_t)(before - after) : 0;
+    weir__lock_give(&s->lock);
+    weir__driver_leave(s->host->driver, &scope);
+    return status;
+}
+
+static void spans_unwind(void *engine, int refused) {
+    struct spans *s = engine;
+
+    s->inner->unwind(s->under, refused);
+}
+
+/* A piece of a region, or a new one in place of those that the ladder would give back. */
+static size_t spans_largest(void *engine, uint64_t id, uint64_t back) {
+    struct spans *s = engine;
+    size_t placed, added;
+
+    weir__lock_take(&s->lock);
+    placed = weir__suballoc_largest(&s->blocks, id);
+    weir__suballoc_survey(&s->blocks, id);
+    for (size_t i = 0; i < s->blocks.region_count; i++)
+        if (s->blocks.regions[i].serves && s->host->options.recovery_timeout_ms != UINT32_MAX)
+            back += s->blocks.regions[i].bytes;
+    added = weir__size_round_down(s->inner->largest(s->under, id, back), UNIT);
+    weir__lock_give(&s->lock);
+    return placed > added ? placed : added;
+}
+
+/* Blocks are the front's, which knows their streams.  How that lies which the inner engine has idle nobody knows. */
+static void spans_survey(void *engine, uint64_t id, struct weir_survey *out) {
+    struct spans *s = engine;
+
+    weir__lock_take(&s->lock);
+    weir__suballoc_tell(&s->blocks, id, out);
+    if (room_in(s, reserve_of(s)) > out->hole)
+        out->hole = UINT64_MAX;
+    weir__lock_give(&s->lock);
+}
+
+/* Over the pool: regions go back on the stream, as far as they serve it; those go on to the device that it has done
+ * with by now. */
+static void spans_shed(void *engine, size_t keep, weir_stream stream, uint64_t id, int cause) {
+    struct spans *s = engine;
+    size_t at;
+
+    if (id == 0 || weir__engine_capture(s->host, stream) != WEIR_OK)
+        return;
+    weir__lock_take(&s->lock);
+    weir__suballoc_look_around(&s->blocks);
+    weir__suballoc_survey(&s->blocks, id);
+    while (s->blocks.total > keep && find_spare(s, s->blocks.total - keep, &at))
+        if (give_back(s, at, id, stream) != WEIR_OK)
+            break;
+    s->inner->shed(s->under, keep, stream, id, cause);
+    weir__lock_give(&s->lock);
+}
+
+static size_t spans_reclaim(void *engine, size_t *silent) {
+    struct spans *s = engine;
+    size_t waiting;
+
+    weir__lock_take(&s->lock);
+    waiting = weir__suballoc_reclaim(&s->blocks, silent);
+    waiting += s->inner->reclaim(s->under, NULL);
+    if (s->behind && weir__order_fence_done(&s->blocks.order, s->behind))
+        forget_work_behind(s);
+    if (silent && s->behind)
+        ++*silent;
+    weir__lock_give(&s->lock);
+    return waiting;
+}
+
+static void spans_glance(void *engine, uint64_t *reserve, uint64_t *in_use) {
+    struct spans *s = engine;
+
+    s->inner->glance(s->under, reserve, NULL);
+    if (in_use) /* unreached: NULL, since no engine has this one under it */
+        *in_use = atomic_load_explicit(&s->in_use, memory_order_relaxed);
+}
+
+static size_t spans_extents(void *engine, struct weir_extent *out, size_t most) {
+    struct spans *s = engine;
+
+    return s->inner->extents(s->under, out, most);
+}
+
+static size_t spans_wholes(void *engine, struct weir_extent *out, size_t most) {
+    struct spans *s = engine;
+    size_t count;
+
+    weir__lock_take(&s->lock);
+    count = weir__suballoc_wholes(&s->blocks, out, most);
+    weir__lock_give(&s->lock);
+    return count;
+}
+
+static void spans_stock(void *engine, size_t bytes) {
+    struct spans *s = engine;
+
+    weir__lock_take(&s->lock);
+    weir__suballoc_stock(&s->blocks, WEIR_SUBALLOC_KINDS, bytes);
+    weir__lock_give(&s->lock);
+}
+
+/* What does not lie in regions is memory of graphs, which is nobody's reserve. */
+static void spans_figures(void *engine, weir_statistics *out) {
+    struct spans *s = engine;
+    weir_statistics below = {.size = sizeof below};
+
+    weir__lock_take(&s->lock);
+    s->inner->figures(s->under, &below);
+    weir__suballoc_figures(&s->blocks, out);
+    weir__lock_give(&s->lock);
+    out->reserve = below.reserve;
+    out->reserve_peak = below.reserve_peak;
+    out->extent = 0; /* the inner engine's regions come and go anywhere */
+    out->host_bytes += below.host_bytes;
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+static CUresult make_resting(struct spans *s) {
+    struct weir_driver_scope scope;
+    CUresult result = weir__driver_enter(s->host->driver, s->host->context, &scope);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = s->host->driver->cuStreamCreate(&s->resting, CU_STREAM_NON_BLOCKING);
+    weir__driver_leave(s->host->driver, &scope);
+    return result;
+}
+
+static weir_status open_over(const struct weir_engine *inner, struct weir_host *host,
+                             void **engine) {
+    static const struct weir_suballoc_rule rule = {
+        .placement = {.granularity = GRANULARITY, .split_waste = GRANULARITY},
+        .small = SMALL,
+        .newest_first = 1,
+    };
+    struct spans *s = calloc(1, sizeof *s);
+    weir_status status;
+
+    if (!s)
+        return weir__engine_refuse(WEIR_E_HOST_MEMORY);
+    s->host = host;
+    s->inner = inner;
+    s->reluctance = RELUCTANCE;
+    s->threshold = host->threshold < host->device_total ? host->threshold : UINT64_MAX;
+    s->base_is_over =
+        host->decay.half_life_ns > 0 || host->relimit; /* it would hold what is to go */
+    status = inner->open(host, &s->under);
+    if (status != WEIR_OK)
+        goto free_spans;
+    status = weir__engine_status(host, make_resting(s));
+    if (status == WEIR_OK)
+        status = weir__suballoc_open(&s->blocks, host, &rule);
+    if (status != WEIR_OK)
+        goto close_inner;
+    *engine = s;
+    return WEIR_OK;
+close_inner:
+    if (s->resting)
+        host->driver->cuStreamDestroy(s->resting);
+    inner->close(s->under);
+free_spans:
+    free(s);
+    return status;
+}
+
+static weir_status spans_settle(void *engine) {
+    struct spans *s = engine;
+
+    if (s->blocks.region_count > 0)
+        return weir__engine_status(s->host, weir__engine_wait_for_device(s->host));
+    return s->inner->settle ? s->inner->settle(s->under) : WEIR_OK;
+}
+
+static void spans_close(void *engine) {
+    struct spans *s = engine;
+    const struct weir_driver *driver = s->host->driver;
+    struct weir_driver_scope scope;
+
+    if (weir__driver_enter(driver, s->host->context, &scope) == CUDA_SUCCESS) {
+        for (size_t i = 0; i < s->blocks.region_count; i++) {
+            weir__nvtx_unname(s->blocks.regions[i].base);
+            (void)s->inner->free(s->under, s->blocks.regions[i].base, s->resting, NULL);
+        }
+        driver->cuStreamDestroy(s->resting);
+        weir__driver_leave(driver, &scope);
+    }
+    forget_work_behind(s);
+    weir__suballoc_close(&s->blocks);
+    s->inner->close(s->under);
+    free(s);
+}
+
+static weir_status open_over_pool(struct weir_host *host, void **engine) {
+    return open_over(&weir__engine_pool, host, engine);
+}
+
+static weir_status open_over_platform(struct weir_host *host, void **engine) {
+    return open_over(&weir__engine_platform, host, engine);
+}
+
+const struct weir_engine weir__engine_spans_pool = {
+    .least_limit = UNIT,
+    .trim_waits = 1,
+    .shed = spans_shed,
+    .open = open_over_pool,
+    .settle = spans_settle,
+    .close = spans_close,
+    .alloc = spans_alloc,
+    .free = spans_free,
+    .give = spans_give,
+    .tend = spans_tend,
+    .holds = spans_holds,
+    .grow = spans_grow,
+    .trim = spans_trim,
+    .unwind = spans_unwind,
+    .pool = spans_pool,
+    .allow = spans_allow,
+    .limited = spans_limited,
+    .largest = spans_largest,
+    .survey = spans_survey,
+    .reclaim = spans_reclaim,
+    .glance = spans_glance,
+    .extents = spans_extents,
+    .wholes = spans_wholes,
+    .stock = spans_stock,
+    .figures = spans_figures,
+};
+
+const struct weir_engine weir__engine_spans_platform = {
+    .least_limit = UNIT,
+    .trim_waits = 1,
+    .open = open_over_platform,
+    .settle = spans_settle,
+    .close = spans_close,
+    .alloc = spans_alloc,
+    .free = spans_free,
+    .give = spans_give,
+    .tend = spans_tend,
+    .holds = spans_holds,
+    .grow = spans_grow,
+    .trim = spans_trim,
+    .limited = spans_limited,
+    .largest = spans_largest,
+    .survey = spans_survey,
+    .reclaim = spans_reclaim,
+    .figures = spans_figures,
+};

@@ -1,0 +1,604 @@
+/* SPDX-License-Identifier: MIT */
+/* ledger.c: see ledger.h.
+ *
+ * Slots are claimed by locks of open files (fcntl, F_OFD_SETLK), one byte each, without ever waiting: so two cannot
+ * have one, and the kernel frees it as its process dies, whatever that was about to do.  A child of fork has the
+ * lock too, as long as it does not become another program: the slot then stays taken, but its entry names a process
+ * that is no more, and counts for nothing.  Where pids are of another namespace the lock alone tells.
+ *
+ * The lock of a slot belongs to the open file that the bell's page is a mapping of: a program that closes the number does
+ * not take the slot away (kept.h), and who finds that its number is another's opens the file again and takes another
+ * slot before it gives up the one it had.
+ *
+ * Everything is read and written by pread and pwrite: any process of the user may cut the file short, and
+ * touching what is gone is a signal.  One pwrite is an entry; the sum over it shows one that was read while it was
+ * written, or that somebody else wrote.  The bell's page is mapped for its address alone: FUTEX_WAIT and FUTEX_WAKE_OP
+ * touch it in the kernel, which answers an error where it is gone.  WAKE_OP adds one to it and wakes, at once.
+ *
+ * A fresh file has no name until it is whole (O_TMPFILE), so that none is left behind half made.  Whoever leaves gives
+ * its slot up and then tries to lock all slots at once: who can is alone, keeps everybody out while it looks whether
+ * one is still ending and, if not, takes the name away; who had opened the file before finds no slot in it, or no name
+ * on it, and begins anew.  So no file loses its name while somebody has a slot, and of those that leave the last one
+ * removes it; one that was left by who was killed is taken up by who comes next, or removed by who looks
+ * (doc/design.md, tests/spin/ledger.pml).
+ *
+ * Whoever publishes looks whether the file still has its name, its size and its head, and finds or makes another if
+ * not; who sleeps on the bell of the old one is woken first.  Two that make one at the same time lose one of them,
+ * which is noticed likewise.
+ *
+ * Must not know: what an allocator is.
+ */
+#include "ipc/ledger.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#if defined(__linux__)
+#include "base/futex.h"
+#endif
+
+#include "base/clock.h"
+#include "base/unname.h"
+#include "base/who.h"
+
+#define MAGIC "weirledg"
+/* Between two looks at the file: growth comes in bursts. */
+#define LOOK_NS UINT64_C(1000000)
+
+enum { PAGE = 4096, BELL_AT = 64, TRIES = 64 };
+/* What who removes a file takes, at most, and how often who comes looks meanwhile: it looks who is ending, and does so
+ * in three calls, unless it is stopped between them. */
+enum { REMOVALS = 500 };
+#define REMOVAL_PAUSE_NS 1000000
+
+struct head {
+    char magic[8];
+    uint32_t version, slots, slot_bytes, entry_bytes;
+};
+
+struct slot {
+    uint64_t sum;
+    struct weir_ledger_entry entry;
+};
+
+_Static_assert(sizeof(struct slot) == 512, "another layout is another version");
+
+#define FILE_BYTES ((size_t)PAGE + WEIR_LEDGER_SLOTS * sizeof(struct slot))
+
+static const struct head the_head = {MAGIC, WEIR_LEDGER_VERSION, WEIR_LEDGER_SLOTS,
+                                     sizeof(struct slot), sizeof(struct weir_ledger_entry)};
+
+uint64_t weir__ledger_now(void) {
+    return weir__clock_ns();
+}
+
+static off_t place_of(int slot) {
+    return (off_t)(PAGE + (size_t)slot * sizeof(struct slot));
+}
+
+/* FNV-1a over words; never 0, as a file of zeros would have it. */
+static uint64_t sum_of(const struct weir_ledger_entry *entry) {
+    const char *at = (const char *)entry;
+    uint64_t sum = UINT64_C(14695981039346656037), word;
+
+    for (size_t i = 0; i < sizeof *entry; i += sizeof word) {
+        memcpy(&word, at + i, sizeof word);
+        sum = (sum ^ word) * UINT64_C(1099511628211);
+    }
+    return sum | 1;
+}
+
+/* ---- the file ------------------------------------------------------------------------------------ */
+
+static const char *folder(char *text, size_t bytes) {
+    const char *own = getenv("XDG_RUNTIME_DIR");
+    struct stat is;
+
+    if (own && own[0] == '/')
+        return own;
+    snprintf(text, bytes, "/run/user/%lu", (unsigned long)geteuid());
+    if (stat(text, &is) == 0 && S_ISDIR(is.st_mode) && is.st_uid == geteuid())
+        return text;
+    return "/dev/shm";
+}
+
+static int name_file(struct weir_ledger *l, const char *device) {
+    char run[64];
+    int length =
+        snprintf(l->path, sizeof l->path, "%s/weir-%lu-ledger%d-%s", folder(run, sizeof run),
+                 (unsigned long)geteuid(), WEIR_LEDGER_VERSION, device);
+
+    if ((size_t)length < sizeof l->path)
+        return 0;
+    errno = ENAMETOOLONG;
+    return -1;
+}
+
+/* 1 if it is ours, whole, and has its name. */
+static int is_sound(int file) {
+    struct stat is;
+    struct head head;
+
+    return fstat(file, &is) == 0 && S_ISREG(is.st_mode) && is.st_uid == geteuid() &&
+           (is.st_mode & 077) == 0 && is.st_nlink == 1 && is.st_size == (off_t)FILE_BYTES &&
+           pread(file, &head, sizeof head, 0) == (ssize_t)sizeof head &&
+           memcmp(&head, &the_head, sizeof head) == 0;
+}
+
+/* Gives the name to a fresh file.  0: it has it, or another process was first; -1 and errno. */
+static int make_file(const struct weir_ledger *l) {
+    char in[WEIR_LEDGER_PATH], from[64];
+    int file, error;
+
+    snprintf(in, sizeof in, "%s", l->path);
+    *strrchr(in, '/') = '\0';
+    file = open(in, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    if (file < 0)
+        return -1;
+    snprintf(from, sizeof from, "/proc/self/fd/%d", file);
+    error = posix_fallocate(file, 0, (off_t)FILE_BYTES);
+    if (error == 0 && (fchmod(file, 0600) != 0 || /* whatever the umask is */
+                       pwrite(file, &the_head, sizeof the_head, 0) != (ssize_t)sizeof the_head ||
+                       linkat(AT_FDCWD, from, AT_FDCWD, l->path, AT_SYMLINK_FOLLOW) != 0))
+        error = errno;
+    close(file);
+    errno = error;
+    return error == 0 || error == EEXIST ? 0 : -1;
+}
+
+static int open_file(const struct weir_ledger *l) {
+    return open(l->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+}
+
+/* Does that errno of open() say that something else has the name?  What others say (no room for another open file) says
+ * nothing of it, and what answers EPERM may not be removed either. */
+static int is_in_the_way(int error) {
+    return error == ELOOP || error == ENXIO || error == EISDIR || error == EACCES;
+}
+
+/* A sound file with that name, whatever was there.  -1 and errno. */
+static int find_file(const struct weir_ledger *l) {
+    int file, error;
+
+    for (int i = 0; i < TRIES; i++) {
+        file = open_file(l);
+        if (file >= 0 && is_sound(file))
+            return file;
+        if (file >= 0) {
+            error = weir__unname(file, l->path) == 0 ? ENOENT : errno;
+            close(file);
+        } else { /* a link is not followed, but removed like everything else that is none of ours */
+            error = errno;
+            if (is_in_the_way(error))
+                error = unlink(l->path) == 0 ? ENOENT : errno;
+        }
+        errno = error;
+        if (error != ENOENT || make_file(l) != 0)
+            return -1;
+    }
+    errno = EAGAIN;
+    return -1;
+}
+
+/* ---- slots --------------------------------------------------------------------------------------- */
+
+static struct flock slots(short type, int first, int count) {
+    return (struct flock){.l_type = type,
+                          .l_whence = SEEK_SET,
+                          .l_start = place_of(first),
+                          .l_len = place_of(first + count - 1) - place_of(first) + 1};
+}
+
+/* 0: it has them; 1: another has one of them; -1 and errno: there are no locks here. */
+static int lock_slots(int file, int first, int count) {
+    struct flock lock = slots(F_WRLCK, first, count);
+
+    if (fcntl(file, F_OFD_SETLK, &lock) == 0)
+        return 0;
+    return errno == EAGAIN || errno == EACCES ? 1 : -1;
+}
+
+/* Also for a child of fork, which has the open file as well. */
+static void unlock_slots(int file) {
+    struct flock lock = slots(F_UNLCK, 0, WEIR_LEDGER_SLOTS);
+
+    (void)fcntl(file, F_OFD_SETLK, &lock);
+}
+
+/* 1: who has slots has them all, to remove the file, or has just let them go. */
+static int is_being_removed(int file) {
+    struct flock lock = slots(F_WRLCK, 0, WEIR_LEDGER_SLOTS);
+
+    /* Where nobody has any that is left as it is. */
+    return fcntl(file, F_OFD_GETLK, &lock) == 0 && lock.l_len != 1;
+}
+
+static int is_locked(int file, int slot) {
+    struct flock lock = slots(F_WRLCK, slot, 1);
+
+    return fcntl(file, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+}
+
+static int is_whole(const struct slot *slot) {
+    return slot->sum != 0 && slot->sum == sum_of(&slot->entry);
+}
+
+/* What stands in a slot.  1, if it is whole. */
+static int read_slot(int file, int number, struct slot *out) {
+    return pread(file, out, sizeof *out, place_of(number)) == (ssize_t)sizeof *out && is_whole(out);
+}
+
+/* Its pid says something here. */
+static int is_near(const struct weir_ledger *l, const struct weir_ledger_entry *entry) {
+    return entry->namespace == l->namespace && l->namespace != 0;
+}
+
+static int is_ending(const struct weir_ledger *l, const struct weir_ledger_entry *entry) {
+    return is_near(l, entry) && weir__process_is_ending((pid_t)entry->pid, entry->start);
+}
+
+static int has_ending(const struct weir_ledger *l, int file, int number) {
+    struct slot left;
+
+    return read_slot(file, number, &left) && is_ending(l, &left.entry);
+}
+
+/* A slot; -1 and errno, which is EAGAIN where the file is being removed.  Those of who is ending come last, once each
+ * of the rest was seen taken, one after another: what stands there is to be known. */
+static int claim(const struct weir_ledger *l, int file) {
+    static const struct slot nothing;
+
+    for (int all = 0; all < 2; all++) {
+        for (int number = 0; number < WEIR_LEDGER_SLOTS; number++) {
+            int taken;
+
+            if (!all && !is_locked(file, number) && has_ending(l, file, number))
+                continue;
+            taken = lock_slots(file, number, 1);
+            if (taken < 0)
+                return -1;
+            if (taken > 0)
+                continue;
+            if (all || !has_ending(l, file, number)) { /* it may have begun to end meanwhile */
+                (void)!pwrite(file, &nothing, sizeof nothing, place_of(number));
+                return number;
+            }
+            unlock_slots(file); /* there is no other */
+        }
+        if (is_being_removed(file)) {
+            errno = EAGAIN;
+            return -1;
+        }
+    }
+    errno = EUSERS;
+    return -1;
+}
+
+/* 1: it is the same file, which another part of the process has opened as well and got the number for: to that the slot
+ * is locked. */
+static int is_another(const struct weir_ledger *l) {
+    return weir__kept_is(&l->file) && l->slot >= 0 && is_locked(l->file.number, l->slot);
+}
+
+static int has_file(const struct weir_ledger *l) {
+    return weir__kept_is(&l->file) && !is_another(l);
+}
+
+/* It lets go of the slot that it had by the page before. */
+static int map_bell(struct weir_ledger *l, int file) {
+    void *page = mmap(l->page, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | (l->page ? MAP_FIXED : 0),
+                      file, 0);
+
+    if (page == MAP_FAILED)
+        return -1;
+    if (!l->page) /* else it is where it was, and others may look */
+        l->page = page;
+    return 0;
+}
+
+/* Before it loses the slot that it had in that file: nobody is to find its entry twice. */
+static void clear_before(const struct weir_ledger *l, const struct weir_kept *file) {
+    static const struct slot nothing;
+
+    if (l->slot >= 0 && weir__kept_are_same(&l->file, file))
+        (void)!pwrite(file->number, &nothing, sizeof nothing, place_of(l->slot));
+}
+
+/* A file, a slot in it, and the bell, in the place of what was there.  Who is stopped while it removes a file keeps
+ * nobody: after a while its name is taken by a fresh one. */
+static int attach(struct weir_ledger *l) {
+    int file, slot, error, removals = 0;
+    struct weir_kept kept;
+
+    for (int i = 0; i < TRIES;) {
+        file = find_file(l);
+        if (file < 0)
+            return -1;
+        slot = claim(l, file);
+        if (slot >= 0 && is_sound(file) && weir__kept_set(&kept, file) == 0) {
+            clear_before(l, &kept);
+            if (map_bell(l, file) == 0) {
+                l->file = kept;
+                l->slot = slot;
+                return 0;
+            }
+        }
+        error = errno;
+        if (slot < 0 && error == EAGAIN && ++removals < REMOVALS)
+            nanosleep(&(struct timespec){0, REMOVAL_PAUSE_NS}, NULL);
+        else
+            i++;
+        if (removals == REMOVALS)
+            (void)weir__unname(file, l->path);
+        close(file);
+        errno = error;
+        if (slot < 0 && error != EAGAIN)
+            return -1;
+    }
+    errno = EAGAIN;
+    return -1;
+}
+
+/* ---- the bell ------------------------------------------------------------------------------------ */
+
+#if defined(__linux__)
+static void *bell_of(const struct weir_ledger *l) {
+    return (char *)l->page + BELL_AT;
+}
+
+void weir__ledger_ring(struct weir_ledger *l) {
+    /* Wakes all that sleep on the bell, and nobody on its second word, after adding 1 to it. */
+    (void)syscall(SYS_futex, bell_of(l), WEIR_FUTEX_WAKE_OP, INT32_MAX, (long)0, bell_of(l),
+                  WEIR_FUTEX_ADD_1);
+}
+
+static int sleep_on(struct weir_ledger *l, uint32_t bell, const struct timespec *longest) {
+    return syscall(SYS_futex, bell_of(l), WEIR_FUTEX_WAIT, bell, longest, NULL, 0) == 0 ||
+           errno != EFAULT;
+}
+#else
+void weir__ledger_ring(struct weir_ledger *l) {
+    (void)l;
+}
+
+static int sleep_on(struct weir_ledger *l, uint32_t bell, const struct timespec *longest) {
+    (void)l, (void)bell, (void)longest;
+    return 0;
+}
+#endif
+
+uint32_t weir__ledger_bell(struct weir_ledger *l) {
+    uint32_t bell = 0;
+
+    pthread_mutex_lock(&l->lock);
+    if (weir__kept_is(&l->file))
+        (void)!pread(l->file.number, &bell, sizeof bell, BELL_AT);
+    pthread_mutex_unlock(&l->lock);
+    return bell;
+}
+
+/* The page may be another file's by now. */
+static int has_bell(struct weir_ledger *l) {
+    int is;
+
+    pthread_mutex_lock(&l->lock);
+    is = weir__kept_is(&l->file);
+    pthread_mutex_unlock(&l->lock);
+    return is;
+}
+
+void weir__ledger_wait(struct weir_ledger *l, uint32_t bell, unsigned milliseconds) {
+    struct timespec longest = {milliseconds / 1000, (long)(milliseconds % 1000) * 1000000};
+
+    if (has_bell(l) && sleep_on(l, bell, &longest))
+        return;
+    longest = (struct timespec){0, 20000000}; /* no bell, or its page is gone: not for ever */
+    nanosleep(&longest, NULL);
+}
+
+/* ---- for others ---------------------------------------------------------------------------------- */
+
+static int begin(struct weir_ledger *l, const char *device) {
+    memset(l, 0, sizeof *l);
+    l->file.number = l->slot = -1;
+    l->start = weir__process_start(getpid());
+    l->namespace = weir__process_namespace();
+    return name_file(l, device);
+}
+
+void weir__ledger_each(void (*visit)(const char *device, void *context), void *context) {
+    char run[64], prefix[64];
+    int length = snprintf(prefix, sizeof prefix, "weir-%lu-ledger%d-", (unsigned long)geteuid(),
+                          WEIR_LEDGER_VERSION);
+    DIR *entries = opendir(folder(run, sizeof run));
+    struct dirent *entry;
+
+    if (!entries)
+        return;
+    while ((entry = readdir(entries)))
+        if (strncmp(entry->d_name, prefix, (size_t)length) == 0 &&
+            strlen(entry->d_name) < (size_t)length + WEIR_LEDGER_DEVICE)
+            visit(entry->d_name + length, context);
+    closedir(entries);
+}
+
+int weir__ledger_open(struct weir_ledger *l, const char *device) {
+    if (begin(l, device) != 0 || attach(l) != 0)
+        return -1;
+    pthread_mutex_init(&l->lock, NULL);
+    return 0;
+}
+
+int weir__ledger_look(struct weir_ledger *l, const char *device) {
+    int file;
+
+    if (begin(l, device) != 0)
+        return -1;
+    file = open_file(l);
+    if (file < 0)
+        return -1;
+    if (!is_sound(file) || weir__kept_set(&l->file, file) != 0 || map_bell(l, file) != 0) {
+        close(file);
+        return -1;
+    }
+    pthread_mutex_init(&l->lock, NULL);
+    return 0;
+}
+
+/* Visits those who have lost their slots and are about to end.  Likewise. */
+static void visit_ending(const struct weir_ledger *l,
+                         void (*visit)(int slot, const struct weir_ledger_entry *entry,
+                                       void *context),
+                         void *context) {
+    struct slot some[16];
+    enum { SOME = sizeof some / sizeof some[0] };
+
+    _Static_assert(WEIR_LEDGER_SLOTS % SOME == 0, "none is left over");
+    for (int i = 0; i < WEIR_LEDGER_SLOTS; i++) {
+        const struct slot *slot = &some[i % SOME];
+
+        if (i % SOME == 0 &&
+            pread(l->file.number, some, sizeof some, place_of(i)) != (ssize_t)sizeof some)
+            return;
+        if (i != l->slot && is_whole(slot) && !is_locked(l->file.number, i) &&
+            is_ending(l, &slot->entry))
+            visit(i, &slot->entry, context);
+    }
+}
+
+static void note_any(int slot, const struct weir_ledger_entry *entry, void *any) {
+    (void)slot, (void)entry;
+    *(int *)any = 1;
+}
+
+static int any_ending(const struct weir_ledger *l) {
+    int any = 0;
+
+    visit_ending(l, note_any, &any);
+    return any;
+}
+
+/* The caller holds the lock. */
+static void look_after(struct weir_ledger *l) {
+    if (l->has_left || (has_file(l) && is_sound(l->file.number)))
+        return;
+    if (has_file(l)) /* nobody who sleeps on a page that is gone could be woken */
+        (void)posix_fallocate(l->file.number, 0, (off_t)FILE_BYTES);
+    weir__ledger_ring(l);
+    if (is_another(l))
+        l->file.number = -1;
+    weir__kept_close(&l->file);
+    if (l->file.number < 0)
+        (void)attach(l);
+}
+
+void weir__ledger_leave(struct weir_ledger *l) {
+    static const struct slot nothing;
+
+    pthread_mutex_lock(&l->lock);
+    if (l->file.number >= 0 && l->slot >= 0 && !has_file(l))
+        look_after(l);
+    if (has_file(l)) {
+        if (l->slot >= 0)
+            (void)!pwrite(l->file.number, &nothing, sizeof nothing, place_of(l->slot));
+        unlock_slots(l->file.number); /* of two that leave at once one finds itself alone */
+        if (lock_slots(l->file.number, 0, WEIR_LEDGER_SLOTS) == 0) {
+            if (!any_ending(l)) /* else who comes is to know of it */
+                (void)weir__unname(l->file.number, l->path);
+            unlock_slots(l->file.number);
+        }
+        weir__ledger_ring(l);
+    }
+    l->slot = -1;
+    weir__kept_close(&l->file);
+    l->has_left = 1;
+    pthread_mutex_unlock(&l->lock);
+}
+
+void weir__ledger_close(struct weir_ledger *l) {
+    weir__ledger_leave(l);
+    munmap(l->page, PAGE);
+    pthread_mutex_destroy(&l->lock);
+    l->page = NULL;
+}
+
+void weir__ledger_publish(struct weir_ledger *l, struct weir_ledger_entry *entry) {
+    struct slot slot;
+    int saved_errno = errno;
+    uint64_t now;
+
+    pthread_mutex_lock(&l->lock);
+    now = weir__ledger_now();
+    if (now - l->looked_ns > LOOK_NS || !weir__kept_is(&l->file)) {
+        look_after(l);
+        l->looked_ns = now;
+    }
+    entry->pid = (uint64_t)getpid();
+    entry->start = l->start;
+    entry->namespace = l->namespace;
+    slot.entry = *entry;
+    slot.sum = sum_of(entry);
+    if (l->slot >= 0 && weir__kept_is(&l->file))
+        (void)!pwrite(l->file.number, &slot, sizeof slot, place_of(l->slot));
+    pthread_mutex_unlock(&l->lock);
+    errno = saved_errno;
+}
+
+/* Has its process ended, as far as its pid tells? */
+static int has_ended(const struct weir_ledger *l, const struct weir_ledger_entry *entry) {
+    uint64_t start;
+
+    if (!is_near(l, entry))
+        return 0;
+    start = weir__process_start((pid_t)entry->pid);
+    return start != UINT64_MAX && entry->start != UINT64_MAX && start != entry->start;
+}
+
+int weir__ledger_read(struct weir_ledger *l, int number, struct weir_ledger_entry *out) {
+    struct slot slot;
+    int is_there = 0;
+
+    pthread_mutex_lock(&l->lock);
+    for (int i = 0; i < TRIES && !is_there; i++) {
+        if ((number != l->slot && !is_locked(l->file.number, number)) || !weir__kept_is(&l->file))
+            break;
+        is_there = read_slot(l->file.number, number, &slot);
+    }
+    pthread_mutex_unlock(&l->lock);
+    if (!is_there || has_ended(l, &slot.entry))
+        return 0;
+    *out = slot.entry;
+    out->command[sizeof out->command - 1] = '\0';
+    return 1;
+}
+
+void weir__ledger_ending(struct weir_ledger *l,
+                         void (*visit)(int slot, const struct weir_ledger_entry *entry,
+                                       void *context),
+                         void *context) {
+    pthread_mutex_lock(&l->lock);
+    if (weir__kept_is(&l->file))
+        visit_ending(l, visit, context);
+    pthread_mutex_unlock(&l->lock);
+}
+
+int weir__ledger_is_stopped(const struct weir_ledger *l, const struct weir_ledger_entry *entry) {
+    return is_near(l, entry) && weir__process_is_stopped((pid_t)entry->pid);
+}
+
+int weir__ledger_slot(struct weir_ledger *l) {
+    int slot;
+
+    pthread_mutex_lock(&l->lock);
+    slot = l->slot;
+    pthread_mutex_unlock(&l->lock);
+    return slot;
+}

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: MIT */
+/* local_peers.c: see local_peers.h.
+ *
+ * The list is in the order of joining, and a walk goes by numbers, so that what comes and goes meanwhile
+ * does not disturb it.  A child of fork never gets here: every public call there ends before.
+ */
+#include "ipc/local_peers.h"
+
+#include <pthread.h>
+#include <stddef.h>
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* innermost; guards all of it */
+static pthread_cond_t let_go = PTHREAD_COND_INITIALIZER;
+static struct weir_sibling *first;
+static uint64_t joined;
+
+void weir__siblings_join(struct weir_sibling *s) {
+    struct weir_sibling **at = &first;
+
+    pthread_mutex_lock(&lock);
+    while (*at)
+        at = &(*at)->next;
+    s->number = ++joined;
+    s->next = NULL;
+    *at = s;
+    pthread_mutex_unlock(&lock);
+}
+
+void weir__siblings_leave(struct weir_sibling *s) {
+    struct weir_sibling **at = &first;
+
+    pthread_mutex_lock(&lock);
+    while (*at != s)
+        at = &(*at)->next;
+    *at = s->next;
+    while (s->held > 0)
+        pthread_cond_wait(&let_go, &lock);
+    s->number = 0;
+    pthread_mutex_unlock(&lock);
+}
+
+/* The caller holds the lock. */
+static void release(struct weir_sibling *s) {
+    if (--s->held == 0)
+        pthread_cond_broadcast(&let_go);
+}
+
+struct weir_sibling *weir__siblings_next(const struct weir_sibling *s, struct weir_sibling *last) {
+    struct weir_sibling *found;
+    uint64_t after;
+
+    pthread_mutex_lock(&lock);
+    after = last ? last->number : 0;
+    for (found = first; found; found = found->next)
+        if (found->number > after && found != s && found->driver == s->driver &&
+            found->device == s->device)
+            break;
+    if (found)
+        found->held++;
+    if (last)
+        release(last);
+    pthread_mutex_unlock(&lock);
+    return found;
+}
+
+void weir__siblings_let_go(struct weir_sibling *s) {
+    pthread_mutex_lock(&lock);
+    release(s);
+    pthread_mutex_unlock(&lock);
+}

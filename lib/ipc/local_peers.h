@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: MIT */
+/* local_peers.h: the allocators of a process that share a device.
+ *
+ * A list with a lock of its own, under which nothing is called.  Who asks a sibling for something holds it
+ * by a count meanwhile, and no lock; leaving the list waits for the counts.
+ *
+ * Must not know: what an allocator is.
+ */
+#ifndef WEIR_LOCAL_PEERS_H
+#define WEIR_LOCAL_PEERS_H
+
+#include <stdint.h>
+
+/* One in the list; zeroed: not in it.  `driver` and `device` are the owner's to set, all else is private. */
+struct weir_sibling {
+    const void *driver;
+    int device;
+    void *owner;
+    struct weir_sibling *next;
+    uint64_t number; /* of joining, from 1 on; 0: not in the list */
+    unsigned held;
+};
+
+void weir__siblings_join(struct weir_sibling *s);
+/* Nobody has it any more when this returns: not to be called with a lock that a holder may want. */
+void weir__siblings_leave(struct weir_sibling *s);
+/* The next after `last` (NULL: the first) on the same device as `s`, which is left out, and holds it; `last`
+ * is let go.  NULL: that was all. */
+struct weir_sibling *weir__siblings_next(const struct weir_sibling *s, struct weir_sibling *last);
+/* Lets one go before the end. */
+void weir__siblings_let_go(struct weir_sibling *s);
+
+#endif

@@ -1,0 +1,770 @@
+/* SPDX-License-Identifier: MIT */
+/* process_peers.c: see process_peers.h.
+ *
+ * Who asks rings first, so that all write down what they have now: hits change that without a word.  Then it picks of
+ * whom to ask how much, writes that into its own entry and rings again.  Those who are asked give, write the
+ * answer into their own entry, and ring.  Nobody writes anywhere else, nobody waits but the one who asks, and it waits
+ * a quarter of its time for one round; who has not been heard of by then is not asked again for a while, unless it
+ * is, for which this request still waits as long as it may, and none that follows.
+ *
+ * At the end of the process the driver goes while the thread may be about to call it.  So `stepping' is held
+ * while it does, and it does nothing more once the process has begun to exit, which waits for a second: it may
+ * be in a call that never ends.  A child of fork has no thread, and every public call there ends before it could miss
+ * it.
+ *
+ * Locks: `joining' guards the list, and is held while one is made or ends; `asking', held by the thread that
+ * asks; `stepping', under it whatever a trim takes; a `lock' is innermost but for its ledger's.
+ *
+ * Must not know: what an allocator is, settings' names.
+ */
+#include "ipc/process_peers.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/result.h"
+#include "base/text.h"
+#include "base/thread.h"
+#include "base/who.h"
+#include "config/settings.h"
+#include "ipc/ledger.h"
+#include "ipc/local_peers.h"
+
+#define MILLISECOND UINT64_C(1000000)
+/* How long one that did not answer is left alone. */
+#define SILENCE_NS (2000 * MILLISECOND)
+/* How long one that is ending is waited for, in all requests; and what it may have beside its reserve. */
+#define ENDING_NS (2000 * MILLISECOND)
+#define BESIDE_RESERVE (UINT64_C(1) << 30)
+/* What others are given to say what they have, at most; and the thread's sleep, with shares and without, which a
+ * process that was killed does not end. */
+enum { REFRESH_MS = 20, TICK_MS = 500, LONG_TICK_MS = 10000, SILENT = 32 };
+/* Of those that have memory, how many are named. */
+enum { MOST_SHOWN = 3 };
+
+struct silent {
+    uint64_t start; /* of the process */
+    uint64_t heartbeat_ns;
+    uint64_t slot;
+    uint64_t until_ns;
+};
+
+/* Who was last seen to be ending in a slot, and since when. */
+struct ending {
+    uint64_t pid, start, since_ns;
+};
+
+struct weir_neighbours {
+    struct weir_neighbours *next; /* guarded by `joining` */
+    struct weir_sibling own;      /* in no list: what the device's allocators are found by */
+    struct weir_neighbours_calls calls;
+    struct weir_ledger ledger;
+    pthread_t thread;
+    atomic_int stopped, shares;
+    uint64_t seen[WEIR_LEDGER_ANSWERS]; /* the thread's own, as is */
+    unsigned answers;
+
+    pthread_mutex_t lock; /* guards the entry, and what follows */
+    struct weir_ledger_entry entry;
+    struct weir_claim *claims;
+
+    pthread_mutex_t asking; /* held by who asks; guards what follows */
+    struct silent silent[SILENT];
+    struct ending ending[WEIR_LEDGER_SLOTS];
+};
+
+static pthread_mutex_t joining = PTHREAD_MUTEX_INITIALIZER;
+static struct weir_neighbours *first; /* guarded by `joining`, as is */
+static int has_failed;
+static pthread_mutex_t stepping = PTHREAD_MUTEX_INITIALIZER;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static atomic_int exiting; /* a turn that has begun goes on */
+
+static uint64_t smaller(uint64_t a, uint64_t b) {
+    return a < b ? a : b;
+}
+
+static uint64_t larger(uint64_t a, uint64_t b) {
+    return a > b ? a : b;
+}
+
+int weir__neighbours_device(const struct weir_driver *driver, CUdevice device,
+                            char name[WEIR_UUID_BYTES]) {
+    return (!driver->is_shared || driver->is_shared()) &&
+           weir__driver_uuid(driver, device, name) == CUDA_SUCCESS;
+}
+
+/* ---- the own entry ------------------------------------------------------------------------------- */
+
+static void add(struct weir_holding *sum, const struct weir_holding *h) {
+    sum->reserve += h->reserve;
+    sum->in_use += h->in_use;
+    sum->idle += h->idle;
+    sum->limit = h->limit > UINT64_MAX - sum->limit ? UINT64_MAX : sum->limit + h->limit;
+    sum->device_total = h->device_total;
+    sum->device_free = h->device_free;
+}
+
+/* What the allocators have now, by shares that are of that time. */
+static void refresh(struct weir_neighbours *n, uint64_t looked_ns) {
+    struct weir_holding sum = {0}, h;
+    struct weir_sibling *s = NULL;
+    int any = 0;
+
+    while ((s = weir__siblings_next(&n->own, s))) {
+        memset(&h, 0, sizeof h);
+        n->calls.holding(s->owner, &h);
+        add(&sum, &h);
+        any = 1;
+    }
+    pthread_mutex_lock(&n->lock);
+    n->entry.heartbeat_ns = looked_ns;
+    n->entry.limit = sum.limit;
+    if (any) { /* else the first is being made, or there is none: what stands there is still so */
+        n->entry.reserve = sum.reserve;
+        n->entry.in_use = sum.in_use;
+        n->entry.idle = sum.idle;
+        n->entry.device_total = sum.device_total;
+        n->entry.device_free = sum.device_free;
+    }
+    weir__ledger_publish(&n->ledger, &n->entry);
+    pthread_mutex_unlock(&n->lock);
+}
+
+/* Of all claims the largest.  The caller holds the lock. */
+static void claim_anew(struct weir_neighbours *n) {
+    int shares = 0;
+
+    n->entry.priority = n->entry.weight = 0;
+    for (const struct weir_claim *c = n->claims; c; c = c->next) {
+        n->entry.priority = larger(n->entry.priority, c->priority);
+        n->entry.weight = larger(n->entry.weight, c->weight);
+        shares |= c->shares;
+    }
+    atomic_store(&n->shares, shares);
+    weir__ledger_publish(&n->ledger, &n->entry);
+}
+
+static void put_claim(struct weir_neighbours *n, struct weir_claim *claim) {
+    pthread_mutex_lock(&n->lock);
+    claim->next = n->claims;
+    n->claims = claim;
+    claim_anew(n);
+    pthread_mutex_unlock(&n->lock);
+    weir__ledger_ring(&n->ledger);
+}
+
+/* 1: it was the last. */
+static int take_claim(struct weir_neighbours *n, struct weir_claim *claim) {
+    struct weir_claim **at = &n->claims;
+    int was_last;
+
+    pthread_mutex_lock(&n->lock);
+    while (*at != claim)
+        at = &(*at)->next;
+    *at = claim->next;
+    claim_anew(n);
+    was_last = !n->claims;
+    pthread_mutex_unlock(&n->lock);
+    return was_last;
+}
+
+void weir__neighbours_note(struct weir_neighbours *n, _Atomic uint64_t *shown, uint64_t reserve) {
+    uint64_t before = atomic_exchange_explicit(shown, reserve, memory_order_relaxed);
+
+    pthread_mutex_lock(&n->lock);
+    n->entry.reserve += reserve - before; /* or less */
+    if ((int64_t)n->entry.reserve < 0)
+        n->entry.reserve = reserve;
+    n->entry.idle = smaller(n->entry.idle, n->entry.reserve);
+    n->entry.in_use = smaller(n->entry.in_use, n->entry.reserve);
+    weir__ledger_publish(&n->ledger, &n->entry);
+    pthread_mutex_unlock(&n->lock);
+}
+
+int weir__neighbours_any(struct weir_neighbours *n) {
+    int own = weir__ledger_slot(&n->ledger);
+    struct weir_ledger_entry entry;
+
+    for (int slot = 0; slot < WEIR_LEDGER_SLOTS; slot++)
+        if (slot != own && weir__ledger_read(&n->ledger, slot, &entry))
+            return 1;
+    return 0;
+}
+
+static uint64_t weights_in(struct weir_ledger *ledger, uint64_t most) {
+    struct weir_ledger_entry entry;
+    uint64_t sum = 0;
+
+    for (int slot = 0; slot < WEIR_LEDGER_SLOTS; slot++)
+        if (weir__ledger_read(ledger, slot, &entry) && entry.weight < most - sum)
+            sum += entry.weight;
+    return sum;
+}
+
+uint64_t weir__neighbours_weights(struct weir_neighbours *n) {
+    return weights_in(&n->ledger, UINT64_MAX);
+}
+
+uint64_t weir__neighbours_look(const struct weir_driver *driver, CUdevice device, uint64_t most) {
+    char name[WEIR_UUID_BYTES];
+    struct weir_ledger ledger;
+    uint64_t sum;
+
+    if (!weir__neighbours_device(driver, device, name) || weir__ledger_look(&ledger, name) != 0)
+        return 0;
+    sum = weights_in(&ledger, most);
+    weir__ledger_close(&ledger);
+    return sum;
+}
+
+uint64_t weir__neighbours_reserve(const struct weir_driver *driver, CUdevice device) {
+    char name[WEIR_UUID_BYTES];
+    struct weir_ledger_entry entry;
+    struct weir_ledger ledger;
+    uint64_t sum = 0;
+
+    if (!weir__neighbours_device(driver, device, name) || weir__ledger_look(&ledger, name) != 0)
+        return 0;
+    for (int slot = 0; slot < WEIR_LEDGER_SLOTS; slot++)
+        if (weir__ledger_read(&ledger, slot, &entry) && entry.pid != (uint64_t)getpid())
+            sum += entry.reserve;
+    weir__ledger_close(&ledger);
+    return sum;
+}
+
+/* ---- giving -------------------------------------------------------------------------------------- */
+
+static uint64_t give(struct weir_neighbours *n, uint64_t bytes) {
+    struct weir_sibling *s = NULL;
+    uint64_t given = 0;
+
+    while (given < bytes && (s = weir__siblings_next(&n->own, s)))
+        given += n->calls.give(s->owner, bytes - given);
+    if (s)
+        weir__siblings_let_go(s);
+    return given;
+}
+
+static int has_answered(const struct weir_neighbours *n, uint64_t sequence) {
+    for (int i = 0; i < WEIR_LEDGER_ANSWERS; i++)
+        if (n->seen[i] == sequence)
+            return 1;
+    return 0;
+}
+
+static void answer(struct weir_neighbours *n, uint64_t sequence, uint64_t bytes,
+                   uint64_t looked_ns) {
+    unsigned at = n->answers++ % WEIR_LEDGER_ANSWERS;
+    uint64_t given = give(n, bytes);
+
+    n->seen[at] = sequence;
+    refresh(n, looked_ns);
+    pthread_mutex_lock(&n->lock);
+    n->entry.answer[at] = (struct weir_ledger_answer){sequence, given};
+    n->entry.given += given;
+    weir__ledger_publish(&n->ledger, &n->entry);
+    pthread_mutex_unlock(&n->lock);
+    weir__ledger_ring(&n->ledger);
+}
+
+/* What one asks of this process; 0: nothing, or it has been answered. */
+static uint64_t asked_by(const struct weir_neighbours *n, const struct weir_ledger_entry *entry,
+                         uint64_t own_slot) {
+    if (entry->until_ns <= weir__ledger_now() || has_answered(n, entry->sequence))
+        return 0;
+    for (int i = 0; i < WEIR_LEDGER_ASKS; i++)
+        if (entry->ask[i].bytes > 0 && entry->ask[i].slot == own_slot &&
+            entry->ask[i].start == n->ledger.start)
+            return entry->ask[i].bytes;
+    return 0;
+}
+
+/* Shares fall for who has come, and rise after who has gone: by when they knew of them. */
+static uint64_t fit_shares(struct weir_neighbours *n) {
+    uint64_t now = weir__ledger_now();
+    uint64_t weights = atomic_load(&n->shares) ? weir__neighbours_weights(n) : 0;
+    struct weir_sibling *s = NULL;
+
+    while (weights > 0 && (s = weir__siblings_next(&n->own, s)))
+        n->calls.resize(s->owner, weights);
+    return now;
+}
+
+/* Everything that somebody may have rung for.  The caller holds `stepping`. */
+static void look(struct weir_neighbours *n) {
+    struct weir_ledger_entry entry;
+    uint64_t bytes;
+    int own;
+
+    refresh(n, fit_shares(n));
+    own = weir__ledger_slot(&n->ledger);
+    for (int slot = 0; slot < WEIR_LEDGER_SLOTS; slot++) {
+        if (!weir__ledger_read(&n->ledger, slot, &entry))
+            continue;
+        bytes = slot == own ? 0 : asked_by(n, &entry, (uint64_t)own);
+        if (bytes > 0) /* it may have come just now */
+            answer(n, entry.sequence, bytes, fit_shares(n));
+    }
+}
+
+static void *run(void *neighbours) {
+    struct weir_neighbours *n = neighbours;
+    uint32_t bell;
+
+    weir__thread_begin();
+    for (;;) {
+        bell = weir__ledger_bell(&n->ledger);
+        if (atomic_load(&n->stopped)) /* else it rings after this */
+            return NULL;
+        pthread_mutex_lock(&stepping);
+        if (!atomic_load(&exiting))
+            look(n);
+        pthread_mutex_unlock(&stepping);
+        weir__ledger_wait(&n->ledger, bell, atomic_load(&n->shares) ? TICK_MS : LONG_TICK_MS);
+    }
+}
+
+/* ---- asking -------------------------------------------------------------------------------------- */
+
+struct candidate {
+    uint64_t slot, start, pid, idle, priority, heartbeat_ns;
+    int is_late; /* it has not said what it has now */
+    int is_asked;
+};
+
+static struct silent *silence_of(struct weir_neighbours *n, int slot,
+                                 const struct weir_ledger_entry *entry) {
+    uint64_t now = weir__ledger_now();
+
+    for (int i = 0; i < SILENT; i++)
+        if (n->silent[i].until_ns > now && n->silent[i].slot == (uint64_t)slot &&
+            n->silent[i].start == entry->start && n->silent[i].heartbeat_ns == entry->heartbeat_ns)
+            return &n->silent[i];
+    return NULL;
+}
+
+static void leave_alone(struct weir_neighbours *n, const struct candidate *c) {
+    struct silent *oldest = &n->silent[0];
+
+    for (int i = 1; i < SILENT; i++)
+        if (n->silent[i].until_ns < oldest->until_ns)
+            oldest = &n->silent[i];
+    *oldest = (struct silent){c->start, c->heartbeat_ns, c->slot, weir__ledger_now() + SILENCE_NS};
+}
+
+static int in_turn(const void *one, const void *other) {
+    const struct candidate *a = one, *b = other;
+
+    if (a->is_late != b->is_late)
+        return a->is_late - b->is_late;
+    if (a->priority != b->priority)
+        return a->priority < b->priority ? -1 : 1;
+    return (a->idle < b->idle) - (a->idle > b->idle);
+}
+
+/* The others, in the order in which they are to give; *missing: how many have not been heard of since.  What
+ * is known of answers before anybody is asked. */
+static size_t collect(struct weir_neighbours *n, struct candidate *out, uint64_t since,
+                      uint64_t began, size_t *missing, struct weir_answers *answers) {
+    int own = weir__ledger_slot(&n->ledger);
+    struct weir_ledger_entry entry;
+    const struct silent *silent;
+    size_t count = 0;
+
+    *missing = 0;
+    *answers = (struct weir_answers){.kept = UINT64_MAX};
+    for (int slot = 0; slot < WEIR_LEDGER_SLOTS; slot++) {
+        struct candidate *c = &out[count];
+
+        if (slot == own || !weir__ledger_read(&n->ledger, slot, &entry))
+            continue;
+        *c = (struct candidate){.slot = (uint64_t)slot,
+                                .start = entry.start,
+                                .pid = entry.pid,
+                                .idle = entry.idle,
+                                .priority = entry.priority,
+                                .heartbeat_ns = entry.heartbeat_ns,
+                                .is_late = entry.heartbeat_ns < since};
+        answers->kept = answers->kept == UINT64_MAX ? 0 : answers->kept;
+        silent = silence_of(n, slot, &entry);
+        if (silent && silent->until_ns - SILENCE_NS >= began) {
+            answers->awaited = 1;
+            continue;
+        }
+        if (silent) {
+            answers->kept += entry.reserve;
+            continue;
+        }
+        answers->kept += c->is_late ? 0 : entry.in_use;
+        answers->heard |= !c->is_late;
+        *missing += (size_t)c->is_late;
+        count += c->idle > 0 || c->is_late;
+    }
+    qsort(out, count, sizeof *out, in_turn);
+    return count;
+}
+
+/* Sleeps until somebody rings, or that time. */
+static void sleep_until(struct weir_neighbours *n, uint32_t bell, uint64_t until) {
+    uint64_t now = weir__ledger_now();
+
+    if (now < until) /* unreached: it is later, as it was not a moment ago */
+        weir__ledger_wait(&n->ledger, bell,
+                          (unsigned)smaller((until - now) / MILLISECOND + 1, 1000));
+}
+
+/* Has all say what they have. */
+static size_t survey(struct weir_neighbours *n, struct candidate *out, uint64_t began,
+                     uint64_t deadline, struct weir_answers *answers) {
+    uint64_t now = weir__ledger_now(), until;
+    size_t count, missing;
+
+    until = smaller(deadline, now + REFRESH_MS * MILLISECOND);
+    pthread_mutex_lock(&n->lock);
+    weir__ledger_publish(&n->ledger, &n->entry); /* which sees to it that there is a file */
+    pthread_mutex_unlock(&n->lock);
+    weir__ledger_ring(&n->ledger);
+    for (;;) { /* who only says what it has does not ring */
+        count = collect(n, out, now, began, &missing, answers);
+        if (missing == 0 || weir__ledger_now() >= until)
+            return count;
+        nanosleep(&(struct timespec){0, 200000}, NULL);
+    }
+}
+
+/* What one has answered: 1 and bytes, or 0.  The dead have given what they had. */
+static int is_answered(struct weir_neighbours *n, const struct candidate *c, uint64_t sequence,
+                       uint64_t *bytes) {
+    struct weir_ledger_entry entry;
+
+    *bytes = c->idle;
+    if (!weir__ledger_read(&n->ledger, (int)c->slot, &entry) || entry.start != c->start ||
+        entry.pid != c->pid)
+        return 1;
+    for (int i = 0; i < WEIR_LEDGER_ANSWERS; i++)
+        if (entry.answer[i].sequence == sequence) {
+            *bytes = entry.answer[i].bytes;
+            return 1;
+        }
+    return 0;
+}
+
+static void put_question(struct weir_neighbours *n, const struct weir_ledger_ask *asks,
+                         uint64_t sequence, uint64_t until) {
+    pthread_mutex_lock(&n->lock);
+    memcpy(n->entry.ask, asks, sizeof n->entry.ask);
+    n->entry.sequence = sequence;
+    n->entry.until_ns = until;
+    weir__ledger_publish(&n->ledger, &n->entry);
+    pthread_mutex_unlock(&n->lock);
+}
+
+/* Asks some of them, and waits for what they give; who has answered, and whether all have, is added to `answers'. */
+static void ask_some(struct weir_neighbours *n, struct candidate **some, size_t count,
+                     const struct weir_ledger_ask *asks, uint64_t until,
+                     struct weir_answers *answers) {
+    static const struct weir_ledger_ask nothing[WEIR_LEDGER_ASKS];
+    uint64_t sequence = weir__ledger_now(), given, bytes;
+    size_t open;
+
+    sequence = sequence << 8 ^ (uint64_t)getpid(); /* no other's */
+    put_question(n, asks, sequence, until);
+    weir__ledger_ring(&n->ledger);
+    for (;;) {
+        uint32_t bell = weir__ledger_bell(&n->ledger);
+
+        given = 0;
+        open = 0;
+        for (size_t i = 0; i < count; i++) {
+            if (is_answered(n, some[i], sequence, &bytes))
+                given += bytes;
+            else
+                open++;
+        }
+        if (open == 0 || weir__ledger_now() >= until)
+            break;
+        sleep_until(n, bell, until);
+    }
+    for (size_t i = 0; open > 0 && i < count; i++)
+        if (some[i]->is_late && !is_answered(n, some[i], sequence, &bytes))
+            leave_alone(n, some[i]); /* if it has not been heard of since */
+    put_question(n, nothing, sequence, 0);
+    answers->given += given;
+    answers->heard |= open < count;
+    answers->late |= open > 0;
+}
+
+/* Picks those that are next; how many. */
+static size_t pick(struct candidate *all, size_t count, uint64_t bytes, struct candidate **some,
+                   struct weir_ledger_ask *asks) {
+    size_t picked = 0;
+
+    for (size_t i = 0; i < count && bytes > 0 && picked < WEIR_LEDGER_ASKS; i++) {
+        uint64_t part = all[i].is_late ? bytes : smaller(all[i].idle, bytes);
+
+        if (all[i].is_asked)
+            continue;
+        all[i].is_asked = 1;
+        some[picked] = &all[i];
+        asks[picked++] = (struct weir_ledger_ask){all[i].slot, all[i].start, part};
+        bytes -= all[i].is_late ? 0 : part;
+    }
+    return picked;
+}
+
+struct ending_sum {
+    struct weir_neighbours *n;
+    uint64_t now, bytes;
+};
+
+/* Of one that does not come to its end (its driver does not) no memory is to be expected. */
+static void add_ending(int slot, const struct weir_ledger_entry *entry, void *context) {
+    struct ending_sum *sum = context;
+    struct ending *e = &sum->n->ending[slot];
+
+    /* unreached: that pid with another start, for which the pids must have come round to it */
+    if (e->pid != entry->pid || e->start != entry->start)
+        *e = (struct ending){entry->pid, entry->start, sum->now};
+    if (sum->now - e->since_ns <= ENDING_NS)
+        sum->bytes += entry->reserve + BESIDE_RESERVE;
+}
+
+/* The caller holds `asking'. */
+static uint64_t ending_bytes(struct weir_neighbours *n) {
+    struct ending_sum sum = {n, weir__ledger_now(), 0};
+
+    weir__ledger_ending(&n->ledger, add_ending, &sum);
+    return sum.bytes;
+}
+
+struct weir_answers weir__neighbours_ask(struct weir_neighbours *n, uint64_t bytes, uint64_t began,
+                                         uint64_t deadline) {
+    struct candidate all[WEIR_LEDGER_SLOTS], *some[WEIR_LEDGER_ASKS];
+    uint64_t now = weir__ledger_now(), round;
+    struct weir_answers answers;
+    size_t count, picked;
+
+    pthread_mutex_lock(&n->asking);
+    round = deadline > now ? (deadline - now) / 4 + 1 : 0;
+    count = survey(n, all, began, deadline, &answers);
+    while (answers.given < bytes) {
+        struct weir_ledger_ask asks[WEIR_LEDGER_ASKS] = {{0}};
+
+        picked = pick(all, count, bytes - answers.given, some, asks);
+        if (picked == 0)
+            break;
+        if (weir__ledger_now() >= deadline) { /* another thread may have asked that long */
+            answers.awaited = 1;
+            break;
+        }
+        ask_some(n, some, picked, asks, smaller(deadline, weir__ledger_now() + round), &answers);
+    }
+    answers.ending = answers.given < bytes ? ending_bytes(n) : 0;
+    answers.awaited |= answers.late || answers.ending > 0;
+    pthread_mutex_lock(&n->lock);
+    n->entry.asked += bytes;
+    n->entry.got += answers.given;
+    pthread_mutex_unlock(&n->lock);
+    pthread_mutex_unlock(&n->asking);
+    return answers;
+}
+
+/* ---- who has what -------------------------------------------------------------------------------- */
+
+struct holder {
+    struct weir_holder is;
+    int is_silent;
+    char command[WEIR_LEDGER_COMMAND];
+};
+
+static int by_reserve(const void *one, const void *other) {
+    const struct holder *a = one, *b = other;
+
+    return (a->is.reserve < b->is.reserve) - (a->is.reserve > b->is.reserve);
+}
+
+/* The others that have some of the device, who has most first. */
+static size_t read_holders(struct weir_neighbours *n, struct holder *all) {
+    struct weir_ledger_entry entry;
+    size_t count = 0;
+
+    pthread_mutex_lock(&n->asking);
+    for (int slot = 0; slot < WEIR_LEDGER_SLOTS; slot++) {
+        struct holder *h = &all[count];
+
+        if (slot == weir__ledger_slot(&n->ledger) || !weir__ledger_read(&n->ledger, slot, &entry) ||
+            entry.reserve == 0)
+            continue;
+        h->is = (struct weir_holder){.pid = entry.pid,
+                                     .reserve = entry.reserve,
+                                     .idle = entry.idle,
+                                     .is_stopped = weir__ledger_is_stopped(&n->ledger, &entry)};
+        h->is_silent = h->is.is_stopped || silence_of(n, slot, &entry);
+        memcpy(h->command, entry.command, sizeof entry.command);
+        count++;
+    }
+    pthread_mutex_unlock(&n->asking);
+    qsort(all, count, sizeof *all, by_reserve);
+    return count;
+}
+
+struct weir_holders weir__neighbours_holders(struct weir_neighbours *n) {
+    struct holder all[WEIR_LEDGER_SLOTS];
+    struct weir_holders holders = {0};
+
+    for (size_t i = read_holders(n, all); i-- > 0;)
+        *(all[i].is_silent ? &holders.silent : &holders.heard) = all[i].is;
+    return holders;
+}
+
+void weir__neighbours_show(struct weir_neighbours *n, char text[WEIR_NEIGHBOURS_SHOWN]) {
+    struct holder all[WEIR_LEDGER_SLOTS];
+    size_t count = read_holders(n, all), length = 0;
+    char reserve[32], could_give[32], name[64];
+
+    text[0] = '\0';
+    for (size_t i = 0; i < count && i < MOST_SHOWN; i++) {
+        weir__bytes_show(all[i].is.reserve, reserve, sizeof reserve);
+        weir__bytes_show(all[i].is.idle, could_give, sizeof could_give);
+        weir__quote(all[i].command, name, sizeof name);
+        length += (size_t)snprintf(text + length, WEIR_NEIGHBOURS_SHOWN - length,
+                                   "%sprocess %llu %s has %s, could give %s%s", i ? "; " : "",
+                                   (unsigned long long)all[i].is.pid, name, reserve, could_give,
+                                   all[i].is.is_stopped ? ", is stopped"
+                                   : all[i].is_silent   ? ", does not answer"
+                                                        : "");
+    }
+}
+
+/* ---- joining and leaving ------------------------------------------------------------------------- */
+
+/* The file goes with the last process that ends in order. */
+static void leave_at_exit(void) {
+    if (weir__driver_forked())
+        return;
+    atomic_store(&exiting, 1);
+    if (!weir__thread_lock_at_end(&stepping)) /* the others see that the process has ended */
+        return;
+    pthread_mutex_unlock(&stepping);
+    if (!weir__thread_lock_at_end(&joining))
+        return;
+    for (struct weir_neighbours *n = first; n; n = n->next) {
+        if (!weir__thread_lock_at_end(&n->lock))
+            continue;
+        weir__ledger_leave(&n->ledger);
+        pthread_mutex_unlock(&n->lock);
+    }
+    pthread_mutex_unlock(&joining);
+}
+
+static void prepare_exit(void) {
+    (void)atexit(leave_at_exit);
+}
+
+static int start(struct weir_neighbours *n) {
+    pthread_once(&once, prepare_exit);
+    errno = weir__thread_start(&n->thread, run, n);
+    return errno == 0;
+}
+
+static void discard(struct weir_neighbours *n) {
+    pthread_mutex_destroy(&n->lock);
+    pthread_mutex_destroy(&n->asking);
+    free(n);
+}
+
+/* Without the folder that it lies in: there is room for little. */
+static void name_command(char *text, size_t bytes) {
+    char command[WEIR_COMMAND_BYTES], *name = command;
+
+    weir__process_command(command, sizeof command);
+    for (char *at = command; *at && *at != ' '; at++)
+        if (*at == '/')
+            name = at + 1;
+    snprintf(text, bytes, "%.*s", (int)bytes - 1, name);
+}
+
+static struct weir_neighbours *make(const struct weir_driver *driver, CUdevice device,
+                                    const struct weir_neighbours_calls *calls, const char *name,
+                                    char *why, size_t why_bytes) {
+    struct weir_neighbours *n = calloc(1, sizeof *n);
+
+    if (!n) {
+        snprintf(why, why_bytes, "%s", strerror(errno));
+        return NULL;
+    }
+    n->own.driver = driver;
+    n->own.device = device;
+    n->calls = *calls;
+    pthread_mutex_init(&n->lock, NULL);
+    pthread_mutex_init(&n->asking, NULL);
+    if (weir__ledger_open(&n->ledger, name) != 0) {
+        snprintf(why, why_bytes, "%s: %s", n->ledger.path, strerror(errno));
+        discard(n);
+        return NULL;
+    }
+    name_command(n->entry.command, sizeof n->entry.command);
+    if (start(n))
+        return n;
+    snprintf(why, why_bytes, "%s", strerror(errno));
+    weir__ledger_close(&n->ledger);
+    discard(n);
+    return NULL;
+}
+
+struct weir_neighbours *weir__neighbours_join(const struct weir_driver *driver, CUdevice device,
+                                              const struct weir_neighbours_calls *calls,
+                                              struct weir_claim *claim, char *why,
+                                              size_t why_bytes) {
+    char name[WEIR_UUID_BYTES];
+    struct weir_neighbours *n;
+
+    why[0] = '\0';
+    if (!weir__neighbours_device(driver, device, name))
+        return NULL;
+    pthread_mutex_lock(&joining);
+    for (n = first; n; n = n->next)
+        if (n->own.driver == driver && n->own.device == device)
+            break;
+    if (!n) {
+        n = make(driver, device, calls, name, why, why_bytes);
+        if (has_failed) /* it has been said */
+            why[0] = '\0';
+        has_failed |= !n;
+        if (n) {
+            n->next = first;
+            first = n;
+        }
+    }
+    if (n)
+        put_claim(n, claim);
+    pthread_mutex_unlock(&joining);
+    return n;
+}
+
+void weir__neighbours_leave(struct weir_neighbours *n, struct weir_claim *claim,
+                            _Atomic uint64_t *shown) {
+    struct weir_neighbours **at = &first;
+
+    weir__neighbours_note(n, shown, 0);
+    pthread_mutex_lock(&joining);
+    if (!take_claim(n, claim)) {
+        weir__ledger_ring(&n->ledger);
+        pthread_mutex_unlock(&joining);
+        return;
+    }
+    while (*at != n)
+        at = &(*at)->next;
+    *at = n->next;
+    pthread_mutex_unlock(&joining);
+    atomic_store(&n->stopped, 1);
+    weir__ledger_ring(&n->ledger);
+    pthread_join(n->thread, NULL);
+    weir__ledger_close(&n->ledger);
+    discard(n);
+}

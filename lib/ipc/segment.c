@@ -1,0 +1,433 @@
+/* SPDX-License-Identifier: MIT */
+/* segment.c: see segment.h.
+ *
+ * The writer maps its file, all of whose room is there before (a full file system is an error of creation, not a
+ * signal later), and publishes under a sequence: odd while it writes, even when it is done.
+ *
+ *     writer                                      reader
+ *     sequence := odd        relaxed              first := sequence
+ *     fence                  release      (a)     fence                  acquire   (c)
+ *     words of the body      relaxed              words of the body
+ *     sequence := even       release      (b)     fence                  acquire   (d)
+ *                                                 last := sequence
+ *     whole if first is even and last equals it
+ *
+ * If a word comes from a publication then (a) and (d) have last see its odd value at least, so that a reader who met
+ * a later one finds last > first; and by (b) and (c) a reader whose first is that publication's even value sees all
+ * its words.
+ *
+ * A reader does not map.  Any process of the user may cut the file short, and touching what is gone is a signal;
+ * read(2) comes back short instead.  The loads are the kernel's then, on this thread's behalf and in its order; a
+ * fence orders what its thread has loaded, whoever asked for it.  The sequence may be copied byte by byte, which
+ * shows while the lowest byte overflows: such a mixture is odd, or past, or 2^15 publications ahead.
+ *
+ * What a reader says is one word that it writes, by write(2) for the same reason: the time.  Its lower half is what
+ * the writer sleeps on; to wake it a reader maps the page, and touches it by the system call alone, which
+ * answers an error where the page is gone.
+ *
+ * Must not know: what a body means.
+ */
+#include "ipc/segment.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#if defined(__linux__)
+#include "base/futex.h"
+#endif
+
+#include "base/clock.h"
+#include "base/who.h"
+
+#define MAGIC "weirseg1"
+#define NEW ".new" /* behind the name of a file that is being made */
+
+enum { TRIES = 64, FOLDERS = 2 };
+
+struct weir_segment_head {
+    char magic[8];
+    char kind[WEIR_SEGMENT_KIND_BYTES];
+    uint32_t version;
+    uint32_t head_bytes;
+    uint64_t body_bytes;
+};
+
+struct weir_segment_file {
+    struct weir_segment_head head;
+    _Alignas(64) _Atomic uint64_t sequence;
+    _Alignas(64) _Atomic uint64_t watched; /* when, by CLOCK_MONOTONIC; 0: never */
+    _Alignas(64) _Atomic uint64_t body[];
+};
+
+const char *weir__segment_fault_text(enum weir_segment_fault fault) {
+    static const char *const texts[] = {
+#define FAULT_TEXT(name, text) text,
+        WEIR_SEGMENT_FAULTS(FAULT_TEXT)
+#undef FAULT_TEXT
+    };
+
+    return texts[fault];
+}
+
+/* ---- names --------------------------------------------------------------------------------------- */
+
+/* "weir-UID-KIND-NAMESPACE-" */
+static void write_prefix(char *prefix, size_t bytes, const char *kind) {
+    snprintf(prefix, bytes, "weir-%lu-%s-%" PRIu64 "-", (unsigned long)geteuid(), kind,
+             weir__process_namespace());
+}
+
+/* Decimal digits up to `end`. */
+static int read_number(const char **text, char end, uint64_t *number) {
+    char *behind;
+
+    if (!isdigit((unsigned char)**text))
+        return 0;
+    errno = 0;
+    *number = strtoull(*text, &behind, 10);
+    if (errno != 0 || *behind != end)
+        return 0;
+    *text = behind + (end != '\0');
+    return 1;
+}
+
+/* 1 if a file's name is one of ours, or of one that is being made. */
+static int read_name(const char *name, const char *prefix, struct weir_segment_name *out,
+                     int *is_new) {
+    size_t length = strlen(name), own = strlen(prefix), suffix = strlen(NEW);
+    char plain[256];
+    const char *at = plain + own;
+    uint64_t pid;
+
+    /* unreached: it is longer, as no name on a file system here is */
+    if (length >= sizeof plain || strncmp(name, prefix, own) != 0)
+        return 0;
+    memcpy(plain, name, length + 1);
+    *is_new = strcmp(name + length - suffix, NEW) == 0;
+    if (*is_new)
+        plain[length - suffix] = '\0';
+    if (!read_number(&at, '-', &pid) || pid == 0 || pid > INT32_MAX ||
+        !read_number(&at, '\0', &out->start))
+        return 0;
+    out->pid = (pid_t)pid;
+    return 1;
+}
+
+static void list_folders(const char *folders[FOLDERS]) {
+    const char *only = getenv("WEIR_RUN_FOLDER"), *own = getenv("XDG_RUNTIME_DIR");
+    int has_only = only && only[0] == '/';
+
+    folders[0] = has_only ? only : own && own[0] == '/' ? own : NULL;
+    folders[1] = has_only ? NULL : "/dev/shm";
+    if (has_only)
+        return;
+    if (folders[0] && strcmp(folders[0], folders[1]) == 0)
+        folders[0] = NULL;
+}
+
+int weir__segment_lives(const struct weir_segment_name *name) {
+    uint64_t start = weir__process_start(name->pid);
+
+    return start == UINT64_MAX || start == name->start;
+}
+
+/* Once more with `visit' for those that live; NULL: only to clear away. */
+static void look_through(const char *folder, const char *prefix, weir_segment_visitor *visit,
+                         void *context) {
+    DIR *entries = opendir(folder);
+    struct weir_segment_name name;
+    struct dirent *entry;
+    int is_new;
+
+    if (!entries)
+        return;
+    while ((entry = readdir(entries))) {
+        int length = snprintf(name.path, sizeof name.path, "%s/%s", folder, entry->d_name);
+
+        if ((size_t)length >= sizeof name.path || !read_name(entry->d_name, prefix, &name, &is_new))
+            continue;
+        if (!weir__segment_lives(&name))
+            (void)unlink(name.path); /* another user's stays, in such folders */
+        else if (visit && !is_new)
+            visit(&name, context);
+    }
+    closedir(entries);
+}
+
+void weir__segment_each(const struct weir_segment_kind *kind, weir_segment_visitor *visit,
+                        void *context) {
+    const char *folders[FOLDERS];
+    char prefix[128];
+
+    list_folders(folders);
+    write_prefix(prefix, sizeof prefix, kind->name);
+    for (int i = 0; i < FOLDERS; i++)
+        if (folders[i])
+            look_through(folders[i], prefix, visit, context);
+}
+
+/* ---- the writer ---------------------------------------------------------------------------------- */
+
+/* Memory of the file that is there, and not had by children; NULL and errno. */
+static struct weir_segment_file *map_file(int file, size_t bytes) {
+    int error = posix_fallocate(file, 0, (off_t)bytes);
+    void *map;
+
+    if (error) {
+        errno = error;
+        return NULL;
+    }
+    if (fchmod(file, 0600) != 0) /* whatever the umask is */
+        return NULL;
+    map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (map == MAP_FAILED)
+        return NULL;
+    if (madvise(map, bytes, MADV_DONTFORK) == 0)
+        return map;
+    error = errno;
+    munmap(map, bytes);
+    errno = error;
+    return NULL;
+}
+
+static void fill_head(struct weir_segment_file *file, const struct weir_segment_kind *kind) {
+    memcpy(file->head.magic, MAGIC, sizeof file->head.magic);
+    snprintf(file->head.kind, sizeof file->head.kind, "%s", kind->name);
+    file->head.version = kind->version;
+    file->head.head_bytes = sizeof *file;
+    file->head.body_bytes = kind->bytes;
+}
+
+/* The file comes into sight under its last name when it is whole. */
+static int create_in(struct weir_segment *s, const char *folder, const char *name,
+                     const struct weir_segment_kind *kind) {
+    char made[WEIR_SEGMENT_PATH_BYTES + sizeof NEW];
+    int length = snprintf(s->path, sizeof s->path, "%s/%s", folder, name), file, error;
+
+    if ((size_t)length >= sizeof s->path) {
+        errno = ENAMETOOLONG;
+        return -1;
+    }
+    snprintf(made, sizeof made, "%s" NEW, s->path);
+    (void)unlink(made);
+    file = open(made, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (file < 0)
+        return -1;
+    s->file = map_file(file, s->bytes);
+    error = errno;
+    close(file);
+    if (s->file) {
+        fill_head(s->file, kind);
+        if (rename(made, s->path) == 0)
+            return 0;
+        error = errno;
+        munmap(s->file, s->bytes);
+        s->file = NULL;
+    }
+    (void)unlink(made);
+    errno = error;
+    return -1;
+}
+
+int weir__segment_create(struct weir_segment *s, const struct weir_segment_kind *kind) {
+    const char *folders[FOLDERS];
+    char prefix[128], name[192];
+    uint64_t start = weir__process_start(getpid());
+
+    memset(s, 0, sizeof *s);
+    if (start == 0 || start == UINT64_MAX || weir__process_namespace() == 0) {
+        errno = ENOSYS; /* nobody could tell whose it is */
+        return -1;
+    }
+    s->owner = getpid();
+    s->body_bytes = kind->bytes;
+    s->bytes = sizeof *s->file + kind->bytes;
+    list_folders(folders);
+    write_prefix(prefix, sizeof prefix, kind->name);
+    snprintf(name, sizeof name, "%s%ld-%" PRIu64, prefix, (long)s->owner, start);
+    for (int i = 0; i < FOLDERS && !s->file; i++)
+        if (folders[i]) {
+            look_through(folders[i], prefix, NULL, NULL);
+            (void)create_in(s, folders[i], name, kind);
+        }
+    return s->file ? 0 : -1;
+}
+
+void weir__segment_publish(struct weir_segment *s, const void *body) {
+    uint64_t sequence = atomic_load_explicit(&s->file->sequence, memory_order_relaxed) | 1;
+    const uint64_t *words = body;
+
+    atomic_store_explicit(&s->file->sequence, sequence, memory_order_relaxed);
+    atomic_thread_fence(memory_order_release); /* (a) */
+    for (size_t i = 0; i < s->body_bytes / sizeof *words; i++)
+        atomic_store_explicit(&s->file->body[i], words[i], memory_order_relaxed);
+    atomic_store_explicit(&s->file->sequence, sequence + 1, memory_order_release); /* (b) */
+}
+
+static int is_recent(uint64_t watched) {
+    return watched != 0 && weir__clock_ns() - watched < WEIR_SEGMENT_WATCHED_NS;
+}
+
+int weir__segment_is_watched(const struct weir_segment *s) {
+    return is_recent(atomic_load_explicit(&s->file->watched, memory_order_relaxed));
+}
+
+#if defined(__linux__)
+/* The lower half of the word. */
+static uint32_t *bell_of(const struct weir_segment_file *file) {
+    uint32_t *halves = (uint32_t *)(uintptr_t)&file->watched;
+
+#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+    return halves + 1;
+#else
+    return halves;
+#endif
+}
+
+static void sleep_on(const struct weir_segment_file *file, uint64_t watched,
+                     const struct timespec *longest) {
+    (void)syscall(SYS_futex, bell_of(file), WEIR_FUTEX_WAIT, (uint32_t)watched, longest, NULL, 0);
+}
+
+static void ring(struct weir_segment_file *file) {
+    (void)syscall(SYS_futex, bell_of(file), WEIR_FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+}
+#else
+static void sleep_on(const struct weir_segment_file *file, uint64_t watched,
+                     const struct timespec *longest) {
+    (void)file, (void)watched;
+    nanosleep(longest ? longest : &(struct timespec){0, 250000000}, NULL);
+}
+
+static void ring(struct weir_segment_file *file) {
+    (void)file;
+}
+#endif
+
+void weir__segment_wait(const struct weir_segment *s, unsigned milliseconds) {
+    uint64_t watched = atomic_load_explicit(&s->file->watched, memory_order_relaxed);
+    struct timespec longest = {milliseconds / 1000, (long)(milliseconds % 1000) * 1000000};
+
+    if (!is_recent(watched)) {
+        sleep_on(s->file, watched, NULL);
+        return;
+    }
+    nanosleep(&longest, NULL); /* readers that come more often have what others have */
+}
+
+void weir__segment_remove(struct weir_segment *s) {
+    if (s->file && s->owner == getpid())
+        (void)unlink(s->path);
+}
+
+/* ---- readers ------------------------------------------------------------------------------------- */
+
+static int read_at(int file, size_t at, void *to, size_t bytes) {
+    ssize_t got;
+
+    do
+        got = pread(file, to, bytes, (off_t)at);
+    while (got < 0 && errno == EINTR);
+    return got >= 0 && (size_t)got == bytes;
+}
+
+/* Whose it is, before anything in it counts. */
+static enum weir_segment_fault judge_file(int file, const struct weir_segment_kind *kind) {
+    struct weir_segment_head head;
+    struct stat is;
+
+    if (fstat(file, &is) != 0)
+        return WEIR_SEGMENT_UNREADABLE;
+    if (!S_ISREG(is.st_mode))
+        return WEIR_SEGMENT_NOT_PLAIN;
+    if (is.st_uid != geteuid())
+        return WEIR_SEGMENT_NOT_OWN;
+    if ((is.st_mode & 077) != 0)
+        return WEIR_SEGMENT_NOT_PRIVATE;
+    if (!read_at(file, 0, &head, sizeof head))
+        return WEIR_SEGMENT_SHORT;
+    if (memcmp(head.magic, MAGIC, sizeof head.magic) != 0 ||
+        strncmp(head.kind, kind->name, sizeof head.kind) != 0)
+        return WEIR_SEGMENT_FOREIGN;
+    if (head.version != kind->version || head.body_bytes != kind->bytes ||
+        head.head_bytes != sizeof(struct weir_segment_file))
+        return WEIR_SEGMENT_OTHER_VERSION;
+    if ((uint64_t)is.st_size < sizeof(struct weir_segment_file) + kind->bytes)
+        return WEIR_SEGMENT_SHORT;
+    return WEIR_SEGMENT_NONE;
+}
+
+/* One of another user's is told apart from what cannot be read. */
+static enum weir_segment_fault open_fault(const char *path) {
+    int error = errno;
+    struct stat is;
+
+    if (error == ENOENT)
+        return WEIR_SEGMENT_GONE;
+    if (lstat(path, &is) != 0)
+        return errno == ENOENT ? WEIR_SEGMENT_GONE : WEIR_SEGMENT_UNREADABLE;
+    if (!S_ISREG(is.st_mode))
+        return WEIR_SEGMENT_NOT_PLAIN;
+    return is.st_uid != geteuid() ? WEIR_SEGMENT_NOT_OWN : WEIR_SEGMENT_UNREADABLE;
+}
+
+static void say_watched(int file) {
+    uint64_t now = weir__clock_ns();
+    void *map;
+
+    if (pwrite(file, &now, sizeof now, offsetof(struct weir_segment_file, watched)) != sizeof now)
+        return;
+    map = mmap(NULL, sizeof(struct weir_segment_file), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (map == MAP_FAILED)
+        return;
+    ring(map);
+    munmap(map, sizeof(struct weir_segment_file));
+}
+
+static enum weir_segment_fault read_body(int file, const struct weir_segment_kind *kind,
+                                         void *body) {
+    uint64_t first, last;
+
+    for (int i = 0; i < TRIES; i++) {
+        if (!read_at(file, offsetof(struct weir_segment_file, sequence), &first, sizeof first))
+            return WEIR_SEGMENT_SHORT;
+        atomic_thread_fence(memory_order_acquire); /* (c) */
+        if (!read_at(file, offsetof(struct weir_segment_file, body), body, kind->bytes))
+            return WEIR_SEGMENT_SHORT;
+        atomic_thread_fence(memory_order_acquire); /* (d) */
+        if (!read_at(file, offsetof(struct weir_segment_file, sequence), &last, sizeof last))
+            return WEIR_SEGMENT_SHORT;
+        if (first == last && (first & 1) == 0)
+            return first == 0 ? WEIR_SEGMENT_NOT_YET : WEIR_SEGMENT_NONE;
+        if (i >= TRIES / 2) /* it may be the writer that waits for this processor */
+            nanosleep(&(struct timespec){0, 100000}, NULL);
+    }
+    return WEIR_SEGMENT_TORN;
+}
+
+enum weir_segment_fault weir__segment_read(const char *path, const struct weir_segment_kind *kind,
+                                           void *body) {
+    enum weir_segment_fault fault;
+    int file = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY | O_NONBLOCK);
+
+    if (file < 0)
+        return open_fault(path);
+    fault = judge_file(file, kind);
+    if (fault == WEIR_SEGMENT_NONE) {
+        say_watched(file);
+        fault = read_body(file, kind, body);
+    }
+    close(file);
+    return fault;
+}

@@ -1,0 +1,481 @@
+/* SPDX-License-Identifier: MIT */
+/* background_growth.c: growth ahead of demand, in the background.
+ *
+ * What tells whether the next request meets an empty reserve is what the engine has in no live block (what
+ * the caches of streams hold is live to the engine), less what has proved to be of no use: pieces that are
+ * too small, or wait for other streams.  That shows when a request has to grow the reserve though more
+ * was idle than it asked for: then all that was idle is `useless`, for as long as there is so much.  Not where memory
+ * moves: there it was in the wrong places.
+ *
+ * Where the reserve grows at an end, that sum deceives, too: a request as large as the largest so far may find
+ * no piece as large.  If the last piece has most of it, it gets the rest.  Who asks waits as long for the rest as
+ * for all; where more is missing it would cost more memory than it saves waits.
+ *
+ * Below `low` of what is left the thread is woken, and takes turns until it is `high`: a growth step, a
+ * pause, and so on.  A growth step holds the driver's lock
+ * for its whole length, and pace decides the tail of everybody's latencies (H200: 32 MiB back to back
+ * take the pairs of another thread from 0.7 to 12 us, every millisecond they do not show).  So a step is
+ * what the engine takes in about a tenth of a millisecond, and a pause ten times as long.  Below `low` the
+ * pause is a quarter of that, and shorter by as much as is missing: a request that finds nothing idle makes the
+ * step itself, and waits for it.
+ *
+ * A request says that little is idle by exchanging `mark`, below which it would be told, for 0, and by a
+ * signal; so it does that once, until the thread has armed the mark again.  The thread arms it before it
+ * looks for the last time, so that nothing is missed between.  Who finds that something is useless has the
+ * thread look in any case: what it knows is old by then.  (tests/spin/ahead.pml goes through this;
+ * the rest of the last piece is not in it: a request as large comes again, and looks again.)
+ *
+ * The last part of the device is left to requests, which need it more.  A step that is refused, or left
+ * out, is tried again after a pause that doubles; nobody hears of it but a counter.
+ *
+ * On a modelled device time is virtual and one clock for all threads, and a real thread would make
+ * figures depend on the scheduler.  There turns are played aside, by the first request of the engine
+ * after the time has come that they are due, before it if it would grow the reserve; what they take is not charged to
+ * it.  So a turn comes at the end of the pause before it rather than at once, the first after a rest when a thread
+ * would have woken and made its step, and nobody waits for the driver beside it.
+ *
+ * At the end of the process the driver goes while the thread may be about to call it.  So `stepping` is
+ * held during each turn, of any allocator, but while others are asked, and no turn begins after the process has begun
+ * to exit, which waits for one under way for a second: it may be in a call that never ends.  A child of fork has no
+ * thread, and every public call there ends before it could miss it.
+ *
+ * Locks: `turning`, under it `stepping`, under that whatever a growth step takes; `lock` is innermost.
+ *
+ * Must not know: any single engine, settings' names, who asks for memory.
+ */
+#include "reserve/background_growth.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/log.h"
+#include "base/result.h"
+#include "base/size.h"
+#include "base/thread.h"
+
+#define PAUSE_NS UINT64_C(1000000)
+enum { HURRY = 4 }; /* times as often below `low` */
+/* Played: what a thread takes to wake up, and for its first step. */
+#define WAKE_NS UINT64_C(200000)
+#define FIRST_BACK_OFF_NS UINT64_C(10000000)
+#define LONGEST_BACK_OFF_NS UINT64_C(2560000000)
+/* What a turn answers when there is nothing to do until it is told. */
+#define REST UINT64_C(0)
+#define AT_ONCE UINT64_C(1)
+/* Steps are multiples of it: what the driver maps by. */
+#define PAGE ((size_t)2 << 20)
+/* Of the device, what is left to requests. */
+enum { LEFT_PART = 64 };
+/* Of the largest request, the most that a piece is given to hold it. */
+enum { REST_PART = 4 };
+
+struct weir_ahead {
+    struct weir_host *host;
+    const struct weir_engine *ops;
+    void *engine;
+    int is_played; /* there is no thread */
+
+    _Atomic uint64_t mark;    /* with less than that idle, a request says so; 0: it need not */
+    _Atomic uint64_t useless; /* bytes; see above */
+    _Atomic uint64_t seen;    /* bytes that were idle after the last request that looked */
+    _Atomic uint64_t largest; /* bytes of a request so far, no more than */
+    uint64_t most_idle;       /* this, which is `high`; fixed */
+
+    pthread_mutex_t turning;      /* held during a turn; guards what follows */
+    uint64_t low, high;           /* bytes idle; 0: no step can be made */
+    struct weir_priming *priming; /* to be done first; NULL: nothing is */
+    int raising;                  /* little was idle, and not yet enough is */
+    uint64_t back_off_ns;         /* after the next refusal */
+    uint64_t due_ticks;           /* played: when the next turn comes; 0: when little is idle */
+
+    pthread_mutex_t lock; /* guards what follows */
+    pthread_cond_t woken; /* one of these was set */
+    int told, stopped;
+
+    pthread_t thread;
+};
+
+static pthread_mutex_t stepping = PTHREAD_MUTEX_INITIALIZER;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static atomic_int exiting; /* a turn that has begun goes on */
+
+/* ---- what is idle ----------------------------------------------------------------------------- */
+
+/* What is idle and of use, as far as is known. */
+static uint64_t usable(struct weir_ahead *a, uint64_t idle) {
+    uint64_t useless = atomic_load(&a->useless), known = useless;
+
+    if (useless > idle)
+        (void)atomic_compare_exchange_strong(&a->useless, &known, idle);
+    return weir__size_less(idle, useless);
+}
+
+/* The reserve has grown for a request of so many bytes, and `idle` are now.  1: less is of use than was
+ * thought. */
+static int learn(struct weir_ahead *a, size_t bytes, uint64_t idle) {
+    uint64_t seen = atomic_load_explicit(&a->seen, memory_order_relaxed);
+
+    if (usable(a, seen) < bytes)
+        return 0;
+    atomic_store(&a->useless, seen < idle ? seen : idle);
+    return 1;
+}
+
+/* What the last piece lacks for a request as large as the largest so far, if that is not much, nor more than may
+ * be idle: what gives memory back leaves that. */
+static uint64_t rest_of_largest(struct weir_ahead *a, uint64_t idle) {
+    uint64_t wanted = atomic_load_explicit(&a->largest, memory_order_relaxed), piece, last;
+
+    if (!a->ops->pieces)
+        return 0;
+    a->ops->pieces(a->engine, &piece, &last);
+    if (piece >= wanted || wanted - last > wanted / REST_PART ||
+        idle + wanted - last > a->most_idle)
+        return 0;
+    return wanted - last;
+}
+
+/* ---- a turn ---------------------------------------------------------------------------------- */
+
+static uint64_t refused(struct weir_ahead *a) {
+    uint64_t pause = a->back_off_ns;
+
+    if (!a->raising) { /* a rest, which nobody lacks before the next request as large */
+        atomic_store_explicit(&a->largest, 0, memory_order_relaxed);
+        atomic_store(&a->mark, a->low);
+        return REST;
+    }
+    atomic_fetch_add_explicit(&a->host->books->ahead_refusals, 1, memory_order_relaxed);
+    a->back_off_ns = pause * 2 < LONGEST_BACK_OFF_NS ? pause * 2 : LONGEST_BACK_OFF_NS;
+    return pause;
+}
+
+/* What a step should add; 0: nothing can be had. */
+static uint64_t step_of(const struct weir_ahead *a, uint64_t reserve, uint64_t lacks) {
+    uint64_t room = weir__size_less(a->host->limit, reserve), step = a->host->pace;
+    uint64_t device;
+
+    if (lacks < step)
+        step = (lacks + PAGE - 1) / PAGE * PAGE;
+    if (room < step)
+        step = weir__size_round_down((size_t)room, PAGE);
+    device = weir__engine_device_free(a->host);
+    if (device != UINT64_MAX && device < step + a->host->device_total / LEFT_PART)
+        return 0;
+    return step;
+}
+
+/* No step can be made, now or ever. */
+static uint64_t give_up(struct weir_ahead *a) {
+    a->low = a->high = 0;
+    atomic_store(&a->mark, 0);
+    return REST;
+}
+
+/* After a step, with that much idle. */
+static uint64_t pause_of(const struct weir_ahead *a, uint64_t idle) {
+    return idle < a->low ? 1 + (uint64_t)((double)PAUSE_NS / HURRY * (double)idle / (double)a->low)
+                         : PAUSE_NS;
+}
+
+static uint64_t grow(struct weir_ahead *a, uint64_t reserve, uint64_t idle, uint64_t lacks) {
+    uint64_t step = step_of(a, reserve, lacks);
+    weir_status status;
+
+    if (step == 0)
+        return refused(a);
+    status = a->ops->grow(a->engine, reserve + step, WEIR_EVENT_HEADROOM);
+    switch (status) {
+    case WEIR_OK:
+        a->back_off_ns = FIRST_BACK_OFF_NS;
+        return pause_of(a, idle + step);
+    case WEIR_E_NOT_SUPPORTED:
+        weir__log(a->host->options.log, WEIR_LOG_WARNING,
+                  "headroom has no effect with this driver: it does not tell what its pool has");
+        return give_up(a);
+    case WEIR_E_DEVICE_LOST:
+        return give_up(a);
+    default:
+        return refused(a);
+    }
+}
+
+/* Looks, and makes a step if little is idle.  Nanoseconds until the next turn, or REST.  The caller holds
+ * `turning`. */
+static uint64_t take_turn(struct weir_ahead *a) {
+    weir_statistics figures = {.size = sizeof figures};
+    uint64_t idle, lacks, pause;
+
+    atomic_store(&a->mark, 0);
+    if (weir__detour_is(&a->host->detours, WEIR_DETOUR_LOST)) {
+        if (a->priming)
+            weir__priming_close(a->priming);
+        a->priming = NULL;
+        return give_up(a);
+    }
+    if (a->priming) {
+        atomic_store(&a->mark, a->is_played ? UINT64_MAX : 0);
+        pause = weir__priming_turn(a->priming);
+        if (pause > 0)
+            return pause;
+        a->priming = NULL;
+    }
+    atomic_store(&a->mark, a->low);
+    a->ops->figures(a->engine, &figures);
+    idle = usable(a, weir__size_less(figures.reserve, figures.in_use));
+    a->raising = idle < (a->raising ? a->high : a->low);
+    lacks = a->raising ? a->high - idle : rest_of_largest(a, idle);
+    if (lacks == 0)
+        return REST;
+    atomic_store(&a->mark, a->is_played ? a->high : 0);
+    return grow(a, figures.reserve, idle, lacks);
+}
+
+/* What a turn left to be asked of others, who may take their time.  The caller holds `turning`. */
+static uint64_t ask_others(struct weir_ahead *a, uint64_t pause) {
+    return a->priming && weir__priming_ask(a->priming) ? AT_ONCE : pause;
+}
+
+/* Before there is a thread, and before anybody waits for a request: until `low` is idle.  The thread goes on
+ * from there. */
+static void begin(struct weir_ahead *a) {
+    int result_before = weir__driver_result;
+    weir_statistics figures = {.size = sizeof figures};
+    uint64_t idle = 0, step = 1;
+
+    while (step > 0) {
+        a->ops->figures(a->engine, &figures);
+        idle = weir__size_less(figures.reserve, figures.in_use);
+        a->raising |= idle < a->low;
+        step = idle < a->low ? step_of(a, figures.reserve, a->low - idle) : 0;
+        if (step > 0 &&
+            a->ops->grow(a->engine, figures.reserve + step, WEIR_EVENT_HEADROOM) != WEIR_OK)
+            break;
+    }
+    if (idle > 0)
+        a->host->prepare(a->host);
+    weir__set_driver_result(result_before);
+}
+
+/* ---- the thread ------------------------------------------------------------------------------ */
+
+static void stop_for_good(void) {
+    if (weir__driver_forked())
+        return;
+    atomic_store(&exiting, 1);
+    /* unreached: not to be had, for which the driver must hang */
+    if (weir__thread_lock_at_end(&stepping))
+        pthread_mutex_unlock(&stepping);
+}
+
+static void prepare_exit(void) {
+    (void)atexit(stop_for_good);
+}
+
+static struct timespec after(uint64_t ns) {
+    struct timespec at;
+
+    clock_gettime(CLOCK_MONOTONIC, &at);
+    ns += (uint64_t)at.tv_nsec;
+    at.tv_sec += (time_t)(ns / 1000000000);
+    at.tv_nsec = (long)(ns % 1000000000);
+    return at;
+}
+
+/* Until the time is over or, with REST, until it is told.  The caller holds `lock`. */
+static void wait(struct weir_ahead *a, uint64_t pause) {
+    struct timespec until;
+
+    if (pause == REST) {
+        while (!a->stopped && !a->told)
+            pthread_cond_wait(&a->woken, &a->lock);
+        return;
+    }
+    until = after(pause);
+    while (!a->stopped && pthread_cond_timedwait(&a->woken, &a->lock, &until) != ETIMEDOUT)
+        ;
+}
+
+static void *run(void *ahead) {
+    struct weir_ahead *a = ahead;
+    uint64_t pause;
+
+    weir__thread_begin();
+    pthread_mutex_lock(&a->lock);
+    while (!a->stopped) {
+        a->told = 0;
+        pthread_mutex_unlock(&a->lock);
+        pthread_mutex_lock(&a->turning);
+        pthread_mutex_lock(&stepping);
+        pause = atomic_load(&exiting) ? REST : take_turn(a);
+        pthread_mutex_unlock(&stepping);
+        pause = ask_others(a, pause);
+        pthread_mutex_unlock(&a->turning);
+        pthread_mutex_lock(&a->lock);
+        wait(a, pause);
+    }
+    pthread_mutex_unlock(&a->lock);
+    return NULL;
+}
+
+static int start(struct weir_ahead *a) {
+    pthread_once(&once, prepare_exit);
+    return weir__thread_start(&a->thread, run, a) == 0;
+}
+
+static void tell(struct weir_ahead *a) {
+    pthread_mutex_lock(&a->lock);
+    a->told = 1;
+    pthread_cond_signal(&a->woken);
+    pthread_mutex_unlock(&a->lock);
+}
+
+static void wake(struct weir_ahead *a) {
+    if (atomic_exchange(&a->mark, 0) != 0) /* else somebody has */
+        tell(a);
+}
+
+/* ---- a modelled device ----------------------------------------------------------------------- */
+
+/* All turns that have become due: how many.  They are nothing that the caller did, or waited for. */
+static int play(struct weir_ahead *a, int begins) {
+    const struct weir_driver *driver = a->host->driver;
+    int result_before = weir__driver_result, turns = 0;
+    uint64_t now = driver->ticks(), pause;
+
+    if (pthread_mutex_trylock(&a->turning) != 0)
+        return 0;
+    if (a->due_ticks == 0 && begins)
+        a->due_ticks = now + WAKE_NS;
+    for (; a->due_ticks != 0 && a->due_ticks <= now; turns++) {
+        driver->aside(1);
+        pause = ask_others(a, take_turn(a));
+        a->due_ticks += driver->aside(0) + pause;
+        if (pause == REST)
+            a->due_ticks = 0;
+    }
+    pthread_mutex_unlock(&a->turning);
+    weir__set_driver_result(result_before);
+    return turns;
+}
+
+int weir__ahead_play(struct weir_ahead *a) {
+    return a->is_played && play(a, 0) > 0;
+}
+
+/* ---- for others ------------------------------------------------------------------------------ */
+
+static void note_size(struct weir_ahead *a, uint64_t bytes) {
+    bytes = weir__size_smaller(bytes, a->most_idle);
+    if (bytes >
+        atomic_load_explicit(&a->largest, memory_order_relaxed)) /* of two at once either counts */
+        atomic_store_explicit(&a->largest, bytes, memory_order_relaxed);
+}
+
+void weir__ahead_check(struct weir_ahead *a, size_t bytes, int grew) {
+    uint64_t mark, reserve, in_use, idle;
+
+    note_size(a, bytes);
+    mark = atomic_load_explicit(&a->mark, memory_order_relaxed);
+    if (mark == 0 && !grew)
+        return;
+    a->ops->glance(a->engine, &reserve, &in_use);
+    idle = weir__size_less(reserve, in_use);
+    if (grew && !a->host->moves && learn(a, bytes, idle) && !a->is_played)
+        wake(a); /* others may have taken some since */
+    atomic_store_explicit(&a->seen, idle, memory_order_relaxed);
+    idle = usable(a, idle);
+    if (mark == 0 || (idle >= mark && rest_of_largest(a, idle) == 0))
+        return;
+    if (a->is_played)
+        (void)play(a, 1);
+    else
+        wake(a);
+}
+
+void weir__ahead_prime(struct weir_ahead *a, struct weir_priming *priming) {
+    pthread_mutex_lock(&a->turning);
+    a->priming = priming;
+    if (a->is_played) {
+        atomic_store(&a->mark, UINT64_MAX);
+        a->due_ticks = a->host->driver->ticks() + PAUSE_NS;
+    }
+    pthread_mutex_unlock(&a->turning);
+    tell(a);
+}
+
+void weir__ahead_forget(struct weir_ahead *a) {
+    if (!a)
+        return;
+    atomic_store_explicit(&a->useless, 0, memory_order_relaxed);
+    atomic_store_explicit(&a->seen, 0, memory_order_relaxed);
+    atomic_store_explicit(&a->largest, 0, memory_order_relaxed);
+}
+
+void weir__ahead_hold(struct weir_ahead *a) {
+    if (a)
+        pthread_mutex_lock(&a->turning);
+}
+
+void weir__ahead_go_on(struct weir_ahead *a) {
+    if (a)
+        pthread_mutex_unlock(&a->turning);
+}
+
+static void discard(struct weir_ahead *a) {
+    pthread_cond_destroy(&a->woken);
+    pthread_mutex_destroy(&a->lock);
+    pthread_mutex_destroy(&a->turning);
+    free(a);
+}
+
+weir_status weir__ahead_open(struct weir_host *host, const struct weir_engine *ops, void *engine,
+                             uint64_t low, uint64_t high, struct weir_priming *priming,
+                             struct weir_ahead **out) {
+    struct weir_ahead *a = calloc(1, sizeof *a);
+    pthread_condattr_t monotonic;
+
+    if (!a)
+        return weir__engine_refuse(WEIR_E_HOST_MEMORY);
+    a->host = host;
+    a->ops = ops;
+    a->engine = engine;
+    a->low = low;
+    a->high = a->most_idle = high;
+    a->priming = priming;
+    a->back_off_ns = FIRST_BACK_OFF_NS;
+    a->is_played = host->driver->aside != NULL;
+    atomic_init(&a->mark, priming ? UINT64_MAX : low);
+    pthread_mutex_init(&a->turning, NULL);
+    pthread_mutex_init(&a->lock, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&a->woken, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    if (!priming)
+        begin(a);
+    if (a->is_played) {
+        a->due_ticks = low == 0 && !priming ? 0 : host->driver->ticks() + PAUSE_NS;
+    } else if (!start(a)) {
+        discard(a);
+        return weir__engine_refuse(WEIR_E_HOST_MEMORY);
+    }
+    *out = a;
+    return WEIR_OK;
+}
+
+void weir__ahead_close(struct weir_ahead *a) {
+    if (!a)
+        return;
+    if (!a->is_played) {
+        pthread_mutex_lock(&a->lock);
+        a->stopped = 1;
+        pthread_cond_signal(&a->woken);
+        pthread_mutex_unlock(&a->lock);
+        pthread_join(a->thread, NULL);
+    }
+    discard(a);
+}

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: MIT */
+/* background_growth.h: growth ahead of demand, in the background.
+ *
+ * One thread of an allocator raises the reserve when little of it is idle, so that a request seldom
+ * meets an empty one; and preallocates, where nobody is to wait for that.
+ *
+ * Must not know: any single engine, settings' names, who asks for memory.
+ */
+#ifndef WEIR_BACKGROUND_GROWTH_H
+#define WEIR_BACKGROUND_GROWTH_H
+
+#include "engine/engine.h"
+#include "reserve/prealloc.h"
+
+struct weir_ahead;
+
+/* Preallocates, where `priming` is not NULL (as weir__ahead_prime), and then starts to keep `high` bytes idle as
+ * soon as less than `low` are; 0: never.  Where it does not preallocate, it has the reserve grow until `low` is
+ * idle before it returns, as far as that can be had.  The host, `ops` and the engine,
+ * which is open and whose host's pace is not 0, outlive it.  OK; E_HOST_MEMORY: there is no memory, or no
+ * thread to be had. */
+weir_status weir__ahead_open(struct weir_host *host, const struct weir_engine *ops, void *engine,
+                             uint64_t low, uint64_t high, struct weir_priming *priming,
+                             struct weir_ahead **out);
+/* Ends it, after the step that may be under way.  NULL is fine. */
+void weir__ahead_close(struct weir_ahead *a);
+
+/* Preallocates, before anything else.  `priming` is the thread's until it is over, or `a` is closed. */
+void weir__ahead_prime(struct weir_ahead *a, struct weir_priming *priming);
+
+/* Reserve has gone that proved useless, or may have.  NULL is fine. */
+void weir__ahead_forget(struct weir_ahead *a);
+
+/* From hold to go on no step is under way, and none begins.  NULL is fine. */
+void weir__ahead_hold(struct weir_ahead *a);
+void weir__ahead_go_on(struct weir_ahead *a);
+
+/* Sees whether little is idle; makes no driver call but an engine's glance, takes no lock that a step
+ * holds for longer, and is not called under the engine's. */
+void weir__ahead_check(struct weir_ahead *a, size_t bytes, int grew);
+
+/* Where turns are played: those that have become due.  1 if there was one. */
+int weir__ahead_play(struct weir_ahead *a);
+
+/* Before the reserve grows for a request: on a modelled device, what the thread would have done by now is done.  1 if
+ * there was anything. */
+static inline int weir__ahead_catch_up(const struct weir_host *host) {
+    return host->ahead && weir__ahead_play(host->ahead);
+}
+
+/* After each request that the engine has served, of so many bytes.  `grew`: the reserve had to grow for it. */
+static inline void weir__ahead_look(const struct weir_host *host, size_t bytes, int grew) {
+    if (host->ahead)
+        weir__ahead_check(host->ahead, bytes, grew);
+}
+
+#endif

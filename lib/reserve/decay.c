@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: MIT */
+/* decay.c: see decay.h. */
+#include "reserve/decay.h"
+
+#include "base/result.h"
+#include "engine/engine.h"
+#include "reserve/background_growth.h"
+
+/* What the reserve has beyond the need goes whole when it is no more. */
+#define LEAST ((uint64_t)64 << 20)
+enum { MOST_WINDOWS = 64 }; /* half of anything, so often, is nothing */
+
+void weir__decay_open(struct weir_decay *d, uint64_t half_life_ns, uint64_t floor, int in_requests,
+                      uint64_t idle) {
+    pthread_mutex_init(&d->lock, NULL);
+    d->half_life_ns = half_life_ns;
+    d->in_requests = in_requests;
+    d->idle = idle;
+    atomic_store(&d->floor, floor);
+    atomic_store(&d->ends, half_life_ns);
+    d->aim = UINT64_MAX;
+}
+
+void weir__decay_close(struct weir_decay *d) {
+    pthread_mutex_destroy(&d->lock);
+}
+
+void weir__decay_raise(_Atomic uint64_t *most, uint64_t value) {
+    uint64_t before = atomic_load(most);
+
+    /* unreached: that another thread raises it at the same moment */
+    while (value > before && !atomic_compare_exchange_weak(most, &before, value))
+        ;
+}
+
+void weir__decay_raise_floor(struct weir_decay *d, uint64_t bytes) {
+    weir__decay_raise(&d->floor, bytes);
+}
+
+void weir__decay_lower_floor(struct weir_decay *d, uint64_t bytes) {
+    uint64_t before = atomic_load(&d->floor);
+
+    while (bytes < before &&
+           /* unreached: that another thread moves it at the same moment */
+           !atomic_compare_exchange_weak(&d->floor, &before, bytes))
+        ;
+}
+
+int weir__decay_note(struct weir_decay *d, uint64_t now, uint64_t in_use, uint64_t *pause) {
+    uint64_t last = atomic_exchange_explicit(&d->last, now, memory_order_relaxed);
+
+    *pause = now > last ? now - last : 0;
+    weir__decay_raise(&d->peak, in_use);
+    return now >= atomic_load_explicit(&d->ends, memory_order_relaxed);
+}
+
+/* What a window proves.  The caller holds the lock. */
+static void learn(struct weir_decay *d, uint64_t reserve, uint64_t peak, int grew) {
+    uint64_t more = reserve > peak ? reserve - peak : 0;
+
+    reserve -= more < d->idle ? more : d->idle;
+    if (peak > 0 &&
+        (grew || d->basis_in_use == 0 ||
+         (double)reserve * (double)d->basis_in_use < (double)d->basis_reserve * (double)peak)) {
+        d->basis_reserve = reserve;
+        d->basis_in_use = peak;
+    }
+}
+
+/* A window with that peak is over.  The caller holds the lock. */
+static void decay(struct weir_decay *d, uint64_t reserve, uint64_t peak) {
+    uint64_t floor = atomic_load_explicit(&d->floor, memory_order_relaxed), need, more;
+    double needed = (double)peak;
+
+    if (d->basis_in_use > 0)
+        needed *= (double)d->basis_reserve / (double)d->basis_in_use;
+    needed += (double)d->idle;
+    if (needed < (double)floor)
+        needed = (double)floor;
+    need = needed < (double)reserve ? (uint64_t)needed : reserve;
+    if (d->aim > reserve)
+        d->aim = reserve;
+    more = d->aim > need ? d->aim - need : 0;
+    d->aim = more > LEAST ? d->aim - more / 2 : need;
+}
+
+uint64_t weir__decay_end(struct weir_decay *d, uint64_t now, uint64_t in_use, uint64_t reserve,
+                         uint64_t pause) {
+    uint64_t keep = reserve, ends, peak, windows;
+    int grew;
+
+    pthread_mutex_lock(&d->lock);
+    ends = atomic_load_explicit(&d->ends, memory_order_relaxed);
+    if (now >= ends) {
+        windows = pause > 0 ? 1 : 1 + (now - ends) / d->half_life_ns;
+        peak = atomic_exchange_explicit(&d->peak, in_use, memory_order_relaxed);
+        peak = peak > in_use ? peak : in_use;
+        grew = atomic_exchange_explicit(&d->grew, 0, memory_order_relaxed);
+        learn(d, reserve, peak, grew);
+        if (grew || pause > d->half_life_ns)
+            d->aim = reserve;
+        else
+            decay(d, reserve, peak);
+        for (uint64_t i = 1; i < windows && i < MOST_WINDOWS; i++)
+            decay(d, reserve, in_use); /* nothing was served in these */
+        keep = d->aim;
+        atomic_store_explicit(&d->ends, now + d->half_life_ns, memory_order_relaxed);
+    }
+    pthread_mutex_unlock(&d->lock);
+    return keep;
+}
+
+/* A window is over: apart, since the public statistics are large, and to zero them takes as long as all else. */
+static __attribute__((noinline)) void end_window(struct weir_host *host,
+                                                 const struct weir_engine *ops, void *engine,
+                                                 weir_stream stream, uint64_t id, uint64_t now,
+                                                 uint64_t pause) {
+    weir_statistics figures = {.size = sizeof figures};
+    uint64_t keep;
+
+    ops->figures(engine, &figures);
+    /* unreached: no pause, for which another thread must end the window at the same time */
+    keep = weir__decay_end(&host->decay, now, figures.in_use, figures.reserve, pause ? pause : 1);
+    if (keep < figures.reserve) {
+        ops->shed(engine, (size_t)keep, stream, id, WEIR_EVENT_DECAY);
+        weir__ahead_forget(host->ahead);
+    }
+}
+
+void weir__decay_look(struct weir_host *host, const struct weir_engine *ops, void *engine,
+                      weir_stream stream, uint64_t id) {
+    struct weir_decay *d = &host->decay;
+    int result_before = weir__driver_result;
+    uint64_t now, pause, reserve, in_use;
+
+    if (d->half_life_ns == 0)
+        return;
+    now = weir__engine_since(host, host->created_ticks);
+    ops->glance(engine, &reserve, &in_use);
+    if (weir__decay_note(d, now, in_use, &pause) && d->in_requests)
+        end_window(host, ops, engine, stream, id, now, pause);
+    weir__set_driver_result(result_before);
+}

@@ -1,0 +1,413 @@
+/* SPDX-License-Identifier: MIT */
+/* prealloc.c: preallocation: how much, by when, and who is next.
+ *
+ * Processes that start at once and each want nine tenths of what is free would fail each other: all see
+ * the same free memory.  So those of one user go one after the other for each device, by a lock (turn_lock.h)
+ * under which shares of what is free are taken anew.  It is no more than manners: where it cannot be
+ * had, or another holds it for too long, preallocation goes on without, says so in the log, and takes
+ * what it gets.
+ *
+ * What it gets is what the reserve rose by, never what was asked; the rest is in the log and the books.
+ * It is a failure only where less is there than is needed, and then what it took goes back.
+ *
+ * A deadline is kept by chunks: what is under way is finished.  Time is the device's, but for waits for
+ * other processes.
+ *
+ * Must not know: any single engine, who asks for memory.
+ */
+#include "reserve/prealloc.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/result.h"
+#include "base/size.h"
+#include "base/text.h"
+#include "config/amount.h"
+#include "config/settings.h"
+#include "reserve/decay.h"
+
+#define PAUSE_NS UINT64_C(1000000)
+#define LOCK_PAUSE_NS UINT64_C(10000000)
+#define APPEAL_PAUSE_NS UINT64_C(10000000)
+/* For the lock, without a deadline. */
+#define LONGEST_WAIT_NS UINT64_C(10000000000)
+/* Chunks of a deadline's: few, since each must first fill what is idle, and of a millisecond or some. */
+#define CHUNK ((uint64_t)1 << 30)
+enum { CHUNKS = 32 };
+/* Of memory by handles, and of cuMemAlloc's. */
+#define PAGE ((uint64_t)2 << 20)
+enum { CAUSE_BYTES = 80 };
+/* Of a deadline, what others have to give. */
+enum { OTHERS_PART = 4 };
+
+static uint64_t deadline_ns(const struct weir_priming *p) {
+    uint32_t ms = p->host->options.prealloc_deadline_ms;
+
+    return ms == UINT32_MAX ? UINT64_MAX : (uint64_t)ms * 1000000;
+}
+
+static uint64_t reserve_of(const struct weir_priming *p) {
+    weir_statistics figures = {.size = sizeof figures};
+
+    p->ops->figures(p->engine, &figures);
+    return figures.reserve;
+}
+
+/* ---- who is next ----------------------------------------------------------------------------- */
+
+static void begin(struct weir_priming *p) {
+    if (p->has_begun)
+        return;
+    p->has_begun = 1;
+    p->appeal = (struct weir_appeal){0};
+    p->begun_ticks = p->host->driver->ticks();
+    p->begun_ns = weir__clock_ns();
+}
+
+/* Limits by what is free, and parts of it, taken now: others may have given meanwhile.  What is ours already is as good
+ * as free. */
+static void look_again(struct weir_priming *p) {
+    const weir_amount *amount = &p->host->options.prealloc;
+    struct weir_device_memory memory = {.total = p->host->device_total};
+    uint64_t target;
+
+    if (p->host->relimit)
+        (void)p->host->relimit(p->host);
+    if (amount->kind != WEIR_AMOUNT_OF_FREE && amount->kind != WEIR_AMOUNT_MAX)
+        return;
+    memory.free = weir__engine_device_free(p->host);
+    if (memory.free == UINT64_MAX)
+        return;
+    memory.free += reserve_of(p);
+    target = weir__budget_bytes(amount, &memory, 0);
+    if (target > memory.free)
+        target = memory.free;
+    p->target = target < p->host->limit ? target : p->host->limit;
+}
+
+/* As much of a reserve as leaves what a share does not take. */
+static uint64_t beside_others(const struct weir_priming *p, uint64_t reserve) {
+    uint64_t device_free;
+
+    if (p->host->options.prealloc.kind != WEIR_AMOUNT_SHARE)
+        return reserve;
+    device_free = weir__engine_device_free(p->host);
+    if (device_free == UINT64_MAX)
+        return reserve;
+    device_free = reserve_of(p) + weir__size_less(device_free, p->host->apart);
+    return weir__size_smaller(reserve, weir__size_larger(device_free, p->least));
+}
+
+/* 1: it is our turn, with the lock or without; 0: not yet. */
+static int is_our_turn(struct weir_priming *p) {
+    uint64_t deadline = deadline_ns(p), waited = weir__clock_ns() - p->begun_ns;
+    int log = p->host->options.log, got;
+    char name[WEIR_UUID_BYTES] = "";
+
+    /* One file for each device, whatever number each process knows it by.  Is it open, how often one waits is nothing
+     * to the driver. */
+    if (!weir__kept_is(&p->lock.file))
+        (void)weir__driver_uuid(p->host->driver, p->host->device, name);
+    got = weir__process_lock_try(&p->lock, name);
+    if (got == 0 && waited < (deadline == UINT64_MAX ? LONGEST_WAIT_NS : deadline / 2))
+        return 0;
+    if (got < 0)
+        weir__log(log, WEIR_LOG_WARNING,
+                  "preallocation: no lock against other processes (%s): it goes on without",
+                  strerror(errno));
+    if (got == 0)
+        weir__log(log, WEIR_LOG_WARNING,
+                  "preallocation: another process has not ended its own: it goes on beside it");
+    atomic_fetch_add(&p->host->books->prealloc_waited_ns, weir__clock_ns() - p->begun_ns);
+    p->has_turn = 1;
+    look_again(p);
+    return 1;
+}
+
+/* 0: others may still give what there is no room for.  They have a quarter of the deadline: what is free is to be taken
+ * before it has passed. */
+static int have_given(struct weir_priming *p, uint64_t enough, uint64_t wanted) {
+    const struct weir_appeal *s = &p->appeal;
+
+    return (s->began_ns > 0 && weir__clock_ns() - s->began_ns >= deadline_ns(p) / OTHERS_PART) ||
+           p->host->appeal(p->host, &p->appeal, enough, wanted);
+}
+
+int weir__priming_ask(struct weir_priming *p) {
+    if (p->appeal.lacks == 0)
+        return 0;
+    p->host->ask(p->host, &p->appeal);
+    return p->appeal.is_answered;
+}
+
+static void wait_for_others(struct weir_priming *p, uint64_t goal) {
+    uint64_t lacks = weir__size_less(goal, reserve_of(p)), began = weir__clock_ns();
+
+    if (!p->host->appeal)
+        return;
+    while (!have_given(p, lacks, lacks))
+        if (!weir__priming_ask(p))
+            nanosleep(&(struct timespec){0, APPEAL_PAUSE_NS}, NULL);
+    atomic_fetch_add(&p->host->books->prealloc_waited_ns, weir__clock_ns() - began);
+    (void)p->host->relimit(p->host); /* who has a share has a limit that moves */
+}
+
+static void wait_for_turn(struct weir_priming *p) {
+    struct timespec pause = {0, 1000000};
+
+    while (!is_our_turn(p)) {
+        nanosleep(&pause, NULL);
+        if (pause.tv_nsec < 16000000)
+            pause.tv_nsec *= 2;
+    }
+}
+
+/* Of the device's time, and of what was waited for others. */
+static int is_late(const struct weir_priming *p) {
+    uint64_t deadline = deadline_ns(p);
+    uint64_t waited = p->host->driver->charge ? atomic_load(&p->host->books->prealloc_waited_ns)
+                                              : 0; /* the device's clock is the host's */
+
+    return deadline != UINT64_MAX &&
+           weir__engine_since(p->host, p->begun_ticks) + waited >= deadline;
+}
+
+static void end(struct weir_priming *p) {
+    weir__process_lock_give(&p->lock);
+    p->has_begun = p->has_turn = 0;
+}
+
+/* ---- what came of it ------------------------------------------------------------------------- */
+
+static void note(struct weir_priming *p, uint64_t reserve, int is_over) {
+    struct weir_books *books = p->host->books;
+
+    atomic_store(&books->prealloc_asked, p->target);
+    atomic_store(&books->prealloc_got, p->got);
+    atomic_store(&books->prealloc_kept, reserve);
+    weir__decay_raise_floor(&p->host->decay, reserve < p->target ? reserve : p->target);
+    atomic_store(&books->prealloc_ns, p->took_ns);
+    atomic_store(&books->prealloc_pending,
+                 is_over || reserve >= p->target ? 0 : p->target - reserve);
+}
+
+/* What the reserve grows by at least. */
+static uint64_t unit_of(const struct weir_priming *p) {
+    return p->ops->least_limit ? p->ops->least_limit : PAGE;
+}
+
+/* Why there is no more than that, as a person reads it.  `apart': what was to stay of the device, of a share. */
+static void show_cause(const struct weir_priming *p, uint64_t reserve, uint64_t apart, int late,
+                       char *text, size_t text_bytes) {
+    const struct weir_host *host = p->host;
+    int is_share = host->options.limit.kind == WEIR_AMOUNT_SHARE && !atomic_load(&host->no_share);
+    uint64_t limit = host->limit, device_free;
+    char bytes[32];
+
+    snprintf(text, text_bytes, "%s", late ? "the deadline has passed" : "the device has no more");
+    if (late)
+        return;
+    if (limit != UINT64_MAX && weir__size_less(limit, reserve) < unit_of(p)) {
+        int is_left = host->relimit && limit < atomic_load(&host->own_limit);
+
+        weir__bytes_show(is_left ? host->leave : limit, bytes, sizeof bytes);
+        snprintf(text, text_bytes, "%s %s",
+                 is_left    ? "leave keeps for others"
+                 : is_share ? "the limit, a share, is"
+                            : "the limit is",
+                 bytes);
+        return;
+    }
+    device_free = weir__engine_device_free(p->host);
+    if (device_free == UINT64_MAX || device_free < unit_of(p))
+        return;
+    if (weir__size_less(device_free, apart) < unit_of(p)) {
+        weir__bytes_show(apart, bytes, sizeof bytes);
+        snprintf(text, text_bytes, "a share leaves %s of the device", bytes);
+        return;
+    }
+    weir__bytes_show(device_free, bytes, sizeof bytes); /* regions are had whole or not at all */
+    snprintf(text, text_bytes, "the driver refused more, with %s free", bytes);
+}
+
+static uint64_t apart_of(const struct weir_priming *p) {
+    return p->host->options.prealloc.kind == WEIR_AMOUNT_SHARE ? p->host->apart : 0;
+}
+
+/* Less is there than was asked. */
+static void tell(const struct weir_priming *p, uint64_t target, uint64_t reserve, uint64_t apart,
+                 int late) {
+    char asked[32], kept[32], cause[CAUSE_BYTES];
+
+    weir__bytes_show(target, asked, sizeof asked);
+    weir__bytes_show(reserve, kept, sizeof kept);
+    show_cause(p, reserve, apart, late, cause, sizeof cause);
+    weir__log(p->host->options.log, WEIR_LOG_WARNING,
+              "preallocation: asked %s, got and kept %s; %s", asked, kept, cause);
+}
+
+void weir__priming_tell(const struct weir_priming *p, uint64_t asked, uint64_t reserve) {
+    tell(p, asked, reserve, 0, 0);
+}
+
+static int is_too_little(weir_status status) {
+    return status == WEIR_OK || status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT;
+}
+
+/* Less is there than must be: nothing of it stays.  `figures` are the engine's, before and after. */
+static weir_status too_little(struct weir_priming *p, weir_status status, uint64_t keep, int late,
+                              weir_statistics *figures, char *text, size_t text_bytes) {
+    char asked[32], least[32], got[32], cause[CAUSE_BYTES];
+    size_t released;
+    int result;
+
+    if (is_too_little(status)) {
+        weir__bytes_show(p->target, asked, sizeof asked);
+        weir__bytes_show(p->least, least, sizeof least);
+        weir__bytes_show(figures->reserve, got, sizeof got);
+        if (status == WEIR_OK && !late) /* what is free now, of which prealloc is a part */
+            snprintf(cause, sizeof cause, "no more was asked");
+        else
+            show_cause(p, figures->reserve, apart_of(p), late, cause, sizeof cause);
+        snprintf(
+            text, text_bytes,
+            "preallocation: asked %s, at least %s, got %s; %s: set prealloc-min to that or less",
+            asked, least, got, cause);
+    }
+    if (status == WEIR_OK)
+        status = weir__engine_refuse(WEIR_E_NO_MEMORY);
+    result = weir__driver_result;
+    (void)p->ops->trim(p->engine, keep, WEIR_EVENT_TRIM, &released);
+    weir__set_driver_result(result);
+    p->ops->figures(p->engine, figures);
+    return status;
+}
+
+/* ---- in the foreground ----------------------------------------------------------------------- */
+
+/* In one step if there is all the time in the world. */
+static weir_status grow_to(struct weir_priming *p, uint64_t goal, int *late) {
+    uint64_t chunk = goal / CHUNKS > CHUNK ? goal / CHUNKS : CHUNK, reserve, next;
+    weir_status status = WEIR_OK;
+
+    if (deadline_ns(p) == UINT64_MAX)
+        return p->ops->grow(p->engine, goal, WEIR_EVENT_PREALLOC);
+    for (reserve = reserve_of(p); status == WEIR_OK && reserve < goal; reserve = reserve_of(p)) {
+        *late = is_late(p);
+        if (*late)
+            break;
+        next = goal - reserve < chunk ? goal : reserve + chunk;
+        status = p->ops->grow(p->engine, next, WEIR_EVENT_PREALLOC);
+    }
+    return status;
+}
+
+weir_status weir__priming_run(struct weir_priming *p, int all, char *text, size_t text_bytes) {
+    weir_statistics before = {.size = sizeof before}, after = {.size = sizeof after};
+    int result_before = weir__driver_result, late = 0, lacks;
+    uint64_t started, goal;
+    weir_status status;
+
+    text[0] = '\0';
+    begin(p);
+    wait_for_turn(p);
+    wait_for_others(p, all ? p->target : p->least);
+    if (all)
+        p->target = beside_others(p, p->target);
+    goal = all ? p->target : p->least;
+    atomic_store(&p->host->goal, p->target);
+    started = p->host->driver->ticks();
+    weir__books_read(p->host->books, &before);
+    p->ops->figures(p->engine, &before);
+    status = grow_to(p, goal, &late);
+    weir__books_read(p->host->books, &after);
+    p->ops->figures(p->engine, &after);
+    p->got += after.growth_bytes - before.growth_bytes;
+    lacks = after.reserve < p->least;
+    if (lacks)
+        status = too_little(p, status, before.reserve, late, &after, text, text_bytes);
+    else
+        p->host->prepare(p->host);
+    p->took_ns += weir__engine_since(p->host, started);
+    note(p, after.reserve, all);
+    end(p);
+    if (lacks || !is_too_little(status))
+        return status;
+    if (status == WEIR_OK && !late)
+        return WEIR_OK;
+    tell(p, p->target, after.reserve, apart_of(p), late);
+    if (after.reserve == 0 && !late)
+        return status;
+    weir__set_driver_result(result_before); /* partial success is success */
+    return WEIR_OK;
+}
+
+/* ---- in turns -------------------------------------------------------------------------------- */
+
+static uint64_t over(struct weir_priming *p, uint64_t reserve, int late) {
+    p->host->prepare(p->host);
+    note(p, reserve, 1);
+    if (reserve < p->target)
+        tell(p, p->target, reserve, apart_of(p), late);
+    end(p);
+    return 0;
+}
+
+uint64_t weir__priming_turn(struct weir_priming *p) {
+    weir_statistics before = {.size = sizeof before}, after = {.size = sizeof after};
+    uint64_t reserve, step;
+    weir_status status;
+
+    begin(p);
+    if (!p->has_turn && !is_our_turn(p)) {
+        note(p, reserve_of(p), 0);
+        return LOCK_PAUSE_NS;
+    }
+    p->target =
+        weir__size_smaller(p->target, weir__size_larger(atomic_load(&p->host->share), p->least));
+    reserve = reserve_of(p);
+    if (reserve >= p->target || is_late(p))
+        return over(p, reserve, reserve < p->target);
+    step = p->target - reserve < p->host->pace ? p->target - reserve : p->host->pace;
+    if (p->host->appeal && !have_given(p, step, p->target - reserve)) {
+        note(p, reserve, 0);
+        return APPEAL_PAUSE_NS;
+    }
+    if (p->host->relimit)
+        (void)p->host->relimit(p->host);
+    step = weir__size_less(beside_others(p, reserve + step), reserve);
+    if (step == 0)
+        return over(p, reserve, 0);
+    weir__books_read(p->host->books, &before);
+    status = p->ops->grow(p->engine, reserve + step, WEIR_EVENT_BACKGROUND);
+    weir__books_read(p->host->books, &after);
+    p->got += after.ahead_bytes - before.ahead_bytes;
+    p->took_ns += after.ahead_ns - before.ahead_ns;
+    reserve = reserve_of(p);
+    if (status != WEIR_OK || reserve >= p->target)
+        return over(p, reserve, 0);
+    note(p, reserve, 0);
+    return PAUSE_NS;
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+void weir__priming_open(struct weir_priming *p, struct weir_host *host,
+                        const struct weir_engine *ops, void *engine, uint64_t target,
+                        uint64_t least) {
+    *p = (struct weir_priming){.host = host,
+                               .ops = ops,
+                               .engine = engine,
+                               .target = target,
+                               .least = least,
+                               .lock = WEIR_PROCESS_LOCK_NONE};
+}
+
+void weir__priming_close(struct weir_priming *p) {
+    end(p);
+}

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: MIT */
+/* pressure.c: see pressure.h. */
+#include "reserve/pressure.h"
+
+#include "base/result.h"
+#include "base/size.h"
+#include "engine/engine.h"
+#include "reserve/background_growth.h"
+
+#define FIRST_PAUSE_NS UINT64_C(1000000)
+enum { MOST_LOOKS = 11 }; /* the last a second after the first */
+
+void weir__relief_open(struct weir_relief *r, int in_requests) {
+    pthread_mutex_init(&r->lock, NULL);
+    r->in_requests = in_requests;
+}
+
+void weir__relief_close(struct weir_relief *r) {
+    pthread_mutex_destroy(&r->lock);
+}
+
+void weir__relief_raise(struct weir_relief *r, uint64_t bytes) {
+    uint64_t before = atomic_load_explicit(&r->wanted, memory_order_relaxed);
+
+    atomic_fetch_add_explicit(&r->raised, 1, memory_order_relaxed);
+    while (bytes > before &&
+           /* unreached: that another thread raises it at the same moment */
+           !atomic_compare_exchange_weak_explicit(&r->wanted, &before, bytes, memory_order_release,
+                                                  memory_order_relaxed))
+        ;
+}
+
+uint64_t weir__relief_keep(const struct weir_host *host, uint64_t reserve, uint64_t in_use,
+                           uint64_t wanted) {
+    uint64_t floor = atomic_load_explicit(&host->decay.floor, memory_order_relaxed);
+    uint64_t keep = weir__size_less(reserve, wanted);
+
+    keep = weir__size_larger(keep, in_use + host->decay.idle);
+    return weir__size_larger(keep, floor);
+}
+
+/* Less is wanted, unless that has changed. */
+static void want_less(struct weir_relief *r, uint64_t wanted, uint64_t rest) {
+    (void)atomic_compare_exchange_strong_explicit(&r->wanted, &wanted, rest, memory_order_relaxed,
+                                                  memory_order_relaxed);
+}
+
+void weir__relief_end(struct weir_relief *r, uint64_t wanted) {
+    want_less(r, wanted, 0);
+}
+
+/* Bytes that went. */
+static uint64_t give(struct weir_host *host, const struct weir_engine *ops, void *engine,
+                     weir_stream stream, uint64_t id, uint64_t wanted) {
+    weir_statistics before = {.size = sizeof before}, after = {.size = sizeof after};
+    uint64_t keep;
+
+    ops->figures(engine, &before);
+    keep = weir__relief_keep(host, before.reserve, before.in_use, wanted);
+    if (keep >= before.reserve)
+        return 0;
+    ops->shed(engine, (size_t)keep, stream, id, WEIR_EVENT_LOW_MEMORY);
+    weir__ahead_forget(host->ahead);
+    ops->figures(engine, &after);
+    return weir__size_less(before.reserve, after.reserve);
+}
+
+/* The caller holds the lock. */
+static int look(struct weir_host *host, const struct weir_engine *ops, void *engine,
+                weir_stream stream, uint64_t id) {
+    struct weir_relief *r = &host->relief;
+    uint64_t wanted = atomic_load_explicit(&r->wanted, memory_order_acquire);
+    unsigned raised = atomic_load_explicit(&r->raised, memory_order_relaxed);
+    uint64_t now = weir__engine_since(host, host->created_ticks), got;
+    int is_new = raised != r->seen;
+
+    if (is_new) {
+        r->seen = raised;
+        r->looks = 0;
+    } else if (now < r->due) {
+        return 0;
+    }
+    got = give(host, ops, engine, stream, id, wanted);
+    r->due = now + (FIRST_PAUSE_NS << r->looks);
+    if (++r->looks == MOST_LOOKS)
+        want_less(r, wanted, 0);
+    else if (wanted != UINT64_MAX)
+        want_less(r, wanted, weir__size_less(wanted, got));
+    return is_new;
+}
+
+int weir__relief_look(struct weir_host *host, const struct weir_engine *ops, void *engine,
+                      weir_stream stream, uint64_t id) {
+    struct weir_relief *r = &host->relief;
+    int result_before = weir__driver_result, is_new;
+
+    if (pthread_mutex_trylock(&r->lock) != 0)
+        return 0;
+    is_new = look(host, ops, engine, stream, id);
+    pthread_mutex_unlock(&r->lock);
+    weir__set_driver_result(result_before);
+    return is_new;
+}

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: MIT */
+/* pressure.h: reserve that goes back because memory is low elsewhere.
+ *
+ * Somebody raises the signal: so many bytes are wanted.  That writes two words and takes no lock.  Requests
+ * that the engine has served look at it, hits do not.  They give back what nobody need be waited for, and
+ * nothing of what lies below the floor (decay.h) or is kept idle by headroom.  Where that is not
+ * enough, frees may be under way, and requests look again after pauses that double; after a second the
+ * signal is over.  Who may wait answers it at once, by a trim.
+ *
+ * Must not know: any single engine, settings' names, who wants memory.
+ */
+#ifndef WEIR_PRESSURE_H
+#define WEIR_PRESSURE_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include <weir/allocator.h>
+
+#include "engine/reserve_state.h"
+
+struct weir_host;
+struct weir_engine;
+
+void weir__relief_open(struct weir_relief *r, int in_requests);
+void weir__relief_close(struct weir_relief *r);
+/* Raises the signal. */
+void weir__relief_raise(struct weir_relief *r, uint64_t bytes);
+/* Bytes of reserve that stay if `wanted` are to go, while so much is in use. */
+uint64_t weir__relief_keep(const struct weir_host *host, uint64_t reserve, uint64_t in_use,
+                           uint64_t wanted);
+/* A signal that wanted so much has been answered, as far as it can be. */
+void weir__relief_end(struct weir_relief *r, uint64_t wanted);
+
+/* 1 if requests should look. */
+static inline int weir__relief_is_due(const struct weir_relief *r) {
+    return atomic_load_explicit(&r->wanted, memory_order_relaxed) != 0 && r->in_requests;
+}
+
+/* Then, after a request on the stream that the engine has served, with the id that it was given: gives back
+ * what can go at once.  1 if the signal is new, so that caches should give what they have. */
+int weir__relief_look(struct weir_host *host, const struct weir_engine *ops, void *engine,
+                      weir_stream stream, uint64_t id);
+
+#endif

@@ -1,0 +1,560 @@
+/* SPDX-License-Identifier: MIT */
+/* test_adapters.c: what frameworks call, as they call it, on the device model: which stream a block is for,
+ * what is told when a request is refused, what becomes of a free that a capture stands in the way of.
+ *
+ * test_public_adapters.c finds the same functions in the module.
+ */
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <weir/adapters.h>
+
+#include "tests/fixtures/logged.h"
+#include "tests/fixtures/model_device.h"
+
+#define ROOM (64 * MIB)
+#define LARGE (40 * MIB)
+
+static weir_allocator *process; /* of device 0 */
+
+/* One large block fits, so that what is freed must serve again. */
+static void begin(void) {
+    setenv("WEIR_DEVICE", "model", 1);
+    setenv("WEIR_LIMIT", "64MiB", 1);
+    start_model(8 * GIB);
+    OK(weir_device_allocator(0, &process));
+    catch_log();
+}
+
+/* So many lines since the last call, and in them this. */
+#define TOLD(count, text) told(__LINE__, count, text)
+
+static void told(int at, int count, const char *text) {
+    expect_lines(at, count);
+    if (!strstr(logged, text))
+        ck_abort_msg("line %d: %s", at, logged);
+}
+
+static void use(CUstream stream, void *block, uint64_t owner, uint64_t ns) {
+    CU(weir__model_use(stream, (uintptr_t)block, LARGE, owner, ns));
+    ck_assert_msg(weir__model_fault() == NULL, "%s", weir__model_fault());
+}
+
+static void end(void) {
+    CU(driver->cuCtxSynchronize());
+    MUST_EQ(check_identities(process).blocks, 0);
+    ck_assert_msg(weir__model_fault() == NULL, "%s", weir__model_fault());
+    check_model();
+}
+
+/* A refusal is thrown where there is a C++ library, as sanitizers bring it: see check-adapters. */
+static int throws(void) {
+    return dlopen("libstdc++.so.6", RTLD_LAZY | RTLD_NOLOAD) != NULL;
+}
+
+/* ---- PyTorch --------------------------------------------------------------------------------- */
+
+START_TEST(torch_in_the_order_of_the_stream) {
+    uint64_t now;
+    void *block;
+
+    begin();
+    weir_torch_init(1);
+    block = weir_torch_alloc(LARGE, 0, A);
+    MUST(block != NULL);
+    now = weir__model_now_ns();
+    use(A, block, 1, 50 * MS);
+    weir_torch_free(block, LARGE, 0, A);
+    MUST(weir_torch_alloc(LARGE, 0, A) == block); /* at once */
+    MUST_LE(weir__model_now_ns(), now + 10 * MS);
+    use(A, block, 2, MS);
+    weir_torch_free(block, LARGE, 0, A);
+    block = weir_torch_alloc(LARGE, 0, B); /* behind that */
+    use(B, block, 3, MS);
+    weir_torch_free(block, LARGE, 0, B);
+    weir_torch_free(NULL, 0, 0, A);
+    MUST(weir_torch_alloc(0, 0, A) == NULL);
+    MUST_EQ(stats_of(process).allocs, 3);
+    end();
+}
+END_TEST
+
+START_TEST(torch_record_stream) {
+    void *block;
+
+    begin();
+    block = weir_torch_alloc(LARGE, 0, A);
+    use(A, block, 1, MS);
+    weir_torch_record_stream(block, B);
+    use(B, block, 1, 50 * MS);
+    weir_torch_free(block, LARGE, 0, A);
+    block = weir_torch_alloc(LARGE, 0, A);
+    use(A, block, 2, MS);
+    weir_torch_free(block, LARGE, 0, A);
+    weir_torch_record_stream(NULL, B);
+    weir_torch_record_stream(&block, B); /* memory of others is none of ours */
+    TOLD(0, "");
+    end();
+}
+END_TEST
+
+/* What a stream that has ended was given may still run. */
+START_TEST(torch_a_noted_stream_has_ended) {
+    uint64_t now = 0;
+    void *block;
+
+    begin();
+    block = weir_torch_alloc(LARGE, 0, A);
+    weir_torch_record_stream(block, B);
+    use(B, block, 1, 50 * MS);
+    now = weir__model_now_ns();
+    CU(driver->cuStreamDestroy(B));
+    weir_torch_free(block, LARGE, 0, A);
+    TOLD(0, "");
+    MUST_LE(now + 50 * MS, weir__model_now_ns());
+    block = weir_torch_alloc(LARGE, 0, A);
+    use(A, block, 2, MS);
+    weir_torch_free(block, LARGE, 0, A);
+    end();
+}
+END_TEST
+
+START_TEST(torch_base_and_reset) {
+    unsigned char *block;
+    size_t bytes = 1;
+
+    begin();
+    block = weir_torch_alloc(LARGE, 0, A);
+    MUST(weir_torch_base_alloc(block + LARGE - 1, &bytes) == block);
+    MUST_EQ(bytes, LARGE);
+    MUST(weir_torch_base_alloc(block + 77, NULL) == block);
+    MUST(weir_torch_base_alloc(&bytes, &bytes) == &bytes);
+    MUST_EQ(bytes, 0);
+    weir_torch_free(block, LARGE, 0, A);
+    MUST_LE(LARGE, stats_of(process).reserve);
+    weir_torch_reset();
+    MUST_EQ(stats_of(process).reserve, 0);
+    end();
+}
+END_TEST
+
+START_TEST(torch_memory_fraction) {
+    void *block;
+
+    if (throws())
+        return;
+    unsetenv("WEIR_LIMIT");
+    setenv("WEIR_DEVICE", "model", 1);
+    setenv("WEIR_ENGINE", "pool", 1);
+    start_model(8 * GIB);
+    catch_log();
+    weir_torch_memory_fraction(0.25, 0);
+    MUST(weir_torch_alloc(3 * GIB, 0, A) == NULL);
+    TOLD(1, "limit 2048.0 MiB");
+    block = weir_torch_alloc(GIB, 0, A);
+    MUST(block != NULL);
+    weir_torch_memory_fraction(1, 0);
+    weir_torch_free(weir_torch_alloc(3 * GIB, 0, A), 3 * GIB, 0, A);
+    weir_torch_free(block, GIB, 0, A);
+    weir_torch_memory_fraction(0.0001, 0); /* less than a pool grows by: nothing */
+    TOLD(0, "");
+    weir_torch_free(weir_torch_alloc(3 * GIB, 0, A), 3 * GIB, 0, A); /* which stays */
+    weir__model_fail(WEIR_ENTRY_cuMemGetInfo, 1, CUDA_ERROR_UNKNOWN, 0);
+    weir_torch_memory_fraction(0.25, 0);
+    TOLD(1, "weir: error: weir_torch_memory_fraction: ");
+    weir_torch_memory_fraction(2, 0);
+    weir_torch_memory_fraction(-1, 0);
+    weir_torch_memory_fraction(0.0 / 0.0, 0);
+    TOLD(0, "");
+    OK(weir_device_allocator(0, &process));
+    end();
+}
+END_TEST
+
+START_TEST(torch_on_two_devices) {
+    weir_allocator *other;
+    CUcontext second;
+    CUstream stream;
+    void *here, *there;
+    size_t bytes = 0;
+
+    setenv("WEIR_MODEL_DEVICES", "2", 1);
+    begin();
+    CU(driver->cuDevicePrimaryCtxRetain(&second, 1));
+    CU(driver->cuCtxPushCurrent(second));
+    CU(driver->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    CU(driver->cuCtxPopCurrent(&second));
+    here = weir_torch_alloc(LARGE, 0, A);
+    there = weir_torch_alloc(LARGE, 1, stream);
+    OK(weir_device_allocator(1, &other));
+    MUST(here && there && other != process);
+    MUST_EQ(stats_of(other).blocks, 1);
+    weir_torch_record_stream(there, stream);
+    MUST(weir_torch_base_alloc((char *)there + 5, &bytes) == there && bytes == LARGE);
+    weir_torch_free(here, LARGE, 0, A);
+    weir_torch_free(there, LARGE, 1, stream);
+    weir_torch_reset();
+    MUST_EQ(stats_of(other).reserve, 0);
+    end();
+}
+END_TEST
+
+/* Of what no allocator refused there is no verdict, and who has asked for verdicts knows of them. */
+START_TEST(refused_without_a_verdict) {
+    if (throws())
+        return;
+    if (_i == 0) {
+        setenv("WEIR_DEVICE", "model", 1);
+        setenv("WEIR_PREALLOC", "16GiB", 1);
+        start_model(8 * GIB);
+        catch_log();
+    } else {
+        setenv("WEIR_VERDICT", "off", 1);
+        begin();
+    }
+    MUST(weir_torch_alloc(100 * MIB, 0, A) == NULL);
+    told(__LINE__, _i == 0 ? 2 : 1, "(of more like it nothing is told)\n");
+    MUST(!strstr(logged, "WEIR_VERDICT"));
+}
+END_TEST
+
+START_TEST(torch_refused) {
+    if (throws())
+        return;
+    begin();
+    MUST(weir_torch_alloc(100 * MIB, 0, A) == NULL);
+    TOLD(1,
+         "weir: error: weir_torch_alloc: 104857600 bytes (100.0 MiB) refused: the "
+         "allocator's limit is reached; reserve 0.0 MiB, in use 0.0 MiB, limit 64.0 MiB, free on "
+         "the device ");
+    MUST(strstr(logged, "(of more like it nothing is told; WEIR_VERDICT=stderr tells why)\n"));
+    MUST(weir_torch_alloc(MIB, 7, A) == NULL);
+    TOLD(2, "weir: error: model:7 has no allocator: device 'model:7': there is 1 device");
+    MUST(strstr(logged, "no usable device or driver (of more like it nothing is told)"));
+    for (int i = 0; i < 100; i++)
+        MUST(weir_torch_alloc((size_t)(100 + i) * MIB, 0, A) == NULL &&
+             weir_cupy_malloc(NULL, 100 * MIB, 0) == NULL);
+    TOLD(0, ""); /* it has been told */
+    end();
+}
+END_TEST
+
+/* PyTorch frees within a capture what was made and used by several streams before. */
+START_TEST(torch_frees_in_a_capture_are_kept) {
+    void *block, *later;
+    CUgraph graph;
+
+    begin();
+    block = weir_torch_alloc(20 * MIB, 0, A);
+    weir_torch_record_stream(block, B);
+    CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    weir_torch_free(block, 20 * MIB, 0, A);
+    TOLD(0, "");
+    MUST_EQ(stats_of(process).blocks, 1);
+    later = weir_torch_alloc(MIB, 0, B); /* and the other is freed, on no stream, behind all work */
+    MUST_EQ(stats_of(process).blocks, 1);
+    CU(driver->cuStreamEndCapture(A, &graph));
+    CU(driver->cuGraphDestroy(graph));
+    weir_torch_free(later, MIB, 0, B);
+    end();
+}
+END_TEST
+
+/* Memory of the graph: made and freed in it, and kept beyond it. */
+START_TEST(torch_allocates_in_a_capture) {
+    CUgraphExec exec;
+    CUgraph graph;
+    void *inside, *result;
+
+    begin();
+    CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    inside = weir_torch_alloc(MIB, 0, A);
+    result = weir_torch_alloc(2 * MIB, 0, A);
+    MUST(inside && result && inside != result);
+    CU(weir__model_kernel(A, MS));
+    weir_torch_free(inside, MIB, 0, A);
+    CU(driver->cuStreamEndCapture(A, &graph));
+    CU(driver->cuGraphInstantiateWithFlags(&exec, graph,
+                                           CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH));
+    for (int i = 0; i < 3; i++)
+        CU(driver->cuGraphLaunch(exec, A));
+    weir_torch_free(result, 2 * MIB, 0, A);
+    TOLD(0, "");
+    CU(driver->cuStreamSynchronize(A));
+    CU(driver->cuGraphExecDestroy(exec));
+    CU(driver->cuGraphDestroy(graph));
+    end();
+}
+END_TEST
+
+START_TEST(frees_that_are_mistakes_are_told) {
+    char *block;
+
+    begin();
+    block = weir_torch_alloc(MIB, 0, A);
+    weir_torch_free(block + 256, MIB, 0, A);
+    TOLD(1, "not a live block of this allocator");
+    weir_torch_free(block, MIB, 0, A);
+    TOLD(0, "");
+    end();
+}
+END_TEST
+
+/* What a framework lets go as the process ends is no mistake. */
+START_TEST(frees_after_the_driver_are_not_told) {
+    void *block;
+
+    begin();
+    block = weir_torch_alloc(MIB, 0, A);
+    for (int entry = 0; entry < WEIR_ENTRY_COUNT; entry++)
+        weir__model_fail((enum weir_driver_entry)entry, 1, CUDA_ERROR_DEINITIALIZED, 1);
+    weir_torch_free(block, MIB, 0, A);
+    weir_cupy_free(NULL, block, 0);
+    TOLD(0, "");
+}
+END_TEST
+
+/* ---- CuPy ------------------------------------------------------------------------------------ */
+
+/* Of no stream: whatever used it is over when it serves again, and what it was is over before. */
+START_TEST(cupy_of_any_stream) {
+    void *block;
+
+    begin();
+    block = weir_torch_alloc(LARGE, 0, A);
+    use(A, block, 1, 20 * MS);
+    weir_torch_free(block, LARGE, 0, A);
+    for (uint64_t i = 2; i < 5; i++) {
+        block = weir_cupy_malloc(NULL, LARGE, 0);
+        use(B, block, i, 5 * MS);
+        use(C, block, i, 50 * MS);
+        weir_cupy_free(NULL, block, 0);
+    }
+    block = weir_torch_alloc(LARGE, 0, A);
+    use(A, block, 5, MS);
+    weir_torch_free(block, LARGE, 0, A);
+    weir_cupy_free(NULL, NULL, 0);
+    MUST(weir_cupy_malloc(NULL, 0, 0) == NULL);
+    end();
+}
+END_TEST
+
+START_TEST(cupy_of_one_stream) {
+    uint64_t now;
+    void *block;
+
+    begin();
+    block = weir_cupy_malloc(A, LARGE, 0);
+    now = weir__model_now_ns();
+    use(A, block, 1, 50 * MS);
+    weir_cupy_free(A, block, 0);
+    block = weir_cupy_malloc(A, LARGE, 0);
+    use(A, block, 2, MS);
+    weir_cupy_free(A, block, 0);
+    MUST_LE(weir__model_now_ns(), now + 10 * MS);
+    MUST(weir_cupy_malloc(NULL, 100 * MIB, 0) == NULL && weir_cupy_malloc(A, 100 * MIB, 0) == NULL);
+    TOLD(1, "weir_cupy_malloc: 104857600 bytes"); /* the first */
+    end();
+}
+END_TEST
+
+/* ---- ONNX Runtime ---------------------------------------------------------------------------- */
+
+START_TEST(onnx_of_any_stream_and_of_one) {
+    uint64_t now;
+    void *block;
+
+    begin();
+    block = weir_onnx_alloc(LARGE);
+    use(B, block, 1, 20 * MS);
+    weir_onnx_free(block);
+    block = weir_onnx_alloc(LARGE);
+    use(C, block, 2, 20 * MS);
+    CU(driver->cuStreamSynchronize(C));
+    now = weir__model_now_ns();
+    weir_onnx_stream(A);
+    weir_onnx_free(block);
+    block = weir_onnx_alloc(LARGE);
+    use(A, block, 3, 50 * MS);
+    weir_onnx_free(block);
+    MUST_LE(weir__model_now_ns(), now + 10 * MS);
+    weir_onnx_stream(NULL);
+    block = weir_onnx_alloc(LARGE);
+    use(B, block, 4, MS);
+    weir_onnx_free(block);
+    weir_onnx_free(NULL);
+    weir_onnx_empty_cache();
+    MUST_EQ(stats_of(process).reserve, 0);
+    MUST(weir_onnx_alloc(100 * MIB) == NULL);
+    TOLD(1, "weir_onnx_alloc: 104857600 bytes");
+    end();
+}
+END_TEST
+
+START_TEST(onnx_on_the_current_device) {
+    weir_allocator *other;
+    CUcontext second;
+    void *here, *there;
+
+    setenv("WEIR_MODEL_DEVICES", "2", 1);
+    begin();
+    here = weir_onnx_alloc(MIB);
+    CU(driver->cuDevicePrimaryCtxRetain(&second, 1));
+    CU(driver->cuCtxPushCurrent(second));
+    there = weir_onnx_alloc(MIB);
+    OK(weir_device_allocator(1, &other));
+    MUST_EQ(stats_of(other).blocks, 1);
+    weir_onnx_free(here); /* found by the address */
+    CU(driver->cuCtxPopCurrent(&second));
+    weir_onnx_free(there);
+    MUST_EQ(stats_of(other).blocks, 0);
+    end();
+}
+END_TEST
+
+/* ---- handlers -------------------------------------------------------------------------------- */
+
+START_TEST(handlers_of_an_allocator_and_of_the_process) {
+    weir_options options = options_of(KIND_POOL, "model", 0);
+    weir_mem_handler handler;
+    weir_allocator *own;
+
+    begin();
+    OK(weir_allocator_create(&options, &own));
+    for (int i = 0; i < 2; i++) {
+        weir_allocator *serves = i ? own : process;
+        void *block = NULL;
+
+        memset(&handler, 0xff, sizeof handler);
+        weir_mem_handler_init(&handler, i ? own : NULL);
+        ck_assert_str_eq(handler.name, "weir");
+        ANSWERS(0, handler.device_alloc(handler.ctx, &block, LARGE, A));
+        MUST(block != NULL);
+        MUST_EQ(stats_of(serves).blocks, 1);
+        use(A, block, (uint64_t)i + 1, MS);
+        ANSWERS(0, handler.device_free(handler.ctx, block, LARGE, A));
+        MUST_EQ(stats_of(serves).blocks, 0);
+        ANSWERS(0, handler.device_free(handler.ctx, NULL, 0, A));
+        MUST(handler.device_free(handler.ctx, (char *)block + 256, 1, A) == WEIR_E_NOT_OWNED);
+        TOLD(1 - i, i ? "" : "weir_handler_free"); /* the first, whoever's */
+    }
+    weir_mem_handler_init(&handler, NULL);
+    MUST(handler.device_alloc(handler.ctx, &(void *){NULL}, 100 * MIB, A) == WEIR_E_LIMIT);
+    TOLD(1, "weir_handler_alloc: 104857600 bytes");
+    OK(weir_allocator_destroy(own));
+    end();
+}
+END_TEST
+
+/* ---- where there is no allocator ------------------------------------------------------------- */
+
+static void ask_torch(void) {
+    if (!throws())
+        MUST(weir_torch_alloc(MIB, 0, A) == NULL);
+}
+
+static void ask_cupy(void) {
+    MUST(weir_cupy_malloc(NULL, MIB, 0) == NULL);
+}
+
+static void ask_onnx(void) {
+    MUST(weir_onnx_alloc(MIB) == NULL);
+}
+
+static void ask_handler(void) {
+    void *block = NULL;
+
+    MUST(weir_handler_alloc(NULL, &block, MIB, A) != WEIR_OK && block == NULL);
+}
+
+static void (*const asks[])(void) = {ask_torch, ask_cupy, ask_onnx, ask_handler};
+
+enum { ASKS = sizeof asks / sizeof asks[0] };
+
+/* How often the last lines have this. */
+static int times(const char *text) {
+    int count = 0;
+
+    for (const char *at = logged; (at = strstr(at, text)); at++)
+        count++;
+    return count;
+}
+
+#define NOTHING WEIR_ENTRY_COUNT
+
+static const struct {
+    const char *name, *value, *log, *says;
+    enum weir_driver_entry refuses; /* for want of memory */
+} reasons[] = {
+    {"WEIR_LIMIT", "much", NULL,
+     "weir: error: WEIR_LIMIT 'much': it is not a number; expected a size", NOTHING},
+    {"WEIR_PREALLOC", "200GiB", NULL,
+     "weir: error: model:0 has no allocator: preallocation of 200GiB is above the device's 8GiB: "
+     "preallocate at most that; set are WEIR_DEVICE 'model', WEIR_PREALLOC '200GiB'",
+     NOTHING},
+    {"WEIR_PEERS", "3", NULL, "peers '3': peer 3: there is 1 device", NOTHING},
+    {"WEIR_LEAVE", "200GiB", NULL, "leave '200GiB' is above the device's 8GiB: ", NOTHING},
+    {"WEIR_PREALLOC_MIN", "8GiB", NULL,
+     "weir: error: preallocation: asked 8GiB, at least 8GiB, got ", WEIR_ENTRY_cuMemCreate},
+    {"WEIR_PRIORITY", "1", NULL,
+     "has no allocator: cannot open the device's context: ", WEIR_ENTRY_cuDevicePrimaryCtxRetain},
+    {"WEIR_LEAVE", "200GiB", "debug", "leave '200GiB' is above the device's 8GiB: ", NOTHING},
+};
+
+/* Once, whoever asks, and however often. */
+START_TEST(why_there_is_none_is_told_once) {
+    setenv("WEIR_DEVICE", "model", 1);
+    setenv(reasons[_i].name, reasons[_i].value, 1);
+    if (reasons[_i].log)
+        setenv("WEIR_LOG", reasons[_i].log, 1);
+    start_model(8 * GIB);
+    catch_log();
+    if (reasons[_i].refuses != NOTHING)
+        weir__model_fail(reasons[_i].refuses, 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
+    for (int i = 0; i < 3 * ASKS; i++)
+        asks[(i + _i) % ASKS]();
+    (void)lines();
+    if (times(reasons[_i].says) != 1)
+        ck_abort_msg("not once '%s': %s", reasons[_i].says, logged);
+    weir__model_faults_clear();
+}
+END_TEST
+
+START_TEST(nor_where_the_log_is_to_say_nothing) {
+    setenv("WEIR_DEVICE", "model", 1);
+    setenv("WEIR_PREALLOC", "200GiB", 1);
+    setenv("WEIR_LOG", "none", 1);
+    start_model(8 * GIB);
+    catch_log();
+    ask_cupy();
+    TOLD(1, "weir: error: weir_cupy_malloc: ");
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("adapters");
+    TCase *tests = suite_add_case(suite, "adapters", 30, NULL, NULL);
+
+    tcase_add_test(tests, torch_in_the_order_of_the_stream);
+    tcase_add_test(tests, torch_record_stream);
+    tcase_add_test(tests, torch_a_noted_stream_has_ended);
+    tcase_add_test(tests, torch_base_and_reset);
+    tcase_add_test(tests, torch_memory_fraction);
+    tcase_add_test(tests, torch_on_two_devices);
+    tcase_add_loop_test(tests, refused_without_a_verdict, 0, 2);
+    tcase_add_test(tests, torch_refused);
+    tcase_add_test(tests, torch_frees_in_a_capture_are_kept);
+    tcase_add_test(tests, torch_allocates_in_a_capture);
+    tcase_add_test(tests, frees_that_are_mistakes_are_told);
+    tcase_add_test(tests, frees_after_the_driver_are_not_told);
+    tcase_add_test(tests, cupy_of_any_stream);
+    tcase_add_test(tests, cupy_of_one_stream);
+    tcase_add_test(tests, onnx_of_any_stream_and_of_one);
+    tcase_add_test(tests, onnx_on_the_current_device);
+    tcase_add_test(tests, handlers_of_an_allocator_and_of_the_process);
+    tcase_add_loop_test(tests, why_there_is_none_is_told_once, 0,
+                        sizeof reasons / sizeof reasons[0]);
+    tcase_add_test(tests, nor_where_the_log_is_to_say_nothing);
+    return run_suite(suite, CK_FORK);
+}

@@ -1,0 +1,427 @@
+/* SPDX-License-Identifier: MIT */
+/* test_abi.c: the binary interface of version 1, as programs that are compiled today rely on it.
+ *
+ * Sizes, places and values are written out here a second time: a line that no longer compiles is a
+ * break of every program in use.  A struct with a size of its own may grow at its end, and then its
+ * line here changes; nothing else may.  Figures are those of LP64, which every platform with a CUDA
+ * driver has but 32-bit Arm and Windows.
+ *
+ * Assertions are static, so that the check is made wherever the tests are built; what runs only says
+ * so, and looks at what the preprocessor cannot: that no status or word is missing here.
+ */
+#include <check.h>
+#include <stddef.h>
+#include <stdlib.h>
+
+#include <weir/weir.h>
+
+#include "tests/fixtures/suite.h"
+
+#if defined(__LP64__)
+#define STRUCT(type, bytes, alignment)                                                             \
+    _Static_assert(sizeof(type) == (bytes) && _Alignof(type) == (alignment), #type)
+#define FIELD(type, field, offset, bytes)                                                          \
+    _Static_assert(offsetof(type, field) == (offset) && sizeof(((type *)0)->field) == (bytes),     \
+                   #type "." #field)
+#else
+#define STRUCT(type, bytes, alignment) _Static_assert(1, "")
+#define FIELD(type, field, offset, bytes) _Static_assert(1, "")
+#endif
+#define VALUE(name, value) _Static_assert((long)(name) == (value), #name)
+
+STRUCT(weir_growth_state, 64, 8);
+FIELD(weir_growth_state, size, 0, 8);
+FIELD(weir_growth_state, request, 8, 8);
+FIELD(weir_growth_state, reserve, 16, 8);
+FIELD(weir_growth_state, in_use, 24, 8);
+FIELD(weir_growth_state, limit, 32, 8);
+FIELD(weir_growth_state, device_free, 40, 8);
+FIELD(weir_growth_state, steps, 48, 8);
+FIELD(weir_growth_state, last_step, 56, 8);
+
+STRUCT(weir_amount, 16, 8);
+FIELD(weir_amount, value, 0, 8);
+FIELD(weir_amount, kind, 8, 4);
+FIELD(weir_amount, reserved, 12, 4);
+
+STRUCT(weir_options, 312, 8);
+FIELD(weir_options, size, 0, 8);
+FIELD(weir_options, device, 8, 8);
+FIELD(weir_options, engine, 16, 4);
+FIELD(weir_options, arena, 20, 4);
+FIELD(weir_options, prealloc, 24, 16);
+FIELD(weir_options, prealloc_at, 40, 4);
+FIELD(weir_options, growth, 44, 4);
+FIELD(weir_options, growth_step, 48, 8);
+FIELD(weir_options, growth_factor, 56, 8);
+FIELD(weir_options, growth_cap, 64, 8);
+FIELD(weir_options, growth_function, 72, 8);
+FIELD(weir_options, growth_context, 80, 8);
+FIELD(weir_options, limit, 88, 16);
+FIELD(weir_options, release_threshold, 104, 16);
+FIELD(weir_options, recovery_timeout_ms, 120, 4);
+FIELD(weir_options, event_ring, 124, 4);
+FIELD(weir_options, latency, 128, 4);
+FIELD(weir_options, log, 132, 4);
+FIELD(weir_options, front, 136, 4);
+FIELD(weir_options, front_idle_ms, 140, 4);
+FIELD(weir_options, front_cache, 144, 16);
+FIELD(weir_options, stream_checks, 160, 4);
+FIELD(weir_options, packing, 164, 4);
+FIELD(weir_options, harden, 168, 8);
+FIELD(weir_options, oom_callback, 176, 8);
+FIELD(weir_options, oom_callback_data, 184, 8);
+FIELD(weir_options, headroom, 192, 16);
+FIELD(weir_options, headroom_high, 208, 16);
+FIELD(weir_options, prealloc_min, 224, 16);
+FIELD(weir_options, prealloc_deadline_ms, 240, 4);
+FIELD(weir_options, prealloc_mode, 244, 4);
+FIELD(weir_options, profile, 248, 8);
+FIELD(weir_options, decay_ms, 256, 8);
+FIELD(weir_options, internal_dependencies, 264, 4);
+FIELD(weir_options, ledger, 268, 4);
+FIELD(weir_options, priority, 272, 4);
+FIELD(weir_options, exportable, 276, 4);
+FIELD(weir_options, leave, 280, 16);
+FIELD(weir_options, verdict, 296, 8);
+FIELD(weir_options, peers, 304, 8);
+
+STRUCT(weir_oom, 56, 8);
+FIELD(weir_oom, size, 0, 8);
+FIELD(weir_oom, allocator, 8, 8);
+FIELD(weir_oom, stream, 16, 8);
+FIELD(weir_oom, bytes, 24, 8);
+FIELD(weir_oom, attempt, 32, 8);
+FIELD(weir_oom, largest, 40, 8);
+FIELD(weir_oom, status, 48, 4);
+FIELD(weir_oom, reserved, 52, 4);
+
+STRUCT(weir_statistics, 400, 8);
+FIELD(weir_statistics, size, 0, 8);
+FIELD(weir_statistics, attempts, 8, 8);
+FIELD(weir_statistics, allocs, 16, 8);
+FIELD(weir_statistics, frees, 24, 8);
+FIELD(weir_statistics, hits, 32, 8);
+FIELD(weir_statistics, growth_allocs, 40, 8);
+FIELD(weir_statistics, refusals, 48, 8);
+FIELD(weir_statistics, retries, 56, 8);
+FIELD(weir_statistics, growths, 64, 8);
+FIELD(weir_statistics, growth_bytes, 72, 8);
+FIELD(weir_statistics, stall_ns, 80, 8);
+FIELD(weir_statistics, trims, 88, 8);
+FIELD(weir_statistics, trim_bytes, 96, 8);
+FIELD(weir_statistics, blocks, 104, 8);
+FIELD(weir_statistics, requested, 112, 8);
+FIELD(weir_statistics, requested_peak, 120, 8);
+FIELD(weir_statistics, in_use, 128, 8);
+FIELD(weir_statistics, in_use_peak, 136, 8);
+FIELD(weir_statistics, reserve, 144, 8);
+FIELD(weir_statistics, reserve_peak, 152, 8);
+FIELD(weir_statistics, extent, 160, 8);
+FIELD(weir_statistics, prealloc_asked, 168, 8);
+FIELD(weir_statistics, prealloc_got, 176, 8);
+FIELD(weir_statistics, prealloc_kept, 184, 8);
+FIELD(weir_statistics, prealloc_ns, 192, 8);
+FIELD(weir_statistics, host_bytes, 200, 8);
+FIELD(weir_statistics, front_hits, 208, 8);
+FIELD(weir_statistics, front_misses_young, 216, 8);
+FIELD(weir_statistics, front_misses_empty, 224, 8);
+FIELD(weir_statistics, front_misses_capture, 232, 8);
+FIELD(weir_statistics, steals, 240, 8);
+FIELD(weir_statistics, event_records, 248, 8);
+FIELD(weir_statistics, deferred_frees, 256, 8);
+FIELD(weir_statistics, front_idle, 264, 8);
+FIELD(weir_statistics, front_streams, 272, 8);
+FIELD(weir_statistics, late_writes, 280, 8);
+FIELD(weir_statistics, overruns, 288, 8);
+FIELD(weir_statistics, kept_out, 296, 8);
+FIELD(weir_statistics, ahead_steps, 304, 8);
+FIELD(weir_statistics, ahead_bytes, 312, 8);
+FIELD(weir_statistics, ahead_ns, 320, 8);
+FIELD(weir_statistics, ahead_refusals, 328, 8);
+FIELD(weir_statistics, prealloc_pending, 336, 8);
+FIELD(weir_statistics, prealloc_waited_ns, 344, 8);
+FIELD(weir_statistics, profile_asked, 352, 8);
+FIELD(weir_statistics, profile_runs, 360, 8);
+FIELD(weir_statistics, appeals, 368, 8);
+FIELD(weir_statistics, appeal_bytes, 376, 8);
+FIELD(weir_statistics, yields, 384, 8);
+FIELD(weir_statistics, yield_bytes, 392, 8);
+
+STRUCT(weir_latency, 64, 8);
+FIELD(weir_latency, size, 0, 8);
+FIELD(weir_latency, count, 8, 8);
+FIELD(weir_latency, p50_ns, 16, 8);
+FIELD(weir_latency, p90_ns, 24, 8);
+FIELD(weir_latency, p99_ns, 32, 8);
+FIELD(weir_latency, p999_ns, 40, 8);
+FIELD(weir_latency, max_ns, 48, 8);
+FIELD(weir_latency, total_ns, 56, 8);
+
+STRUCT(weir_event, 56, 8);
+FIELD(weir_event, sequence, 0, 8);
+FIELD(weir_event, time_ns, 8, 8);
+FIELD(weir_event, asked, 16, 8);
+FIELD(weir_event, got, 24, 8);
+FIELD(weir_event, stall_ns, 32, 8);
+FIELD(weir_event, reserve_after, 40, 8);
+FIELD(weir_event, cause, 48, 4);
+FIELD(weir_event, shrink, 52, 4);
+
+STRUCT(weir_refusal, 72, 8);
+FIELD(weir_refusal, size, 0, 8);
+FIELD(weir_refusal, asked, 8, 8);
+FIELD(weir_refusal, reserve, 16, 8);
+FIELD(weir_refusal, in_use, 24, 8);
+FIELD(weir_refusal, limit, 32, 8);
+FIELD(weir_refusal, device_free, 40, 8);
+FIELD(weir_refusal, device_total, 48, 8);
+FIELD(weir_refusal, waited_ns, 56, 8);
+FIELD(weir_refusal, largest, 64, 8);
+
+STRUCT(weir_trace_event, 120, 8);
+FIELD(weir_trace_event, line, 0, 8);
+FIELD(weir_trace_event, time_us, 8, 8);
+FIELD(weir_trace_event, id, 16, 8);
+FIELD(weir_trace_event, bytes, 24, 8);
+FIELD(weir_trace_event, stream, 32, 8);
+FIELD(weir_trace_event, on_stream, 40, 8);
+FIELD(weir_trace_event, operation, 48, 4);
+FIELD(weir_trace_event, label, 52, 64);
+
+/* A status travels through C, Fortran and ctypes as an int. */
+STRUCT(weir_status, 4, 4);
+STRUCT(weir_stream, 8, 8);
+STRUCT(weir_growth_function, 8, 8);
+STRUCT(weir_oom_function, 8, 8);
+STRUCT(weir_trace_source, 8, 8);
+
+STRUCT(weir_verdict_stream, 16, 8);
+FIELD(weir_verdict_stream, stream, 0, 8);
+FIELD(weir_verdict_stream, bytes, 8, 8);
+
+STRUCT(weir_verdict_group, 32, 8);
+FIELD(weir_verdict_group, bytes, 0, 8);
+FIELD(weir_verdict_group, blocks, 8, 8);
+FIELD(weir_verdict_group, total, 16, 8);
+FIELD(weir_verdict_group, stream, 24, 8);
+
+STRUCT(weir_verdict_setting, 56, 8);
+FIELD(weir_verdict_setting, name, 0, 8);
+FIELD(weir_verdict_setting, value, 8, 48);
+
+STRUCT(weir_verdict, 648, 8);
+FIELD(weir_verdict, size, 0, 8);
+FIELD(weir_verdict, status, 8, 4);
+FIELD(weir_verdict, cause, 12, 4);
+FIELD(weir_verdict, asked, 16, 8);
+FIELD(weir_verdict, stream, 24, 8);
+FIELD(weir_verdict, waited_ns, 32, 8);
+FIELD(weir_verdict, largest, 40, 8);
+FIELD(weir_verdict, limit, 48, 8);
+FIELD(weir_verdict, reserve, 56, 8);
+FIELD(weir_verdict, in_use, 64, 8);
+FIELD(weir_verdict, idle, 72, 8);
+FIELD(weir_verdict, hole, 80, 8);
+FIELD(weir_verdict, pending, 88, 8);
+FIELD(weir_verdict, device_total, 96, 8);
+FIELD(weir_verdict, device_free, 104, 8);
+FIELD(weir_verdict, graphs, 112, 8);
+FIELD(weir_verdict, graphs_idle, 120, 8);
+FIELD(weir_verdict, siblings, 128, 8);
+FIELD(weir_verdict, others, 136, 8);
+FIELD(weir_verdict, pending_streams, 144, 4);
+FIELD(weir_verdict, group_count, 148, 4);
+FIELD(weir_verdict, pending_by, 152, 64);
+FIELD(weir_verdict, groups, 216, 160);
+FIELD(weir_verdict, ungrouped, 376, 8);
+FIELD(weir_verdict, settings, 384, 168);
+FIELD(weir_verdict, leave, 552, 8);
+FIELD(weir_verdict, silent_pid, 560, 8);
+FIELD(weir_verdict, silent_reserve, 568, 8);
+FIELD(weir_verdict, silent_stopped, 576, 8);
+FIELD(weir_verdict, default_stream, 584, 8);
+FIELD(weir_verdict, is_share, 592, 8);
+FIELD(weir_verdict, weight, 600, 8);
+FIELD(weir_verdict, holder_pid, 608, 8);
+FIELD(weir_verdict, holder_reserve, 616, 8);
+FIELD(weir_verdict, holder_could_give, 624, 8);
+FIELD(weir_verdict, limit_is_set, 632, 8);
+FIELD(weir_verdict, set_limit, 640, 8);
+
+VALUE(WEIR_OK, 0);
+VALUE(WEIR_E_INVALID, -1);
+VALUE(WEIR_E_NO_MEMORY, -2);
+VALUE(WEIR_E_HOST_MEMORY, -3);
+VALUE(WEIR_E_LIMIT, -4);
+VALUE(WEIR_E_NO_DEVICE, -5);
+VALUE(WEIR_E_DRIVER, -6);
+VALUE(WEIR_E_DEVICE_LOST, -7);
+VALUE(WEIR_E_BUSY, -8);
+VALUE(WEIR_E_NOT_OWNED, -9);
+VALUE(WEIR_E_STREAM, -10);
+VALUE(WEIR_E_CAPTURE, -11);
+VALUE(WEIR_E_FORKED, -12);
+VALUE(WEIR_E_PARSE, -13);
+VALUE(WEIR_E_NOT_SUPPORTED, -14);
+VALUE(WEIR_E_FILE, -15);
+
+VALUE(WEIR_ENGINE_DEFAULT, 0);
+VALUE(WEIR_ENGINE_POOL, 1);
+VALUE(WEIR_ENGINE_ARENA, 2);
+VALUE(WEIR_ENGINE_PLATFORM, 3);
+
+VALUE(WEIR_ARENA_DEFAULT, 0);
+VALUE(WEIR_ARENA_FIXED, 1);
+VALUE(WEIR_ARENA_REGIONS, 2);
+
+VALUE(WEIR_AMOUNT_DEFAULT, 0);
+VALUE(WEIR_AMOUNT_BYTES, 1);
+VALUE(WEIR_AMOUNT_OF_TOTAL, 2);
+VALUE(WEIR_AMOUNT_OF_FREE, 3);
+VALUE(WEIR_AMOUNT_MAX, 4);
+VALUE(WEIR_AMOUNT_OF_IN_USE, 5);
+VALUE(WEIR_AMOUNT_SHARE, 6);
+
+VALUE(WEIR_PREALLOC_AT_DEFAULT, 0);
+VALUE(WEIR_PREALLOC_AT_CREATE, 1);
+VALUE(WEIR_PREALLOC_AT_FIRST, 2);
+
+VALUE(WEIR_GROWTH_DEFAULT, 0);
+VALUE(WEIR_GROWTH_EXACT, 1);
+VALUE(WEIR_GROWTH_STEP, 2);
+VALUE(WEIR_GROWTH_GEOMETRIC, 3);
+VALUE(WEIR_GROWTH_REMAINING, 4);
+VALUE(WEIR_GROWTH_BFC, 5);
+VALUE(WEIR_GROWTH_CALLBACK, 6);
+
+VALUE(WEIR_LOG_DEFAULT, 0);
+VALUE(WEIR_LOG_NONE, 1);
+VALUE(WEIR_LOG_ERROR, 2);
+VALUE(WEIR_LOG_WARNING, 3);
+VALUE(WEIR_LOG_INFO, 4);
+VALUE(WEIR_LOG_DEBUG, 5);
+
+VALUE(WEIR_HARDEN_OFF, 1);
+VALUE(WEIR_HARDEN_POISON, 2);
+VALUE(WEIR_HARDEN_GUARD, 4);
+VALUE(WEIR_HARDEN_ZERO_STREAM, 8);
+VALUE(WEIR_HARDEN_ZERO_ALWAYS, 16);
+
+VALUE(WEIR_SWITCH_DEFAULT, 0);
+VALUE(WEIR_SWITCH_OFF, 1);
+VALUE(WEIR_SWITCH_ON, 2);
+
+VALUE(WEIR_EVENT_REQUEST, 0);
+VALUE(WEIR_EVENT_POLICY, 1);
+VALUE(WEIR_EVENT_PREALLOC, 2);
+VALUE(WEIR_EVENT_TRIM, 3);
+VALUE(WEIR_EVENT_RECOVERY, 4);
+VALUE(WEIR_EVENT_HEADROOM, 5);
+VALUE(WEIR_EVENT_BACKGROUND, 6);
+VALUE(WEIR_EVENT_DECAY, 7);
+VALUE(WEIR_EVENT_LOW_MEMORY, 8);
+VALUE(WEIR_EVENT_YIELD, 9);
+VALUE(WEIR_EVENT_APPEAL, 10);
+
+VALUE(WEIR_VERDICT_NONE, 0);
+VALUE(WEIR_VERDICT_TOO_LARGE, 1);
+VALUE(WEIR_VERDICT_PENDING, 2);
+VALUE(WEIR_VERDICT_FRAGMENTED, 3);
+VALUE(WEIR_VERDICT_LIMIT, 4);
+VALUE(WEIR_VERDICT_GRAPHS, 5);
+VALUE(WEIR_VERDICT_OTHERS, 6);
+VALUE(WEIR_VERDICT_IN_USE, 7);
+VALUE(WEIR_VERDICT_RESERVE, 8);
+VALUE(WEIR_VERDICT_AS_TEXT, 0);
+VALUE(WEIR_VERDICT_AS_JSON, 1);
+
+VALUE(WEIR_TRACE_LABEL_BYTES, 64);
+
+/* Named here once more, so that a status or cause added to the lists without a line above shows. */
+START_TEST(every_value_stands_above) {
+    int statuses = 0, engines = 0, policies = 0, levels = 0;
+
+#define COUNT_STATUS(name, value, message) statuses++;
+    WEIR_STATUSES(COUNT_STATUS)
+#define COUNT_ENGINE(name, word, value) engines++;
+    WEIR_ENGINES(COUNT_ENGINE)
+#define COUNT_POLICY(name, word, value) policies++;
+    WEIR_GROWTH_POLICIES(COUNT_POLICY)
+#define COUNT_LEVEL(name, word, value) levels++;
+    WEIR_LOG_LEVELS(COUNT_LEVEL)
+    ck_assert_int_eq(statuses, 16);
+    ck_assert_int_eq(engines, 4);
+    ck_assert_int_eq(policies, 7);
+    ck_assert_int_eq(levels, 6);
+    ck_assert_int_eq(WEIR_EVENT_CAUSE_COUNT, 11);
+    ck_assert_int_eq(WEIR_VERDICT_CAUSE_COUNT, 9);
+}
+END_TEST
+
+/* A program that was linked against version 1 finds these with the types it was compiled for. */
+START_TEST(functions_have_their_types) {
+    const char *(*version)(void) = weir_version;
+    weir_status (*create)(const weir_options *, weir_allocator **) = weir_allocator_create;
+    weir_status (*destroy)(weir_allocator *) = weir_allocator_destroy;
+    weir_status (*standard)(weir_allocator **) = weir_default_allocator;
+    weir_status (*of_device)(int, weir_allocator **) = weir_device_allocator;
+    weir_status (*of_stream)(weir_stream, weir_allocator **) = weir_stream_allocator;
+    weir_status (*of_block)(const void *, weir_allocator **) = weir_block_allocator;
+    weir_status (*alloc)(weir_allocator *, size_t, weir_stream, void **) = weir_alloc;
+    weir_status (*release)(weir_allocator *, void *, weir_stream) = weir_free;
+    weir_status (*alloc_any)(weir_allocator *, size_t, void **) = weir_alloc_any;
+    weir_status (*release_any)(weir_allocator *, void *) = weir_free_any;
+    weir_status (*use)(weir_allocator *, void *, weir_stream) = weir_use;
+    weir_status (*range)(weir_allocator *, const void *, void **, size_t *) = weir_block_range;
+    weir_status (*bind)(weir_allocator *, weir_stream) = weir_bind;
+    weir_status (*unbind)(weir_allocator *, weir_stream) = weir_unbind;
+    weir_status (*preallocate)(weir_allocator *, size_t, size_t *) = weir_preallocate;
+    weir_status (*set_limit)(weir_allocator *, weir_amount) = weir_set_limit;
+    weir_status (*pool)(weir_allocator *, struct CUmemPoolHandle_st **) = weir_pool;
+    weir_status (*trim)(weir_allocator *, size_t, size_t *) = weir_trim;
+    weir_status (*decay)(weir_allocator *, size_t *) = weir_decay;
+    weir_status (*low_memory)(weir_allocator *, size_t) = weir_low_memory;
+    weir_status (*save)(weir_allocator *, const char *) = weir_profile_save;
+    weir_status (*stats)(weir_allocator *, weir_statistics *) = weir_stats;
+    weir_status (*latencies)(weir_allocator *, int, weir_latency *) = weir_latencies;
+    weir_status (*events)(weir_allocator *, uint64_t, weir_event *, size_t, size_t, size_t *) =
+        weir_events;
+    const char *(*cause)(int) = weir_event_cause_word;
+    weir_status (*refusal)(weir_refusal *) = weir_last_refusal;
+    weir_status (*verdict)(weir_allocator *, weir_verdict *) = weir_last_verdict;
+    size_t (*text)(const weir_verdict *, int, char *, size_t) = weir_verdict_text;
+    const char *(*why)(int) = weir_verdict_cause_word;
+    weir_status (*init)(weir_options *, size_t) = weir_options_init_sized;
+    weir_status (*from_env)(weir_options *, char *, size_t) = weir_options_from_env;
+    weir_status (*set)(weir_options *, const char *, const char *, char *, size_t) =
+        weir_options_set;
+    const char *(*name)(weir_status) = weir_status_name;
+    const char *(*message)(weir_status) = weir_status_message;
+    int (*result)(void) = weir_last_driver_result;
+    weir_status (*reader)(weir_trace_source, void *, weir_trace_reader **) =
+        weir_trace_reader_create;
+    void (*close)(weir_trace_reader *) = weir_trace_reader_destroy;
+    weir_status (*next)(weir_trace_reader *, weir_trace_event *) = weir_trace_next;
+    const char *(*reason)(const weir_trace_reader *) = weir_trace_message;
+    int (*field)(const weir_trace_reader *, const char *, char *, size_t) = weir_trace_field;
+    void (*comments)(weir_trace_reader *, weir_trace_comment, void *) = weir_trace_comments;
+
+    ck_assert(version && create && destroy && standard && of_device && of_stream && of_block &&
+              alloc && release && alloc_any && release_any && use && range && bind && unbind &&
+              preallocate && set_limit && pool && trim && decay && low_memory && save && stats &&
+              latencies && events && cause && refusal && verdict && text && why && init &&
+              from_env && set && name && message && result && reader && close && next && reason &&
+              field && comments);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("abi");
+    TCase *all = tcase_create("all");
+
+    tcase_add_test(all, every_value_stands_above);
+    tcase_add_test(all, functions_have_their_types);
+    suite_add_tcase(suite, all);
+    return run_suite(suite, CK_FORK_GETENV);
+}

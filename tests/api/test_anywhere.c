@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: MIT */
+/* test_anywhere.c: blocks for those who name no stream, by every engine, on the device model, which tells of
+ * a use that is not behind what another did with the same bytes. */
+#include <pthread.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "api/allocator_internal.h"
+#include "tests/fixtures/every_kind.h"
+#include "tests/fixtures/model_device.h"
+
+enum { THREADS = 6 };
+
+static weir_allocator *a;
+static uint64_t owners;
+
+/* Room for one large block, so that what is freed must serve again. */
+#define ROOM (64 * MIB)
+#define LARGE (40 * MIB)
+
+static void begin(int world) {
+    weir_options options = options_of(worlds[world].kind, "model", ROOM);
+
+    start_model(8 * GIB);
+    options.limit = bytes_amount(ROOM);
+    options.front = worlds[world].front;
+    OK(weir_allocator_create(&options, &a));
+    owners = 0;
+}
+
+static void end(void) {
+    CU(driver->cuCtxSynchronize());
+    MUST_EQ(check_identities(a).blocks, 0);
+    OK(weir_allocator_destroy(a));
+    check_model();
+    ck_assert_msg(weir__model_fault() == NULL, "%s", weir__model_fault());
+}
+
+static void use(CUstream stream, void *block, uint64_t owner, uint64_t ns) {
+    CU(weir__model_use(stream, (uintptr_t)block, LARGE, owner, ns));
+    ck_assert_msg(weir__model_fault() == NULL, "%s", weir__model_fault());
+}
+
+static void *take_any(size_t bytes) {
+    void *block = NULL;
+
+    OK(weir_alloc_any(a, bytes, &block));
+    MUST(block != NULL && (uintptr_t)block % 256 == 0);
+    return block;
+}
+
+START_TEST(what_a_stream_freed_is_over_before_any_has_it) {
+    void *block;
+
+    begin(_i);
+    OK(weir_alloc(a, LARGE, A, &block));
+    use(A, block, 1, 20 * MS);
+    OK(weir_free(a, block, A));
+    block = take_any(LARGE);
+    MUST_LE(20 * MS, weir__model_now_ns()); /* it was the only one there is */
+    use(B, block, 2, MS);
+    use(C, block, 2, MS);
+    OK(weir_free_any(a, block));
+    end();
+}
+END_TEST
+
+START_TEST(what_any_used_is_over_before_a_stream_has_it) {
+    uint64_t now;
+    void *block;
+
+    begin(_i);
+    block = take_any(LARGE);
+    now = weir__model_now_ns();
+    use(A, block, 1, 20 * MS);
+    use(B, block, 1, 30 * MS);
+    OK(weir_free_any(a, block));
+    MUST_LE(now + 30 * MS, weir__model_now_ns());
+    OK(weir_alloc(a, LARGE, C, &block));
+    use(C, block, 2, 10 * MS);
+    OK(weir_free_any(a, block)); /* one of a stream's may be given back so, too */
+    block = take_any(LARGE);
+    use(B, block, 3, 10 * MS);
+    CU(driver->cuStreamSynchronize(B));
+    OK(weir_free(a, block, B)); /* and the other way round */
+    end();
+}
+END_TEST
+
+/* Nothing is waited for where nothing of a stream's is reused. */
+START_TEST(others_are_not_waited_for) {
+    void *blocks[20];
+    uint64_t now;
+
+    begin(_i);
+    blocks[0] = take_any(MIB);
+    busy(A, 1000 * MS);
+    now = weir__model_now_ns();
+    for (int i = 1; i < 20; i++)
+        blocks[i] = take_any(MIB / 2);
+    MUST_LE(weir__model_now_ns(), now + 500 * MS);
+    for (int i = 0; i < 20; i++)
+        OK(weir_free_any(a, blocks[i]));
+    end();
+}
+END_TEST
+
+START_TEST(mistakes_are_told) {
+    void *block = &block;
+
+    begin(_i);
+    EXPECT(WEIR_E_INVALID, weir_alloc_any(NULL, 1, &block));
+    EXPECT(WEIR_E_INVALID, weir_alloc_any(a, 1, NULL));
+    EXPECT(WEIR_E_INVALID, weir_free_any(NULL, &block));
+    EXPECT(WEIR_E_LIMIT, weir_alloc_any(a, ROOM + 1, &block));
+    MUST(block == &block);
+    OK(weir_free_any(a, NULL));
+    OK(weir_alloc_any(a, 0, &block));
+    MUST(block == NULL);
+    if (worlds[_i].kind != KIND_POOL || worlds[_i].front == WEIR_SWITCH_ON) {
+        block = take_any(MIB);
+        EXPECT(WEIR_E_NOT_OWNED, weir_free_any(a, (char *)block + 256));
+        OK(weir_free_any(a, block));
+        EXPECT(WEIR_E_NOT_OWNED, weir_free_any(a, block));
+    }
+    end();
+}
+END_TEST
+
+START_TEST(a_driver_that_refuses_leaves_nothing) {
+    void *block = NULL;
+
+    begin(_i);
+    weir__model_fail(WEIR_ENTRY_cuStreamCreate, 1, CUDA_ERROR_UNKNOWN, 0);
+    EXPECT(WEIR_E_DRIVER, weir_alloc_any(a, MIB, &block));
+    MUST_EQ(weir_last_driver_result(), CUDA_ERROR_UNKNOWN);
+    block = take_any(MIB);
+    OK(weir_free_any(a, block));
+    block = NULL;
+    weir__model_fail(WEIR_ENTRY_cuStreamSynchronize, 1, CUDA_ERROR_UNKNOWN, 0);
+    EXPECT(WEIR_E_DRIVER, weir_alloc_any(a, MIB, &block));
+    MUST(block == NULL);
+    MUST_EQ(weir_last_driver_result(), CUDA_ERROR_UNKNOWN);
+    MUST_EQ(check_identities(a).blocks, 0);
+    block = take_any(MIB);
+    weir__model_fail(WEIR_ENTRY_cuMemAlloc, 1, CUDA_ERROR_OUT_OF_MEMORY, 0); /* as the wait */
+    weir__model_fail(WEIR_ENTRY_cuMemAllocHost, 1, CUDA_ERROR_OUT_OF_MEMORY, 0);
+    EXPECT(WEIR_E_NO_MEMORY, weir_free_any(a, block));
+    MUST_EQ(check_identities(a).blocks, 1);
+    weir__model_faults_clear();
+    OK(weir_free_any(a, block));
+    end();
+}
+END_TEST
+
+START_TEST(a_capture_elsewhere_goes_on) {
+    static const CUstreamCaptureMode modes[] = {CU_STREAM_CAPTURE_MODE_GLOBAL,
+                                                CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
+                                                CU_STREAM_CAPTURE_MODE_RELAXED};
+    int breaks = worlds[_i].kind == KIND_POOL && worlds[_i].front == WEIR_SWITCH_OFF;
+
+    begin(_i);
+    for (int i = breaks ? 2 : 0; i < 3; i++) { /* see weir_alloc */
+        CUgraph graph;
+        void *block;
+
+        CU(driver->cuStreamBeginCapture(A, modes[i]));
+        block = take_any(LARGE);
+        use(B, block, (uint64_t)i + 1, MS);
+        OK(weir_free_any(a, block));
+        CU(driver->cuStreamEndCapture(A, &graph));
+        CU(driver->cuGraphDestroy(graph));
+    }
+    end();
+}
+END_TEST
+
+static void *take_and_give(void *failed) {
+    for (int i = 0; i < 50 && !*(int *)failed; i++) {
+        void *block = NULL;
+
+        *(int *)failed =
+            weir_alloc_any(a, 100 * KIB, &block) != WEIR_OK || weir_free_any(a, block) != WEIR_OK;
+    }
+    return NULL;
+}
+
+START_TEST(threads_share_the_stream) {
+    int failed[THREADS] = {0};
+    pthread_t thread[THREADS];
+
+    begin(_i);
+    for (int t = 0; t < THREADS; t++)
+        ANSWERS(0, pthread_create(&thread[t], NULL, take_and_give, &failed[t]));
+    for (int t = 0; t < THREADS; t++) {
+        ANSWERS(0, pthread_join(thread[t], NULL));
+        MUST(!failed[t]);
+    }
+    MUST_EQ(stats_of(a).frees, THREADS * 50);
+    end();
+}
+END_TEST
+
+/* Another thread makes the stream while one does: theirs is the one. */
+static struct weir_driver table;
+static int made;
+
+static CUresult create_late(CUstream *stream, unsigned flags) {
+    if (made++ == 0) {
+        void *block = take_any(MIB);
+
+        OK(weir_free_any(a, block));
+    }
+    return driver->cuStreamCreate(stream, flags);
+}
+
+START_TEST(who_is_slower_has_the_others_stream) {
+    weir_options options = options_of(KIND_REGIONS, "model", 0);
+
+    start_model(GIB);
+    table = *driver;
+    OK(weir__allocator_create_on(&table, &options, &a, NULL, 0));
+    table.cuStreamCreate = create_late;
+    OK(weir_free_any(a, take_any(MIB)));
+    MUST_EQ(made, 2);
+    end();
+}
+END_TEST
+
+START_TEST(who_is_not_served) {
+    void *block = NULL, *taken;
+    pid_t child;
+    int state;
+
+    begin(_i);
+    weir__model_fail(WEIR_ENTRY_cuCtxPushCurrent, 1, CUDA_ERROR_UNKNOWN, 0);
+    EXPECT(WEIR_E_DRIVER, weir_alloc_any(a, MIB, &block));
+    taken = take_any(MIB);
+    for (uint64_t k = 1, met = 1; met > 0; k++) { /* one of these is for the wait */
+        weir_status status;
+
+        weir__model_fail(WEIR_ENTRY_cuThreadExchangeStreamCaptureMode, k, CUDA_ERROR_UNKNOWN, 0);
+        status = weir_alloc_any(a, MIB, &block);
+        met = weir__model_faults_met(NULL);
+        weir__model_faults_clear();
+        if (status == WEIR_OK)
+            OK(weir_free_any(a, block));
+        MUST_EQ(check_identities(a).blocks, 1);
+    }
+    child = fork();
+    if (child == 0)
+        _exit(weir_alloc_any(a, MIB, &block) != WEIR_E_FORKED);
+    MUST(waitpid(child, &state, 0) == child);
+    MUST_EQ(state, 0);
+    OK(weir_free_any(a, taken));
+    weir__model_fail_any(1, 0, CUDA_ERROR_ILLEGAL_ADDRESS, 1);
+    (void)weir_trim(a, 0, NULL);
+    EXPECT(WEIR_E_DEVICE_LOST, weir_alloc_any(a, MIB, &block));
+    (void)weir_allocator_destroy(a); /* its stream goes with the context */
+    weir__model_faults_clear();
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("anywhere");
+    TCase *tests = suite_add_case(suite, "anywhere", 30, NULL, NULL);
+
+    tcase_add_loop_test(tests, what_a_stream_freed_is_over_before_any_has_it, 0, WORLDS);
+    tcase_add_loop_test(tests, what_any_used_is_over_before_a_stream_has_it, 0, WORLDS);
+    tcase_add_loop_test(tests, others_are_not_waited_for, 0, WORLDS);
+    tcase_add_loop_test(tests, mistakes_are_told, 0, WORLDS);
+    tcase_add_loop_test(tests, a_driver_that_refuses_leaves_nothing, 0, WORLDS);
+    tcase_add_loop_test(tests, a_capture_elsewhere_goes_on, 0, WORLDS);
+    tcase_add_loop_test(tests, threads_share_the_stream, 0, WORLDS);
+    tcase_add_test(tests, who_is_slower_has_the_others_stream);
+    tcase_add_loop_test(tests, who_is_not_served, 0, WORLDS);
+    return run_suite(suite, CK_FORK_GETENV);
+}

@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: MIT */
+/* test_cuda_header.c: weir/cuda.h, over an allocator that only writes down how it was called.
+ *
+ * Built three times: for legacy default streams; with CUDA_API_PER_THREAD_DEFAULT_STREAM for per-thread ones;
+ * with WEIR_OVERRIDE, where CUDA's names are called instead of weir's.  The functions that the header calls are
+ * defined here, CUDA's own too, so neither a device nor the library takes part.
+ */
+#include <weir/cuda.h>
+
+#include <check.h>
+#include <stdlib.h>
+
+#include "tests/fixtures/suite.h"
+
+static struct {
+    weir_allocator *allocator;
+    size_t bytes;
+    weir_stream stream, asked;
+    void *block, *looked_for;
+    int opens, looks, allocs, frees, any_frees;
+    int cuda_frees, cuda_async_frees; /* that came to CUDA's own functions */
+    weir_status open_status, look_status, range_status, call_status;
+    int driver_result;
+} fake;
+
+/* Of the stream's device, and of the block. */
+#define OF_STREAM ((weir_allocator *)&fake)
+#define OF_BLOCK ((weir_allocator *)&fake.bytes)
+
+weir_status weir_stream_allocator(weir_stream stream, weir_allocator **allocator) {
+    fake.opens++;
+    fake.asked = stream;
+    if (fake.open_status == WEIR_OK)
+        *allocator = OF_STREAM;
+    return fake.open_status;
+}
+
+weir_status weir_block_allocator(const void *block, weir_allocator **allocator) {
+    fake.looks++;
+    fake.looked_for = (void *)(uintptr_t)block;
+    if (fake.look_status == WEIR_OK)
+        *allocator = OF_BLOCK;
+    return fake.look_status;
+}
+
+#ifdef WEIR_OVERRIDE
+weir_status weir_block_range(weir_allocator *allocator, const void *address, void **block,
+                             size_t *bytes) {
+    ck_assert_ptr_eq(allocator, OF_BLOCK);
+    ck_assert(address && !block && !bytes);
+    return fake.range_status;
+}
+
+weir_status weir_free_any(weir_allocator *allocator, void *block) {
+    fake.any_frees++;
+    fake.allocator = allocator, fake.block = block;
+    return fake.call_status;
+}
+
+#undef cudaFreeAsync
+#undef cudaFree
+cudaError_t cudaFreeAsync(void *block, cudaStream_t stream) {
+    fake.cuda_async_frees++;
+    fake.block = block, fake.stream = stream;
+    return cudaErrorNotPermitted;
+}
+
+cudaError_t cudaFree(void *block) {
+    fake.cuda_frees++;
+    fake.block = block;
+    return cudaErrorNotPermitted;
+}
+#define cudaFreeAsync weirFreeAsyncOrCuda
+#define cudaFree weirFreeOrCuda
+
+/* The names that the tests call. */
+#define MALLOC cudaMallocAsync
+#define MALLOC_FROM_POOL cudaMallocFromPoolAsync
+#define FREE cudaFreeAsync
+#else
+#define MALLOC weirMallocAsync
+#define MALLOC_FROM_POOL weirMallocFromPoolAsync
+#define FREE weirFreeAsync
+#endif
+
+weir_status weir_alloc(weir_allocator *allocator, size_t bytes, weir_stream stream, void **block) {
+    fake.allocs++;
+    fake.allocator = allocator, fake.bytes = bytes, fake.stream = stream;
+    if (fake.call_status == WEIR_OK)
+        *block = (void *)0x1000;
+    return fake.call_status;
+}
+
+weir_status weir_free(weir_allocator *allocator, void *block, weir_stream stream) {
+    fake.frees++;
+    fake.allocator = allocator, fake.block = block, fake.stream = stream;
+    return fake.call_status;
+}
+
+int weir_last_driver_result(void) {
+    return fake.driver_result;
+}
+
+static const cudaStream_t some_stream = (cudaStream_t)0x7000;
+
+START_TEST(calls_go_to_the_allocator_of_stream_and_block) {
+    void *block = NULL;
+
+    ck_assert_int_eq(MALLOC(&block, 4096, some_stream), cudaSuccess);
+    ck_assert_ptr_eq(block, (void *)0x1000);
+    ck_assert_ptr_eq(fake.allocator, OF_STREAM);
+    ck_assert_ptr_eq(fake.asked, some_stream);
+    ck_assert_uint_eq(fake.bytes, 4096);
+    ck_assert_ptr_eq(fake.stream, some_stream);
+    fake.allocator = NULL, fake.stream = NULL;
+    ck_assert_int_eq(FREE(block, some_stream), cudaSuccess);
+    ck_assert_ptr_eq(fake.allocator, OF_BLOCK);
+    ck_assert_ptr_eq(fake.looked_for, block);
+    ck_assert_ptr_eq(fake.block, block);
+    ck_assert_ptr_eq(fake.stream, some_stream);
+}
+END_TEST
+
+START_TEST(a_pool_is_no_more_than_a_word) {
+    void *block = NULL;
+
+    ck_assert_int_eq(MALLOC_FROM_POOL(&block, 4096, NULL, some_stream), cudaErrorInvalidValue);
+    ck_assert_int_eq(fake.opens + fake.allocs, 0);
+    ck_assert_ptr_null(block);
+    ck_assert_int_eq(MALLOC_FROM_POOL(&block, 4096, (cudaMemPool_t)0x9000, some_stream),
+                     cudaSuccess);
+    ck_assert_ptr_eq(block, (void *)0x1000);
+    ck_assert_ptr_eq(fake.allocator, OF_STREAM);
+    ck_assert_uint_eq(fake.bytes, 4096);
+    ck_assert_ptr_eq(fake.stream, some_stream);
+}
+END_TEST
+
+/* A graph's memory, say: its stream's allocator knows what to do with it. */
+START_TEST(a_block_of_no_allocator_goes_to_that_of_the_stream) {
+    fake.look_status = WEIR_E_NOT_OWNED;
+    ck_assert_int_eq(FREE((void *)0x1000, some_stream), cudaSuccess);
+    ck_assert_ptr_eq(fake.allocator, OF_STREAM);
+    ck_assert_ptr_eq(fake.asked, some_stream);
+}
+END_TEST
+
+#ifdef WEIR_OVERRIDE
+START_TEST(blocks_of_cuda_go_to_cuda) {
+    fake.look_status = WEIR_E_NOT_OWNED;
+    fake.call_status = WEIR_E_NOT_OWNED;
+    ck_assert_int_eq(FREE((void *)0x5000, some_stream), cudaErrorNotPermitted);
+    ck_assert_int_eq(fake.cuda_async_frees, 1);
+    ck_assert_ptr_eq(fake.block, (void *)0x5000);
+    ck_assert_ptr_eq(fake.stream, some_stream);
+    fake.call_status = WEIR_E_STREAM; /* a mistake of the program's is told */
+    ck_assert_int_eq(FREE((void *)0x5000, some_stream), cudaErrorInvalidResourceHandle);
+    ck_assert_int_eq(fake.cuda_async_frees, 1);
+}
+END_TEST
+
+START_TEST(cuda_free_takes_both) {
+    ck_assert_int_eq(cudaFree((void *)0x1000), cudaSuccess);
+    ck_assert_int_eq(fake.any_frees, 1);
+    ck_assert_ptr_eq(fake.allocator, OF_BLOCK);
+    ck_assert_ptr_eq(fake.block, (void *)0x1000);
+    ck_assert_int_eq(cudaFree(NULL), cudaErrorNotPermitted); /* programs start CUDA so */
+    fake.range_status = WEIR_E_NOT_OWNED;
+    ck_assert_int_eq(cudaFree((void *)0x5000), cudaErrorNotPermitted);
+    fake.look_status = WEIR_E_NOT_OWNED;
+    ck_assert_int_eq(cudaFree((void *)0x5000), cudaErrorNotPermitted);
+    ck_assert_int_eq(fake.cuda_frees, 3);
+    ck_assert_int_eq(fake.any_frees, 1);
+}
+END_TEST
+#endif
+
+START_TEST(stream_0_is_what_the_file_was_compiled_for) {
+#ifdef CUDA_API_PER_THREAD_DEFAULT_STREAM
+    const weir_stream zero = cudaStreamPerThread;
+#else
+    const weir_stream zero = NULL;
+#endif
+    void *block;
+
+    ck_assert_int_eq(MALLOC(&block, 1, 0), cudaSuccess);
+    ck_assert_ptr_eq(fake.stream, zero);
+    ck_assert_int_eq(FREE(block, 0), cudaSuccess);
+    ck_assert_ptr_eq(fake.stream, zero);
+    /* The explicit handles mean the same in every file. */
+    ck_assert_ptr_eq(weir_stream_from_cuda(cudaStreamLegacy), cudaStreamLegacy);
+    ck_assert_ptr_eq(weir_stream_from_cuda(cudaStreamPerThread), cudaStreamPerThread);
+}
+END_TEST
+
+START_TEST(freeing_null_starts_nothing) {
+    fake.open_status = WEIR_E_NO_DEVICE;
+    ck_assert_int_eq(FREE(NULL, some_stream), cudaSuccess);
+    ck_assert_int_eq(fake.opens + fake.looks, 0);
+}
+END_TEST
+
+START_TEST(failures_write_nothing) {
+    void *block = &fake;
+
+    fake.open_status = WEIR_E_NO_DEVICE;
+    fake.look_status = WEIR_E_NOT_OWNED;
+    ck_assert_int_eq(MALLOC(&block, 1, some_stream), cudaErrorNoDevice);
+    ck_assert_int_eq(FREE(block, some_stream), cudaErrorNoDevice);
+    ck_assert_int_eq(fake.allocs + fake.frees, 0);
+    fake.open_status = WEIR_OK;
+    fake.call_status = WEIR_E_LIMIT;
+    ck_assert_int_eq(MALLOC(&block, 1, some_stream), cudaErrorMemoryAllocation);
+    ck_assert_ptr_eq(block, &fake);
+}
+END_TEST
+
+START_TEST(every_status_has_an_error) {
+    static const weir_status statuses[] = {
+#define STATUS(name, value, message) WEIR_##name,
+        WEIR_STATUSES(STATUS)};
+
+    for (size_t i = 0; i < sizeof statuses / sizeof statuses[0]; i++) {
+        cudaError_t error;
+
+        fake.driver_result = 700;
+        error = weir_status_to_cuda(statuses[i]);
+        ck_assert_msg(error != cudaErrorUnknown, "status %d has no error", statuses[i]);
+        ck_assert_int_eq(error == cudaSuccess, statuses[i] == WEIR_OK);
+    }
+    ck_assert_int_eq(weir_status_to_cuda((weir_status)-1000), cudaErrorUnknown);
+}
+END_TEST
+
+START_TEST(driver_results_pass_through) {
+    fake.driver_result = 700;
+    ck_assert_int_eq(weir_status_to_cuda(WEIR_E_DRIVER), cudaErrorIllegalAddress);
+    ck_assert_int_eq(weir_status_to_cuda(WEIR_E_DEVICE_LOST), cudaErrorIllegalAddress);
+    fake.driver_result = 0;
+    ck_assert_int_eq(weir_status_to_cuda(WEIR_E_DRIVER), cudaErrorUnknown);
+    ck_assert_int_eq(weir_status_to_cuda(WEIR_E_DEVICE_LOST), cudaErrorContextIsDestroyed);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("cuda_header");
+    TCase *all = tcase_create("all");
+
+    tcase_add_test(all, calls_go_to_the_allocator_of_stream_and_block);
+    tcase_add_test(all, a_pool_is_no_more_than_a_word);
+    tcase_add_test(all, a_block_of_no_allocator_goes_to_that_of_the_stream);
+#ifdef WEIR_OVERRIDE
+    tcase_add_test(all, blocks_of_cuda_go_to_cuda);
+    tcase_add_test(all, cuda_free_takes_both);
+#endif
+    tcase_add_test(all, stream_0_is_what_the_file_was_compiled_for);
+    tcase_add_test(all, freeing_null_starts_nothing);
+    tcase_add_test(all, failures_write_nothing);
+    tcase_add_test(all, every_status_has_an_error);
+    tcase_add_test(all, driver_results_pass_through);
+    suite_add_tcase(suite, all);
+    return run_suite(suite, CK_FORK_GETENV);
+}

@@ -1,0 +1,452 @@
+/* SPDX-License-Identifier: MIT */
+/* test_drop_in.c: what an allocator owes whoever puts it in the place of the driver's pools (drop_in.h).
+ *
+ * That the programs before it notice nothing is shown by tests/adapters/check-drop-in.
+ */
+#include "tests/fixtures/model_device.h"
+
+#include <string.h>
+
+#include "tests/fixtures/calls.h"
+#include "api/drop_in.h"
+#include "tests/fixtures/every_kind.h"
+#include "tests/fixtures/logged.h"
+#include "tests/fixtures/suite.h"
+
+#define CAPACITY (4 * GIB)
+
+static weir_allocator *a;
+
+static void make(int world) {
+    weir_options options = options_of(worlds[world].kind, "model", 512 * MIB);
+
+    options.front = worlds[world].front;
+    options.log = WEIR_LOG_ERROR;
+    OK(weir_allocator_create(&options, &a));
+    weir__drop_in_begin(a);
+}
+
+static int has_front(int world) {
+    return worlds[world].front == WEIR_SWITCH_ON;
+}
+
+static unsigned char *take(size_t bytes, CUstream stream) {
+    void *block = NULL;
+
+    OK(weir_alloc(a, bytes, stream, &block));
+    MUST(block != NULL);
+    return block;
+}
+
+static void give(void *block, CUstream stream) {
+    OK(weir_free(a, block, stream));
+}
+
+static void start(void) {
+    start_model(CAPACITY);
+    catch_log();
+}
+
+static void end(void) {
+    CU(driver->cuCtxSynchronize());
+    MUST_EQ(check_identities(a).blocks, 0);
+    OK(weir_allocator_destroy(a));
+    check_model();
+    MUST_EQ(device_free(), CAPACITY);
+}
+
+/* ---- capture --------------------------------------------------------------------------------- */
+
+/* Refused without a word, and the capture goes on; beside it and after it all is as ever. */
+START_TEST(captured_requests_are_the_drivers) {
+    CUstreamCaptureStatus status;
+    void *none = NULL, *block;
+    CUgraph graph;
+
+    make(_i);
+    block = take(3000, A);
+    CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_RELAXED));
+    EXPECT(WEIR_E_CAPTURE, weir_alloc(a, 1000, A, &none));
+    EXPECT(WEIR_E_CAPTURE, weir_alloc(a, 3 * MIB, A, &none));
+    MUST(none == NULL);
+    MUST_EQ(lines(), 0);
+    give(take(1000, B), B);
+    CU(driver->cuStreamIsCapturing(A, &status));
+    MUST_EQ(status, CU_STREAM_CAPTURE_STATUS_ACTIVE);
+    CU(driver->cuStreamEndCapture(A, &graph));
+    CU(driver->cuGraphDestroy(graph));
+    give(block, A);
+    give(take(1000, A), A);
+    MUST_EQ(stats_of(a).front_misses_capture, 0);
+    end();
+}
+END_TEST
+
+/* ---- frees of blocks that nobody uses any more ------------------------------------------------- */
+
+/* Another stream has them at once, whatever their own is at. */
+START_TEST(blocks_that_are_done_serve_everybody) {
+    static const size_t sizes[] = {1000, 70000, 600000, 9 * MIB};
+    unsigned char *block[4], *again;
+    uint64_t reserve;
+
+    make(_i);
+    for (int i = 0; i < 200; i++) /* both have caches */
+        give(take(1000, i % 2 ? A : B), i % 2 ? A : B);
+    for (int i = 0; i < 4; i++) {
+        block[i] = take(sizes[i], A);
+        memset(block[i], i + 1, sizes[i]);
+    }
+    busy(A, 50 * MS);
+    reserve = stats_of(a).reserve;
+    for (int i = 0; i < 4; i++)
+        OK(weir__drop_in_free_done(a, block[i]));
+    MUST_EQ(stats_of(a).blocks, 0);
+    for (int i = 0; i < 4; i++) {
+        EXPECT(WEIR_E_NOT_OWNED, weir__drop_in_free_done(a, block[i]));
+        EXPECT(WEIR_E_NOT_OWNED, weir_free(a, block[i], A));
+    }
+    again = take(9 * MIB, B);
+    if (worlds[_i].kind != KIND_PLATFORM || has_front(_i))
+        MUST_LE(stats_of(a).reserve, reserve);
+    give(again, B);
+    end();
+}
+END_TEST
+
+/* A slot comes home to a stream that has it again while all others of its slab live. */
+START_TEST(a_slot_that_is_done_comes_home) {
+    unsigned char *block[64];
+    int found = 0;
+
+    make(_i);
+    for (int i = 0; i < 64; i++)
+        block[i] = take(2000, A);
+    OK(weir__drop_in_free_done(a, block[20]));
+    for (int i = 0; i < 64 && !found; i++) {
+        unsigned char *more = take(2000, A);
+
+        found = more == block[20];
+        if (!found)
+            give(more, B);
+        else
+            give(more, A);
+    }
+    MUST(found || !has_front(_i));
+    for (int i = 0; i < 64; i++)
+        if (i != 20)
+            give(block[i], A);
+    end();
+}
+END_TEST
+
+/* ---- streams that end ------------------------------------------------------------------------- */
+
+/* What its cache held serves others once its work is done, without a wait for the device, and whoever has
+ * its handle next begins anew. */
+START_TEST(a_stream_ends) {
+    unsigned char *block[40];
+    CUstream stream, next;
+    uint64_t reserve;
+
+    make(_i);
+    CU(driver->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    for (int i = 0; i < 40; i++)
+        block[i] = take(300000 + (size_t)i * 20000, stream);
+    for (int i = 0; i < 40; i++)
+        give(block[i], stream);
+    give(take(1000, A), A);
+    reserve = stats_of(a).reserve;
+    weir__drop_in_stream_ends(a, stream);
+    MUST_EQ(stats_of(a).front_idle, 0);
+    CU(driver->cuStreamSynchronize(stream));
+    CU(driver->cuStreamDestroy(stream));
+    weir__drop_in_stream_ends(a, A); /* one that lives on may be told of too */
+    for (int i = 0; i < 40; i++)
+        block[i] = take(300000 + (size_t)i * 20000, A);
+    if (has_front(_i))
+        MUST_LE(stats_of(a).reserve, reserve);
+    for (int i = 0; i < 40; i++)
+        give(block[i], A);
+    CU(driver->cuStreamCreate(&next, CU_STREAM_NON_BLOCKING));
+    for (int i = 0; i < 300; i++)
+        give(take(1000, next), next);
+    weir__drop_in_stream_ends(a, next);
+    weir__drop_in_stream_ends(a, next);
+    CU(driver->cuStreamDestroy(next));
+    MUST_EQ(lines(), 0);
+    end();
+}
+END_TEST
+
+/* One that has no cache, is not asked about, or is not the one that had it, leaves all as it is. */
+START_TEST(a_stream_ends_that_left_nothing) {
+    CUstream per_thread = (CUstream)(uintptr_t)WEIR_STREAM_PER_THREAD_VALUE, fresh, next;
+    void *kept;
+    CUgraph graph;
+    uint64_t idle, of_both;
+
+    make(_i);
+    give(take(1000, A), A);
+    idle = stats_of(a).front_idle;
+    weir__drop_in_stream_ends(a, per_thread);
+    give(take(1000, per_thread), per_thread);
+    weir__drop_in_stream_ends(a, per_thread);
+    CU(driver->cuStreamCreate(&fresh, CU_STREAM_NON_BLOCKING));
+    count_from_here();
+    weir__drop_in_stream_ends(a, fresh);
+    EXPECT_CALLS({0, 0});
+    kept = take(1000, fresh);
+    weir__drop_in_stream_ends(a, fresh); /* too young to have one */
+    for (int i = 0; i < 300; i++)
+        give(take(1000, fresh), fresh);
+    CU(driver->cuStreamDestroy(fresh));
+    CU(driver->cuStreamCreate(&next, CU_STREAM_NON_BLOCKING));
+    MUST(next == fresh);
+    of_both = stats_of(a).front_idle;
+    weir__drop_in_stream_ends(a, next);
+    MUST_EQ(stats_of(a).front_idle, of_both);
+    weir__model_fail(WEIR_ENTRY_cuStreamGetId, 1, CUDA_ERROR_UNKNOWN, 1);
+    weir__drop_in_stream_ends(a, A);
+    weir__model_faults_clear();
+    CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_RELAXED));
+    weir__drop_in_stream_ends(a, A);
+    CU(driver->cuStreamEndCapture(A, &graph));
+    CU(driver->cuGraphDestroy(graph));
+    MUST_LE(idle, stats_of(a).front_idle);
+    give(kept, A);
+    CU(driver->cuStreamDestroy(next));
+    MUST_EQ(lines(), 0);
+    end();
+}
+END_TEST
+
+/* The one that has the handle by now orders nothing of what was freed on the one before it. */
+START_TEST(a_stream_ends_after_another_of_its_handle) {
+    unsigned char *block, *other[200];
+    CUstream first, second;
+
+    make(_i);
+    if (!has_front(_i)) { /* what was freed on a stream is the engine's to order */
+        end();
+        return;
+    }
+    for (int i = 0; i < 200; i++)
+        give(take(1000, A), A);
+    CU(driver->cuStreamCreate(&first, CU_STREAM_NON_BLOCKING));
+    for (int i = 0; i < 300; i++)
+        give(take(1000, first), first);
+    block = take(1000, A);
+    give(block, first);
+    busy(first, 50 * MS);
+    CU(driver->cuStreamDestroy(first)); /* its work goes on */
+    CU(driver->cuStreamCreate(&second, CU_STREAM_NON_BLOCKING));
+    MUST(second == first);
+    weir__drop_in_stream_ends(a, second);
+    for (int i = 0; i < 200; i++) {
+        other[i] = take(1000, A);
+        MUST(other[i] != block);
+    }
+    for (int i = 0; i < 200; i++)
+        give(other[i], A);
+    CU(driver->cuStreamDestroy(second));
+    end();
+}
+END_TEST
+
+/* A thread's own stream, too. */
+START_TEST(a_default_stream_ends) {
+    CUstream per_thread = (CUstream)(uintptr_t)WEIR_STREAM_PER_THREAD_VALUE;
+    uint64_t idle;
+
+    make(_i);
+    give(take(1000, A), A);
+    idle = stats_of(a).front_idle;
+    for (int i = 0; i < 300; i++)
+        give(take(70000, per_thread), per_thread);
+    MUST(!has_front(_i) || stats_of(a).front_idle > idle);
+    weir__drop_in_stream_ends(a, per_thread);
+    MUST_LE(stats_of(a).front_idle, idle);
+    end();
+}
+END_TEST
+
+/* What is nobody's, or begins elsewhere, is not freed, done or not. */
+START_TEST(what_is_no_block_is_not_done) {
+    int host;
+    unsigned char *small, *large, *young;
+
+    make(_i);
+    small = take(3000, A);
+    large = take(3 * MIB, A);
+    young = take(3000, B); /* a stream without a cache */
+    give(young, B);
+    if (has_front(_i)) {
+        EXPECT(WEIR_E_NOT_OWNED, weir__drop_in_free_done(a, young));
+        EXPECT(WEIR_E_NOT_OWNED, weir__drop_in_free_done(a, &host));
+        EXPECT(WEIR_E_NOT_OWNED, weir__drop_in_free_done(a, small + 512));
+        EXPECT(WEIR_E_NOT_OWNED, weir__drop_in_free_done(a, large + 512));
+    }
+    OK(weir__drop_in_free_done(a, small));
+    OK(weir__drop_in_free_done(a, large));
+    end();
+}
+END_TEST
+
+/* With no questions asked about streams, the handle's next owner is told apart by this alone. */
+START_TEST(a_handle_that_comes_again) {
+    weir_options options = options_of(worlds[_i].kind, "model", 512 * MIB);
+    CUstream first, second;
+    unsigned char *block;
+    uint64_t before;
+
+    options.front = worlds[_i].front;
+    options.stream_checks = WEIR_SWITCH_OFF;
+    OK(weir_allocator_create(&options, &a));
+    weir__drop_in_begin(a);
+    CU(driver->cuStreamCreate(&first, CU_STREAM_NON_BLOCKING));
+    block = take(1000, first);
+    before = id_of(first);
+    give(block, first);
+    busy(first, 50 * MS);
+    weir__drop_in_stream_ends(a, first);
+    CU(driver->cuStreamDestroy(first)); /* its work goes on */
+    CU(driver->cuStreamCreate(&second, CU_STREAM_NON_BLOCKING));
+    MUST(second == first && id_of(second) != before);
+    for (int i = 0; i < 100; i++) {
+        unsigned char *other = take(1000, second);
+
+        MUST(other != block); /* it is still in use there */
+        give(other, second);
+    }
+    CU(driver->cuStreamDestroy(second));
+    end();
+}
+END_TEST
+
+/* ---- peaks ------------------------------------------------------------------------------------ */
+
+START_TEST(a_peak_begins_anew) {
+    void *small, *large;
+
+    make(_i);
+    MUST_EQ(weir__drop_in_knows_peak(a), has_front(_i));
+    if (!has_front(_i)) {
+        end();
+        return;
+    }
+    for (int stream = 0; stream < 2; stream++) { /* of one stream, and of two */
+        CUstream other = stream ? B : A;
+
+        weir__drop_in_renew_peak(a);
+        MUST_EQ(weir__drop_in_peak(a), 0);
+        small = take(1000, A);
+        large = take(5 * MIB, other);
+        MUST_EQ(weir__drop_in_peak(a), 5 * MIB + 1000);
+        give(large, other);
+        MUST_EQ(weir__drop_in_peak(a), 5 * MIB + 1000);
+        weir__drop_in_renew_peak(a);
+        MUST_EQ(weir__drop_in_peak(a), 1000);
+        large = take(MIB, A);
+        MUST_EQ(weir__drop_in_peak(a), MIB + 1000);
+        give(small, other);
+        give(large, A);
+        MUST_EQ(weir__drop_in_peak(a), MIB + 1000);
+        MUST_EQ(stats_of(a).requested_peak, 5 * MIB + 1000); /* this one does not */
+    }
+    end();
+}
+END_TEST
+
+/* ---- a context that goes ----------------------------------------------------------------------- */
+
+/* Nothing of the driver's is touched any more: it may be gone. */
+START_TEST(a_context_goes) {
+    void *block, *none = NULL;
+
+    make(_i);
+    block = take(5000, A);
+    weir__drop_in_lose(a);
+    count_from_here();
+    EXPECT(WEIR_E_DEVICE_LOST, weir_alloc(a, 1000, A, &none));
+    EXPECT(WEIR_E_DEVICE_LOST, weir_alloc(a, 9 * MIB, NULL, &none));
+    EXPECT(WEIR_E_DEVICE_LOST, weir_free(a, block, A));
+    EXPECT(WEIR_E_DEVICE_LOST, weir__drop_in_free_done(a, block));
+    EXPECT(WEIR_E_DEVICE_LOST, weir_block_range(a, block, NULL, NULL));
+    weir__drop_in_stream_ends(a, A);
+    (void)weir__drop_in_holds(a, (uintptr_t)block);
+    EXPECT_CALLS({WEIR_ENTRY_cuMemFree, 0});
+    MUST(none == NULL);
+    MUST_EQ(lines(), 0);
+}
+END_TEST
+
+/* ---- memory without blocks --------------------------------------------------------------------- */
+
+START_TEST(what_lies_in_its_memory) {
+    int host = 0, cuts = worlds[_i].kind == KIND_FIXED || worlds[_i].kind == KIND_REGIONS ||
+                         worlds[_i].kind == KIND_MAPPED || has_front(_i);
+    unsigned char *block;
+
+    make(_i);
+    block = take(5000, A);
+    MUST_EQ(weir__drop_in_holds(a, (uintptr_t)block), cuts || worlds[_i].kind == KIND_PLATFORM);
+    give(block, A);
+    MUST_EQ(weir__drop_in_holds(a, (uintptr_t)block), cuts);
+    MUST(!weir__drop_in_holds(a, (uintptr_t)&host));
+    MUST_EQ(weir__drop_in_keeps_addresses(a), worlds[_i].kind == KIND_MAPPED);
+    end();
+}
+END_TEST
+
+/* ---- the suite -------------------------------------------------------------------------------- */
+
+/* ---- the log --------------------------------------------------------------------------------- */
+
+/* Refusals that are told elsewhere are not in the log; what else there is to say is. */
+START_TEST(refusals_are_not_said_twice) {
+    weir_options options = options_of(worlds[_i].kind, "model", 512 * MIB);
+    void *none = NULL;
+
+    options.front = worlds[_i].front;
+    options.limit = bytes_amount(512 * MIB);
+    options.log = WEIR_LOG_WARNING;
+    for (int hushed = 0; hushed < 2; hushed++) {
+        OK(weir_allocator_create(&options, &a));
+        if (hushed)
+            weir__drop_in_hush(a);
+        ANSWERS(0, lines());
+        EXPECT(WEIR_E_LIMIT, weir_alloc(a, GIB, A, &none));
+        ANSWERS(0, lines());
+        MUST((strstr(logged, "weir: warning: the allocator's limit is reached") == NULL) == hushed);
+        EXPECT(WEIR_E_NOT_OWNED, weir_free(a, &none, A));
+        ANSWERS(1, lines());
+        end();
+    }
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("drop-in");
+    TCase *tests = suite_add_case(suite, "each world", 60, start, NULL);
+
+    for (int world = 0; world < WORLDS; world++) {
+        if (worlds[world].kind != KIND_POOL || has_front(world))
+            tcase_add_loop_test(tests, captured_requests_are_the_drivers, world, world + 1);
+        if (worlds[world].kind != KIND_POOL || has_front(world))
+            tcase_add_loop_test(tests, blocks_that_are_done_serve_everybody, world, world + 1);
+        if (has_front(world))
+            tcase_add_loop_test(tests, a_handle_that_comes_again, world, world + 1);
+    }
+    tcase_add_loop_test(tests, a_slot_that_is_done_comes_home, 0, WORLDS);
+    tcase_add_loop_test(tests, a_stream_ends, 0, WORLDS);
+    tcase_add_loop_test(tests, a_stream_ends_that_left_nothing, 0, WORLDS);
+    tcase_add_loop_test(tests, a_stream_ends_after_another_of_its_handle, 0, WORLDS);
+    tcase_add_loop_test(tests, a_default_stream_ends, 0, WORLDS);
+    tcase_add_loop_test(tests, what_is_no_block_is_not_done, 0, WORLDS);
+    tcase_add_loop_test(tests, a_peak_begins_anew, 0, WORLDS);
+    tcase_add_loop_test(tests, a_context_goes, 0, WORLDS);
+    tcase_add_loop_test(tests, refusals_are_not_said_twice, 0, WORLDS);
+    tcase_add_loop_test(tests, what_lies_in_its_memory, 0, WORLDS);
+    return run_suite(suite, CK_FORK_GETENV);
+}

@@ -1,0 +1,785 @@
+/* SPDX-License-Identifier: MIT */
+/* test_process.c: the allocators of the process, one for each device, on modelled devices. */
+#include <dlfcn.h>
+#include <link.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "api/allocator_internal.h"
+#include "api/default_engine.h"
+#include "tests/fixtures/logged.h"
+#include "driver/model/model_state.h"
+#include "tests/fixtures/model_device.h"
+#include "tests/fixtures/refuse.h"
+
+enum { DEVICES = 3, MOST = 4, THREADS = 8 };
+
+static CUcontext context_of[MOST];
+static CUstream stream_of[MOST];
+
+static void begin(int devices, const char *device) {
+    CUcontext popped;
+
+    setenv("WEIR_DEVICE", device, 1);
+    start_model(8 * GIB);
+    ANSWERS(0,
+            weir__model_reset(&(struct weir_model_setup){.devices = devices, .capacity = 8 * GIB}));
+    for (int i = 0; i < devices; i++) {
+        CU(driver->cuDevicePrimaryCtxRetain(&context_of[i], i));
+        CU(driver->cuCtxPushCurrent(context_of[i]));
+        CU(driver->cuStreamCreate(&stream_of[i], CU_STREAM_NON_BLOCKING));
+        CU(driver->cuCtxPopCurrent(&popped));
+    }
+}
+
+static weir_allocator *of(int device) {
+    weir_allocator *a = NULL;
+
+    OK(weir_device_allocator(device, &a));
+    MUST(a != NULL);
+    return a;
+}
+
+static weir_allocator *for_stream(weir_stream stream) {
+    weir_allocator *a = NULL;
+
+    OK(weir_stream_allocator(stream, &a));
+    return a;
+}
+
+/* Device memory in use, by device. */
+static uint64_t used_on(int device) {
+    size_t free_bytes, total;
+    CUcontext popped;
+
+    CU(driver->cuCtxPushCurrent(context_of[device]));
+    CU(driver->cuMemGetInfo(&free_bytes, &total));
+    CU(driver->cuCtxPopCurrent(&popped));
+    return total - free_bytes;
+}
+
+START_TEST(each_device_has_one) {
+    weir_allocator *a = NULL;
+    void *block;
+
+    begin(DEVICES, "model:1");
+    OK(weir_default_allocator(&a));
+    MUST(a == of(1) && of(0) != a && of(2) != a && of(0) != of(2));
+    MUST(of(0) == of(0) && of(2) == of(2));
+    for (int i = 0; i < DEVICES; i++) {
+        uint64_t before = used_on(i);
+
+        OK(weir_alloc(of(i), 40 * MIB, stream_of[i], &block));
+        MUST_LE(before + 40 * MIB, used_on(i));
+        EXPECT(WEIR_E_STREAM, weir_alloc(of(i), MIB, stream_of[(i + 1) % DEVICES], &block));
+        MUST_EQ(stats_of(of(i)).blocks, 1);
+    }
+}
+END_TEST
+
+START_TEST(the_environment_holds_for_each) {
+    void *block;
+
+    setenv("WEIR_LIMIT", "96MiB", 1);
+    setenv("WEIR_PREALLOC", "64MiB", 1);
+    begin(2, "model");
+    for (int i = 0; i < 2; i++) {
+        MUST_EQ(stats_of(of(i)).reserve, 0); /* until the first request */
+        OK(weir_alloc(of(i), MIB, stream_of[i], &block));
+        MUST_EQ(stats_of(of(i)).prealloc_got, 64 * MIB);
+        EXPECT(WEIR_E_LIMIT, weir_alloc(of(i), 100 * MIB, stream_of[i], &block));
+        setenv("WEIR_LIMIT", "32MiB", 1); /* read no more */
+    }
+}
+END_TEST
+
+START_TEST(what_is_wrong_is_told) {
+    weir_allocator *a = NULL;
+
+    begin(2, "model");
+    EXPECT(WEIR_E_INVALID, weir_device_allocator(0, NULL));
+    EXPECT(WEIR_E_INVALID, weir_device_allocator(-1, &a));
+    EXPECT(WEIR_E_INVALID, weir_stream_allocator(NULL, NULL));
+    EXPECT(WEIR_E_INVALID, weir_block_allocator(&a, NULL));
+    EXPECT(WEIR_E_INVALID, weir_block_allocator(NULL, &a));
+    EXPECT(WEIR_E_NOT_OWNED, weir_block_allocator(&a, &a));
+    EXPECT(WEIR_E_NO_DEVICE, weir_device_allocator(2, &a));
+    EXPECT(WEIR_E_NO_DEVICE, weir_device_allocator(63, &a));
+    EXPECT(WEIR_E_NO_DEVICE, weir_device_allocator(64, &a));
+    setenv("WEIR_LIMIT", "much", 1);
+    MUST(freopen("/dev/null", "w", stderr) != NULL);
+    EXPECT(WEIR_E_PARSE, weir_device_allocator(1, &a));
+    EXPECT(WEIR_E_PARSE, weir_stream_allocator(stream_of[1], &a));
+    MUST(a == NULL);
+    unsetenv("WEIR_LIMIT"); /* it is read until one is made */
+    OK(weir_device_allocator(1, &a));
+    EXPECT(WEIR_E_NO_DEVICE, weir_device_allocator(2, &a));
+}
+END_TEST
+
+static void *ask(void *given) {
+    weir_allocator **a = given;
+
+    for (int i = 0; i < DEVICES; i++)
+        if (weir_device_allocator(i, &a[i]) != WEIR_OK)
+            a[i] = NULL;
+    return NULL;
+}
+
+START_TEST(threads_get_the_same) {
+    weir_allocator *got[THREADS][DEVICES];
+    pthread_t thread[THREADS];
+
+    begin(DEVICES, "model");
+    for (int t = 0; t < THREADS; t++)
+        ANSWERS(0, pthread_create(&thread[t], NULL, ask, got[t]));
+    for (int t = 0; t < THREADS; t++)
+        ANSWERS(0, pthread_join(thread[t], NULL));
+    for (int t = 0; t < THREADS; t++)
+        for (int i = 0; i < DEVICES; i++)
+            MUST(got[t][i] != NULL && got[t][i] == of(i));
+}
+END_TEST
+
+START_TEST(a_stream_has_the_one_of_its_device) {
+    CUcontext popped;
+
+    begin(DEVICES, "model:2");
+    /* A default stream is the current context's; none is current at first. */
+    MUST(for_stream(NULL) == of(2));
+    for (int i = 0; i < DEVICES; i++) {
+        MUST(for_stream(stream_of[i]) == of(i));
+        CU(driver->cuCtxPushCurrent(context_of[i]));
+        for (uintptr_t handle = 0; handle <= 2; handle++)
+            MUST(for_stream((weir_stream)handle) == of(i));
+        MUST(for_stream(stream_of[(i + 1) % DEVICES]) == of((i + 1) % DEVICES));
+        CU(driver->cuCtxPopCurrent(&popped));
+    }
+}
+END_TEST
+
+/* A context on a device that nobody uses would take memory there. */
+START_TEST(a_question_makes_nothing) {
+    uint64_t gets = weir__model_calls(WEIR_ENTRY_cuDevicePrimaryCtxRetain);
+
+    begin(DEVICES, "model");
+    gets = weir__model_calls(WEIR_ENTRY_cuDevicePrimaryCtxRetain);
+    MUST(for_stream(stream_of[1]) == of(1));
+    MUST_EQ(weir__model_calls(WEIR_ENTRY_cuDevicePrimaryCtxRetain), gets + 1);
+    /* Once it is there the driver is asked for the stream's context, and no more. */
+    gets = weir__model_calls(WEIR_ENTRY_cuCtxPushCurrent);
+    MUST(for_stream(stream_of[1]) == of(1));
+    MUST_EQ(weir__model_calls(WEIR_ENTRY_cuCtxPushCurrent), gets);
+}
+END_TEST
+
+START_TEST(with_one_device_nothing_is_asked) {
+    uint64_t gets, currents;
+
+    begin(1, "model");
+    MUST(for_stream(stream_of[0]) == of(0));
+    gets = weir__model_calls(WEIR_ENTRY_cuStreamGetCtx);
+    currents = weir__model_calls(WEIR_ENTRY_cuCtxGetDevice);
+    MUST(for_stream(stream_of[0]) == of(0) && for_stream(NULL) == of(0));
+    MUST_EQ(weir__model_calls(WEIR_ENTRY_cuStreamGetCtx), gets);
+    MUST_EQ(weir__model_calls(WEIR_ENTRY_cuCtxGetDevice), currents);
+}
+END_TEST
+
+START_TEST(a_driver_that_refuses_is_told) {
+    weir_allocator *a = NULL;
+
+    begin(2, "model");
+    weir__model_fail(WEIR_ENTRY_cuStreamGetCtx, 1, CUDA_ERROR_INVALID_HANDLE, 0);
+    EXPECT(WEIR_E_STREAM, weir_stream_allocator(stream_of[1], &a));
+    MUST_EQ(weir_last_driver_result(), CUDA_ERROR_INVALID_HANDLE);
+    weir__model_fail(WEIR_ENTRY_cuCtxGetDevice, 1, CUDA_ERROR_UNKNOWN, 0);
+    EXPECT(WEIR_E_DRIVER, weir_stream_allocator(NULL, &a));
+    weir__model_fail(WEIR_ENTRY_cuDevicePrimaryCtxRetain, 1, CUDA_ERROR_UNKNOWN, 0);
+    EXPECT(WEIR_E_DRIVER, weir_device_allocator(1, &a));
+    MUST(a == NULL);
+    OK(weir_device_allocator(1, &a)); /* a later call tries again */
+}
+END_TEST
+
+START_TEST(devices_that_cannot_be_counted) {
+    begin(2, "model");
+    weir__model_fail(WEIR_ENTRY_cuDeviceGetCount, 1, CUDA_ERROR_UNKNOWN, 0);
+    MUST(for_stream(stream_of[0]) == of(0)); /* the one that there always is */
+    MUST(of(1) != of(0));
+}
+END_TEST
+
+/* The context of a stream whose device has no allocator yet. */
+START_TEST(a_context_that_cannot_be_entered) {
+    weir_allocator *a = NULL;
+
+    begin(2, "model");
+    (void)of(0);
+    weir__model_fail(WEIR_ENTRY_cuCtxPushCurrent, 1, CUDA_ERROR_UNKNOWN, 0);
+    EXPECT(WEIR_E_DRIVER, weir_stream_allocator(stream_of[1], &a));
+    MUST_EQ(weir_last_driver_result(), CUDA_ERROR_UNKNOWN);
+    weir__model_fail(WEIR_ENTRY_cuCtxGetDevice, 1, CUDA_ERROR_UNKNOWN, 0);
+    EXPECT(WEIR_E_DRIVER, weir_stream_allocator(stream_of[1], &a));
+    MUST(a == NULL && for_stream(stream_of[1]) == of(1));
+}
+END_TEST
+
+START_TEST(a_device_that_is_not_there) {
+    weir_allocator *a = NULL;
+
+    MUST(freopen("/dev/null", "w", stderr) != NULL);
+    setenv("WEIR_DEVICE", "model:64", 1);
+    EXPECT(WEIR_E_NO_DEVICE, weir_default_allocator(&a));
+    if (dlopen("libcuda.so.1", RTLD_LAZY) == NULL) {
+        setenv("WEIR_DEVICE", "cuda", 1);
+        EXPECT(WEIR_E_NO_DEVICE, weir_default_allocator(&a));
+    }
+    MUST(a == NULL);
+}
+END_TEST
+
+/* With what is set, but for what bears on no refusal. */
+START_TEST(why_a_device_has_none_is_told) {
+    weir_allocator *a = NULL;
+
+    setenv("WEIR_PREALLOC_AT", "create", 1);
+    setenv("WEIR_LOG", "warning", 1);
+    setenv("WEIR_PREALLOC", "200GiB", 1);
+    begin(1, "model");
+    catch_log();
+    EXPECT(WEIR_E_NO_MEMORY, weir_device_allocator(0, &a));
+    expect_lines(__LINE__, 1);
+    MUST(strstr(logged, "; set are WEIR_DEVICE 'model', WEIR_PREALLOC '200GiB'\n"));
+}
+END_TEST
+
+#ifdef CAN_REFUSE_HOST_MEMORY
+/* Also where there is no room for the reason. */
+START_TEST(a_process_without_memory_is_told) {
+    weir_status status = WEIR_E_PARSE;
+    weir_allocator *a = NULL;
+
+    begin(1, "model");
+    catch_log();
+    for (uint64_t k = 1; status == WEIR_E_PARSE; k++) { /* what a variable says is read first */
+        refuse_in = k;
+        status = weir_device_allocator(0, &a);
+        (void)lines();
+    }
+    EXPECT(WEIR_E_HOST_MEMORY, status);
+    MUST(strstr(logged, "weir: error: model:0 has no allocator: out of host memory; set are "));
+    OK(weir_device_allocator(0, &a));
+}
+END_TEST
+#endif
+
+START_TEST(it_preallocates_when_it_is_told_to) {
+    setenv("WEIR_PREALLOC", "64MiB", 1);
+    setenv("WEIR_PREALLOC_AT", "create", 1);
+    begin(1, "model");
+    MUST_EQ(stats_of(of(0)).reserve, 64 * MIB);
+}
+END_TEST
+
+/* Once in the log that nobody has set, and in one that was as it is there. */
+START_TEST(what_cannot_be_preallocated_is_said) {
+    static const char *const logs[] = {NULL, "none", "error"};
+    static const int said[][2] = {{1, 0}, {0, 0}, {1, 1}};
+    CUcontext popped;
+    CUdeviceptr hoard;
+    void *block = NULL;
+
+    setenv("WEIR_PREALLOC_MIN", "7GiB", 1);
+    if (logs[_i])
+        setenv("WEIR_LOG", logs[_i], 1);
+    begin(1, "model");
+    CU(driver->cuCtxPushCurrent(context_of[0]));
+    CU(driver->cuMemAlloc(&hoard, 2 * GIB));
+    CU(driver->cuCtxPopCurrent(&popped));
+    catch_log();
+    for (int i = 0; i < 2; i++) {
+        EXPECT(WEIR_E_NO_MEMORY, weir_alloc(of(0), MIB, stream_of[0], &block));
+        expect_lines(__LINE__, said[_i][i]);
+    }
+}
+END_TEST
+
+START_TEST(a_block_has_the_one_that_made_it) {
+    static const size_t sizes[] = {1, 300 * KIB, 20 * MIB};
+    unsigned char *blocks[DEVICES][3];
+    weir_allocator *a = NULL;
+
+    setenv("WEIR_ENGINE", _i ? "arena" : "pool", 1);
+    begin(DEVICES, "model");
+    OK(weir_alloc(of(2), MIB, stream_of[2], (void **)&blocks[0][0]));
+    OK(weir_block_allocator(blocks[0][0], &a));
+    MUST(a == of(2));
+    OK(weir_block_allocator(&a, &a)); /* the only one is not asked */
+    for (int i = 0; i < DEVICES; i++)
+        for (int k = 0; k < 3; k++)
+            OK(weir_alloc(of(i), sizes[k], stream_of[i], (void **)&blocks[i][k]));
+    for (int i = 0; i < DEVICES; i++)
+        for (int k = 0; k < 3; k++) {
+            OK(weir_block_allocator(blocks[i][k] + sizes[k] / 2, &a));
+            MUST(a == of(i));
+            OK(weir_free(a, blocks[i][k], stream_of[i]));
+            EXPECT(WEIR_E_NOT_OWNED, weir_block_allocator(blocks[i][k], &a));
+        }
+    EXPECT(WEIR_E_NOT_OWNED, weir_block_allocator(&a, &a));
+}
+END_TEST
+
+START_TEST(without_records_it_cannot_be_told) {
+    weir_allocator *a = NULL;
+    void *block;
+
+    setenv("WEIR_FRONT", "off", 1);
+    setenv("WEIR_ENGINE", "pool", 1); /* an arena has its own */
+    begin(2, "model");
+    OK(weir_alloc(of(1), MIB, stream_of[1], &block));
+    OK(weir_block_allocator(block, &a));
+    MUST(a == of(1));
+    (void)of(0);
+    EXPECT(WEIR_E_NOT_SUPPORTED, weir_block_allocator(block, &a));
+}
+END_TEST
+
+static int child_is_refused(void) {
+    weir_allocator *a = NULL;
+
+    return weir_device_allocator(0, &a) == WEIR_E_FORKED &&
+           weir_device_allocator(1, &a) == WEIR_E_FORKED &&
+           weir_stream_allocator(NULL, &a) == WEIR_E_FORKED &&
+           weir_block_allocator(&a, &a) == WEIR_E_FORKED && a == NULL;
+}
+
+START_TEST(a_child_of_fork_is_refused) {
+    int status = -1;
+    pid_t child;
+
+    begin(2, "model");
+    (void)of(0);
+    child = fork();
+    MUST(child >= 0);
+    if (child == 0)
+        _exit(child_is_refused() ? 0 : 1);
+    MUST(waitpid(child, &status, 0) == child);
+    MUST(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+END_TEST
+
+/* ---- a fork while another thread is about to make the first */
+
+static sem_t logs, may_log;
+static atomic_int holds_lines;
+
+/* For the library's log: the line of whoever makes the first waits as long as it is told to. */
+ssize_t write(int file, const void *bytes, size_t count) {
+    if (file == STDERR_FILENO && atomic_exchange(&holds_lines, 0)) {
+        sem_post(&logs);
+        while (sem_wait(&may_log) != 0)
+            ;
+    }
+    return syscall(SYS_write, file, bytes, count);
+}
+
+static void *fail_to_make(void *unused) {
+    weir_allocator *a = NULL;
+
+    EXPECT(WEIR_E_PARSE, weir_default_allocator(&a));
+    return unused;
+}
+
+START_TEST(a_child_born_before_the_first_was_made_is_refused) {
+    int status = -1;
+    pthread_t thread;
+    pid_t child;
+
+    setenv("WEIR_LIMIT", "much", 1);
+    MUST(sem_init(&logs, 0, 0) == 0 && sem_init(&may_log, 0, 0) == 0);
+    holds_lines = 1;
+    MUST(pthread_create(&thread, NULL, fail_to_make, NULL) == 0);
+    while (sem_wait(&logs) != 0)
+        ;
+    child = fork();
+    MUST(child >= 0);
+    if (child == 0) {
+        alarm(10); /* rather than wait for a lock that nobody holds */
+        _exit(child_is_refused() ? 0 : 1);
+    }
+    sem_post(&may_log);
+    MUST(pthread_join(thread, NULL) == 0);
+    MUST(waitpid(child, &status, 0) == child);
+    MUST(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    child = fork(); /* nothing was made: it may try for itself */
+    if (child == 0) {
+        fail_to_make(NULL);
+        _exit(0);
+    }
+    MUST(waitpid(child, &status, 0) == child);
+    MUST(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+END_TEST
+
+/* ---- of which engine */
+
+static void expect_engine(int device, int engine, int arena) {
+    const weir_options *options = &of(device)->host.options;
+
+    MUST_EQ(options->engine, engine);
+    if (engine == WEIR_ENGINE_ARENA)
+        MUST_EQ(options->arena, arena);
+}
+
+START_TEST(nobody_names_an_engine) {
+    begin(2, "model");
+    expect_engine(0, WEIR_ENGINE_ARENA, WEIR_ARENA_MAPPED);
+    expect_engine(1, WEIR_ENGINE_ARENA, WEIR_ARENA_MAPPED);
+}
+END_TEST
+
+/* What JAX preallocates is not taken a second time, unless it is told to ask CUDA's pools. */
+START_TEST(what_a_framework_preallocates_is_its_own) {
+    void *block;
+
+    setenv("XLA_PYTHON_CLIENT_MEM_FRACTION", ".5", 1);
+    if (_i)
+        setenv("XLA_PYTHON_CLIENT_ALLOCATOR", "cuda_async", 1);
+    begin(1, "model");
+    OK(weir_alloc(of(0), MIB, stream_of[0], &block));
+    MUST_EQ(stats_of(of(0)).prealloc_asked, _i ? 4 * GIB : 0);
+}
+END_TEST
+
+static const struct {
+    const char *name, *value;
+    int engine, arena;
+} named[] = {
+    {"WEIR_ENGINE", "pool", WEIR_ENGINE_POOL, 0},
+    {"WEIR_ENGINE", "platform", WEIR_ENGINE_PLATFORM, 0},
+    {"WEIR_ENGINE", "arena", WEIR_ENGINE_ARENA, WEIR_ARENA_REGIONS},
+    /* where a framework takes its memory, which is no engine of weir's */
+    {"TF_GPU_ALLOCATOR", "cuda_malloc_async", WEIR_ENGINE_ARENA, WEIR_ARENA_MAPPED},
+    {"TF_FORCE_GPU_ALLOW_GROWTH", "true", WEIR_ENGINE_ARENA, WEIR_ARENA_MAPPED},
+    {"XLA_PYTHON_CLIENT_ALLOCATOR", "cuda_async", WEIR_ENGINE_ARENA, WEIR_ARENA_MAPPED},
+    {"XLA_PYTHON_CLIENT_ALLOCATOR", "platform", WEIR_ENGINE_ARENA, WEIR_ARENA_MAPPED},
+    {"WEIR_ARENA", "fixed", WEIR_ENGINE_ARENA, WEIR_ARENA_FIXED},
+    {"WEIR_ARENA", "regions", WEIR_ENGINE_ARENA, WEIR_ARENA_REGIONS},
+    {"WEIR_ARENA", "mapped", WEIR_ENGINE_ARENA, WEIR_ARENA_MAPPED},
+    {"WEIR_EXPORT", "on", WEIR_ENGINE_POOL, 0},
+    {"WEIR_EXPORT", "off", WEIR_ENGINE_ARENA, WEIR_ARENA_MAPPED},
+    {"WEIR_RELEASE_THRESHOLD", "0", WEIR_ENGINE_POOL, 0},
+};
+
+START_TEST(what_is_named_is_had) {
+    setenv(named[_i].name, named[_i].value, 1);
+    begin(1, "model");
+    expect_engine(0, named[_i].engine, named[_i].arena);
+}
+END_TEST
+
+/* The device cannot map, or has no addresses left; each device for itself. */
+START_TEST(where_nothing_can_be_mapped) {
+    static const struct {
+        enum weir_driver_entry entry;
+        CUresult result;
+    } refusals[] = {
+        {WEIR_ENTRY_cuMemAddressReserve, CUDA_ERROR_OUT_OF_MEMORY},
+        {WEIR_ENTRY_cuMemAddressReserve, CUDA_ERROR_NOT_SUPPORTED},
+        {WEIR_ENTRY_cuDeviceGetAttribute, CUDA_ERROR_INVALID_VALUE},
+    };
+    void *block;
+
+    begin(2, "model");
+    weir__model_fail(refusals[_i].entry, 1, refusals[_i].result,
+                     refusals[_i].entry == WEIR_ENTRY_cuMemAddressReserve);
+    expect_engine(0, WEIR_ENGINE_POOL, 0);
+    OK(weir_alloc(of(0), MIB, stream_of[0], &block));
+    weir__model_faults_clear();
+    expect_engine(1, WEIR_ENGINE_ARENA, WEIR_ARENA_MAPPED);
+}
+END_TEST
+
+static void expect_choice(const struct weir_driver *table, int on, int engine) {
+    static const char *const names[] = {"model:0", "model:1"};
+    weir_allocator *a = NULL;
+    weir_options options;
+
+    weir_options_init(&options);
+    options.device = names[on];
+    OK(weir__choice_create(table, on, 0, &options, &a, NULL, 0));
+    MUST_EQ(a->host.options.engine, engine);
+    OK(weir_allocator_destroy(a));
+}
+
+static CUresult cannot_map(int *value, CUdevice_attribute attribute, CUdevice on) {
+    *value = 0;
+    return attribute == CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED
+               ? CUDA_SUCCESS
+               : driver->cuDeviceGetAttribute(value, attribute, on);
+}
+
+/* Nor a driver: nothing is tried. */
+START_TEST(a_device_that_cannot_map) {
+    struct weir_driver table;
+
+    begin(1, "model");
+    table = *driver;
+    if (_i == 0)
+        table.cuDeviceGetAttribute = cannot_map;
+    else
+        table.capabilities &= ~(unsigned)WEIR_CAP_VIRTUAL;
+    expect_choice(&table, 0, WEIR_ENGINE_POOL);
+    expect_choice(driver, 0, WEIR_ENGINE_ARENA);
+}
+END_TEST
+
+/* Where there were no addresses they are not asked for again: what was lost with a context keeps its own. */
+START_TEST(addresses_that_are_out_stay_out) {
+    uint64_t reserves;
+
+    begin(2, "model");
+    weir__model_fail(WEIR_ENTRY_cuMemAddressReserve, 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
+    expect_choice(driver, 0, WEIR_ENGINE_POOL);
+    weir__model_faults_clear();
+    reserves = weir__model_calls(WEIR_ENTRY_cuMemAddressReserve);
+    expect_choice(driver, 0, WEIR_ENGINE_POOL);
+    MUST_EQ(weir__model_calls(WEIR_ENTRY_cuMemAddressReserve), reserves);
+    expect_choice(driver, 1, WEIR_ENGINE_ARENA);
+}
+END_TEST
+
+/* Memory that keeps from both says nothing of addresses. */
+START_TEST(what_keeps_from_both) {
+    weir_allocator *a = NULL;
+    weir_options options;
+
+    begin(1, "model");
+    weir_options_init(&options);
+    options.device = "model";
+    weir__model_fail(WEIR_ENTRY_cuMemAddressReserve, 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
+    weir__model_fail(WEIR_ENTRY_cuMemPoolCreate, 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
+    EXPECT(WEIR_E_NO_MEMORY, weir__choice_create(driver, 0, 0, &options, &a, NULL, 0));
+    MUST(a == NULL);
+    weir__model_faults_clear();
+    expect_choice(driver, 0, WEIR_ENGINE_ARENA);
+}
+END_TEST
+
+/* What is wrong with either is told of the first. */
+START_TEST(settings_that_no_engine_takes) {
+    weir_allocator *a = NULL;
+
+    setenv("WEIR_PEERS", "7", 1);
+    begin(2, "model");
+    EXPECT(WEIR_E_NO_DEVICE, weir_device_allocator(0, &a));
+    setenv("WEIR_PEERS", "none", 1);
+    setenv("WEIR_PREALLOC", "64GiB", 1);
+    EXPECT(WEIR_E_NO_MEMORY, weir_device_allocator(0, &a));
+    unsetenv("WEIR_PREALLOC");
+    expect_engine(0, WEIR_ENGINE_ARENA, WEIR_ARENA_MAPPED);
+}
+END_TEST
+
+/* As frameworks capture: what is requested there is the graph's. */
+START_TEST(captured_requests_are_served) {
+    CUgraphExec exec;
+    CUgraph graph;
+    void *block;
+
+    begin(2, "model");
+    CU(driver->cuStreamBeginCapture(stream_of[1], CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    OK(weir_alloc(for_stream(stream_of[1]), MIB, stream_of[1], &block));
+    CU(driver->cuStreamEndCapture(stream_of[1], &graph));
+    CU(driver->cuGraphInstantiateWithFlags(&exec, graph, 0));
+    CU(driver->cuGraphLaunch(exec, stream_of[1]));
+    OK(weir_free(of(1), block, stream_of[1]));
+    EXPECT(WEIR_E_NOT_OWNED, weir_free(of(1), block, stream_of[1]));
+    EXPECT(WEIR_E_NOT_OWNED, weir_free(of(0), block, stream_of[0]));
+    MUST_EQ(stats_of(of(1)).blocks, 0);
+    CU(driver->cuGraphExecDestroy(exec));
+    CU(driver->cuGraphDestroy(graph));
+}
+END_TEST
+
+/* Profiles are saved as the process ends: one for each device, but those that have none, or are lost. */
+START_TEST(each_saves_its_profile_at_exit) {
+    char folder[] = "/tmp/weir-process-XXXXXX", command[128];
+    int status = -1;
+    pid_t child;
+
+    MUST(mkdtemp(folder) != NULL);
+    child = fork();
+    if (child == 0) {
+        void *block;
+
+        setenv("WEIR_PROFILE", folder, 1);
+        setenv("WEIR_ENGINE", "pool", 1); /* Valgrind has no addresses for four mapped ranges */
+        begin(4, "model");
+        for (int i = 0; i < 4; i++) {
+            if (i == 2)
+                weir__model_fail(WEIR_ENTRY_cuDeviceGetName, 1, CUDA_ERROR_UNKNOWN, 0);
+            if (weir_alloc(of(i), 50 * MIB, stream_of[i], &block) != WEIR_OK)
+                _exit(1);
+        }
+        weir__model_fail_any(1, 0, CUDA_ERROR_ILLEGAL_ADDRESS, 1);
+        if (weir_trim(of(3), 0, NULL) != WEIR_E_DEVICE_LOST)
+            _exit(2);
+        weir__model_faults_clear();
+        exit(0);
+    }
+    MUST(waitpid(child, &status, 0) == child);
+    MUST(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    snprintf(command, sizeof command, "test $(ls %s | wc -l) -eq 2; c=$?; rm -r %s; exit $c",
+             folder, folder);
+    ANSWERS(0, system(command));
+}
+END_TEST
+
+static void *take_one(void *unused) {
+    void *block;
+
+    (void)!weir_alloc(of(0), 50 * MIB, stream_of[0], &block);
+    return unused;
+}
+
+/* Neither a driver that answers nothing any more, nor a thread that does not let go of an allocator's lock, keeps the
+ * process from its end, which comes without a profile; and the log says which it was. */
+START_TEST(who_hangs_is_not_waited_for_at_exit) {
+    static const char *const told[] = {
+        "weir: warning: no answer from the driver within 2 s: the process ends without its profile",
+        "weir: warning: an allocator's lock, which a thread holds, was not to be had within 2 s: "
+        "the process ends without its profile"};
+    char folder[] = "/tmp/weir-process-XXXXXX", command[128];
+    int status = -1;
+    pid_t child;
+
+    catch_log();
+    MUST(mkdtemp(folder) != NULL);
+    child = fork();
+    if (child == 0) {
+        pthread_t thread;
+        void *block;
+
+        setenv("WEIR_PROFILE", folder, 1);
+        setenv("WEIR_ENGINE", _i ? "arena" : "pool",
+               1); /* the driver has the figures of the latter */
+        setenv("WEIR_LOG", "info", 1);
+        begin(1, "model");
+        if (weir_alloc(of(0), 5 * MIB, stream_of[0], &block) != WEIR_OK)
+            _exit(1);
+        (void)alarm(15); /* else it would be there for ever */
+        if (_i) {
+            sem_init(&logs, 0, 0);
+            sem_init(&may_log, 0, 0);
+            atomic_store(&holds_lines, 1); /* it grew, it says, under its lock */
+            if (pthread_create(&thread, NULL, take_one, NULL) != 0 || sem_wait(&logs) != 0)
+                _exit(2);
+        } else {
+            weir__model_lock();
+        }
+        exit(0);
+    }
+    MUST(waitpid(child, &status, 0) == child);
+    MUST(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    (void)lines();
+    ck_assert_msg(strstr(logged, told[_i]) != NULL, "%s", logged);
+    snprintf(command, sizeof command, "rmdir %s", folder); /* which is empty */
+    ANSWERS(0, system(command));
+}
+END_TEST
+
+/* The mathematics library: all programs of the suite have it. */
+static int find_library(struct dl_phdr_info *object, size_t bytes, void *path) {
+    (void)bytes;
+    if (!strstr(object->dlpi_name, "/libm.so"))
+        return 0;
+    snprintf(path, 200, "%s", object->dlpi_name);
+    return 1;
+}
+
+/* Any library of that name will do. */
+static int load_preload(void) {
+    char folder[] = "/tmp/weir-process-XXXXXX", command[512], path[64], from[200];
+    void *library;
+
+    if (!dl_iterate_phdr(find_library, from))
+        return 0;
+    MUST(mkdtemp(folder) != NULL);
+    snprintf(path, sizeof path, "%s/libweir-preload.so", folder);
+    snprintf(command, sizeof command, "cp '%s' %s", from, path);
+    library = system(command) == 0 ? dlopen(path, RTLD_NOW) : NULL;
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    ANSWERS(0, system(command));
+    return library != NULL;
+}
+
+/* The preload's allocator, which is beneath then, has the settings. */
+START_TEST(under_the_preload_it_has_no_reserve_of_its_own) {
+    void *block;
+
+    if (!load_preload()) /* musl has it in the C library */
+        return;
+    setenv("WEIR_PREALLOC", "512MiB", 1);
+    setenv("WEIR_LIMIT", "1GiB", 1);
+    setenv("WEIR_GROWTH", "step:256MiB", 1);
+    if (_i)
+        setenv("WEIR_ENGINE", "arena", 1);
+    begin(1, "model");
+    OK(weir_alloc(of(0), MIB, stream_of[0], &block));
+    if (_i)
+        MUST_EQ(stats_of(of(0)).reserve, 512 * MIB);
+    else
+        MUST_LE(stats_of(of(0)).reserve, 32 * MIB);
+    expect_engine(0, _i ? WEIR_ENGINE_ARENA : WEIR_ENGINE_POOL, WEIR_ARENA_REGIONS);
+    EXPECT(_i ? WEIR_E_LIMIT : WEIR_OK, weir_alloc(of(0), 2 * GIB, stream_of[0], &block));
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("process");
+    TCase *tests = suite_add_case(suite, "process", 30, NULL, NULL);
+
+    tcase_add_test(tests, each_device_has_one);
+    tcase_add_test(tests, the_environment_holds_for_each);
+    tcase_add_test(tests, what_is_wrong_is_told);
+    tcase_add_test(tests, threads_get_the_same);
+    tcase_add_test(tests, a_stream_has_the_one_of_its_device);
+    tcase_add_test(tests, a_question_makes_nothing);
+    tcase_add_test(tests, with_one_device_nothing_is_asked);
+    tcase_add_test(tests, a_driver_that_refuses_is_told);
+    tcase_add_test(tests, devices_that_cannot_be_counted);
+    tcase_add_test(tests, a_context_that_cannot_be_entered);
+    tcase_add_test(tests, a_device_that_is_not_there);
+    tcase_add_test(tests, why_a_device_has_none_is_told);
+#ifdef CAN_REFUSE_HOST_MEMORY
+    tcase_add_test(tests, a_process_without_memory_is_told);
+#endif
+    tcase_add_test(tests, it_preallocates_when_it_is_told_to);
+    tcase_add_loop_test(tests, what_cannot_be_preallocated_is_said, 0, 3);
+    tcase_add_loop_test(tests, a_block_has_the_one_that_made_it, 0, 2);
+    tcase_add_test(tests, without_records_it_cannot_be_told);
+    tcase_add_test(tests, nobody_names_an_engine);
+    tcase_add_loop_test(tests, what_a_framework_preallocates_is_its_own, 0, 2);
+    tcase_add_loop_test(tests, what_is_named_is_had, 0, sizeof named / sizeof named[0]);
+    tcase_add_loop_test(tests, where_nothing_can_be_mapped, 0, 3);
+    tcase_add_loop_test(tests, a_device_that_cannot_map, 0, 2);
+    tcase_add_test(tests, addresses_that_are_out_stay_out);
+    tcase_add_test(tests, what_keeps_from_both);
+    tcase_add_test(tests, settings_that_no_engine_takes);
+    tcase_add_test(tests, captured_requests_are_served);
+    tcase_add_test(tests, a_child_of_fork_is_refused);
+    tcase_add_test(tests, a_child_born_before_the_first_was_made_is_refused);
+    tcase_add_test(tests, each_saves_its_profile_at_exit);
+    tcase_add_loop_test(tests, who_hangs_is_not_waited_for_at_exit, 0, 2);
+    tcase_add_loop_test(tests, under_the_preload_it_has_no_reserve_of_its_own, 0, 2);
+    return run_suite(suite, CK_FORK);
+}

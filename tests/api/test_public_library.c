@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: MIT */
+/* test_public_library.c: the shared library as a program outside sees it.
+ *
+ * What the functions do is conformance.c's matter, which links all of the code; here stands only
+ * what can go wrong between the code and libweir.so: a name that the symbol map forgot, an internal
+ * one that it lets out, a version that is not the package's.
+ */
+#include <weir/weir.h>
+
+#include <check.h>
+#include <dlfcn.h>
+#include <stdlib.h>
+
+#include "config.h"
+#include "tests/fixtures/suite.h"
+
+/* The program itself exports nothing, so what is found here comes from the library. */
+START_TEST(internal_names_stay_inside) {
+    ck_assert_msg(dlsym(RTLD_DEFAULT, "weir_alloc") != NULL, "not linked to the shared library");
+    ck_assert_ptr_null(dlsym(RTLD_DEFAULT, "weir__driver_open"));
+    ck_assert_ptr_null(dlsym(RTLD_DEFAULT, "weir__placement_take"));
+}
+END_TEST
+
+START_TEST(the_version_is_the_packages) {
+    ck_assert_str_eq(weir_version(), PACKAGE_VERSION);
+}
+END_TEST
+
+static const int engines[] = {WEIR_ENGINE_POOL, WEIR_ENGINE_ARENA, WEIR_ENGINE_PLATFORM};
+
+START_TEST(a_block_from_each_engine) {
+    weir_options options;
+    weir_allocator *allocator;
+    weir_statistics statistics = {.size = sizeof statistics};
+    weir_stream stream = (weir_stream)0x2;
+    void *block;
+
+    ck_assert_int_eq(weir_options_init(&options), WEIR_OK);
+    options.device = "model";
+    options.engine = engines[_i];
+    ck_assert_int_eq(weir_allocator_create(&options, &allocator), WEIR_OK);
+    ck_assert_int_eq(weir_alloc(allocator, 1 << 20, stream, &block), WEIR_OK);
+    ck_assert_ptr_nonnull(block);
+    ck_assert_int_eq(weir_allocator_destroy(allocator), WEIR_E_BUSY);
+    ck_assert_int_eq(weir_free(allocator, block, stream), WEIR_OK);
+    ck_assert_int_eq(weir_stats(allocator, &statistics), WEIR_OK);
+    ck_assert_uint_eq(statistics.allocs, 1);
+    ck_assert_uint_eq(statistics.frees, 1);
+    ck_assert_int_eq(weir_allocator_destroy(allocator), WEIR_OK);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("library");
+    TCase *all = tcase_create("shared");
+
+    tcase_add_test(all, internal_names_stay_inside);
+    tcase_add_test(all, the_version_is_the_packages);
+    tcase_add_loop_test(all, a_block_from_each_engine, 0, sizeof engines / sizeof *engines);
+    suite_add_tcase(suite, all);
+    return run_suite(suite, CK_FORK_GETENV);
+}

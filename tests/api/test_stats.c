@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: MIT */
+/* test_stats.c: the books alone, and the public structs of every size that a caller may have.
+ *
+ * The identities of weir/stats.h are checked by conformance.c after each step of its random runs;
+ * here stand the edges: empty, full and overflowing rings, counters raised by more threads than have
+ * a stripe of their own, structs shorter and longer than the library's.
+ */
+#include "tests/fixtures/support.h"
+
+#include <pthread.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "api/allocator_internal.h"
+#include "base/counters.h"
+#include "driver/model/model.h"
+
+static struct weir_books books;
+
+static void note(int cause, int shrink, uint64_t got) {
+    weir_event event = {
+        .cause = cause, .shrink = shrink, .got = got, .asked = 2 * got, .stall_ns = 10};
+
+    weir__books_event(&books, &event);
+}
+
+static size_t read_events(uint64_t after, weir_event *events, size_t capacity) {
+    return weir__books_events(&books, after, events, sizeof *events, capacity);
+}
+
+START_TEST(growth_and_giving_back_are_counted_apart) {
+    weir_statistics s = {.size = sizeof s, .reserve = 77};
+
+    ck_assert_int_eq(weir__books_open(&books, 8, 0), 1);
+    note(WEIR_EVENT_REQUEST, 0, 100);
+    note(WEIR_EVENT_POLICY, 0, 20);
+    note(WEIR_EVENT_PREALLOC, 0, 3);
+    note(WEIR_EVENT_TRIM, 1, 50);
+    note(WEIR_EVENT_RECOVERY, 1, 7); /* nobody asked for that one */
+    weir__books_read(&books, &s);
+    ck_assert_uint_eq(s.growths, 3);
+    ck_assert_uint_eq(s.growth_bytes, 123);
+    ck_assert_uint_eq(s.trims, 1);
+    ck_assert_uint_eq(s.trim_bytes, 50);
+    ck_assert_uint_eq(s.stall_ns, 30); /* what is given back is no stall */
+    /* what the books do not know is left alone */
+    ck_assert_uint_eq(s.reserve, 77);
+    weir__books_close(&books);
+}
+END_TEST
+
+/* Rings from one event to a few, at every fill and every `after`. */
+START_TEST(the_ring_at_every_fill) {
+    weir_event events[16];
+
+    for (size_t ring = 1; ring <= 5; ring++) {
+        ck_assert_int_eq(weir__books_open(&books, ring, 0), 1);
+        for (uint64_t noted = 0; noted <= 12; noted++) {
+            uint64_t oldest = noted > ring ? noted - ring + 1 : 1;
+
+            for (uint64_t after = 0; after <= 14; after++) {
+                uint64_t first = after + 1 > oldest ? after + 1 : oldest;
+                size_t count = first <= noted ? (size_t)(noted - first + 1) : 0;
+
+                MUST_EQ(read_events(after, events, 16), count);
+                for (size_t i = 0; i < count; i++) {
+                    MUST_EQ(events[i].sequence, first + i);
+                    MUST_EQ(events[i].got, first + i);
+                }
+                MUST_EQ(read_events(after, events, 2), count < 2 ? count : 2);
+                MUST_EQ(read_events(after, events, 0), 0);
+            }
+            MUST_EQ(read_events(UINT64_MAX, events, 16), 0);
+            MUST_EQ(read_events(UINT64_MAX - 1, events, 16), 0);
+            note(WEIR_EVENT_REQUEST, 0, noted + 1);
+        }
+        weir__books_close(&books);
+    }
+}
+END_TEST
+
+enum { THREADS = 100, ROUNDS = 1000 };
+
+static void *raise_counters(void *arg) {
+    (void)arg;
+    for (int i = 0; i < ROUNDS; i++) {
+        weir__tally_add(&books.tally, WEIR_TALLY_ALLOCS);
+        if (i % 2)
+            weir__tally_add(&books.tally, WEIR_TALLY_FREES);
+    }
+    return NULL;
+}
+
+/* All at once, so that none gets another's number. */
+START_TEST(more_threads_than_stripes) {
+    weir_statistics s = {.size = sizeof s};
+    pthread_t thread[THREADS];
+
+    ck_assert_int_gt(THREADS, WEIR_TALLY_STRIPES);
+    ck_assert_int_eq(weir__books_open(&books, 1, 0), 1);
+    for (int i = 0; i < THREADS; i++)
+        ck_assert_int_eq(pthread_create(&thread[i], NULL, raise_counters, NULL), 0);
+    for (int i = 0; i < THREADS; i++)
+        ck_assert_int_eq(pthread_join(thread[i], NULL), 0);
+    weir__books_read(&books, &s);
+    ck_assert_uint_eq(s.allocs, THREADS * ROUNDS);
+    ck_assert_uint_eq(s.frees, THREADS * ROUNDS / 2);
+    ck_assert_uint_eq(s.blocks, THREADS * ROUNDS / 2);
+    ck_assert_uint_eq(s.attempts, s.allocs);
+    weir__books_close(&books);
+}
+END_TEST
+
+START_TEST(causes_have_words) {
+    ck_assert_str_eq(weir_event_cause_word(WEIR_EVENT_REQUEST), "request");
+    ck_assert_str_eq(weir_event_cause_word(WEIR_EVENT_POLICY), "policy");
+    ck_assert_str_eq(weir_event_cause_word(WEIR_EVENT_PREALLOC), "prealloc");
+    ck_assert_str_eq(weir_event_cause_word(WEIR_EVENT_TRIM), "trim");
+    ck_assert_str_eq(weir_event_cause_word(WEIR_EVENT_RECOVERY), "recovery");
+    ck_assert_str_eq(weir_event_cause_word(WEIR_EVENT_DECAY), "decay");
+    ck_assert_str_eq(weir_event_cause_word(WEIR_EVENT_LOW_MEMORY), "low-memory");
+    ck_assert_str_eq(weir_event_cause_word(WEIR_EVENT_YIELD), "yield");
+    ck_assert_str_eq(weir_event_cause_word(WEIR_EVENT_APPEAL), "appeal");
+    ck_assert_str_eq(weir_event_cause_word(-1), "unknown");
+    ck_assert_str_eq(weir_event_cause_word(WEIR_EVENT_CAUSE_COUNT), "unknown");
+}
+END_TEST
+
+/* ---- structs of other sizes ------------------------------------------------------------------ */
+
+static weir_allocator *a;
+
+static void open_allocator(void) {
+    weir_options options = options_of(KIND_REGIONS, "model", 0);
+    void *block;
+
+    options.latency = WEIR_SWITCH_ON;
+    OK(weir_allocator_create(&options, &a));
+    OK(weir_alloc(a, 1000, (weir_stream)2, &block));
+    OK(weir_free(a, block, (weir_stream)2));
+}
+
+static void close_allocator(void) {
+    OK(weir_allocator_destroy(a));
+}
+
+/* Every size from that of `size` itself to beyond the library's: what fits is copied, nothing behind
+ * it is touched, and size tells how much. */
+START_TEST(statistics_of_every_size) {
+    weir_statistics whole = stats_of(a);
+    union {
+        weir_statistics s;
+        unsigned char bytes[sizeof(weir_statistics) + 64];
+    } out;
+
+    for (size_t size = sizeof(size_t); size <= sizeof out.bytes; size++) {
+        size_t copied = size < sizeof whole ? size : sizeof whole;
+
+        memset(&out, 0xa5, sizeof out);
+        out.s.size = size;
+        OK(weir_stats(a, &out.s));
+        MUST_EQ(out.s.size, copied);
+        MUST(memcmp(out.bytes + sizeof(size_t), (char *)&whole + sizeof(size_t),
+                    copied - sizeof(size_t)) == 0);
+        for (size_t i = copied; i < sizeof out.bytes; i++)
+            MUST_EQ(out.bytes[i], 0xa5);
+    }
+    out.s.size = 0;
+    EXPECT(WEIR_E_INVALID, weir_stats(a, &out.s));
+}
+END_TEST
+
+START_TEST(latencies_of_every_size) {
+    weir_latency whole = {.size = sizeof whole};
+    union {
+        weir_latency l;
+        unsigned char bytes[sizeof(weir_latency) + 64];
+    } out;
+
+    OK(weir_latencies(a, WEIR_OPERATION_FREE, &whole));
+    ck_assert_uint_eq(whole.count, 1);
+    for (size_t size = sizeof(size_t); size <= sizeof out.bytes; size++) {
+        size_t copied = size < sizeof whole ? size : sizeof whole;
+
+        memset(&out, 0xa5, sizeof out);
+        out.l.size = size;
+        OK(weir_latencies(a, WEIR_OPERATION_FREE, &out.l));
+        MUST_EQ(out.l.size, copied);
+        MUST(memcmp(out.bytes + sizeof(size_t), (char *)&whole + sizeof(size_t),
+                    copied - sizeof(size_t)) == 0);
+        for (size_t i = copied; i < sizeof out.bytes; i++)
+            MUST_EQ(out.bytes[i], 0xa5);
+    }
+    out.l.size = 0;
+    EXPECT(WEIR_E_INVALID, weir_latencies(a, WEIR_OPERATION_FREE, &out.l));
+}
+END_TEST
+
+START_TEST(refusals_of_every_size) {
+    union {
+        weir_refusal r;
+        unsigned char bytes[sizeof(weir_refusal) + 64];
+    } out;
+    void *none;
+
+    EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, SIZE_MAX, (weir_stream)2, &none));
+    for (size_t size = sizeof(size_t); size <= sizeof out.bytes; size++) {
+        size_t copied = size < sizeof out.r ? size : sizeof out.r;
+
+        memset(&out, 0xa5, sizeof out);
+        out.r.size = size;
+        OK(weir_last_refusal(&out.r));
+        MUST_EQ(out.r.size, copied);
+        for (size_t i = copied; i < sizeof out.bytes; i++)
+            MUST_EQ(out.bytes[i], 0xa5);
+        if (copied >= 2 * sizeof(uint64_t))
+            MUST_EQ(out.r.asked, SIZE_MAX);
+    }
+    out.r.size = 0;
+    EXPECT(WEIR_E_INVALID, weir_last_refusal(&out.r));
+}
+END_TEST
+
+/* The time of an event is virtual on the model, like every other, and counts from creation. */
+START_TEST(times_count_from_creation) {
+    weir_event event;
+    size_t count;
+
+    OK(weir_events(a, 0, &event, sizeof event, 1, &count));
+    ck_assert_uint_eq(count, 1);
+    ck_assert_uint_gt(event.time_ns, 0);
+    ck_assert_uint_lt(event.time_ns, UINT64_C(1000000000));
+    ck_assert_uint_le(event.stall_ns, event.time_ns);
+    ck_assert_uint_eq(stats_of(a).stall_ns, event.stall_ns);
+    weir__model_advance(UINT64_C(5000000000));
+    OK(weir_preallocate(a, 64 * MIB, NULL));
+    OK(weir_events(a, 1, &event, sizeof event, 1, &count));
+    ck_assert_uint_eq(count, 1);
+    ck_assert_uint_gt(event.time_ns, UINT64_C(5000000000));
+}
+END_TEST
+
+START_TEST(who_is_told_nothing) {
+    weir_options options = options_of(KIND_REGIONS, "model", 0);
+    weir_statistics s = {.size = sizeof s};
+    weir_latency l = {.size = sizeof l};
+    weir_allocator *silent;
+    weir_event event;
+    size_t count;
+    pid_t child;
+    int state;
+
+    OK(weir_allocator_create(&options, &silent));
+    EXPECT(WEIR_E_NOT_SUPPORTED, weir_latencies(silent, WEIR_OPERATION_ALLOC, &l));
+    OK(weir_allocator_destroy(silent));
+    child = fork();
+    if (child == 0)
+        _exit(weir_stats(a, &s) != WEIR_E_FORKED ||
+              weir_latencies(a, WEIR_OPERATION_ALLOC, &l) != WEIR_E_FORKED ||
+              weir_events(a, 0, &event, sizeof event, 1, &count) != WEIR_E_FORKED);
+    MUST(waitpid(child, &state, 0) == child);
+    MUST_EQ(state, 0);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("stats");
+    TCase *alone = tcase_create("books"), *sizes = tcase_create("sizes");
+
+    tcase_add_test(alone, growth_and_giving_back_are_counted_apart);
+    tcase_add_test(alone, the_ring_at_every_fill);
+    tcase_add_test(alone, more_threads_than_stripes);
+    tcase_add_test(alone, causes_have_words);
+    suite_add_tcase(suite, alone);
+    tcase_add_checked_fixture(sizes, open_allocator, close_allocator);
+    tcase_add_test(sizes, statistics_of_every_size);
+    tcase_add_test(sizes, latencies_of_every_size);
+    tcase_add_test(sizes, refusals_of_every_size);
+    tcase_add_test(sizes, times_count_from_creation);
+    tcase_add_test(sizes, who_is_told_nothing);
+    suite_add_tcase(suite, sizes);
+    return run_suite(suite, CK_FORK_GETENV);
+}

@@ -1,0 +1,333 @@
+/* SPDX-License-Identifier: MIT */
+/* test_timeline.c: what stays of counters and slices in bounded memory, and how it is written.
+ *
+ * What is written is read back line by line: an event a line. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/fixtures/refuse.h"
+#include "tests/fixtures/support.h"
+#include "api/timeline.h"
+
+static struct weir_timeline *timeline;
+static char *text;
+static size_t text_bytes;
+
+static void set_up(void) {
+    timeline = weir__timeline_open();
+    ck_assert_ptr_nonnull(timeline);
+    text = NULL;
+}
+
+static void tear_down(void) {
+    weir__timeline_close(timeline);
+    free(text);
+}
+
+static void count(uint64_t time_ns, uint64_t requested, uint64_t in_use, uint64_t reserve) {
+    const uint64_t values[WEIR_TIMELINE_COUNTERS] = {requested, in_use, reserve};
+
+    weir__timeline_count(timeline, time_ns, values);
+}
+
+static void write_text(void) {
+    FILE *file = open_memstream(&text, &text_bytes);
+
+    ck_assert_ptr_nonnull(file);
+    weir__timeline_begin_file(file);
+    weir__timeline_write(timeline, file, 42, "prog \"x\"\n", 1, "cuda:0");
+    weir__timeline_end_file(file, weir__timeline_missing(timeline));
+    ck_assert_int_eq(fclose(file), 0);
+    for (size_t i = 0; i < text_bytes; i++)
+        if (text[i] == '\n')
+            text[i] = '\0';
+}
+
+/* The line behind another one (NULL: the first), or NULL.  Searches in all of the text at once take for ever under
+ * AddressSanitizer. */
+static const char *next_line(const char *line) {
+    const char *next = line ? line + strlen(line) + 1 : text;
+
+    return next < text + text_bytes ? next : NULL;
+}
+
+static size_t occurrences(const char *what) {
+    size_t found = 0;
+
+    for (const char *line = next_line(NULL); line; line = next_line(line))
+        found += strstr(line, what) != NULL;
+    return found;
+}
+
+#define EXPECT_TEXT(what) ck_assert_msg(occurrences(what) > 0, "there is no %s", what)
+
+START_TEST(test_empty) {
+    write_text();
+    EXPECT_TEXT("\"traceEvents\":[");
+    EXPECT_TEXT("\"slices missing\":\"0\"");
+    ck_assert_uint_eq(occurrences("\"ph\":\"C\""), 0);
+}
+END_TEST
+
+START_TEST(test_as_it_was) {
+    const weir_event grew = {.time_ns = 5000,
+                             .asked = 10,
+                             .got = 20,
+                             .stall_ns = 1500,
+                             .reserve_after = 30,
+                             .cause = WEIR_EVENT_POLICY},
+                     went = {.time_ns = 9000, .got = 7, .cause = WEIR_EVENT_TRIM, .shrink = 1};
+
+    count(1001, 1, 2, 3);
+    count(1002, 1, 2, 3); /* nothing new */
+    count(2000000, 4, WEIR_TIMELINE_UNKNOWN, 6);
+    weir__timeline_event(timeline, 1000, &grew);
+    weir__timeline_event(timeline, 1000, &went);
+    weir__timeline_refusal(timeline, 12345, 99);
+    weir__timeline_iteration(timeline, 0, 10500, "warm \"up\"");
+    write_text();
+    ck_assert_uint_eq(occurrences("\"ph\":\"C\""), 2);
+    EXPECT_TEXT(
+        "\"ts\":1.001,\"name\":\"cuda:0\",\"args\":{\"requested\":1,\"in use\":2,\"reserve\":3}");
+    EXPECT_TEXT("\"ts\":2000.000,\"name\":\"cuda:0\",\"args\":{\"requested\":4,\"reserve\":6}");
+    EXPECT_TEXT(
+        "\"ph\":\"X\",\"pid\":42,\"tid\":34,\"ts\":4.500,\"dur\":1.500,\"cat\":\"growth\",\"name\":"
+        "\"grow: policy\",\"args\":{\"asked\":10,\"got\":20,\"reserve after\":30}");
+    EXPECT_TEXT("\"ts\":10.000,\"dur\":0.000,\"cat\":\"given back\",\"name\":\"give back: trim\"");
+    EXPECT_TEXT("\"ph\":\"i\",\"pid\":42,\"tid\":34,\"ts\":12.345,\"s\":\"t\",\"cat\":\"refusal\"");
+    EXPECT_TEXT("\"args\":{\"bytes\":99}");
+    EXPECT_TEXT("\"tid\":33,\"ts\":0.000,\"dur\":10.500,\"cat\":\"iteration\",\"name\":\"warm "
+                "\\\"up\\\"\"");
+    EXPECT_TEXT("\"name\":\"prog \\\"x\\\"\\u000a\"");
+}
+END_TEST
+
+/* The largest value of a counter in what was written. */
+static uint64_t largest(const char *counter) {
+    uint64_t most = 0, value;
+    char key[64];
+
+    snprintf(key, sizeof key, "\"%s\":", counter);
+    for (const char *line = next_line(NULL); line; line = next_line(line)) {
+        const char *at = strstr(line, key);
+
+        if (at && sscanf(at + strlen(key), "%" SCNu64, &value) == 1 && value > most)
+            most = value;
+    }
+    return most;
+}
+
+/* Each counter has its peak elsewhere, for one moment. */
+START_TEST(test_peaks_stay) {
+    enum { MANY = 10 * WEIR_TIMELINE_POINTS + 17 };
+
+    for (uint64_t i = 0; i < MANY; i++)
+        count(i * 1000, i == 70001 ? 1000000 : i % 7, i == 90010 ? 2000000 : i % 11,
+              i == MANY - 2 ? 3000000 : i % 13);
+    count((uint64_t)MANY * 1000, 1, 1, 2);
+    write_text();
+    ck_assert_uint_le(occurrences("\"ph\":\"C\""), WEIR_TIMELINE_POINTS + 1);
+    ck_assert_uint_ge(occurrences("\"ph\":\"C\""), WEIR_TIMELINE_POINTS / 2);
+    ck_assert_uint_eq(largest("requested"), 1000000);
+    ck_assert_uint_eq(largest("in use"), 2000000);
+    ck_assert_uint_eq(largest("reserve"), 3000000);
+    EXPECT_TEXT("\"args\":{\"requested\":1,\"in use\":1,\"reserve\":2}"); /* how it ended */
+}
+END_TEST
+
+/* A point stands where its first value was: never later than its peak, never two of the same time. */
+START_TEST(test_points_in_order) {
+    uint64_t last = 0, whole, part, points = 0;
+
+    for (uint64_t i = 0; i < 5 * WEIR_TIMELINE_POINTS; i++)
+        count((i + 1) * 1000, i, i, i);
+    write_text();
+    for (const char *line = next_line(NULL); line; line = next_line(line)) {
+        const char *counted = strstr(line, "\"requested\":");
+        uint64_t value;
+
+        if (!counted)
+            continue;
+        MUST(sscanf(strstr(line, "\"ts\":") + 5, "%" SCNu64 ".%" SCNu64, &whole, &part) == 2);
+        MUST(sscanf(counted + 12, "%" SCNu64, &value) == 1);
+        MUST(whole * 1000 + part > last);
+        MUST_LE(whole, value + 1);
+        last = whole * 1000 + part;
+        points++;
+    }
+    ck_assert_uint_gt(points, WEIR_TIMELINE_POINTS / 2);
+}
+END_TEST
+
+/* Whatever the number of parts, the first and the last value are there, and no peak and no dip is lost. */
+START_TEST(test_extents) {
+    enum { VALUES = 1000, MOST = 16 };
+    struct weir_timeline_extent parts[VALUES + 1];
+
+    ck_assert_uint_eq(weir__timeline_extents(timeline, parts, MOST), 0);
+    for (uint64_t i = 0; i < VALUES; i++)
+        count(i * 10, 500 + i, i == 400 ? 9000 : i, i == 700 ? 1 : 2000 + i);
+    ck_assert_uint_eq(weir__timeline_extents(timeline, parts, VALUES), VALUES);
+    for (uint64_t i = 0; i < VALUES; i++) {
+        MUST(parts[i].time_ns == i * 10);
+        MUST(parts[i].low[WEIR_TIMELINE_REQUESTED] == 500 + i);
+        MUST(parts[i].high[WEIR_TIMELINE_REQUESTED] == 500 + i);
+    }
+    for (size_t most = 1; most <= MOST; most++) {
+        size_t parts_there = weir__timeline_extents(timeline, parts, most);
+        uint64_t highest = 0, lowest = UINT64_MAX;
+
+        MUST(parts_there >= 1 && parts_there <= most);
+        for (size_t i = 0; i < parts_there; i++) {
+            MUST(i == 0 || parts[i].time_ns > parts[i - 1].time_ns);
+            if (parts[i].high[WEIR_TIMELINE_IN_USE] > highest)
+                highest = parts[i].high[WEIR_TIMELINE_IN_USE];
+            if (parts[i].low[WEIR_TIMELINE_RESERVE] < lowest)
+                lowest = parts[i].low[WEIR_TIMELINE_RESERVE];
+        }
+        ck_assert_uint_eq(highest, 9000);
+        ck_assert_uint_eq(lowest, 1);
+        ck_assert_uint_eq(parts[0].low[WEIR_TIMELINE_REQUESTED], 500);
+        ck_assert_uint_eq(parts[parts_there - 1].high[WEIR_TIMELINE_REQUESTED], 500 + VALUES - 1);
+    }
+}
+END_TEST
+
+/* Where neighbours were put together the last part still tells how it ended. */
+START_TEST(test_extents_of_many) {
+    struct weir_timeline_extent parts[64];
+    size_t parts_there;
+
+    for (uint64_t i = 0; i < 3 * WEIR_TIMELINE_POINTS; i++)
+        count(i, i + 1, i + 1, i + 1);
+    count(3 * WEIR_TIMELINE_POINTS, 7, 7, 7);
+    parts_there = weir__timeline_extents(timeline, parts, 64);
+    MUST(parts_there > 32 && parts_there <= 64);
+    ck_assert_uint_eq(parts[parts_there - 1].low[WEIR_TIMELINE_REQUESTED], 7);
+    ck_assert_uint_eq(parts[parts_there - 1].high[WEIR_TIMELINE_RESERVE], 3 * WEIR_TIMELINE_POINTS);
+}
+END_TEST
+
+START_TEST(test_events_behind_each_other) {
+    weir_event events[3] = {{.sequence = 3, .time_ns = 10, .got = 1, .cause = WEIR_EVENT_POLICY},
+                            {.sequence = 4, .time_ns = 20, .got = 1, .cause = WEIR_EVENT_POLICY},
+                            {.sequence = 9, .time_ns = 30, .got = 1, .cause = WEIR_EVENT_POLICY}};
+
+    ck_assert_uint_eq(weir__timeline_events(timeline, 0, 2, events, 0), 2);
+    ck_assert_uint_eq(weir__timeline_missing(timeline), 0);
+    ck_assert_uint_eq(weir__timeline_events(timeline, 0, 1, events, 3), 9);
+    ck_assert_uint_eq(weir__timeline_missing(timeline), 1 + 4);
+}
+END_TEST
+
+START_TEST(test_no_slice_is_dropped_unsaid) {
+    const uint64_t more = 1000;
+
+    for (uint64_t i = 0; i < WEIR_TIMELINE_SLICES + more; i++)
+        weir__timeline_refusal(timeline, i, i);
+    weir__timeline_lost(timeline, 5);
+    ck_assert_uint_eq(weir__timeline_missing(timeline), more + 5);
+    write_text();
+    ck_assert_uint_eq(occurrences("\"ph\":\"i\""), WEIR_TIMELINE_SLICES);
+    EXPECT_TEXT("\"slices missing\":\"1005\"");
+}
+END_TEST
+
+static void step(uint64_t from, uint64_t to) {
+    const weir_event event = {.time_ns = to, .stall_ns = to - from, .cause = WEIR_EVENT_REQUEST};
+
+    weir__timeline_event(timeline, 0, &event);
+}
+
+/* Steps of several threads, in the order of their ends. */
+START_TEST(test_slices_of_a_lane_do_not_overlap) {
+    step(1000, 5000);
+    step(3000, 8000);
+    step(5000, 9000);
+    step(2000, 10000);
+    write_text();
+    EXPECT_TEXT("\"tid\":34,\"ts\":1.000,\"dur\":4.000");
+    EXPECT_TEXT("\"tid\":35,\"ts\":2.000,\"dur\":8.000");
+    EXPECT_TEXT("\"tid\":36,\"ts\":3.000,\"dur\":5.000");
+    EXPECT_TEXT("\"tid\":34,\"ts\":5.000,\"dur\":4.000");
+    ck_assert_uint_eq(occurrences("\"cuda:0 growth\""), 3);
+}
+END_TEST
+
+/* Of those that begin together the longest lies around the others; with more lanes than there are the last has all. */
+START_TEST(test_steps_that_begin_together) {
+    for (uint64_t i = 0; i < 20; i++)
+        step(1000, 2000 + 1000 * (i % 4));
+    write_text();
+    EXPECT_TEXT("\"tid\":34,\"ts\":1.000,\"dur\":4.000");
+    EXPECT_TEXT("\"tid\":49,\"ts\":1.000,\"dur\":1.000");
+    ck_assert_uint_eq(occurrences("\"tid\":49,\"ts\":1.000"), 5);
+    ck_assert_uint_eq(occurrences("\"cuda:0 growth\""), 16);
+}
+END_TEST
+
+START_TEST(test_odd_iterations) {
+    weir__timeline_iteration(timeline, 5000, 4000, "a\\b\x7f\xc3");
+    write_text();
+    EXPECT_TEXT(
+        "\"ts\":5.000,\"dur\":0.000,\"cat\":\"iteration\",\"name\":\"a\\\\b\\u007f\\u00c3\"");
+}
+END_TEST
+
+/* Points that were put together are known by their peaks, and the end as it was. */
+START_TEST(test_the_end_of_many) {
+    static struct weir_timeline_extent extent[WEIR_TIMELINE_POINTS];
+    size_t extents;
+
+    for (uint64_t i = 0; i < WEIR_TIMELINE_POINTS + 2; i++)
+        count(i, 0, 0, i % 2 ? 1 : 1000);
+    extents = weir__timeline_extents(timeline, extent, WEIR_TIMELINE_POINTS);
+    ck_assert_uint_eq(extent[extents - 1].time_ns, WEIR_TIMELINE_POINTS + 1);
+    ck_assert_uint_eq(extent[extents - 1].high[WEIR_TIMELINE_RESERVE], 1);
+    ck_assert_uint_eq(extent[extents - 2].high[WEIR_TIMELINE_RESERVE], 1000);
+}
+END_TEST
+
+START_TEST(test_unfinished) {
+    char unfinished[300];
+    int length = weir__timeline_unfinished(unfinished, sizeof unfinished, 42);
+
+    ck_assert_int_lt(length, 300);
+    ck_assert_int_eq((int)strlen(unfinished), length);
+    ck_assert_ptr_nonnull(strstr(unfinished, "\"name\":\"unfinished\",\"pid\":42,"));
+}
+END_TEST
+
+#ifdef CAN_REFUSE_HOST_MEMORY
+START_TEST(test_no_host_memory) {
+    refuse_in = 1;
+    ck_assert_ptr_null(weir__timeline_open());
+    weir__timeline_close(NULL);
+    refuse_in = 0;
+}
+END_TEST
+#endif
+
+int main(void) {
+    Suite *suite = suite_create("timeline");
+    TCase *tests = suite_add_case(suite, "timeline", 30, set_up, tear_down);
+
+    tcase_add_test(tests, test_empty);
+    tcase_add_test(tests, test_as_it_was);
+    tcase_add_test(tests, test_peaks_stay);
+    tcase_add_test(tests, test_points_in_order);
+    tcase_add_test(tests, test_extents);
+    tcase_add_test(tests, test_extents_of_many);
+    tcase_add_test(tests, test_events_behind_each_other);
+    tcase_add_test(tests, test_no_slice_is_dropped_unsaid);
+    tcase_add_test(tests, test_slices_of_a_lane_do_not_overlap);
+    tcase_add_test(tests, test_steps_that_begin_together);
+    tcase_add_test(tests, test_odd_iterations);
+    tcase_add_test(tests, test_the_end_of_many);
+    tcase_add_test(tests, test_unfinished);
+#ifdef CAN_REFUSE_HOST_MEMORY
+    tcase_add_test(tests, test_no_host_memory);
+#endif
+    return run_suite(suite, CK_FORK_GETENV);
+}

@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: MIT */
+/* test_map.c: the map against a plain array, and what it does when host memory runs out.
+ *
+ * The map is compiled in here with a calloc that a test can let fail.
+ */
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int refuse; /* calloc fails */
+static int asked;  /* how often it was called */
+
+static void *refusing_calloc(size_t count, size_t bytes) {
+    asked++;
+    return refuse ? NULL : calloc(count, bytes);
+}
+
+#define calloc refusing_calloc
+#include "base/map.c"
+#include "tests/fixtures/suite.h"
+#undef calloc
+
+static struct weir_map map;
+
+static void begin(void) {
+    memset(&map, 0, sizeof map);
+}
+
+static void end(void) {
+    refuse = 0;
+    weir__map_clear(&map);
+    ck_assert(!map.slots && map.capacity == 0 && map.count == 0);
+}
+
+static uint64_t key_of(size_t i) {
+    return 0x7f0000000000 + 256 * (uint64_t)i;
+}
+
+/* Keys first to last, each with its number as the value. */
+static void fill(size_t first, size_t last) {
+    for (size_t i = first; i <= last; i++)
+        ck_assert_int_eq(weir__map_put(&map, key_of(i), i), 1);
+}
+
+START_TEST(an_empty_map_holds_nothing) {
+    uintptr_t value = 7;
+
+    ck_assert_int_eq(weir__map_get(&map, 256, &value), 0);
+    ck_assert_int_eq(weir__map_take(&map, 256, &value), 0);
+    ck_assert_uint_eq(value, 7);
+    ck_assert_uint_eq(map.count, 0);
+    weir__map_clear(&map);
+}
+END_TEST
+
+START_TEST(what_was_put_is_got_and_taken_once) {
+    uintptr_t value = 0;
+
+    fill(1, 100);
+    ck_assert_uint_eq(map.count, 100);
+    ck_assert_int_eq(weir__map_get(&map, key_of(101), &value), 0);
+    ck_assert_uint_eq(value, 0);
+    for (size_t i = 1; i <= 100; i++) {
+        ck_assert_int_eq(weir__map_get(&map, key_of(i), &value), 1);
+        ck_assert_uint_eq(value, i);
+        ck_assert_int_eq(weir__map_get(&map, key_of(i), NULL), 1);
+        ck_assert_int_eq(weir__map_take(&map, key_of(i), i % 2 ? &value : NULL), 1);
+        ck_assert_uint_eq(value, i);
+        ck_assert_int_eq(weir__map_take(&map, key_of(i), &value), 0);
+        ck_assert_uint_eq(map.count, 100 - i);
+    }
+}
+END_TEST
+
+START_TEST(a_second_put_replaces_the_value) {
+    uintptr_t value = 0;
+
+    fill(1, 3);
+    ck_assert_int_eq(weir__map_put(&map, key_of(2), 22), 1);
+    ck_assert_uint_eq(map.count, 3);
+    ck_assert_int_eq(weir__map_get(&map, key_of(2), &value), 1);
+    ck_assert_uint_eq(value, 22);
+}
+END_TEST
+
+/* The largest and smallest keys and values there can be. */
+START_TEST(keys_and_values_may_be_anything_but_key_0) {
+    uintptr_t value = 1;
+
+    ck_assert_int_eq(weir__map_put(&map, UINT64_MAX, 0), 1);
+    ck_assert_int_eq(weir__map_put(&map, 1, UINTPTR_MAX), 1);
+    ck_assert_int_eq(weir__map_take(&map, UINT64_MAX, &value), 1);
+    ck_assert_uint_eq(value, 0);
+    ck_assert_int_eq(weir__map_take(&map, 1, &value), 1);
+    ck_assert_uint_eq(value, UINTPTR_MAX);
+}
+END_TEST
+
+/* Filled to each border at which the next new key makes the map grow. */
+START_TEST(a_key_that_is_there_needs_no_memory) {
+    uintptr_t value;
+    size_t filled = 0;
+
+    for (size_t border = 32; border <= 1024; border *= 2) {
+        size_t capacity;
+
+        fill(filled + 1, border);
+        filled = border;
+        capacity = map.capacity;
+        refuse = 1;
+        ck_assert_int_eq(weir__map_put(&map, key_of(border + 1), 1), 0);
+        ck_assert_int_eq(weir__map_get(&map, key_of(border + 1), NULL), 0);
+        ck_assert_uint_eq(map.count, border);
+        asked = 0;
+        for (size_t i = 1; i <= border; i++)
+            ck_assert_int_eq(weir__map_put(&map, key_of(i), 2 * i), 1);
+        ck_assert_int_eq(asked, 0);
+        ck_assert_uint_eq(map.capacity, capacity);
+        for (size_t i = 1; i <= border; i++) {
+            ck_assert_int_eq(weir__map_get(&map, key_of(i), &value), 1);
+            ck_assert_uint_eq(value, 2 * i);
+        }
+        refuse = 0;
+        ck_assert_int_eq(weir__map_put(&map, key_of(border + 1), 1), 1);
+        ck_assert_uint_gt(map.capacity, capacity);
+    }
+}
+END_TEST
+
+START_TEST(without_memory_an_empty_map_stays_empty) {
+    refuse = 1;
+    ck_assert_int_eq(weir__map_put(&map, 256, 1), 0);
+    ck_assert(!map.slots && map.capacity == 0 && map.count == 0);
+    ck_assert_int_eq(weir__map_get(&map, 256, NULL), 0);
+}
+END_TEST
+
+/* ---- against an array ---- */
+
+enum { KEYS = 600, STEPS = 200000 };
+
+static uint64_t random_state;
+
+static size_t random_below(size_t limit) {
+    random_state ^= random_state << 13;
+    random_state ^= random_state >> 7;
+    random_state ^= random_state << 17;
+    return (size_t)(random_state % limit);
+}
+
+/* Keys that crowd together, so that most deletions move something; `there` and `values` say what
+ * the map must hold.  The map fills and empties in turn. */
+START_TEST(a_long_random_run_as_the_array) {
+    static uint64_t keys[KEYS];
+    static uintptr_t values[KEYS];
+    static char there[KEYS];
+    size_t count = 0;
+
+    random_state = 88172645463325252u + (uint64_t)_i;
+    for (size_t i = 0; i < KEYS; i++)
+        keys[i] =
+            _i % 2 ? key_of(i * (size_t)(_i + 1)) : (random_below(SIZE_MAX) / KEYS + 1) * KEYS + i;
+    for (size_t step = 0; step < STEPS; step++) {
+        size_t i = random_below(KEYS), puts = step / 5000 % 2 ? 30 : 60, what = random_below(100);
+        uintptr_t value = 12345;
+
+        if (what < puts) {
+            values[i] = random_below(SIZE_MAX);
+            refuse = there[i];
+            MUST(weir__map_put(&map, keys[i], values[i]) == 1);
+            refuse = 0;
+            count += !there[i];
+            there[i] = 1;
+        } else if (what < 90) {
+            MUST(weir__map_take(&map, keys[i], &value) == there[i]);
+            MUST(value == (there[i] ? values[i] : 12345));
+            count -= there[i] != 0;
+            there[i] = 0;
+        } else {
+            MUST(weir__map_get(&map, keys[i], &value) == there[i]);
+            MUST(value == (there[i] ? values[i] : 12345));
+        }
+        MUST(map.count == count);
+        MUST(2 * map.count <= map.capacity || map.capacity == 0);
+        if (step % 500 == 0)
+            for (i = 0; i < KEYS; i++) {
+                MUST(weir__map_get(&map, keys[i], &value) == there[i]);
+                MUST(!there[i] || value == values[i]);
+            }
+    }
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("map");
+    TCase *tests = tcase_create("map"), *memory = tcase_create("host memory"),
+          *random = tcase_create("random");
+
+    tcase_add_checked_fixture(tests, begin, end);
+    tcase_add_test(tests, an_empty_map_holds_nothing);
+    tcase_add_test(tests, what_was_put_is_got_and_taken_once);
+    tcase_add_test(tests, a_second_put_replaces_the_value);
+    tcase_add_test(tests, keys_and_values_may_be_anything_but_key_0);
+    suite_add_tcase(suite, tests);
+
+    tcase_add_checked_fixture(memory, begin, end);
+    tcase_add_test(memory, a_key_that_is_there_needs_no_memory);
+    tcase_add_test(memory, without_memory_an_empty_map_stays_empty);
+    suite_add_tcase(suite, memory);
+
+    tcase_set_timeout(random, 60);
+    tcase_add_checked_fixture(random, begin, end);
+    tcase_add_loop_test(random, a_long_random_run_as_the_array, 0, 4);
+    suite_add_tcase(suite, random);
+
+    return run_suite(suite, CK_FORK_GETENV);
+}

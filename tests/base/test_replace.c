@@ -1,0 +1,410 @@
+/* SPDX-License-Identifier: MIT */
+/* test_replace.c: a file is written as a whole, or stays; what links, pipes and folders of everybody's do to that. */
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/fixtures/deny.h"
+#include "base/replace.h"
+#include "tests/fixtures/support.h"
+
+static char folder[64];
+
+/* In memory where that can be had: hundreds of files are synchronised. */
+static void set_up(void) {
+    snprintf(folder, sizeof folder, "%s/weir-replace-XXXXXX",
+             access("/dev/shm", W_OK | X_OK) == 0 ? "/dev/shm" : "/tmp");
+    MUST(mkdtemp(folder) != NULL);
+    MUST(chdir(folder) == 0);
+    umask(022);
+}
+
+static void tear_down(void) {
+    char command[96];
+
+    MUST(chdir("/") == 0);
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    ANSWERS(0, system(command));
+}
+
+static int put(const char *path, const char *text) {
+    return weir__replace_file(path, 0666, 0, text, strlen(text));
+}
+
+static void make(const char *path, const char *text, mode_t mode) {
+    FILE *file = fopen(path, "w");
+
+    MUST(file && fputs(text, file) >= 0 && fclose(file) == 0 && chmod(path, mode) == 0);
+}
+
+static void has(const char *path, const char *text) {
+    char read[64];
+    FILE *file = fopen(path, "r");
+    size_t bytes = file ? fread(read, 1, sizeof read - 1, file) : 0;
+
+    MUST(file && fclose(file) == 0);
+    read[bytes] = '\0';
+    ck_assert_str_eq(read, text);
+}
+
+static mode_t mode_of(const char *path) {
+    struct stat is;
+
+    MUST(lstat(path, &is) == 0);
+    return is.st_mode;
+}
+
+/* Nothing but so many files is in the folder. */
+static void holds(const char *names) {
+    char command[128];
+
+    snprintf(command, sizeof command, "test \"$(ls -A | tr '\\n' ' ')\" = '%s'", names);
+    ANSWERS(0, system(command));
+}
+
+START_TEST(there_is_none) {
+    ANSWERS(0, put("file", "new"));
+    has("file", "new");
+    MUST_EQ(mode_of("file"), S_IFREG | 0644);
+    ANSWERS(0, weir__replace_file("private", 0600, 1, "", 0));
+    has("private", "");
+    MUST_EQ(mode_of("private"), S_IFREG | 0600);
+    holds("file private ");
+}
+END_TEST
+
+/* Whoever has the old one open has it to the end. */
+START_TEST(one_takes_the_place_of_another) {
+    char old[8] = "";
+    int file;
+
+    make("file", "old", 0640);
+    file = open("file", O_RDONLY);
+    ANSWERS(0, put("file", "new"));
+    ANSWERS(3, read(file, old, sizeof old));
+    ck_assert_str_eq(old, "old");
+    close(file);
+    has("file", "new");
+    MUST_EQ(mode_of("file"), S_IFREG | 0640);
+    ANSWERS(0, chmod("file", 0644));
+    ANSWERS(0, weir__replace_file("file", 0600, 1, "x", 1));
+    MUST_EQ(mode_of("file"), S_IFREG | 0600);
+    holds("file ");
+}
+END_TEST
+
+START_TEST(what_cannot_be_leaves_all_as_it_was) {
+    char name[300];
+
+    make("file", "old", 0644);
+    ANSWERS(ENOENT, put("missing/file", "new"));
+    ANSWERS(ENOTDIR, put("file/file", "new"));
+    ANSWERS(EISDIR, put(folder, "new"));
+    memset(name, 'x', sizeof name);
+    name[NAME_MAX] = '\0';
+    ANSWERS(ENAMETOOLONG, put(name, "new")); /* there is no room for a name beside it */
+    has("file", "old");
+    holds("file ");
+}
+END_TEST
+
+/* What lies where it is made is not written to, and stays. */
+START_TEST(names_beside_that_are_taken) {
+    char beside[64];
+
+    make("victim", "kept", 0644);
+    snprintf(beside, sizeof beside, "file.new.%ld.0", (long)getpid());
+    ANSWERS(0, symlink("victim", beside));
+    snprintf(beside, sizeof beside, "file.new.%ld.1", (long)getpid());
+    make(beside, "another's", 0644);
+    ANSWERS(0, put("file", "new"));
+    has("file", "new");
+    has("victim", "kept");
+    has(beside, "another's");
+}
+END_TEST
+
+START_TEST(a_link_stays_and_its_file_is_replaced) {
+    struct stat before, after;
+
+    ANSWERS(0, mkdir("there", 0755));
+    make("there/file", "old", 0600);
+    ANSWERS(0, symlink("there/file", "second"));
+    ANSWERS(0, symlink("second", "link"));
+    ANSWERS(0, stat("link", &before));
+    ANSWERS(0, put("link", "new"));
+    MUST(S_ISLNK(mode_of("link")) && S_ISLNK(mode_of("second")));
+    has("there/file", "new");
+    ANSWERS(0, stat("link", &after));
+    MUST(before.st_ino != after.st_ino);
+    MUST_EQ(after.st_mode, S_IFREG | 0600);
+    ANSWERS(0, unlink("there/file")); /* it leads nowhere yet */
+    ANSWERS(0, put("link", "newer"));
+    MUST(S_ISLNK(mode_of("link")));
+    has("there/file", "newer");
+    ANSWERS(0, symlink("loop", "loop"));
+    ANSWERS(ELOOP, put("loop", "new"));
+    holds("link loop second there ");
+}
+END_TEST
+
+/* In a folder in which everybody may write others could say where the file goes. */
+START_TEST(others_links_in_a_folder_of_everybodys) {
+    make("victim", "kept", 0644);
+    ANSWERS(0, symlink("victim", "own"));
+    ANSWERS(0, symlink("victim", "other"));
+    if (lchown("other", 12345, 12345) != 0) /* it takes root */
+        return;
+    ANSWERS(0, chmod(".", 01777));
+    ANSWERS(EACCES, put("other", "new"));
+    has("victim", "kept");
+    ANSWERS(0, put("own", "own"));
+    has("victim", "own");
+    ANSWERS(0, seteuid(12345));
+    ANSWERS(EPERM, put("own", "new")); /* root's may be followed, but its file not replaced */
+    ANSWERS(0, seteuid(0));
+    has("victim", "own");
+    ANSWERS(0, chmod(".", 0755));
+    ANSWERS(0, put("other", "other"));
+    has("victim", "other");
+}
+END_TEST
+
+enum { NOBODY = 65534, ANOTHER = 12345 };
+
+/* As a user to whom modes apply, in a process of its own: what weir__replace_file answers. */
+static int put_as_nobody(const char *path, const char *text) {
+    pid_t child = fork();
+    int status = -1;
+
+    if (child == 0) {
+        if (setgroups(0, NULL) != 0 || setgid(NOBODY) != 0 || setuid(NOBODY) != 0)
+            _exit(255);
+        _exit(weir__replace_file(path, 0666, 1, text, strlen(text)));
+    }
+    MUST(child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+/* Its mode says whether others may put links into it; and what is in it is replaced all the same. */
+START_TEST(a_folder_that_cannot_be_read) {
+    if (geteuid() != 0) { /* nobody else can become another, or give files away */
+        printf("# a folder that cannot be read: it takes root\n");
+        return;
+    }
+    ANSWERS(0, chmod(".", 0755));
+    ANSWERS(0, mkdir("dark", 0700));
+    make("dark/file", "old", 0644);
+    ANSWERS(0, symlink("file", "dark/link"));
+    ANSWERS(0, lchown("dark/link", ANOTHER, ANOTHER));
+    ANSWERS(0, chown("dark", NOBODY, NOBODY));
+    ANSWERS(0, chmod("dark", 0300));
+    ANSWERS(0, put_as_nobody("dark/file", "new"));
+    has("dark/file", "new");
+    ANSWERS(0, put_as_nobody("dark/link", "newer"));
+    has("dark/file", "newer");
+    MUST(S_ISLNK(mode_of("dark/link")));
+    ANSWERS(0, chmod("dark", 0333));
+    ANSWERS(EACCES, put_as_nobody("dark/link", "newest"));
+    has("dark/file", "newer");
+    ANSWERS(0, chmod("dark", 0500)); /* where nothing can be put beside it */
+    ANSWERS(EACCES, put_as_nobody("dark/file", "newest"));
+    has("dark/file", "newer");
+}
+END_TEST
+
+START_TEST(a_link_in_the_root_folder) {
+    struct stat is;
+
+    if (lstat("/bin", &is) == 0 && S_ISLNK(is.st_mode))
+        ANSWERS(EISDIR, put("/bin", "new"));
+}
+END_TEST
+
+/* As a shell's redirection has it, behind what is there. */
+START_TEST(what_is_no_plain_file_is_written_to) {
+    int ends[2], before = dup(STDOUT_FILENO), file = open("out", O_RDWR | O_CREAT, 0644);
+    char path[32], text[16] = "";
+
+    MUST(pipe(ends) == 0);
+    snprintf(path, sizeof path, "/dev/fd/%d", ends[1]);
+    ANSWERS(0, put(path, "piped"));
+    ANSWERS(5, read(ends[0], text, sizeof text));
+    ck_assert_str_eq(text, "piped");
+    ANSWERS(0, put("/dev/null", "new"));
+    MUST(S_ISCHR(mode_of("/dev/null")));
+
+    MUST(write(file, "first ", 6) == 6 && dup2(file, STDOUT_FILENO) == STDOUT_FILENO);
+    ANSWERS(0, put("/dev/stdout", "second "));
+    ANSWERS(0, put("out", "third"));
+    MUST(dup2(before, STDOUT_FILENO) == STDOUT_FILENO);
+    has("out", "first second third");
+    holds("out ");
+}
+END_TEST
+
+/* A name of one letter at the end of folders whose names are as long as names may be. */
+START_TEST(a_name_beside_that_is_too_long) {
+    char path[PATH_MAX] = "";
+
+    while (strlen(path) + 2 * (NAME_MAX + 1) < PATH_MAX) {
+        size_t length = strlen(path);
+
+        memset(path + length, 'x', NAME_MAX);
+        strcpy(path + length + NAME_MAX, "/");
+    }
+    memset(path + strlen(path), 'x', PATH_MAX - 2 - strlen(path));
+    ANSWERS(ENAMETOOLONG, put(path, "new"));
+}
+END_TEST
+
+START_TEST(names_beside_that_are_all_taken) {
+    char beside[64];
+
+    for (int i = 0; i < 64; i++) {
+        snprintf(beside, sizeof beside, "file.new.%ld.%d", (long)getpid(), i);
+        make(beside, "another's", 0644);
+    }
+    ANSWERS(EEXIST, put("file", "new"));
+    ANSWERS(0, unlink(beside));
+    ANSWERS(0, put("file", "new"));
+    has("file", "new");
+}
+END_TEST
+
+/* Where standard error goes, too, and where neither is open. */
+START_TEST(what_standard_error_goes_to) {
+    int out = dup(STDOUT_FILENO), error = dup(STDERR_FILENO), file;
+
+    make("err", "first ", 0644);
+    file = open("err", O_RDWR | O_APPEND);
+    MUST(dup2(file, STDERR_FILENO) == STDERR_FILENO);
+    ANSWERS(0, put("err", "second"));
+    close(STDOUT_FILENO);
+    close(STDERR_FILENO);
+    MUST_EQ(put("err", "third"), 0);
+    MUST(dup2(out, STDOUT_FILENO) == STDOUT_FILENO && dup2(error, STDERR_FILENO) == STDERR_FILENO);
+    has("err", "third");
+}
+END_TEST
+
+#ifdef CAN_DENY
+/* Its name need not be on the disk. */
+START_TEST(a_folder_that_cannot_be_opened) {
+    deny("open", 2, 0, EACCES);
+    ANSWERS(0, weir__replace_file("file", 0600, 1, "new", 3));
+    MUST_EQ(deny_none(), 1);
+    has("file", "new");
+}
+END_TEST
+
+enum { NONE, PLAIN, LINK, LINK_TO_NONE, PIPE, STATES };
+
+static void prepare(int state) {
+    (void)unlink("file");
+    (void)unlink("there");
+    if (state == PLAIN)
+        make("file", "old", 0644);
+    if (state == LINK)
+        make("there", "old", 0644);
+    if (state == LINK || state == LINK_TO_NONE)
+        ANSWERS(0, symlink("there", "file"));
+    if (state == PIPE)
+        ANSWERS(0, symlink("/dev/null", "file"));
+}
+
+/* With the k-th call denied, for each k: all is new, or as it was, and why is told; nothing is left beside, unless it
+ * could not be removed, and nothing open. */
+static void deny_each(int state, int for_good) {
+    int files = files_open(), why, is_folder_denied;
+
+    for (uint64_t k = 1, all = 1; all > 0; k++) {
+        prepare(state);
+        deny(NULL, k, for_good, EIO);
+        why = weir__replace_file("file", 0644, 1, "new", 3);
+        all = deny_none();
+        MUST(why == 0 || why == EIO);
+        if (state == PLAIN || state == LINK)
+            has("file", why == 0 ? "new" : "old");
+        else if (state != PIPE && why == 0)
+            has("file", "new");
+        if (state == LINK || state == LINK_TO_NONE || state == PIPE)
+            MUST(S_ISLNK(mode_of("file")));
+        is_folder_denied = for_good && why != 0;
+        if (is_folder_denied)
+            ANSWERS(0, system("rm -f *.new.*"));
+        if (state == NONE)
+            holds(access("file", F_OK) == 0 ? "file " : "");
+        else if (state == PLAIN || state == PIPE || access("there", F_OK) != 0)
+            holds("file ");
+        else
+            holds("file there ");
+        ANSWERS(files, files_open());
+        ANSWERS(0, put("file", "newer"));
+    }
+}
+
+START_TEST(each_call_denied) {
+    deny_each(_i / 2, _i % 2);
+}
+END_TEST
+
+/* Through a link to what is still to be made, too. */
+START_TEST(what_does_not_come_to_the_disk_is_told) {
+    prepare(_i);
+    deny("fsync", 1, 0, EIO);
+    ANSWERS(EIO, weir__replace_file("file", 0600, 1, "new", 3));
+    (void)deny_none();
+    prepare(_i);
+    deny("fsync", 1, 0, EIO);
+    ANSWERS(0, weir__replace_file("file", 0600, 0, "new", 3));
+    (void)deny_none();
+}
+END_TEST
+
+START_TEST(a_write_that_is_interrupted) {
+    deny("write", 1, 0, EINTR);
+    ANSWERS(0, put("file", "new"));
+    MUST_EQ(deny_none(), 1);
+    has("file", "new");
+}
+END_TEST
+#endif
+
+static Suite *suite(void) {
+    Suite *all = suite_create("replace");
+    TCase *tests = suite_add_case(all, "files", 30, set_up, tear_down);
+
+    tcase_add_test(tests, there_is_none);
+    tcase_add_test(tests, one_takes_the_place_of_another);
+    tcase_add_test(tests, what_cannot_be_leaves_all_as_it_was);
+    tcase_add_test(tests, names_beside_that_are_taken);
+    tcase_add_test(tests, a_name_beside_that_is_too_long);
+    tcase_add_test(tests, names_beside_that_are_all_taken);
+    tests = suite_add_case(all, "links", 30, set_up, tear_down);
+    tcase_add_test(tests, a_link_stays_and_its_file_is_replaced);
+    tcase_add_test(tests, others_links_in_a_folder_of_everybodys);
+    tcase_add_test(tests, a_folder_that_cannot_be_read);
+    tcase_add_test(tests, a_link_in_the_root_folder);
+    tests = suite_add_case(all, "others", 30, set_up, tear_down);
+    tcase_add_test(tests, what_is_no_plain_file_is_written_to);
+    tcase_add_test(tests, what_standard_error_goes_to);
+#ifdef CAN_DENY
+    tests = suite_add_case(all, "denied", 30, set_up, tear_down);
+    tcase_add_test(tests, a_folder_that_cannot_be_opened);
+    tcase_add_loop_test(tests, each_call_denied, 0, 2 * STATES);
+    tcase_add_loop_test(tests, what_does_not_come_to_the_disk_is_told, 0, PIPE);
+    tcase_add_test(tests, a_write_that_is_interrupted);
+#endif
+    return all;
+}
+
+int main(void) {
+    return run_suite(suite(), CK_FORK);
+}

@@ -1,0 +1,540 @@
+/* SPDX-License-Identifier: MIT */
+/* test_system.c: what weir asks of the system beneath it, where that does not answer: what a process is, a thread of
+ * its own, a file's name, a lock between processes. */
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tests/fixtures/deny.h"
+#include "base/log.h"
+#include "ipc/turn_lock.h"
+#include "tests/fixtures/support.h"
+#include "base/thread.h"
+#include "base/unname.h"
+#include "base/who.h"
+
+static char folder[40];
+
+static void set_up(void) {
+    snprintf(folder, sizeof folder, "/tmp/weir-system-XXXXXX");
+    MUST(mkdtemp(folder) != NULL);
+    MUST(setenv("XDG_RUNTIME_DIR", folder, 1) == 0);
+}
+
+static void tear_down(void) {
+    char command[64];
+
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    ANSWERS(0, system(command));
+}
+
+/* ---- processes ------------------------------------------------------------------------------- */
+
+#ifdef CAN_DENY
+START_TEST(a_process_that_cannot_be_asked) {
+    static const int with[] = {EACCES, EMFILE, ENOENT, ESRCH};
+    uint64_t is = weir__process_start(getpid());
+
+    MUST(is != 0 && is != UINT64_MAX);
+    for (int i = 0; i < 4; i++) { /* /proc may be missing */
+        deny(NULL, 1, 1, with[i]);
+        ANSWERS(UINT64_MAX, weir__process_start(getpid()));
+        MUST_LE(1, deny_none());
+    }
+    for (int i = 0; i < 4; i++) { /* it may end between the two */
+        deny("read", 1, 0, with[i]);
+        ANSWERS(with[i] == ESRCH ? 0 : UINT64_MAX, weir__process_start(getpid()));
+        MUST_EQ(deny_none(), 1);
+    }
+    ANSWERS(is, weir__process_start(getpid()));
+}
+END_TEST
+
+START_TEST(a_process_that_is_stopped) {
+    pid_t pid = fork();
+
+    if (pid == 0)
+        for (;;)
+            pause();
+    ANSWERS(0, weir__process_is_stopped(pid));
+    ANSWERS(0, kill(pid, SIGSTOP));
+    ANSWERS(pid, waitpid(pid, NULL, WUNTRACED));
+    ANSWERS(1, weir__process_is_stopped(pid));
+    deny("open", 1, 0, EACCES);
+    ANSWERS(0, weir__process_is_stopped(pid));
+    MUST_EQ(deny_none(), 1);
+    ANSWERS(0, kill(pid, SIGKILL));
+    ANSWERS(pid, waitpid(pid, NULL, 0));
+    ANSWERS(0, weir__process_is_stopped(pid));
+}
+END_TEST
+
+/* 4,000 for the start, as the kernel writes it. */
+#define ALL_FIELDS(flags, threads)                                                                 \
+    " 1 2 3 4 5 " flags " 7 8 9 10 11 12 13 14 15 16 " threads " 0 4000 7\n"
+#define FIELDS(threads) ALL_FIELDS("4194304", threads)
+
+START_TEST(what_is_told_of_a_process) {
+    static const struct {
+        const char *text;
+        uint64_t start;
+    } told[] = {{"7 (name) S" FIELDS("1"), 4000},
+                {"7 (a) Z (b) R" FIELDS("3"), 4000},
+                {"7 (name) Z" FIELDS("1"), 0},
+                {"7 (name) X" FIELDS("1"), 0},
+                {"7 (name) Z" FIELDS("2"), 4000}, /* the first thread alone has ended */
+                {"", UINT64_MAX},
+                {"7 (name S" FIELDS("1"), UINT64_MAX},
+                {"7 (name) S 1 2 3", UINT64_MAX}};
+
+    for (size_t i = 0; i < sizeof told / sizeof told[0]; i++) {
+        reads = told[i].text;
+        reads_bytes = strlen(told[i].text);
+        ANSWERS(told[i].start, weir__process_start(getpid()));
+        MUST(reads == NULL);
+    }
+}
+END_TEST
+
+/* By a signal, or by who traces it. */
+START_TEST(a_process_that_does_nothing) {
+    static const struct {
+        const char *text;
+        int is;
+    } told[] = {{"7 (name) T" FIELDS("1"), 1},
+                {"7 (name) t" FIELDS("1"), 1},
+                {"7 (T) S" FIELDS("1"), 0}, /* it sleeps */
+                {"7 (name) T 1 2 3", 0}};
+
+    for (size_t i = 0; i < sizeof told / sizeof told[0]; i++) {
+        reads = told[i].text;
+        reads_bytes = strlen(told[i].text);
+        ANSWERS(told[i].is, weir__process_is_stopped(getpid()));
+    }
+}
+END_TEST
+
+/* Its bit is 4. */
+START_TEST(a_process_that_is_ending) {
+    static const struct {
+        const char *text;
+        int is;
+    } told[] = {{"7 (name) R" ALL_FIELDS("4194308", "2"), 1},
+                {"7 (name) Z" ALL_FIELDS("4194308", "2"), 1},
+                {"7 (name) Z" ALL_FIELDS("4194308", "1"), 0}, /* it has ended */
+                {"7 (name) S" ALL_FIELDS("4194304", "2"), 0},
+                {"7 (name) S 1 2 3", 0}};
+
+    for (size_t i = 0; i < sizeof told / sizeof told[0]; i++)
+        for (uint64_t began = 3999; began <= 4001; began++) {
+            reads = told[i].text;
+            reads_bytes = strlen(told[i].text);
+            ANSWERS(told[i].is && began == 4000, weir__process_is_ending(getpid(), began));
+        }
+    ANSWERS(0, weir__process_is_ending(getpid(), weir__process_start(getpid())));
+}
+END_TEST
+
+START_TEST(a_namespace_that_cannot_be_told) {
+    deny("stat", 1, 0, EACCES);
+    ANSWERS(0, weir__process_namespace());
+    MUST_EQ(deny_none(), 1);
+    MUST(weir__process_namespace() != 0);
+}
+END_TEST
+
+START_TEST(the_words_of_a_command) {
+    static const struct {
+        const char *text;
+        size_t bytes;
+        const char *words;
+    } told[] = {{"a\0bc\0", 5, "a bc"}, {"a\0\0\0", 4, "a"},
+                {"\0\0", 2, ""},        {"", 0, ""},
+                {"name", 4, "name"},    {"0123456789abcdef", 16, "0123456"}};
+    static const char *const calls[] = {"open", "read"};
+    char text[8];
+
+    for (size_t i = 0; i < sizeof told / sizeof told[0]; i++) {
+        reads = told[i].text;
+        reads_bytes = told[i].bytes;
+        weir__process_command(text, sizeof text);
+        ck_assert_str_eq(text, told[i].words);
+    }
+    for (int i = 0; i < 2; i++) {
+        deny(calls[i], 1, 0, EACCES);
+        weir__process_command(text, sizeof text);
+        MUST_EQ(deny_none(), 1);
+        ck_assert_str_eq(text, "");
+    }
+}
+END_TEST
+#endif
+
+/* ---- threads --------------------------------------------------------------------------------- */
+
+static int begun;
+
+static void note(void) {
+    begun++;
+}
+
+static void *run(void *unused) {
+    weir__thread_begin();
+    return unused;
+}
+
+START_TEST(a_thread_is_watched) {
+    pthread_t thread;
+
+    ANSWERS(0, weir__thread_start(&thread, run, NULL));
+    ANSWERS(0, pthread_join(thread, NULL));
+    MUST_EQ(begun, 0);
+    weir__thread_watch(note);
+    ANSWERS(0, weir__thread_start(&thread, run, NULL));
+    ANSWERS(0, pthread_join(thread, NULL));
+    MUST_EQ(begun, 1);
+}
+END_TEST
+
+static void be_done(void *done) {
+    (void)nanosleep(&(struct timespec){0, 60 * 1000000}, NULL);
+    atomic_store((atomic_int *)done, 1);
+}
+
+static void wake(int unused) {
+    (void)unused;
+}
+
+START_TEST(work_is_waited_for_so_long) {
+    static atomic_int done;                           /* a thread may outlast this */
+    struct sigaction on_alarm = {.sa_handler = wake}; /* no call is begun again */
+    struct itimerval soon = {.it_value = {0, 20000}};
+
+    ANSWERS(0, sigaction(SIGALRM, &on_alarm, NULL));
+    ANSWERS(0, setitimer(ITIMER_REAL, &soon, NULL));
+    ANSWERS(1, weir__thread_in_time(be_done, &done, 10));
+    ANSWERS(1, atomic_exchange(&done, 0));
+    ANSWERS(0, weir__thread_in_time(be_done, &done, 0));
+    for (int i = 0; i < 100 && atomic_load(&done) == 0; i++)
+        (void)nanosleep(&(struct timespec){0, 10 * 1000000}, NULL);
+    ANSWERS(1, atomic_exchange(&done, 0));
+#ifdef CAN_DENY
+    refuse_in = 1; /* then who asks does it */
+    ANSWERS(1, weir__thread_in_time(be_done, &done, 0));
+    ANSWERS(1, atomic_exchange(&done, 0));
+    deny("pthread_create", 1, 0, EAGAIN);
+    ANSWERS(1, weir__thread_in_time(be_done, &done, 0));
+    MUST_EQ(deny_none(), 1);
+    ANSWERS(1, atomic_load(&done));
+#endif
+}
+END_TEST
+
+/* ---- a file's name --------------------------------------------------------------------------- */
+
+static int make_file(const char *path) {
+    int file = open(path, O_RDWR | O_CREAT | O_EXCL, 0600);
+
+    MUST(file >= 0);
+    return file;
+}
+
+START_TEST(a_file_loses_its_own_name_alone) {
+    char path[64], beside[64];
+    int file, other;
+
+    snprintf(path, sizeof path, "%s/file", folder);
+    snprintf(beside, sizeof beside, "%s/beside", folder);
+    file = make_file(path);
+    ANSWERS(0, weir__unname(file, path));
+    ANSWERS(-1, access(path, F_OK));
+    ANSWERS(0, weir__unname(file, path)); /* it has none */
+    other = make_file(path);
+    ANSWERS(0, weir__unname(file, path));
+    ANSWERS(0, access(path, F_OK));
+    ANSWERS(0, symlink(path, beside));
+    ANSWERS(0, weir__unname(other, beside));
+    ANSWERS(0, access(beside, F_OK));
+    close(file);
+    close(other);
+}
+END_TEST
+
+/* Another file system has the same numbers, as the first folders of these have. */
+START_TEST(a_file_of_that_number_elsewhere) {
+    int file = open("/proc", O_RDONLY | O_DIRECTORY);
+    struct stat is, named;
+
+    if (file < 0 || fstat(file, &is) != 0 || lstat("/sys", &named) != 0 ||
+        is.st_ino != named.st_ino || is.st_dev == named.st_dev)
+        return;
+    ANSWERS(0, weir__unname(file, "/sys")); /* else it could not */
+    close(file);
+}
+END_TEST
+
+#ifdef CAN_DENY
+/* Of what cannot be looked at nothing goes; what has gone by itself is no mistake. */
+START_TEST(a_name_that_cannot_be_taken) {
+    static const struct {
+        const char *call;
+        int with, answer;
+    } denials_of[] = {
+        {"fstat", EIO, 0}, {"lstat", EIO, 0}, {"unlink", EACCES, -1}, {"unlink", ENOENT, 0}};
+    char path[64];
+    int file;
+
+    snprintf(path, sizeof path, "%s/file", folder);
+    file = make_file(path);
+    for (size_t i = 0; i < sizeof denials_of / sizeof denials_of[0]; i++) {
+        deny(denials_of[i].call, 1, 0, denials_of[i].with);
+        ANSWERS(denials_of[i].answer, weir__unname(file, path));
+        ANSWERS(denials_of[i].with, errno);
+        MUST_EQ(deny_none(), 1);
+        ANSWERS(0, access(path, F_OK));
+    }
+    close(file);
+}
+END_TEST
+#endif
+
+/* ---- a lock between processes ---------------------------------------------------------------- */
+
+static void path_in(const char *where, char path[128]) {
+    snprintf(path, 128, "%s/weir-%lu-system.lock", where, (unsigned long)geteuid());
+}
+
+/* Taken where it can be; then it excludes. */
+static void expect_lock(const char *where) {
+    struct weir_process_lock one = WEIR_PROCESS_LOCK_NONE, other = WEIR_PROCESS_LOCK_NONE;
+    char path[128];
+
+    path_in(where, path);
+    (void)unlink(path);
+    ANSWERS(1, weir__process_lock_try(&one, "system"));
+    ANSWERS(0, access(path, F_OK));
+    ANSWERS(0, weir__process_lock_try(&other, "system"));
+    weir__process_lock_give(&one);
+    ANSWERS(-1, access(path, F_OK)); /* it goes with who had it */
+    ANSWERS(1, weir__process_lock_try(&other, "system"));
+    ANSWERS(0, access(path, F_OK));
+    weir__process_lock_give(&other);
+    ANSWERS(-1, access(path, F_OK));
+}
+
+/* Who has it never meets another who does. */
+START_TEST(many_take_it_in_turn) {
+    char path[128], turn[160];
+    pid_t pid[3];
+    int status;
+
+    path_in(folder, path);
+    snprintf(turn, sizeof turn, "%s/turn", folder);
+    for (int i = 0; i < 3; i++) {
+        pid[i] = fork();
+        for (int turns = 0; pid[i] == 0 && turns < 500;) {
+            struct weir_process_lock own = WEIR_PROCESS_LOCK_NONE;
+
+            while (weir__process_lock_try(&own, "system") == 0)
+                sched_yield();
+            turns++;
+            if (close(open(turn, O_CREAT | O_EXCL | O_WRONLY, 0600)) != 0)
+                _exit(1);
+            sched_yield();
+            if (unlink(turn) != 0)
+                _exit(2);
+            weir__process_lock_give(&own);
+        }
+        if (pid[i] == 0)
+            _exit(0);
+    }
+    for (int i = 0; i < 3; i++) {
+        ANSWERS(pid[i], waitpid(pid[i], &status, 0));
+        ANSWERS(0, status);
+    }
+    ANSWERS(-1, access(path, F_OK));
+}
+END_TEST
+
+/* By who clears a folder away: who has it then does not remove the next one's. */
+START_TEST(a_lock_that_was_swept) {
+    struct weir_process_lock one = WEIR_PROCESS_LOCK_NONE, other = WEIR_PROCESS_LOCK_NONE,
+                             third = WEIR_PROCESS_LOCK_NONE;
+    char path[128];
+
+    path_in(folder, path);
+    ANSWERS(1, weir__process_lock_try(&one, "system"));
+    ANSWERS(0, unlink(path));
+    ANSWERS(1, weir__process_lock_try(&other, "system"));
+    weir__process_lock_give(&one);
+    ANSWERS(0, weir__process_lock_try(&third, "system"));
+    weir__process_lock_give(&third);
+    weir__process_lock_give(&other);
+    ANSWERS(-1, access(path, F_OK));
+}
+END_TEST
+
+START_TEST(folders_that_will_not_do) {
+    char *longest = malloc(5001);
+
+    memset(longest, 'x', 5000);
+    longest[0] = '/';
+    longest[5000] = '\0';
+    expect_lock(folder);
+    MUST(setenv("XDG_RUNTIME_DIR", longest, 1) == 0);
+    expect_lock("/dev/shm");
+    MUST(setenv("XDG_RUNTIME_DIR", folder + 1, 1) == 0); /* from where the process is */
+    expect_lock("/dev/shm");
+    MUST(unsetenv("XDG_RUNTIME_DIR") == 0);
+    expect_lock("/dev/shm");
+    free(longest);
+}
+END_TEST
+
+START_TEST(a_file_of_another_user) {
+    char path[128];
+
+    path_in(folder, path);
+    close(open(path, O_CREAT | O_WRONLY, 0666));
+    if (chown(path, 65534, 65534) != 0) /* it takes root */
+        return;
+    MUST(chdir(folder) == 0);
+    for (int i = 0; i < 2; i++) {
+        struct weir_process_lock own = WEIR_PROCESS_LOCK_NONE;
+
+        ANSWERS(1, weir__process_lock_try(&own, "system"));
+        weir__process_lock_give(&own);
+    }
+    ANSWERS(0, access(path, F_OK)); /* another did */
+}
+END_TEST
+
+#ifdef CAN_DENY
+/* Where the system refuses, there is no lock, and why is told; the next one is had. */
+START_TEST(a_lock_with_each_call_denied) {
+    int files = files_open();
+
+    for (int for_good = 0; for_good < 2; for_good++)
+        for (uint64_t k = 1, all = 1; all > 0; k++) {
+            struct weir_process_lock own = WEIR_PROCESS_LOCK_NONE;
+            int got;
+
+            errno = 0;
+            deny(NULL, k, for_good, EIO);
+            got = weir__process_lock_try(&own, "system");
+            all = deny_none();
+            MUST(got == 1 || (got == -1 && (errno == EIO || errno == EPERM)));
+            weir__process_lock_give(&own);
+            ANSWERS(files, files_open());
+            ANSWERS(1, weir__process_lock_try(&own, "system"));
+            weir__process_lock_give(&own);
+        }
+    deny("flock", 1, 0, EINTR); /* it is tried again, by who waits */
+    {
+        struct weir_process_lock own = WEIR_PROCESS_LOCK_NONE;
+
+        ANSWERS(0, weir__process_lock_try(&own, "system"));
+        MUST_EQ(deny_none(), 1);
+        ANSWERS(1, weir__process_lock_try(&own, "system"));
+        weir__process_lock_give(&own);
+    }
+}
+END_TEST
+#endif
+
+/* ---- the log --------------------------------------------------------------------------------- */
+
+/* What has been written there since; the end of the file is cut off again. */
+static void expect_log(int file, const char *wanted) {
+    char text[2048];
+    ssize_t bytes = pread(file, text, sizeof text - 1, 0);
+
+    MUST(bytes >= 0 && ftruncate(file, 0) == 0 && lseek(file, 0, SEEK_SET) == 0);
+    text[bytes] = '\0';
+    ck_assert_str_eq(text, wanted);
+}
+
+START_TEST(lines_of_the_log) {
+    char path[64], long_text[2000], long_line[1025] = "weir: info: ";
+    int file;
+
+    snprintf(path, sizeof path, "%s/log", folder);
+    file = open(path, O_RDWR | O_CREAT, 0600);
+    MUST(dup2(file, STDERR_FILENO) == STDERR_FILENO);
+    weir__log(WEIR_LOG_INFO, WEIR_LOG_ERROR, "%d", 1);
+    expect_log(file, "weir: error: 1\n");
+    weir__log(WEIR_LOG_INFO, WEIR_LOG_WARNING, "%d", 2);
+    expect_log(file, "weir: warning: 2\n");
+    weir__log(WEIR_LOG_WARNING, WEIR_LOG_INFO, "%d", 3);
+    weir__log(99, WEIR_LOG_NONE, "%d", 4);
+    expect_log(file, "");
+    weir__log(99, 99, "%s", "");
+    expect_log(file, "weir: log: \n");
+    memset(long_text, 'x', sizeof long_text - 1);
+    long_text[sizeof long_text - 1] = '\0';
+    weir__log(99, WEIR_LOG_INFO, "%s", long_text);
+    memset(long_line + strlen(long_line), 'x', 1023 - strlen(long_line));
+    strcpy(long_line + 1023, "\n");
+    expect_log(file, long_line);
+#ifdef CAN_DENY
+    errno = 77; /* which is the caller's */
+    deny("write", 1, 0, EINTR);
+    weir__log(99, WEIR_LOG_ERROR, "again");
+    MUST(deny_none() == 1 && errno == 77);
+    expect_log(file, "weir: error: again\n");
+    deny("write", 1, 0, EIO);
+    weir__log(99, WEIR_LOG_ERROR, "lost");
+    MUST(deny_none() == 1 && errno == 77);
+    expect_log(file, "");
+#endif
+}
+END_TEST
+
+static Suite *suite(void) {
+    Suite *all = suite_create("system");
+    TCase *tests = suite_add_case(all, "processes", 30, set_up, tear_down);
+
+#ifdef CAN_DENY
+    tcase_add_test(tests, a_process_that_cannot_be_asked);
+    tcase_add_test(tests, a_process_that_is_stopped);
+    tcase_add_test(tests, what_is_told_of_a_process);
+    tcase_add_test(tests, a_process_that_does_nothing);
+    tcase_add_test(tests, a_process_that_is_ending);
+    tcase_add_test(tests, a_namespace_that_cannot_be_told);
+    tcase_add_test(tests, the_words_of_a_command);
+#endif
+    tests = suite_add_case(all, "threads", 30, set_up, tear_down);
+    tcase_add_test(tests, a_thread_is_watched);
+    tcase_add_test(tests, work_is_waited_for_so_long);
+    tests = suite_add_case(all, "names", 30, set_up, tear_down);
+    tcase_add_test(tests, a_file_loses_its_own_name_alone);
+    tcase_add_test(tests, a_file_of_that_number_elsewhere);
+#ifdef CAN_DENY
+    tcase_add_test(tests, a_name_that_cannot_be_taken);
+#endif
+    tests = suite_add_case(all, "locks", 30, set_up, tear_down);
+    tcase_add_test(tests, folders_that_will_not_do);
+    tcase_add_test(tests, many_take_it_in_turn);
+    tcase_add_test(tests, a_lock_that_was_swept);
+    tcase_add_test(tests, a_file_of_another_user);
+#ifdef CAN_DENY
+    tcase_add_test(tests, a_lock_with_each_call_denied);
+#endif
+    tests = suite_add_case(all, "log", 30, set_up, tear_down);
+    tcase_add_test(tests, lines_of_the_log);
+    return all;
+}
+
+int main(void) {
+    return run_suite(suite(), CK_FORK);
+}

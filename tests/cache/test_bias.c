@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: MIT */
+/* test_bias.c: mutual exclusion, whoever the lock is biased to, and its coming and going. */
+#include "tests/fixtures/support.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+#include <sched.h>
+#include <time.h>
+
+#if defined(__linux__) && __has_include(<linux/membarrier.h>)
+#include <linux/membarrier.h>
+#include <sys/syscall.h>
+#endif
+
+#include "cache/biased_lock.h"
+
+enum { MOST_THREADS = 4 };
+
+static struct weir_bias lock;
+static uint64_t guarded[2]; /* equal outside of the lock, and written without any other order */
+static uint32_t inside;
+
+static void pass_through(void) {
+    int taken = weir__bias_take(&lock);
+
+    MUST_EQ(inside, 0);
+    inside = weir__bias_thread;
+    MUST_EQ(guarded[0], guarded[1]);
+    guarded[0]++;
+    MUST_EQ(inside, weir__bias_thread);
+    guarded[1]++;
+    inside = 0;
+    weir__bias_give(&lock, taken);
+}
+
+static uint32_t owner(void) {
+    return atomic_load(&lock.owner);
+}
+
+static void *pass_many_times(void *times) {
+    for (int i = 0; i < *(int *)times; i++)
+        pass_through();
+    return NULL;
+}
+
+static void run_elsewhere(int times) {
+    pthread_t thread;
+
+    MUST(pthread_create(&thread, NULL, pass_many_times, &times) == 0);
+    MUST(pthread_join(thread, NULL) == 0);
+}
+
+/* Is there a bias at all?  Not under ThreadSanitizer, nor without membarrier. */
+static int can_bias(void) {
+    for (int i = 0; i < 1000; i++)
+        pass_through();
+    return owner() != 0;
+}
+
+/* In a process that has threads the kernel takes milliseconds, so it was asked before there were any, if the C library
+ * tells whether there are.  What was asked, Linux 6.3 and later tell. */
+START_TEST(the_kernel_was_asked_before_main) {
+#if defined(SYS_membarrier) && __has_include(<sys/single_threaded.h>)
+    enum { GET_REGISTRATIONS = 1 << 9 }; /* younger than some headers */
+    long registered = syscall(SYS_membarrier, GET_REGISTRATIONS, 0, 0);
+
+    if (registered >= 0 && can_bias())
+        MUST(registered & MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED);
+#endif
+}
+END_TEST
+
+START_TEST(one_thread_gets_the_bias) {
+    int times = 1000;
+
+    pass_through();
+    MUST_EQ(owner(), 0);
+    if (!can_bias())
+        return;
+    MUST_EQ(owner(), weir__bias_thread);
+    run_elsewhere(1);
+    MUST_EQ(owner(), 0);
+    MUST_EQ(guarded[0], 1002);
+    pass_many_times(&times);
+    MUST_EQ(owner(), weir__bias_thread);
+    run_elsewhere(2000); /* it goes to whoever uses the lock */
+    MUST(owner() != 0 && owner() != weir__bias_thread);
+    pass_through(); /* its thread has ended: nobody to wait for */
+    MUST_EQ(owner(), 0);
+}
+END_TEST
+
+/* The lock is biased to this thread, then taken away: patience afterwards. */
+static uint32_t patience_after(unsigned pause_us) {
+    int times = (int)lock.patience * 8;
+
+    pass_many_times(&times);
+    MUST_EQ(owner(), weir__bias_thread);
+    usleep(pause_us);
+    run_elsewhere(1);
+    MUST_EQ(owner(), 0);
+    return lock.patience;
+}
+
+/* A bias that is taken away soon makes the next one harder to get; one that lasted, easy again.  How soon
+ * it is taken away is not quite in our hands. */
+START_TEST(patience_grows_and_goes) {
+    uint32_t least, last;
+    int grown = 0;
+
+    if (!can_bias())
+        return;
+    least = last = patience_after(10000);
+    for (int round = 0; round < 1000 && grown < 3; round++) {
+        uint32_t now = patience_after(0);
+
+        grown += now > last;
+        last = now;
+    }
+    MUST_EQ(grown, 3);
+    MUST_EQ(patience_after(10000), least);
+}
+END_TEST
+
+/* A thread that has the bias is held up anywhere on its way in, by a signal, until the lock is biased to
+ * another one, which is inside when the first goes on: it must not undo the other's mark. */
+static struct { atomic_int end, held_up, go_on; } late;
+
+/* Not for ever: where it has the lock the other one waits for it. */
+static void hold_up(int number) {
+    struct timespec pause = {0, 10000};
+
+    (void)number;
+    atomic_store(&late.held_up, 1);
+    for (int i = 0; i < 20 && !atomic_load(&late.go_on); i++)
+        nanosleep(&pause, NULL);
+}
+
+static void *come_and_go(void *unused) {
+    (void)unused;
+    while (!atomic_load(&late.end)) {
+        if (weir__bias_try(&lock))
+            weir__bias_give(&lock, 1);
+        else
+            pass_through();
+    }
+    return NULL;
+}
+
+/* 1 if this thread got the bias while the other was held up. */
+static int overtake(pthread_t other) {
+    int overtaken, taken;
+
+    for (int i = 0; i < 100000 && (owner() == 0 || owner() == weir__bias_thread); i++)
+        sched_yield();
+    atomic_store(&late.go_on, 0);
+    atomic_store(&late.held_up, 0);
+    MUST(pthread_kill(other, SIGUSR1) == 0);
+    while (!atomic_load(&late.held_up))
+        sched_yield();
+    for (int i = 0; i < 1000 && owner() != weir__bias_thread; i++)
+        pass_through();
+    taken = weir__bias_take(&lock);
+    lock.patience = 0; /* as at first */
+    overtaken = owner() == weir__bias_thread;
+    MUST_EQ(inside, 0);
+    inside = weir__bias_thread;
+    atomic_store(&late.go_on, 1);
+    usleep(300); /* it waits until this one is outside */
+    MUST_EQ(inside, weir__bias_thread);
+    inside = 0;
+    weir__bias_give(&lock, taken);
+    return overtaken;
+}
+
+START_TEST(one_that_was_held_up_undoes_nothing) {
+    struct sigaction action = {.sa_handler = hold_up};
+    int overtaken = 0;
+    pthread_t other;
+
+    if (!can_bias())
+        return;
+    MUST(sigaction(SIGUSR1, &action, NULL) == 0);
+    MUST(pthread_create(&other, NULL, come_and_go, NULL) == 0);
+    for (int round = 0; round < 1500; round++)
+        overtaken += overtake(other);
+    atomic_store(&late.end, 1);
+    MUST(pthread_join(other, NULL) == 0);
+    MUST_LE(10, overtaken);
+}
+END_TEST
+
+static pthread_barrier_t start;
+
+struct part {
+    int times;
+    int bursts; /* so many in a row, then others may come; 0: never waits */
+};
+
+static void *hammer(void *arg) {
+    const struct part *p = arg;
+
+    pthread_barrier_wait(&start);
+    for (int i = 0; i < p->times; i++) {
+        pass_through();
+        if (p->bursts && i % p->bursts == 0)
+            sched_yield();
+    }
+    return NULL;
+}
+
+/* All alike; bursts long enough for a bias to come and go; one busy thread and rare visitors. */
+START_TEST(threads_exclude_each_other) {
+    static const struct part parts[][MOST_THREADS] = {
+        {{100000, 0}, {100000, 0}, {100000, 0}, {100000, 0}},
+        {{200000, 100}, {200000, 100}, {200000, 100}, {200000, 100}},
+        {{1000000, 0}, {300, 1}, {300, 1}, {300, 1}},
+    };
+    pthread_t thread[MOST_THREADS];
+    struct part part[MOST_THREADS];
+    uint64_t sum = 0;
+
+    MUST(pthread_barrier_init(&start, NULL, MOST_THREADS) == 0);
+    for (int i = 0; i < MOST_THREADS; i++) {
+        part[i] = parts[_i][i];
+        sum += (uint64_t)part[i].times;
+        MUST(pthread_create(&thread[i], NULL, hammer, &part[i]) == 0);
+    }
+    for (int i = 0; i < MOST_THREADS; i++)
+        MUST(pthread_join(thread[i], NULL) == 0);
+    MUST_EQ(guarded[0], sum);
+    MUST_EQ(guarded[1], sum);
+    pthread_barrier_destroy(&start);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("bias");
+    TCase *tests = tcase_create("bias");
+
+    tcase_set_timeout(tests, 120);
+    tcase_add_test(tests, the_kernel_was_asked_before_main);
+    tcase_add_test(tests, one_thread_gets_the_bias);
+    tcase_add_test(tests, patience_grows_and_goes);
+    tcase_add_test(tests, one_that_was_held_up_undoes_nothing);
+    tcase_add_loop_test(tests, threads_exclude_each_other, 0, 3);
+    suite_add_tcase(suite, tests);
+    return run_suite(suite, CK_FORK_GETENV);
+}

@@ -1,0 +1,811 @@
+/* SPDX-License-Identifier: MIT */
+/* test_harden.c: options.harden, over every engine, with the front and without.
+ *
+ * Memory of the model is memory of the host: a test plays the kernel that writes where it must not.
+ * Each fault that is planted is found, once, and named; where none is, nothing is said, whatever the
+ * program does.  The figures stay true, and in the end all memory has gone back.
+ */
+#include "tests/fixtures/model_device.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "api/allocator_internal.h"
+#include "tests/fixtures/calls.h"
+#include "tests/fixtures/every_kind.h"
+#include "tests/fixtures/logged.h"
+
+#define CAPACITY (4 * GIB)
+#define POISON WEIR_HARDEN_POISON
+#define GUARD WEIR_HARDEN_GUARD
+#define ZERO_STREAM WEIR_HARDEN_ZERO_STREAM
+#define ZERO_ALWAYS WEIR_HARDEN_ZERO_ALWAYS
+
+static const size_t sizes[] = {1, 255, 512, 3000, 20001, 70000, 512 * KIB, 600001, 3 * MIB};
+enum { SIZES = sizeof sizes / sizeof sizes[0] };
+
+/* Every combination that means something else. */
+static const uint64_t combinations[] = {POISON,
+                                        GUARD,
+                                        ZERO_STREAM,
+                                        ZERO_ALWAYS,
+                                        POISON | GUARD,
+                                        POISON | ZERO_STREAM,
+                                        GUARD | ZERO_ALWAYS,
+                                        POISON | GUARD | ZERO_STREAM | ZERO_ALWAYS};
+enum { COMBINATIONS = sizeof combinations / sizeof combinations[0] };
+
+static weir_allocator *a;
+
+static void start(void) {
+    start_model(CAPACITY);
+    catch_log();
+}
+
+static void open_on(const struct weir_driver *table, int world, uint64_t harden) {
+    weir_options options = options_of(worlds[world].kind, "model", 512 * MIB);
+
+    options.front = worlds[world].front;
+    options.log = WEIR_LOG_WARNING;
+    options.recovery_timeout_ms = 100;
+    options.harden = harden;
+    OK(weir__allocator_create_on(table, &options, &a, NULL, 0));
+}
+
+static void open_with(int world, uint64_t harden) {
+    open_on(driver, world, harden);
+}
+
+static unsigned char *take(size_t bytes, CUstream stream) {
+    void *block = NULL;
+
+    OK(weir_alloc(a, bytes, stream, &block));
+    MUST(block != NULL && (uintptr_t)block % 256 == 0);
+    return block;
+}
+
+static void give(void *block, CUstream stream) {
+    OK(weir_free(a, block, stream));
+}
+
+/* Nothing is live, and so much was found in all. */
+static void end(uint64_t late_writes, uint64_t overruns) {
+    weir_statistics s = check_identities(a);
+
+    MUST_EQ(s.blocks, 0);
+    MUST_EQ(s.requested, 0);
+    MUST_EQ(s.late_writes, late_writes);
+    MUST_EQ(s.overruns, overruns);
+    CU(driver->cuCtxSynchronize());
+    OK(weir_allocator_destroy(a));
+    check_model();
+    MUST_EQ(device_free(), CAPACITY);
+}
+
+static int is_all(const unsigned char *block, unsigned char value, size_t bytes) {
+    return block[0] == value && memcmp(block, block + 1, bytes - 1) == 0;
+}
+
+/* ---- a program without faults ---------------------------------------------------------------- */
+
+/* Blocks on two streams, written from end to end, freed on either, with notes and without. */
+START_TEST(nothing_is_said_without_a_fault) {
+    enum { MOST = 60, STEPS = 600 };
+    uint64_t harden = combinations[_i % COMBINATIONS], random = 5, requested = 0;
+    unsigned char *block[MOST] = {0};
+    size_t bytes[MOST] = {0};
+
+    open_with(_i / COMBINATIONS, harden);
+    for (int step = 0; step < STEPS; step++) {
+        int k = (int)(next_random(&random) % MOST);
+        CUstream s = next_random(&random) % 2 ? A : B;
+
+        if (block[k]) {
+            MUST(block[k][0] == k + 1 && block[k][bytes[k] - 1] == k + 1);
+            if (step % 5 == 0)
+                OK(weir_use(a, block[k], C));
+            give(block[k], s);
+            requested -= bytes[k];
+            block[k] = NULL;
+        } else {
+            bytes[k] = step % 40 == 0 ? 2 * MIB : random_size(&random, 30000);
+            block[k] = take(bytes[k], s);
+            requested += bytes[k];
+            if (harden & ZERO_ALWAYS)
+                MUST(is_all(block[k], 0, bytes[k]));
+            memset(block[k], k + 1, bytes[k]);
+        }
+        if (step % 100 == 0) {
+            weir_statistics now = check_identities(a);
+
+            MUST_EQ(now.requested, requested);
+            busy(step % 200 ? A : C, MS);
+        }
+        if (step % 200 == 150)
+            OK(weir_trim(a, 0, NULL));
+    }
+    for (int k = 0; k < MOST; k++)
+        if (block[k])
+            give(block[k], A);
+    end(0, 0);
+    expect_lines(__LINE__, 0);
+}
+END_TEST
+
+enum { THREADS = 4 };
+
+/* Each on a stream of its own and on one that all share. */
+static void *run_thread(void *argument) {
+    enum { HELD = 16, STEPS = 300 };
+    uint64_t random = 77 + (uintptr_t)argument;
+    unsigned char *block[HELD] = {0};
+    size_t bytes[HELD] = {0};
+    CUstream own;
+
+    CU(driver->cuCtxPushCurrent(primary));
+    CU(driver->cuStreamCreate(&own, CU_STREAM_NON_BLOCKING));
+    for (int step = 0; step < STEPS; step++) {
+        int k = (int)(next_random(&random) % HELD), mark = k + 16 * (int)(uintptr_t)argument;
+        CUstream s = next_random(&random) % 2 ? own : A;
+
+        if (block[k]) {
+            MUST(is_all(block[k], (unsigned char)mark, bytes[k]));
+            give(block[k], s);
+            MUST(weir_free(a, block[k] + 1, s) == WEIR_E_NOT_OWNED);
+            block[k] = NULL;
+        } else {
+            bytes[k] = random_size(&random, 60000);
+            block[k] = take(bytes[k], s);
+            memset(block[k], mark, bytes[k]);
+        }
+        if (step % 100 == 99)
+            OK(weir_trim(a, 0, NULL));
+    }
+    for (int k = 0; k < HELD; k++)
+        if (block[k])
+            give(block[k], own);
+    CU(driver->cuStreamDestroy(own));
+    return NULL;
+}
+
+START_TEST(threads_share_it) {
+    pthread_t thread[THREADS];
+
+    open_with(_i / 2, _i % 2 ? POISON | GUARD : POISON | GUARD | ZERO_STREAM);
+    for (uintptr_t i = 0; i < THREADS; i++)
+        MUST(pthread_create(&thread[i], NULL, run_thread, (void *)i) == 0);
+    for (int i = 0; i < THREADS; i++)
+        MUST(pthread_join(thread[i], NULL) == 0);
+    end(0, 0);
+}
+END_TEST
+
+/* ---- poison ---------------------------------------------------------------------------------- */
+
+enum found_by { NEXT_REQUEST, FULL_SHELF, A_TRIM, WANT_OF_MEMORY, FOUND_BY };
+
+static void find(enum found_by how, size_t bytes) {
+    unsigned char *more[70];
+    void *none;
+
+    switch (how) {
+    case NEXT_REQUEST:
+        give(take(bytes, A), A);
+        break;
+    case FULL_SHELF:
+        for (int i = 0; i < 70; i++)
+            more[i] = take(100, A);
+        for (int i = 0; i < 70; i++)
+            give(more[i], A);
+        break;
+    case A_TRIM:
+        OK(weir_trim(a, 0, NULL));
+        break;
+    default:
+        MUST(weir_alloc(a, CAPACITY, B, &none) != WEIR_OK);
+    }
+}
+
+START_TEST(writes_after_the_free_are_found) {
+    int world = _i / FOUND_BY, found = 0;
+    unsigned char *bad[SIZES];
+    size_t kept = 0;
+
+    open_with(world, POISON);
+    for (int i = 0; i < SIZES; i++) {
+        size_t at = i % 3 == 0 ? 0 : i % 3 == 1 ? sizes[i] - 1 : sizes[i] / 2;
+        char offset[64];
+
+        bad[i] = take(sizes[i], A);
+        give(bad[i], A);
+        MUST(is_all(bad[i], 0xdd, sizes[i]));
+        bad[i][at] = 0x11;
+        (void)lines();
+        find((enum found_by)(_i % FOUND_BY), sizes[i]);
+        found++;
+        kept += sizes[i];
+        MUST_EQ(stats_of(a).late_writes, (uint64_t)found);
+        MUST_EQ(stats_of(a).kept_out, kept);
+        MUST(lines() >= 1);
+        snprintf(offset, sizeof offset, "0x%llx of %zu byte%s was written",
+                 (unsigned long long)(uintptr_t)bad[i], sizes[i], sizes[i] == 1 ? "" : "s");
+        ck_assert_msg(strstr(logged, offset) != NULL, "%s", logged);
+        snprintf(offset, sizeof offset, "first at offset %zu:", at);
+        ck_assert_msg(strstr(logged, offset) != NULL, "%s", logged);
+    }
+    /* What is kept out is nobody's, on any stream. */
+    for (int i = 0; i < 200; i++) {
+        unsigned char *block = take(sizes[i % SIZES], i % 2 ? A : B);
+
+        for (int k = 0; k < SIZES; k++)
+            MUST(block + sizes[i % SIZES] <= bad[k] || bad[k] + sizes[k] <= block);
+        give(block, i % 2 ? A : B);
+    }
+    for (int i = 0; i < SIZES; i++)
+        EXPECT(WEIR_E_NOT_OWNED, weir_free(a, bad[i], A));
+    end((uint64_t)found, 0);
+}
+END_TEST
+
+/* In a block that goes when the allocator does. */
+START_TEST(a_late_write_is_found_at_the_end) {
+    unsigned char *block;
+
+    open_with(_i, POISON);
+    block = take(70000, A);
+    give(block, A);
+    block[777] = 0;
+    (void)lines();
+    OK(weir_allocator_destroy(a));
+    expect_lines(__LINE__, 1);
+    MUST(strstr(logged, "first at offset 777:") != NULL);
+    MUST_EQ(device_free(), CAPACITY);
+}
+END_TEST
+
+/* Freed again, inside, elsewhere: no pointer but a live block's, also without the front. */
+START_TEST(what_lies_on_a_shelf_is_freed) {
+    weir_allocator *first;
+    unsigned char *block, *theirs;
+
+    open_with(_i, POISON | GUARD);
+    block = take(3000, A);
+    first = a;
+    open_with(_i, WEIR_HARDEN_OFF);
+    theirs = take(3000, A);
+    EXPECT(WEIR_E_NOT_OWNED, weir_free(first, theirs, A));
+    EXPECT(WEIR_E_NOT_OWNED, weir_use(first, theirs, B));
+    give(theirs, A);
+    CU(driver->cuCtxSynchronize());
+    OK(weir_allocator_destroy(a));
+    a = first;
+    (void)lines();
+    EXPECT(WEIR_E_NOT_OWNED, weir_free(a, block - 256, A)); /* where the block from below begins */
+    expect_lines(__LINE__, 1);
+    EXPECT(WEIR_E_NOT_OWNED, weir_free(a, block + 256, A));
+    EXPECT(WEIR_E_NOT_OWNED, weir_use(a, block - 256, B));
+    EXPECT(WEIR_E_BUSY, weir_allocator_destroy(a));
+    give(block, A);
+    for (int i = 0; i < 3; i++) {
+        EXPECT(WEIR_E_NOT_OWNED, weir_free(a, block, A));
+        EXPECT(WEIR_E_NOT_OWNED, weir_free(a, block, B));
+        EXPECT(WEIR_E_NOT_OWNED, weir_free(a, block - 256, A));
+        EXPECT(WEIR_E_NOT_OWNED, weir_use(a, block, B));
+    }
+    end(0, 0);
+}
+END_TEST
+
+/* A shelf is no loss of memory: at the limit another stream has it. */
+START_TEST(shelves_give_way_at_the_limit) {
+    weir_options options = options_of(_i / 2 ? KIND_FIXED : KIND_POOL, "model", 128 * MIB);
+    unsigned char *block;
+
+    options.limit = bytes_amount(128 * MIB);
+    options.front = _i % 2 ? WEIR_SWITCH_ON : WEIR_SWITCH_OFF;
+    options.harden = POISON | GUARD;
+    options.recovery_timeout_ms = 100;
+    OK(weir_allocator_create(&options, &a));
+    for (int i = 0; i < 4; i++) {
+        block = take(90 * MIB, i % 2 ? A : B);
+        memset(block, i, 90 * MIB);
+        busy(i % 2 ? A : B, MS);
+        give(block, i % 2 ? A : B);
+        give(take(80 * MIB, C), C);
+    }
+    end(0, 0);
+}
+END_TEST
+
+/* Nor where nobody may wait: then the request is refused, and the stream's own are served. */
+START_TEST(shelves_stay_where_nobody_may_wait) {
+    weir_options options = options_of(worlds[_i].kind, "model", 128 * MIB);
+    void *none = NULL;
+
+    options.limit = bytes_amount(128 * MIB);
+    options.front = worlds[_i].front;
+    options.harden = ZERO_STREAM;
+    options.recovery_timeout_ms = UINT32_MAX;
+    OK(weir_allocator_create(&options, &a));
+    give(take(90 * MIB, A), A);
+    EXPECT(WEIR_E_LIMIT, weir_alloc(a, 80 * MIB, B, &none));
+    MUST(none == NULL);
+    give(take(90 * MIB, A), A);
+    end(0, 0);
+}
+END_TEST
+
+/* A shelf holds no more than 64 MiB, but for its last block. */
+START_TEST(a_full_shelf_gives_its_oldest) {
+    unsigned char *block[3];
+
+    open_with(_i, ZERO_STREAM);
+    for (int i = 0; i < 3; i++)
+        block[i] = take(40 * MIB, A);
+    for (int i = 0; i < 3; i++)
+        give(block[i], A);
+    MUST_LE(stats_of(a).reserve, 512 * MIB);
+    MUST(take(40 * MIB, A) == block[2]); /* the others went down */
+    give(block[2], A);
+    end(0, 0);
+}
+END_TEST
+
+static void count_live(void *count, uint64_t base, size_t bytes) {
+    (void)base;
+    (void)bytes;
+    ++*(int *)count;
+}
+
+/* Blocks that the engine is not to have back for now. */
+static int live(void) {
+    int count = 0;
+
+    weir__harden_live(a->harden, count_live, &count);
+    return count;
+}
+
+/* What is kept out goes back at the end; where the driver does not take it, there is another end. */
+START_TEST(what_is_kept_out_goes_in_the_end) {
+    unsigned char *block;
+
+    open_with(_i, POISON);
+    block = take(70000, A);
+    give(block, A);
+    block[777] = 0;
+    ANSWERS(0, live());
+    OK(weir_free(a, take(70000, A), A)); /* found, and another is served */
+    MUST_EQ(stats_of(a).kept_out, 70000);
+    ANSWERS(1, live()); /* the other one lies on a shelf, and goes with it */
+    CU(driver->cuCtxSynchronize());
+    if (worlds[_i].kind == KIND_POOL && worlds[_i].front == WEIR_SWITCH_OFF) {
+        weir__model_fail(WEIR_ENTRY_cuMemFreeAsync, 2, CUDA_ERROR_UNKNOWN, 0);
+        EXPECT(WEIR_E_BUSY, weir_allocator_destroy(a));
+        MUST_EQ(stats_of(a).kept_out, 70000);
+    }
+    end(1, 0);
+}
+END_TEST
+
+/* Nothing is wrong with a block that the driver did not take back: the next trim tries again. */
+START_TEST(what_was_not_taken_back_goes_later) {
+    open_with(_i, POISON);
+    give(take(70000, A), A);
+    CU(driver->cuCtxSynchronize());
+    weir__model_fail(WEIR_ENTRY_cuMemFreeAsync, 1, CUDA_ERROR_UNKNOWN, 0);
+    OK(weir_trim(a, 0, NULL));
+    MUST_EQ(weir__model_faults_met(NULL), 1);
+    MUST_EQ(stats_of(a).kept_out, 70000);
+    ANSWERS(0, live());
+    OK(weir_trim(a, 0, NULL));
+    MUST_EQ(stats_of(a).kept_out, 0);
+    CU(driver->cuCtxSynchronize()); /* which the driver wants to see before it gives that back */
+    OK(weir_trim(a, 0, NULL));
+    MUST_EQ(stats_of(a).reserve, 0);
+    end(0, 0);
+}
+END_TEST
+
+/* A thread without a context is as good as another. */
+START_TEST(without_a_context) {
+    CUcontext was;
+    unsigned char *block;
+
+    open_with(_i, POISON | GUARD | ZERO_STREAM);
+    CU(driver->cuCtxPopCurrent(&was));
+    block = take(3000, A);
+    OK(weir_use(a, block, B));
+    give(block, A);
+    give(take(3000, A), A);
+    CU(driver->cuCtxPushCurrent(was));
+    MUST_EQ(lines(), 0);
+    end(0, 0);
+}
+END_TEST
+
+/* The streams of the notes are waited for by the block's, on the device. */
+START_TEST(uses_come_before_the_poison) {
+    unsigned char *block;
+
+    open_with(_i, POISON);
+    block = take(3000, A);
+    give(take(3000, B), B);
+    CU(driver->cuCtxSynchronize());
+    OK(weir_use(a, block, B));
+    busy(B, 50 * MS);
+    MUST(driver->cuStreamQuery(A) == CUDA_SUCCESS);
+    give(block, A);
+    MUST(driver->cuStreamQuery(A) == CUDA_ERROR_NOT_READY);
+    weir__model_advance(60 * MS);
+    MUST(driver->cuStreamQuery(A) == CUDA_SUCCESS);
+    end(0, 0);
+}
+END_TEST
+
+/* Streams come and go: what lies on their shelves comes back. */
+START_TEST(streams_come_and_go) {
+    uint64_t reserve = 0;
+
+    open_with(_i, POISON);
+    for (int i = 0; i < 300; i++) {
+        CUstream s;
+
+        CU(driver->cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
+        give(take(MIB, s), s);
+        busy(s, MS / 100);
+        CU(driver->cuStreamDestroy(s));
+        if (i == 150)
+            reserve = check_identities(a).reserve;
+    }
+    MUST_LE(check_identities(a).reserve, reserve + 64 * MIB);
+    end(0, 0);
+}
+END_TEST
+
+START_TEST(without_ids_there_is_no_poison) {
+    struct weir_driver old = *driver;
+    unsigned char *block;
+
+    old.capabilities &= ~(unsigned)WEIR_CAP_STREAM_ID;
+    old.cuStreamGetId = NULL;
+    open_on(&old, 1 + 2 * _i, POISON | ZERO_STREAM); /* worlds without a front */
+    (void)lines();
+    MUST(strstr(logged, "harden poison is off") != NULL);
+    for (int i = 0; i < 50; i++) {
+        block = take(3000, A);
+        MUST(is_all(block, 0, 3000));
+        memset(block, 0x33, 3000);
+        give(block, A);
+    }
+    end(0, 0);
+}
+END_TEST
+
+/* ---- guards ---------------------------------------------------------------------------------- */
+
+START_TEST(overruns_are_found) {
+    static const struct {
+        int before;
+        size_t bytes;
+        const char *text;
+    } faults[] = {{0, 1, "the gap behind it was written to, 0 bytes past its end"},
+                  {0, 256, "the gap behind it was written to, 255 bytes past its end"},
+                  {1, 1, "the gap before it was written to, 1 byte before its beginning"},
+                  {1, 256, "the gap before it was written to, 256 bytes before its beginning"}};
+    enum { FAULTS = sizeof faults / sizeof faults[0] };
+    uint64_t found = 0, harden = _i % 2 ? GUARD : GUARD | POISON;
+
+    open_with(_i / 2, harden);
+    for (int i = 0; i < SIZES * FAULTS; i++) {
+        size_t bytes = sizes[i % SIZES];
+        unsigned char *block = take(bytes, A);
+        char where[64];
+
+        memset(block, 0xfd + i, bytes);
+        if (faults[i / SIZES].before)
+            block[-(ptrdiff_t)faults[i / SIZES].bytes] ^= 1;
+        else
+            block[bytes + faults[i / SIZES].bytes - 1] ^= 0x80;
+        (void)lines();
+        give(block, A);
+        found++;
+        MUST_EQ(stats_of(a).overruns, found);
+        expect_lines(__LINE__, 1);
+        snprintf(where, sizeof where, "block 0x%llx of %zu byte%s,",
+                 (unsigned long long)(uintptr_t)block, bytes, bytes == 1 ? "" : "s");
+        ck_assert_msg(strstr(logged, where) && strstr(logged, faults[i / SIZES].text), "%s",
+                      logged);
+        block = take(bytes, A); /* whole again */
+        give(block, A);
+    }
+    expect_lines(__LINE__, 0);
+    end(0, found);
+}
+END_TEST
+
+/* ---- zero ------------------------------------------------------------------------------------ */
+
+static int is_either(const unsigned char *block, unsigned char value, size_t bytes) {
+    for (size_t i = 0; i < bytes; i++)
+        if (block[i] != 0 && block[i] != value)
+            return 0;
+    return 1;
+}
+
+/* Everything that one stream wrote goes down and to another stream; each finds its own there or nothing. */
+START_TEST(other_streams_memory_is_zeroed) {
+    enum { COUNT = 40 };
+    unsigned char *block[COUNT], *small[70];
+    uint64_t harden = _i % 2 ? ZERO_STREAM : ZERO_ALWAYS;
+    int own = 0, zeroed = 0;
+
+    open_with(_i / 2, harden);
+    for (int round = 0; round < 8; round++) {
+        CUstream s = round % 2 ? A : B;
+        unsigned char pattern = round % 2 ? 0x5a : 0xa5;
+
+        for (int i = 0; i < COUNT; i++) {
+            size_t bytes = sizes[i % SIZES];
+
+            block[i] = take(bytes, s);
+            MUST(is_either(block[i], pattern, bytes < 100000 ? bytes : 100000));
+            own += is_all(block[i], pattern, bytes);
+            zeroed += is_all(block[i], 0, bytes);
+            memset(block[i], pattern, bytes);
+        }
+        for (int i = 0; i < COUNT; i++)
+            give(block[i], s);
+        if (round % 4 == 3)
+            OK(weir_trim(a, 0, NULL));
+        for (int i = 0; i < 70; i++) /* takes their places on the shelf */
+            small[i] = take(100, s);
+        for (int i = 0; i < 70 && round % 3; i++)
+            give(small[i], s);
+        for (int i = 0; i < 70 && round % 3 == 0; i++)
+            give(small[69 - i], C);
+    }
+    MUST(harden == ZERO_STREAM ? own > 0 && zeroed > own : own == 0);
+    end(0, 0);
+}
+END_TEST
+
+/* ---- capture --------------------------------------------------------------------------------- */
+
+static CUgraphExec launch_captured(CUgraph *graph) {
+    CUgraphExec exec;
+
+    CU(driver->cuStreamEndCapture(C, graph));
+    CU(driver->cuGraphInstantiateWithFlags(&exec, *graph, 0));
+    CU(driver->cuGraphLaunch(exec, C));
+    return exec;
+}
+
+/* A block of the graph is zeroed at each launch; one that is freed there is neither poisoned nor
+ * verified. */
+START_TEST(under_capture) {
+    int is_kept = worlds[_i].kind == KIND_POOL && worlds[_i].front != WEIR_SWITCH_ON;
+    unsigned char *block, *outside;
+    CUgraphExec exec;
+    CUgraph graph;
+
+    open_with(_i, POISON | GUARD | ZERO_STREAM);
+    outside = take(3000, C);
+    memset(outside, 0x44, 3000);
+    outside[3000] = 0;
+    CU(driver->cuStreamBeginCapture(C, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    block = take(3000, C);
+    MUST(weir__allocator_is_live(a, (uintptr_t)block) &&
+         !weir__allocator_is_live(a, (uintptr_t)&a));
+    if (!is_kept) /* the driver itself refuses it there */
+        give(outside, C);
+    exec = launch_captured(&graph);
+    CU(driver->cuStreamSynchronize(C));
+    MUST(is_all(block, 0, 3000));
+    memset(block, 0x66, 3000);
+    give(block, C);
+    EXPECT(WEIR_E_NOT_OWNED, weir_free(a, block, C));
+    MUST(outside[0] == 0x44 && outside[2999] == 0x44);
+    MUST_EQ(stats_of(a).overruns, 0);
+    if (is_kept) {
+        give(outside, C);
+        MUST_EQ(stats_of(a).overruns, 1);
+    }
+    CU(driver->cuStreamSynchronize(C));
+    CU(driver->cuGraphExecDestroy(exec));
+    CU(driver->cuGraphDestroy(graph));
+    CU(driver->cuDeviceGraphMemTrim(0));
+    end(0, is_kept ? 1 : 0);
+}
+END_TEST
+
+/* Nothing is done to it where nothing is zeroed. */
+START_TEST(under_capture_as_it_is) {
+    CUgraphExec exec;
+    CUgraph graph;
+
+    open_with(_i, POISON | GUARD);
+    CU(driver->cuStreamBeginCapture(C, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    count_from_here();
+    give(take(3000, C), C);
+    MUST_EQ(calls(WEIR_ENTRY_cuMemsetD8Async), 0);
+    exec = launch_captured(&graph);
+    CU(driver->cuStreamSynchronize(C));
+    CU(driver->cuGraphExecDestroy(exec));
+    CU(driver->cuGraphDestroy(graph));
+    CU(driver->cuDeviceGraphMemTrim(0));
+    end(0, 0);
+}
+END_TEST
+
+static CUdeviceptr place_of_graphs; /* 0: wherever the driver has it */
+
+static CUresult take_for_graph(CUdeviceptr *block, size_t bytes, CUmemoryPool pool,
+                               CUstream stream) {
+    CUresult result = driver->cuMemAllocFromPoolAsync(block, bytes, pool, stream);
+
+    if (result == CUDA_SUCCESS && place_of_graphs != 0)
+        *block = place_of_graphs;
+    return result;
+}
+
+/* A block lies where a graph's was.  On its shelf, where it is live to all below, it is freed, and no graph's. */
+START_TEST(where_a_graph_had_memory_once) {
+    struct weir_driver table = *driver;
+    unsigned char *block;
+    CUgraph graph;
+    void *node;
+
+    if (worlds[_i].kind != KIND_MAPPED) /* whose addresses come again */
+        return;
+    table.cuMemAllocFromPoolAsync = take_for_graph;
+    open_on(&table, _i, POISON);
+    block = take(900000, A);
+    place_of_graphs = (uintptr_t)block;
+    give(block, A);
+    OK(weir_trim(a, 0, NULL));
+    CU(driver->cuStreamBeginCapture(C, CU_STREAM_CAPTURE_MODE_RELAXED));
+    node = take(1000, C);
+    CU(driver->cuStreamEndCapture(C, &graph));
+    CU(driver->cuGraphDestroy(graph));
+    place_of_graphs = 0;
+    block = take(900000, A);
+    MUST(block == node);
+    give(block, A);
+    EXPECT(WEIR_E_NOT_OWNED, weir_free(a, node, A));
+    EXPECT(WEIR_E_NOT_OWNED, weir_free(a, node, B));
+    OK(weir_trim(a, 0, NULL));
+    MUST_EQ(stats_of(a).late_writes, 0);
+}
+END_TEST
+
+/* Beside somebody's capture nothing that is done here breaks it. */
+START_TEST(beside_a_capture) {
+    CUstreamCaptureStatus status;
+    CUgraph graph;
+
+    open_with(_i, POISON | GUARD | ZERO_ALWAYS);
+    give(take(40 * MIB, A), A); /* a pool without the front grows in no capture's presence */
+    CU(driver->cuStreamBeginCapture(C, CU_STREAM_CAPTURE_MODE_RELAXED));
+    for (int i = 0; i < SIZES; i++)
+        give(take(sizes[i], i % 2 ? A : B), A);
+    OK(weir_trim(a, 0, NULL));
+    CU(driver->cuStreamIsCapturing(C, &status));
+    MUST_EQ(status, CU_STREAM_CAPTURE_STATUS_ACTIVE);
+    CU(driver->cuStreamEndCapture(C, &graph));
+    if (graph)
+        CU(driver->cuGraphDestroy(graph));
+    end(0, 0);
+}
+END_TEST
+
+/* ---- drivers that refuse --------------------------------------------------------------------- */
+
+/* The k-th call of an entry fails: the request or the free is refused and changes nothing, or it is done. */
+START_TEST(each_driver_call_fails_once) {
+    static const enum weir_driver_entry entries[] = {
+        WEIR_ENTRY_cuMemsetD8Async, WEIR_ENTRY_cuMemcpyDtoHAsync, WEIR_ENTRY_cuStreamSynchronize,
+        WEIR_ENTRY_cuStreamWaitEvent, WEIR_ENTRY_cuEventCreate};
+
+    for (size_t e = 0; e < sizeof entries / sizeof entries[0]; e++)
+        for (uint64_t k = 1, more = 1; more; k++) {
+            void *block[4] = {0};
+            weir_status status;
+
+            start_model(CAPACITY);
+            open_with(_i, POISON | GUARD | ZERO_STREAM);
+            count_from_here();
+            weir__model_fail(entries[e], k, CUDA_ERROR_UNKNOWN, 0);
+            for (int i = 0; i < 4; i++) {
+                status = weir_alloc(a, sizes[i + 3], i % 2 ? A : B, &block[i]);
+                MUST(status == WEIR_OK || (status == WEIR_E_DRIVER && !block[i]));
+                if (block[i] && i == 1)
+                    OK(weir_use(a, block[i], C));
+            }
+            for (int i = 0; i < 4; i++) {
+                status = weir_free(a, block[i], A);
+                MUST(status == WEIR_OK || status == WEIR_E_DRIVER);
+                if (status != WEIR_OK)
+                    OK(weir_free(a, block[i], A));
+            }
+            more = calls(entries[e]) >= k;
+            weir__model_faults_clear();
+            give(take(sizes[3], A), A);
+            MUST(k < 100);
+            end(0, 0);
+            (void)lines();
+        }
+}
+END_TEST
+
+/* A free that is refused as its look at the gaps is under way leaves nothing of that to whoever has the memory next,
+ * and as long as the device cannot be waited for either, it stays refused, in a capture too. */
+START_TEST(a_look_that_nobody_waited_for) {
+    CUgraph graph;
+    void *block;
+
+    open_with(_i / 2, GUARD);
+    block = take(20001, A);
+    give(take(20001, C), C); /* with several streams each is asked what it has done */
+    CU(weir__model_kernel(B, 50 * MS));
+    weir__model_fail(WEIR_ENTRY_cuStreamSynchronize, 1, CUDA_ERROR_UNKNOWN, 0);
+    if (_i % 2 == 0) {
+        ck_assert_int_eq(weir_free(a, block, B), WEIR_E_DRIVER);
+        MUST_LE(50 * MS, weir__model_now_ns()); /* the device was waited for, at once */
+    } else {
+        weir__model_fail(WEIR_ENTRY_cuMemFree, 1, CUDA_ERROR_UNKNOWN, 1);
+        weir__model_fail(WEIR_ENTRY_cuMemFreeHost, 1, CUDA_ERROR_UNKNOWN, 1);
+        ck_assert_int_eq(weir_free(a, block, B), WEIR_E_DRIVER);
+        ck_assert_int_eq(weir_free(a, block, A), WEIR_E_DRIVER);
+        CU(driver->cuStreamBeginCapture(C, CU_STREAM_CAPTURE_MODE_RELAXED));
+        ck_assert_int_eq(weir_free(a, block, C), WEIR_E_CAPTURE);
+        CU(driver->cuStreamEndCapture(C, &graph));
+        if (graph)
+            CU(driver->cuGraphDestroy(graph));
+        weir__model_faults_clear();
+    }
+    give(block, A);
+    OK(weir_trim(a, 0, NULL));
+    OK(weir_allocator_destroy(a));
+    ck_assert_msg(weir__model_fault() == NULL, "%s", weir__model_fault());
+    check_model();
+    MUST_EQ(device_free(), CAPACITY);
+    (void)lines();
+}
+END_TEST
+
+/* ---- the suite ------------------------------------------------------------------------------- */
+
+#define LOOP(tests, test, times) tcase_add_loop_test(tests, test, 0, times)
+
+int main(void) {
+    Suite *suite = suite_create("harden");
+    TCase *tests = suite_add_case(suite, "each world", 60, start, NULL);
+
+    LOOP(tests, nothing_is_said_without_a_fault, WORLDS * COMBINATIONS);
+    LOOP(tests, threads_share_it, WORLDS * 2);
+    LOOP(tests, writes_after_the_free_are_found, WORLDS * FOUND_BY);
+    LOOP(tests, a_late_write_is_found_at_the_end, WORLDS);
+    LOOP(tests, what_lies_on_a_shelf_is_freed, WORLDS);
+    LOOP(tests, shelves_give_way_at_the_limit, 4);
+    LOOP(tests, shelves_stay_where_nobody_may_wait, 2);
+    LOOP(tests, a_full_shelf_gives_its_oldest, WORLDS);
+    LOOP(tests, what_is_kept_out_goes_in_the_end, WORLDS);
+    for (int i = 0; i < WORLDS;
+         i++) /* elsewhere a free asks the driver nothing that it could refuse */
+        if (worlds[i].kind == KIND_POOL && worlds[i].front == WEIR_SWITCH_OFF)
+            tcase_add_loop_test(tests, what_was_not_taken_back_goes_later, i, i + 1);
+    LOOP(tests, without_a_context, WORLDS);
+    LOOP(tests, uses_come_before_the_poison, WORLDS);
+    LOOP(tests, streams_come_and_go, WORLDS);
+    LOOP(tests, without_ids_there_is_no_poison, WORLDS / 2);
+    LOOP(tests, overruns_are_found, WORLDS * 2);
+    LOOP(tests, other_streams_memory_is_zeroed, WORLDS * 2);
+    LOOP(tests, under_capture, WORLDS - 2); /* the platform engine has no memory of graphs */
+    LOOP(tests, under_capture_as_it_is, WORLDS - 2);
+    LOOP(tests, where_a_graph_had_memory_once, WORLDS - 2);
+    LOOP(tests, beside_a_capture, WORLDS);
+    LOOP(tests, each_driver_call_fails_once, WORLDS);
+    LOOP(tests, a_look_that_nobody_waited_for, WORLDS * 2);
+    return run_suite(suite, CK_FORK_GETENV);
+}

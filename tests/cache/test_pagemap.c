@@ -1,0 +1,466 @@
+/* SPDX-License-Identifier: MIT */
+/* test_pagemap.c: the map from addresses to values, at its edges, and the records that it leads to. */
+#include "tests/fixtures/support.h"
+
+#include <pthread.h>
+#include <sys/prctl.h>
+
+#include "cache/page_map.h"
+#include "cache/span_table.h"
+
+/* One table of each level. */
+#define LEAF_BYTES ((uint64_t)WEIR__PAGEMAP_LEAF_SLOTS * WEIR_PAGE)
+#define NODE_BYTES (LEAF_BYTES * WEIR__PAGEMAP_NODE_SLOTS)
+#define TOP_BYTES (NODE_BYTES * WEIR__PAGEMAP_TOP_SLOTS)
+
+static struct weir_pagemap map;
+
+static void open_map(void) {
+    MUST(weir__pagemap_open(&map));
+    MUST_EQ(map.host_bytes, 0);
+}
+
+static void close_map(void) {
+    weir__pagemap_close(&map);
+}
+
+START_TEST(an_empty_map_has_nothing) {
+    MUST(weir__pagemap_get(&map, 0) == NULL);
+    MUST(weir__pagemap_get(&map, UINT64_C(1) << 47) == NULL);
+    MUST(weir__pagemap_get(&map, TOP_BYTES - 1) == NULL);
+    MUST(weir__pagemap_get(&map, TOP_BYTES) == NULL);
+    MUST(weir__pagemap_get(&map, UINT64_MAX) == NULL);
+}
+END_TEST
+
+START_TEST(what_cannot_be_reserved) {
+    MUST(!weir__pagemap_reserve(&map, WEIR_PAGE, 0));
+    MUST(!weir__pagemap_reserve(&map, 1, WEIR_PAGE));
+    MUST(!weir__pagemap_reserve(&map, WEIR_PAGE + 512, WEIR_PAGE));
+    MUST(!weir__pagemap_reserve(&map, TOP_BYTES, 1));
+    MUST(!weir__pagemap_reserve(&map, TOP_BYTES - WEIR_PAGE, WEIR_PAGE + 1));
+    MUST(!weir__pagemap_reserve(&map, 0 - WEIR_PAGE, WEIR_PAGE));
+    MUST(!weir__pagemap_reserve(&map, 0 - WEIR_PAGE, 2 * WEIR_PAGE));
+    MUST_EQ(map.host_bytes, 0);
+    MUST(weir__pagemap_reserve(&map, TOP_BYTES - WEIR_PAGE, WEIR_PAGE));
+    MUST(weir__pagemap_reserve(&map, 0, 1));
+}
+END_TEST
+
+/* Across the border of two leaves, of two nodes, at the beginning and at the end; neighbours stay
+ * as they are, and every byte of a page has the page's value. */
+START_TEST(values_stand_where_they_were_set) {
+    const uint64_t places[] = {0,
+                               WEIR_PAGE,
+                               LEAF_BYTES - 2 * WEIR_PAGE,
+                               NODE_BYTES - 2 * WEIR_PAGE,
+                               NODE_BYTES * 7 - WEIR_PAGE,
+                               (UINT64_C(1) << 47) - WEIR_PAGE,
+                               TOP_BYTES - 4 * WEIR_PAGE};
+    uint64_t place = places[_i];
+    size_t bytes = 3 * WEIR_PAGE;
+    int value, other;
+
+    MUST(weir__pagemap_reserve(&map, place, bytes + WEIR_PAGE));
+    MUST(weir__pagemap_get(&map, place) == NULL);
+    weir__pagemap_set(&map, place + bytes, WEIR_PAGE, &other);
+    weir__pagemap_set(&map, place, bytes - 1, &value); /* its last page is begun */
+    for (uint64_t at = 0; at < bytes; at += 511)
+        MUST(weir__pagemap_get(&map, place + at) == &value);
+    MUST(weir__pagemap_get(&map, place + bytes - 1) == &value);
+    MUST(weir__pagemap_get(&map, place + bytes) == &other);
+    MUST(weir__pagemap_get(&map, place + bytes + WEIR_PAGE) == NULL);
+    MUST(place == 0 || weir__pagemap_get(&map, place - 1) == NULL);
+    weir__pagemap_set(&map, place, bytes, NULL);
+    MUST(weir__pagemap_get(&map, place) == NULL);
+    MUST(weir__pagemap_get(&map, place + bytes - 1) == NULL);
+    MUST(weir__pagemap_get(&map, place + bytes) == &other);
+}
+END_TEST
+
+/* Large blocks' words are beside those of pages, and need them not. */
+START_TEST(words_of_large_blocks) {
+    uint64_t place = 3 * LEAF_BYTES - WEIR_PAGE;
+    int value, other;
+
+    MUST(weir__pagemap_get_large(&map, place) == NULL);
+    MUST(!weir__pagemap_reserve_large(&map, TOP_BYTES, WEIR_PAGE));
+    MUST(weir__pagemap_reserve_large(&map, place, 2 * WEIR_PAGE));
+    weir__pagemap_set_large(&map, place, &value);
+    weir__pagemap_set_large(&map, place + WEIR_PAGE, &other);
+    MUST(weir__pagemap_get_large(&map, place) == &value);
+    MUST(weir__pagemap_get_large(&map, place - WEIR_SPAN_SMALL + WEIR_PAGE) == &value);
+    MUST(weir__pagemap_get_large(&map, place - WEIR_SPAN_SMALL) == NULL);
+    MUST(weir__pagemap_get_large(&map, place + WEIR_SPAN_SMALL) == &other);
+    MUST(weir__pagemap_get_large(&map, place + WEIR_PAGE + WEIR_SPAN_SMALL) == NULL);
+    MUST(weir__pagemap_get(&map, place) == NULL);
+    weir__pagemap_set(&map, place, WEIR_PAGE, &other);
+    MUST(weir__pagemap_get_large(&map, place) == &value);
+    weir__pagemap_set_large(&map, place, NULL);
+    MUST(weir__pagemap_get_large(&map, place) == NULL);
+    MUST(weir__pagemap_get(&map, place) == &other);
+}
+END_TEST
+
+/* Tables are made once for what lies in them. */
+START_TEST(reserving_again_takes_nothing) {
+    size_t leaf = sizeof(struct weir__pagemap_leaf), node = sizeof(struct weir__pagemap_node);
+
+    MUST(weir__pagemap_reserve(&map, 0, WEIR_PAGE));
+    MUST_EQ(map.host_bytes, leaf + node);
+    MUST(weir__pagemap_reserve(&map, WEIR_PAGE, LEAF_BYTES - WEIR_PAGE));
+    MUST_EQ(map.host_bytes, leaf + node);
+    MUST(weir__pagemap_reserve(&map, 0, LEAF_BYTES + 1));
+    MUST_EQ(map.host_bytes, 2 * leaf + node);
+    MUST(weir__pagemap_reserve(&map, NODE_BYTES - WEIR_PAGE, 2 * WEIR_PAGE));
+    MUST_EQ(map.host_bytes, 4 * leaf + 2 * node);
+}
+END_TEST
+
+/* ---- records ----------------------------------------------------------------------------------- */
+
+#define LARGE (WEIR_SPAN_SMALL + WEIR_PAGE)
+
+static struct weir_records records;
+
+static void open_records(void) {
+    memset(&records, 0, sizeof records);
+    MUST(weir__records_open(&records, &map));
+}
+
+static void close_records(void) {
+    weir__records_close(&records);
+}
+
+static struct weir_span *find(uint64_t address) {
+    return weir__records_find(&map, address);
+}
+
+/* Records of whole blocks stay for the next block there, as long as they are not too many. */
+START_TEST(records_of_very_many_blocks) {
+    enum { KEPT = 1 << 16, BLOCKS = KEPT + 100 };
+    static struct weir_span *block[BLOCKS];
+    uint64_t apart = _i ? LARGE : WEIR_PAGE;
+    size_t left = BLOCKS;
+
+    for (size_t i = 0; i < BLOCKS; i++)
+        MUST((block[i] = weir__records_whole(&records, i * apart, apart)) != NULL);
+    for (size_t i = 0; i < BLOCKS; i++) {
+        MUST(find(i * apart) == block[i]);
+        weir__records_end(&records, block[i]);
+        left -= left > KEPT;
+        MUST_EQ(records.wholes, left);
+        MUST((_i ? weir__pagemap_get_large(&map, i * apart) : weir__pagemap_get(&map, i * apart)) !=
+                 NULL ||
+             i < BLOCKS - KEPT);
+        MUST((_i ? weir__pagemap_get_large(&map, i * apart) : weir__pagemap_get(&map, i * apart)) ==
+                 NULL ||
+             i >= BLOCKS - KEPT);
+    }
+    MUST(weir__records_whole(&records, 0, apart) == block[BLOCKS - KEPT - 1]);
+}
+END_TEST
+
+/* Large blocks that begin in one page of their map, one after the other, have one record. */
+START_TEST(large_blocks_share_a_record) {
+    uint64_t page = 6 * WEIR_SPAN_SMALL;
+    struct weir_span *s = weir__records_whole(&records, page, LARGE);
+
+    for (uint64_t at = 0; at < WEIR_SPAN_SMALL; at += WEIR_PAGE) {
+        MUST(weir__records_whole(&records, page + at, LARGE + at) == s);
+        MUST(find(page + at) == s);
+        MUST_EQ(s->base, page + at);
+        MUST_EQ(s->bytes, LARGE + at);
+        MUST(find(page + at + WEIR_PAGE) == NULL);
+        MUST(at == 0 || find(page + at - WEIR_PAGE) == NULL);
+        weir__records_end(&records, s);
+        MUST(find(page + at) == NULL);
+    }
+    MUST(weir__records_whole(&records, page - WEIR_PAGE, LARGE) != s);
+    MUST_EQ(records.wholes, 2);
+}
+END_TEST
+
+/* Where a large block was, small ones begin, and large ones beside them. */
+START_TEST(small_blocks_where_a_large_one_was) {
+    uint64_t page = 6 * WEIR_SPAN_SMALL;
+    struct weir_span *large = weir__records_whole(&records, page, LARGE), *slab, *whole;
+
+    weir__records_end(&records, large);
+    slab = weir__records_slab(&records, page, 2 * WEIR_PAGE, 0, 64);
+    whole = weir__records_whole(&records, page + 2 * WEIR_PAGE, WEIR_PAGE);
+    MUST(find(page) == slab);
+    MUST(find(page + 512) == slab);
+    MUST(find(page + WEIR_PAGE) == slab);
+    MUST(find(page + 2 * WEIR_PAGE) == whole);
+    MUST(weir__records_whole(&records, page + 3 * WEIR_PAGE, LARGE) == large);
+    MUST(find(page + 3 * WEIR_PAGE) == large);
+    MUST(find(page) == slab);
+    weir__records_end(&records, slab);
+    weir__records_end(&records, whole);
+    MUST(find(page) == NULL);
+    MUST_EQ(find(page + 2 * WEIR_PAGE)->bytes, 0);
+    weir__records_end(&records, large);
+    MUST(weir__records_whole(&records, page + 2 * WEIR_PAGE, LARGE) == large);
+    MUST(find(page + 2 * WEIR_PAGE) == large);
+}
+END_TEST
+
+/* The slab has all its pages, and what lies beside it all of its own. */
+static void check_pages(uint64_t base, const struct weir_span *slab, const struct weir_span *before,
+                        const struct weir_span *behind) {
+    for (uint64_t at = 0; at < WEIR_SPAN_SMALL; at += WEIR_PAGE) {
+        MUST(find(base + at) == slab);
+        MUST(find(base + at + WEIR_PAGE - 512) == slab);
+        MUST(find(base - WEIR_SPAN_SMALL + at) == before);
+    }
+    MUST(find(base + WEIR_SPAN_SMALL) == behind);
+}
+
+/* Slabs of 512 KiB, wherever in the 512 KiB of a word they begin, beside each other, a small block, nothing, or a large
+ * block, where a large one was before. */
+START_TEST(slabs_have_one_word) {
+    enum { PAGES = WEIR_SPAN_SMALL / WEIR_PAGE, SLOTS = 16 };
+    uint64_t base = LEAF_BYTES + 6 * WEIR_SPAN_SMALL + (uint64_t)_i * WEIR_PAGE;
+    struct weir_span *slab, *before, *behind, *large;
+
+    large = weir__records_whole(&records, base, LARGE);
+    weir__records_end(&records, large);
+    slab = weir__records_slab(&records, base, WEIR_SPAN_SMALL, 47, SLOTS);
+    MUST_EQ(records.wholes, 0);
+    MUST_EQ(map.host_bytes, sizeof(struct weir__pagemap_leaf) + sizeof(struct weir__pagemap_node));
+    check_pages(base, slab, NULL, NULL);
+    before = weir__records_slab(&records, base - WEIR_SPAN_SMALL, WEIR_SPAN_SMALL, 47, SLOTS);
+    behind = weir__records_slab(&records, base + WEIR_SPAN_SMALL, WEIR_SPAN_SMALL, 47, SLOTS);
+    check_pages(base, slab, before, behind);
+    weir__records_end(&records, behind);
+    check_pages(base, slab, before, NULL);
+    behind = weir__records_slab(&records, base + WEIR_SPAN_SMALL, WEIR_PAGE, 0, 32);
+    check_pages(base, slab, before, behind);
+    weir__records_end(&records, behind);
+    behind = weir__records_whole(&records, base + WEIR_SPAN_SMALL, LARGE);
+    check_pages(base, slab, before, behind);
+    MUST(find(base + WEIR_SPAN_SMALL + WEIR_PAGE) == NULL);
+    weir__records_end(&records, slab);
+    check_pages(base, NULL, before, behind);
+    MUST(weir__records_whole(&records, base, LARGE - WEIR_PAGE) != NULL);
+    weir__records_end(&records, before);
+    MUST(find(base - WEIR_PAGE) == NULL);
+    MUST(find(base - WEIR_SPAN_SMALL) == NULL);
+    MUST(find(base + WEIR_SPAN_SMALL) == behind);
+}
+END_TEST
+
+/* Where two tables meet, each tells of its own pages. */
+START_TEST(a_slab_astride_two_tables) {
+    uint64_t base = 3 * LEAF_BYTES - WEIR_SPAN_SMALL + (uint64_t)_i * WEIR_PAGE;
+    struct weir_span *slab = weir__records_slab(&records, base, WEIR_SPAN_SMALL, 47, 16), *again;
+
+    check_pages(base, slab, NULL, NULL);
+    weir__records_end(&records, slab);
+    check_pages(base, NULL, NULL, NULL);
+    again = weir__records_slab(&records, base, WEIR_SPAN_SMALL, 47, 16);
+    check_pages(base, again, NULL, NULL);
+}
+END_TEST
+
+/* Memory across the border of two tables, of which threads take blocks and slabs of all sizes at random, beside each
+ * other and where others were. */
+enum { WORLD_PAGES = 192, HELD = 4, THREADS = 4 };
+#define WORLD (2 * LEAF_BYTES - 5 * WEIR_SPAN_SMALL / 2)
+
+static pthread_mutex_t world_lock = PTHREAD_MUTEX_INITIALIZER;
+static uint8_t world_taken[WORLD_PAGES];
+static atomic_uint world_wrong;
+
+struct held {
+    struct weir_span *span;
+    uint64_t base;
+    unsigned pages;
+    int is_slab;
+};
+
+static int world_take(unsigned first, unsigned pages) {
+    int done;
+
+    pthread_mutex_lock(&world_lock);
+    done = first + pages <= WORLD_PAGES && !memchr(world_taken + first, 1, pages);
+    if (done)
+        memset(world_taken + first, 1, pages);
+    pthread_mutex_unlock(&world_lock);
+    return done;
+}
+
+/* From each page of a slab, and where a whole block begins, a live one's record is found. */
+static void check_held(const struct held *h) {
+    unsigned pages = h->is_slab ? h->pages : 1, wrong = h->span->base != h->base;
+
+    for (unsigned i = 0; i < pages; i++)
+        wrong += find(h->base + i * WEIR_PAGE) != h->span;
+    wrong += h->span->bytes != h->pages * WEIR_PAGE;
+    atomic_fetch_add_explicit(&world_wrong, wrong, memory_order_relaxed);
+}
+
+static void world_begin(struct held *h, uint64_t *random) {
+    static const unsigned slabs[] = {1, 4, 8, 16, 30, 32, 32, 32};
+    unsigned first = (unsigned)(next_random(random) % WORLD_PAGES);
+
+    h->is_slab = next_random(random) % 2 == 0;
+    h->pages = h->is_slab
+                   ? slabs[next_random(random) % 8]
+                   : 1 + (unsigned)(next_random(random) % (next_random(random) % 2 ? 70 : 3));
+    if (!world_take(first, h->pages))
+        return;
+    h->base = WORLD + first * WEIR_PAGE;
+    h->span = h->is_slab ? weir__records_slab(&records, h->base, h->pages * WEIR_PAGE, 0, 16)
+                         : weir__records_whole(&records, h->base, h->pages * WEIR_PAGE);
+}
+
+static void world_end(struct held *h) {
+    weir__records_end(&records, h->span);
+    h->span = NULL;
+    pthread_mutex_lock(&world_lock);
+    memset(world_taken + (h->base - WORLD) / WEIR_PAGE, 0, h->pages);
+    pthread_mutex_unlock(&world_lock);
+}
+
+/* A stranger's address leads to a record, or to none, which may be looked at. */
+static void look_anywhere(uint64_t *random) {
+    const struct weir_span *s = find(WORLD + next_random(random) % (WORLD_PAGES * WEIR_PAGE));
+
+    if (s && weir__span_bytes(s) > WORLD_PAGES * WEIR_PAGE)
+        atomic_fetch_add_explicit(&world_wrong, 1, memory_order_relaxed);
+}
+
+static void *live_in_world(void *seed) {
+    uint64_t random = (uintptr_t)seed;
+    struct held held[HELD] = {{0}};
+
+    for (int round = 0; round < 20000; round++) {
+        struct held *h = &held[next_random(&random) % HELD];
+
+        if (!h->span)
+            world_begin(h, &random);
+        else if (next_random(&random) % 2 == 0)
+            world_end(h);
+        if (h->span)
+            check_held(h);
+        look_anywhere(&random);
+    }
+    for (int i = 0; i < HELD; i++)
+        if (held[i].span) {
+            check_held(&held[i]);
+            world_end(&held[i]);
+        }
+    return NULL;
+}
+
+static void count_live(void *count, struct weir_span *s) {
+    *(unsigned *)count += s->bytes > 0;
+}
+
+/* Whether records of whole blocks outlast these or, as there are many others, do not. */
+START_TEST(threads_find_their_own) {
+    enum { KEPT = 1 << 16 };
+    uint64_t others = 8 * LEAF_BYTES, left = _i ? KEPT : 0;
+    unsigned live = 0;
+    pthread_t thread[THREADS];
+
+    for (uint64_t i = 0; i < left; i++)
+        MUST(weir__records_whole(&records, others + i * WEIR_PAGE, WEIR_PAGE) != NULL);
+    for (uintptr_t i = 0; i < THREADS; i++)
+        MUST(pthread_create(&thread[i], NULL, live_in_world, (void *)(i + 1)) == 0);
+    for (int i = 0; i < THREADS; i++)
+        MUST(pthread_join(thread[i], NULL) == 0);
+    MUST_EQ(world_wrong, 0);
+    for (uint64_t at = WORLD; at < WORLD + WORLD_PAGES * WEIR_PAGE; at += WEIR_PAGE) {
+        MUST(!find(at) || find(at)->bytes == 0);
+        left += weir__pagemap_get(&map, at) != NULL;
+        left += (at == WORLD || at % WEIR_SPAN_SMALL == 0) && weir__pagemap_get_large(&map, at);
+    }
+    MUST_EQ(records.wholes, left);
+    weir__records_walk(&records, count_live, &live);
+    MUST_EQ(live, _i ? KEPT : 0);
+}
+END_TEST
+
+/* How many of a table's pages of host memory are there. */
+static size_t pages_touched(const struct weir__pagemap_leaf *leaf) {
+    enum { MOST = sizeof *leaf / 4096 + 1 };
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), touched = 0;
+    uintptr_t first = (uintptr_t)leaf & ~(uintptr_t)(page - 1);
+    unsigned char there[MOST];
+    size_t bytes = (uintptr_t)leaf + sizeof *leaf - first;
+
+    MUST(mincore((void *)first, bytes, there) == 0);
+    for (size_t i = 0; i < (bytes + page - 1) / page; i++)
+        touched += there[i] & 1;
+    return touched;
+}
+
+/* Valgrind and ThreadSanitizer touch what they hand out. */
+static int is_untouched(void) {
+#ifdef __SANITIZE_THREAD__
+    return 0;
+#else
+    return is_roomy();
+#endif
+}
+
+/* Where only a large block lies, little of a table is; where a slab came first, all of it. */
+START_TEST(a_large_block_touches_little_of_its_table) {
+    size_t all = sizeof(struct weir__pagemap_leaf) / (size_t)sysconf(_SC_PAGESIZE);
+    uint64_t base = 5 * LEAF_BYTES + LEAF_BYTES / 2, slab = 9 * LEAF_BYTES;
+
+    if (!is_untouched())
+        return;
+    MUST(prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0) == 0); /* else a page may be as large as a table */
+    MUST(weir__records_whole(&records, base, (size_t)1 << 30) != NULL);
+    MUST_LE(pages_touched(weir__pagemap_leaf(&map, base >> WEIR__PAGE_SHIFT)), all / 32 + 2);
+    MUST(weir__records_slab(&records, slab, WEIR_PAGE, 0, 16) != NULL);
+    MUST_LE(all, pages_touched(weir__pagemap_leaf(&map, slab >> WEIR__PAGE_SHIFT)));
+}
+END_TEST
+
+/* However much of it there is, a whole block is known by its first page alone. */
+START_TEST(a_whole_block_needs_one_table) {
+    static const size_t sizes[] = {2 * WEIR_PAGE, (size_t)1 << 30, 3 * LEAF_BYTES};
+    size_t one = sizeof(struct weir__pagemap_leaf) + sizeof(struct weir__pagemap_node);
+    uint64_t base = LEAF_BYTES - WEIR_PAGE;
+    struct weir_span *block = weir__records_whole(&records, base, sizes[_i]);
+
+    MUST(block != NULL);
+    MUST_EQ(map.host_bytes, one);
+    MUST(find(base) == block);
+    MUST(find(base - 1) == NULL);
+    MUST(find(base + WEIR_PAGE) == NULL);
+    weir__records_end(&records, block);
+    MUST(weir__records_slab(&records, base - WEIR_PAGE, 2 * WEIR_PAGE, 0, 16) != NULL);
+    MUST_EQ(map.host_bytes, one);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("pagemap");
+    TCase *tests = tcase_create("pagemap");
+
+    tcase_add_checked_fixture(tests, open_map, close_map);
+    tcase_add_test(tests, an_empty_map_has_nothing);
+    tcase_add_test(tests, what_cannot_be_reserved);
+    tcase_add_loop_test(tests, values_stand_where_they_were_set, 0, 7);
+    tcase_add_test(tests, words_of_large_blocks);
+    tcase_add_test(tests, reserving_again_takes_nothing);
+    suite_add_tcase(suite, tests);
+    tests = tcase_create("records");
+    tcase_add_checked_fixture(tests, open_records, close_records);
+    tcase_add_loop_test(tests, records_of_very_many_blocks, 0, 2);
+    tcase_add_test(tests, large_blocks_share_a_record);
+    tcase_add_loop_test(tests, slabs_have_one_word, 0, WEIR_SPAN_SMALL / WEIR_PAGE);
+    tcase_add_loop_test(tests, a_slab_astride_two_tables, 0, 2);
+    tcase_add_loop_test(tests, threads_find_their_own, 0, 2);
+    tcase_add_test(tests, small_blocks_where_a_large_one_was);
+    tcase_add_loop_test(tests, a_whole_block_needs_one_table, 0, 3);
+    tcase_add_test(tests, a_large_block_touches_little_of_its_table);
+    suite_add_tcase(suite, tests);
+    return run_suite(suite, CK_FORK_GETENV);
+}

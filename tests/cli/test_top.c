@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: MIT */
+/* test_top.c: what an allocator shows of itself, and what `weir top' makes of whatever it finds. */
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/fixtures/holder.h"
+#include "tests/fixtures/support.h"
+#include "cli/top_view.h"
+
+static struct top_program program;
+static struct top_program *programs[] = {&program};
+static struct top top = {.programs = programs, .count = 1};
+
+static void set_up(void) {
+    memset(&program, 0, sizeof program);
+    program.name.pid = 4711;
+    program.is_there = program.is_known = 1;
+    top.now_ns = UINT64_C(100000000000);
+}
+
+/* What is printed, for free(3); letters and newlines alone. */
+static char *printed(void) {
+    char *text = NULL;
+    size_t bytes;
+    FILE *file = open_memstream(&text, &bytes);
+
+    top_print(file, &top);
+    ck_assert_int_eq(fclose(file), 0);
+    ck_assert_uint_eq(bytes, strlen(text));
+    for (size_t i = 0; i < bytes; i++)
+        MUST(text[i] == '\n' || isprint((unsigned char)text[i]));
+    return text;
+}
+
+static char *as_json(void) {
+    json_t *object = top_json(&top);
+    char *text = json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(12));
+
+    ck_assert_ptr_nonnull(text);
+    json_decref(object);
+    return text;
+}
+
+/* Any bytes, as a process may have put them there. */
+START_TEST(test_random_bodies) {
+    uint64_t state = 88172645463325252u;
+
+    for (int round = 0; round < 300; round++) {
+        uint64_t *words = (uint64_t *)(void *)(round % 2 ? &program.now : &program.before);
+
+        for (size_t i = 0; i < sizeof program.now / sizeof *words; i++)
+            words[i] = round % 3 ? next_random(&state) : next_random(&state) % 20;
+        program.has_before = round > 1;
+        weir__show_check(&program.now, top.now_ns);
+        weir__show_check(&program.before, top.now_ns);
+        MUST_LE(program.now.allocators, WEIR_SHOW_MOST);
+        MUST_LE(program.now.time_ns, top.now_ns);
+        free(printed());
+        free(as_json());
+    }
+}
+END_TEST
+
+/* All ones: the largest of everything, and texts without ends. */
+START_TEST(test_largest_body) {
+    char *text;
+
+    memset(&program.now, 0xff, sizeof program.now);
+    weir__show_check(&program.now, top.now_ns);
+    ck_assert_uint_eq(program.now.allocators, WEIR_SHOW_MOST);
+    ck_assert_uint_eq(strlen(program.now.command), WEIR_SHOW_COMMAND - 1);
+    text = printed();
+    ck_assert_ptr_nonnull(strstr(text, "unknown")); /* cause of a step */
+    free(text);
+    free(as_json());
+}
+END_TEST
+
+/* Of what an allocator did, against weir_stats. */
+START_TEST(test_figures_are_the_allocators) {
+    weir_options options = options_of(KIND_REGIONS, "model", 0);
+    struct weir_show_allocator *shown = &program.now.allocator[0];
+    weir_statistics f;
+    weir_allocator *a;
+    void *block, *other;
+    char *text;
+
+    options.latency = WEIR_SWITCH_ON;
+    options.limit = bytes_amount(1 * GIB);
+    OK(weir_allocator_create(&options, &a));
+    OK(weir_alloc(a, 100 * MIB, NULL, &block));
+    OK(weir_alloc(a, 3 * MIB, NULL, &other));
+    OK(weir_free(a, other, NULL));
+    EXPECT(WEIR_E_LIMIT, weir_alloc(a, 2 * GIB, NULL, &other));
+    ck_assert_int_eq(weir__show_fill(a, shown), 1);
+    f = stats_of(a);
+    ck_assert_uint_eq(shown->limit, 1 * GIB);
+    ck_assert_str_eq(shown->engine, "arena regions");
+    ck_assert_uint_eq(shown->allocs, f.allocs);
+    ck_assert_uint_eq(shown->frees, 1);
+    ck_assert_uint_eq(shown->refusals, 1);
+    ck_assert_uint_eq(shown->in_use, f.in_use);
+    ck_assert_uint_eq(shown->requested, 100 * MIB);
+    ck_assert_uint_eq(shown->reserve, f.reserve);
+    ck_assert_uint_eq(shown->events, f.growths);
+    ck_assert_uint_eq(shown->event[shown->events - 1].reserve_after, f.reserve);
+    ck_assert_uint_eq(shown->latency[0].count, 3);
+    ck_assert_uint_eq(shown->latency[1].count, 1);
+    program.now.allocators = program.now.all = 1;
+    program.now.time_ns = top.now_ns;
+    strcpy(shown->device, "model");
+    strcpy(shown->serves, "pool");
+    strcpy(program.now.command, "a program");
+    text = printed();
+    ck_assert_ptr_nonnull(strstr(text, "   4711 model    arena regions          1GiB "));
+    ck_assert_ptr_nonnull(strstr(text, "a program (1 refused)\n"));
+    ck_assert_ptr_nonnull(strstr(text, "request\n"));
+    free(text);
+    OK(weir_free(a, block, NULL));
+    OK(weir_allocator_destroy(a));
+}
+END_TEST
+
+/* More steps than are shown: the last ones, oldest first. */
+START_TEST(test_the_last_steps) {
+    weir_options options = options_of(KIND_REGIONS, "model", 0);
+    struct weir_show_allocator *shown = &program.now.allocator[0];
+    weir_allocator *a;
+    size_t released;
+    void *block;
+
+    OK(weir_allocator_create(&options, &a));
+    for (int i = 0; i < 20; i++) {
+        OK(weir_alloc(a, (size_t)(i + 1) * 32 * MIB, NULL, &block));
+        OK(weir_free(a, block, NULL));
+        OK(weir_trim(a, 0, &released));
+    }
+    ck_assert_int_eq(weir__show_fill(a, shown), 1);
+    ck_assert_uint_eq(shown->events, WEIR_SHOW_EVENTS);
+    ck_assert_uint_eq(shown->event[WEIR_SHOW_EVENTS - 1].shrink, 1);
+    ck_assert_uint_eq(shown->event[WEIR_SHOW_EVENTS - 2].shrink, 0);
+    for (int i = 1; i < WEIR_SHOW_EVENTS; i++)
+        ck_assert_uint_le(shown->event[i].ago_ns, shown->event[i - 1].ago_ns);
+    OK(weir_allocator_destroy(a));
+}
+END_TEST
+
+static void count(uint64_t seconds, uint64_t allocs, uint64_t frees, uint64_t hits) {
+    program.now.allocators = program.now.all = 1;
+    program.now.time_ns = seconds * 1000000000;
+    program.now.allocator[0].allocs = allocs;
+    program.now.allocator[0].frees = frees;
+    program.now.allocator[0].front_hits = hits;
+    top.now_ns = program.now.time_ns;
+}
+
+static void expect_json(const char *what) {
+    char *text = as_json();
+
+    ck_assert_msg(strstr(text, what) != NULL, "no %s in %s", what, text);
+    free(text);
+}
+
+START_TEST(test_rates) {
+    count(10, 1000, 900, 500);
+    expect_json("\"requests_per_s\":null,\"frees_per_s\":null,\"cached\":0.5");
+    program.before = program.now;
+    program.has_before = 1;
+    count(12, 3000, 1100, 2400);
+    expect_json("\"requests_per_s\":1000.0,\"frees_per_s\":100.0,\"cached\":0.95");
+    count(10, 3000, 1100, 2400); /* no time has gone by */
+    expect_json("\"requests_per_s\":null");
+    count(14, 10, 10, 10); /* it is another one by now */
+    expect_json("\"requests_per_s\":null");
+}
+END_TEST
+
+START_TEST(test_one_that_does_not_answer) {
+    char *text;
+
+    count(10, 1, 1, 1);
+    top.now_ns += UINT64_C(7000000000);
+    text = printed();
+    ck_assert_ptr_nonnull(strstr(text, "(no answer for 7 s)"));
+    free(text);
+    program.is_known = 0;
+    program.fault = WEIR_SEGMENT_OTHER_VERSION;
+    text = printed();
+    ck_assert_ptr_nonnull(strstr(text, "4711 it is of another version of weir\n"));
+    free(text);
+}
+END_TEST
+
+/* ---- what the processes of a device say ---------------------------------------------------------- */
+
+#define DEVICE "GPU-00112233"
+
+/* A slot with that much idle; of 0 bytes nothing has been said yet. */
+static int be_member(uint64_t bytes) {
+    static struct weir_ledger own;
+    struct weir_ledger_entry e = {.reserve = bytes, .idle = bytes, .command = "a program"};
+
+    if (bytes > 0) { /* all that are asked later, too */
+        e.heartbeat_ns = UINT64_MAX;
+        e.limit = 8 * bytes;
+    }
+    if (weir__ledger_open(&own, DEVICE) != 0)
+        return 0;
+    weir__ledger_publish(&own, &e);
+    return 1;
+}
+
+/* `row': behind the number of the process. */
+static void expect_row(pid_t pid, const char *row, const char *json) {
+    char wanted[256], *text;
+
+    holders_look(&top.holders, 1000000);
+    text = printed();
+    snprintf(wanted, sizeof wanted, "%9ld %s\n", (long)pid, row);
+    ck_assert_msg(strstr(text, wanted) != NULL, "no %s in %s", wanted, text);
+    free(text);
+    text = as_json();
+    ck_assert_msg(strstr(text, json) != NULL, "no %s in %s", json, text);
+    free(text);
+}
+
+START_TEST(test_what_is_not_known_is_not_nothing) {
+    char folder[] = "/tmp/weir-top-XXXXXX", command[64];
+    pid_t quiet, stopped;
+
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    ck_assert_int_eq(setenv("XDG_RUNTIME_DIR", folder, 1), 0);
+    program.is_there = 0;
+    quiet = holder(be_member, 0);
+    expect_row(quiet,
+               "         -         0B          -          -        0         0B         0B  a "
+               "program (does not answer)",
+               "\"limit\":null,\"reserve\":0,\"in_use\":null,\"can_give\":null,");
+    end(quiet, SIGKILL);
+    stopped = holder(be_member, GIB);
+    expect_row(
+        stopped,
+        "      8GiB       1GiB         0B       1GiB        0         0B         0B  a program",
+        "\"in_use\":0,\"can_give\":1073741824,");
+    ck_assert_int_eq(kill(stopped, SIGSTOP), 0);
+    ck_assert_int_eq(waitpid(stopped, NULL, WUNTRACED), stopped);
+    expect_row(stopped,
+               "      8GiB       1GiB          -          -        0         0B         0B  a "
+               "program (stopped, does not answer)",
+               "\"in_use\":null,\"can_give\":null,\"priority\":0,\"was_given\":0,\"gave\":0,\"stopped\":true,"
+               "\"answers\":false}");
+    end(stopped, SIGKILL);
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    ck_assert_int_eq(system(command), 0);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("top");
+    TCase *tests = suite_add_case(suite, "top", 30, set_up, NULL);
+
+    tcase_add_test(tests, test_random_bodies);
+    tcase_add_test(tests, test_largest_body);
+    tcase_add_test(tests, test_figures_are_the_allocators);
+    tcase_add_test(tests, test_the_last_steps);
+    tcase_add_test(tests, test_rates);
+    tcase_add_test(tests, test_one_that_does_not_answer);
+    tcase_add_test(tests, test_what_is_not_known_is_not_nothing);
+    return run_suite(suite, CK_FORK_GETENV);
+}

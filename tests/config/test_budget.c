@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: MIT */
+/* test_budget.c: amounts of memory as bytes of a device. */
+#include "config/amount.h"
+#include "tests/fixtures/suite.h"
+
+#include <check.h>
+#include <stdlib.h>
+
+#define COUNT(array) (sizeof(array) / sizeof(array)[0])
+#define STANDARD UINT64_C(12345)
+
+/* An H200 of 143,156 MiB, of which 1,000,000,100 bytes are free. */
+static const struct weir_device_memory device = {150109880320, 1000000100};
+
+static const struct {
+    weir_amount amount;
+    uint64_t expected;
+} cases[] = {
+    {{0, WEIR_AMOUNT_DEFAULT, 0}, STANDARD},
+    {{0, WEIR_AMOUNT_MAX, 0}, UINT64_MAX},
+    {{0, WEIR_AMOUNT_BYTES, 0}, 0},
+    {{1, WEIR_AMOUNT_BYTES, 0}, 1},
+    {{UINT64_MAX, WEIR_AMOUNT_BYTES, 0}, UINT64_MAX},
+    {{1000000, WEIR_AMOUNT_OF_TOTAL, 0}, 150109880320},
+    {{750000, WEIR_AMOUNT_OF_TOTAL, 0}, 112582410240},
+    {{500000, WEIR_AMOUNT_OF_TOTAL, 0}, 75054940160},
+    {{333333, WEIR_AMOUNT_OF_TOTAL, 0}, 50036576512},  /* 50,036,576,736.7 rounded down to 256 */
+    {{999999, WEIR_AMOUNT_OF_TOTAL, 0}, 150109730048}, /* 150,109,730,210.1 */
+    {{1, WEIR_AMOUNT_OF_TOTAL, 0}, 150016},
+    {{0, WEIR_AMOUNT_OF_TOTAL, 0}, 0},
+    {{1000000, WEIR_AMOUNT_OF_FREE, 0}, 1000000000},
+    {{900000, WEIR_AMOUNT_OF_FREE, 0}, 900000000},      /* 900,000,090 */
+    {{2000000, WEIR_AMOUNT_OF_TOTAL, 0}, 150109880320}, /* never more than there is */
+    {{UINT64_MAX, WEIR_AMOUNT_OF_TOTAL, 0}, 150109880320},
+};
+
+START_TEST(test_amount) {
+    ck_assert_uint_eq(weir__budget_bytes(&cases[_i].amount, &device, STANDARD), cases[_i].expected);
+}
+END_TEST
+
+/* No device is large enough to overflow. */
+START_TEST(test_largest_device) {
+    struct weir_device_memory large = {UINT64_MAX, UINT64_MAX};
+    weir_amount amount = {1000000, WEIR_AMOUNT_OF_TOTAL, 0};
+
+    ck_assert_uint_eq(weir__budget_bytes(&amount, &large, 0), UINT64_MAX - 255);
+    amount.value = 500000;
+    ck_assert_uint_eq(weir__budget_bytes(&amount, &large, 0), UINT64_MAX / 2 - 255);
+    amount.kind = WEIR_AMOUNT_OF_FREE;
+    amount.value = 1;
+    ck_assert_uint_eq(weir__budget_bytes(&amount, &large, 0), 18446744073472); /* ...709.5 */
+}
+END_TEST
+
+START_TEST(test_empty_device) {
+    struct weir_device_memory none = {0, 0};
+    weir_amount amount = {750000, WEIR_AMOUNT_OF_TOTAL, 0};
+
+    ck_assert_uint_eq(weir__budget_bytes(&amount, &none, 0), 0);
+}
+END_TEST
+
+START_TEST(test_share_of_what_is_in_use) {
+    static const struct {
+        weir_amount amount;
+        uint64_t in_use, peak, expected;
+    } shares[] = {
+        {{0, WEIR_AMOUNT_DEFAULT, 0}, 0, 0, 33554432},
+        {{0, WEIR_AMOUNT_DEFAULT, 0}, 0, 268435456, 33554432},
+        {{0, WEIR_AMOUNT_DEFAULT, 0}, 0, 268435457, 0}, /* no longer a small program */
+        {{0, WEIR_AMOUNT_DEFAULT, 0}, 5000005000, 5000005000, 100000000}, /* down to 256 */
+        {{50000, WEIR_AMOUNT_OF_IN_USE, 0}, 1024000, 0, 51200},
+        {{50000, WEIR_AMOUNT_OF_IN_USE, 0}, 0, 0, 0},
+        {{0, WEIR_AMOUNT_OF_IN_USE, 0}, 1024000, 0, 0},
+        {{1000000, WEIR_AMOUNT_OF_IN_USE, 0}, UINT64_MAX, 0, UINT64_MAX - 255},
+        {{0, WEIR_AMOUNT_BYTES, 0}, 1024000, 0, 0},
+        {{67108864, WEIR_AMOUNT_BYTES, 0}, 0, 0, 67108864},
+        {{0, WEIR_AMOUNT_MAX, 0}, 0, 0, UINT64_MAX},
+    };
+
+    for (size_t i = 0; i < COUNT(shares); i++)
+        ck_assert_uint_eq(
+            weir__budget_of_in_use(&shares[i].amount, shares[i].in_use, shares[i].peak),
+            shares[i].expected);
+}
+END_TEST
+
+/* A larger share is never fewer bytes. */
+START_TEST(test_shares_rise) {
+    weir_amount amount = {0, WEIR_AMOUNT_OF_TOTAL, 0};
+    uint64_t before = 0;
+
+    for (amount.value = 0; amount.value <= 1000000; amount.value += 7) {
+        uint64_t bytes = weir__budget_bytes(&amount, &device, 0);
+
+        ck_assert_uint_ge(bytes, before);
+        ck_assert_uint_le(bytes, device.total);
+        ck_assert_uint_eq(bytes % 256, 0);
+        before = bytes;
+    }
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("budget");
+    TCase *tests = tcase_create("budget");
+
+    tcase_add_loop_test(tests, test_amount, 0, (int)COUNT(cases));
+    tcase_add_test(tests, test_largest_device);
+    tcase_add_test(tests, test_empty_device);
+    tcase_add_test(tests, test_share_of_what_is_in_use);
+    tcase_add_test(tests, test_shares_rise);
+    suite_add_tcase(suite, tests);
+    return run_suite(suite, CK_FORK_GETENV);
+}

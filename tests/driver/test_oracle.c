@@ -1,0 +1,369 @@
+/* SPDX-License-Identifier: MIT */
+/* test_oracle.c: what the device model says of memory that changes hands (model_oracle.c).
+ *
+ * Each test plays an allocator that passes bytes on by itself, rightly or wrongly: everything above the
+ * driver's table is left out.
+ */
+#include "tests/fixtures/model_device.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { OLD = 1, NEW = 2, OTHER = 3 };
+#define BYTES (64 * KIB)
+
+static CUdeviceptr block;
+static CUmemoryPool pool;
+static CUevent event;
+
+static void setup(void) {
+    CUmemPoolProps properties = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                 .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
+
+    start_model(GIB);
+    CU(driver->cuMemPoolCreate(&pool, &properties));
+    CU(driver->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    CU(driver->cuMemAllocFromPoolAsync(&block, BYTES, pool, A));
+    CU(driver->cuStreamSynchronize(A));
+}
+
+static void use(CUstream stream, uint64_t owner) {
+    CU(weir__model_use(stream, block, BYTES, owner, MS));
+}
+
+static void expect_none(void) {
+    const char *fault = weir__model_fault();
+
+    ck_assert_msg(fault == NULL, "%s", fault);
+}
+
+static void expect_fault(const char *what) {
+    const char *fault = weir__model_fault();
+
+    ck_assert_msg(fault != NULL, "no fault was found: %s", what);
+    ck_assert_msg(strncmp(fault, what, strlen(what)) == 0, "%s", fault);
+}
+
+#define BESIDE "use beside another's"
+
+START_TEST(on_one_stream_all_is_ordered) {
+    use(A, OLD);
+    use(A, NEW);
+    expect_none();
+    MUST_EQ(weir__model_uses(), 2);
+}
+END_TEST
+
+/* One handle at two addresses: who uses it at one must be behind who used it at the other, and the first place
+ * may not go before he was seen done. */
+START_TEST(memory_at_two_addresses_is_one) {
+    CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                      .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
+    CUmemAccessDesc access = {.location = properties.location,
+                              .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    const size_t page = 2 * MIB;
+    CUmemGenericAllocationHandle memory;
+    CUdeviceptr place;
+
+    CU(driver->cuMemAddressReserve(&place, 2 * page, 0, 0, 0));
+    CU(driver->cuMemCreate(&memory, page, &properties, 0));
+    for (size_t i = 0; i < 2; i++)
+        CU(driver->cuMemMap(place + i * page, page, 0, memory, 0));
+    CU(driver->cuMemSetAccess(place, 2 * page, &access, 1));
+    CU(weir__model_use(A, place + page / 2, page / 4, OLD, MS));
+    CU(weir__model_use(B, place + page, page / 2, OTHER, MS)); /* other bytes of it */
+    CU(driver->cuEventRecord(event, A));
+    if (_i != 0)
+        CU(driver->cuStreamWaitEvent(B, event, 0));
+    CU(weir__model_use(B, place + page + page / 2, BYTES, NEW, MS));
+    if (_i == 0)
+        expect_fault(BESIDE " at another address of the same memory");
+    else
+        expect_none();
+    if (_i == 2)
+        CU(driver->cuStreamSynchronize(A));
+    CU(driver->cuMemUnmap(place, page));
+    if (_i == 1)
+        expect_fault("unmapped before the host saw its uses done");
+    else if (_i == 2)
+        expect_none();
+}
+END_TEST
+
+START_TEST(another_stream_must_wait) {
+    char wanted[64];
+
+    use(A, OLD);
+    use(B, NEW);
+    expect_fault(BESIDE);
+    snprintf(wanted, sizeof wanted, "owner %d (stream:operation %llu:", OLD,
+             (unsigned long long)id_of(A));
+    ck_assert_ptr_nonnull(strstr(weir__model_fault(), wanted));
+    snprintf(wanted, sizeof wanted, "stream %llu at operation", (unsigned long long)id_of(B));
+    ck_assert_ptr_nonnull(strstr(weir__model_fault(), wanted));
+}
+END_TEST
+
+START_TEST(a_wait_orders) {
+    use(A, OLD);
+    CU(driver->cuEventRecord(event, A));
+    CU(driver->cuStreamWaitEvent(B, event, 0));
+    use(B, NEW);
+    expect_none();
+}
+END_TEST
+
+START_TEST(a_wait_orders_through_a_third_stream) {
+    use(A, OLD);
+    CU(driver->cuEventRecord(event, A));
+    CU(driver->cuStreamWaitEvent(C, event, 0));
+    CU(driver->cuEventRecord(event, C));
+    CU(driver->cuStreamWaitEvent(B, event, 0));
+    use(B, NEW);
+    expect_none();
+}
+END_TEST
+
+START_TEST(an_event_covers_what_came_before_it) {
+    CU(driver->cuEventRecord(event, A));
+    use(A, OLD);
+    CU(driver->cuStreamWaitEvent(B, event, 0));
+    use(B, NEW);
+    expect_fault(BESIDE);
+}
+END_TEST
+
+START_TEST(an_event_that_was_never_recorded_orders_nothing) {
+    use(A, OLD);
+    CU(driver->cuStreamWaitEvent(B, event, 0));
+    use(B, NEW);
+    expect_fault(BESIDE);
+}
+END_TEST
+
+START_TEST(done_is_not_seen) {
+    use(A, OLD);
+    weir__model_advance(10 * MS);
+    use(B, NEW);
+    expect_fault(BESIDE);
+}
+END_TEST
+
+enum { SYNCHRONIZED, QUERIED, EVENT_QUERIED, DEVICE, LEGACY, SIGHTS };
+
+START_TEST(what_the_host_saw_is_ordered) {
+    CUdeviceptr direct;
+
+    use(A, OLD);
+    weir__model_advance(10 * MS);
+    switch (_i) {
+    case SYNCHRONIZED:
+        CU(driver->cuStreamSynchronize(A));
+        break;
+    case QUERIED:
+        CU(driver->cuStreamQuery(A));
+        break;
+    case EVENT_QUERIED:
+        CU(driver->cuEventRecord(event, A));
+        CU(driver->cuEventQuery(event));
+        break;
+    case DEVICE:
+        CU(driver->cuCtxSynchronize());
+        break;
+    case LEGACY: /* waits for all work of the device */
+        CU(driver->cuMemAlloc(&direct, KIB));
+        CU(driver->cuMemFree(direct));
+        break;
+    }
+    use(B, NEW);
+    expect_none();
+}
+END_TEST
+
+START_TEST(what_is_not_done_was_not_seen) {
+    use(A, OLD);
+    MUST_EQ(driver->cuStreamQuery(A), CUDA_ERROR_NOT_READY);
+    use(B, NEW);
+    expect_fault(BESIDE);
+}
+END_TEST
+
+START_TEST(later_uses_were_not_seen) {
+    use(A, OLD);
+    CU(driver->cuStreamSynchronize(A));
+    use(A, OLD);
+    use(B, NEW);
+    expect_fault(BESIDE);
+}
+END_TEST
+
+START_TEST(all_users_of_an_owner_count) {
+    use(A, OLD);
+    use(C, OLD); /* one block on two streams is its owner's affair */
+    CU(driver->cuEventRecord(event, A));
+    CU(driver->cuStreamWaitEvent(B, event, 0));
+    expect_none();
+    use(B, NEW);
+    expect_fault(BESIDE);
+}
+END_TEST
+
+START_TEST(a_handle_is_no_stream) {
+    CUstream again;
+
+    use(C, OLD);
+    CU(driver->cuStreamDestroy(C));
+    CU(driver->cuStreamCreate(&again, CU_STREAM_NON_BLOCKING));
+    MUST(again == C); /* at once, as the real driver does */
+    use(again, NEW);
+    expect_fault(BESIDE);
+}
+END_TEST
+
+START_TEST(every_byte_counts) {
+    CU(weir__model_use(A, block + 4096, 512, OLD, 0));
+    CU(weir__model_use(B, block, 4096, NEW, 0));
+    CU(weir__model_use(B, block + 4608, 4096, NEW, 0));
+    expect_none();
+    CU(weir__model_use(B, block + 4607, 4096, OTHER, 0));
+    expect_fault(BESIDE);
+}
+END_TEST
+
+START_TEST(parts_keep_their_history) {
+    use(A, OLD);
+    CU(weir__model_use(A, block + 8192, 4096, NEW, 0)); /* in the middle */
+    CU(driver->cuEventRecord(event, A));
+    CU(driver->cuStreamWaitEvent(B, event, 0));
+    CU(weir__model_use(B, block, 4096, OTHER, 0));
+    CU(weir__model_use(B, block + 8192, 8192, OTHER, 0));
+    expect_none();
+    CU(weir__model_use(C, block + 16384, 512, NEW + 2, 0));
+    expect_fault(BESIDE);
+}
+END_TEST
+
+START_TEST(only_the_first_fault_is_kept) {
+    char first[256];
+
+    use(A, OLD);
+    use(B, NEW);
+    snprintf(first, sizeof first, "%s", weir__model_fault());
+    use(C, OTHER);
+    MUST(strncmp(first, weir__model_fault(), strlen(first)) == 0);
+}
+END_TEST
+
+START_TEST(a_reset_forgets) {
+    use(A, OLD);
+    use(B, NEW);
+    start_model(GIB);
+    expect_none();
+    MUST_EQ(weir__model_uses(), 0);
+}
+END_TEST
+
+START_TEST(memory_must_be_there) {
+    CU(driver->cuMemFreeAsync(block, A));
+    use(A, OLD);
+    expect_fault("use of memory that the driver has not given out");
+}
+END_TEST
+
+START_TEST(memory_goes_back_behind_its_uses) {
+    use(B, OLD);
+    if (_i == 1) {
+        CU(driver->cuEventRecord(event, B));
+        CU(driver->cuStreamWaitEvent(A, event, 0));
+    }
+    CU(driver->cuMemFreeAsync(block, A));
+    if (_i == 1)
+        expect_none();
+    else
+        expect_fault("freed before its uses");
+}
+END_TEST
+
+START_TEST(memory_goes_back_at_once_when_the_host_saw_its_uses) {
+    use(A, OLD);
+    if (_i == 1)
+        CU(driver->cuStreamSynchronize(A));
+    CU(driver->cuMemFree(block));
+    if (_i == 1)
+        expect_none();
+    else
+        expect_fault("freed before the host saw its uses");
+}
+END_TEST
+
+START_TEST(cuMemFree_waits_for_uses_of_its_own_memory) {
+    CU(driver->cuMemAlloc(&block, BYTES));
+    use(A, OLD);
+    CU(driver->cuMemFree(block));
+    expect_none();
+}
+END_TEST
+
+/* The driver hands memory out again in an order of its own. */
+START_TEST(the_driver_vouches_for_its_memory) {
+    CUdeviceptr again;
+
+    use(A, OLD);
+    CU(driver->cuMemFreeAsync(block, A));
+    weir__model_advance(10 * MS);
+    CU(driver->cuMemAllocFromPoolAsync(&again, BYTES, pool, B));
+    MUST_EQ(again, block);
+    use(B, NEW);
+    expect_none();
+}
+END_TEST
+
+START_TEST(what_is_captured_is_used_by_its_launches) {
+    CUgraph graph;
+    CUgraphExec exec;
+
+    use(A, OLD);
+    CU(driver->cuStreamBeginCapture(B, CU_STREAM_CAPTURE_MODE_RELAXED));
+    use(B, NEW);
+    CU(driver->cuStreamEndCapture(B, &graph));
+    expect_none(); /* it has not run yet */
+    CU(driver->cuGraphInstantiateWithFlags(&exec, graph, 0));
+    CU(driver->cuGraphLaunch(exec, _i == 1 ? A : B));
+    if (_i == 1)
+        expect_none();
+    else
+        expect_fault(BESIDE);
+    CU(driver->cuGraphExecDestroy(exec));
+    CU(driver->cuGraphDestroy(graph));
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("oracle");
+    TCase *tests = suite_add_case(suite, "order", 10, setup, NULL);
+
+    tcase_add_test(tests, on_one_stream_all_is_ordered);
+    tcase_add_loop_test(tests, memory_at_two_addresses_is_one, 0, 3);
+    tcase_add_test(tests, another_stream_must_wait);
+    tcase_add_test(tests, a_wait_orders);
+    tcase_add_test(tests, a_wait_orders_through_a_third_stream);
+    tcase_add_test(tests, an_event_covers_what_came_before_it);
+    tcase_add_test(tests, an_event_that_was_never_recorded_orders_nothing);
+    tcase_add_test(tests, done_is_not_seen);
+    tcase_add_loop_test(tests, what_the_host_saw_is_ordered, 0, SIGHTS);
+    tcase_add_test(tests, what_is_not_done_was_not_seen);
+    tcase_add_test(tests, later_uses_were_not_seen);
+    tcase_add_test(tests, all_users_of_an_owner_count);
+    tcase_add_test(tests, a_handle_is_no_stream);
+    tcase_add_test(tests, every_byte_counts);
+    tcase_add_test(tests, parts_keep_their_history);
+    tcase_add_test(tests, only_the_first_fault_is_kept);
+    tcase_add_test(tests, a_reset_forgets);
+    tcase_add_test(tests, memory_must_be_there);
+    tcase_add_loop_test(tests, memory_goes_back_behind_its_uses, 0, 2);
+    tcase_add_loop_test(tests, memory_goes_back_at_once_when_the_host_saw_its_uses, 0, 2);
+    tcase_add_test(tests, cuMemFree_waits_for_uses_of_its_own_memory);
+    tcase_add_test(tests, the_driver_vouches_for_its_memory);
+    tcase_add_loop_test(tests, what_is_captured_is_used_by_its_launches, 0, 2);
+    return run_suite(suite, CK_FORK_GETENV);
+}

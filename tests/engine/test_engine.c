@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: MIT */
+/* test_engine.c: what engines share, by itself: extents, surveys, what is logged, which device a stream is of, and
+ * waits for the device that it takes memory for.
+ */
+#include "tests/fixtures/model_device.h"
+
+#include <string.h>
+
+#include "engine/engine.h"
+#include "tests/fixtures/logged.h"
+#include "reserve/pressure.h"
+#include "ipc/local_peers.h"
+
+static struct weir_host host;
+static struct weir_books books;
+
+static void set_up(void) {
+    start_model(GIB);
+    ANSWERS(0, weir__model_reset(&(struct weir_model_setup){.devices = 2, .capacity = GIB}));
+    CU(driver->cuDevicePrimaryCtxRetain(&primary, 0));
+    CU(driver->cuCtxPushCurrent(primary));
+    CU(driver->cuStreamCreate(&A, CU_STREAM_NON_BLOCKING));
+    memset(&host, 0, sizeof host);
+    MUST(weir__books_open(&books, 8, 0));
+    host.driver = driver;
+    host.context = primary;
+    host.books = &books;
+    host.options.log = WEIR_LOG_INFO;
+    catch_log();
+}
+
+static void tear_down(void) {
+    weir__books_close(&books);
+}
+
+/* What has no place in a list is left out, but what continues its last. */
+START_TEST(extents_that_do_not_fit) {
+    struct weir_extent list[2];
+    size_t count = 0;
+
+    count = weir__engine_extend(list, count, 2, (struct weir_extent){1000, 10, 0});
+    count = weir__engine_extend(list, count, 2, (struct weir_extent){1010, 10, 0});
+    count = weir__engine_extend(list, count, 2, (struct weir_extent){2000, 10, 0});
+    count = weir__engine_extend(list, count, 2, (struct weir_extent){3000, 10, 0});
+    count = weir__engine_extend(list, count, 2, (struct weir_extent){2010, 5, 0});
+    count = weir__engine_extend(list, count, 2, (struct weir_extent){2015, 10, 1}); /* another kind */
+    MUST_EQ(count, 2);
+    MUST_EQ(list[0].bytes, 20);
+    MUST_EQ(list[1].bytes, 15);
+}
+END_TEST
+
+/* Those that there is no room for are one, which is not known. */
+START_TEST(more_streams_than_are_told_apart) {
+    struct weir_survey survey = {0};
+
+    for (uint64_t stream = 1; stream <= WEIR_SURVEY_STREAMS + 4; stream++) {
+        weir__engine_pends(&survey, stream, stream);
+        weir__engine_pends(&survey, 1, 100);
+    }
+    MUST_EQ(survey.streams, WEIR_SURVEY_STREAMS);
+    MUST_EQ(survey.pending, 20 * 100 + 20 * 21 / 2);
+    MUST_EQ(survey.by[0].bytes, 20 * 100 + 1);
+    MUST_EQ(survey.by[1].bytes, 2);
+    MUST_EQ(survey.by[WEIR_SURVEY_STREAMS - 1].stream, 0);
+    MUST_EQ(survey.by[WEIR_SURVEY_STREAMS - 1].bytes, 16 + 17 + 18 + 19 + 20);
+}
+END_TEST
+
+static void expect_log(const char *words) {
+    (void)lines();
+    ck_assert_msg(strstr(logged, words) != NULL, "%s", logged);
+}
+
+START_TEST(events_are_logged) {
+    weir__engine_note(&host, WEIR_EVENT_REQUEST, 0, MIB, 32 * MIB, 5, 64 * MIB);
+    expect_log("reserve grew by 32MiB (request), now 64MiB, 5 ns");
+    weir__engine_note(&host, WEIR_EVENT_TRIM, 1, 0, 64 * MIB, 7, 0);
+    expect_log("reserve fell by 64MiB (trim), now 0B, 7 ns");
+    weir__engine_note(&host, WEIR_EVENT_APPEAL, 0, MIB, 96 * MIB, 9, 0);
+    expect_log("other processes gave 96MiB, 9 ns");
+    host.options.log = WEIR_LOG_WARNING;
+    weir__engine_note(&host, WEIR_EVENT_TRIM, 1, 0, MIB, 7, 0);
+    (void)lines();
+    ck_assert_str_eq(logged, "");
+}
+END_TEST
+
+/* Behind the driver's own calls it is the driver who says so. */
+START_TEST(requests_on_wrong_streams_are_logged) {
+    weir__engine_log_alloc(&host, 77, WEIR_E_NO_MEMORY);
+    host.drop_in = 1;
+    weir__engine_log_alloc(&host, 77, WEIR_E_STREAM);
+    weir__engine_log_free(&host, 77, WEIR_E_NOT_OWNED);
+    (void)lines();
+    ck_assert_str_eq(logged, "");
+    host.drop_in = 0;
+    weir__engine_log_alloc(&host, 77, WEIR_E_STREAM);
+    expect_log("request for 77 bytes");
+    weir__engine_log_free(&host, 255, WEIR_E_NOT_OWNED);
+    expect_log("free of 0xff");
+}
+END_TEST
+
+/* What cannot be found out is not held against a stream. */
+START_TEST(a_stream_of_another_device) {
+    CUcontext second, popped;
+    CUstream elsewhere;
+
+    CU(driver->cuDevicePrimaryCtxRetain(&second, 1));
+    CU(driver->cuCtxPushCurrent(second));
+    CU(driver->cuStreamCreate(&elsewhere, CU_STREAM_NON_BLOCKING));
+    CU(driver->cuCtxPopCurrent(&popped));
+    OK(weir__engine_check_device(&host, A));
+    EXPECT(WEIR_E_STREAM, weir__engine_check_device(&host, elsewhere));
+    weir__model_fail(WEIR_ENTRY_cuStreamGetCtx, 1, CUDA_ERROR_UNKNOWN, 0);
+    OK(weir__engine_check_device(&host, elsewhere));
+    weir__model_fail(WEIR_ENTRY_cuCtxPushCurrent, 1, CUDA_ERROR_UNKNOWN, 0);
+    OK(weir__engine_check_device(&host, elsewhere));
+    weir__model_fail(WEIR_ENTRY_cuCtxGetDevice, 1, CUDA_ERROR_UNKNOWN, 0);
+    OK(weir__engine_check_device(&host, elsewhere));
+    EXPECT(WEIR_E_STREAM, weir__engine_check_device(&host, elsewhere));
+}
+END_TEST
+
+/* What the driver does not take back serves the next wait, or is given back at the end. */
+START_TEST(waits_whose_memory_stays) {
+    uint64_t before, now;
+
+    before = weir__model_calls(WEIR_ENTRY_cuMemAlloc);
+    weir__model_fail(WEIR_ENTRY_cuMemFree, 1, CUDA_ERROR_UNKNOWN, 0);
+    ck_assert_int_eq(weir__engine_wait_for_device(&host), CUDA_ERROR_UNKNOWN);
+    busy(A, 10 * MS);
+    now = weir__model_now_ns();
+    CU(weir__engine_wait_for_device(&host));
+    MUST_LE(now + 10 * MS, weir__model_now_ns());
+    MUST_EQ(weir__model_calls(WEIR_ENTRY_cuMemAlloc), before + 1);
+    weir__engine_end_waits(&host);
+    weir__model_fail(WEIR_ENTRY_cuMemFree, 1, CUDA_ERROR_UNKNOWN, 0);
+    ck_assert_int_eq(weir__engine_wait_for_device(&host), CUDA_ERROR_UNKNOWN);
+    weir__engine_end_waits(&host);
+    MUST_EQ(device_free(), GIB);
+    weir__model_fail(WEIR_ENTRY_cuMemFree, 1, CUDA_ERROR_UNKNOWN, 0);
+    ck_assert_int_eq(weir__engine_wait_for_device(&host), CUDA_ERROR_UNKNOWN);
+    weir__model_fail(WEIR_ENTRY_cuCtxPushCurrent, 1, CUDA_ERROR_UNKNOWN, 0);
+    weir__engine_end_waits(&host); /* which then is the context's end's */
+}
+END_TEST
+
+/* On a full device memory of the host does; its free is tried twice. */
+START_TEST(waits_on_a_full_device) {
+    weir__model_fail(WEIR_ENTRY_cuMemAlloc, 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
+    CU(weir__engine_wait_for_device(&host));
+    weir__model_fail(WEIR_ENTRY_cuMemFreeHost, 1, CUDA_ERROR_UNKNOWN, 0);
+    ck_assert_int_eq(weir__engine_wait_for_device(&host), CUDA_ERROR_UNKNOWN);
+    MUST_EQ(weir__model_calls(WEIR_ENTRY_cuMemFreeHost), 3);
+    weir__model_fail(WEIR_ENTRY_cuMemAllocHost, 1, CUDA_ERROR_OUT_OF_MEMORY, 0);
+    ck_assert_int_eq(weir__engine_wait_for_device(&host), CUDA_ERROR_OUT_OF_MEMORY);
+    weir__model_fail(WEIR_ENTRY_cuCtxPushCurrent, 1, CUDA_ERROR_UNKNOWN, 0);
+    ck_assert_int_eq(weir__engine_wait_for_device(&host), CUDA_ERROR_UNKNOWN);
+}
+END_TEST
+
+/* ---- siblings -------------------------------------------------------------------------------- */
+
+static struct weir_sibling sibling[4];
+
+static void *leave_first(void *has_left) {
+    weir__siblings_leave(&sibling[0]);
+    atomic_store((atomic_int *)has_left, 1);
+    return NULL;
+}
+
+/* Who leaves waits until nobody has it any more. */
+START_TEST(a_sibling_that_two_hold) {
+    struct weir_sibling *one, *other;
+    atomic_int has_left = 0;
+    pthread_t thread;
+
+    for (int i = 0; i < 4; i++) { /* of another driver, and another device: the last two */
+        sibling[i] = (struct weir_sibling){.driver = i == 2 ? (void *)&host : driver};
+        sibling[i].device = i == 3;
+        weir__siblings_join(&sibling[i]);
+    }
+    one = weir__siblings_next(&sibling[1], NULL);
+    other = weir__siblings_next(&sibling[1], NULL);
+    MUST(one == &sibling[0] && other == one);
+    ANSWERS(0, pthread_create(&thread, NULL, leave_first, &has_left));
+    nanosleep(&(struct timespec){0, 20000000}, NULL);
+    weir__siblings_let_go(one);
+    nanosleep(&(struct timespec){0, 20000000}, NULL);
+    MUST(!atomic_load(&has_left));
+    MUST(weir__siblings_next(&sibling[1], other) == NULL);
+    ANSWERS(0, pthread_join(thread, NULL));
+    MUST(weir__siblings_next(&sibling[1], NULL) == NULL);
+    for (int i = 1; i < 4; i++)
+        weir__siblings_leave(&sibling[i]);
+}
+END_TEST
+
+/* ---- relief ---------------------------------------------------------------------------------- */
+
+/* The most that was asked for counts, and one thread gives at a time. */
+START_TEST(relief_that_another_gives) {
+    struct weir_relief *r = &host.relief;
+
+    weir__relief_open(r, 0);
+    weir__relief_raise(r, 300);
+    weir__relief_raise(r, 200);
+    MUST_EQ(atomic_load(&r->wanted), 300);
+    pthread_mutex_lock(&r->lock);
+    ANSWERS(0, weir__relief_look(&host, NULL, NULL, A, 1));
+    pthread_mutex_unlock(&r->lock);
+    MUST_EQ(atomic_load(&r->wanted), 300);
+    weir__relief_close(r);
+}
+END_TEST
+
+static Suite *suite(void) {
+    Suite *all = suite_create("engine");
+    TCase *tests = suite_add_case(all, "engine", 30, set_up, tear_down);
+
+    tcase_add_test(tests, extents_that_do_not_fit);
+    tcase_add_test(tests, more_streams_than_are_told_apart);
+    tcase_add_test(tests, events_are_logged);
+    tcase_add_test(tests, requests_on_wrong_streams_are_logged);
+    tcase_add_test(tests, a_stream_of_another_device);
+    tcase_add_test(tests, waits_whose_memory_stays);
+    tcase_add_test(tests, waits_on_a_full_device);
+    tcase_add_test(tests, a_sibling_that_two_hold);
+    tcase_add_test(tests, relief_that_another_gives);
+    return all;
+}
+
+int main(void) {
+    return run_suite(suite(), CK_FORK);
+}

@@ -1,0 +1,628 @@
+/* SPDX-License-Identifier: MIT */
+/* test_mapped.c: where a mapped arena puts what it is asked for, and what moves there.
+ *
+ * On the device model, without the front: layouts of handles of 8 MiB, as the tightest packing makes them, and of
+ * those that large requests have for themselves; then one request, and where it lies, what it took from the device,
+ * and which calls it made.  Shadows, and how they go.  What was preallocated, and how it moves.  What a shortage of the
+ * host's memory leaves.
+ */
+#include "config.h"
+
+#include "tests/fixtures/model_device.h"
+
+#include <string.h>
+
+#include "api/allocator_internal.h"
+#include "tests/fixtures/calls.h"
+#include "tests/fixtures/refuse.h"
+
+#define UNIT (8 * MIB) /* of a handle of the tightest packing */
+
+static weir_allocator *a;
+static void *other; /* B's, so that there are two streams */
+
+static void *take(size_t bytes, CUstream stream) {
+    void *block = NULL;
+
+    OK(weir_alloc(a, bytes, stream, &block));
+    return block;
+}
+
+static void give(void *block, CUstream stream) {
+    OK(weir_free(a, block, stream));
+}
+
+static uint64_t reserve(void) {
+    return stats_of(a).reserve;
+}
+
+static size_t mib_above(const void *block, const void *base) {
+    return ((uintptr_t)block - (uintptr_t)base) / MIB;
+}
+
+/* What was freed is seen done, where streams record that: by a trim to what no handle is small enough for. */
+static void see_done(void) {
+    uint64_t before = reserve();
+
+    CU(driver->cuCtxSynchronize());
+    OK(weir_trim(a, (size_t)before - 1, NULL));
+    MUST_EQ(reserve(), before);
+}
+
+/* Idle memory goes back to the device: a hole where it was. */
+static void make_holes(void) {
+    CU(driver->cuCtxSynchronize());
+    OK(weir_trim(a, 0, NULL));
+}
+
+static void begin_with(const struct weir_driver *table, int packing, size_t limit) {
+    weir_options options = options_of(KIND_MAPPED, "model", limit);
+
+    if (limit)
+        options.limit = bytes_amount(limit);
+    options.packing = packing;
+    options.front = WEIR_SWITCH_OFF;
+    options.recovery_timeout_ms = UINT32_MAX; /* no waiting */
+    OK(weir__allocator_create_on(table, &options, &a, NULL, 0));
+}
+
+static void begin(int packing, size_t limit) {
+    start_model(4 * GIB);
+    begin_with(driver, packing, limit);
+}
+
+/* Among small blocks, and among others. */
+static void begin_with_two_streams(int packing) {
+    begin(packing, 0);
+    other = take(1000, B);
+    give(take(UNIT, B), B);
+    make_holes();
+}
+
+static void end(void) {
+    CU(driver->cuCtxSynchronize());
+    make_holes();
+    MUST_EQ(check_identities(a).reserve, 0);
+    OK(weir_allocator_destroy(a));
+    check_model();
+}
+
+/* ---- which gap ------------------------------------------------------------------------------- */
+
+/* Handles side by side: taken, clean, the stream's own but not seen done, or a hole; and behind them the hole that
+ * ends the addresses. */
+struct layout {
+    const char *handles;
+    size_t wanted;     /* MiB */
+    size_t at;         /* the handle at which the block begins */
+    size_t grown;      /* MiB that it takes from the device */
+    uint64_t unmapped; /* calls: handles that left their place at once */
+};
+
+enum { MOST_HANDLES = 8 };
+
+static void give_those(const char *handles, char what, void **block) {
+    for (size_t i = 0; handles[i]; i++)
+        if (handles[i] == what)
+            give(block[i], A);
+}
+
+static void lay(const char *handles, void **block) {
+    for (size_t i = 0; handles[i]; i++)
+        block[i] = take(UNIT, A);
+    for (size_t i = 0; handles[i]; i++)
+        MUST_EQ(mib_above(block[i], block[0]), i * (UNIT / MIB));
+    give_those(handles, 'H', block);
+    make_holes();
+    give_those(handles, 'C', block);
+    see_done();
+    busy(A, 5 * MS);
+    give_those(handles, 'O', block);
+}
+
+static const struct layout layouts[] = {
+    /* A gap that holds it to the byte. */
+    {"TCHT", 16, 1, 8, 0},
+    /* Of gaps that lack as much the lowest. */
+    {"TCHTCHT", 16, 1, 0, 1},
+    /* That lacks more, if only behind what would do. */
+    {"TCHTCHHT", 16, 1, 0, 1},
+    /* It begins where there is memory, not before it. */
+    {"HCHHT", 12, 1, 4, 0},
+    /* What is idle right behind it moves into it, */
+    {"TCHCT", 16, 1, 0, 1},
+    /* and what is idle right before it, though it was not seen done. */
+    {"TOCHCT", 24, 2, 0, 0},
+    /* Beside what was not seen done, what was leaves its place at once. */
+    {"TOCT", 24, 4, 8, 1},
+};
+enum { LAYOUTS = sizeof layouts / sizeof layouts[0] };
+
+START_TEST(a_request_goes_where_least_is_missing) {
+    const struct layout *l = &layouts[_i];
+    void *block[MOST_HANDLES], *large;
+    uint64_t before;
+
+    begin_with_two_streams(WEIR_PACKING_FIT);
+    lay(l->handles, block);
+    before = reserve();
+    count_from_here();
+    large = take(l->wanted * MIB, A);
+    MUST_EQ(mib_above(large, block[0]), l->at * (UNIT / MIB));
+    MUST_EQ(reserve() - before, l->grown * MIB);
+    MUST_EQ(calls(WEIR_ENTRY_cuMemUnmap), l->unmapped);
+    give(large, A);
+    give_those(l->handles, 'T', block);
+    give(other, B);
+    end();
+}
+END_TEST
+
+/* ---- handles of their own ---------------------------------------------------------------------- */
+
+/* The first block of all begins where the addresses do; later ones keep away from what lies before them, in the
+ * lowest hole that is large enough for that. */
+START_TEST(large_requests_lie_apart) {
+    void *first, *pin, *large, *between;
+
+    begin(WEIR_PACKING_BALANCED, 0);
+    first = take(64 * MIB, A);
+    MUST_EQ(stats_of(a).extent, 64 * MIB);
+    give(first, A);
+    make_holes();
+    pin = take(8 * MIB, A);
+    MUST(pin == first);
+    MUST_EQ(reserve(), 40 * MIB);
+    large = take(132 * MIB, A);
+    MUST_EQ(mib_above(large, pin), 40 + 132 + 2);
+    between = take(64 * MIB, A); /* in a hole of 64 + 2 MiB before it, and 4 behind */
+    MUST_EQ(mib_above(between, pin), 40 + 64 + 2);
+    give(between, A);
+    give(large, A);
+    give(pin, A);
+    end();
+}
+END_TEST
+
+/* One that begins with what another has left grows into the hole behind that, to its end.  What is new there is as
+ * free for everybody as what it joins. */
+START_TEST(large_requests_grow_in_their_place) {
+    void *pin, *large, *between;
+    uint64_t before, steals;
+
+    begin_with_two_streams(WEIR_PACKING_BALANCED);
+    pin = take(8 * MIB, A);
+    large = take(144 * MIB, A);
+    MUST_EQ(mib_above(large, pin), 40 + 144 + 2);
+    between = take(64 * MIB, A);
+    MUST_EQ(mib_above(between, pin), 40 + 64 + 2);
+    give(between, A);
+    see_done();
+    before = reserve();
+    steals = stats_of(a).steals;
+    count_from_here();
+    between = take(80 * MIB, A);
+    MUST_EQ(mib_above(between, pin), 40 + 64 + 2);
+    MUST_EQ(reserve() - before, 16 * MIB);
+    MUST_EQ(calls(WEIR_ENTRY_cuMemUnmap), 0);
+    MUST_EQ(stats_of(a).steals, steals);
+    give(between, A);
+    give(large, A);
+    give(pin, A);
+    give(other, B);
+    end();
+}
+END_TEST
+
+/* ---- shadows --------------------------------------------------------------------------------- */
+
+static void expect_no_recovery(void) {
+    weir_event events[32];
+    size_t count;
+
+    OK(weir_events(a, 0, events, sizeof events[0], 32, &count));
+    for (size_t i = 0; i < count; i++)
+        MUST(events[i].cause != WEIR_EVENT_RECOVERY);
+}
+
+/* Each is unmapped once, when its users were seen done, and its place serves again; that gives no memory back, so
+ * that it is no event.  The handle that it showed goes at a trim, whatever other shadows there are. */
+START_TEST(shadows_go_one_by_one) {
+    void *block[2], *pin[2], *moved[3], *again[2];
+    size_t released;
+
+    begin_with_two_streams(WEIR_PACKING_FIT);
+    for (int i = 0; i < 2; i++) {
+        block[i] = take(UNIT, A);
+        pin[i] = take(UNIT, A);
+    }
+    for (int i = 0; i < 2; i++) {
+        busy(A, 5 * MS);
+        give(block[i], A);
+        moved[i] = take(2 * UNIT, A);
+    }
+    MUST_EQ(mib_above(moved[1], block[0]), 6 * (UNIT / MIB));
+    weir__model_advance(7 * MS);
+    for (int i = 0; i < 2; i++) {
+        count_from_here();
+        again[i] = take(UNIT, A);
+        MUST(again[i] == block[i]);
+        MUST_EQ(calls(WEIR_ENTRY_cuMemUnmap), 1);
+        weir__model_advance(5 * MS);
+    }
+    expect_no_recovery();
+    busy(A, 5 * MS);
+    give(again[0], A);
+    moved[2] = take(2 * UNIT, A);
+    give(moved[1], B);
+    OK(weir_trim(a, 0, &released));
+    MUST_EQ(released, 2 * UNIT);
+    give(moved[0], A);
+    give(moved[2], A);
+    give(again[1], A);
+    for (int i = 0; i < 2; i++)
+        give(pin[i], A);
+    give(other, B);
+    end();
+}
+END_TEST
+
+/* The first of the addresses of small requests may lie in one: those of large ones end before it, as ever. */
+START_TEST(a_shadow_behind_the_large_addresses_is_none_of_theirs) {
+    enum { SMALL = 4 };
+    weir_refusal refusal = {.size = sizeof refusal};
+    void *small[SMALL], *large, *last, *none = NULL;
+
+    begin(WEIR_PACKING_FIT, 10 * MIB);
+    for (int i = 0; i < SMALL; i++)
+        small[i] = take(512 * KIB, A);
+    MUST_EQ(reserve(), 2 * MIB);
+    busy(A, 5 * MS);
+    for (int i = 0; i < SMALL; i++)
+        give(small[i], A);
+    large = take(2 * MIB, A);
+    MUST_EQ(reserve(), 2 * MIB);
+    EXPECT(WEIR_E_LIMIT, weir_alloc(a, 20 * MIB, A, &none));
+    OK(weir_last_refusal(&refusal));
+    MUST_EQ(refusal.largest, 8 * MIB);
+    last = take(8 * MIB, A);
+    give(last, A);
+    give(large, A);
+    end();
+}
+END_TEST
+
+/* What is preallocated comes behind them, for small requests too, which have none of their memory idle while it shows
+ * there alone. */
+START_TEST(what_is_preallocated_goes_round_shadows) {
+    enum { SMALL = 4 };
+    void *small[SMALL], *behind[SMALL], *moved, *large;
+
+    begin(WEIR_PACKING_FIT, 0);
+    for (int i = 0; i < SMALL; i++)
+        small[i] = take(512 * KIB, A);
+    busy(A, 5 * MS);
+    for (int i = 0; i < SMALL; i++)
+        give(small[i], A);
+    moved = take(2 * MIB, A);
+    MUST_EQ(reserve(), 2 * MIB);
+    OK(weir_preallocate(a, 34 * MIB, NULL));
+    MUST_EQ(reserve(), 34 * MIB);
+    count_from_here();
+    large = take(30 * MIB, B);
+    for (int i = 0; i < SMALL; i++) {
+        behind[i] = take(512 * KIB, B);
+        MUST_LE(2, mib_above(behind[i], small[0]));
+    }
+    MUST_EQ(calls(WEIR_ENTRY_cuMemCreate), 0);
+    for (int i = 0; i < SMALL; i++)
+        give(behind[i], B);
+    give(large, B);
+    give(moved, A);
+    end();
+}
+END_TEST
+
+/* ---- the end of the addresses ---------------------------------------------------------------- */
+
+static CUresult few_addresses(CUdeviceptr *base, size_t bytes, size_t alignment, CUdeviceptr at,
+                              unsigned long long flags) {
+    return bytes > GIB ? CUDA_ERROR_OUT_OF_MEMORY
+                       : driver->cuMemAddressReserve(base, bytes, alignment, at, flags);
+}
+
+/* Behind all memory of large requests, in a handle of its own: small ones have `small` bytes of what is
+ * preallocated. */
+static void *take_at_the_end(size_t bytes, size_t small) {
+    void *block;
+    uint64_t before = reserve() + bytes + small;
+
+    OK(weir_preallocate(a, (size_t)before, NULL));
+    block = take(bytes, A);
+    MUST_EQ(reserve(), before);
+    return block;
+}
+
+/* Likewise of its own, but in the lowest hole, since the device has no more. */
+static void *take_exactly(size_t bytes) {
+    CUdeviceptr hog;
+    void *block;
+
+    CU(driver->cuMemAlloc(&hog, device_free() - bytes));
+    block = take(bytes, A);
+    CU(driver->cuMemFree(hog));
+    return block;
+}
+
+/* What is idle moves behind the end of all memory up to the last address, of a GiB less the sixteenth that small
+ * requests have. */
+START_TEST(the_last_address_serves) {
+    enum { PINS = 4 };
+    struct weir_driver table;
+    void *pin[PINS], *large, *idle[2], *between;
+    CUdeviceptr hog;
+    uint64_t before;
+
+    start_model(256 * MIB);
+    table = *driver;
+    table.cuMemAddressReserve = few_addresses;
+    begin_with(&table, WEIR_PACKING_FAST, 0);
+    for (int i = 0; i < PINS; i++) {
+        large = take_at_the_end(196 * MIB, 12 * MIB);
+        pin[i] = take_at_the_end(8 * MIB, 0);
+        give(large, A);
+        make_holes();
+    }
+    idle[0] = take_exactly(72 * MIB);
+    between = take_exactly(8 * MIB);
+    idle[1] = take_exactly(72 * MIB);
+    MUST_EQ(mib_above(pin[PINS - 1], idle[0]), 1024 - 64 - 144 - 8);
+    give(idle[0], A);
+    give(idle[1], A);
+    CU(driver->cuMemAlloc(&hog, device_free()));
+    before = reserve();
+    large = take(144 * MIB, A);
+    MUST_EQ(mib_above(large, pin[PINS - 1]), 8);
+    MUST_EQ(reserve(), before);
+    CU(driver->cuMemFree(hog));
+    give(large, A);
+    give(between, A);
+    for (int i = 0; i < PINS; i++)
+        give(pin[i], A);
+    end();
+}
+END_TEST
+
+/* ---- what small requests have beforehand ----------------------------------------------------- */
+
+/* A sixteenth of what is preallocated, unless they have so much idle that would serve each of them: of 64 MiB they
+ * have 4 then, all others the rest. */
+START_TEST(small_requests_have_their_part_beforehand) {
+    static const struct {
+        size_t piece, idle, added; /* KiB, pieces, MiB */
+    } cases[] = {{512, 8, 0}, {512, 4, 2}, {256, 8, 4}};
+    enum { MOST = 16, SERVED = 8 };
+    void *small[MOST], *served[SERVED], *large;
+
+    begin(WEIR_PACKING_FIT, 0);
+    for (size_t i = 0; i < 2 * cases[_i].idle; i++)
+        small[i] = take(cases[_i].piece * KIB, A);
+    MUST_EQ(reserve(), 2 * cases[_i].idle * cases[_i].piece * KIB);
+    for (size_t i = 0; i < cases[_i].idle; i++)
+        give(small[2 * i], A);
+    OK(weir_preallocate(a, (size_t)reserve() + 64 * MIB, NULL));
+    count_from_here();
+    large = take((64 - cases[_i].added) * MIB, A);
+    for (int i = 0; i < SERVED; i++)
+        served[i] = take(512 * KIB, A);
+    MUST_EQ(calls(WEIR_ENTRY_cuMemCreate), 0);
+    MUST_EQ(calls(WEIR_ENTRY_cuMemUnmap), 0);
+    for (int i = 0; i < SERVED; i++)
+        give(served[i], A);
+    give(large, A);
+    for (size_t i = 0; i < cases[_i].idle; i++)
+        give(small[2 * i + 1], A);
+    end();
+}
+END_TEST
+
+/* Of what is preallocated every other block is idle: a request that none of them has room for gets handles from within
+ * them, and the reserve stays. */
+START_TEST(what_is_preallocated_moves) {
+    static const struct {
+        int packing;
+        size_t reserve, block, wanted; /* MiB */
+    } cases[] = {{WEIR_PACKING_FIT, 1100, 128, 240}, {WEIR_PACKING_BALANCED, 1100, 128, 240}};
+    enum { BLOCKS = 8 };
+    void *blocks[BLOCKS], *large;
+    uint64_t before;
+
+    begin(cases[_i].packing, 0);
+    OK(weir_preallocate(a, cases[_i].reserve * MIB, NULL));
+    before = reserve();
+    for (int i = 0; i < BLOCKS; i++)
+        blocks[i] = take(cases[_i].block * MIB, A);
+    MUST_EQ(reserve(), before);
+    for (int i = 0; i < BLOCKS; i += 2)
+        give(blocks[i], A);
+    large = take(cases[_i].wanted * MIB, A);
+    MUST_EQ(reserve(), before);
+    give(large, A);
+    for (int i = 1; i < BLOCKS; i += 2)
+        give(blocks[i], A);
+    end();
+}
+END_TEST
+
+/* Many handles take their time: of a large reserve they are as large as they may be, and with the quickest packing
+ * there is one for all, beside that of small requests. */
+START_TEST(what_is_preallocated_comes_in_few_handles) {
+    static const struct {
+        int packing;
+        size_t reserve; /* GiB */
+        uint64_t handles;
+    } cases[] = {
+        {WEIR_PACKING_FIT, 8, 129}, {WEIR_PACKING_BALANCED, 32, 129}, {WEIR_PACKING_FAST, 3, 2}};
+
+    start_model(40 * GIB);
+    begin_with(driver, cases[_i].packing, 0);
+    count_from_here();
+    OK(weir_preallocate(a, cases[_i].reserve * GIB, NULL));
+    MUST_EQ(calls(WEIR_ENTRY_cuMemCreate), cases[_i].handles);
+    end();
+}
+END_TEST
+
+/* ---- growth policies -------------------------------------------------------------------------- */
+
+static size_t answer_much(const weir_growth_state *state, void *context) {
+    (void)state;
+    return *(size_t *)context;
+}
+
+/* What a policy wants is added at once, in one handle, whatever the packing: beside what is missing, not beyond what
+ * the limit has left, and where the device has less, no more than is missing. */
+START_TEST(a_policy_decides_how_much) {
+    static const struct {
+        int growth;
+        size_t limit, others,
+            reserve[2]; /* MiB: after a request of 300, and after one of 10 more */
+    } cases[] = {
+        {WEIR_GROWTH_STEP, 0, 0, {512, 512}},         {WEIR_GROWTH_GEOMETRIC, 0, 0, {304, 608}},
+        {WEIR_GROWTH_REMAINING, 1024, 0, {512, 512}}, {WEIR_GROWTH_CALLBACK, 0, 0, {600, 600}},
+        {WEIR_GROWTH_CALLBACK, 450, 0, {450, 450}},   {WEIR_GROWTH_CALLBACK, 0, 3600, {300, 310}},
+    };
+    size_t much = 600 * MIB;
+    weir_options options = options_of(KIND_MAPPED, "model", 0);
+    CUdeviceptr others = 0;
+    void *blocks[2];
+
+    start_model(4 * GIB);
+    if (cases[_i].others)
+        CU(driver->cuMemAlloc(&others, cases[_i].others * MIB));
+    if (cases[_i].limit)
+        options.limit = bytes_amount(cases[_i].limit * MIB);
+    options.packing = WEIR_PACKING_FIT;
+    options.front = WEIR_SWITCH_OFF;
+    options.recovery_timeout_ms = UINT32_MAX;
+    options.growth = cases[_i].growth;
+    if (cases[_i].growth == WEIR_GROWTH_STEP)
+        options.growth_step = 256 * MIB;
+    else if (cases[_i].growth == WEIR_GROWTH_GEOMETRIC)
+        options.growth_factor = 2;
+    else if (cases[_i].growth == WEIR_GROWTH_REMAINING)
+        options.growth_factor = .5;
+    options.growth_function = cases[_i].growth == WEIR_GROWTH_CALLBACK ? answer_much : NULL;
+    options.growth_context = &much;
+    OK(weir__allocator_create_on(driver, &options, &a, NULL, 0));
+    for (int i = 0; i < 2; i++) {
+        blocks[i] = take(i == 0 ? 300 * MIB : 10 * MIB, A);
+        MUST_EQ(reserve(), cases[_i].reserve[i] * MIB);
+    }
+    give(blocks[0], A);
+    give(blocks[1], A);
+    if (others)
+        CU(driver->cuMemFree(others));
+    end();
+}
+END_TEST
+
+/* ---- the host's memory ----------------------------------------------------------------------- */
+
+#ifdef CAN_REFUSE_HOST_MEMORY
+/* What is kept of handles, of idle ones and of shadows has room for all before anything is done: without it a request
+ * is refused, and nothing has changed. */
+START_TEST(without_host_memory_nothing_grows) {
+    void *block, *large = NULL;
+
+    begin(WEIR_PACKING_FIT, 0);
+    block = take(7 * UNIT, A);
+    refuse_in = (uint64_t)_i + 1;
+    EXPECT(WEIR_E_HOST_MEMORY, weir_alloc(a, 8 * UNIT, A, &large));
+    MUST_EQ(refuse_in, 0);
+    MUST_EQ(reserve(), 7 * UNIT);
+    large = take(8 * UNIT, A);
+    give(large, A);
+    give(block, A);
+    end();
+}
+END_TEST
+
+/* Nor does anything begin, whatever the first request has no host memory for. */
+START_TEST(without_host_memory_nothing_begins) {
+    weir_status status = WEIR_E_HOST_MEMORY;
+    int refusals = -1;
+
+    for (uint64_t k = 1; status != WEIR_OK; k++, refusals++) {
+        void *block = NULL;
+
+        begin(WEIR_PACKING_FIT, 0);
+        refuse_in = k;
+        status = weir_alloc(a, UNIT, A, &block);
+        refuse_in = 0;
+        if (status != WEIR_OK) {
+            MUST_EQ(status, WEIR_E_HOST_MEMORY);
+            MUST_EQ(reserve(), 0);
+            block = take(UNIT, A);
+        }
+        give(block, A);
+        end();
+    }
+    MUST_LE(4, refusals); /* pieces, handles, idle ones, shadows: for moves there is room */
+}
+END_TEST
+
+/* Small blocks of which the host had no memory to note whose they are now move all the same once it has, for a large
+ * request; which is refused before. */
+START_TEST(what_could_not_be_noted_moves_later) {
+    enum { SMALL = 4 };
+    void *small[SMALL], *known, *large = NULL;
+    uint64_t before;
+
+    begin(WEIR_PACKING_FIT, 0);
+    known = take(UNIT, B);
+    for (int i = 0; i < SMALL; i++)
+        small[i] = take(512 * KIB, A);
+    before = reserve();
+    busy(B, 5 * MS);
+    refuse_for_good = 1;
+    refuse_in = 1;
+    for (int i = 0; i < SMALL; i++)
+        give(small[i], B);
+    if (_i)
+        EXPECT(WEIR_E_HOST_MEMORY, weir_alloc(a, 2 * MIB, B, &large));
+    refuse_for_good = 0;
+    refuse_in = 0;
+    large = take(2 * MIB, B);
+    MUST_EQ(reserve(), before);
+    give(large, B);
+    give(known, B);
+    end();
+}
+END_TEST
+#endif
+
+/* ---- tests ----------------------------------------------------------------------------------- */
+
+int main(void) {
+    Suite *suite = suite_create("mapped");
+    TCase *tests = suite_add_case(suite, "mapped", 30, NULL, NULL);
+
+    tcase_add_loop_test(tests, a_request_goes_where_least_is_missing, 0, LAYOUTS);
+    tcase_add_test(tests, large_requests_lie_apart);
+    tcase_add_test(tests, large_requests_grow_in_their_place);
+    tcase_add_test(tests, shadows_go_one_by_one);
+    tcase_add_test(tests, a_shadow_behind_the_large_addresses_is_none_of_theirs);
+    tcase_add_test(tests, what_is_preallocated_goes_round_shadows);
+    tcase_add_test(tests, the_last_address_serves);
+    tcase_add_loop_test(tests, small_requests_have_their_part_beforehand, 0, 3);
+    tcase_add_loop_test(tests, what_is_preallocated_moves, 0, 2);
+    tcase_add_loop_test(tests, what_is_preallocated_comes_in_few_handles, 0, 3);
+    tcase_add_loop_test(tests, a_policy_decides_how_much, 0, 6);
+#ifdef CAN_REFUSE_HOST_MEMORY
+    tcase_add_loop_test(tests, without_host_memory_nothing_grows, 0, 3);
+    tcase_add_test(tests, without_host_memory_nothing_begins);
+    tcase_add_loop_test(tests, what_could_not_be_noted_moves_later, 0, 2);
+#endif
+    return run_suite(suite, CK_FORK_GETENV);
+}

@@ -1,0 +1,704 @@
+/* SPDX-License-Identifier: MIT */
+/* test_moves.c: what a mapped arena moves, makes and waits for, call by call.
+ *
+ * The engine alone, on the device model.  What is promised in doc/design.md about idle handles, about those of a
+ * request's own and about the growth that is left, each in a case of which all sizes are known: how much the reserve
+ * grows by, how many handles are made and unmapped for it, which events are noted, whose work is waited for.
+ */
+#include "config.h"
+
+#include "tests/fixtures/model_device.h"
+
+#include "api/allocator_internal.h"
+#include "tests/fixtures/blocks.h"
+#include "tests/fixtures/calls.h"
+#include "tests/fixtures/refuse.h"
+
+static void open_device(void) {
+    start_model(4 * GIB);
+}
+
+/* No waiting, unless a test says so. */
+static weir_options packed(int packing, size_t limit) {
+    weir_options options = options_of(KIND_MAPPED, "model", 0);
+
+    if (limit)
+        options.limit = bytes_amount(limit);
+    options.packing = packing;
+    options.recovery_timeout_ms = UINT32_MAX;
+    options.front = WEIR_SWITCH_OFF;
+    options.internal_dependencies = WEIR_SWITCH_OFF;
+    return options;
+}
+
+static weir_allocator *make(const struct weir_driver *table, const weir_options *options) {
+    weir_allocator *a = NULL;
+    char message[320] = "";
+    weir_status status = weir__allocator_create_on(table, options, &a, message, sizeof message);
+
+    ck_assert_msg(status == WEIR_OK, "%s: %s", weir_status_name(status), message);
+    return a;
+}
+
+static weir_allocator *plain(int packing, size_t limit) {
+    weir_options options = packed(packing, limit);
+
+    return make(driver, &options);
+}
+
+static uint64_t events_of(weir_allocator *a) {
+    weir_event event[64];
+    size_t count = 0;
+
+    OK(weir_events(a, 0, event, sizeof event[0], 64, &count));
+    return count;
+}
+
+static void destroy(weir_allocator *a) {
+    CU(driver->cuCtxSynchronize());
+    OK(weir_allocator_destroy(a));
+    check_model();
+    ck_assert_ptr_null(weir__model_fault());
+}
+
+/* The device, with so much left. */
+static CUdeviceptr leave(size_t bytes) {
+    CUdeviceptr hog;
+
+    CU(driver->cuMemAlloc(&hog, device_free() - bytes));
+    return hog;
+}
+
+/* ---- moves ----------------------------------------------------------------------------------- */
+
+/* What moves is not growth, whoever counts: no handle is made, no step noted, nothing given back. */
+START_TEST(a_move_is_no_growth) {
+    weir_allocator *a = plain(WEIR_PACKING_FIT, 0);
+    void *block[4], *large;
+    weir_statistics before, after;
+    uint64_t events;
+
+    for (int i = 0; i < 4; i++)
+        block[i] = take(a, 8 * MIB, A);
+    give(a, block[0], A);
+    give(a, block[2], A);
+    before = check_identities(a);
+    MUST_EQ(before.reserve, 32 * MIB);
+    events = events_of(a);
+    count_from_here();
+    large = take(a, 16 * MIB, A);
+    MUST_EQ(calls(WEIR_ENTRY_cuMemUnmap), 2);
+    MUST_EQ(calls(WEIR_ENTRY_cuMemCreate), 0);
+    MUST_EQ(calls(WEIR_ENTRY_cuMemRelease), 0);
+    after = check_identities(a);
+    MUST_EQ(after.reserve, before.reserve);
+    MUST_EQ(after.growths, before.growths);
+    MUST_EQ(after.growth_allocs, before.growth_allocs);
+    MUST_EQ(after.hits, before.hits + 1);
+    MUST_EQ(events_of(a), events);
+    give(a, large, A);
+    give(a, block[1], A);
+    give(a, block[3], A);
+    destroy(a);
+}
+END_TEST
+
+/* A load that would move handles for ever is given more once eight times the arena has moved: here each move is of a
+ * third of it. */
+START_TEST(what_would_move_for_ever_grows) {
+    enum { MOVES = 8 * 3 };
+    weir_allocator *a = plain(WEIR_PACKING_FIT, 0);
+    void *large, *piece[3];
+
+    for (int cycle = 1; cycle <= MOVES + 1; cycle++) {
+        for (int i = 0; i < 3; i++)
+            piece[i] = take(a, 8 * MIB, A);
+        MUST_EQ(reserve(a), 24 * MIB);
+        give(a, piece[0], A);
+        give(a, piece[2], A);
+        count_from_here();
+        large = take(a, 16 * MIB,
+                     A); /* the first piece moves behind the last one, or a new one comes there */
+        MUST_EQ(calls(WEIR_ENTRY_cuMemUnmap), cycle <= MOVES);
+        MUST_EQ(calls(WEIR_ENTRY_cuMemCreate), cycle > MOVES);
+        give(a, large, A);
+        give(a, piece[1], A);
+    }
+    MUST_EQ(reserve(a), 32 * MIB);
+    destroy(a);
+}
+END_TEST
+
+/* Where growth should be quick nothing moves, unless nothing else is left. */
+START_TEST(what_is_fast_moves_nothing) {
+    weir_allocator *a = plain(WEIR_PACKING_FAST, 40 * MIB);
+    void *block = take(a, 8 * MIB, A), *pin = take(a, 8 * MIB, A), *large;
+
+    give(a, block, A);
+    count_from_here();
+    large = take(a, 16 * MIB, A);
+    MUST_EQ(calls(WEIR_ENTRY_cuMemUnmap), 0);
+    MUST_EQ(reserve(a), 32 * MIB);
+    give(a, large, A);
+    large = take(a, 32 * MIB, A);
+    MUST_LE(1, calls(WEIR_ENTRY_cuMemUnmap));
+    MUST_EQ(reserve(a), 40 * MIB);
+    give(a, large, A);
+    give(a, pin, A);
+    destroy(a);
+}
+END_TEST
+
+/* Headroom has requests wait little, but a mapped arena that fits tightly moves as ever. */
+START_TEST(who_fits_tightly_moves_beside_headroom) {
+    weir_allocator *a = plain(_i, 0);
+    size_t bytes = (_i == WEIR_PACKING_FIT ? 8 : 64) * MIB;
+    void *block[3], *large;
+    uint64_t before;
+
+    a->host.keeps_ahead = 1; /* though no thread adds anything */
+    for (int i = 0; i < 3; i++)
+        block[i] = take(a, bytes, A);
+    give(a, block[0], A);
+    give(a, block[2], A);
+    before = reserve(a);
+    large = take(a, 3 * bytes, A);
+    MUST_EQ(reserve(a) - before, (_i == WEIR_PACKING_FIT ? 1 : 2) * bytes);
+    give(a, large, A);
+    give(a, block[1], A);
+    destroy(a);
+}
+END_TEST
+
+/* Events are recorded for what moves unseen, one for all of it, and not for what is new. */
+START_TEST(what_moves_unseen_is_recorded_once) {
+    weir_allocator *a = plain(WEIR_PACKING_FIT, 0);
+    void *block[6], *large, *more;
+
+    for (int i = 0; i < 6; i++)
+        block[i] = take(a, (i < 4 ? 8 : 4) * MIB, A);
+    MUST_EQ(reserve(a), 40 * MIB);
+    busy(A, 50 * MS);
+    give(a, block[0], A);
+    give(a, block[2], A);
+    count_from_here();
+    large = take(a, 16 * MIB, A);
+    MUST_EQ(reserve(a), 40 * MIB);
+    MUST_EQ(calls(WEIR_ENTRY_cuEventRecord), 1);
+    MUST_EQ(calls(WEIR_ENTRY_cuMemUnmap), 0);
+    give(a, block[5], A); /* one half of a handle, the other is in use */
+    count_from_here();
+    more = take(a, 8 * MIB, A);
+    MUST_EQ(reserve(a), 48 * MIB);
+    MUST_EQ(calls(WEIR_ENTRY_cuEventRecord), 0);
+    give(a, more, A);
+    give(a, large, A);
+    give(a, block[1], A);
+    give(a, block[3], A);
+    give(a, block[4], A);
+    destroy(a);
+}
+END_TEST
+
+/* What was mapped at two places until the end is unmapped at both: the device has it again. */
+START_TEST(an_end_leaves_nothing_mapped) {
+    uint64_t all = device_free();
+    weir_allocator *a = plain(WEIR_PACKING_FIT, 0);
+    void *block = take(a, 8 * MIB, A), *pin = take(a, 8 * MIB, A), *large;
+
+    busy(A, 5 * MS);
+    give(a, block, A);
+    count_from_here();
+    large = take(a, 16 * MIB, A);
+    MUST_EQ(calls(WEIR_ENTRY_cuMemMap), 2);
+    MUST_EQ(reserve(a), 24 * MIB);
+    give(a, large, A);
+    give(a, pin, A);
+    destroy(a);
+    MUST_EQ(calls(WEIR_ENTRY_cuMemUnmap), 4); /* the pin, a new one, and one twice */
+    MUST_EQ(calls(WEIR_ENTRY_cuMemRelease), 3);
+    MUST_EQ(device_free(), all);
+}
+END_TEST
+
+/* ---- handles of a request's own -------------------------------------------------------------- */
+
+/* From 32 MiB and a twelfth of the arena on, both included, a request has handles of its own, as large as it is; what
+ * is smaller joins what there is, and what lacks an eighth of its size there or less. */
+START_TEST(a_twelfth_has_handles_of_its_own) {
+    static const struct {
+        size_t reserve, taken, bytes, grows; /* MiB; small requests have 16 of the reserve */
+    } cases[] = {{0, 16, 32, 32},    {0, 16, 30, 40},    {616, 590, 50, 50},
+                 {616, 590, 48, 40}, {256, 16, 256, 32}, {256, 16, 258, 58}}; /* 200 move */
+    weir_allocator *a = plain(WEIR_PACKING_BALANCED, 0);
+    void *pin, *small, *large;
+    uint64_t before;
+
+    OK(weir_preallocate(a, cases[_i].reserve * MIB, NULL));
+    pin = take(a, cases[_i].taken * MIB, A);
+    small = take(a, 1000, A);
+    before = reserve(a);
+    large = take(a, cases[_i].bytes * MIB, A);
+    MUST_EQ(reserve(a) - before, cases[_i].grows * MIB);
+    give(a, large, A);
+    give(a, small, A);
+    give(a, pin, A);
+    destroy(a);
+}
+END_TEST
+
+/* Where the device has too little for handles of a request's own, it joins what there is, and nobody hears of the
+ * try. */
+START_TEST(near_the_end_of_the_device_it_joins_what_there_is) {
+    weir_allocator *a = plain(WEIR_PACKING_BALANCED, 0);
+    void *pin = take(a, 16 * MIB, A), *large;
+    int before = weir_last_driver_result();
+    CUdeviceptr hog = leave(54 * MIB);
+
+    count_from_here();
+    large = take(a, 64 * MIB, A);
+    MUST_EQ(calls(WEIR_ENTRY_cuMemCreate), 2); /* of 64 and of 40 MiB */
+    MUST_EQ(reserve(a), 80 * MIB);
+    MUST_EQ(weir_last_driver_result(), before);
+    MUST_EQ(check_identities(a).retries, 0);
+    give(a, large, A);
+    give(a, pin, A);
+    CU(driver->cuMemFree(hog));
+    destroy(a);
+}
+END_TEST
+
+/* ---- growth ---------------------------------------------------------------------------------- */
+
+/* A step is what the limit leaves, where that is less, and no more than that. */
+START_TEST(a_step_ends_at_the_limit) {
+    weir_allocator *a = plain(WEIR_PACKING_FIT, 70 * MIB);
+    void *block = take(a, 61 * MIB, A), *other;
+
+    MUST_EQ(reserve(a), 64 * MIB);
+    other = take(a, 4 * MIB, A); /* lacks one, and would have eight */
+    MUST_EQ(reserve(a), 70 * MIB);
+    give(a, other, A);
+    give(a, block, A);
+    destroy(a);
+    a = plain(WEIR_PACKING_FIT, 62 * MIB);
+    give(a, take(a, 57 * MIB, A), A);
+    MUST_EQ(reserve(a), 62 * MIB);
+    destroy(a);
+}
+END_TEST
+
+/* Before the reserve grows each event is asked about twice: as a request that did not fit looks around, and when all
+ * are asked about. */
+START_TEST(who_grows_asks_about_events_twice) {
+    weir_allocator *a = plain(WEIR_PACKING_FIT, 0);
+    void *pin = take(a, 4 * MIB, A), *block = take(a, 4 * MIB, B), *other;
+
+    busy(B, 50 * MS);
+    give(a, block, B);
+    count_from_here();
+    other = take(a, 8 * MIB, A);
+    MUST_EQ(calls(WEIR_ENTRY_cuEventQuery), 2);
+    MUST_EQ(reserve(a), 16 * MIB);
+    give(a, other, A);
+    give(a, pin, A);
+    destroy(a);
+}
+END_TEST
+
+/* What is refused was asked of the driver as often as there are other ways, and no size twice. */
+START_TEST(a_refusal_asks_each_size_once) {
+    weir_allocator *a = plain(WEIR_PACKING_FIT, 0);
+    uint64_t all = device_free();
+    CUdeviceptr hog = leave(14 * MIB);
+    void *none = NULL;
+
+    count_from_here();
+    EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, 30 * MIB, A, &none));
+    MUST_EQ(weir_last_driver_result(), CUDA_ERROR_OUT_OF_MEMORY);
+    MUST_EQ(calls(WEIR_ENTRY_cuMemCreate), 3); /* 8 and 8 MiB, of which one was had, and 30 */
+    MUST_EQ(calls(WEIR_ENTRY_cuMemRelease), 1);
+    MUST_EQ(calls(WEIR_ENTRY_cuMemMap), 0);
+    MUST_EQ(device_free(), 14 * MIB);
+    CU(driver->cuMemFree(hog));
+    MUST_EQ(device_free(), all);
+    destroy(a);
+}
+END_TEST
+
+/* What is new, from 256 MiB on, is asked of the driver after it has said that it has so much. */
+START_TEST(large_steps_are_foretold) {
+    weir_allocator *a = plain(WEIR_PACKING_FIT, 0);
+    void *block[3], *pin, *large;
+
+    count_from_here();
+    block[0] = take(a, 256 * MIB, A);
+    MUST_EQ(calls(WEIR_ENTRY_cuMemGetInfo), 1);
+    pin = take(a, 8 * MIB, A);
+    count_from_here();
+    block[1] = take(a, 248 * MIB, A); /* a handle less than before */
+    MUST_EQ(calls(WEIR_ENTRY_cuMemGetInfo), 0);
+    give(a, block[0], A);
+    count_from_here();
+    large = take(a, 264 * MIB, A); /* 256 of it move */
+    MUST_EQ(calls(WEIR_ENTRY_cuMemGetInfo), 0);
+    MUST_EQ(reserve(a), 520 * MIB);
+    give(a, large, A);
+    give(a, block[1], A);
+    give(a, pin, A);
+    destroy(a);
+}
+END_TEST
+
+/* Preallocated memory comes in handles as large as the packing has it, smaller ones where the driver has no such, and
+ * small requests have none of a single page. */
+START_TEST(what_is_preallocated_comes_in_large_handles) {
+    weir_allocator *a = plain(WEIR_PACKING_FIT, 0);
+    int before;
+
+    OK(weir_preallocate(a, 2 * MIB, NULL));
+    count_from_here();
+    give(a, take(a, 2 * MIB, A), A);
+    MUST_EQ(calls(WEIR_ENTRY_cuMemMap), 0);
+    MUST_EQ(reserve(a), 2 * MIB);
+    OK(weir_preallocate(a, 2 * MIB + GIB, NULL));
+    MUST_EQ(calls(WEIR_ENTRY_cuMemCreate), 17); /* 15 of 64 MiB and one of 48; 16 for small ones */
+    MUST_EQ(reserve(a), 2 * MIB + GIB);
+    before = weir_last_driver_result();
+    weir__model_fail(WEIR_ENTRY_cuMemCreate, 1, CUDA_ERROR_OUT_OF_MEMORY, 0);
+    OK(weir_preallocate(a, 258 * MIB + GIB, NULL));
+    MUST_EQ(calls(WEIR_ENTRY_cuMemCreate), 26); /* refused, and eight of 32 */
+    MUST_EQ(weir_last_driver_result(), before);
+    weir__model_fail(WEIR_ENTRY_cuMemCreate, 1, CUDA_ERROR_UNKNOWN, 0);
+    EXPECT(WEIR_E_DRIVER, weir_preallocate(a, 2 * GIB, NULL));
+    MUST_EQ(weir_last_driver_result(), CUDA_ERROR_UNKNOWN);
+    MUST_EQ(reserve(a), 258 * MIB + GIB);
+    MUST_EQ(stats_of(a).reserve_peak, 258 * MIB + GIB);
+    destroy(a);
+}
+END_TEST
+
+/* What a refusal says would fit is all that would: what is free at the end, what is idle elsewhere, and what is new. */
+START_TEST(a_refusal_tells_all_that_would_fit) {
+    weir_allocator *a = plain(WEIR_PACKING_FIT, 64 * MIB);
+    weir_refusal refusal = {.size = sizeof refusal};
+    void *block[4], *none = NULL;
+
+    EXPECT(WEIR_E_LIMIT, weir_alloc(a, 66 * MIB, A, &none));
+    OK(weir_last_refusal(&refusal));
+    MUST_EQ(refusal.largest, 64 * MIB);
+    for (int i = 0; i < 4; i++)
+        block[i] = take(a, (i < 3 ? 8 : 4) * MIB, A);
+    give(a, block[1], A);
+    EXPECT(WEIR_E_LIMIT, weir_alloc(a, 46 * MIB, A, &none));
+    OK(weir_last_refusal(&refusal));
+    MUST_EQ(refusal.largest, (8 + 4 + 32) * MIB);
+    give(a, take(a, (size_t)refusal.largest, A), A);
+    give(a, block[0], A);
+    give(a, block[2], A);
+    give(a, block[3], A);
+    destroy(a);
+}
+END_TEST
+
+/* ---- giving back ----------------------------------------------------------------------------- */
+
+/* A reserve of 2 MiB for small requests and handles of 22, 6 and 8 MiB for others, of which the first two are
+ * blocks. */
+static weir_allocator *of_four_handles(void **block, void **pin) {
+    weir_allocator *a = plain(WEIR_PACKING_FIT, 0);
+
+    OK(weir_preallocate(a, 24 * MIB, NULL));
+    OK(weir_preallocate(a, 30 * MIB, NULL));
+    OK(weir_preallocate(a, 38 * MIB, NULL));
+    *block = take(a, 22 * MIB, A);
+    *pin = take(a, 6 * MIB, A);
+    MUST_EQ(reserve(a), 38 * MIB);
+    return a;
+}
+
+/* A trim waits for the device where that would let more go, and for nothing else: not where a handle is larger than
+ * what is to go, */
+START_TEST(a_trim_that_has_seen_all_waits_for_nothing) {
+    void *block, *pin;
+    weir_allocator *a = of_four_handles(&block, &pin);
+
+    busy(B, 50 * MS);
+    OK(weir_trim(a, 33 * MIB, NULL));
+    MUST_EQ(reserve(a), 36 * MIB);
+    MUST_EQ(driver->cuStreamQuery(B), CUDA_ERROR_NOT_READY);
+    give(a, block, A);
+    give(a, pin, A);
+    destroy(a);
+}
+END_TEST
+
+/* where what was done sufficed, */
+START_TEST(a_trim_that_has_enough_waits_for_nothing) {
+    void *block, *pin, *small;
+    weir_allocator *a = of_four_handles(&block, &pin);
+
+    small = take(a, 1000, B); /* of one stream alone no event would tell */
+    busy(A, 50 * MS);
+    give(a, block, A);
+    OK(weir_trim(a, 30 * MIB, NULL));
+    MUST_EQ(reserve(a), 30 * MIB);
+    MUST_EQ(driver->cuStreamQuery(A), CUDA_ERROR_NOT_READY);
+    OK(weir_trim(a, 8 * MIB, NULL));
+    MUST_EQ(reserve(a), 8 * MIB);
+    MUST_EQ(driver->cuStreamQuery(A), CUDA_SUCCESS);
+    give(a, small, B);
+    give(a, pin, A);
+    destroy(a);
+}
+END_TEST
+
+/* or for the old place of what is in use at its new one. */
+START_TEST(a_trim_does_not_wait_for_shadows) {
+    weir_allocator *a = plain(WEIR_PACKING_FIT, 0);
+    void *block = take(a, 8 * MIB, A), *pin = take(a, 8 * MIB, A), *large;
+
+    busy(A, 50 * MS);
+    give(a, block, A);
+    large = take(a, 16 * MIB, A);
+    OK(weir_trim(a, 0, NULL));
+    MUST_EQ(reserve(a), 24 * MIB);
+    MUST_EQ(driver->cuStreamQuery(A), CUDA_ERROR_NOT_READY);
+    give(a, large, A);
+    give(a, pin, A);
+    destroy(a);
+}
+END_TEST
+
+/* ---- ends ------------------------------------------------------------------------------------ */
+
+/* The range is 64 times the device, or a half of that as often as need be, but no less than four times. */
+START_TEST(addresses_are_asked_for_down_to_four_devices) {
+    weir_options options = packed(WEIR_PACKING_FIT, 0);
+    weir_allocator *a = NULL;
+    char message[320];
+
+    weir__model_fail(WEIR_ENTRY_cuMemAddressReserve, 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
+    count_from_here();
+    EXPECT(WEIR_E_NO_MEMORY,
+           weir__allocator_create_on(driver, &options, &a, message, sizeof message));
+    MUST_EQ(calls(WEIR_ENTRY_cuMemAddressReserve), 5); /* 64, 32, 16, 8 and 4 */
+}
+END_TEST
+
+static CUresult few_addresses(CUdeviceptr *base, size_t bytes, size_t alignment, CUdeviceptr at,
+                              unsigned long long flags) {
+    return bytes > 16 * GIB ? CUDA_ERROR_OUT_OF_MEMORY
+                            : driver->cuMemAddressReserve(base, bytes, alignment, at, flags);
+}
+
+/* Where memory lies at the very end of the addresses nothing can be had behind it, and a refusal says so; that is
+ * out of memory in preallocation too, also where that memory is to go, but the driver keeps it mapped. */
+START_TEST(behind_the_last_address_is_nothing) {
+    enum { HOLES = 3 };
+    struct weir_driver table = *driver;
+    weir_options options = packed(WEIR_PACKING_FIT, 0);
+    size_t bytes = 3754 * MIB, end = 15 * GIB; /* small requests have the rest */
+    weir_refusal refusal = {.size = sizeof refusal};
+    void *pin[HOLES], *rest[HOLES], *large, *none = NULL;
+    weir_allocator *a;
+
+    table.cuMemAddressReserve = few_addresses;
+    a = make(&table, &options);
+    for (int i = 0; i < HOLES; i++, bytes += 8 * MIB) {
+        large = take(a, bytes, A);
+        pin[i] = take(a, 6 * MIB, A); /* the rest of its last handle */
+        give(a, large, A);
+        OK(weir_trim(a, 0, NULL));
+        end -= bytes + 6 * MIB;
+    }
+    large = take(a, end, A);
+    for (int i = 0; i < HOLES; i++)
+        rest[i] = take(a, 2 * MIB, A); /* what lies before a pin in its handle */
+    MUST_EQ(reserve(a), end + (size_t)HOLES * 8 * MIB);
+    EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, bytes, A, &none));
+    OK(weir_last_refusal(&refusal));
+    MUST_EQ(refusal.largest, 0);
+    give(a, large, A);
+    weir__model_fail(WEIR_ENTRY_cuMemUnmap, 1, CUDA_ERROR_UNKNOWN, 1);
+    EXPECT(WEIR_E_DRIVER, weir_trim(a, 0, NULL));
+    weir__model_fail(WEIR_ENTRY_cuMemUnmap, 1, CUDA_ERROR_UNKNOWN, 1);
+    EXPECT(WEIR_E_NO_MEMORY, weir_preallocate(a, (size_t)stats_of(a).reserve + 8 * MIB, NULL));
+    weir__model_faults_clear();
+    for (int i = 0; i < HOLES; i++) {
+        give(a, pin[i], A);
+        give(a, rest[i], A);
+    }
+    destroy(a);
+}
+END_TEST
+
+/* What the driver keeps mapped at the first of the addresses of small requests, where those of others end, is gone
+ * round by small ones alone. */
+START_TEST(behind_the_end_begins_another_part) {
+    uint64_t all = device_free();
+    weir_allocator *a = plain(WEIR_PACKING_FIT, 0);
+
+    give(a, take(a, 1000, A), A);
+    MUST_EQ(reserve(a), 2 * MIB);
+    weir__model_fail(WEIR_ENTRY_cuMemUnmap, 1, CUDA_ERROR_UNKNOWN, 1);
+    EXPECT(WEIR_E_DRIVER, weir_trim(a, 0, NULL));
+    OK(weir_preallocate(a, 72 * MIB, NULL));
+    MUST_EQ(reserve(a), 72 * MIB);
+    weir__model_faults_clear();
+    count_from_here();
+    give(a, take(a, 60 * MIB, A), A);
+    give(a, take(a, 1000, A), A);
+    MUST_EQ(calls(WEIR_ENTRY_cuMemMap), 0);
+    destroy(a);
+    MUST_EQ(device_free(), all);
+}
+END_TEST
+
+#ifdef CAN_REFUSE_HOST_MEMORY
+/* Whichever piece of host memory a request lacks, that is what it is told, and nothing has changed. */
+START_TEST(without_host_memory_nothing_has_changed) {
+    uint64_t all = device_free();
+    weir_status status = WEIR_E_HOST_MEMORY;
+    void *block = NULL;
+
+    for (uint64_t k = 1; status != WEIR_OK; k++) {
+        weir_allocator *a = plain(WEIR_PACKING_FIT, 0);
+
+        refuse_in = k;
+        status = weir_alloc(a, 512 * MIB, A, &block);
+        refuse_in = 0;
+        if (status == WEIR_OK) {
+            give(a, block, A);
+        } else {
+            EXPECT(WEIR_E_HOST_MEMORY, status);
+            MUST_EQ(reserve(a), 0);
+            MUST_EQ(device_free(), all);
+        }
+        destroy(a);
+    }
+}
+END_TEST
+
+/* Where nothing is to be had a verdict says so, also if the host has no memory for all the pieces that were cut since
+ * the refusal. */
+START_TEST(without_host_memory_a_verdict_promises_nothing) {
+    enum { PIECES = 32 };
+    weir_allocator *a = plain(WEIR_PACKING_FIT, PIECES * 2 * MIB);
+    weir_verdict verdict = {.size = sizeof verdict};
+    void *piece[PIECES], *none = NULL;
+
+    piece[0] = take(a, PIECES * 2 * MIB, A);
+    EXPECT(WEIR_E_LIMIT, weir_alloc(a, 8 * MIB, B, &none));
+    give(a, piece[0], A);
+    for (int i = 0; i < PIECES; i++)
+        piece[i] = take(a, 2 * MIB, A);
+    busy(A, 50 * MS);
+    for (int i = 0; i < PIECES; i += 2)
+        give(a, piece[i], A);
+    for (uint64_t k = 1; k == 1 || was_refused; k++) {
+        refuse_in = k;
+        was_refused = 0;
+        OK(weir_last_verdict(a, &verdict));
+        refuse_in = 0;
+        MUST_EQ(verdict.largest, 0);
+    }
+    for (int i = 1; i < PIECES; i += 2)
+        give(a, piece[i], A);
+    destroy(a);
+}
+END_TEST
+#endif
+
+/* ---- beside other calls ---------------------------------------------------------------------- */
+
+static weir_allocator *trimmed_beside;
+static size_t went;
+
+/* Another call of the program's comes between. */
+static CUresult create_and_trim(CUmemGenericAllocationHandle *handle, size_t bytes,
+                                const CUmemAllocationProp *properties, unsigned long long flags) {
+    CUresult result = driver->cuMemCreate(handle, bytes, properties, flags);
+
+    if (trimmed_beside && went == 0)
+        OK(weir_trim(trimmed_beside, 0, &went));
+    return result;
+}
+
+/* A preallocation as far as the limit has all that it asked for; what went back meanwhile was somebody's will. */
+START_TEST(a_trim_beside_a_preallocation_is_no_limit) {
+    weir_options options = packed(WEIR_PACKING_FIT, 256 * MIB);
+    struct weir_driver other = *driver;
+    size_t had = 0;
+    weir_allocator *a;
+
+    other.cuMemCreate = create_and_trim;
+    a = make(&other, &options);
+    OK(weir_preallocate(a, 64 * MIB, NULL));
+    trimmed_beside = a;
+    OK(weir_preallocate(a, 256 * MIB, &had));
+    trimmed_beside = NULL;
+    MUST_LE(2 * MIB, went);
+    MUST_EQ(had, 256 * MIB - went);
+    MUST_EQ(reserve(a), had);
+    EXPECT(WEIR_E_LIMIT, weir_preallocate(a, 256 * MIB + 1, &had));
+    MUST_EQ(had, 256 * MIB);
+    destroy(a);
+}
+END_TEST
+
+/* What is kept of graphs' blocks is the host's, too. */
+START_TEST(what_is_known_of_graphs_is_counted) {
+    weir_allocator *a = plain(WEIR_PACKING_FIT, 0);
+    uint64_t before;
+    CUgraph graph;
+
+    give(a, take(a, MIB, A), A);
+    before = stats_of(a).host_bytes;
+    CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    give(a, take(a, MIB, A), A);
+    CU(driver->cuStreamEndCapture(A, &graph));
+    CU(driver->cuGraphDestroy(graph));
+    MUST_LE(before + 16, stats_of(a).host_bytes);
+    MUST_LE(stats_of(a).host_bytes, before + MIB);
+    destroy(a);
+}
+END_TEST
+
+static Suite *suite(void) {
+    Suite *all = suite_create("moves");
+    TCase *tests = suite_add_case(all, "moves", 60, open_device, NULL);
+
+    tcase_add_test(tests, a_move_is_no_growth);
+    tcase_add_test(tests, what_would_move_for_ever_grows);
+    tcase_add_test(tests, what_is_fast_moves_nothing);
+    tcase_add_loop_test(tests, who_fits_tightly_moves_beside_headroom, WEIR_PACKING_FIT,
+                        WEIR_PACKING_BALANCED + 1);
+    tcase_add_test(tests, what_moves_unseen_is_recorded_once);
+    tcase_add_test(tests, an_end_leaves_nothing_mapped);
+    tcase_add_loop_test(tests, a_twelfth_has_handles_of_its_own, 0, 6);
+    tcase_add_test(tests, near_the_end_of_the_device_it_joins_what_there_is);
+    tcase_add_test(tests, a_step_ends_at_the_limit);
+    tcase_add_test(tests, who_grows_asks_about_events_twice);
+    tcase_add_test(tests, a_refusal_asks_each_size_once);
+    tcase_add_test(tests, large_steps_are_foretold);
+    tcase_add_test(tests, a_refusal_tells_all_that_would_fit);
+    tcase_add_test(tests, what_is_preallocated_comes_in_large_handles);
+    tcase_add_test(tests, a_trim_that_has_seen_all_waits_for_nothing);
+    tcase_add_test(tests, a_trim_that_has_enough_waits_for_nothing);
+    tcase_add_test(tests, a_trim_does_not_wait_for_shadows);
+    tcase_add_test(tests, addresses_are_asked_for_down_to_four_devices);
+    tcase_add_test(tests, behind_the_last_address_is_nothing);
+    tcase_add_test(tests, behind_the_end_begins_another_part);
+    tcase_add_test(tests, a_trim_beside_a_preallocation_is_no_limit);
+    tcase_add_test(tests, what_is_known_of_graphs_is_counted);
+#ifdef CAN_REFUSE_HOST_MEMORY
+    tcase_add_test(tests, without_host_memory_nothing_has_changed);
+    tcase_add_test(tests, without_host_memory_a_verdict_promises_nothing);
+#endif
+    return all;
+}
+
+int main(void) {
+    return run_suite(suite(), CK_FORK);
+}

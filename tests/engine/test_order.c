@@ -1,0 +1,826 @@
+/* SPDX-License-Identifier: MIT */
+/* test_order.c: what the host has observed of each stream, and what streams cost that come and go.
+ *
+ * On the device model.  Most of it through stream_order.h, with streams of which only the first few exist: an
+ * id is all that the rest takes.  The last part goes through the public interface, where ten thousand
+ * streams must leave neither memory nor time behind.
+ */
+#include "tests/fixtures/model_device.h"
+
+#include <string.h>
+
+#include "engine/stream_order.h"
+
+enum { YOUNG = 16, UNSETTLED = 2048, FORGET_CALLS = 16384 };
+
+static uint64_t a_id, b_id;
+static struct weir_host host;
+static struct weir_order order;
+static uint64_t told_id, told_sequence, told_times; /* by the order, last */
+
+static void tell(void *context, uint64_t id, uint64_t sequence) {
+    MUST(context == &order);
+    told_id = id;
+    told_sequence = sequence;
+    told_times++;
+}
+
+static void start_device(void) {
+    start_model(8 * GIB);
+    use_blocking_streams();
+    memset(&host, 0, sizeof host);
+    host.driver = driver;
+    host.context = primary;
+    a_id = id_of(A);
+    b_id = id_of(B);
+    told_times = 0;
+    weir__order_open(&order, &host, tell, &order);
+}
+
+static struct weir_order_stream *stream_of(uint64_t id) {
+    struct weir_order_stream *s = weir__order_stream_silently(&order, id);
+
+    MUST(s != NULL);
+    return s;
+}
+
+/* A free on a stream, as its owner does it; the sequence. */
+static uint64_t free_on(CUstream stream, uint64_t id, size_t bytes) {
+    struct weir_order_stream *s = weir__order_stream(&order, id);
+    uint64_t sequence = weir__order_freed(&order, s, bytes);
+
+    weir__order_tend(&order, s, stream);
+    return sequence;
+}
+
+static void free_often(CUstream stream, uint64_t id, size_t bytes, int times) {
+    while (times-- > 0)
+        free_on(stream, id, bytes);
+}
+
+/* A has grown up, and the order has settled. */
+static void settle(void) {
+    (void)stream_of(b_id);
+    free_often(A, a_id, 0, UNSETTLED + YOUNG);
+    weir__order_observe_all(&order);
+}
+
+static uint64_t records(void) {
+    MUST_EQ(order.event_records, weir__model_calls(WEIR_ENTRY_cuEventRecord));
+    return order.event_records;
+}
+
+static uint64_t queries_from(uint64_t before) {
+    return weir__model_calls(WEIR_ENTRY_cuEventQuery) - before;
+}
+
+/* Streams of ids that nobody has, each with a mark behind the work of A. */
+static void mark_streams(uint64_t first, size_t count) {
+    uint64_t sequence;
+
+    for (size_t i = 0; i < count; i++)
+        OK(weir__order_freed_marked(&order, stream_of(first + i), A, &sequence));
+}
+
+/* ---- when events are recorded ------------------------------------------------------------------ */
+
+START_TEST(one_stream_records_nothing) {
+    free_often(A, a_id, MIB, 5000);
+    MUST_EQ(records(), 0);
+    weir__order_dry(&order);
+    free_often(A, a_id, MIB, 5000);
+    MUST_EQ(records(), 0);
+    MUST_EQ(weir__model_calls(WEIR_ENTRY_cuEventQuery), 0);
+}
+END_TEST
+
+START_TEST(a_young_stream_records_each_free) {
+    uint64_t before;
+
+    settle();
+    before = records();
+    for (uint64_t i = 1; i <= YOUNG; i++) {
+        free_on(B, b_id, 1);
+        MUST_EQ(records() - before, i);
+    }
+    free_often(B, b_id, 1, 1000);
+    MUST_EQ(records() - before, YOUNG);
+}
+END_TEST
+
+/* A takes blocks of so many bytes. */
+static void take_often(size_t bytes, int times) {
+    while (times-- > 0) {
+        (void)weir__order_stream(&order, a_id);
+        weir__order_taken(&order, bytes);
+    }
+}
+
+/* One event when A holds as little as it did when it was asked, whatever went on before. */
+START_TEST(a_burst_ends_with_one_event) {
+    uint64_t before, sequence;
+
+    settle();
+    order.worth = 2 * MIB;
+    weir__order_dry(&order);
+    take_often(20 * MIB, 1);
+    free_on(A, a_id, MIB); /* it is asked */
+    for (int burst = 0; burst < 3; burst++) {
+        before = records();
+        take_often(3 * MIB, 2);
+        for (int i = 0; i < 20; i++) {
+            free_on(A, a_id, 3 * MIB);
+            take_often(3 * MIB, 1);
+        }
+        free_on(A, a_id, 3 * MIB);
+        MUST_EQ(records() - before, 0);
+        sequence = free_on(A, a_id, 3 * MIB);
+        MUST_EQ(records() - before, 1);
+        MUST_EQ(told_sequence, sequence);
+    }
+}
+END_TEST
+
+/* Four times what is worth an event has one in the midst of a burst, which may be its end. */
+START_TEST(much_has_an_event_anywhere) {
+    uint64_t before;
+
+    settle();
+    order.worth = MIB;
+    weir__order_dry(&order);
+    take_often(20 * MIB, 1);
+    free_on(A, a_id, MIB); /* it is asked */
+    take_often(MIB, 20);
+    before = records();
+    free_often(A, a_id, MIB, 3);
+    MUST_EQ(records() - before, 0);
+    free_on(A, a_id, MIB);
+    MUST_EQ(records() - before, 1);
+    free_often(A, a_id, MIB, 3);
+    MUST_EQ(records() - before, 1);
+    take_often(MIB, 3); /* what is used again counts no more */
+    free_often(A, a_id, MIB, 3);
+    MUST_EQ(records() - before, 1);
+}
+END_TEST
+
+/* A takes 32 blocks of 5 MiB and frees all but `left`; then B calls.  The events that this took. */
+static uint64_t play_burst(int left) {
+    uint64_t before = records();
+
+    take_often(5 * MIB, 32);
+    free_often(A, a_id, 5 * MIB, 32 - left);
+    before = records() - before;
+    (void)weir__order_stream_silently(&order, b_id);
+    return before;
+}
+
+/* The first burst of a load whose streams run dry: the events that it took. */
+static uint64_t begin_bursts(void) {
+    settle();
+    order.worth = MIB;
+    weir__order_dry(&order);
+    return play_burst(0);
+}
+
+/* What a stream leaves when another one calls has an event, however few it records on the way there. */
+START_TEST(who_records_in_vain_does_so_less_often) {
+    uint64_t first = begin_bursts(), next;
+
+    MUST_LE(32, first);
+    next = play_burst(0);
+    MUST_LE(next, first / 2 + 2);
+    for (int i = 0; i < 3; i++) {
+        next = play_burst(0);
+        MUST_LE(next, first / 4 + 4);
+        MUST_EQ(stream_of(a_id)->open_bytes, 0);
+    }
+}
+END_TEST
+
+/* A burst that ended where none did before has left much without an event: events are as close as ever. */
+START_TEST(a_burst_that_ends_elsewhere_begins_anew) {
+    uint64_t first = begin_bursts(), next;
+
+    for (int i = 0; i < 3; i++)
+        play_burst(0);
+    next = play_burst(15);
+    MUST_LE(next, first / 2);
+    MUST_LE(5 * MIB, stream_of(a_id)->open_bytes);
+    next = play_burst(0);
+    MUST_LE(first * 3 / 4, next);
+}
+END_TEST
+
+/* What is not worth it has no event, and nearly as low is low. */
+START_TEST(an_event_must_be_worth_it) {
+    uint64_t before;
+
+    settle();
+    weir__order_dry(&order);
+    free_on(A, a_id, MIB);
+    before = records();
+    for (int i = 0; i < 100; i++) {
+        take_often(64 * KIB - 1, 1);
+        free_on(A, a_id, 64 * KIB - 1);
+    }
+    MUST_EQ(records() - before, 0);
+    take_often(64 * KIB, 1);
+    free_on(A, a_id, 64 * KIB);
+    MUST_EQ(records() - before, 1);
+    order.worth = MIB;
+    take_often(MIB, 4);
+    free_often(A, a_id, MIB, 2);
+    MUST_EQ(records() - before, 1);
+    free_on(A, a_id, MIB); /* one is left */
+    MUST_EQ(records() - before, 2);
+}
+END_TEST
+
+/* A stream that is asked records wherever it stands, and that is as low as it must come then. */
+START_TEST(who_is_asked_learns_a_new_low) {
+    uint64_t before;
+
+    settle();
+    order.worth = 8 * MIB;
+    weir__order_dry(&order);
+    free_on(A, a_id, MIB);
+    take_often(10 * MIB, 10);
+    before = records();
+    free_on(A, a_id, 10 * MIB);
+    MUST_EQ(records() - before, 0);
+    weir__order_dry(&order);
+    weir__order_tend(&order, stream_of(a_id), A);
+    MUST_EQ(records() - before, 1);
+    take_often(10 * MIB, 4);
+    free_often(A, a_id, 10 * MIB, 3);
+    MUST_EQ(records() - before, 1);
+    free_on(A, a_id, 10 * MIB);
+    MUST_EQ(records() - before, 2);
+}
+END_TEST
+
+/* After 2,048 frees in which nobody ran dry nothing is recorded any more, but on demand. */
+START_TEST(settled_streams_record_on_demand) {
+    uint64_t before;
+
+    settle();
+    before = records();
+    for (int i = 0; i < 10000; i++) {
+        take_often(MIB - 1, 1);
+        free_on(A, a_id, MIB - 1);
+    }
+    MUST_EQ(records() - before, 0);
+    weir__order_dry(&order);
+    MUST_EQ(records() - before, 0);
+    weir__order_tend(&order, stream_of(a_id), A);
+    MUST_EQ(records() - before, 1);
+    MUST_EQ(told_id, a_id);
+    MUST_EQ(told_sequence, order.sequence);
+    free_often(A, a_id, MIB, UNSETTLED - 1);
+    MUST_EQ(records() - before, UNSETTLED);
+    free_often(A, a_id, MIB, 15);
+    MUST_EQ(records() - before, UNSETTLED);
+}
+END_TEST
+
+/* A settled stream that gives up 8 times what is worth an event, and 16 MiB, says so: nobody may have run dry,
+ * but who does then grows before the stream calls again. */
+START_TEST(a_settled_stream_tells_of_much) {
+    const size_t worth[] = {MIB, 4 * MIB};
+    const int much[] = {16, 32}; /* MiB */
+    uint64_t before;
+
+    settle();
+    for (int i = 0; i < 2; i++) {
+        order.worth = worth[i];
+        take_often(MIB, 2 * much[i]);
+        before = records();
+        free_often(A, a_id, MIB, much[i] - 1);
+        MUST_EQ(records() - before, 0);
+        take_often(MIB, much[i] - 1); /* what is used again counts no more */
+        free_often(A, a_id, MIB, much[i] - 1);
+        MUST_EQ(records() - before, 0);
+        free_on(A, a_id, MIB);
+        MUST_EQ(records() - before, 1);
+        free_often(A, a_id, MIB, much[i] - 1);
+        MUST_EQ(records() - before, 1);
+    }
+}
+END_TEST
+
+/* What the driver refuses is recorded at a later call, also where nothing but that somebody ran dry makes it due. */
+START_TEST(a_refused_record_is_tried_again) {
+    struct weir_order_stream *s;
+    uint64_t sequence;
+
+    settle();
+    weir__model_fail(WEIR_ENTRY_cuEventRecord, 1, CUDA_ERROR_UNKNOWN, 0);
+    weir__order_dry(&order);
+    sequence = free_on(A, a_id, _i ? MIB : 0);
+    s = stream_of(a_id);
+    MUST_EQ(s->open, 1);
+    MUST(s->covered < sequence);
+    weir__order_tend(&order, s, A);
+    MUST_EQ(s->open, 0);
+    MUST_EQ(s->covered, sequence);
+    MUST_EQ(order.open_bytes, 0);
+}
+END_TEST
+
+/* ---- where none are needed --------------------------------------------------------------------- */
+
+/* A non-blocking stream, and its frees as those of A above; each is due. */
+static CUstream apart;
+static uint64_t apart_id;
+
+static void start_apart(void) {
+    start_device();
+    CU(driver->cuStreamCreate(&apart, CU_STREAM_NON_BLOCKING));
+    apart_id = id_of(apart);
+    weir__order_several(&order);
+}
+
+static uint64_t free_apart(void) {
+    weir__order_dry(&order);
+    return free_on(apart, apart_id, MIB);
+}
+
+START_TEST(an_idle_stream_needs_no_event) {
+    for (int i = 0; i < 100; i++) {
+        uint64_t sequence = free_apart();
+
+        MUST_EQ(told_id, apart_id);
+        MUST_EQ(told_sequence, sequence);
+        MUST(weir__order_is_observed(&order, apart_id, sequence));
+        MUST_EQ(order.silent_streams, 0);
+        MUST(!weir__order_is_due(&order, stream_of(apart_id)));
+    }
+    MUST_EQ(records(), 0);
+    MUST_EQ(weir__model_calls(WEIR_ENTRY_cuEventQuery), 0);
+    MUST_EQ(weir__model_calls(WEIR_ENTRY_cuStreamQuery), 100);
+    MUST_EQ(weir__model_calls(WEIR_ENTRY_cuStreamGetFlags), 1);
+}
+END_TEST
+
+/* A stream that has grown up, and is not at work, tells once for each time that somebody ran dry. */
+START_TEST(an_idle_stream_that_told_has_told) {
+    uint64_t asked;
+
+    for (int i = 0; i < YOUNG; i++)
+        (void)free_apart();
+    weir__order_dry(&order);
+    asked = weir__model_calls(WEIR_ENTRY_cuStreamQuery);
+    for (int i = 0; i < 10; i++)
+        (void)free_on(apart, apart_id, 0);
+    MUST_EQ(weir__model_calls(WEIR_ENTRY_cuStreamQuery), asked + 1);
+    MUST_EQ(stream_of(apart_id)->open, 9);
+}
+END_TEST
+
+/* Idle now, it has also done what its events stand for. */
+START_TEST(an_idle_stream_has_passed_its_events) {
+    uint64_t sequence;
+
+    busy(apart, 5 * MS);
+    (void)free_apart();
+    MUST_EQ(records(), 1);
+    MUST_EQ(told_times, 0);
+    CU(driver->cuStreamSynchronize(apart));
+    sequence = free_apart();
+    MUST_EQ(records(), 1);
+    MUST_EQ(told_times, 1);
+    MUST_EQ(told_sequence, sequence);
+    MUST_EQ(order.waiting_marks, 0);
+}
+END_TEST
+
+/* Whether it is idle: at once, after an event, after 2, 4, 8, 16, and after 16 from then on. */
+START_TEST(a_stream_at_work_is_asked_seldom) {
+    const int asked_at[] = {1, 2, 4, 8, 16, 32, 48, 64};
+    uint64_t asked = 0;
+
+    busy(apart, 1000 * MS);
+    for (int i = 1, next = 0; i <= 64; i++) {
+        (void)free_apart();
+        if (i == asked_at[next]) {
+            asked++;
+            next++;
+        }
+        MUST_EQ(weir__model_calls(WEIR_ENTRY_cuStreamQuery), asked);
+        MUST_EQ(records(), (uint64_t)i);
+    }
+    MUST_EQ(told_times, 0);
+    CU(driver->cuStreamSynchronize(apart));
+    for (int i = 0; i < 16; i++)
+        (void)free_apart();
+    MUST_EQ(records(), 64 + 15);
+    for (int i = 0; i < 16; i++) /* once found idle it is asked each time */
+        (void)free_apart();
+    MUST_EQ(records(), 64 + 15);
+    busy(apart, 1000 * MS);
+    (void)free_apart();
+    asked = weir__model_calls(WEIR_ENTRY_cuStreamQuery);
+    (void)free_apart(); /* and soon, when it is at work again */
+    MUST_EQ(weir__model_calls(WEIR_ENTRY_cuStreamQuery), asked + 1);
+    MUST_EQ(records(), 64 + 15 + 2);
+}
+END_TEST
+
+/* A blocking stream is behind what the legacy stream runs, and does not show it. */
+START_TEST(idle_blocking_streams_prove_nothing) {
+    uint64_t sequence;
+
+    weir__order_several(&order);
+    busy(NULL, 5 * MS);
+    CU(driver->cuStreamQuery(A));
+    weir__order_dry(&order);
+    sequence = free_on(A, a_id, MIB);
+    MUST_EQ(records(), 1);
+    weir__order_ask(&order, stream_of(a_id), A);
+    MUST(!weir__order_is_observed(&order, a_id, sequence));
+    CU(driver->cuStreamSynchronize(NULL));
+    weir__order_ask(&order, stream_of(a_id), A);
+    MUST(weir__order_is_observed(&order, a_id, sequence));
+}
+END_TEST
+
+/* Nor those whose kind the driver does not tell, whose id is not known, or that are nobody's own. */
+START_TEST(who_is_not_known_to_be_apart_has_events) {
+    CUstream thread = (CUstream)(uintptr_t)WEIR_STREAM_PER_THREAD_VALUE;
+    struct weir_order_stream *s;
+
+    weir__model_fail(WEIR_ENTRY_cuStreamGetFlags, 1, CUDA_ERROR_UNKNOWN, 0);
+    (void)free_apart();
+    (void)free_apart();
+    MUST_EQ(records(), 2);
+    MUST_EQ(weir__model_calls(WEIR_ENTRY_cuStreamGetFlags), 1);
+    MUST_EQ(weir__model_calls(WEIR_ENTRY_cuStreamQuery), 0);
+    s = stream_of(0);
+    (void)weir__order_freed(&order, s, MIB);
+    weir__order_tend(&order, s, apart);
+    MUST_EQ(records(), 3);
+    (void)free_on(thread, id_of(thread), MIB);
+    MUST_EQ(records(), 4);
+    weir__order_ask(&order, stream_of(apart_id), apart);
+    weir__order_ask(&order, stream_of(id_of(thread)), thread);
+    MUST_EQ(weir__model_calls(WEIR_ENTRY_cuStreamGetFlags), 1);
+}
+END_TEST
+
+/* To ask would break the capture; afterwards it is. */
+START_TEST(a_captured_stream_is_not_asked) {
+    CUgraph graph = NULL;
+    uint64_t asked;
+
+    for (int i = 0; i < _i * YOUNG; i++)
+        (void)free_apart();
+    asked = weir__model_calls(WEIR_ENTRY_cuStreamQuery);
+    CU(driver->cuStreamBeginCapture(apart, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    weir__order_dry(&order);
+    (void)free_on(apart, apart_id, 0);
+    MUST_EQ(weir__model_calls(WEIR_ENTRY_cuStreamQuery), asked);
+    MUST_EQ(weir__model_calls(WEIR_ENTRY_cuStreamGetFlags), (uint64_t)_i);
+    MUST_EQ(stream_of(apart_id)->open, 1);
+    CU(driver->cuStreamEndCapture(apart, &graph));
+    CU(driver->cuGraphDestroy(graph));
+    weir__order_tend(&order, stream_of(apart_id), apart);
+    MUST_EQ(records(), 0);
+    MUST_EQ(stream_of(apart_id)->open, 0);
+}
+END_TEST
+
+/* Who asks for it is told at once, and needs no event. */
+START_TEST(who_asks_an_idle_stream_waits_for_nothing) {
+    uint64_t sequence = weir__order_freed(&order, stream_of(apart_id), MIB);
+
+    busy(apart, 5 * MS);
+    weir__order_ask(&order, stream_of(apart_id), apart);
+    MUST(!weir__order_is_observed(&order, apart_id, sequence));
+    CU(driver->cuStreamSynchronize(apart));
+    weir__order_ask(&order, stream_of(apart_id), apart);
+    MUST(weir__order_is_observed(&order, apart_id, sequence));
+    MUST_EQ(records(), 0);
+}
+END_TEST
+
+/* ---- what has completed ------------------------------------------------------------------------ */
+
+START_TEST(a_busy_stream_is_not_observed) {
+    uint64_t sequence;
+
+    (void)stream_of(b_id);
+    busy(A, 5 * MS);
+    sequence = free_on(A, a_id, MIB);
+    MUST(!weir__order_look_around(&order, SIZE_MAX));
+    MUST_EQ(told_times, 0);
+    busy(A, 5 * MS);
+    (void)free_on(A, a_id, MIB);
+    weir__model_advance(5 * MS);
+    MUST(weir__order_look_around(&order, SIZE_MAX));
+    MUST_EQ(told_id, a_id);
+    MUST_EQ(told_sequence, sequence); /* the first alone */
+    weir__model_advance(5 * MS);
+    MUST(weir__order_look_around(&order, SIZE_MAX));
+    MUST_EQ(told_sequence, sequence + 1);
+    MUST(!weir__order_look_around(&order, SIZE_MAX));
+    MUST_EQ(told_times, 2);
+}
+END_TEST
+
+/* A glance asks no more than it may, goes on where the last one left off, and asks nobody else. */
+START_TEST(glances_go_round) {
+    enum { MARKED = 100, GLANCE = 32 };
+    struct weir_order_stream *last;
+    uint64_t before, sequence;
+
+    for (uint64_t i = 0; i < 1000; i++)
+        (void)stream_of(5000 + i); /* without marks */
+    busy(A, 5 * MS);
+    mark_streams(10000, MARKED);
+    before = weir__model_calls(WEIR_ENTRY_cuEventQuery);
+    MUST(!weir__order_look_around(&order, GLANCE));
+    MUST_EQ(queries_from(before), GLANCE);
+    MUST(!weir__order_look_around(&order, SIZE_MAX));
+    MUST_EQ(queries_from(before), GLANCE + MARKED);
+    last = stream_of(20000);
+    OK(weir__order_freed_marked(&order, last, B, &sequence)); /* behind all of them, and done */
+    before = weir__model_calls(WEIR_ENTRY_cuEventQuery);
+    for (int i = 0; i < MARKED / GLANCE; i++)
+        MUST(!weir__order_look_around(&order, GLANCE));
+    MUST(weir__order_look_around(&order, GLANCE));
+    MUST_EQ(told_id, 20000);
+    MUST_EQ(told_sequence, sequence);
+    MUST_EQ(queries_from(before), (MARKED / GLANCE + 1) * GLANCE);
+    weir__model_advance(5 * MS);
+    MUST(weir__order_look_around(&order, SIZE_MAX));
+    MUST_EQ(order.waiting_marks, 0);
+    MUST_EQ(told_times, MARKED + 1);
+}
+END_TEST
+
+/* A glance may end in the middle of one stream's marks. */
+START_TEST(a_glance_ends_within_a_stream) {
+    struct weir_order_stream *s = stream_of(a_id);
+    uint64_t sequence[10], before;
+
+    for (int i = 0; i < 10; i++)
+        OK(weir__order_freed_marked(&order, s, A, &sequence[i]));
+    before = weir__model_calls(WEIR_ENTRY_cuEventQuery);
+    MUST(weir__order_look_around(&order, 4));
+    MUST_EQ(queries_from(before), 4);
+    MUST_EQ(told_sequence, sequence[3]);
+    MUST_EQ(order.waiting_marks, 6);
+    MUST(weir__order_look_around(&order, SIZE_MAX));
+    MUST_EQ(told_sequence, sequence[9]);
+}
+END_TEST
+
+START_TEST(a_wait_for_the_device_observes_all) {
+    uint64_t open;
+
+    settle();
+    told_times = 0;
+    busy(A, 5 * MS);
+    mark_streams(5000, 20);
+    open = free_on(A, a_id, MIB);
+    MUST_EQ(order.silent_streams, 1);
+    MUST_EQ(order.waiting_marks, 20);
+    weir__order_observe_all(&order);
+    MUST_EQ(order.silent_streams, 0);
+    MUST_EQ(order.waiting_marks, 0);
+    MUST_EQ(order.open_bytes, 0);
+    MUST_EQ(told_times, 21);
+    MUST_EQ(told_id, a_id);
+    MUST_EQ(told_sequence, open);
+}
+END_TEST
+
+/* ---- streams that come and go ------------------------------------------------------------------ */
+
+/* What is kept follows what is in use: streams that have ended leave nothing, and those that live on
+ * stay known. */
+START_TEST(ended_streams_are_forgotten) {
+    enum { LIVE = 1000, ENDED = 100000 };
+    uint64_t sequence;
+
+    for (uint64_t i = 0; i < ENDED; i++) {
+        struct weir_order_stream *s = weir__order_stream(&order, 100000 + i);
+
+        OK(weir__order_freed_marked(&order, s, A, &sequence));
+        (void)stream_of(5000 + i % LIVE);
+        MUST_LE(order.streams.count, 2 * FORGET_CALLS + LIVE);
+        MUST_LE(order.waiting_marks, 4);
+    }
+    for (uint64_t i = 0; i < LIVE; i++)
+        MUST(weir__map_get(&order.streams, 5000 + i, NULL));
+    MUST_LE(weir__model_calls(WEIR_ENTRY_cuEventCreate), 8);
+    MUST_LE(weir__model_calls(WEIR_ENTRY_cuEventQuery), 2 * ENDED);
+}
+END_TEST
+
+/* A stream with open frees is known until they were observed. */
+START_TEST(open_frees_are_not_forgotten) {
+    uint64_t sequence;
+
+    settle();
+    sequence = free_on(A, a_id, MIB);
+    for (uint64_t i = 0; i < 5 * FORGET_CALLS; i++)
+        (void)stream_of(100000 + i);
+    MUST_EQ(order.silent_streams, 1);
+    weir__order_observe_all(&order);
+    MUST_EQ(told_id, a_id);
+    MUST_EQ(told_sequence, sequence);
+}
+END_TEST
+
+/* What nothing is known of is observed, and there is nothing to follow; of frees on streams that are not known
+ * all events are waited for. */
+START_TEST(what_is_not_known) {
+    uint64_t first, last;
+
+    MUST(weir__order_is_observed(&order, 0, 1));
+    MUST(weir__order_is_observed(&order, 4711, 1));
+    MUST(!weir__order_may_follow(&order, 4711, 1));
+    ANSWERS(CUDA_ERROR_INVALID_VALUE, weir__order_follow(&order, A, 4711, 1));
+    MUST(!weir__order_is_stranded(&order, 4711, 1));
+    busy(A, 5 * MS);
+    busy(B, 7 * MS);
+    OK(weir__order_freed_marked(&order, stream_of(0), A, &first));
+    OK(weir__order_freed_marked(&order, stream_of(0), B, &last));
+    MUST(weir__order_may_follow(&order, 0, first) && weir__order_may_follow(&order, 0, last));
+    MUST(!weir__order_is_stranded(&order, 0, last));
+    weir__model_fail(WEIR_ENTRY_cuStreamWaitEvent, 1, CUDA_ERROR_UNKNOWN, 0);
+    ANSWERS(CUDA_ERROR_UNKNOWN, weir__order_follow(&order, C, 0, last));
+    weir__model_faults_clear();
+    ANSWERS(CUDA_SUCCESS, weir__order_follow(&order, C, 0, last));
+    CU(driver->cuStreamSynchronize(C));
+    CU(driver->cuStreamQuery(A));
+    CU(driver->cuStreamQuery(B));
+}
+END_TEST
+
+START_TEST(open_frees_of_silent_streams_are_stranded) {
+    uint64_t covered, open;
+
+    settle();
+    weir__order_dry(&order);
+    covered = free_on(A, a_id, MIB);
+    weir__order_observe_all(&order);
+    for (int i = 0; i < UNSETTLED; i++)
+        (void)weir__order_freed(&order, stream_of(b_id), 0);
+    open = free_on(A, a_id, MIB);
+    for (int i = 0; i < WEIR_ORDER_SILENT_CALLS; i++)
+        (void)stream_of(b_id);
+    MUST(!weir__order_is_stranded(&order, a_id, open));
+    (void)stream_of(b_id);
+    MUST(weir__order_is_stranded(&order, a_id, open));
+    MUST(!weir__order_is_stranded(&order, a_id, covered));
+    MUST(!weir__order_is_stranded(&order, b_id, order.sequence));
+    (void)stream_of(a_id); /* it is heard of */
+    MUST(!weir__order_is_stranded(&order, a_id, open));
+}
+END_TEST
+
+/* Not soon: to wait for the device would take as long as its work. */
+START_TEST(while_the_device_works_they_are_stranded_late) {
+    uint64_t open;
+
+    settle();
+    open = weir__order_freed(&order, stream_of(a_id), MIB);
+    busy(B, 5 * MS);
+    (void)weir__order_freed(&order, stream_of(b_id), MIB);
+    weir__order_mark(&order, stream_of(b_id), B);
+    MUST_EQ(order.waiting_marks, 1);
+    for (int i = 0; i < WEIR_ORDER_SILENT_CALLS_BUSY - 2; i++)
+        (void)stream_of(b_id);
+    MUST(!weir__order_is_stranded(&order, a_id, open));
+    (void)stream_of(b_id);
+    MUST(weir__order_is_stranded(&order, a_id, open));
+}
+END_TEST
+
+/* ---- through the public interface -------------------------------------------------------------- */
+
+static const struct {
+    int kind, front;
+} served[] = {
+    {KIND_REGIONS, WEIR_SWITCH_OFF}, {KIND_REGIONS, WEIR_SWITCH_ON}, {KIND_POOL, WEIR_SWITCH_ON}};
+enum { SERVED = sizeof served / sizeof served[0] };
+
+static weir_allocator *make(int which, uint32_t timeout_ms) {
+    weir_options options = options_of(served[which].kind, "model", 0);
+    weir_allocator *a;
+
+    options.front = served[which].front;
+    options.recovery_timeout_ms = timeout_ms;
+    OK(weir_allocator_create(&options, &a));
+    return a;
+}
+
+/* A stream's life: eight blocks of 1 to 2 MiB that it frees and takes again, nine times. */
+static void live_on(weir_allocator *a, CUstream stream, unsigned which) {
+    void *block[8];
+
+    for (int round = 0; round < 9; round++) {
+        for (unsigned i = 0; i < 8; i++)
+            OK(weir_alloc(a, MIB + (which * 5 + i) % 16 * 64 * KIB, stream, &block[i]));
+        for (unsigned i = 0; i < 8; i++)
+            OK(weir_free(a, block[i], stream));
+    }
+}
+
+/* Ten thousand streams, sixteen at a time: what they leave behind serves those that follow. */
+START_TEST(ten_thousand_streams_leave_no_memory_behind) {
+    enum { STREAMS = 10000, AT_A_TIME = 16 };
+    weir_allocator *a = make(_i, 1000);
+    CUstream stream[AT_A_TIME] = {NULL};
+
+    for (unsigned i = 0; i < STREAMS; i++) {
+        CUstream *slot = &stream[i % AT_A_TIME];
+
+        if (*slot)
+            CU(driver->cuStreamDestroy(*slot));
+        CU(driver->cuStreamCreate(slot, CU_STREAM_NON_BLOCKING));
+        live_on(a, *slot, i);
+    }
+    MUST_LE(stats_of(a).reserve_peak, 1 * GIB);
+    MUST_LE(stats_of(a).host_bytes, 64 * MIB);
+    for (int i = 0; i < AT_A_TIME; i++)
+        CU(driver->cuStreamDestroy(stream[i]));
+    OK(weir_allocator_destroy(a));
+}
+END_TEST
+
+/* Once each stream has what it needs nothing is recorded, however many there are. */
+START_TEST(steady_streams_record_nothing) {
+    enum { STREAMS = 64, ROUNDS = 200 };
+    weir_allocator *a = make(_i, 1000);
+    CUstream stream[STREAMS];
+    uint64_t before = 0;
+
+    for (int i = 0; i < STREAMS; i++)
+        CU(driver->cuStreamCreate(&stream[i], CU_STREAM_NON_BLOCKING));
+    for (int round = 0; round < ROUNDS; round++) {
+        if (round == ROUNDS / 2)
+            before = stats_of(a).event_records;
+        for (int i = 0; i < STREAMS; i++) {
+            void *block;
+
+            OK(weir_alloc(a, 100 * KIB, stream[i], &block));
+            busy(stream[i], 1000);
+            OK(weir_free(a, block, stream[i]));
+        }
+        CU(driver->cuCtxSynchronize());
+    }
+    MUST(before > 0);
+    MUST_EQ(stats_of(a).event_records, before);
+    OK(weir_allocator_destroy(a));
+}
+END_TEST
+
+/* ------------------------------------------------------------------------------------------------ */
+
+static void end_order(void) {
+    weir__order_close(&order);
+    CU(driver->cuCtxSynchronize());
+}
+
+int main(void) {
+    Suite *suite = suite_create("order");
+    TCase *alone = suite_add_case(suite, "alone", 120, start_device, end_order);
+    TCase *beside = suite_add_case(suite, "apart", 120, start_apart, end_order);
+    TCase *whole = suite_add_case(suite, "whole", 300, start_device, end_order);
+
+    tcase_add_test(alone, one_stream_records_nothing);
+    tcase_add_test(alone, a_young_stream_records_each_free);
+    tcase_add_test(alone, a_burst_ends_with_one_event);
+    tcase_add_test(alone, much_has_an_event_anywhere);
+    tcase_add_test(alone, who_records_in_vain_does_so_less_often);
+    tcase_add_test(alone, a_burst_that_ends_elsewhere_begins_anew);
+    tcase_add_test(alone, an_event_must_be_worth_it);
+    tcase_add_test(alone, who_is_asked_learns_a_new_low);
+    tcase_add_test(alone, settled_streams_record_on_demand);
+    tcase_add_test(alone, a_settled_stream_tells_of_much);
+    tcase_add_loop_test(alone, a_refused_record_is_tried_again, 0, 2);
+    tcase_add_test(alone, idle_blocking_streams_prove_nothing);
+    tcase_add_test(beside, an_idle_stream_needs_no_event);
+    tcase_add_test(beside, an_idle_stream_that_told_has_told);
+    tcase_add_test(beside, an_idle_stream_has_passed_its_events);
+    tcase_add_test(beside, a_stream_at_work_is_asked_seldom);
+    tcase_add_test(beside, who_is_not_known_to_be_apart_has_events);
+    tcase_add_loop_test(beside, a_captured_stream_is_not_asked, 0, 2);
+    tcase_add_test(beside, who_asks_an_idle_stream_waits_for_nothing);
+    tcase_add_test(alone, a_busy_stream_is_not_observed);
+    tcase_add_test(alone, glances_go_round);
+    tcase_add_test(alone, a_glance_ends_within_a_stream);
+    tcase_add_test(alone, a_wait_for_the_device_observes_all);
+    tcase_add_test(alone, ended_streams_are_forgotten);
+    tcase_add_test(alone, open_frees_are_not_forgotten);
+    tcase_add_test(alone, what_is_not_known);
+    tcase_add_test(alone, open_frees_of_silent_streams_are_stranded);
+    tcase_add_test(alone, while_the_device_works_they_are_stranded_late);
+    tcase_add_loop_test(whole, ten_thousand_streams_leave_no_memory_behind, 0, SERVED);
+    tcase_add_loop_test(whole, steady_streams_record_nothing, 0, SERVED);
+    return run_suite(suite, CK_FORK_GETENV);
+}

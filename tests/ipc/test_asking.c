@@ -1,0 +1,785 @@
+/* SPDX-License-Identifier: MIT */
+/* test_asking.c: how a process asks others for memory, and is asked: by itself, against ledgers that this test writes
+ * in the place of other processes (test_neighbours has whole ones).
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tests/fixtures/deny.h"
+#include "tests/fixtures/model_device.h"
+
+#include "api/allocator_internal.h"
+#include "ipc/ledger.h"
+#include "ipc/process_peers.h"
+#include "ipc/local_peers.h"
+#include "base/thread.h"
+
+enum { OTHERS = 10 };
+
+static char folder[40], name[WEIR_UUID_BYTES];
+static struct weir_ledger other[OTHERS]; /* each as another process would have it */
+static struct weir_neighbours *own;      /* in the first slot */
+
+static void nap(long ms) {
+    nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000}, NULL);
+}
+
+static uint64_t ms_from_now(uint64_t ms) {
+    return weir__ledger_now() + ms * MS;
+}
+
+static void set_up(void) {
+    const char *in = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
+    char path[64];
+
+    snprintf(folder, sizeof folder, "%s/weir-asking-XXXXXX", in);
+    MUST(mkdtemp(folder) != NULL);
+    MUST(setenv("XDG_RUNTIME_DIR", folder, 1) == 0);
+    snprintf(path, sizeof path, "%s/device", folder);
+    MUST(setenv("WEIR_MODEL_SHARED", path, 1) == 0);
+}
+
+static void open_devices(void) {
+    start_model(GIB);
+    ANSWERS(0, weir__model_reset(&(struct weir_model_setup){.devices = 2, .capacity = GIB}));
+    MUST(weir__neighbours_device(driver, 0, name));
+}
+
+static void set_up_device(void) {
+    set_up();
+    open_devices();
+}
+
+static void tear_down(void) {
+    char command[64];
+
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    ANSWERS(0, system(command));
+}
+
+/* ---- an allocator of this process ------------------------------------------------------------ */
+
+static struct weir_sibling sibling;
+static _Atomic uint64_t has_reserve, gives, was_asked;
+static void (*_Atomic in_give)(void);   /* called there, if it is not NULL */
+static void (*_Atomic in_resize)(void); /* likewise, once */
+static _Atomic uint64_t last_weights;
+
+static void tell(void *owner, struct weir_holding *out) {
+    (void)owner;
+    out->reserve = atomic_load(&has_reserve);
+    out->idle = atomic_load(&last_weights); /* the more others there are, the more it would give */
+}
+
+static uint64_t give(void *owner, uint64_t bytes) {
+    void (*call)(void) = atomic_load(&in_give);
+
+    (void)owner;
+    atomic_fetch_add(&was_asked, bytes);
+    atomic_fetch_add(&gives, 1);
+    if (call)
+        call();
+    return bytes;
+}
+
+static void resize(void *owner, uint64_t weights) {
+    void (*call)(void) = atomic_exchange(&in_resize, NULL);
+
+    (void)owner;
+    atomic_store(&last_weights, weights);
+    if (call)
+        call();
+}
+
+/* What takes part: NULL, or where. */
+static struct member {
+    struct weir_neighbours *on;
+    struct weir_claim claim;
+} members[8];
+
+static struct member *try_join(const struct weir_driver *on, int device, struct weir_claim claim,
+                               char why[96]) {
+    static const struct weir_neighbours_calls its_calls = {tell, give, resize};
+    struct member *m = members;
+
+    while (m->on)
+        m++;
+    m->claim = claim;
+    m->on = weir__neighbours_join(on, device, &its_calls, &m->claim, why, 96);
+    return m;
+}
+
+static struct member *join_as(uint64_t weight, uint64_t priority) {
+    char why[96];
+    struct weir_claim claim = {.weight = weight, .priority = priority};
+    struct member *m = try_join(driver, 0, claim, why);
+
+    ck_assert_msg(m->on != NULL, "%s", why);
+    return m;
+}
+
+static struct weir_neighbours *join(const struct weir_driver *on, int device) {
+    char why[96];
+    struct member *m = try_join(on, device, (struct weir_claim){0}, why);
+
+    ck_assert_msg(m->on != NULL, "%s", why);
+    return m->on;
+}
+
+static void leave_as(struct member *m) {
+    _Atomic uint64_t shown = 0;
+
+    weir__neighbours_leave(m->on, &m->claim, &shown);
+    m->on = NULL;
+}
+
+static void leave(struct weir_neighbours *n) {
+    struct member *m = members;
+
+    while (m->on != n)
+        m++;
+    leave_as(m);
+}
+
+static void has_allocator(void) {
+    sibling = (struct weir_sibling){.driver = driver, .device = 0};
+    weir__siblings_join(&sibling);
+}
+
+/* ---- and what others are told, and tell ------------------------------------------------------- */
+
+static void says(int i, struct weir_ledger_entry entry) {
+    other[i].looked_ns = 0;
+    entry.heartbeat_ns = weir__ledger_now();
+    weir__ledger_publish(&other[i], &entry);
+}
+
+static void has_idle(int i, uint64_t idle, uint64_t priority) {
+    says(i, (struct weir_ledger_entry){.reserve = idle, .idle = idle, .priority = priority});
+}
+
+static void comes(int i, uint64_t idle, uint64_t priority) {
+    ANSWERS(0, weir__ledger_open(&other[i], name));
+    other[i].namespace = 1; /* its pid is not for this process to judge */
+    has_idle(i, idle, priority);
+}
+
+/* What this process says. */
+static struct weir_ledger_entry own_entry(void) {
+    int by = weir__ledger_slot(&other[0]) < 0; /* it has left */
+    struct weir_ledger_entry e;
+
+    MUST(weir__ledger_read(&other[by], 0, &e));
+    return e;
+}
+
+static uint64_t ask(uint64_t bytes, uint64_t ms, struct weir_answers *said) {
+    *said = weir__neighbours_ask(own, bytes, weir__ledger_now(), ms_from_now(ms));
+    return said->given;
+}
+
+/* ---- asking ---------------------------------------------------------------------------------- */
+
+START_TEST(devices_without_a_name) {
+    struct weir_driver alone = *driver;
+
+    alone.is_shared = NULL; /* as a real one has it */
+    MUST(weir__neighbours_device(&alone, 0, name));
+    weir__model_fail(WEIR_ENTRY_cuDeviceGetUuid, 1, CUDA_ERROR_UNKNOWN, 0);
+    MUST(!weir__neighbours_device(driver, 0, name));
+    weir__model_fail(WEIR_ENTRY_cuDeviceGetUuid, 1, CUDA_ERROR_UNKNOWN, 0);
+    ANSWERS(0, weir__neighbours_look(driver, 0, UINT64_MAX));
+    MUST(weir__neighbours_device(driver, 0, name));
+}
+END_TEST
+
+START_TEST(nobody_is_there_or_no_time) {
+    struct weir_answers said;
+
+    own = join(driver, 0);
+    ANSWERS(0, ask(MIB, 1, &said));
+    MUST_EQ(said.kept, UINT64_MAX);
+    comes(0, 10 * MIB, 0);
+    said = weir__neighbours_ask(own, MIB, 0, 0);
+    MUST_EQ(said.given, 0);
+    MUST_EQ(said.kept, 0);
+    MUST_EQ(said.late, 0);    /* it was not asked, */
+    MUST_EQ(said.awaited, 1); /* and may have some */
+    leave(own);
+}
+END_TEST
+
+enum { ASKING_MS = 400, SILENCE_MS = 2000, LOOKS = 5 };
+
+/* Asks one after the other; what becomes of who is silent meanwhile.  1, or 0: it took so long that nothing is told by
+ * it: a deadline was over before anybody may have been asked, or who was silent may be asked again. */
+static int ask_the_silent(struct weir_answers said[LOOKS]) {
+    uint64_t began = weir__ledger_now(), until;
+    int in_time = 1;
+
+    for (int i = 0; i < LOOKS; i++) {
+        if (i == 3) /* has been heard of */
+            has_idle(1, 20, 1);
+        if (i == 4) { /* another has the slot */
+            other[2].start++;
+            has_idle(2, 40, 3);
+        }
+        until = ms_from_now(ASKING_MS);
+        said[i] = weir__neighbours_ask(own, MIB, i < 2 ? began : weir__ledger_now(), until);
+        in_time &= weir__ledger_now() < until;
+    }
+    return in_time && weir__ledger_now() < began + SILENCE_MS * MS;
+}
+
+/* Who has not answered is left alone for a while; not who has been heard of since, or has its slot. */
+START_TEST(the_silent_are_left_alone) {
+    static const uint64_t kept[LOOKS] = {0, 0, 70, 50, 30}; /* what they have cannot be asked for */
+    struct weir_answers said[LOOKS];
+
+    own = join(driver, 0);
+    comes(0, 10, 5);
+    comes(1, 20, 1);
+    comes(2, 40, 3);
+    while (!ask_the_silent(said))
+        for (int i = 0; i < 3; i++) { /* others in their places, of which nothing is known */
+            other[i].start++;
+            has_idle(i, (uint64_t)10 << i, i == 0 ? 5 : i == 1 ? 1 : 3);
+        }
+    for (int i = 0; i < LOOKS; i++) {
+        MUST_EQ(said[i].given, 0);
+        MUST_EQ(said[i].kept, kept[i]);
+    }
+    MUST_EQ(said[0].heard, 0);
+    MUST_EQ(said[0].late, 1);
+    MUST_EQ(said[0].awaited, 1);
+    MUST_EQ(said[1].late, 0); /* the same request goes on */
+    MUST_EQ(said[1].awaited, 1);
+    MUST_EQ(said[2].late, 0);
+    MUST_EQ(said[2].awaited, 0);
+    leave(own);
+}
+END_TEST
+
+/* So many at once, and then the rest. */
+START_TEST(more_than_are_asked_at_once) {
+    struct weir_answers said;
+    uint64_t sum = 0;
+
+    own = join(driver, 0);
+    for (int i = 0; i < OTHERS; i++) {
+        comes(i, (uint64_t)i + 1, 0);
+        sum += (uint64_t)i + 1;
+    }
+    ANSWERS(0, ask(MIB, 200, &said));
+    ANSWERS(0, ask(MIB, 200, &said));
+    MUST_EQ(said.kept, sum);
+    leave(own);
+}
+END_TEST
+
+enum way { ANSWERS_IT, IS_ANOTHER, IS_ANOTHERS_CHILD, IS_GONE, SAYS_WHAT_IT_HAS, WAYS };
+
+static atomic_int has_asked; /* it was too late to act */
+
+/* The first of the others, once it is asked; or all the time. */
+static void *act(void *way) {
+    struct weir_ledger_entry question, entry = {.reserve = 10, .idle = 10};
+    int how = *(const int *)way;
+
+    do {
+        nap(1);
+        if (how == SAYS_WHAT_IT_HAS)
+            says(0, entry);
+        if (atomic_load(&has_asked))
+            return NULL;
+    } while (!weir__ledger_read(&other[0], 0, &question) || question.until_ns == 0);
+    if (how == ANSWERS_IT)
+        entry.answer[3] = (struct weir_ledger_answer){question.sequence, 7};
+    if (how == IS_ANOTHER)
+        other[0].start++;
+    if (how == IS_GONE) {
+        weir__ledger_leave(&other[0]);
+    } else if (how == IS_ANOTHERS_CHILD) {
+        pid_t child = fork();
+
+        if (child == 0) {
+            says(0, entry);
+            _exit(0);
+        }
+        waitpid(child, NULL, 0);
+    } else {
+        says(0, entry);
+    }
+    weir__ledger_ring(&other[0]);
+    return NULL;
+}
+
+enum {
+    TRIES = 50
+}; /* of what may come too late on a slow machine; what is wrong is so each time */
+
+/* The dead, and who has a slot after them, have given what they had. */
+START_TEST(what_counts_as_an_answer) {
+    static const uint64_t given[WAYS] = {7, 10, 10, 10, 0};
+    struct weir_answers said = {0};
+    pthread_t thread;
+
+    own = join(driver, 0);
+    comes(0, 10, 0);
+    comes(1, 20, 1); /* which is silent */
+    for (int i = 0; i < TRIES && (said.given != given[_i] || !said.heard); i++) {
+        if (i > 0 && weir__ledger_slot(&other[0]) < 0) {
+            weir__ledger_close(&other[0]);
+            comes(0, 10, 0);
+        }
+        for (int k = 0; k < 2; k++) { /* others, of which nothing is known */
+            other[k].start++;
+            has_idle(k, (uint64_t)10 << k, (uint64_t)k);
+        }
+        atomic_store(&has_asked, 0);
+        ANSWERS(0, pthread_create(&thread, NULL, act, &_i));
+        (void)ask(MIB, 200, &said);
+        atomic_store(&has_asked, 1);
+        ANSWERS(0, pthread_join(thread, NULL));
+    }
+    MUST_EQ(said.given, given[_i]);
+    MUST_EQ(said.heard, 1);
+    MUST_EQ(own_entry().until_ns, 0);
+    leave(own);
+}
+END_TEST
+
+/* Who has given what it could is not asked again, though there was too little of it for a context. */
+START_TEST(a_context_asks_for_all_once) {
+    static const int way = ANSWERS_IT;
+    struct weir_admission admission = {0};
+    pthread_t thread;
+
+    own = join(driver, 0);
+    comes(0, 10, 0);
+    ANSWERS(0, pthread_create(&thread, NULL, act, (void *)(uintptr_t)&way));
+    MUST(weir__allocator_admit(own, &admission));
+    ANSWERS(0, pthread_join(thread, NULL));
+    MUST(!weir__allocator_admit(own, &admission));
+    leave(own);
+}
+END_TEST
+
+/* As long as more and more is free, and others answer, a share is waited for. */
+START_TEST(how_long_a_share_asks) {
+    weir_options options = options_of(KIND_POOL, "model", 0);
+    struct weir_appeal said = {0};
+    CUdeviceptr most, more;
+    struct weir_host *host;
+    weir_allocator *a;
+
+    options.limit = (weir_amount){0, WEIR_AMOUNT_DEFAULT, 0};
+    options.prealloc = (weir_amount){.value = 1000000, .kind = WEIR_AMOUNT_SHARE};
+    options.prealloc_at = WEIR_PREALLOC_AT_FIRST;
+    OK(weir__allocator_create_on(driver, &options, &a, NULL, 0));
+    host = &a->host;
+    CU(driver->cuDevicePrimaryCtxRetain(&primary, 0));
+    CU(driver->cuCtxPushCurrent(primary));
+    CU(driver->cuMemAlloc(&most, 512 * MIB));
+    CU(driver->cuMemAlloc(&more, 384 * MIB));
+    ANSWERS(0, host->appeal(host, &said, 960 * MIB, 960 * MIB));
+    MUST_EQ(said.most_free, 128 * MIB);
+    MUST_EQ(said.lacks, 960 * MIB + GIB / 64 - 128 * MIB);
+    CU(driver->cuMemFree(more));
+    said.moved_ns = 1; /* long ago */
+    ANSWERS(0, host->appeal(host, &said, 960 * MIB, 960 * MIB));
+    MUST_EQ(said.most_free, 512 * MIB);
+    MUST_LE(2, said.moved_ns);
+    said.moved_ns = 1;
+    ANSWERS(1, host->appeal(host, &said, 960 * MIB, 960 * MIB)); /* nothing has come since */
+    said.moved_ns = weir__ledger_now();
+    weir__model_fail(WEIR_ENTRY_cuMemGetInfo, 1, CUDA_ERROR_UNKNOWN, 0);
+    ANSWERS(1, host->appeal(host, &said, 960 * MIB, 960 * MIB));
+    MUST_EQ(said.began_ns, 0);
+    CU(driver->cuMemFree(most));
+    OK(weir_allocator_destroy(a));
+}
+END_TEST
+
+/* Settings that are tried take no part, and are held against those who do. */
+START_TEST(settings_beside_others) {
+    weir_options options = options_of(KIND_FIXED, "model", 0);
+    uint64_t prealloc = 0;
+
+    options.limit = (weir_amount){.value = 1000000, .kind = WEIR_AMOUNT_SHARE};
+    options.prealloc = bytes_amount(600 * MIB);
+    OK(weir__allocator_check_on(driver, &options, &prealloc, NULL, 0));
+    MUST_EQ(prealloc, 600 * MIB);
+    comes(0, 0, 0);
+    says(0, (struct weir_ledger_entry){.weight = 1000000});
+    EXPECT(WEIR_E_LIMIT, weir__allocator_check_on(driver, &options, &prealloc, NULL, 0));
+    options.ledger = WEIR_SWITCH_OFF;
+    OK(weir__allocator_check_on(driver, &options, &prealloc, NULL, 0));
+    options.prealloc = options.limit;
+    options.limit = bytes_amount(512 * MIB);
+    OK(weir__allocator_check_on(driver, &options, &prealloc, NULL, 0));
+    MUST_EQ(prealloc, 512 * MIB);
+    MUST(!weir__ledger_read(&other[0], 1, &(struct weir_ledger_entry){0}));
+    weir__model_fail(WEIR_ENTRY_cuDevicePrimaryCtxRetain, 1, CUDA_ERROR_OUT_OF_MEMORY, 0);
+    EXPECT(WEIR_E_NO_MEMORY, weir__allocator_check_on(driver, &options, &prealloc, NULL, 0));
+    options.device = "model:7";
+    EXPECT(WEIR_E_NO_DEVICE, weir__allocator_check_on(driver, &options, &prealloc, NULL, 0));
+    options.prealloc.kind = 99;
+    EXPECT(WEIR_E_INVALID, weir__allocator_check_on(driver, &options, &prealloc, NULL, 0));
+}
+END_TEST
+
+/* ---- being asked ----------------------------------------------------------------------------- */
+
+static void asks(uint64_t slot, uint64_t start, uint64_t sequence) {
+    struct weir_ledger_entry entry = {.sequence = sequence, .until_ns = ms_from_now(20000)};
+
+    entry.ask[2] = (struct weir_ledger_ask){slot, start, 5};
+    says(0, entry);
+    weir__ledger_ring(&other[0]);
+}
+
+/* A question to another, or to whoever had the slot before, is not this one's, and one is answered once. */
+START_TEST(only_who_is_asked_gives) {
+    uint64_t start;
+
+    own = join(driver, 0);
+    comes(0, 0, 0);
+    has_allocator();
+    start = own_entry().start;
+    asks(0, start + 1, 16);
+    nap(15);
+    asks(1, start, 17);
+    nap(15);
+    MUST_EQ(atomic_load(&gives), 0);
+    asks(0, start, 18);
+    while (own_entry().answer[0].sequence != 18)
+        nap(1);
+    MUST_EQ(own_entry().answer[0].bytes, 5);
+    weir__ledger_ring(&other[0]);
+    nap(30);
+    MUST_EQ(atomic_load(&gives), 1);
+    MUST_EQ(atomic_load(&was_asked), 5);
+    leave(own);
+    weir__siblings_leave(&sibling);
+}
+END_TEST
+
+static _Atomic uint64_t came_ns;
+
+static void come_meanwhile(void) {
+    says(0, (struct weir_ledger_entry){.weight = 10});
+    atomic_store(&came_ns, weir__ledger_now());
+}
+
+/* Who comes while the shares are taken is not told, as news, what there was to give before. */
+START_TEST(what_is_told_knows_of_who_was_there) {
+    struct member *m = members;
+    char why[96];
+
+    comes(0, 0, 0);
+    m = try_join(driver, 0, (struct weir_claim){.weight = 5, .shares = 1}, why);
+    own = m->on;
+    MUST(own != NULL);
+    atomic_store(&in_resize, come_meanwhile);
+    has_reserve = 100;
+    has_allocator();
+    weir__ledger_ring(&other[0]);
+    while (atomic_load(&came_ns) == 0)
+        nap(1);
+    for (struct weir_ledger_entry e = {0}; e.heartbeat_ns < atomic_load(&came_ns);) {
+        MUST(weir__ledger_read(&other[0], 1, &e));
+        if (e.heartbeat_ns >= atomic_load(&came_ns))
+            MUST_EQ(e.idle, 15);
+    }
+    weir__siblings_leave(&sibling);
+    leave_as(m);
+}
+END_TEST
+
+/* It has a second, in which one that has been asked once may still give. */
+START_TEST(a_context_waits_for_who_has_not_answered) {
+    struct weir_admission admission = {0};
+    uint64_t began = weir__ledger_now();
+
+    own = join(driver, 0);
+    comes(0, 10, 0);
+    while (weir__allocator_admit(own, &admission))
+        ;
+    MUST_LE(1000 * MS, weir__ledger_now() - began);
+    admission = (struct weir_admission){0};
+    MUST(!weir__allocator_admit(own, &admission)); /* who did not answer another is left alone */
+    leave(own);
+}
+END_TEST
+
+/* What somebody writes there does not make the sum any number. */
+START_TEST(weights_are_added_up) {
+    own = join(driver, 0);
+    comes(0, 0, 0);
+    comes(1, 0, 0);
+    says(0, (struct weir_ledger_entry){.weight = UINT64_MAX});
+    says(1, (struct weir_ledger_entry){.weight = 5});
+    ANSWERS(5, weir__neighbours_weights(own));
+    leave(own);
+}
+END_TEST
+
+/* An allocator that is being made counts though another is asked what it has, and counts no more when it is gone,
+ * though the process still takes part. */
+START_TEST(claims_count_until_they_end) {
+    struct member *context = join_as(0, 0), *made = join_as(10, 2), *in_making = join_as(30, 1);
+
+    own = context->on;
+    comes(0, 0, 0);
+    MUST_EQ(own_entry().weight, 30);
+    MUST_EQ(own_entry().priority, 2);
+    atomic_store(&has_reserve, 20);
+    has_allocator();
+    weir__ledger_ring(&other[0]);
+    while (own_entry().reserve != 20)
+        nap(1);
+    MUST_EQ(own_entry().weight, 30);
+    leave_as(in_making);
+    MUST_EQ(own_entry().weight, 10);
+    weir__siblings_leave(&sibling);
+    leave_as(made);
+    MUST_EQ(own_entry().weight, 0);
+    MUST_EQ(own_entry().priority, 0);
+    leave_as(context);
+}
+END_TEST
+
+/* Two say what an allocator has: it itself at each step, and the thread, which may have seen the next one. */
+START_TEST(a_step_that_was_counted_before) {
+    _Atomic uint64_t shown = 0;
+
+    own = join(driver, 0);
+    comes(0, 0, 0);
+    weir__neighbours_note(own, &shown, 100);
+    MUST_EQ(own_entry().reserve, 100);
+    atomic_store(&has_reserve, 20);
+    has_allocator();
+    weir__ledger_ring(&other[0]);
+    while (own_entry().reserve != 20)
+        nap(1);
+    weir__neighbours_note(own, &shown, 30);
+    MUST_LE(own_entry().reserve, 30);
+    leave(own);
+    weir__siblings_leave(&sibling);
+}
+END_TEST
+
+/* ---- joining and leaving --------------------------------------------------------------------- */
+
+START_TEST(one_for_each_device) {
+    struct weir_driver second = *driver;
+    struct weir_neighbours *on_one, *on_second;
+
+    own = join(driver, 0);
+    MUST(join(driver, 0) == own);
+    on_one = join(driver, 1);
+    on_second = join(&second, 0);
+    MUST(own != on_one && own != on_second && on_one != on_second);
+    comes(0, 0, 0);
+    leave(own);
+    MUST_EQ(own_entry().pid, (uint64_t)getpid()); /* it is still wanted */
+    leave(own);
+    leave(on_second);
+    leave(on_one);
+}
+END_TEST
+
+/* Of weir's thread, which then has no lock, and writes nothing down. */
+static void never_begin(void) {
+    for (;;)
+        pause();
+}
+
+#ifdef CAN_DENY
+/* Why is told once, nothing is left, and the next one works. */
+START_TEST(what_joining_takes_is_denied) {
+    int files;
+    char why[96];
+
+    leave(join(driver, 0));
+    files = files_open();
+    for (uint64_t i = 0; i < 4; i++) {
+        refuse_in = i % 2 == 0;
+        deny("pthread_create", i % 2, 0, EAGAIN);
+        MUST(try_join(driver, 0, (struct weir_claim){0}, why)->on == NULL);
+        refuse_in = 0;
+        MUST_EQ(deny_none(), i % 2);
+        MUST((why[0] != '\0') == (i == 0));
+        ANSWERS(files, files_open());
+        MUST(weir__ledger_look(&other[0], name) != 0);
+    }
+    leave(join(driver, 0));
+}
+END_TEST
+
+/* ---- the end of the process ------------------------------------------------------------------ */
+
+static atomic_int is_stuck;
+
+static void get_stuck(void) {
+    atomic_store(&is_stuck, 1);
+    for (;;)
+        pause();
+}
+
+static void stick_at_thread(const char *call) {
+    if (strcmp(call, "pthread_create") == 0)
+        get_stuck();
+}
+
+static void stick_at_write(const char *call) {
+    if (strcmp(call, "pwrite") == 0)
+        get_stuck();
+}
+
+static void *join_and_stick(void *unused) {
+    meanwhile = stick_at_thread;
+    (void)join(driver, 1);
+    return unused;
+}
+
+static void *note_and_stick(void *unused) {
+    static _Atomic uint64_t shown;
+
+    meanwhile = stick_at_write;
+    weir__neighbours_note(own, &shown, 1);
+    return unused;
+}
+
+/* With a lock in the hands of a thread that is somewhere for ever: one that gives, that joins, that says. */
+static __attribute__((noreturn)) void end_with(int lock) {
+    char path[64];
+    pthread_t thread;
+
+    snprintf(path, sizeof path, "%s/%d", folder, lock); /* with a ledger of its own */
+    MUST(mkdir(path, 0700) == 0 && setenv("XDG_RUNTIME_DIR", path, 1) == 0);
+    open_devices();
+    if (lock == 2)
+        weir__thread_watch(never_begin);
+    own = join(driver, 0);
+    comes(0, 0, 0);
+    if (lock == 0) {
+        atomic_store(&in_give, get_stuck);
+        has_allocator();
+        asks(0, own_entry().start, 1);
+    } else if (pthread_create(&thread, NULL, lock == 1 ? join_and_stick : note_and_stick, NULL)) {
+        _exit(1);
+    }
+    while (!atomic_load(&is_stuck))
+        nap(1);
+    exit(0);
+}
+
+START_TEST(a_thread_that_never_comes_back) {
+    uint64_t began = weir__ledger_now();
+    pid_t child[3];
+    int state;
+
+    for (int i = 0; i < 3; i++) {
+        child[i] = fork();
+        if (child[i] == 0)
+            end_with(i);
+    }
+    for (int i = 0; i < 3; i++) {
+        MUST(waitpid(child[i], &state, 0) == child[i]);
+        MUST_EQ(state, 0);
+    }
+    MUST_LE(weir__ledger_now() - began, 20000 * MS);
+}
+END_TEST
+#endif
+
+#ifdef CAN_DENY
+static atomic_int is_at_bell;
+
+/* Of weir's thread: its first look at the bell is a long one. */
+static void linger(const char *call) {
+    if (strcmp(call, "pread") != 0)
+        return;
+    meanwhile = NULL;
+    atomic_store(&is_at_bell, 1);
+    nap(30);
+}
+
+static void watch(void) {
+    meanwhile = linger;
+}
+
+/* The bell that it is to hear has rung by the time that it listens. */
+START_TEST(it_leaves_as_the_thread_begins) {
+    uint64_t began = weir__ledger_now();
+
+    weir__thread_watch(watch);
+    own = join(driver, 0);
+    while (!atomic_load(&is_at_bell))
+        nap(1);
+    leave(own);
+    MUST_LE(weir__ledger_now() - began, 5000 * MS);
+}
+END_TEST
+#endif
+
+/* It leaves nothing that is its parent's. */
+START_TEST(a_child_of_fork_ends) {
+    pid_t child;
+    int state;
+
+    weir__thread_watch(never_begin);
+    own = join(driver, 0);
+    comes(0, 0, 0);
+    child = fork();
+    if (child == 0)
+        exit(0);
+    MUST(waitpid(child, &state, 0) == child);
+    MUST_EQ(state, 0);
+    MUST_EQ(own_entry().pid, (uint64_t)getpid());
+}
+END_TEST
+
+static Suite *suite(void) {
+    Suite *all = suite_create("asking");
+    TCase *tests = suite_add_case(all, "asking", 60, set_up_device, tear_down);
+
+    tcase_add_test(tests, devices_without_a_name);
+    tcase_add_test(tests, nobody_is_there_or_no_time);
+    tcase_add_test(tests, the_silent_are_left_alone);
+    tcase_add_test(tests, more_than_are_asked_at_once);
+    tcase_add_loop_test(tests, what_counts_as_an_answer, 0, WAYS);
+    tcase_add_test(tests, a_context_asks_for_all_once);
+    tcase_add_test(tests, how_long_a_share_asks);
+    tcase_add_test(tests, settings_beside_others);
+    tests = suite_add_case(all, "asked", 60, set_up_device, tear_down);
+    tcase_add_test(tests, only_who_is_asked_gives);
+    tcase_add_test(tests, weights_are_added_up);
+    tcase_add_test(tests, what_is_told_knows_of_who_was_there);
+    tcase_add_test(tests, a_context_waits_for_who_has_not_answered);
+    tcase_add_test(tests, claims_count_until_they_end);
+    tcase_add_test(tests, a_step_that_was_counted_before);
+    tests = suite_add_case(all, "joining", 60, set_up_device, tear_down);
+    tcase_add_test(tests, one_for_each_device);
+    tcase_add_test(tests, a_child_of_fork_ends);
+#ifdef CAN_DENY
+    tcase_add_test(tests, what_joining_takes_is_denied);
+    tcase_add_test(tests, it_leaves_as_the_thread_begins);
+    tests = suite_add_case(all, "the end", 60, set_up, tear_down);
+    tcase_add_test(tests, a_thread_that_never_comes_back);
+#endif
+    return all;
+}
+
+int main(void) {
+    return run_suite(suite(), CK_FORK);
+}

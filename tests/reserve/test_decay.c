@@ -1,0 +1,562 @@
+/* SPDX-License-Identifier: MIT */
+/* test_decay.c: reserve that nothing needs any more goes by halves; what a load comes back to stays.
+ *
+ * Time is the model's, so that a half-life is over when a test says so.  The rule alone is tested by
+ * numbers.
+ */
+#include "tests/fixtures/model_device.h"
+
+#include <string.h>
+
+#include "api/allocator_internal.h"
+#include "tests/fixtures/calls.h"
+#include "reserve/decay.h"
+#include "tests/fixtures/logged.h"
+
+#define CAPACITY (8 * GIB)
+#define HALF_LIFE_MS 100
+#define HALF_LIFE (HALF_LIFE_MS * MS)
+
+static void set_up(void) {
+    start_model(CAPACITY);
+    catch_log();
+}
+
+static void tear_down(void) {
+}
+
+/* ---- the rule -------------------------------------------------------------------------------- */
+
+static struct weir_decay d;
+
+static void open_rule(uint64_t floor) {
+    memset(&d, 0, sizeof d);
+    weir__decay_open(&d, 1000, floor, 1, 0);
+}
+
+/* A request every 100 from `from` to its window's end, so much in use at most; what is kept then. */
+static uint64_t window(uint64_t from, uint64_t peak, uint64_t reserve) {
+    uint64_t pause;
+
+    for (uint64_t now = from + 100; now < from + 1000; now += 100)
+        MUST(!weir__decay_note(&d, now, now == from + 500 ? peak : peak / 2, &pause));
+    MUST(weir__decay_note(&d, from + 1000, peak / 2, &pause));
+    MUST_EQ(pause, 100);
+    return weir__decay_end(&d, from + 1000, peak / 2, reserve, pause);
+}
+
+START_TEST(half_of_what_is_not_needed_goes) {
+    open_rule(0);
+    weir__decay_grew(&d);
+    ANSWERS(6 * GIB, window(0, 4 * GIB, 6 * GIB));    /* it grew: all was needed */
+    ANSWERS(6 * GIB, window(1000, 4 * GIB, 6 * GIB)); /* as much as then */
+    /* half as much in use needs 3 GiB */
+    ANSWERS(6 * GIB - 3 * GIB / 2, window(2000, 2 * GIB, 6 * GIB));
+    ANSWERS(4 * GIB - GIB / 2, window(3000, 2 * GIB, 4 * GIB));
+    ANSWERS(3 * GIB, window(4000, 2 * GIB, 3 * GIB + 64 * MIB)); /* the rest at once */
+    ANSWERS(3 * GIB, window(5000, 2 * GIB, 3 * GIB));
+    ANSWERS(3 * GIB - 3 * GIB / 4, window(6000, 0, 3 * GIB)); /* 1 GiB was in use as it began */
+}
+END_TEST
+
+/* A reserve that was enough for more than it was when it grew was more than needed then. */
+START_TEST(what_was_enough_is_known_later_too) {
+    open_rule(0);
+    weir__decay_grew(&d);
+    ANSWERS(8 * GIB, window(0, GIB, 8 * GIB)); /* a generous step */
+    ANSWERS(8 * GIB, window(1000, 4 * GIB, 8 * GIB));
+    ANSWERS(6 * GIB, window(2000, GIB, 8 * GIB)); /* two for one, and 2 GiB as it began */
+}
+END_TEST
+
+/* Nothing was in use yet, so that nothing is known of need; requests may come at one time. */
+START_TEST(what_nobody_ever_used_goes) {
+    uint64_t pause = 1;
+
+    open_rule(0);
+    MUST(!weir__decay_note(&d, 500, 0, &pause));
+    MUST(!weir__decay_note(&d, 500, 0, &pause));
+    MUST_EQ(pause, 0);
+    MUST(weir__decay_note(&d, 1000, 0, &pause));
+    ANSWERS(2 * GIB, weir__decay_end(&d, 1000, 0, 4 * GIB, pause));
+}
+END_TEST
+
+START_TEST(the_floor_stays) {
+    open_rule(3 * GIB);
+    ANSWERS(5 * GIB, window(0, GIB, 5 * GIB));
+    weir__decay_raise_floor(&d, 2 * GIB); /* it is higher */
+    ANSWERS(4 * GIB, window(1000, MIB, 5 * GIB));
+    weir__decay_raise_floor(&d, 4 * GIB);
+    ANSWERS(4 * GIB, window(2000, 0, 4 * GIB));
+    ANSWERS(4 * GIB - 1, window(3000, 0, 4 * GIB - 1));
+}
+END_TEST
+
+/* It is above what was in use, and no part of what was enough. */
+START_TEST(what_headroom_keeps_idle_stays) {
+    memset(&d, 0, sizeof d);
+    weir__decay_open(&d, 1000, 0, 1, GIB);
+    weir__decay_grew(&d);
+    ANSWERS(7 * GIB, window(0, 4 * GIB, 7 * GIB)); /* 3 for 2, and 1 GiB */
+    ANSWERS(7 * GIB, window(1000, 4 * GIB, 7 * GIB));
+    ANSWERS(7 * GIB - 3 * GIB / 2, window(2000, 2 * GIB, 7 * GIB)); /* 4 GiB are needed */
+    ANSWERS(4 * GIB, window(3000, 2 * GIB, 4 * GIB + 64 * MIB));
+    ANSWERS(4 * GIB, window(4000, 2 * GIB, 4 * GIB));
+}
+END_TEST
+
+/* Who comes late begins anew; who says that time has passed does not. */
+START_TEST(a_pause_is_not_counted) {
+    uint64_t pause;
+
+    open_rule(0);
+    weir__decay_grew(&d);
+    window(0, 4 * GIB, 4 * GIB);
+    MUST(weir__decay_note(&d, 9000, MIB, &pause));
+    ANSWERS(4 * GIB, weir__decay_end(&d, 9000, MIB, 4 * GIB, pause));
+    ANSWERS(4 * GIB, weir__decay_end(&d, 9999, MIB, 4 * GIB, 0)); /* the window is not over */
+    ANSWERS(4 * GIB - (4 * GIB - MIB) / 2, weir__decay_end(&d, 10000, 0, 4 * GIB, 0));
+    ANSWERS((2 * GIB + 512 * KIB) / 8, weir__decay_end(&d, 13999, 0, 4 * GIB, 0)); /* three */
+    ANSWERS(0, weir__decay_end(&d, UINT64_MAX, 0, 4 * GIB, 0));
+}
+END_TEST
+
+/* ---- loads ----------------------------------------------------------------------------------- */
+
+enum {
+    POOL,
+    POOL_WITHOUT_FRONT,
+    MAPPED_FIT,
+    MAPPED,
+    MAPPED_FAST,
+    IN_REQUESTS,
+    REGIONS = IN_REQUESTS,
+    WAYS
+};
+
+static weir_allocator *a;
+
+static weir_options options_for(int way) {
+    weir_options options;
+
+    weir_options_init(&options);
+    options.device = "model";
+    options.decay_ms = HALF_LIFE_MS;
+    options.log = WEIR_LOG_WARNING;
+    options.engine = way >= MAPPED_FIT ? WEIR_ENGINE_ARENA : WEIR_ENGINE_POOL;
+    if (way == POOL_WITHOUT_FRONT)
+        options.front = WEIR_SWITCH_OFF;
+    if (way >= MAPPED_FIT && way != REGIONS) {
+        options.arena = WEIR_ARENA_MAPPED;
+        options.packing = way == MAPPED_FIT ? WEIR_PACKING_FIT
+                          : way == MAPPED   ? WEIR_PACKING_BALANCED
+                                            : WEIR_PACKING_FAST;
+    }
+    return options;
+}
+
+static void open_with(const weir_options *options) {
+    OK(weir_allocator_create(options, &a));
+}
+
+static void open_way(int way) {
+    weir_options options = options_for(way);
+
+    open_with(&options);
+}
+
+static void close_it(void) {
+    check_identities(a);
+    check_model();
+    OK(weir_allocator_destroy(a));
+}
+
+/* `blocks` of 32 MiB and some small ones are live at once; their time is spread over `ns`.  Sizes vary a
+ * little, so that the engine is asked. */
+static void iterate(int blocks, uint64_t ns) {
+    static unsigned turn;
+    void *block[100], *small;
+
+    for (int i = 0; i < blocks; i++) {
+        turn++;
+        OK(weir_alloc(a, 31 * MIB + (turn % 7) * 64 * KIB, A, &block[i]));
+        weir__model_advance(ns / (uint64_t)(2 * blocks));
+    }
+    for (int i = 0; i < blocks; i++) {
+        OK(weir_alloc(a, 700 * KIB + (turn + (unsigned)i) % 5 * 64 * KIB, A, &small));
+        OK(weir_free(a, block[i], A));
+        OK(weir_free(a, small, A));
+        weir__model_advance(ns / (uint64_t)(2 * blocks));
+    }
+    CU(driver->cuStreamSynchronize(A));
+}
+
+static uint64_t decays(void) {
+    weir_event events[256];
+    uint64_t found = 0;
+    size_t count;
+
+    OK(weir_events(a, 0, events, sizeof events[0], 256, &count));
+    for (size_t i = 0; i < count; i++) {
+        found += events[i].cause == WEIR_EVENT_DECAY;
+        MUST_EQ(events[i].cause == WEIR_EVENT_DECAY, events[i].shrink);
+    }
+    return found;
+}
+
+/* Its peak comes once a half-life; between it falls to a tenth. */
+START_TEST(a_load_that_comes_back_keeps_its_reserve) {
+    weir_statistics warm, s;
+
+    open_way(_i);
+    for (int i = 0; i < 6; i++) {
+        iterate(40, HALF_LIFE / 5);
+        iterate(4, HALF_LIFE * 3 / 10);
+    }
+    warm = stats_of(a);
+    for (int i = 0; i < 60; i++) {
+        iterate(40, HALF_LIFE / 5);
+        iterate(4, HALF_LIFE * 3 / 10);
+    }
+    s = stats_of(a);
+    MUST_EQ(s.growths, warm.growths);
+    MUST_EQ(s.reserve, warm.reserve);
+    close_it();
+}
+END_TEST
+
+/* The large load is over and a small one goes on: the reserve comes down to what that needs, which then
+ * grows no more; and nothing is waited for. */
+START_TEST(what_a_smaller_load_does_not_need_goes) {
+    weir_statistics large, s;
+    uint64_t last, growths = 0;
+
+    open_way(_i);
+    for (int i = 0; i < 4; i++)
+        iterate(60, HALF_LIFE / 2);
+    large = stats_of(a);
+    MUST_LE(60 * 31 * MIB, large.reserve);
+    last = large.reserve;
+    count_from_here();
+    for (int i = 0; i < 30; i++) {
+        iterate(6, HALF_LIFE / 2);
+        s = stats_of(a);
+        if (s.growths == large.growths)
+            MUST_LE(s.reserve, last);
+        last = s.reserve;
+        if (i == 2) /* one window has seen no more than the small one */
+            MUST_LE(large.reserve / 3, s.reserve);
+        if (i == 20)
+            growths = s.growths;
+    }
+    /* regions and handles go whole */
+    MUST_LE(s.reserve, large.reserve / 4 * (_i == POOL || _i == MAPPED_FAST ? 3 : 1));
+    MUST_LE(2, decays());
+    MUST_EQ(s.growths, growths);
+    MUST_EQ(s.trims, 0);
+    MUST_EQ(calls(WEIR_ENTRY_cuCtxSynchronize), 0);
+    MUST_EQ(calls(WEIR_ENTRY_cuMemFree), 0);
+    MUST_EQ(calls(WEIR_ENTRY_cuMemFreeHost), 0);
+    close_it();
+}
+END_TEST
+
+/* Decay and headroom agree on what is to be idle. */
+START_TEST(what_has_gone_is_not_grown_again_by_headroom) {
+    weir_options options = options_for(_i);
+    weir_statistics large, small, s;
+
+    options.headroom = (weir_amount){.value = 256 * MIB, .kind = WEIR_AMOUNT_BYTES};
+    open_with(&options);
+    for (int i = 0; i < 4; i++)
+        iterate(60, HALF_LIFE / 2);
+    large = stats_of(a);
+    for (int i = 0; i < 40; i++)
+        iterate(6, HALF_LIFE / 2);
+    small = stats_of(a);
+    MUST_LE(small.reserve, large.reserve * 2 / 3); /* packing fast has handles of a third */
+    MUST_LE(6 * 31 * MIB + 512 * MIB, small.reserve);
+    for (int i = 0; i < 40; i++)
+        iterate(6, HALF_LIFE / 2);
+    s = stats_of(a);
+    MUST_EQ(s.ahead_steps, large.ahead_steps);
+    MUST_EQ(s.growths, small.growths);
+    MUST_EQ(s.reserve, small.reserve);
+    close_it();
+}
+END_TEST
+
+/* Memory that goes back lies behind all work that used it. */
+START_TEST(nothing_goes_that_work_still_uses) {
+    void *block[40], *one;
+
+    open_way(_i);
+    for (int i = 0; i < 40; i++)
+        OK(weir_alloc(a, 40 * MIB, B, &block[i]));
+    for (int i = 0; i < 40; i++) {
+        CU(weir__model_use(B, (uintptr_t)block[i], 40 * MIB, (uint64_t)i + 1, 30 * HALF_LIFE));
+        OK(weir_free(a, block[i], B));
+    }
+    for (int i = 0; i < 200; i++) {
+        OK(weir_alloc(a, 2 * MIB + (size_t)(i % 50) * 64 * KIB, i % 2 ? A : B, &one));
+        CU(weir__model_use(i % 2 ? A : B, (uintptr_t)one, 2 * MIB, (uint64_t)i + 100, 1000));
+        OK(weir_free(a, one, i % 2 ? A : B));
+        weir__model_advance(HALF_LIFE / 4);
+    }
+    ck_assert_msg(weir__model_fault() == NULL, "%s", weir__model_fault());
+    CU(driver->cuCtxSynchronize());
+    close_it();
+    ck_assert_msg(weir__model_fault() == NULL, "%s", weir__model_fault());
+}
+END_TEST
+
+START_TEST(what_was_preallocated_stays) {
+    weir_options options = options_for(_i);
+
+    options.prealloc = bytes_amount(512 * MIB);
+    open_with(&options);
+    for (int i = 0; i < 4; i++)
+        iterate(60, HALF_LIFE / 2);
+    for (int i = 0; i < 40; i++)
+        iterate(2, HALF_LIFE / 2);
+    MUST_LE(512 * MIB, stats_of(a).reserve);
+    /* What caches hold keeps a handle whole, and packing fast has one of 1 GiB. */
+    MUST_LE(stats_of(a).reserve, _i == MAPPED_FAST ? 1600 * MIB : 700 * MIB);
+    for (int i = 0; i < 20; i++) {
+        weir__model_advance(HALF_LIFE);
+        OK(weir_decay(a, NULL));
+    }
+    MUST_LE(512 * MIB, stats_of(a).reserve);
+    /* A handle of 512 MiB goes when all of it is too much. */
+    MUST_LE(stats_of(a).reserve, _i == MAPPED_FAST ? GIB : 560 * MIB);
+    close_it();
+}
+END_TEST
+
+START_TEST(a_release_threshold_that_is_set_stays) {
+    weir_options options = options_for(_i);
+
+    options.release_threshold = bytes_amount(256 * MIB);
+    open_with(&options);
+    for (int i = 0; i < 3; i++)
+        iterate(60, HALF_LIFE / 2);
+    for (int i = 0; i < 20; i++) {
+        weir__model_advance(HALF_LIFE);
+        OK(weir_decay(a, NULL));
+    }
+    MUST_LE(256 * MIB, stats_of(a).reserve);
+    MUST_LE(stats_of(a).reserve, 320 * MIB);
+    close_it();
+}
+END_TEST
+
+/* ---- by weir_decay --------------------------------------------------------------------------- */
+
+START_TEST(an_idle_program_says_that_time_passes) {
+    weir_statistics s;
+    size_t released, sum = 0;
+    uint64_t before;
+
+    open_way(_i);
+    for (int i = 0; i < 3; i++)
+        iterate(60, HALF_LIFE / 2);
+    before = stats_of(a).reserve;
+    OK(weir_decay(a, &released)); /* a window that had the load, or is not over */
+    MUST_EQ(released, 0);
+    for (int i = 0; i < 12; i++) {
+        weir__model_advance(HALF_LIFE);
+        OK(weir_decay(a, &released));
+        MUST_LE(released, before);
+        sum += released;
+        OK(weir_decay(a, &released));
+        MUST_EQ(released, 0);
+    }
+    s = stats_of(a);
+    MUST_EQ(before - sum, s.reserve);
+    MUST_LE(s.reserve, 64 * MIB);
+    MUST_LE(3, decays());
+    iterate(10, HALF_LIFE);
+    close_it();
+}
+END_TEST
+
+/* One call for ten half-lives. */
+START_TEST(windows_that_were_missed_count) {
+    open_way(_i);
+    for (int i = 0; i < 3; i++)
+        iterate(60, HALF_LIFE / 2);
+    weir__model_advance(20 * HALF_LIFE);
+    OK(weir_decay(a, NULL));
+    MUST_LE(stats_of(a).reserve, 64 * MIB);
+    close_it();
+}
+END_TEST
+
+/* It was idle for long, and comes back: the request that comes first gives nothing away. */
+START_TEST(nothing_goes_as_a_load_comes_back) {
+    weir_statistics before, s;
+
+    open_way(_i);
+    for (int i = 0; i < 4; i++)
+        iterate(60, HALF_LIFE / 2);
+    before = stats_of(a);
+    for (int i = 0; i < 5; i++) {
+        weir__model_advance(20 * HALF_LIFE);
+        iterate(60, HALF_LIFE / 2);
+    }
+    s = stats_of(a);
+    MUST_EQ(s.growths, before.growths);
+    MUST_EQ(s.reserve, before.reserve);
+    close_it();
+}
+END_TEST
+
+/* Time is not even looked at. */
+START_TEST(a_hit_costs_what_it_did) {
+    void *block;
+
+    open_way(POOL);
+    OK(weir_bind(a, A));
+    for (int i = 0; i < 100; i++) {
+        OK(weir_alloc(a, 64 * KIB, A, &block));
+        OK(weir_free(a, block, A));
+    }
+    count_from_here();
+    for (int i = 0; i < 1000; i++) {
+        OK(weir_alloc(a, 64 * KIB, A, &block));
+        OK(weir_free(a, block, A));
+        weir__model_advance(HALF_LIFE);
+    }
+    EXPECT_CALLS({WEIR_ENTRY_COUNT, 0});
+    OK(weir_unbind(a, A));
+    close_it();
+}
+END_TEST
+
+START_TEST(an_arena_of_regions_decays_by_calls_alone) {
+    weir_options options = options_for(REGIONS);
+    uint64_t before;
+
+    options.growth = WEIR_GROWTH_EXACT;
+    open_with(&options);
+    for (int i = 0; i < 3; i++)
+        iterate(60, HALF_LIFE / 2);
+    before = stats_of(a).reserve;
+    for (int i = 0; i < 20; i++)
+        iterate(6, HALF_LIFE / 2);
+    MUST_EQ(stats_of(a).reserve, before);
+    MUST_EQ(decays(), 0);
+    for (int i = 0; i < 20; i++) { /* also beside requests */
+        iterate(6, HALF_LIFE / 2);
+        OK(weir_decay(a, NULL));
+    }
+    MUST_LE(stats_of(a).reserve, before / 2);
+    close_it();
+}
+END_TEST
+
+/* A window may end with a request of a graph's: its stream is asked nothing, and its capture goes on. */
+START_TEST(a_window_ends_in_a_capture) {
+    int way = _i % WAYS;
+    weir_options options = options_for(way);
+    struct weir_driver table = *driver;
+    CUgraph graph;
+    void *block;
+
+    if (_i >= WAYS)
+        table.capabilities &= ~(unsigned)WEIR_CAP_STREAM_ID;
+    options.front = WEIR_SWITCH_OFF;
+    OK(weir__allocator_create_on(&table, &options, &a, NULL, 0));
+    for (int i = 0; i < 4; i++)
+        iterate(60, HALF_LIFE / 2);
+    iterate(4, HALF_LIFE / 2);
+    CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    for (int i = 0; i < 20; i++) {
+        weir__model_advance(HALF_LIFE / 4);
+        OK(weir_alloc(a, MIB, A, &block));
+        OK(weir_free(a, block, A));
+    }
+    if (_i >= WAYS && way >= MAPPED_FIT && way <= MAPPED_FAST) /* of whom nothing is to be known */
+        MUST_LE(2, decays());
+    CU(driver->cuStreamEndCapture(A, &graph));
+    CU(driver->cuGraphDestroy(graph));
+    close_it();
+}
+END_TEST
+
+/* ---- off ------------------------------------------------------------------------------------- */
+
+START_TEST(off_is_off) {
+    weir_options options = options_for(_i);
+    uint64_t before;
+
+    options.decay_ms = _i % 2 ? 0 : UINT64_MAX;
+    open_with(&options);
+    iterate(60, HALF_LIFE / 2);
+    before = stats_of(a).reserve;
+    for (int i = 0; i < 20; i++)
+        iterate(6, HALF_LIFE / 2);
+    MUST_EQ(stats_of(a).reserve, before);
+    (void)lines();
+    EXPECT(WEIR_E_NOT_SUPPORTED, weir_decay(a, NULL));
+    EXPECT(WEIR_E_NOT_SUPPORTED, weir_decay(a, NULL)); /* a program may ask all the time, */
+    expect_lines(__LINE__, 1);                         /* and is told once */
+    MUST(strstr(logged, "weir: error: weir_decay: decay is off, and no memory is wanted\n"));
+    EXPECT(WEIR_E_INVALID, weir_decay(NULL, NULL));
+    close_it();
+}
+END_TEST
+
+START_TEST(where_there_is_nothing_to_give) {
+    weir_options options = options_for(REGIONS);
+
+    if (_i == 0)
+        options.engine = WEIR_ENGINE_PLATFORM;
+    options.arena = _i == 0 ? WEIR_ARENA_DEFAULT : WEIR_ARENA_FIXED;
+    open_with(&options);
+    (void)lines();
+    MUST(strstr(logged, "weir: warning: decay has no effect with"));
+    iterate(6, HALF_LIFE);
+    (void)lines();
+    EXPECT(WEIR_E_NOT_SUPPORTED, weir_decay(a, NULL));
+    expect_lines(__LINE__, 1);
+    MUST(strstr(logged, _i == 0 ? "weir: error: weir_decay: the platform engine has no reserve\n"
+                                : "weir: error: weir_decay: a fixed arena keeps its size\n"));
+    EXPECT(WEIR_E_NOT_SUPPORTED, weir_low_memory(a, 0));
+    expect_lines(__LINE__, 1);
+    MUST(strstr(logged, _i == 0
+                            ? "weir: error: weir_low_memory: the platform engine has no reserve\n"
+                            : "weir: error: weir_low_memory: a fixed arena keeps its size\n"));
+    close_it();
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("decay");
+    TCase *rule = tcase_create("rule");
+    TCase *loads = suite_add_case(suite, "loads", 60, set_up, tear_down);
+
+    tcase_add_test(rule, half_of_what_is_not_needed_goes);
+    tcase_add_test(rule, what_was_enough_is_known_later_too);
+    tcase_add_test(rule, the_floor_stays);
+    tcase_add_test(rule, what_nobody_ever_used_goes);
+    tcase_add_test(rule, what_headroom_keeps_idle_stays);
+    tcase_add_test(rule, a_pause_is_not_counted);
+    suite_add_tcase(suite, rule);
+    tcase_add_loop_test(loads, a_load_that_comes_back_keeps_its_reserve, 0, WAYS);
+    tcase_add_loop_test(loads, what_a_smaller_load_does_not_need_goes, 0, IN_REQUESTS);
+    tcase_add_loop_test(loads, what_has_gone_is_not_grown_again_by_headroom, 0, IN_REQUESTS);
+    tcase_add_loop_test(loads, nothing_goes_that_work_still_uses, 0, IN_REQUESTS);
+    tcase_add_loop_test(loads, what_was_preallocated_stays, 0, IN_REQUESTS);
+    tcase_add_loop_test(loads, a_release_threshold_that_is_set_stays, 0, 2);
+    tcase_add_loop_test(loads, an_idle_program_says_that_time_passes, 0, WAYS);
+    tcase_add_loop_test(loads, windows_that_were_missed_count, 0, WAYS);
+    tcase_add_loop_test(loads, nothing_goes_as_a_load_comes_back, 0, WAYS);
+    tcase_add_test(loads, a_hit_costs_what_it_did);
+    tcase_add_test(loads, an_arena_of_regions_decays_by_calls_alone);
+    tcase_add_loop_test(loads, a_window_ends_in_a_capture, 0, 2 * WAYS);
+    tcase_add_loop_test(loads, off_is_off, 0, WAYS);
+    tcase_add_loop_test(loads, where_there_is_nothing_to_give, 0, 2);
+    return run_suite(suite, CK_FORK_GETENV);
+}

@@ -1,0 +1,756 @@
+/* SPDX-License-Identifier: MIT */
+/* test_limit.c: a limit that is set while an allocator is at work, by every engine, on the device model. */
+#include <stdio.h>
+#include <string.h>
+
+#include "api/allocator_internal.h"
+#include "tests/fixtures/every_kind.h"
+#include "tests/fixtures/logged.h"
+#include "tests/fixtures/model_device.h"
+
+static weir_allocator *a;
+
+static weir_amount of_total(uint64_t percent) {
+    return (weir_amount){.value = percent * 10000, .kind = WEIR_AMOUNT_OF_TOTAL};
+}
+
+static const weir_amount none = {.value = 0, .kind = WEIR_AMOUNT_MAX};
+
+static void begin(int world, uint64_t limit) {
+    weir_options options = options_of(worlds[world].kind, "model", limit);
+
+    start_model(8 * GIB);
+    options.limit = bytes_amount(limit);
+    options.front = worlds[world].front;
+    OK(weir_allocator_create(&options, &a));
+}
+
+static void end(void) {
+    CU(driver->cuCtxSynchronize());
+    MUST_EQ(check_identities(a).blocks, 0);
+    OK(weir_allocator_destroy(a));
+    check_model();
+}
+
+#define take(bytes) take_at(__LINE__, bytes)
+
+static void *take_at(int line, size_t bytes) {
+    void *block = NULL;
+    weir_status status = weir_alloc(a, bytes, A, &block);
+
+    if (status != WEIR_OK)
+        ck_abort_msg("line %d: %zu bytes: %s", line, bytes, weir_status_name(status));
+    return block;
+}
+
+static void refused(size_t bytes) {
+    void *block = NULL;
+
+    EXPECT(WEIR_E_LIMIT, weir_alloc(a, bytes, A, &block));
+    MUST(block == NULL);
+}
+
+static void give(void *block) {
+    OK(weir_free(a, block, A));
+}
+
+/* Fixed arenas are left out of what follows. */
+static int is_fixed(int world) {
+    if (worlds[world].kind != KIND_FIXED)
+        return 0;
+    begin(world, GIB);
+    EXPECT(WEIR_E_NOT_SUPPORTED, weir_set_limit(a, bytes_amount(GIB)));
+    EXPECT(WEIR_E_NOT_SUPPORTED, weir_set_limit(a, none));
+    end();
+    return 1;
+}
+
+START_TEST(no_growth_past_it) {
+    void *first, *second;
+
+    if (is_fixed(_i))
+        return;
+    begin(_i, GIB);
+    OK(weir_set_limit(a, bytes_amount(256 * MIB)));
+    refused(300 * MIB);
+    first = take(150 * MIB);
+    refused(150 * MIB);
+    MUST_LE(check_identities(a).reserve, 256 * MIB);
+    OK(weir_set_limit(a, bytes_amount(512 * MIB)));
+    second = take(150 * MIB);
+    refused(300 * MIB);
+    MUST_LE(check_identities(a).reserve, 512 * MIB);
+    give(first);
+    give(second);
+    end();
+}
+END_TEST
+
+/* A request that cannot fit is not tried: what the driver grew for it could not go back before the stream's
+ * work is done. */
+START_TEST(no_growth_past_it_behind_work) {
+    void *first;
+
+    if (is_fixed(_i))
+        return;
+    begin(_i, GIB);
+    OK(weir_set_limit(a, bytes_amount(256 * MIB)));
+    first = take(150 * MIB);
+    CU(weir__model_kernel(A, (uint64_t)60 * 1000000000));
+    refused(150 * MIB);
+    MUST_LE(check_identities(a).reserve, 256 * MIB);
+    give(first);
+    end();
+}
+END_TEST
+
+/* The device has too little, too: what the limit forbids is the limit's. */
+START_TEST(both_stand_against_it) {
+    size_t free_bytes, total;
+    CUdeviceptr others;
+    void *block;
+
+    begin(1, 64 * MIB); /* a pool's driver says no more than that memory is out */
+    block = take(60 * MIB);
+    CU(driver->cuMemGetInfo(&free_bytes, &total));
+    CU(driver->cuMemAlloc(&others, free_bytes - 10 * MIB));
+    refused(30 * MIB);
+    CU(driver->cuMemFree(others));
+    give(block);
+    end();
+}
+END_TEST
+
+START_TEST(never_past_that_of_the_options) {
+    void *block;
+
+    if (is_fixed(_i))
+        return;
+    begin(_i, GIB);
+    OK(weir_set_limit(a, bytes_amount(128 * MIB)));
+    OK(weir_set_limit(a, bytes_amount(6 * GIB)));
+    refused(GIB + 64 * MIB);
+    block = take(900 * MIB);
+    give(block);
+    OK(weir_set_limit(a, bytes_amount(128 * MIB)));
+    OK(weir_set_limit(a, (weir_amount){0, WEIR_AMOUNT_DEFAULT, 0}));
+    give(take(900 * MIB));
+    OK(weir_set_limit(a, none));
+    give(take(900 * MIB));
+    refused(GIB + 64 * MIB);
+    end();
+}
+END_TEST
+
+/* What is there already serves on, goes back when it is trimmed, and does not come again. */
+START_TEST(a_reserve_above_it_serves_and_does_not_rise) {
+    void *block, *others[4], *more[20];
+    uint64_t reserve;
+    size_t count;
+
+    if (is_fixed(_i))
+        return;
+    begin(_i, 2 * GIB);
+    for (int i = 0; i < 4; i++)
+        others[i] = take(200 * MIB);
+    block = take(30 * MIB);
+    OK(weir_set_limit(a, bytes_amount(128 * MIB)));
+    reserve = stats_of(a).reserve;
+    MUST_LE(800 * MIB, reserve);
+    for (int i = 0; i < 3 && worlds[_i].kind != KIND_PLATFORM; i++) { /* it has no reserve */
+        give(block);
+        block = take(30 * MIB);
+        MUST_EQ(check_identities(a).reserve, reserve);
+    }
+    /* Within the limit, but the reserve would rise unless it has room. */
+    for (count = 0; count < 20; count++)
+        if (weir_alloc(a, 120 * MIB, A, &more[count]) != WEIR_OK)
+            break;
+    MUST(count < 20 && count * 120 * MIB <= reserve - 830 * MIB);
+    MUST_LE(stats_of(a).reserve, reserve);
+    while (count > 0)
+        give(more[--count]);
+    for (int i = 0; i < 4; i++)
+        give(others[i]);
+    give(block);
+    CU(driver->cuCtxSynchronize());
+    OK(weir_trim(a, 0, NULL));
+    block = take(100 * MIB);
+    MUST_LE(check_identities(a).reserve, 128 * MIB);
+    refused(100 * MIB);
+    MUST_LE(check_identities(a).reserve, 128 * MIB);
+    give(block);
+    end();
+}
+END_TEST
+
+/* One piece of it serves more than the limit, but where the driver alone knows its pieces, or nothing is kept; nothing
+ * is given back beforehand. */
+START_TEST(a_piece_above_it_serves) {
+    int is_bare = worlds[_i].front == WEIR_SWITCH_OFF;
+    uint64_t reserve;
+
+    if (is_fixed(_i))
+        return;
+    begin(_i, GIB);
+    give(take(400 * MIB));
+    CU(driver->cuCtxSynchronize());
+    reserve = stats_of(a).reserve;
+    OK(weir_set_limit(a, bytes_amount(64 * MIB)));
+    MUST_EQ(stats_of(a).reserve, reserve);
+    if (is_bare && (worlds[_i].kind == KIND_POOL || worlds[_i].kind == KIND_PLATFORM))
+        refused(300 * MIB);
+    else
+        give(take(300 * MIB));
+    end();
+}
+END_TEST
+
+/* For more than it what goes back is of no use: a refusal leaves what was preallocated where it is. */
+START_TEST(a_refusal_of_more_gives_nothing_back) {
+    void *block = NULL;
+    weir_status status;
+
+    if (is_fixed(_i) || worlds[_i].kind == KIND_PLATFORM)
+        return;
+    begin(_i, GIB);
+    OK(weir_preallocate(a, 512 * MIB, NULL));
+    OK(weir_set_limit(a, bytes_amount(128 * MIB)));
+    status = weir_alloc(a, 300 * MIB, A, &block);
+    MUST(status == WEIR_OK || status == WEIR_E_LIMIT);
+    MUST(status == WEIR_OK || worlds[_i].kind == KIND_POOL); /* the driver alone knows its pieces */
+    MUST_EQ(stats_of(a).reserve, 512 * MIB);
+    if (status == WEIR_OK)
+        give(block);
+    block = take(100 * MIB);
+    MUST_EQ(stats_of(a).reserve, 512 * MIB);
+    give(block);
+    end();
+}
+END_TEST
+
+START_TEST(as_a_share_of_the_device) {
+    weir_refusal refusal = {.size = sizeof refusal};
+
+    if (is_fixed(_i))
+        return;
+    begin(_i, 8 * GIB);
+    OK(weir_set_limit(a, of_total(25)));
+    refused(2 * GIB + 1);
+    OK(weir_last_refusal(&refusal));
+    MUST_EQ(refusal.limit, 2 * GIB);
+    give(take(GIB));
+    end();
+}
+END_TEST
+
+START_TEST(mistakes_are_told) {
+    weir_options options = options_of(worlds[_i].kind, "model", 31 * MIB);
+    char message[320] = "";
+
+    start_model(8 * GIB);
+    options.limit = bytes_amount(31 * MIB);
+    options.front = worlds[_i].front;
+    if (worlds[_i].kind == KIND_POOL) {
+        EXPECT(WEIR_E_LIMIT,
+               weir__allocator_create_on(driver, &options, &a, message, sizeof message));
+        MUST(strstr(message, "a limit of 31MiB leaves the engine nothing") != NULL);
+    }
+    options.device = "model:1";
+    EXPECT(WEIR_E_NO_DEVICE,
+           weir__allocator_create_on(driver, &options, &a, message, sizeof message));
+    MUST(strstr(message, "device 'model:1': there is 1 device, numbered from 0") != NULL);
+    begin(_i, GIB);
+    EXPECT(WEIR_E_INVALID, weir_set_limit(NULL, none));
+    EXPECT(WEIR_E_INVALID, weir_set_limit(a, (weir_amount){1, WEIR_AMOUNT_OF_IN_USE, 0}));
+    EXPECT(WEIR_E_INVALID, weir_set_limit(a, (weir_amount){1, -1, 0}));
+    EXPECT(WEIR_E_INVALID, weir_set_limit(a, (weir_amount){MIB, WEIR_AMOUNT_SHARE, 0}));
+    EXPECT(WEIR_E_INVALID, weir_set_limit(a, (weir_amount){1, WEIR_AMOUNT_SHARE + 1, 0}));
+    if (worlds[_i].kind != KIND_FIXED) {
+        weir__model_fail(WEIR_ENTRY_cuMemGetInfo, 1, CUDA_ERROR_UNKNOWN, 0);
+        EXPECT(WEIR_E_DRIVER, weir_set_limit(a, bytes_amount(64 * MIB)));
+    }
+    give(take(900 * MIB)); /* nothing changed */
+    end();
+}
+END_TEST
+
+/* As of options.limit. */
+START_TEST(what_is_wrong_with_a_limit_is_told) {
+    static const struct {
+        weir_amount limit;
+        const char *why;
+    } wrong[] = {
+        {{2000000, WEIR_AMOUNT_OF_TOTAL, 0}, "it is more than 100%"},
+        {{1000001, WEIR_AMOUNT_OF_FREE, 0}, "it is more than 100%"},
+        {{1, WEIR_AMOUNT_OF_IN_USE, 0}, "it is a share of what is in use, which does not do here"},
+        {{1, WEIR_AMOUNT_DEFAULT, 0}, "it has a value but no kind"},
+        {{1, WEIR_AMOUNT_BYTES, 1}, "its reserved field is not 0"},
+        {{1, WEIR_AMOUNT_SHARE + 1, 0}, "there is no amount of kind 7"},
+        {{1, WEIR_AMOUNT_SHARE, 0}, "it is a share among processes, which does not do here"},
+    };
+    weir_options options = options_of(KIND_POOL, "model", 0);
+    char as_option[320], expected[400];
+    weir_allocator *none_made = NULL;
+
+    catch_log();
+    start_model(8 * GIB);
+    options.log = WEIR_LOG_ERROR;
+    OK(weir_allocator_create(&options, &a));
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        EXPECT(WEIR_E_INVALID, weir_set_limit(a, wrong[i].limit));
+        snprintf(expected, sizeof expected,
+                 "weir: error: weir_set_limit: limit: %s; expected a size (4GiB, 512MB, 75%%, "
+                 "90%%free, max)\n",
+                 wrong[i].why);
+        MUST(lines() == 1);
+        ck_assert_str_eq(logged, expected);
+        if (wrong[i].limit.kind == WEIR_AMOUNT_SHARE)
+            continue;
+        options.limit = wrong[i].limit;
+        EXPECT(WEIR_E_INVALID, weir__allocator_create_on(driver, &options, &none_made, as_option,
+                                                         sizeof as_option));
+        snprintf(expected, sizeof expected, "limit: %s; expected ", wrong[i].why);
+        MUST(strncmp(as_option, expected, strlen(expected)) == 0);
+    }
+    end();
+    options = options_of(KIND_FIXED, "model", GIB);
+    options.log = WEIR_LOG_ERROR;
+    OK(weir_allocator_create(&options, &a));
+    EXPECT(WEIR_E_NOT_SUPPORTED, weir_set_limit(a, bytes_amount(GIB)));
+    MUST(lines() == 1 && strstr(logged, "weir_set_limit: the limit of a fixed arena is its size"));
+    end();
+}
+END_TEST
+
+/* Less than is in use, than an engine grows by, or nothing: none of it is a mistake, whatever the engine is. */
+START_TEST(less_than_there_is) {
+    static const size_t limits[] = {96 * MIB, 31 * MIB, 1, 0};
+    int world = _i / 2, leaves = _i % 2; /* or the limit follows what the device has free */
+    weir_options options = options_of(worlds[world].kind, "model", 2 * GIB);
+    void *block;
+
+    if (worlds[world].kind == KIND_FIXED)
+        return;
+    start_model(8 * GIB);
+    options.front = worlds[world].front;
+    if (leaves)
+        options.leave = bytes_amount(GIB);
+    OK(weir_allocator_create(&options, &a));
+    for (int i = 0; i < 4; i++) {
+        block = take(100 * MIB);
+        OK(weir_set_limit(a, bytes_amount(limits[i])));
+        refused(200 * MIB);
+        give(block);
+        CU(driver->cuCtxSynchronize());
+        OK(weir_trim(a, 0, NULL));
+        MUST_EQ(check_identities(a).reserve, 0);
+        refused(100 * MIB);
+        refused(limits[i] < 32 * MIB ? 32 * MIB : 97 * MIB);
+        if (worlds[world].kind != KIND_PLATFORM)
+            EXPECT(WEIR_E_LIMIT, weir_preallocate(a, 128 * MIB, NULL));
+        OK(weir_set_limit(a, none));
+        MUST_LE(check_identities(a).reserve, limits[i]);
+    }
+    end();
+}
+END_TEST
+
+/* A driver that does not say what is free leaves nothing to go by but the limit. */
+START_TEST(room_for_others_that_is_not_told) {
+    weir_options options = options_of(worlds[_i].kind, "model", 2 * GIB);
+
+    start_model(8 * GIB);
+    options.leave = bytes_amount(5 * GIB);
+    OK(weir__allocator_create_on(driver, &options, &a, NULL, 0));
+    weir__model_fail(WEIR_ENTRY_cuMemGetInfo, 1, CUDA_ERROR_UNKNOWN, 1);
+    give(take(GIB));
+    weir__model_faults_clear();
+    end();
+}
+END_TEST
+
+/* Growth leaves so much of the device to others, whatever limit the program sets; what others take meanwhile is
+ * less for weir, from its next step on.  A fixed arena does not grow. */
+START_TEST(room_for_others) {
+    weir_options options = options_of(worlds[_i].kind, "model", 2 * GIB);
+    CUdeviceptr others;
+    void *block, *more;
+
+    start_model(8 * GIB);
+    options.leave = bytes_amount(5 * GIB);
+    options.front = worlds[_i].front;
+    options.growth = WEIR_GROWTH_EXACT;
+    OK(weir_allocator_create(&options, &a));
+    if (worlds[_i].kind == KIND_FIXED) {
+        give(take(2 * GIB - MIB));
+        end();
+        return;
+    }
+    block = take(2 * GIB);
+    refused(2 * GIB);
+    give(take(512 * MIB));
+    CU(driver->cuCtxSynchronize());
+    OK(weir_trim(a, 0, NULL));
+    OK(weir_set_limit(a, bytes_amount(2 * GIB + 256 * MIB)));
+    refused(512 * MIB);
+    OK(weir_set_limit(a, none));
+    CU(driver->cuMemAlloc(&others, 768 * MIB));
+    more = take(192 * MIB);
+    refused(512 * MIB);
+    give(more);
+    CU(driver->cuMemFree(others));
+    give(take(512 * MIB));
+    give(block);
+    end();
+}
+END_TEST
+
+/* With no process beside it a share is the whole device, in units; a limit that the program sets takes its
+ * place. */
+START_TEST(a_share_with_nobody_beside_it) {
+    weir_options options = options_of(worlds[_i].kind, "model", 0);
+    weir_refusal refusal = {.size = sizeof refusal};
+    void *block = NULL;
+
+    start_model(512 * MIB + 8 * MIB);
+    options.limit = (weir_amount){.value = 2000000, .kind = WEIR_AMOUNT_SHARE};
+    options.front = worlds[_i].front;
+    options.growth = WEIR_GROWTH_EXACT;
+    OK(weir_allocator_create(&options, &a));
+    if (worlds[_i].kind == KIND_FIXED)
+        MUST_EQ(stats_of(a).reserve, 512 * MIB);
+    MUST(weir_alloc(a, 513 * MIB, A, &block) != WEIR_OK && block == NULL);
+    OK(weir_last_refusal(&refusal));
+    MUST_EQ(refusal.limit, 512 * MIB);
+    give(take(480 * MIB));
+    if (worlds[_i].kind != KIND_FIXED) {
+        CU(driver->cuCtxSynchronize());
+        OK(weir_trim(a, 0, NULL));
+        OK(weir_set_limit(a, bytes_amount(256 * MIB)));
+        refused(300 * MIB);
+        give(take(200 * MIB));
+    }
+    end();
+}
+END_TEST
+
+/* Nothing of the device is nothing to allocate from; a share may be preallocated, too. */
+START_TEST(a_share_of_nothing_and_one_beforehand) {
+    weir_options options = options_of(KIND_POOL, "model", 0);
+
+    start_model(256 * MIB);
+    options.limit = (weir_amount){.value = 0, .kind = WEIR_AMOUNT_SHARE};
+    EXPECT(WEIR_E_INVALID, weir_allocator_create(&options, &a));
+    options.limit = (weir_amount){.kind = WEIR_AMOUNT_DEFAULT};
+    options.prealloc = (weir_amount){.value = 500000, .kind = WEIR_AMOUNT_SHARE};
+    OK(weir_allocator_create(&options, &a));
+    MUST_EQ(stats_of(a).reserve, 224 * MIB); /* of units; a 64th is left */
+    end();
+}
+END_TEST
+
+/* Others may take from weir's pool, within its limit, and what weir preallocated is theirs too. */
+START_TEST(a_shared_pool_is_held_to_it) {
+    CUmemoryPool pool = NULL;
+    CUdeviceptr block = 0, none_such = 0;
+
+    begin(_i, 128 * MIB);
+    EXPECT(WEIR_E_INVALID, weir_pool(NULL, &pool));
+    EXPECT(WEIR_E_INVALID, weir_pool(a, NULL));
+    if (worlds[_i].kind != KIND_POOL) {
+        EXPECT(WEIR_E_NOT_SUPPORTED, weir_pool(a, &pool));
+        MUST(pool == NULL);
+        end();
+        return;
+    }
+    OK(weir_pool(a, &pool));
+    OK(weir_preallocate(a, 64 * MIB, NULL));
+    CU(driver->cuMemAllocFromPoolAsync(&block, 60 * MIB, pool, A));
+    MUST_EQ(stats_of(a).reserve, 64 * MIB);
+    give(take(40 * MIB)); /* beside it */
+    MUST_LE(stats_of(a).reserve, 128 * MIB);
+    MUST_EQ(driver->cuMemAllocFromPoolAsync(&none_such, 128 * MIB, pool, A),
+            CUDA_ERROR_OUT_OF_MEMORY);
+    CU(driver->cuMemFreeAsync(block, A));
+    end();
+}
+END_TEST
+
+static void start_older(int version) {
+    char path[] = "/tmp/weir-limit-XXXXXX";
+    FILE *file = fdopen(mkstemp(path), "w");
+
+    MUST(file != NULL && fprintf(file, "driver_version = %d\n", version) > 0);
+    ANSWERS(0, fclose(file));
+    start_model(8 * GIB);
+    ANSWERS(0, weir__model_reset(&(struct weir_model_setup){.capacity = 8 * GIB, .profile = path}));
+    remove(path);
+    CU(driver->cuDevicePrimaryCtxRetain(&primary, 0));
+    CU(driver->cuCtxPushCurrent(primary));
+    CU(driver->cuStreamCreate(&A, CU_STREAM_NON_BLOCKING));
+    CU(driver->cuStreamCreate(&B, CU_STREAM_NON_BLOCKING));
+}
+
+/* Drivers before 12.2 know no limit at all, the oldest no reserve either. */
+START_TEST(with_older_drivers) {
+    static const int versions[] = {11020, 12010};
+    weir_options options = options_of(KIND_POOL, "model", 0);
+    void *block;
+
+    start_older(versions[_i]);
+    options.limit = bytes_amount(GIB);
+    options.front = WEIR_SWITCH_OFF;
+    OK(weir_allocator_create(&options, &a));
+    block = take(60 * MIB);
+    OK(weir_set_limit(a, bytes_amount(128 * MIB)));
+    refused(100 * MIB);
+    give(block);
+    CU(driver->cuStreamSynchronize(A));
+    block = take(100 * MIB);
+    OK(weir_set_limit(a, none));
+    give(take(800 * MIB));
+    give(block);
+    end();
+}
+END_TEST
+
+/* What such a driver grew past it goes back at once: the stream that asked is idle, and so is waited for. */
+START_TEST(what_is_undone_goes_at_once) {
+    weir_options options = options_of(KIND_POOL, "model", 0);
+    void *block, *nothing = NULL;
+
+    start_older(12010);
+    options.limit = bytes_amount(128 * MIB);
+    options.front = WEIR_SWITCH_OFF;
+    options.recovery_timeout_ms = UINT32_MAX;
+    OK(weir_allocator_create(&options, &a));
+    block = take(60 * MIB);
+    CU(weir__model_kernel(A, (uint64_t)60 * 1000000000));
+    give(block);
+    EXPECT(WEIR_E_LIMIT, weir_alloc(a, 100 * MIB, B, &nothing)); /* beside what is pending */
+    MUST(nothing == NULL);
+    MUST_LE(stats_of(a).reserve, 128 * MIB);
+    CU(driver->cuStreamSynchronize(A));
+    OK(weir_alloc(a, 100 * MIB, B, &block));
+    OK(weir_free(a, block, B));
+    end();
+}
+END_TEST
+
+/* What such a driver does not take back at once waits for the device, and stays where that fails. */
+START_TEST(what_is_undone_goes_in_the_end) {
+    weir_options options = options_of(KIND_POOL, "model", 0);
+    void *block, *nothing = NULL;
+    uint64_t reserve;
+
+    start_older(12010);
+    options.limit = bytes_amount(GIB);
+    options.front = WEIR_SWITCH_OFF;
+    options.recovery_timeout_ms = UINT32_MAX;
+    OK(weir_allocator_create(&options, &a));
+    block = take(60 * MIB);
+    CU(weir__model_kernel(A, (uint64_t)60 * 1000000000));
+    give(block);
+    OK(weir_set_limit(a, bytes_amount(96 * MIB)));
+    weir__model_fail(WEIR_ENTRY_cuMemFreeAsync, 1, CUDA_ERROR_UNKNOWN, 0);
+    weir__model_fail(WEIR_ENTRY_cuMemAlloc, 1, CUDA_ERROR_UNKNOWN, 1);
+    EXPECT(WEIR_E_LIMIT, weir_alloc(a, 60 * MIB, B, &nothing)); /* beside what is pending */
+    MUST(nothing == NULL);
+    reserve = stats_of(a).reserve;
+    MUST_LE(96 * MIB, reserve);
+    OK(weir_trim(a, 0, NULL)); /* without what is undone */
+    weir__model_faults_clear();
+    MUST_EQ(stats_of(a).requested, 0);
+    MUST_EQ(stats_of(a).reserve, reserve);
+    CU(driver->cuCtxSynchronize());
+    OK(weir_trim(a, 0, NULL));
+    MUST_EQ(stats_of(a).reserve, 0);
+    OK(weir_set_limit(a, none));
+    give(take(100 * MIB));
+    end();
+}
+END_TEST
+
+/* A request under capture that is undone leaves the capture whole. */
+START_TEST(what_is_undone_breaks_no_capture) {
+    for (uint64_t k = 1; k < 5; k++) {
+        CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+        void *block = NULL;
+        CUgraph graph;
+
+        begin(_i, GIB); /* of a pool: with the front, and without */
+        OK(weir_set_limit(a, bytes_amount(512 * MIB)));
+        CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_GLOBAL));
+        weir__model_fail(WEIR_ENTRY_cuMemPoolGetAttribute, k, CUDA_ERROR_OUT_OF_MEMORY, 1);
+        if (weir_alloc(a, MIB, A, &block) == WEIR_OK)
+            OK(weir_free(a, block, A));
+        weir__model_faults_clear();
+        CU(driver->cuStreamIsCapturing(A, &status));
+        MUST_EQ(status, CU_STREAM_CAPTURE_STATUS_ACTIVE);
+        CU(driver->cuStreamEndCapture(A, &graph));
+        CU(driver->cuGraphDestroy(graph));
+        end();
+    }
+}
+END_TEST
+
+/* ---- a limit by what the device has free ----------------------------------------------------------- */
+
+static void (*between)(void); /* once, before the device says what it has free */
+
+static CUresult look_and_act(size_t *free_bytes, size_t *total) {
+    void (*act)(void) = between;
+
+    between = NULL;
+    if (act)
+        act();
+    return driver->cuMemGetInfo(free_bytes, total);
+}
+
+/* A GiB of 8 is left. */
+static void begin_leaving(int world, int kind) {
+    static struct weir_driver watched;
+    weir_options options = options_of(kind, "model", 0);
+
+    start_model(8 * GIB);
+    watched = *driver;
+    watched.cuMemGetInfo = look_and_act;
+    options.front = worlds[world].front;
+    options.leave = bytes_amount(GIB);
+    OK(weir__allocator_create_on(&watched, &options, &a, NULL, 0));
+}
+
+static const int kinds_leaving[] = {KIND_POOL, KIND_REGIONS, KIND_MAPPED};
+
+/* Memory that has come free since is there at once. */
+START_TEST(preallocation_beside_what_is_free_now) {
+    CUdeviceptr others;
+    size_t reserve;
+
+    begin_leaving(0, kinds_leaving[_i]);
+    CU(driver->cuMemAlloc(&others, 6 * GIB));
+    EXPECT(WEIR_E_LIMIT, weir_preallocate(a, 4 * GIB, &reserve));
+    MUST_LE(GIB, device_free());
+    CU(driver->cuMemFree(others));
+    OK(weir_preallocate(a, 4 * GIB, &reserve));
+    MUST_EQ(reserve, 4 * GIB);
+    CU(driver->cuMemAlloc(&others, 2 * GIB));
+    EXPECT(WEIR_E_LIMIT, weir_preallocate(a, 6 * GIB, &reserve));
+    MUST_LE(GIB, device_free());
+    CU(driver->cuMemFree(others));
+    end();
+}
+END_TEST
+
+static void *grown;
+
+static void grow_between(void) {
+    grown = take(3 * GIB);
+}
+
+static void lower_between(void) {
+    OK(weir_set_limit(a, bytes_amount(512 * MIB)));
+}
+
+/* Who looks at the device meanwhile, for what was asked before, sets no other. */
+START_TEST(a_limit_that_is_set_meanwhile) {
+    size_t reserve;
+
+    begin_leaving(0, kinds_leaving[_i]);
+    between = lower_between;
+    EXPECT(WEIR_E_LIMIT, weir_preallocate(a, 7 * GIB + 64 * MIB, &reserve));
+    MUST(between == NULL);
+    refused(GIB);
+    give(take(256 * MIB));
+    end();
+}
+END_TEST
+
+static void *steps[8];
+static int step_count;
+
+/* Each time that is looked. */
+static void step_between(void) {
+    steps[step_count] = take(512 * MIB);
+    if (++step_count < (int)(sizeof steps / sizeof steps[0]))
+        between = step_between;
+}
+
+static void shrink_between(void) {
+    OK(weir_trim(a, 0, NULL));
+}
+
+START_TEST(growth_between_the_figures) {
+    size_t reserve;
+
+    begin_leaving(0, kinds_leaving[_i]);
+    between = grow_between;
+    OK(weir_preallocate(a, 6 * GIB, &reserve));
+    MUST(between == NULL);
+    MUST_LE(6 * GIB, reserve);
+    give(grown);
+    end();
+}
+END_TEST
+
+START_TEST(a_trim_between_the_figures) {
+    size_t reserve;
+
+    begin_leaving(0, kinds_leaving[_i]);
+    OK(weir_preallocate(a, 3 * GIB, &reserve));
+    between = shrink_between;
+    EXPECT(WEIR_E_LIMIT, weir_preallocate(a, 8 * GIB, &reserve));
+    MUST(between == NULL);
+    MUST_LE(GIB, device_free());
+    end();
+}
+END_TEST
+
+/* It is not looked for ever. */
+START_TEST(growth_whenever_it_looks) {
+    size_t reserve;
+
+    begin_leaving(0, kinds_leaving[_i]);
+    between = step_between;
+    OK(weir_preallocate(a, 5 * GIB, &reserve));
+    between = NULL;
+    MUST_EQ(step_count, 4);
+    MUST_LE(GIB, device_free());
+    while (step_count > 0)
+        give(steps[--step_count]);
+    end();
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("limit");
+    TCase *tests = suite_add_case(suite, "limit", 30, NULL, NULL);
+
+    tcase_add_loop_test(tests, no_growth_past_it, 0, WORLDS);
+    tcase_add_loop_test(tests, no_growth_past_it_behind_work, 0, WORLDS);
+    tcase_add_test(tests, both_stand_against_it);
+    tcase_add_loop_test(tests, never_past_that_of_the_options, 0, WORLDS);
+    tcase_add_loop_test(tests, a_reserve_above_it_serves_and_does_not_rise, 0, WORLDS);
+    tcase_add_loop_test(tests, a_piece_above_it_serves, 0, WORLDS);
+    tcase_add_loop_test(tests, a_refusal_of_more_gives_nothing_back, 0, WORLDS);
+    tcase_add_loop_test(tests, as_a_share_of_the_device, 0, WORLDS);
+    tcase_add_loop_test(tests, mistakes_are_told, 0, WORLDS);
+    tcase_add_test(tests, what_is_wrong_with_a_limit_is_told);
+    tcase_add_loop_test(tests, less_than_there_is, 0, WORLDS * 2);
+    tcase_add_loop_test(tests, room_for_others, 0, WORLDS);
+    tcase_add_loop_test(tests, room_for_others_that_is_not_told, 0, WORLDS);
+    tcase_add_loop_test(tests, a_share_with_nobody_beside_it, 0, WORLDS);
+    tcase_add_test(tests, a_share_of_nothing_and_one_beforehand);
+    tcase_add_loop_test(tests, a_shared_pool_is_held_to_it, 0, WORLDS);
+    tcase_add_loop_test(tests, what_is_undone_breaks_no_capture, 0, 2);
+    tcase_add_loop_test(tests, with_older_drivers, 0, 2);
+    tcase_add_test(tests, what_is_undone_goes_at_once);
+    tcase_add_test(tests, what_is_undone_goes_in_the_end);
+    tcase_add_loop_test(tests, preallocation_beside_what_is_free_now, 0, 3);
+    tcase_add_loop_test(tests, growth_between_the_figures, 0, 3);
+    tcase_add_loop_test(tests, a_limit_that_is_set_meanwhile, 0, 3);
+    tcase_add_loop_test(tests, a_trim_between_the_figures, 0, 3);
+    tcase_add_loop_test(tests, growth_whenever_it_looks, 0, 3);
+    return run_suite(suite, CK_FORK_GETENV);
+}

@@ -1,0 +1,744 @@
+/* SPDX-License-Identifier: MIT */
+/* test_low_memory.c: what lies idle goes back when memory is low elsewhere, on the device model.
+ *
+ * Another allocator of the process finds the device full, and is served from what this one holds idle; or
+ * the program says so by weir_low_memory.  What was promised stays, nothing goes that work still uses, and
+ * hits do not know of any of it.
+ */
+#include "tests/fixtures/model_device.h"
+
+#include <pthread.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/fixtures/blocks.h"
+#include "tests/fixtures/calls.h"
+#include "tests/fixtures/every_kind.h"
+
+#define CAPACITY (4 * GIB)
+
+static weir_allocator *rich, *poor;
+
+static void set_up(void) {
+    start_model(CAPACITY);
+}
+
+static void tear_down(void) {
+}
+
+static weir_options options_for(int world) {
+    weir_options options = options_of(worlds[world].kind, "model", 3 * GIB);
+
+    options.front = worlds[world].front;
+    options.growth = WEIR_GROWTH_EXACT;
+    return options;
+}
+
+static weir_allocator *make(const weir_options *options) {
+    weir_allocator *made;
+
+    OK(weir_allocator_create(options, &made));
+    return made;
+}
+
+static weir_allocator *make_of(int world) {
+    weir_options options = options_for(world);
+
+    return make(&options);
+}
+
+static void end(weir_allocator *a) {
+    check_identities(a);
+    OK(weir_allocator_destroy(a));
+    check_model();
+}
+
+enum { PIECES = 12 };
+
+/* So much reserve that nothing uses, in pieces of 256 MiB that work on the stream used until now and for so
+ * long. */
+static void fill_for(weir_allocator *a, int pieces, CUstream stream, uint64_t ns) {
+    void *block[PIECES];
+
+    for (int i = 0; i < pieces; i++)
+        block[i] = take(a, 256 * MIB, stream);
+    for (int i = 0; i < pieces; i++) {
+        CU(weir__model_use(stream, (uintptr_t)block[i], 256 * MIB, (uint64_t)i + 1, ns));
+        OK(weir_free(a, block[i], stream));
+    }
+}
+
+static void fill(weir_allocator *a, int pieces) {
+    fill_for(a, pieces, A, 1000);
+    CU(driver->cuCtxSynchronize());
+}
+
+/* One that has all of that idle, and one that is to ask. */
+static void make_both(const weir_options *options) {
+    rich = make_of(0);
+    poor = make(options);
+    fill(rich, PIECES);
+}
+
+static void end_both(void) {
+    end(poor);
+    end(rich);
+}
+
+/* Events of that cause, and the bytes that they brought or took. */
+static uint64_t events_of(weir_allocator *a, int cause, uint64_t *bytes) {
+    weir_event events[256];
+    uint64_t found = 0;
+    size_t count;
+
+    *bytes = 0;
+    OK(weir_events(a, 0, events, sizeof events[0], 256, &count));
+    for (size_t i = 0; i < count; i++)
+        if (events[i].cause == cause) {
+            MUST_EQ(events[i].shrink, cause == WEIR_EVENT_LOW_MEMORY);
+            MUST(events[i].got > 0);
+            *bytes += events[i].got;
+            found++;
+        }
+    return found;
+}
+
+static uint64_t given(weir_allocator *a) {
+    uint64_t bytes;
+
+    (void)events_of(a, WEIR_EVENT_LOW_MEMORY, &bytes);
+    return bytes;
+}
+
+static int is_refused(weir_allocator *a, size_t bytes, CUstream stream) {
+    void *none = &none;
+    weir_status status = weir_alloc(a, bytes, stream, &none);
+
+    MUST(status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT);
+    MUST(none == &none);
+    return 1;
+}
+
+/* Of a platform engine nothing lies idle, and a fixed arena keeps what it has; with the front on
+ * regions of the platform engine do. */
+static int has_idle(int world) {
+    return worlds[world].kind != KIND_PLATFORM && worlds[world].kind != KIND_FIXED;
+}
+
+/* ---- another allocator asks ---------------------------------------------------------------------- */
+
+/* Each kind holds 3 GiB idle of 4, and each kind asks for 2. */
+START_TEST(a_sibling_is_served) {
+    int from = _i / WORLDS, to = _i % WORLDS;
+    weir_statistics before, after, s;
+    uint64_t bytes;
+    void *block;
+
+    if (!has_idle(from) || worlds[to].kind == KIND_FIXED)
+        return;
+    rich = make_of(from);
+    poor = make_of(to);
+    fill(rich, PIECES);
+    before = stats_of(rich);
+    MUST_LE(PIECES * 256 * MIB, before.reserve);
+    block = take(poor, 2 * GIB, B);
+    CU(weir__model_use(B, (uintptr_t)block, 2 * GIB, 99, 1000));
+    after = stats_of(rich);
+    MUST_LE(GIB, before.reserve - after.reserve);
+    MUST_EQ(given(rich), before.reserve - after.reserve);
+    MUST_EQ(after.trims, 0);
+    s = stats_of(poor);
+    MUST_EQ(s.refusals, 0);
+    MUST_EQ(s.retries, 1);
+    MUST_EQ(s.attempts, 1);
+    if (worlds[to].kind != KIND_PLATFORM) {
+        MUST_LE(1, events_of(poor, WEIR_EVENT_REQUEST, &bytes));
+        MUST_LE(2 * GIB, bytes);
+    }
+    OK(weir_free(poor, block, B));
+    ck_assert_msg(weir__model_fault() == NULL, "%s", weir__model_fault());
+    end(poor);
+    fill(rich, PIECES);
+    end(rich);
+    ck_assert_msg(weir__model_fault() == NULL, "%s", weir__model_fault());
+}
+END_TEST
+
+/* What the other had is still in use by work when it is asked for. */
+START_TEST(work_that_uses_it_is_waited_for) {
+    weir_statistics before;
+    void *block;
+
+    if (!has_idle(_i))
+        return;
+    rich = make_of(_i);
+    poor = make_of((_i + 2) % WORLDS == 2 ? 4 : 0);
+    fill_for(rich, PIECES, A, 5 * MS);
+    before = stats_of(rich);
+    block = take(poor, 2 * GIB, B);
+    CU(weir__model_use(B, (uintptr_t)block, 2 * GIB, 99, 1000));
+    ck_assert_msg(weir__model_fault() == NULL, "%s", weir__model_fault());
+    MUST_LE(GIB, before.reserve - stats_of(rich).reserve);
+    OK(weir_free(poor, block, B));
+    end_both();
+    ck_assert_msg(weir__model_fault() == NULL, "%s", weir__model_fault());
+}
+END_TEST
+
+/* As much goes as is asked for, where that is enough. */
+START_TEST(the_rest_stays) {
+    void *block;
+
+    if (!has_idle(_i))
+        return;
+    rich = make_of(_i);
+    poor = make_of(1);
+    fill(rich, PIECES);
+    block = take(poor, GIB + 256 * MIB, B); /* 1 GiB is free */
+    MUST_LE(given(rich), 2 * GIB);
+    MUST_LE(GIB, stats_of(rich).reserve);
+    OK(weir_free(poor, block, B));
+    end_both();
+}
+END_TEST
+
+/* Several give, each what it has. */
+START_TEST(more_than_one_gives) {
+    weir_allocator *second, *third;
+    void *block;
+
+    rich = make_of(0);
+    second = make_of(6);
+    third = make_of(5);
+    poor = make_of(1);
+    fill(rich, 4);
+    fill(second, 4);
+    fill(third, 4);
+    block = take(poor, 3 * GIB + 512 * MIB, B);
+    MUST_LE(768 * MIB, given(rich));
+    MUST_LE(768 * MIB, given(second));
+    MUST_LE(512 * MIB, given(third));
+    OK(weir_free(poor, block, B));
+    end(poor);
+    end(third);
+    end(second);
+    end(rich);
+}
+END_TEST
+
+/* All that there is would not do: nobody gives anything. */
+START_TEST(not_in_vain) {
+    void *live;
+    uint64_t before;
+
+    if (!has_idle(_i))
+        return;
+    rich = make_of(_i);
+    poor = make_of(1);
+    live = take(rich, GIB, A);
+    fill(rich, 8);
+    before = stats_of(rich).reserve;
+    MUST(is_refused(poor, 3 * GIB + 256 * MIB, B));
+    MUST(is_refused(poor, 5 * GIB, B));
+    MUST_EQ(stats_of(rich).reserve, before);
+    ANSWERS(0, given(rich));
+    MUST_EQ(stats_of(poor).refusals, 2);
+    OK(weir_free(rich, live, A));
+    end_both();
+}
+END_TEST
+
+/* As much as was asked for, and then all, does not do where the driver refuses what is free. */
+START_TEST(all_of_it_may_not_do) {
+    if (!has_idle(_i))
+        return;
+    rich = make_of(_i);
+    poor = make_of(9);
+    fill(rich, 4);
+    weir__model_fail(WEIR_ENTRY_cuMemAlloc, 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
+    MUST(is_refused(poor, 256 * MIB, B));
+    weir__model_faults_clear();
+    MUST_EQ(stats_of(rich).reserve, 0);
+    OK(weir_free(poor, take(poor, 256 * MIB, B), B));
+    end_both();
+}
+END_TEST
+
+/* Its own limit is in the way. */
+START_TEST(not_for_a_limit) {
+    weir_options options = options_for(_i);
+
+    options.limit = bytes_amount(512 * MIB);
+    make_both(&options);
+    MUST(is_refused(poor, 2 * GIB, B));
+    ANSWERS(0, given(rich));
+    end_both();
+}
+END_TEST
+
+/* Nor where what it has idle within the limit is enough, and lies in pieces: what others would give is of no use. */
+START_TEST(not_for_a_limit_with_holes) {
+    weir_options options = options_for(_i);
+    void *block[8];
+
+    if (worlds[_i].kind != KIND_FIXED) /* others give pieces back, or move them */
+        return;
+    options.limit = bytes_amount(512 * MIB);
+    options.recovery_timeout_ms = 1;
+    make_both(&options);
+    for (int i = 0; i < 8; i++)
+        block[i] = take(poor, 60 * MIB, B);
+    for (int i = 0; i < 8; i += 2)
+        OK(weir_free(poor, block[i], B));
+    CU(driver->cuCtxSynchronize());
+    MUST(is_refused(poor, 130 * MIB, B));
+    ANSWERS(0, given(rich));
+    for (int i = 1; i < 8; i += 2)
+        OK(weir_free(poor, block[i], B));
+    CU(driver->cuCtxSynchronize());
+    end_both();
+}
+END_TEST
+
+/* Nor beside room that is to be left on the device, of which there is enough. */
+START_TEST(not_for_a_limit_beside_room) {
+    weir_options options = options_for(_i);
+    void *block;
+
+    if (!has_idle(_i))
+        return;
+    options.limit = bytes_amount(256 * MIB);
+    options.leave = bytes_amount(64 * MIB);
+    options.recovery_timeout_ms = 1;
+    make_both(&options);
+    block = take(poor, 250 * MIB, B);
+    MUST(is_refused(poor, 100 * MIB, B));
+    ANSWERS(0, given(rich));
+    OK(weir_free(poor, block, B));
+    CU(driver->cuCtxSynchronize());
+    end_both();
+}
+END_TEST
+
+/* All that the limit lets it have. */
+START_TEST(up_to_the_own_limit) {
+    weir_options options = options_for(_i);
+
+    if (worlds[_i].kind == KIND_FIXED) /* takes it as it is made */
+        return;
+    options.limit = bytes_amount(2 * GIB);
+    make_both(&options);
+    OK(weir_free(poor, take(poor, 2 * GIB, B), B));
+    MUST_LE(GIB, given(rich));
+    end_both();
+}
+END_TEST
+
+/* What is free is to stay so: others give for that, too. */
+START_TEST(beside_room_for_others) {
+    weir_options options = options_for(_i);
+
+    if (worlds[_i].kind == KIND_FIXED) /* likewise */
+        return;
+    options.leave = bytes_amount(GIB);
+    make_both(&options);
+    OK(weir_free(poor, take(poor, 2 * GIB, B), B));
+    MUST_LE(2 * GIB, given(rich));
+    end_both();
+}
+END_TEST
+
+START_TEST(what_was_preallocated_stays) {
+    weir_options options = options_for(_i);
+
+    if (!has_idle(_i))
+        return;
+    options.prealloc = bytes_amount(2 * GIB);
+    rich = make(&options);
+    poor = make_of(1);
+    MUST(is_refused(poor, 3 * GIB, B));
+    MUST_LE(2 * GIB, stats_of(rich).reserve);
+    fill(rich, PIECES);
+    OK(weir_free(poor, take(poor, GIB + 512 * MIB, B), B)); /* what lies above it goes */
+    MUST_LE(2 * GIB, stats_of(rich).reserve);
+    MUST_LE(512 * MIB, given(rich));
+    end_both();
+}
+END_TEST
+
+/* Where no wait was asked for, what takes one is left alone: caches, shelves, regions. */
+START_TEST(not_by_a_wait) {
+    weir_options options = options_for(1), other;
+    int world = _i / 2, hardened = _i % 2;
+    int gives =
+        worlds[world].kind == KIND_POOL && worlds[world].front == WEIR_SWITCH_OFF && !hardened;
+
+    if (!has_idle(world))
+        return;
+    options.recovery_timeout_ms = UINT32_MAX;
+    other = options_for(world);
+    if (hardened)
+        other.harden = WEIR_HARDEN_GUARD;
+    rich = make(&other);
+    poor = make(&options);
+    fill(rich, PIECES);
+    if (gives)
+        OK(weir_free(poor, take(poor, 2 * GIB, B), B));
+    else
+        MUST(is_refused(poor, 2 * GIB, B));
+    MUST_EQ(given(rich) > 0, gives);
+    end_both();
+}
+END_TEST
+
+/* Beside one that has something, before it and after it in turn. */
+START_TEST(who_has_nothing_gives_nothing) {
+    weir_allocator *before = make_of(0), *after;
+
+    rich = make_of(1);
+    after = make_of(4);
+    poor = make_of(1);
+    fill(rich, PIECES);
+    OK(weir_free(poor, take(poor, 3 * GIB + 512 * MIB, B), B));
+    MUST_LE(2 * GIB, given(rich));
+    ANSWERS(0, given(before) + given(after));
+    end(poor);
+    end(after);
+    end(rich);
+    end(before);
+}
+END_TEST
+
+/* A fault has left it unusable: nobody asks it. */
+START_TEST(not_of_one_that_is_lost) {
+    if (!has_idle(_i))
+        return;
+    rich = make_of(_i);
+    poor = make_of(1);
+    fill(rich, PIECES);
+    weir__model_fail_any(1, 0, CUDA_ERROR_ILLEGAL_ADDRESS, 1);
+    EXPECT(WEIR_E_DEVICE_LOST, weir_trim(rich, 0, NULL));
+    weir__model_faults_clear();
+    MUST(is_refused(poor, 2 * GIB, B));
+    MUST_EQ(given(rich), 0);
+    OK(weir_allocator_destroy(rich)); /* with what it has */
+    end(poor);
+}
+END_TEST
+
+/* Every driver call that the request makes fails: it is served or refused, and nobody is harmed. */
+START_TEST(whatever_fails_on_the_way) {
+    uint64_t served = 0, met;
+
+    if (!has_idle(_i))
+        return;
+    for (uint64_t k = 1;; k++) {
+        void *block = NULL;
+        weir_status status;
+
+        set_up();
+        rich = make_of(_i);
+        poor = make_of(k % 2 ? 0 : 7);
+        fill(rich, PIECES);
+        weir__model_fail_any(k, 0, CUDA_ERROR_OUT_OF_MEMORY, 0);
+        status = weir_alloc(poor, 2 * GIB, B, &block);
+        met = weir__model_faults_met(NULL);
+        weir__model_faults_clear();
+        MUST(status == WEIR_OK || (met > 0 && status == WEIR_E_NO_MEMORY));
+        served += status == WEIR_OK;
+        if (status != WEIR_OK)
+            block = take(poor, 2 * GIB, B);
+        OK(weir_free(poor, block, B));
+        fill(rich, 2);
+        end(poor);
+        end(rich);
+        ANSWERS(CAPACITY, device_free());
+        if (met == 0)
+            break;
+        CU(driver->cuDevicePrimaryCtxRelease(0));
+    }
+    MUST_LE(1, served);
+}
+END_TEST
+
+/* Two that ask one another, while others come and go. */
+enum { ROUNDS = 150 };
+
+static void *ask(void *world) {
+    weir_allocator *mine = make_of(*(int *)world);
+    CUstream stream;
+
+    CU(driver->cuCtxPushCurrent(primary));
+    CU(driver->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    for (int i = 0; i < ROUNDS; i++) {
+        void *block = NULL;
+        weir_status status = weir_alloc(mine, GIB + (size_t)(i % 7) * 128 * MIB, stream, &block);
+
+        if (status == WEIR_OK)
+            OK(weir_free(mine, block, stream));
+        else
+            EXPECT(WEIR_E_NO_MEMORY, status);
+        if (i % 10 == 9) {
+            CU(driver->cuStreamSynchronize(stream));
+            OK(weir_allocator_destroy(mine));
+            mine = make_of(*(int *)world);
+        }
+        if (i % 16 == 0)
+            OK(weir_low_memory(mine, 256 * MIB));
+    }
+    CU(driver->cuStreamSynchronize(stream));
+    OK(weir_allocator_destroy(mine));
+    return NULL;
+}
+
+START_TEST(from_both_sides_at_once) {
+    static int kinds[] = {0, 1, 4, 6, 7};
+    enum { THREADS = sizeof kinds / sizeof kinds[0] };
+    pthread_t thread[THREADS];
+
+    for (int i = 0; i < THREADS; i++)
+        MUST(pthread_create(&thread[i], NULL, ask, &kinds[i]) == 0);
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(thread[i], NULL);
+    check_model();
+    ANSWERS(CAPACITY, device_free());
+}
+END_TEST
+
+/* ---- the program says so ------------------------------------------------------------------------- */
+
+/* Those that give back without a wait. */
+static int gives_in_requests(int world) {
+    return worlds[world].kind == KIND_POOL || worlds[world].kind == KIND_MAPPED;
+}
+
+/* A few requests that go beyond the caches, in a few milliseconds. */
+static void work(weir_allocator *a, int requests) {
+    for (int i = 0; i < requests; i++) {
+        OK(weir_free(a, take(a, 3 * MIB + (size_t)(i % 20) * 64 * KIB, A), A));
+        CU(driver->cuStreamSynchronize(A));
+        weir__model_advance(MS);
+    }
+}
+
+START_TEST(requests_give_what_lies_idle) {
+    weir_options options = options_for(_i);
+    uint64_t before;
+
+    if (!gives_in_requests(_i))
+        return;
+    options.decay_ms =
+        3600000; /* no base of a pool, which each of these requests would hold whole */
+    rich = make(&options);
+    fill(rich, PIECES);
+    work(rich, 4);
+    before = stats_of(rich).reserve;
+    ANSWERS(0, given(rich));
+    OK(weir_low_memory(rich, GIB));
+    MUST_EQ(stats_of(rich).reserve, before); /* it is said, and no more */
+    count_from_here();
+    work(rich, 40);
+    MUST_LE(GIB, given(rich));
+    MUST_LE(given(rich), GIB + 512 * MIB);
+    MUST_EQ(calls(WEIR_ENTRY_cuCtxSynchronize), 0);
+    MUST_EQ(calls(WEIR_ENTRY_cuMemFree), 0);
+    MUST_EQ(calls(WEIR_ENTRY_cuMemFreeHost), 0);
+    OK(weir_low_memory(rich, 0)); /* all of it */
+    work(rich, 40);
+    MUST_LE(stats_of(rich).reserve, 512 * MIB);
+    work(rich, 40);
+    end(rich);
+}
+END_TEST
+
+/* What work still uses stays until that is done. */
+START_TEST(requests_give_nothing_that_is_in_use) {
+    if (!gives_in_requests(_i))
+        return;
+    rich = make_of(_i);
+    fill_for(rich, PIECES, B, 20 * MS);
+    OK(weir_low_memory(rich, 0));
+    work(rich, 40);
+    (void)given(rich); /* nor say that they have */
+    ck_assert_msg(weir__model_fault() == NULL, "%s", weir__model_fault());
+    CU(driver->cuCtxSynchronize());
+    work(rich, 800);
+    ck_assert_msg(weir__model_fault() == NULL, "%s", weir__model_fault());
+    end(rich);
+}
+END_TEST
+
+/* The rest stays; so does everything, when the signal is over. */
+START_TEST(a_signal_ends) {
+    uint64_t before;
+
+    if (!gives_in_requests(_i))
+        return;
+    rich = make_of(_i);
+    OK(weir_low_memory(rich, 0));
+    work(rich, 2000);
+    fill(rich, PIECES);
+    before = stats_of(rich).reserve;
+    work(rich, 200);
+    MUST_EQ(stats_of(rich).reserve, before);
+    end(rich);
+}
+END_TEST
+
+START_TEST(promises_are_kept) {
+    weir_options options = options_for(_i);
+
+    if (!gives_in_requests(_i))
+        return;
+    options.prealloc = bytes_amount(768 * MIB);
+    options.headroom = bytes_amount(256 * MIB);
+    rich = make(&options);
+    fill(rich, PIECES);
+    OK(weir_low_memory(rich, 0));
+    work(rich, 200);
+    MUST_LE(768 * MIB, given(rich));
+    MUST_LE(768 * MIB, stats_of(rich).reserve);
+    MUST_LE(stats_of(rich).reserve, 2 * GIB);
+    MUST_LE(768 * MIB, stats_of(rich).reserve);
+    end(rich);
+}
+END_TEST
+
+/* For programs that make no such requests: at once, and once. */
+START_TEST(weir_decay_answers) {
+    size_t released;
+
+    if (!has_idle(_i))
+        return;
+    rich = make_of(_i);
+    fill(rich, PIECES);
+    EXPECT(WEIR_E_NOT_SUPPORTED, weir_decay(rich, &released));
+    OK(weir_low_memory(rich, GIB));
+    OK(weir_decay(rich, &released));
+    MUST_LE(GIB, released);
+    MUST_EQ(released, given(rich));
+    MUST_LE(GIB, stats_of(rich).reserve);
+    EXPECT(WEIR_E_NOT_SUPPORTED, weir_decay(rich, &released));
+    end(rich);
+}
+END_TEST
+
+/* What it was to give, and could not, is still wanted. */
+START_TEST(a_signal_stays_where_a_trim_fails) {
+    size_t released = 1;
+
+    if (!has_idle(_i))
+        return;
+    rich = make_of(_i);
+    OK(weir_low_memory(rich, 0)); /* with nothing idle, there is nothing to do */
+    OK(weir_decay(rich, &released));
+    MUST_EQ(released, 0);
+    EXPECT(WEIR_E_NOT_SUPPORTED, weir_decay(rich, &released));
+    if (worlds[_i].kind == KIND_POOL && worlds[_i].front == WEIR_SWITCH_OFF) {
+        fill(rich, PIECES);
+        OK(weir_low_memory(rich, GIB));
+        weir__model_fail(WEIR_ENTRY_cuMemPoolTrimTo, 1, CUDA_ERROR_UNKNOWN, 0);
+        EXPECT(WEIR_E_DRIVER, weir_decay(rich, &released));
+        MUST_EQ(released, 0);
+        OK(weir_decay(rich, &released));
+        MUST_LE(GIB, released);
+    }
+    end(rich);
+}
+END_TEST
+
+/* Hits do not look, and make no call; caches have been emptied once. */
+START_TEST(a_hit_costs_what_it_did) {
+    weir_statistics before;
+    void *block;
+
+    rich = make_of(_i);
+    fill(rich, PIECES);
+    OK(weir_bind(rich, A));
+    for (int i = 0; i < 100; i++)
+        OK(weir_free(rich, take(rich, 64 * KIB, A), A));
+    OK(weir_low_memory(rich, 0));
+    before = stats_of(rich);
+    count_from_here();
+    for (int i = 0; i < 1000; i++) {
+        OK(weir_alloc(rich, 64 * KIB, A, &block));
+        OK(weir_free(rich, block, A));
+        weir__model_advance(MS);
+    }
+    EXPECT_CALLS({WEIR_ENTRY_COUNT, 0});
+    MUST_EQ(stats_of(rich).front_hits, before.front_hits + 1000);
+    ANSWERS(0, given(rich));
+    OK(weir_unbind(rich, A));
+    end(rich);
+}
+END_TEST
+
+START_TEST(where_there_is_nothing_to_give) {
+    rich = make_of(_i);
+    if (has_idle(_i))
+        OK(weir_low_memory(rich, 0));
+    else
+        EXPECT(WEIR_E_NOT_SUPPORTED, weir_low_memory(rich, 0));
+    work(rich, 2);
+    EXPECT(WEIR_E_INVALID, weir_low_memory(NULL, 0));
+    end(rich);
+}
+END_TEST
+
+START_TEST(not_after_a_fork) {
+    int state;
+    pid_t child;
+
+    rich = make_of(0);
+    poor = make_of(1);
+    fill(rich, PIECES);
+    child = fork();
+    if (child == 0) {
+        void *none = NULL;
+
+        _exit(weir_low_memory(rich, 0) == WEIR_E_FORKED &&
+                      weir_alloc(poor, 2 * GIB, B, &none) == WEIR_E_FORKED &&
+                      weir_allocator_destroy(poor) == WEIR_E_FORKED
+                  ? 0
+                  : 1);
+    }
+    MUST(waitpid(child, &state, 0) == child && WIFEXITED(state) && WEXITSTATUS(state) == 0);
+    OK(weir_free(poor, take(poor, 2 * GIB, B), B));
+    end_both();
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("low_memory");
+    TCase *siblings = suite_add_case(suite, "siblings", 60, set_up, tear_down);
+    TCase *said = suite_add_case(suite, "said", 60, set_up, tear_down);
+
+    tcase_add_loop_test(siblings, a_sibling_is_served, 0, WORLDS * WORLDS);
+    tcase_add_loop_test(siblings, work_that_uses_it_is_waited_for, 0, WORLDS);
+    tcase_add_loop_test(siblings, the_rest_stays, 0, WORLDS);
+    tcase_add_test(siblings, more_than_one_gives);
+    tcase_add_test(siblings, who_has_nothing_gives_nothing);
+    tcase_add_loop_test(siblings, not_in_vain, 0, WORLDS);
+    tcase_add_loop_test(siblings, all_of_it_may_not_do, 0, WORLDS);
+    tcase_add_loop_test(siblings, not_for_a_limit, 0, WORLDS);
+    tcase_add_loop_test(siblings, not_for_a_limit_with_holes, 0, WORLDS);
+    tcase_add_loop_test(siblings, not_for_a_limit_beside_room, 0, WORLDS);
+    tcase_add_loop_test(siblings, up_to_the_own_limit, 0, WORLDS);
+    tcase_add_loop_test(siblings, beside_room_for_others, 0, WORLDS);
+    tcase_add_loop_test(siblings, what_was_preallocated_stays, 0, WORLDS);
+    tcase_add_loop_test(siblings, not_by_a_wait, 0, 2 * WORLDS);
+    tcase_add_loop_test(siblings, not_of_one_that_is_lost, 0, WORLDS);
+    tcase_add_loop_test(siblings, whatever_fails_on_the_way, 0, WORLDS);
+    tcase_add_test(siblings, from_both_sides_at_once);
+    tcase_add_test(siblings, not_after_a_fork);
+    tcase_add_loop_test(said, requests_give_what_lies_idle, 0, WORLDS);
+    tcase_add_loop_test(said, requests_give_nothing_that_is_in_use, 0, WORLDS);
+    tcase_add_loop_test(said, a_signal_ends, 0, WORLDS);
+    tcase_add_loop_test(said, promises_are_kept, 0, WORLDS);
+    tcase_add_loop_test(said, weir_decay_answers, 0, WORLDS);
+    tcase_add_loop_test(said, a_signal_stays_where_a_trim_fails, 0, WORLDS);
+    tcase_add_loop_test(said, a_hit_costs_what_it_did, 0, 1);
+    tcase_add_loop_test(said, where_there_is_nothing_to_give, 0, WORLDS);
+    return run_suite(suite, CK_FORK_GETENV);
+}

@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: MIT */
+/* conformance_peers.c: what weir and the model build on where several devices reach each other's memory, and what
+ * weir gives them, on the device model and on two GPUs.
+ *
+ * As in conformance_driver.c a point is asserted on both, or is a question whose answer is printed, and asserted of the
+ * model alone.  Where there are no two devices that are peers, nothing is asked.  What a device without
+ * access does is asked in a process of its own, by tests/whole/peers.
+ *
+ * Must not know: how weir places blocks.
+ */
+#include "conformance.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "driver/driver.h"
+#include "driver/model/model.h"
+#include "tests/fixtures/support.h"
+
+#define UNIT (2 * MIB)
+
+static int on_cuda, is_pair;
+static const char *name;
+static const struct weir_driver *driver;
+static CUcontext context[2];
+static CUstream stream[2];
+
+static void use_device(int i) {
+    CUcontext popped;
+
+    CU(driver->cuCtxPopCurrent(&popped));
+    CU(driver->cuCtxPushCurrent(context[i]));
+}
+
+static void open_devices(void) {
+    const char *wanted = getenv("WEIR_TEST_DEVICE");
+    struct weir_driver_failure failure;
+    int count = 0, can = 0;
+
+    on_cuda = wanted && strcmp(wanted, "cuda") == 0;
+    name = on_cuda ? "cuda" : "model";
+    driver = weir__driver_open(name, &failure);
+    MUST(driver != NULL);
+    if (!on_cuda)
+        ANSWERS(0,
+                weir__model_reset(&(struct weir_model_setup){.devices = 2, .capacity = 2 * GIB}));
+    CU(driver->cuDeviceGetCount(&count));
+    if (count > 1 && driver->capabilities & WEIR_CAP_PEER)
+        CU(driver->cuDeviceCanAccessPeer(&can, 1, 0));
+    is_pair = can;
+    if (!is_pair)
+        printf("# driver: no two devices that are peers: nothing is asked of them\n");
+    for (int i = 1; i >= 0 && is_pair; i--) {
+        CU(driver->cuDevicePrimaryCtxRetain(&context[i], i));
+        CU(driver->cuCtxPushCurrent(context[i]));
+        CU(driver->cuStreamCreate(&stream[i], CU_STREAM_NON_BLOCKING));
+    }
+}
+
+static void close_devices(void) {
+    CUcontext popped;
+
+    for (int i = 0; i < 2 && is_pair; i++) {
+        CU(driver->cuStreamSynchronize(stream[i]));
+        CU(driver->cuStreamDestroy(stream[i]));
+        CU(driver->cuCtxPopCurrent(&popped));
+        CU(driver->cuDevicePrimaryCtxRelease(i));
+    }
+}
+
+static void answer(const char *what, int is, int wanted) {
+    printf("# driver: %s: %s%s\n", what, is ? "yes" : "no",
+           is == wanted ? "" : " (the model: the opposite)");
+    if (!on_cuda)
+        ck_assert_msg(is == wanted, "%s: %d", what, is);
+}
+
+static CUmemAccessDesc to_device(int device, CUmemAccess_flags flags) {
+    return (CUmemAccessDesc){.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device},
+                             .flags = flags};
+}
+
+/* The device fills these bytes, and the other one reads the last of them. */
+static void fill_and_see(int device, CUdeviceptr at, size_t bytes, unsigned char value) {
+    unsigned char seen = 0;
+
+    use_device(device);
+    CU(driver->cuMemsetD8Async(at, value, bytes, stream[device]));
+    CU(driver->cuStreamSynchronize(stream[device]));
+    use_device(!device);
+    CU(driver->cuMemcpyDtoHAsync(&seen, at + bytes - 1, 1, stream[!device]));
+    CU(driver->cuStreamSynchronize(stream[!device]));
+    use_device(0);
+    MUST_EQ(seen, value);
+}
+
+/* ---- the driver ------------------------------------------------------------------------------ */
+
+START_TEST(who_is_a_peer) {
+    int can[3] = {-1, -1, -1};
+    CUresult none;
+
+    if (!is_pair)
+        return;
+    CU(driver->cuDeviceCanAccessPeer(&can[0], 0, 1));
+    CU(driver->cuDeviceCanAccessPeer(&can[1], 0, 0));
+    none = driver->cuDeviceCanAccessPeer(&can[2], 0, 63);
+    MUST_EQ(can[0], 1);
+    answer("a device is a peer of itself", can[1], 0);
+    answer("a device that is not there is an invalid device", none == CUDA_ERROR_INVALID_DEVICE, 1);
+}
+END_TEST
+
+START_TEST(access_to_a_pool) {
+    CUmemPoolProps properties = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                 .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
+    CUmemAccessDesc give = to_device(1, CU_MEM_ACCESS_FLAGS_PROT_READWRITE), wrong;
+    CUmemLocation second = give.location;
+    CUmemAccess_flags flags = 77;
+    CUdeviceptr block, later;
+    CUmemoryPool pool;
+
+    if (!is_pair)
+        return;
+    CU(driver->cuMemPoolCreate(&pool, &properties));
+    CU(driver->cuMemAllocFromPoolAsync(&block, 5 * MIB, pool, stream[0]));
+    CU(driver->cuStreamSynchronize(stream[0]));
+    CU(driver->cuMemPoolGetAccess(&flags, pool, &second));
+    MUST_EQ(flags, CU_MEM_ACCESS_FLAGS_PROT_NONE);
+    CU(driver->cuMemPoolSetAccess(pool, &give, 1));
+    CU(driver->cuMemPoolGetAccess(&flags, pool, &second));
+    MUST_EQ(flags, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    fill_and_see(1, block, 5 * MIB, 3); /* a block from before, */
+    CU(driver->cuMemAllocFromPoolAsync(&later, 200 * MIB, pool, stream[0]));
+    CU(driver->cuStreamSynchronize(stream[0]));
+    fill_and_see(1, later, 200 * MIB, 4); /* and one from after, for which the pool grew */
+    wrong = to_device(0, CU_MEM_ACCESS_FLAGS_PROT_NONE);
+    answer("a pool's own device cannot lose it: invalid device",
+           driver->cuMemPoolSetAccess(pool, &wrong, 1) == CUDA_ERROR_INVALID_DEVICE, 1);
+    give.flags = CU_MEM_ACCESS_FLAGS_PROT_NONE;
+    answer("access can be taken back", driver->cuMemPoolSetAccess(pool, &give, 1) == CUDA_SUCCESS,
+           1);
+    CU(driver->cuMemFreeAsync(block, stream[0]));
+    CU(driver->cuMemFreeAsync(later, stream[0]));
+    CU(driver->cuStreamSynchronize(stream[0]));
+    CU(driver->cuMemPoolDestroy(pool));
+}
+END_TEST
+
+static CUmemGenericAllocationHandle map(CUdeviceptr at) {
+    CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                      .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
+    CUmemGenericAllocationHandle memory;
+
+    CU(driver->cuMemCreate(&memory, UNIT, &properties, 0));
+    CU(driver->cuMemMap(at, UNIT, 0, memory, 0));
+    return memory;
+}
+
+/* Several devices in one call, or one after the other; and what it costs. */
+START_TEST(access_to_handles) {
+    enum { HANDLES = 64 };
+    CUmemAccessDesc both[2] = {to_device(0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE),
+                               to_device(1, CU_MEM_ACCESS_FLAGS_PROT_READWRITE)};
+    CUmemGenericAllocationHandle memory[HANDLES];
+    uint64_t ns[3] = {0}, began;
+    CUdeviceptr at;
+
+    if (!is_pair || !(driver->capabilities & WEIR_CAP_VIRTUAL))
+        return;
+    CU(driver->cuMemAddressReserve(&at, HANDLES * UNIT, 0, 0, 0));
+    for (int i = 0; i < HANDLES; i++) {
+        int way = i % 3; /* own, own and peer, own and then peer */
+
+        memory[i] = map(at + (size_t)i * UNIT);
+        began = driver->ticks();
+        CU(driver->cuMemSetAccess(at + (size_t)i * UNIT, UNIT, both, way == 1 ? 2 : 1));
+        ns[way] += driver->ticks_to_ns(driver->ticks() - began);
+        if (way == 2)
+            CU(driver->cuMemSetAccess(at + (size_t)i * UNIT, UNIT, &both[1], 1));
+        if (way > 0) {
+            fill_and_see(1, at + (size_t)i * UNIT, UNIT, (unsigned char)(i + 1));
+            fill_and_see(0, at + (size_t)i * UNIT, UNIT, (unsigned char)(i + 2));
+        }
+    }
+    printf("# driver: access to a handle of 2 MiB: %llu ns for its own device, %llu for two\n",
+           (unsigned long long)ns[0] / (HANDLES / 3 + 1),
+           (unsigned long long)ns[1] / (HANDLES / 3));
+    both[1].flags = CU_MEM_ACCESS_FLAGS_PROT_NONE;
+    answer("a peer's access to a handle can be taken",
+           driver->cuMemSetAccess(at + UNIT, UNIT, &both[1], 1) == CUDA_SUCCESS, 1);
+    use_device(0);
+    CU(driver->cuMemsetD8Async(at + UNIT, 1, UNIT, stream[0]));
+    CU(driver->cuStreamSynchronize(stream[0]));
+    for (int i = 0; i < HANDLES; i++) {
+        CU(driver->cuMemUnmap(at + (size_t)i * UNIT, UNIT));
+        CU(driver->cuMemRelease(memory[i]));
+    }
+    CU(driver->cuMemAddressFree(at, HANDLES * UNIT));
+}
+END_TEST
+
+/* ---- weir ------------------------------------------------------------------------------------ */
+
+static const struct {
+    int kind, front, packing;
+} worlds[] = {
+    {KIND_POOL, WEIR_SWITCH_ON, 0},
+    {KIND_POOL, WEIR_SWITCH_OFF, 0},
+    {KIND_MAPPED, WEIR_SWITCH_ON, 0},
+    {KIND_MAPPED, WEIR_SWITCH_ON, WEIR_PACKING_FIT},
+};
+enum { WORLDS = sizeof worlds / sizeof worlds[0] };
+
+static weir_allocator *make(int world, const char *peers) {
+    weir_options options = options_of(worlds[world].kind, name, GIB);
+    weir_allocator *allocator = NULL;
+
+    options.front = worlds[world].front;
+    options.packing = worlds[world].packing;
+    options.peers = peers;
+    OK(weir_allocator_create(&options, &allocator));
+    return allocator;
+}
+
+/* Blocks come and go, and memory grows and moves; each is filled by one device and read by the other. */
+START_TEST(a_peer_uses_blocks) {
+    static const size_t sizes[] = {3000, 700000, 5 * MIB, 40 * MIB, 90 * MIB};
+    weir_allocator *a;
+    void *block[4] = {NULL};
+    CUevent done;
+
+    if (!is_pair)
+        return;
+    a = make(_i % WORLDS, _i < WORLDS ? "all" : "none");
+    if (_i >= WORLDS)
+        OK(weir_set_access(a, 1, WEIR_ACCESS_READ_WRITE));
+    for (int i = 0; i < 60; i++) {
+        size_t bytes = sizes[(size_t)(i * 7) % 5];
+        int at = i % 4;
+
+        if (block[at])
+            OK(weir_free(a, block[at], stream[0]));
+        OK(weir_alloc(a, bytes, stream[0], &block[at]));
+        CU(driver->cuEventCreate(&done, CU_EVENT_DISABLE_TIMING));
+        CU(driver->cuEventRecord(done, stream[0]));
+        use_device(1);
+        CU(driver->cuStreamWaitEvent(stream[1], done, 0));
+        use_device(0);
+        fill_and_see(1, (uintptr_t)block[at], bytes, (unsigned char)(i + 1));
+        CU(driver->cuEventDestroy(done));
+        if (i % 20 == 19)
+            OK(weir_trim(a, 0, NULL));
+    }
+    OK(weir_set_access(a, 1, WEIR_ACCESS_NONE));
+    for (int i = 0; i < 4; i++)
+        OK(weir_free(a, block[i], stream[0]));
+    OK(weir_allocator_destroy(a));
+}
+END_TEST
+
+START_TEST(an_allocator_on_each) {
+    weir_options options = options_of(KIND_POOL, name, GIB);
+    weir_allocator *a[2] = {NULL};
+    void *block;
+
+    if (!is_pair)
+        return;
+    options.peers = "all";
+    OK(weir_allocators_create(&options, NULL, 2, a));
+    for (int i = 0; i < 2; i++) {
+        use_device(i);
+        OK(weir_alloc(a[i], 9 * MIB, stream[i], &block));
+        CU(driver->cuStreamSynchronize(stream[i]));
+        use_device(0);
+        fill_and_see(!i, (uintptr_t)block, 9 * MIB, 5);
+        OK(weir_free(a[i], block, stream[i]));
+        MUST_EQ(stats_of(a[i]).allocs, 1);
+        OK(weir_allocator_destroy(a[i]));
+    }
+}
+END_TEST
+
+void add_peer_points(Suite *suite) {
+    TCase *tests = suite_add_case(suite, "peers", 120, open_devices, close_devices);
+
+    tcase_add_test(tests, who_is_a_peer);
+    tcase_add_test(tests, access_to_a_pool);
+    tcase_add_test(tests, access_to_handles);
+    tcase_add_loop_test(tests, a_peer_uses_blocks, 0, 2 * WORLDS);
+    tcase_add_test(tests, an_allocator_on_each);
+}

@@ -1,0 +1,448 @@
+/* SPDX-License-Identifier: MIT */
+/* peers.c: on a machine with two GPUs: who reaches weir's blocks, how fast, and from another process.
+ *
+ *     tests/whole/peers [--device model]                                    default: cuda
+ *
+ * Of each engine that can be opened: that the second device's work is refused at first, and done once access was
+ * given, for blocks that are there and that come; that bytes copied between the devices are as fast to and from
+ * weir's blocks as to and from cuMemAlloc's; and that another process reads and writes a block that was shared.
+ * What a driver may crash at is asked by a process of its own.  On the model, where nothing is fast, speed is
+ * left out.  Writes TAP; ends with 0 if all is well, 77 where there are no two devices that are peers.
+ *
+ * Must not know: how weir places blocks.  Multicast is never used.
+ */
+#include <dlfcn.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <weir/weir.h>
+
+#include "driver/driver.h"
+
+#define MIB ((size_t)1 << 20)
+#define LEAST_RATIO 0.98
+enum { BLOCK = 64, SPEED_BLOCK = 256, COPIES = 20, ROUNDS = 7 }; /* MiB; how often */
+
+static const struct {
+    const char *name, *engine, *arena, *front;
+} kinds[] = {
+    {"pool", "pool", NULL, "on"},
+    {"pool, front off", "pool", NULL, "off"},
+    {"mapped arena", "arena", "mapped", "on"},
+};
+enum { KINDS = sizeof kinds / sizeof kinds[0] };
+
+static const char *device_name = "cuda";
+static const struct weir_driver *driver;
+static CUcontext context[2];
+static CUstream stream[2];
+static int number, failures;
+
+static CUresult (*copy_peer)(CUdeviceptr, CUcontext, CUdeviceptr, CUcontext, size_t, CUstream);
+static CUresult (*enable_peer)(CUcontext, unsigned int);
+
+static void result(int holds, const char *kind, const char *what) {
+    printf("%s %d - %s: %s\n", holds ? "ok" : "not ok", ++number, kind, what);
+    failures += !holds;
+}
+
+static void must(int holds, const char *what) {
+    if (holds)
+        return;
+    printf("Bail out! %s\n", what);
+    exit(1);
+}
+
+static void use_device(int i) {
+    CUcontext popped;
+
+    (void)driver->cuCtxPopCurrent(&popped);
+    must(driver->cuCtxPushCurrent(context[i]) == CUDA_SUCCESS, "a context is current");
+}
+
+/* 1, or 0: there are no two peers. */
+static int open_devices(void) {
+    struct weir_driver_failure failure;
+    int count = 0, can = 0;
+
+    driver = weir__driver_open(device_name, &failure);
+    if (!driver || driver->cuDeviceGetCount(&count) != CUDA_SUCCESS || count < 2 ||
+        driver->cuDeviceCanAccessPeer(&can, 1, 0) != CUDA_SUCCESS || !can)
+        return 0;
+    for (int i = 1; i >= 0; i--) {
+        must(driver->cuDevicePrimaryCtxRetain(&context[i], i) == CUDA_SUCCESS &&
+                 driver->cuCtxPushCurrent(context[i]) == CUDA_SUCCESS &&
+                 driver->cuStreamCreate(&stream[i], CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS,
+             "the devices can be opened");
+    }
+    return 1;
+}
+
+static weir_allocator *make(int kind, const char *peers, const char *export) {
+    weir_allocator *allocator = NULL;
+    weir_options options;
+    char text[256];
+
+    weir_options_init(&options);
+    must(weir_options_set(&options, "device", device_name, text, sizeof text) == WEIR_OK &&
+             weir_options_set(&options, "engine", kinds[kind].engine, text, sizeof text) ==
+                 WEIR_OK &&
+             (!kinds[kind].arena || weir_options_set(&options, "arena", kinds[kind].arena, text,
+                                                     sizeof text) == WEIR_OK) &&
+             weir_options_set(&options, "front", kinds[kind].front, text, sizeof text) == WEIR_OK &&
+             weir_options_set(&options, "peers", peers, text, sizeof text) == WEIR_OK &&
+             weir_options_set(&options, "export", export, text, sizeof text) == WEIR_OK &&
+             weir_options_set(&options, "log", "warning", text, sizeof text) == WEIR_OK,
+         "the settings can be read");
+    must(weir_allocator_create(&options, &allocator) == WEIR_OK, "an allocator can be made");
+    return allocator;
+}
+
+static CUdeviceptr take(weir_allocator *allocator, size_t bytes) {
+    void *block = NULL;
+
+    must(weir_alloc(allocator, bytes, stream[0], &block) == WEIR_OK, "a block can be had");
+    must(driver->cuStreamSynchronize(stream[0]) == CUDA_SUCCESS, "it is there");
+    return (uintptr_t)block;
+}
+
+static void give(weir_allocator *allocator, CUdeviceptr block) {
+    must(weir_free(allocator, (void *)(uintptr_t)block, stream[0]) == WEIR_OK, "a block goes");
+}
+
+/* A kernel that writes one word, which no driver sends by another way. */
+static const char ptx[] = ".version 7.0\n"
+                          ".target sm_52\n"
+                          ".address_size 64\n"
+                          ".visible .entry touch(.param .u64 p_at) {\n"
+                          "    .reg .b64 %at;\n"
+                          "    .reg .b32 %value;\n"
+                          "    ld.param.u64 %at, [p_at];\n"
+                          "    cvta.to.global.u64 %at, %at;\n"
+                          "    mov.u32 %value, 77;\n"
+                          "    st.global.u32 [%at], %value;\n"
+                          "    ret;\n"
+                          "}\n";
+
+/* By the current device's stream. */
+static CUresult touch(CUdeviceptr block, CUstream on) {
+    CUmodule module;
+    CUfunction function = NULL;
+    void *parameters[] = {&block};
+    CUresult done = driver->cuModuleLoadData(&module, ptx);
+
+    must(done == CUDA_SUCCESS &&
+             driver->cuModuleGetFunction(&function, module, "touch") == CUDA_SUCCESS,
+         "a kernel can be loaded");
+    done = driver->cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, on, parameters, NULL);
+    if (done == CUDA_SUCCESS)
+        done = driver->cuStreamSynchronize(on);
+    if (done == CUDA_SUCCESS)
+        (void)driver->cuModuleUnload(module);
+    return done;
+}
+
+/* The second device writes to the block, by a kernel where there are any, and fills it: its result, at once or at
+ * the end. */
+static CUresult fill_from_second(CUdeviceptr block, size_t bytes, unsigned char value) {
+    CUresult filled = CUDA_SUCCESS;
+
+    use_device(1);
+    if (strcmp(device_name, "cuda") == 0)
+        filled = touch(block + bytes - 4, stream[1]);
+    if (filled == CUDA_SUCCESS)
+        filled = driver->cuMemsetD8Async(block, value, bytes, stream[1]);
+    if (filled == CUDA_SUCCESS)
+        filled = driver->cuStreamSynchronize(stream[1]);
+    use_device(0);
+    return filled;
+}
+
+/* All bytes, as the first device sees them. */
+static int all_are(CUdeviceptr block, size_t bytes, unsigned char value) {
+    unsigned char *host = malloc(bytes);
+    size_t same = 0;
+
+    must(host && driver->cuMemcpyDtoHAsync(host, block, bytes, stream[0]) == CUDA_SUCCESS &&
+             driver->cuStreamSynchronize(stream[0]) == CUDA_SUCCESS,
+         "bytes can be read");
+    while (same < bytes && host[same] == value)
+        same++;
+    free(host);
+    return same == bytes;
+}
+
+/* ---- questions for a process of its own ------------------------------------------------------------ */
+
+/* Runs this program with that in its environment: what it said, or 999 if it ended without a word. */
+static unsigned ask(const char *what, int kind) {
+    char command[640], path[512];
+    ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
+    unsigned said = 999;
+    FILE *answers;
+
+    must(length > 0, "this program is found");
+    path[length] = '\0';
+    snprintf(command, sizeof command, "WEIR_TEST_ASK=%s WEIR_TEST_KIND=%d '%s' --device %s 2>&1",
+             what, kind, path, device_name);
+    fflush(stdout);
+    answers = popen(command, "r");
+    must(answers != NULL, "it can be run");
+    if (fscanf(answers, "answer %u", &said) != 1)
+        said = 999;
+    (void)pclose(answers);
+    return said;
+}
+
+static int find_copies(void) {
+    void *library = dlopen("libcuda.so.1", RTLD_NOW);
+
+    if (!library)
+        return 0;
+    *(void **)&copy_peer = dlsym(library, "cuMemcpyPeerAsync");
+    *(void **)&enable_peer = dlsym(library, "cuCtxEnablePeerAccess");
+    return copy_peer && enable_peer;
+}
+
+static int answer(const char *what, int kind) {
+    weir_allocator *near;
+    CUdeviceptr block, far;
+    CUresult said = CUDA_SUCCESS;
+
+    alarm(60);
+    must(open_devices(), "two devices");
+    near = make(kind, "none", "off");
+    block = take(near, BLOCK * MIB);
+    if (strcmp(what, "fill") == 0) {
+        said = fill_from_second(block, BLOCK * MIB, 1);
+    } else { /* copy: between memory that neither has access to */
+        weir_options options;
+        weir_allocator *there;
+        void *other = NULL;
+
+        must(find_copies(), "copies");
+        weir_options_init(&options);
+        options.device = "cuda:1";
+        options.engine = kinds[kind].arena ? WEIR_ENGINE_ARENA : WEIR_ENGINE_POOL;
+        options.arena = kinds[kind].arena ? WEIR_ARENA_MAPPED : WEIR_ARENA_DEFAULT;
+        must(weir_allocator_create(&options, &there) == WEIR_OK &&
+                 weir_alloc(there, BLOCK * MIB, stream[1], &other) == WEIR_OK,
+             "a block there");
+        far = (uintptr_t)other;
+        said = copy_peer(far, context[1], block, context[0], BLOCK * MIB, stream[0]);
+        if (said == CUDA_SUCCESS)
+            said = driver->cuStreamSynchronize(stream[0]);
+    }
+    printf("answer %u\n", (unsigned)said);
+    fflush(stdout);
+    _exit(0);
+}
+
+/* ---- access ------------------------------------------------------------------------------------------ */
+
+static void check_access(int kind) {
+    const char *name = kinds[kind].name;
+    weir_allocator *allocator;
+    CUdeviceptr block, later;
+    unsigned said = ask("fill", kind);
+
+    printf("# a fill by a device without access: %u\n", said);
+    result(said != CUDA_SUCCESS && said != 999, name, "the second device has no access at first");
+    allocator = make(kind, "none", "off");
+    block = take(allocator, BLOCK * MIB);
+    must(weir_set_access(allocator, 1, WEIR_ACCESS_READ_WRITE) == WEIR_OK, "access can be given");
+    result(fill_from_second(block, BLOCK * MIB, 5) == CUDA_SUCCESS &&
+               all_are(block, BLOCK * MIB, 5),
+           name, "it has access once that was given");
+    later = take(allocator, 5 * BLOCK * MIB);
+    result(fill_from_second(later, 5 * BLOCK * MIB, 6) == CUDA_SUCCESS &&
+               all_are(later, 5 * BLOCK * MIB, 6),
+           name, "also to what the reserve grew by later");
+    result(weir_set_access(allocator, 1, WEIR_ACCESS_NONE) == WEIR_OK &&
+               driver->cuMemsetD8Async(block, 7, BLOCK * MIB, stream[0]) == CUDA_SUCCESS &&
+               all_are(block, BLOCK * MIB, 7),
+           name, "access can be taken, and the first device keeps its own");
+    give(allocator, block);
+    give(allocator, later);
+    result(weir_allocator_destroy(allocator) == WEIR_OK, name, "all goes back");
+    allocator = make(kind, "all", "off");
+    block = take(allocator, BLOCK * MIB);
+    result(fill_from_second(block, BLOCK * MIB, 8) == CUDA_SUCCESS &&
+               all_are(block, BLOCK * MIB, 8),
+           name, "with peers all it has access from the beginning");
+    give(allocator, block);
+    must(weir_allocator_destroy(allocator) == WEIR_OK, "all goes back");
+}
+
+/* ---- speed ------------------------------------------------------------------------------------------- */
+
+/* GB/s from `from` on device `from_device` to the other one: the best of some rounds. */
+static double speed(CUdeviceptr to, CUdeviceptr from, int from_device) {
+    double best = 0;
+
+    use_device(from_device);
+    for (int round = 0; round < ROUNDS; round++) {
+        uint64_t began = driver->ticks(), ns;
+
+        for (int i = 0; i < COPIES; i++)
+            must(copy_peer(to, context[!from_device], from, context[from_device], SPEED_BLOCK * MIB,
+                           stream[from_device]) == CUDA_SUCCESS,
+                 "bytes can be copied between the devices");
+        must(driver->cuStreamSynchronize(stream[from_device]) == CUDA_SUCCESS, "they arrive");
+        ns = driver->ticks_to_ns(driver->ticks() - began);
+        if ((double)COPIES * SPEED_BLOCK * (double)MIB / (double)ns > best)
+            best = (double)COPIES * SPEED_BLOCK * (double)MIB / (double)ns;
+    }
+    use_device(0);
+    return best;
+}
+
+static void check_speed(int kind) {
+    const char *name = kinds[kind].name;
+    weir_allocator *allocator = make(kind, "all", "off");
+    CUdeviceptr block = take(allocator, SPEED_BLOCK * MIB), near = 0, far = 0;
+    double plain_out, plain_in, out, in;
+
+    use_device(1);
+    must(driver->cuMemAlloc(&far, SPEED_BLOCK * MIB) == CUDA_SUCCESS, "plain memory there");
+    (void)enable_peer(context[0], 0); /* an error: it is already */
+    use_device(0);
+    must(driver->cuMemAlloc(&near, SPEED_BLOCK * MIB) == CUDA_SUCCESS, "plain memory here");
+    (void)enable_peer(context[1], 0);
+    plain_out = speed(far, near, 0);
+    out = speed(far, block, 0);
+    plain_in = speed(near, far, 1);
+    in = speed(block, far, 1);
+    printf("# %s: out %.1f GB/s, cuMemAlloc %.1f (%.3f); in %.1f, cuMemAlloc %.1f (%.3f)\n", name,
+           out, plain_out, out / plain_out, in, plain_in, in / plain_in);
+    result(out >= LEAST_RATIO * plain_out, name, "copies to the other device are as fast");
+    result(in >= LEAST_RATIO * plain_in, name, "copies from it are as fast");
+    must(driver->cuMemFree(near) == CUDA_SUCCESS && driver->cuMemFree(far) == CUDA_SUCCESS,
+         "they go");
+    give(allocator, block);
+    must(weir_allocator_destroy(allocator) == WEIR_OK, "all goes back");
+    printf("# %s: cuMemcpyPeerAsync between blocks to which neither has access: %u\n", name,
+           ask("copy", kind));
+}
+
+/* ---- another process --------------------------------------------------------------------------------- */
+
+/* Files at 3 and 4, the handle at 0: reads all bytes, writes others, and frees. */
+static int be_importer(void) {
+    const int files[2] = {3, 4};
+    weir_import *import = NULL;
+    weir_shared handle;
+    void *block = NULL;
+
+    alarm(60);
+    if (!open_devices() || read(0, &handle, sizeof handle) != (ssize_t)sizeof handle)
+        return 2;
+    if (weir_import_create(device_name, files, NULL, &import) != WEIR_OK ||
+        weir_import_block(import, &handle, &block) != WEIR_OK)
+        return 3;
+    if (!all_are((uintptr_t)block, BLOCK * MIB, 11))
+        return 4;
+    if (driver->cuMemsetD8Async((uintptr_t)block, 12, BLOCK * MIB, stream[0]) != CUDA_SUCCESS ||
+        write(1, "i", 1) != 1 || read(0, &handle, 1) != 1)
+        return 5;
+    return weir_import_free(import, block, stream[0]) == WEIR_OK &&
+                   weir_import_destroy(import) == WEIR_OK
+               ? 42
+               : 6;
+}
+
+static pid_t start_importer(const int files[2], int *to, int *from) {
+    int down[2], up[2], kept[2];
+    pid_t pid;
+
+    must(pipe(down) == 0 && pipe(up) == 0, "pipes");
+    kept[0] = dup(files[0]);
+    kept[1] = dup(files[1]);
+    must(kept[0] > 4 && kept[1] > 4, "descriptors");
+    fflush(stdout);
+    pid = fork();
+    if (pid == 0) {
+        setenv("WEIR_TEST_ASK", "import", 1);
+        dup2(down[0], 0);
+        dup2(up[1], 1);
+        dup2(kept[0], 3);
+        dup2(kept[1], 4);
+        execl("/proc/self/exe", "peers", "--device", device_name, (char *)NULL);
+        _exit(99);
+    }
+    close(down[0]);
+    close(up[1]);
+    close(kept[0]);
+    close(kept[1]);
+    *to = down[1];
+    *from = up[0];
+    return pid;
+}
+
+static void check_sharing(int kind) {
+    const char *name = kinds[kind].name;
+    weir_allocator *allocator = make(kind, "none", "on");
+    CUdeviceptr block = take(allocator, BLOCK * MIB);
+    int files[2], to = -1, from = -1, status = 0, held;
+    weir_shared handle;
+    char word = 0;
+    pid_t pid;
+
+    must(driver->cuMemsetD8Async(block, 11, BLOCK * MIB, stream[0]) == CUDA_SUCCESS &&
+             driver->cuStreamSynchronize(stream[0]) == CUDA_SUCCESS,
+         "bytes are written");
+    must(weir_export(allocator, files) == WEIR_OK, "the pool is exported");
+    must(weir_share(allocator, (void *)(uintptr_t)block, stream[0], &handle) == WEIR_OK,
+         "the block is shared");
+    pid = start_importer(files, &to, &from);
+    must(pid > 0 && write(to, &handle, sizeof handle) == (ssize_t)sizeof handle, "it is told");
+    held = read(from, &word, 1) == 1 && word == 'i';
+    result(held, name, "another process reads the bytes of a block");
+    result(held && weir_free(allocator, (void *)(uintptr_t)block, stream[0]) == WEIR_E_BUSY, name,
+           "which is not freed while it has it");
+    result(write(to, "x", 1) == 1 && waitpid(pid, &status, 0) == pid && WIFEXITED(status) &&
+               WEXITSTATUS(status) == 42,
+           name, "and ends well");
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 42)
+        printf("# the other process: status 0x%x\n", (unsigned)status);
+    result(all_are(block, BLOCK * MIB, 12), name, "what it wrote is there");
+    give(allocator, block);
+    result(weir_allocator_destroy(allocator) == WEIR_OK, name, "all goes back");
+    close(to);
+    close(from);
+    close(files[0]);
+    close(files[1]);
+}
+
+int main(int argc, char **argv) {
+    const char *question = getenv("WEIR_TEST_ASK"), *kind = getenv("WEIR_TEST_KIND");
+    int on_model;
+
+    if (argc == 3 && strcmp(argv[1], "--device") == 0)
+        device_name = argv[2];
+    if (question && strcmp(question, "import") == 0)
+        return be_importer();
+    if (question)
+        return answer(question, kind ? atoi(kind) : 0);
+    on_model = strcmp(device_name, "model") == 0;
+    if (!open_devices()) {
+        printf("1..0 # SKIP no two devices that are peers\n");
+        return 77;
+    }
+    for (int i = 0; i < KINDS; i++)
+        check_access(i);
+    for (int i = 0; i < KINDS && !on_model; i++)
+        if (find_copies())
+            check_speed(i);
+        else
+            result(0, kinds[i].name, "the driver's copies are found");
+    for (int i = 0; i < KINDS; i++)
+        if (!kinds[i].arena)
+            check_sharing(i);
+    printf("1..%d\n", number);
+    return failures > 0;
+}

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: MIT */
+/* shared_lines.c: what check-lines watches: two threads that hit, one after the other.
+ *
+ * Each thread has a bound stream of its own ("same" as argument: both have the first one's, so that
+ * there is something to be seen).  Both make hits of small and of whole blocks until their streams'
+ * caches are filled and the locks are biased; then one makes some more and waits, and then the other
+ * does.  Before and after these each stores to a marker, whose addresses are printed, so that whoever
+ * reads a trace of all loads and stores knows whose they are.
+ *
+ * Ends with 1 and a word if anything fails, or if what was watched were not all hits.
+ */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <weir/weir.h>
+
+#include "driver/driver.h"
+
+/* Whole blocks are kept once the engine has served 1,024 requests without growing, for which room is
+ * preallocated. */
+enum { WARM_UP = 1500, SETTLE = 50, WATCHED = 150, DEPTH = 3 };
+
+static const size_t sizes[] = {512, 65536, (size_t)1 << 20};
+
+enum { SIZES = sizeof sizes / sizeof sizes[0] };
+
+static struct { _Alignas(128) _Atomic int at; } marker[4];
+
+struct hitter {
+    pthread_t thread;
+    weir_allocator *allocator;
+    CUstream stream;
+    int number;
+};
+
+/* Who may run: each thread has the turns that are its number modulo 2. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t moved = PTHREAD_COND_INITIALIZER;
+static int turn;
+
+static void fail(const char *what) {
+    printf("shared_lines: %s\n", what);
+    exit(1);
+}
+
+static void wait_for(int mine) {
+    pthread_mutex_lock(&lock);
+    while (turn != mine)
+        pthread_cond_wait(&moved, &lock);
+    pthread_mutex_unlock(&lock);
+}
+
+static void next_turn(void) {
+    pthread_mutex_lock(&lock);
+    turn++;
+    pthread_cond_broadcast(&moved);
+    pthread_mutex_unlock(&lock);
+}
+
+/* So many pairs of each size, a few blocks live at a time. */
+static void hit(const struct hitter *h, int pairs) {
+    void *block[DEPTH];
+
+    for (int size = 0; size < SIZES; size++)
+        for (int i = 0; i < pairs; i += DEPTH) {
+            for (int k = 0; k < DEPTH; k++)
+                if (weir_alloc(h->allocator, sizes[size], h->stream, &block[k]) != WEIR_OK)
+                    fail("an allocation failed");
+            for (int k = DEPTH; k > 0; k--)
+                if (weir_free(h->allocator, block[k - 1], h->stream) != WEIR_OK)
+                    fail("a free failed");
+        }
+}
+
+static void *run(void *argument) {
+    struct hitter *h = argument;
+
+    wait_for(h->number);
+    hit(h, WARM_UP);
+    next_turn();
+    wait_for(2 +
+             h->number); /* the other's warm-up may have left this one something to catch up with */
+    hit(h, SETTLE);
+    next_turn();
+    wait_for(5 + h->number); /* turn 4 is main's */
+    atomic_store_explicit(&marker[2 * h->number].at, 1, memory_order_relaxed);
+    hit(h, WATCHED);
+    atomic_store_explicit(&marker[2 * h->number + 1].at, 1, memory_order_relaxed);
+    next_turn();
+    return NULL;
+}
+
+static uint64_t misses(weir_allocator *allocator) {
+    weir_statistics s = {.size = sizeof s};
+
+    if (weir_stats(allocator, &s) != WEIR_OK)
+        fail("weir_stats failed");
+    return s.allocs - s.front_hits;
+}
+
+int main(int count, char **arguments) {
+    int same = count > 1 && strcmp(arguments[1], "same") == 0;
+    struct weir_driver_failure failure;
+    const struct weir_driver *driver = weir__driver_open("model", &failure);
+    weir_allocator *allocator;
+    struct hitter hitter[2];
+    weir_options options;
+    CUcontext context;
+    uint64_t before;
+
+    weir_options_init(&options);
+    options.device = "model";
+    options.prealloc = (weir_amount){.kind = WEIR_AMOUNT_BYTES, .value = (uint64_t)256 << 20};
+    if (!driver || weir_allocator_create(&options, &allocator) != WEIR_OK ||
+        driver->cuDevicePrimaryCtxRetain(&context, 0) != CUDA_SUCCESS ||
+        driver->cuCtxPushCurrent(context) != CUDA_SUCCESS)
+        fail("cannot begin on the device model");
+    for (int i = 0; i < 4; i++)
+        printf("%08lx%c", (unsigned long)(uintptr_t)&marker[i], i < 3 ? ' ' : '\n');
+    for (int i = 0; i < 2; i++) {
+        hitter[i] = (struct hitter){.allocator = allocator, .number = i};
+        if (same && i > 0)
+            hitter[i].stream = hitter[0].stream;
+        else if (driver->cuStreamCreate(&hitter[i].stream, CU_STREAM_NON_BLOCKING) !=
+                     CUDA_SUCCESS ||
+                 weir_bind(allocator, hitter[i].stream) != WEIR_OK)
+            fail("cannot bind a stream");
+        if (pthread_create(&hitter[i].thread, NULL, run, &hitter[i]) != 0)
+            fail("cannot make a thread");
+    }
+    wait_for(4);
+    before = misses(allocator);
+    next_turn();
+    for (int i = 0; i < 2; i++)
+        if (pthread_join(hitter[i].thread, NULL) != 0)
+            fail("cannot join a thread");
+    if (misses(allocator) != before)
+        fail("what was watched were not all hits");
+    return 0;
+}
