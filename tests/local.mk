@@ -356,13 +356,13 @@ EXTRA_DIST += tests/tree/check-same tests/tree/same-digest
 .PHONY: check-same same-digest same-calls
 same-digest: weir tests/whole/sim
 	@for part in $(SAME_PARTS); do \
-	    SEEDS='$(SEEDS)' $(SHELL) $(top_srcdir)/tests/tree/same-digest $$part || exit; \
+	    SEEDS='$(SEEDS)' TRACES='$(TRACES)' $(SHELL) $(top_srcdir)/tests/tree/same-digest $$part || exit; \
 	done
 same-calls: weir tests/whole/sim
-	@$(SHELL) $(top_srcdir)/tests/tree/same-digest calls $(SAME_NAME)
+	@TRACES='$(TRACES)' $(SHELL) $(top_srcdir)/tests/tree/same-digest calls $(SAME_NAME)
 SAME_PARTS = traces seeds
 check-same:
-	+@top_srcdir='$(top_srcdir)' REV='$(REV)' SEEDS='$(SEEDS)' MAKE='$(MAKE)' \
+	+@top_srcdir='$(top_srcdir)' REV='$(REV)' SEEDS='$(SEEDS)' TRACES='$(TRACES)' MAKE='$(MAKE)' \
 	$(SHELL) $(top_srcdir)/tests/tree/check-same
 
 # Processes on one device that are killed, stopped and started, likewise.
