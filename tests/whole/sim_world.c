@@ -217,10 +217,9 @@ static __attribute__((format(printf, 1, 2), noreturn)) void fail(const char *for
     if (length < sizeof w.report->failure)
         snprintf(w.report->failure + length, sizeof w.report->failure - length,
                  " (word %zu of seed %#llx)", w.at, (unsigned long long)w.script->seed);
-    if (w.story) {
+    if (w.story)
         fprintf(w.story, "\n# %s\n", w.report->failure);
-        fflush(w.story);
-    }
+    fflush(NULL);
     _exit(1);
 }
 
