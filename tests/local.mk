@@ -514,7 +514,7 @@ EXTRA_DIST += tests/elsewhere/bundle tests/elsewhere/one tests/elsewhere/run tes
 $(builds_apart:%=check-%):
 	+@top_srcdir='$(top_srcdir)' $(SHELL) $(top_srcdir)/tests/tree/check-under $(@:check-%=%)
 clean-local:
-	rm -rf coverage check-configurations check-packages check-same $(builds_apart:%=check-%)
+	rm -rf coverage check-configurations check-packages check-quickstart check-same $(builds_apart:%=check-%)
 
 TESTS =
 if WEIR_TESTS
