@@ -77,7 +77,7 @@ struct replay {
     uint64_t requested;                /* bytes that are live in it */
     uint64_t counts[WEIR_ENTRY_COUNT]; /* driver calls until open */
     uint64_t peak_rss;
-    struct weir_model_sequence sequence; /* of driver calls, on a modelled device, */
+    struct weir_model_sequence sequence; /* of driver calls, if a test asks, */
     FILE *lines;                         /* and its lines, or NULL */
     char error[RUNNER_MESSAGE_BYTES];
 };
@@ -769,7 +769,7 @@ static json_t *taken_json(const struct session *session) {
     return jsonfile_integer(weir__size_less(session->device_bytes, session->device_free));
 }
 
-/* On a modelled device it tells whether two builds do the same: no address and no time is in it. */
+/* Whether two builds do the same: no address and no time is in it. */
 static json_t *driver_sequence_json(const struct replay *replay) {
     char digest[17];
 
@@ -828,7 +828,7 @@ static json_t *result_json(const struct replay *replay, const uint64_t calls[]) 
                         replay->contestant->front ? replay->contestant->front(replay->allocator)
                                                   : json_null());
     json_object_set_new(out, "driver_calls", driver_calls_json(replay->counts, calls));
-    if (modelled)
+    if (replay->sequence.calls > 0)
         json_object_set_new(out, "driver_sequence", driver_sequence_json(replay));
     json_object_set_new(out, "peak_rss_bytes", jsonfile_integer(replay->peak_rss));
     json_object_set_new(
@@ -946,11 +946,14 @@ static void release_device(struct replay *replay) {
     }
 }
 
-/* A test may want each call as a line at the end of a file. */
+/* For tests, which name a file that gets each call as a line, or none.  Nobody else pays for it: though the model leaves
+ * it out of all times, it takes caches. */
 static int start_sequence(struct replay *replay) {
     const char *path = getenv("WEIR_TEST_SEQUENCE");
 
-    if (path && !(replay->lines = fopen(path, "ae")))
+    if (!path || !replay->session.driver->charge)
+        return 1;
+    if (*path && !(replay->lines = fopen(path, "ae")))
         return fail(replay, "%s: %s", path, strerror(errno));
     if (replay->lines)
         fprintf(replay->lines, "# %s %s%s\n", replay->tape.header->name, replay->contestant->name,
@@ -963,8 +966,7 @@ static json_t *measure_operations(struct replay *replay) {
     uint64_t calls[WEIR_ENTRY_COUNT];
     json_t *result;
 
-    if ((replay->session.driver->charge && !start_sequence(replay)) || !open_contestant(replay) ||
-        !play(replay))
+    if (!start_sequence(replay) || !open_contestant(replay) || !play(replay))
         return NULL;
     weir__driver_counts(calls);
     weir__model_sequence(&replay->sequence);
