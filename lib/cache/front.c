@@ -1123,7 +1123,7 @@ alloc_for(struct weir_front *f, struct weir_cell *c, uint64_t key, uint64_t id, 
 
 /* A default stream, on a thread that was seen without a context. */
 static inline int may_lack_context(weir_stream stream) {
-    return __builtin_expect(is_default(stream) && weir__engine_lacks_context, 0);
+    return is_default(stream) && weir__engine_lacks_context;
 }
 
 static weir_status alloc_as_asked(struct weir_front *f, size_t bytes, weir_stream stream,
@@ -1150,7 +1150,7 @@ static __attribute__((noinline)) weir_status alloc_in_context(struct weir_front 
 /* Every request that is not as ordinary as the following two. */
 static __attribute__((noinline)) weir_status alloc_asking(struct weir_front *f, size_t bytes,
                                                           weir_stream stream, void **block) {
-    if (may_lack_context(stream))
+    if (__builtin_expect(may_lack_context(stream), 0))
         return alloc_in_context(f, bytes, stream, block);
     return alloc_as_asked(f, bytes, stream, block);
 }
@@ -1614,7 +1614,7 @@ static __attribute__((noinline)) weir_status free_in_context(struct weir_front *
 
 weir_status weir__front_free_used(struct weir_front *f, CUdeviceptr block, weir_stream stream,
                                   struct weir_use_list *uses) {
-    if (may_lack_context(stream))
+    if (__builtin_expect(may_lack_context(stream), 0))
         return free_in_context(f, block, stream, uses);
     return free_as_asked(f, block, stream, uses);
 }
