@@ -10,6 +10,7 @@
  * Must not know: which calls are recorded; what the lines look like.
  */
 #include <argp.h>
+#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -45,10 +46,21 @@ enum { SYNC_KEY = 0x5701, NVTX_KEY, LIMIT_KEY };
 
 enum {
     MOST_PROCESSES = 1024,
+    FOLDERS = 2,
     PAUSE_US = 1000,
     BUSY_EVENTS = WEIR_RECORD_EVENTS / 4, /* found at once: no pause */
+    MOST_FOUND = 64,                      /* at one look */
     LOOK_EVERY = 10,                      /* turns; at the folder */
     SLACK_NS = 2000000                    /* in which a store of another processor is seen */
+};
+
+/* Of the rings, in the order in which they are tried. */
+static const char *const places[FOLDERS] = {"/dev/shm", "/tmp"};
+
+/* A file of a new process. */
+struct found {
+    struct weir_record_file *file;
+    char name[48];
 };
 
 /* An event that waits for those of other threads that may have been before it. */
@@ -59,6 +71,8 @@ struct waiting {
 
 struct process {
     struct weir_record_file *file; /* NULL: it has ended, and all was written */
+    struct weir_record_ring *rings[WEIR_RECORD_RINGS];
+    char name[48]; /* of the file */
     int id;
     uint64_t start;
     char *path;
@@ -76,7 +90,7 @@ static struct record {
     const char *ranges; /* NULL: NVTX's count for nothing */
     uint64_t limit;
     char **command;
-    char folder[64];
+    char folders[FOLDERS][64]; /* "": it could not be made */
     struct process *processes[MOST_PROCESSES];
     size_t count;
     int has_counter, failed;
@@ -147,6 +161,43 @@ static void drain_ring(struct process *process, struct weir_record_ring *ring) {
     atomic_store_explicit(&ring->read, read, memory_order_release);
 }
 
+static void *map_shared(const char *name, size_t bytes) {
+    int fd = -1;
+    void *map = NULL;
+    char path[PATH_MAX];
+    struct stat status;
+
+    for (int i = 0; fd < 0 && i < FOLDERS; i++) {
+        snprintf(path, sizeof path, "%s/%s", record.folders[i], name);
+        if (*record.folders[i])
+            fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    }
+    if (fd < 0)
+        return NULL;
+    if (fstat(fd, &status) == 0 && status.st_size == (off_t)bytes) {
+        map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        map = map == MAP_FAILED ? NULL : map;
+    }
+    close(fd);
+    unlink(path);
+    return map;
+}
+
+/* NULL: it cannot be mapped, and the recording ends. */
+static struct weir_record_ring *ring_of(struct process *process, uint32_t i) {
+    char name[64];
+
+    if (process->rings[i])
+        return process->rings[i];
+    snprintf(name, sizeof name, "%s.%" PRIu32, process->name, i);
+    process->rings[i] = map_shared(name, sizeof *process->rings[i]);
+    if (!process->rings[i]) {
+        process->tracing.failed = errno ? errno : EIO;
+        atomic_store(&process->file->head.is_closed, 1);
+    }
+    return process->rings[i];
+}
+
 /* Takes what is in the rings and writes what nothing more can come before; `is_last': all of it.  How many
  * events were in the rings. */
 static size_t drain(struct process *process, int is_last) {
@@ -155,10 +206,12 @@ static size_t drain(struct process *process, int is_last) {
     uint64_t safe = record.now_time - (uint64_t)(SLACK_NS / ns_a_tick());
     size_t done;
 
-    for (uint32_t i = 0; i < rings; i++) {
-        struct weir_record_ring *ring = &process->file->rings[i];
-        uint64_t entered = atomic_load_explicit(&ring->entered, memory_order_acquire);
+    for (uint32_t i = 0; i <= rings; i++) {
+        struct weir_record_ring *ring = i < rings ? ring_of(process, i) : &process->file->shared;
+        uint64_t entered = ring ? atomic_load_explicit(&ring->entered, memory_order_acquire) : 0;
 
+        if (!ring)
+            continue;
         if (entered == WEIR_RECORD_ENTERING)
             safe = process->safe;
         else if (entered && entered < safe)
@@ -196,22 +249,8 @@ static char *path_of(int id) {
 }
 
 static struct weir_record_file *map_file(const char *name) {
-    char path[PATH_MAX];
-    struct weir_record_file *file = NULL;
-    struct stat status;
-    int fd;
+    struct weir_record_file *file = map_shared(name, sizeof *file);
 
-    snprintf(path, sizeof path, "%s/%s", record.folder, name);
-    fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-    if (fd < 0)
-        return NULL;
-    if (fstat(fd, &status) == 0 && status.st_size == (off_t)sizeof *file) {
-        void *map = mmap(NULL, sizeof *file, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-
-        file = map == MAP_FAILED ? NULL : map;
-    }
-    close(fd);
-    unlink(path);
     if (file && file->head.magic != WEIR_RECORD_MAGIC) {
         munmap(file, sizeof *file);
         file = NULL;
@@ -221,6 +260,9 @@ static struct weir_record_file *map_file(const char *name) {
 
 static void stop_process(struct process *process) {
     atomic_store(&process->file->head.is_closed, 1);
+    for (int i = 0; i < WEIR_RECORD_RINGS; i++)
+        if (process->rings[i])
+            munmap(process->rings[i], sizeof *process->rings[i]);
     munmap(process->file, sizeof *process->file);
     process->file = NULL;
 }
@@ -232,13 +274,15 @@ static const char *file_of(void *context, uint64_t address) {
     return name && strcmp(name, LIBRARY) != 0 ? name : NULL;
 }
 
-static void add_process(struct weir_record_file *file) {
+static void add_process(const struct found *found) {
+    struct weir_record_file *file = found->file;
     struct process *process = calloc(1, sizeof *process);
     const char *why = strerror(ENOMEM);
 
     if (!process)
         goto fail;
     process->file = file;
+    memcpy(process->name, found->name, sizeof process->name);
     process->id = file->head.process;
     process->start = file->head.start;
     process->tracing.limit = record.limit;
@@ -266,27 +310,53 @@ fail:
     free(process);
 }
 
-/* New ones, the oldest first, and such as have ended. */
-static void look_at_processes(void) {
-    struct weir_record_file *found[64];
-    size_t count = 0;
-    DIR *folder = opendir(record.folder);
-    struct dirent *entry;
+/* A process that found no room for its events: lost-PID-ERRNO. */
+static void tell_lost(const char *name) {
+    int id, error;
 
-    while (folder && count < sizeof found / sizeof found[0] &&
-           record.count + count < MOST_PROCESSES && (entry = readdir(folder)))
-        if (entry->d_name[0] >= '0' && entry->d_name[0] <= '9' &&
-            (found[count] = map_file(entry->d_name)))
+    if (sscanf(name, "lost-%d-%d", &id, &error) != 2)
+        return;
+    fprintf(stderr,
+            "weir record: process %d runs on unrecorded: no room for its events in %s or %s: %s\n",
+            id, places[0], places[1], strerror(error));
+    record.failed = EXIT_OWN;
+}
+
+static size_t look_at_folder(const char *path, struct found *found, size_t count) {
+    DIR *folder = *path ? opendir(path) : NULL;
+    struct dirent *entry;
+    char lost[PATH_MAX];
+
+    while (folder && count < MOST_FOUND && record.count + count < MOST_PROCESSES &&
+           (entry = readdir(folder)))
+        if (strncmp(entry->d_name, "lost-", 5) == 0) {
+            snprintf(lost, sizeof lost, "%s/%s", path, entry->d_name);
+            if (unlink(lost) == 0)
+                tell_lost(entry->d_name);
+        } else if (isdigit((unsigned char)entry->d_name[0]) && !strchr(entry->d_name, '.') &&
+                   (found[count].file = map_file(entry->d_name))) {
+            snprintf(found[count].name, sizeof found[count].name, "%.40s", entry->d_name);
             count++;
+        }
     if (folder)
         closedir(folder);
+    return count;
+}
+
+/* New ones, the oldest first. */
+static void look_at_processes(void) {
+    struct found found[MOST_FOUND];
+    size_t count = 0;
+
+    for (int i = 0; i < FOLDERS; i++)
+        count = look_at_folder(record.folders[i], found, count);
     while (count) {
         size_t oldest = 0;
 
         for (size_t i = 1; i < count; i++)
-            if (found[i]->head.start < found[oldest]->head.start)
+            if (found[i].file->head.start < found[oldest].file->head.start)
                 oldest = i;
-        add_process(found[oldest]);
+        add_process(&found[oldest]);
         found[oldest] = found[--count];
     }
 }
@@ -349,29 +419,37 @@ static void end_recording(void) {
     (void)drain_all(1);
     for (size_t i = 0; i < record.count; i++)
         end_process(record.processes[i]);
-    if (record.count > 0 || record.failed)
+    if (record.count > 0)
         return;
     take_file_back();
-    fprintf(stderr,
+    if (!record.failed)
+        fprintf(
+            stderr,
             "weir record: nothing was asked of the CUDA driver that this records, so there is no "
             "trace: %s "
             "is %s\n",
             record.path, record.is_made ? "not made" : "as it was");
 }
 
-static void remove_folder(void) {
-    DIR *folder = opendir(record.folder);
+static void remove_folder(const char *path) {
+    DIR *folder = opendir(path);
     struct dirent *entry;
-    char path[PATH_MAX];
+    char file[PATH_MAX];
 
     while (folder && (entry = readdir(folder)))
         if (entry->d_name[0] != '.') {
-            snprintf(path, sizeof path, "%s/%s", record.folder, entry->d_name);
-            unlink(path);
+            snprintf(file, sizeof file, "%s/%s", path, entry->d_name);
+            unlink(file);
         }
     if (folder)
         closedir(folder);
-    rmdir(record.folder);
+    rmdir(path);
+}
+
+static void remove_folders(void) {
+    for (int i = 0; i < FOLDERS; i++)
+        if (*record.folders[i])
+            remove_folder(record.folders[i]);
 }
 
 /* ------------------------------------------------------------------ the child ---- */
@@ -387,7 +465,7 @@ static int run_command(void) {
 
     if (error) {
         take_file_back();
-        rmdir(record.folder);
+        remove_folders();
         return command_refuse("record", record.command[0], error);
     }
     for (unsigned turn = 0; waitpid(started, &status, WNOHANG) == 0; turn++) {
@@ -398,22 +476,26 @@ static int run_command(void) {
     }
     command_ended();
     end_recording();
-    remove_folder();
+    remove_folders();
     return end_as(status);
 }
 
 /* ---------------------------------------------------------------- preparation ---- */
 
-/* In memory where there is such a folder. */
-static int make_folder(void) {
-    static const char *const places[] = {"/dev/shm", "/tmp"};
+/* Memory first, where there is such a folder. */
+static int make_folders(void) {
+    int made = 0;
 
-    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
-        snprintf(record.folder, sizeof record.folder, "%s/weir-record-XXXXXX", places[i]);
-        if (mkdtemp(record.folder))
-            return 0;
+    for (int i = 0; i < FOLDERS; i++) {
+        char *folder = record.folders[i];
+
+        snprintf(folder, sizeof record.folders[i], "%s/weir-record-XXXXXX", places[i]);
+        if (mkdtemp(folder))
+            made++;
+        else
+            *folder = '\0';
     }
-    return fail(EXIT_OWN, record.folder, strerror(errno));
+    return made ? 0 : fail(EXIT_OWN, places[FOLDERS - 1], strerror(errno));
 }
 
 /* The file is there at once, so that a path that cannot be written is said before the command runs.  What another
@@ -433,7 +515,7 @@ static int try_file(void) {
 }
 
 static int prepare(void) {
-    char library[4200], process[16];
+    char library[4200], process[16], folders[sizeof record.folders + FOLDERS];
     const char *why;
     char *value;
     int is_there, code;
@@ -446,19 +528,21 @@ static int prepare(void) {
         return EXIT_OWN;
     }
     code = try_file();
-    if (code == 0 && (code = make_folder()) != 0)
+    if (code == 0 && (code = make_folders()) != 0)
         take_file_back();
     if (code)
         return code;
     snprintf(process, sizeof process, "%d", (int)getpid());
+    snprintf(folders, sizeof folders, "%s%s%s", record.folders[0],
+             *record.folders[0] && *record.folders[1] ? ":" : "", record.folders[1]);
     value = preloading_value(library, &is_there);
     if (!value || setenv("LD_PRELOAD", value, 1) != 0 ||
-        setenv(WEIR_RECORD_FOLDER, record.folder, 1) != 0 ||
+        setenv(WEIR_RECORD_FOLDER, folders, 1) != 0 ||
         setenv(WEIR_RECORD_PROCESS, process, 1) != 0 ||
         (record.ranges && (setenv(WEIR_RECORD_RANGES, record.ranges, 1) != 0 ||
                            setenv(NVTX_LIBRARY, library, 1) != 0)) ||
         (record.marks_at_sync && setenv(WEIR_RECORD_SYNCS, "1", 1) != 0)) {
-        rmdir(record.folder);
+        remove_folders();
         code = fail(EXIT_OWN, "the environment", strerror(ENOMEM));
     }
     free(value);

@@ -14,6 +14,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -28,8 +30,9 @@
 
 enum {
     MOST_FILES = 1000,
+    MOST_FOLDERS = 4,
     WAITS_A_LOOK = 1000
-}; /* of one process; before a look for the recorder */
+}; /* of one process; to try; before a look for the recorder */
 
 static struct weir_record_file *_Atomic file; /* NULL: not yet, or not at all */
 static atomic_int is_off;                     /* not at all */
@@ -37,12 +40,19 @@ static int has_counter, has_syncs;
 static pthread_key_t at_thread_end;
 static atomic_uint threads;
 static atomic_int captures;                                /* under way, as far as was seen */
-static pthread_mutex_t shared = PTHREAD_MUTEX_INITIALIZER; /* of the last ring */
+static pthread_mutex_t shared = PTHREAD_MUTEX_INITIALIZER; /* of the shared ring */
+
+/* Written under the lock.  Entries below head.rings never change. */
+static struct weir_record_ring *rings[WEIR_RECORD_RINGS];
+static pthread_mutex_t adding_ring = PTHREAD_MUTEX_INITIALIZER;
 
 static _Thread_local struct weir_record_ring *ring __attribute__((tls_model("initial-exec")));
 static _Thread_local uint32_t thread __attribute__((tls_model("initial-exec")));
 
-/* ---- the file ---------------------------------------------------------------------------------- */
+/* ---- the files --------------------------------------------------------------------------------- */
+
+static char *folders[MOST_FOLDERS]; /* NULL after the last */
+static char name[48];               /* of the process's file */
 
 static void leave_ring(void *left) {
     struct weir_record_ring *mine = left;
@@ -55,60 +65,105 @@ static void forked(void) {
     atomic_store(&is_off, 1);
 }
 
-/* A file that nobody has yet: a process may become another program, which begins anew. */
-static int open_file(const char *folder, char *name, char *last, size_t bytes) {
-    for (int i = 0; i < MOST_FILES; i++) {
-        int fd;
+static int find_folders(void) {
+    const char *value = getenv(WEIR_RECORD_FOLDER);
+    char *list = value ? strdup(value) : NULL, *rest = list;
 
-        snprintf(name, bytes, "%s/new-%d-%d", folder, (int)getpid(), i);
-        snprintf(last, bytes, "%s/%d-%d", folder, (int)getpid(), i);
-        if (access(last, F_OK) == 0)
-            continue;
-        fd = open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-        if (fd >= 0 || errno != EEXIST)
-            return fd;
-    }
-    return -1;
+    for (int i = 0; rest && i < MOST_FOLDERS; i++)
+        folders[i] = strsep(&rest, ":");
+    return list != NULL;
 }
 
-static struct weir_record_file *map_file(const char *folder) {
-    char name[4096], last[4096];
-    int fd = open_file(folder, name, last, sizeof name);
-    const char *recorder = getenv(WEIR_RECORD_PROCESS);
+/* A new file with all its memory, mapped.  MAP_FAILED and errno: there is none, as where its name is taken. */
+static void *map_new(const char *path, size_t bytes) {
+    int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600), error;
     void *map = MAP_FAILED;
 
     if (fd < 0)
-        return NULL;
-    if (ftruncate(fd, sizeof(struct weir_record_file)) == 0)
-        map =
-            mmap(NULL, sizeof(struct weir_record_file), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    close(fd);
-    if (map != MAP_FAILED) {
-        struct weir_record_head *head = &((struct weir_record_file *)map)->head;
-
-        head->magic = WEIR_RECORD_MAGIC;
-        head->start = weir__record_time(has_counter);
-        head->process = getpid();
-        head->recorder = recorder ? atoi(recorder) : 0;
-        if (rename(name, last) == 0)
-            return map;
-        munmap(map, sizeof(struct weir_record_file));
+        return map;
+    while ((error = posix_fallocate(fd, 0, (off_t)bytes)) == EINTR)
+        ;
+    if (!error) {
+        map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        error = errno;
     }
-    unlink(name);
+    close(fd);
+    if (map == MAP_FAILED)
+        unlink(path);
+    errno = error;
+    return map;
+}
+
+/* A name that nobody has yet: a process may become another program, which begins again.  1: there is one. */
+static int choose_name(void) {
+    for (int i = 0; i < MOST_FILES; i++) {
+        int is_taken = 0;
+
+        snprintf(name, sizeof name, "%d-%d", (int)getpid(), i);
+        for (int j = 0; j < MOST_FOLDERS && folders[j]; j++) {
+            char path[PATH_MAX];
+
+            snprintf(path, sizeof path, "%s/%s", folders[j], name);
+            is_taken |= access(path, F_OK) == 0;
+        }
+        if (!is_taken)
+            return 1;
+    }
+    errno = EEXIST;
+    return 0;
+}
+
+static struct weir_record_file *make_file(const char *folder) {
+    const char *recorder = getenv(WEIR_RECORD_PROCESS);
+    char path[PATH_MAX], last[PATH_MAX];
+    struct weir_record_file *made;
+    int error;
+
+    snprintf(path, sizeof path, "%s/new-%s", folder, name);
+    snprintf(last, sizeof last, "%s/%s", folder, name);
+    made = map_new(path, sizeof *made);
+    if (made == MAP_FAILED)
+        return NULL;
+    made->head.magic = WEIR_RECORD_MAGIC;
+    made->head.start = weir__record_time(has_counter);
+    made->head.process = getpid();
+    made->head.recorder = recorder ? atoi(recorder) : 0;
+    if (rename(path, last) == 0)
+        return made;
+    error = errno;
+    unlink(path);
+    munmap(made, sizeof *made);
+    errno = error;
     return NULL;
 }
 
+/* For the recorder, which tells the user. */
+static void leave_word(int error) {
+    char path[PATH_MAX];
+    int fd = -1;
+
+    for (int i = 0; fd < 0 && i < MOST_FOLDERS && folders[i]; i++) {
+        snprintf(path, sizeof path, "%s/lost-%d-%d", folders[i], (int)getpid(), error);
+        fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    }
+    if (fd >= 0)
+        close(fd);
+}
+
 static void begin(void) {
-    const char *folder = getenv(WEIR_RECORD_FOLDER);
-    struct weir_record_file *made;
+    struct weir_record_file *made = NULL;
     int before = errno;
 
     has_counter = weir__record_has_counter();
     has_syncs = getenv(WEIR_RECORD_SYNCS) != NULL;
-    made = folder && pthread_key_create(&at_thread_end, leave_ring) == 0 &&
-                   pthread_atfork(NULL, NULL, forked) == 0
-               ? map_file(folder)
-               : NULL;
+    if (find_folders() && pthread_key_create(&at_thread_end, leave_ring) == 0 &&
+        pthread_atfork(NULL, NULL, forked) == 0) {
+        if (choose_name())
+            for (int i = 0; !made && i < MOST_FOLDERS && folders[i]; i++)
+                made = make_file(folders[i]);
+        if (!made)
+            leave_word(errno);
+    }
     if (made)
         atomic_store_explicit(&file, made, memory_order_release);
     else
@@ -118,10 +173,38 @@ static void begin(void) {
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-/* A ring that no thread has, or the last. */
+/* One that no thread has.  NULL: there is no room for one more. */
+static struct weir_record_ring *own_ring(struct weir_record_head *head) {
+    struct weir_record_ring *found = NULL;
+    uint32_t count;
+
+    pthread_mutex_lock(&adding_ring);
+    count = atomic_load(&head->rings);
+    for (uint32_t i = 0; !found && i < count; i++) {
+        uint32_t is_taken = 0;
+
+        if (atomic_compare_exchange_strong(&rings[i]->is_taken, &is_taken, 1))
+            found = rings[i];
+    }
+    for (int i = 0; !found && count < WEIR_RECORD_RINGS && i < MOST_FOLDERS && folders[i]; i++) {
+        char path[PATH_MAX];
+        void *made;
+
+        snprintf(path, sizeof path, "%s/%s.%" PRIu32, folders[i], name, count);
+        made = map_new(path, sizeof *found);
+        if (made == MAP_FAILED)
+            continue;
+        found = rings[count] = made;
+        atomic_store(&found->is_taken, 1);
+        atomic_store(&head->rings, count + 1);
+    }
+    pthread_mutex_unlock(&adding_ring);
+    return found;
+}
+
 static __attribute__((noinline, cold)) struct weir_record_ring *take_ring(void) {
     struct weir_record_file *of;
-    uint32_t i, most;
+    int before = errno;
 
     pthread_once(&once, begin);
     of = atomic_load_explicit(&file, memory_order_acquire);
@@ -129,18 +212,12 @@ static __attribute__((noinline, cold)) struct weir_record_ring *take_ring(void) 
         return NULL;
     if (!thread)
         thread = atomic_fetch_add(&threads, 1) + 1;
-    for (i = 0; i < WEIR_RECORD_RINGS - 1; i++) {
-        uint32_t is_taken = 0;
-
-        if (atomic_compare_exchange_strong(&of->rings[i].is_taken, &is_taken, 1))
-            break;
-    }
-    most = atomic_load(&of->head.rings);
-    while (most < i + 1 && !atomic_compare_exchange_weak(&of->head.rings, &most, i + 1))
-        ;
-    ring = &of->rings[i];
-    if (i < WEIR_RECORD_RINGS - 1)
+    ring = own_ring(&of->head);
+    if (ring)
         (void)pthread_setspecific(at_thread_end, ring);
+    else
+        ring = &of->shared;
+    errno = before;
     return ring;
 }
 
@@ -153,7 +230,7 @@ struct making {
 };
 
 static int is_shared(const struct weir_record_ring *of) {
-    return of == &atomic_load_explicit(&file, memory_order_relaxed)->rings[WEIR_RECORD_RINGS - 1];
+    return of == &atomic_load_explicit(&file, memory_order_relaxed)->shared;
 }
 
 /* The time of an event is now.  Between this and put or drop the driver may be called. */

@@ -1,9 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* record_ring.h: memory that a recorded program shares with `weir record', which writes the trace.
  *
- * Each process has a file of its own, mapped by both: a head and a ring for each thread.  A thread is the
- * only one to write to its ring, the recorder the only one to read; so what a program did is there
- * however it ends.  Files come into sight under their last names when the head is whole.
+ * Each process has a file, PID-NUMBER, with a head and a ring that threads share.  Each thread has a ring in a file
+ * PID-NUMBER.RING, or uses the shared one where no such file can be made.  Both sides map these files.  A thread is the
+ * only one to write to its ring, and the recorder the only one to read, so events survive however the program ends.
+ *
+ * A file lies in the first of the folders that has room.  All its memory is allocated before the file is mapped: a
+ * store into a sparse file would end the program by SIGBUS where the file system is full.  PID-NUMBER appears when its
+ * head is complete; RING is complete before the head counts it.  A process that finds no room leaves an empty file
+ * lost-PID-ERRNO.
  *
  * `entered' is what puts the rings in order: a thread sets it to WEIR_RECORD_ENTERING, takes the time of its
  * event, puts the time there, and clears it when the event is in the ring.  Whoever reads knows then
@@ -24,7 +29,7 @@
 #include <x86intrin.h>
 #endif
 
-#define WEIR_RECORD_FOLDER "WEIR_RECORD_FOLDER"   /* of the files: PID-NUMBER */
+#define WEIR_RECORD_FOLDER "WEIR_RECORD_FOLDER"   /* of the files; several with colons between */
 #define WEIR_RECORD_PROCESS "WEIR_RECORD_PROCESS" /* of the recorder */
 #define WEIR_RECORD_SYNCS "WEIR_RECORD_SYNCS"     /* set: synchronisations are events too */
 #define WEIR_RECORD_RANGES "WEIR_RECORD_RANGES"   /* set: those of NVTX that end iterations */
@@ -33,7 +38,7 @@
 #define WEIR_RECORD_ENTERING 1u
 
 enum {
-    WEIR_RECORD_RINGS = 256, /* the last is shared by all threads beyond */
+    WEIR_RECORD_RINGS = 255, /* beside the shared one */
     WEIR_RECORD_EVENTS = 4096,
     WEIR_RECORD_LABEL_BYTES = 48,
     WEIR_RECORD_NAME_BYTES = 40
@@ -98,12 +103,12 @@ struct weir_record_head {
     uint64_t start; /* time */
     int32_t process, recorder;
     _Atomic uint32_t is_closed; /* by the recorder: nothing more is read */
-    _Atomic uint32_t rings;     /* that were ever taken: the first ones */
+    _Atomic uint32_t rings;     /* files of rings, from 0 */
 };
 
 struct weir_record_file {
     struct weir_record_head head;
-    struct weir_record_ring rings[WEIR_RECORD_RINGS];
+    struct weir_record_ring shared;
 };
 
 static inline uint64_t weir__record_clock(void) {
