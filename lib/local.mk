@@ -29,6 +29,7 @@ lib_libweir_core_la_SOURCES = \
 	lib/base/result.c \
 	lib/base/result.h \
 	lib/base/size.h \
+	lib/base/slow_path.h \
 	lib/base/striped_counter.c \
 	lib/base/striped_counter.h \
 	lib/base/text.c \
@@ -41,6 +42,8 @@ lib_libweir_core_la_SOURCES = \
 	lib/base/who.c \
 	lib/base/who.h \
 	lib/driver/cuda_abi.h \
+	lib/driver/device.c \
+	lib/driver/device.h \
 	lib/driver/driver.c \
 	lib/driver/driver.h \
 	lib/driver/driver_count.c \
@@ -112,7 +115,7 @@ lib_libweir_core_la_SOURCES = \
 	lib/engine/peer_access.h \
 	lib/engine/pool.c \
 	lib/engine/reserve_state.h \
-	lib/engine/slow_path.h \
+	lib/base/slow_path.h \
 	lib/engine/stream_order.c \
 	lib/engine/stream_order.h \
 	lib/engine/stream_suballoc.c \

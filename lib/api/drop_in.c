@@ -13,7 +13,7 @@
 #include "config/settings.h"
 
 void weir__drop_in_begin(weir_allocator *a) {
-    a->host.drop_in = 1;
+    a->host.device.drop_in = 1;
 }
 
 void weir__drop_in_hush(weir_allocator *a) {
@@ -34,7 +34,7 @@ weir_status weir__drop_in_create(weir_options *options, int device, int decompre
 }
 
 void weir__drop_in_lose(weir_allocator *a) {
-    (void)weir__detour_set(&a->host.detours, WEIR_DETOUR_LOST, 1);
+    (void)weir__detour_set(&a->host.device.slow_path, WEIR_DETOUR_LOST, 1);
 }
 
 int weir__drop_in_knows_blocks(const weir_allocator *a) {
@@ -57,7 +57,7 @@ int weir__drop_in_keeps_addresses(const weir_allocator *a) {
 
 weir_status weir__drop_in_free_done(weir_allocator *a, void *block) {
     if (a->front && !a->harden && !weir__driver_forked() &&
-        !weir__detour_is(&a->host.detours, WEIR_DETOUR_LOST))
+        !weir__detour_is(&a->host.device.slow_path, WEIR_DETOUR_LOST))
         return weir__front_free_done(a->front, (uintptr_t)block);
     return weir_free(a, block, (weir_stream)(uintptr_t)WEIR_STREAM_LEGACY_VALUE);
 }
@@ -65,7 +65,8 @@ weir_status weir__drop_in_free_done(weir_allocator *a, void *block) {
 void weir__drop_in_stream_ends(weir_allocator *a, weir_stream stream) {
     int before = weir__driver_result;
 
-    if (a->front && !weir__driver_forked() && !weir__detour_is(&a->host.detours, WEIR_DETOUR_LOST))
+    if (a->front && !weir__driver_forked() &&
+        !weir__detour_is(&a->host.device.slow_path, WEIR_DETOUR_LOST))
         weir__front_leave(a->front, stream);
     weir__set_driver_result(before);
 }
@@ -94,7 +95,7 @@ int weir__drop_in_tell(weir_allocator *a, weir_verdict *out) {
 }
 
 CUresult weir__drop_in_wait(weir_allocator *a) {
-    return weir__engine_wait_for_device(&a->host);
+    return weir__device_wait(&a->host.device);
 }
 
 enum { MOST_DEVICES = 64 };

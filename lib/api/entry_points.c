@@ -93,10 +93,10 @@ cannot(const struct message *message, int log, weir_status status, const char *f
 
 static weir_status driver_refused(struct weir_host *host, const struct message *message,
                                   const char *what, CUresult result) {
-    weir_status status = weir__engine_status(host, result);
+    weir_status status = weir__device_status(&host->device, result);
 
     return cannot(message, host->options.log, status, "%s: the driver answered %s", what,
-                  weir__driver_error_name(host->driver, result));
+                  weir__driver_error_name(host->device.driver, result));
 }
 
 /* What came of the last call below, as a person reads it. */
@@ -105,29 +105,29 @@ static const char *why_not(const struct weir_host *host, weir_status status, cha
     if (weir__driver_result == CUDA_SUCCESS || status == WEIR_E_NO_MEMORY)
         return weir_status_message(status);
     snprintf(text, bytes, "%s: the driver answered %s", weir_status_message(status),
-             weir__driver_error_name(host->driver, (CUresult)weir__driver_result));
+             weir__driver_error_name(host->device.driver, (CUresult)weir__driver_result));
     return text;
 }
 
 static weir_status find_device(struct weir_host *host, int ordinal, const struct message *message) {
-    const struct weir_driver *driver = host->driver;
+    const struct weir_driver *driver = host->device.driver;
     int count = 0, pools = 0;
     CUresult result = driver->cuDeviceGetCount(&count);
 
     if (result != CUDA_SUCCESS)
         return driver_refused(host, message, "cannot count the devices", result);
     if (ordinal >= count)
-        return cannot(message, host->options.log, weir__engine_refuse(WEIR_E_NO_DEVICE),
+        return cannot(message, host->options.log, weir__without_driver(WEIR_E_NO_DEVICE),
                       "device '%s': there %s %d device%s, numbered from 0", host->options.device,
                       count == 1 ? "is" : "are", count, count == 1 ? "" : "s");
-    result = driver->cuDeviceGet(&host->device, ordinal);
+    result = driver->cuDeviceGet(&host->device.ordinal, ordinal);
     if (result == CUDA_SUCCESS)
         result = driver->cuDeviceGetAttribute(&pools, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED,
-                                              host->device);
+                                              host->device.ordinal);
     if (result != CUDA_SUCCESS)
         return driver_refused(host, message, "cannot ask the device", result);
     if (!pools && host->options.engine == WEIR_ENGINE_POOL)
-        return cannot(message, host->options.log, weir__engine_refuse(WEIR_E_NO_DEVICE),
+        return cannot(message, host->options.log, weir__without_driver(WEIR_E_NO_DEVICE),
                       "device '%s' has no memory pools: choose engine arena or platform",
                       host->options.device);
     return WEIR_OK;
@@ -168,29 +168,30 @@ static weir_status open_context(struct weir_host *host, const struct message *me
     char why[WEIR_NEIGHBOURS_SHOWN + 80];
 
     do
-        result = host->driver->cuDevicePrimaryCtxRetain(&host->context, host->device);
+        result = host->device.driver->cuDevicePrimaryCtxRetain(&host->device.context,
+                                                               host->device.ordinal);
     while (result == CUDA_ERROR_OUT_OF_MEMORY &&
            weir__allocator_admit(host->neighbours, &admission));
     if (result == CUDA_SUCCESS)
         return WEIR_OK;
     if (result != CUDA_ERROR_OUT_OF_MEMORY || !host->neighbours)
         return driver_refused(host, message, "cannot open the device's context", result);
-    status = weir__engine_status(host, result);
+    status = weir__device_status(&host->device, result);
     weir__allocator_not_admitted(host->neighbours, why, sizeof why);
     return cannot(message, host->options.log, status,
                   "cannot open the device's context: the driver answered %s; %s",
-                  weir__driver_error_name(host->driver, result), why);
+                  weir__driver_error_name(host->device.driver, result), why);
 }
 
 static weir_status read_memory(struct weir_host *host, struct weir_device_memory *memory,
                                const struct message *message) {
     struct weir_driver_scope scope;
     size_t free_bytes = 0, total = 0;
-    CUresult result = weir__driver_enter(host->driver, host->context, &scope);
+    CUresult result = weir__driver_enter(host->device.driver, host->device.context, &scope);
 
     if (result == CUDA_SUCCESS) {
-        result = host->driver->cuMemGetInfo(&free_bytes, &total);
-        weir__driver_leave(host->driver, &scope);
+        result = host->device.driver->cuMemGetInfo(&free_bytes, &total);
+        weir__driver_leave(host->device.driver, &scope);
     }
     if (result != CUDA_SUCCESS)
         return driver_refused(host, message, "cannot read the device's memory", result);
@@ -218,7 +219,7 @@ static int has_share(const weir_options *o) {
 /* What a share of that weight comes to, beside what is no share; 0 of 0: nothing. */
 static uint64_t part_of(const weir_allocator *a, uint64_t apart, uint64_t weight,
                         uint64_t weights) {
-    double all = (double)(a->host.device_total - apart), part;
+    double all = (double)(a->host.device.total - apart), part;
 
     part = weights > 0 ? all * (double)weight / (double)weights : 0;
     return weir__size_round_down((size_t)(part < all ? part : all), PART_UNIT);
@@ -232,7 +233,8 @@ static uint64_t all_weights(const struct weir_host *host) {
     if (host->neighbours)
         return weir__neighbours_weights(host->neighbours);
     return o->ledger == WEIR_SWITCH_ON
-               ? own + weir__neighbours_look(host->driver, host->device, UINT64_MAX - own)
+               ? own + weir__neighbours_look(host->device.driver, host->device.ordinal,
+                                             UINT64_MAX - own)
                : own;
 }
 
@@ -248,7 +250,7 @@ static weir_status set_shares(weir_allocator *a, const struct weir_device_memory
     if (host->leave > memory->total) {
         weir__amount_spell(&o->leave, asked, sizeof asked);
         weir__bytes_show(memory->total, most, sizeof most);
-        return cannot(message, o->log, weir__engine_refuse(WEIR_E_NO_MEMORY),
+        return cannot(message, o->log, weir__without_driver(WEIR_E_NO_MEMORY),
                       "leave '%s' is above the device's %s: nothing could be allocated; leave less",
                       asked, most);
     }
@@ -264,7 +266,7 @@ static weir_status set_shares(weir_allocator *a, const struct weir_device_memory
                   o->limit.kind == WEIR_AMOUNT_SHARE ? "limit" : "prealloc");
     weights = all_weights(host);
     if (weights == 0)
-        return cannot(message, o->log, weir__engine_refuse(WEIR_E_INVALID),
+        return cannot(message, o->log, weir__without_driver(WEIR_E_INVALID),
                       "the weights of all processes on the device sum to 0: give one of them a "
                       "share above 0");
     host->apart = host->leave > 0 ? host->leave : memory->total / APART_PART;
@@ -304,7 +306,7 @@ static weir_status hold_least(const weir_allocator *a, const char *asked,
         return WEIR_OK;
     weir__amount_spell(&o->prealloc_min, min, sizeof min);
     weir__amount_spell(&o->prealloc, prealloc, sizeof prealloc);
-    return cannot(message, o->log, weir__engine_refuse(WEIR_E_INVALID),
+    return cannot(message, o->log, weir__without_driver(WEIR_E_INVALID),
                   "prealloc-min '%s' is more than %s '%s', which is %s; expected at most that", min,
                   of_another ? of_another : "prealloc", prealloc, asked);
 }
@@ -319,7 +321,7 @@ static weir_status set_budget(weir_allocator *a, const struct message *message) 
 
     if (status != WEIR_OK)
         return status;
-    host->device_total = memory.total;
+    host->device.total = memory.total;
     a->free_at_first = memory.free;
     host->limit = weir__budget_bytes(&options->limit, &memory, UINT64_MAX);
     if (host->limit > memory.total && is_fixed(options))
@@ -346,13 +348,13 @@ static weir_status set_budget(weir_allocator *a, const struct message *message) 
         a->prealloc_min = a->prealloc;
     if (a->prealloc > memory.total) {
         weir__bytes_show(memory.total, most, sizeof most);
-        return cannot(message, options->log, weir__engine_refuse(WEIR_E_NO_MEMORY),
+        return cannot(message, options->log, weir__without_driver(WEIR_E_NO_MEMORY),
                       "preallocation of %s is above the device's %s: preallocate at most that",
                       asked, most);
     }
     if (a->prealloc > host->limit) {
         weir__bytes_show(host->limit, most, sizeof most);
-        return cannot(message, options->log, weir__engine_refuse(WEIR_E_LIMIT),
+        return cannot(message, options->log, weir__without_driver(WEIR_E_LIMIT),
                       "preallocation of %s is above the limit of %s: raise the limit, or "
                       "preallocate at most that",
                       asked, most);
@@ -360,7 +362,7 @@ static weir_status set_budget(weir_allocator *a, const struct message *message) 
     if (host->limit < a->ops->least_limit) {
         weir__bytes_show(host->limit, asked, sizeof asked);
         weir__bytes_show(a->ops->least_limit, most, sizeof most);
-        return cannot(message, options->log, weir__engine_refuse(WEIR_E_LIMIT),
+        return cannot(message, options->log, weir__without_driver(WEIR_E_LIMIT),
                       "a limit of %s leaves the engine nothing: its memory grows by %s", asked,
                       most);
     }
@@ -374,7 +376,7 @@ static weir_status set_budget(weir_allocator *a, const struct message *message) 
 
 /* Headroom that cannot be had, and steps that the release threshold throws away again, are worth a word. */
 static void warn_of_what_is_lost(const struct weir_host *host, uint64_t low) {
-    uint64_t all = host->limit < host->device_total ? host->limit : host->device_total;
+    uint64_t all = host->limit < host->device.total ? host->limit : host->device.total;
     char asked[32], most[32];
 
     if (low > all) {
@@ -386,12 +388,12 @@ static void warn_of_what_is_lost(const struct weir_host *host, uint64_t low) {
                   asked, most);
     }
     if (host->options.engine == WEIR_ENGINE_POOL && host->options.headroom.value > 0 &&
-        host->threshold < host->device_total)
+        host->threshold < host->device.total)
         weir__log(host->options.log, WEIR_LOG_WARNING,
                   "the release threshold gives back at each synchronisation what headroom took: "
                   "raise it");
     if (host->options.engine == WEIR_ENGINE_POOL && host->options.growth != WEIR_GROWTH_EXACT &&
-        host->threshold < host->device_total && host->threshold < ((uint64_t)32 << 20))
+        host->threshold < host->device.total && host->threshold < ((uint64_t)32 << 20))
         weir__log(host->options.log, WEIR_LOG_WARNING,
                   "the release threshold gives back at each synchronisation what the growth policy "
                   "added: raise it, or choose growth exact");
@@ -404,7 +406,7 @@ static int is_behind(const weir_allocator *a) {
 
 /* Others have more than their share, until they have heard of this process and have given it. */
 static int appeal(struct weir_host *host, struct weir_appeal *s, uint64_t enough, uint64_t wanted) {
-    uint64_t now = weir__ledger_now(), device_free = weir__engine_device_free(host);
+    uint64_t now = weir__ledger_now(), device_free = weir__device_free(&host->device);
 
     if (device_free >= enough + host->apart) { /* as is what the driver does not tell */
         *s = (struct weir_appeal){0};
@@ -457,7 +459,8 @@ static weir_status preallocate_behind(weir_allocator *a, char *text, size_t text
 
 /* The front tells streams apart by ids, which drivers before 12.0 do not have. */
 static void need_ids_for_front(struct weir_host *host) {
-    if (host->options.front != WEIR_SWITCH_ON || (host->driver->capabilities & WEIR_CAP_STREAM_ID))
+    if (host->options.front != WEIR_SWITCH_ON ||
+        (host->device.driver->capabilities & WEIR_CAP_STREAM_ID))
         return;
     host->options.front = WEIR_SWITCH_OFF;
     weir__log(host->options.log, WEIR_LOG_WARNING,
@@ -482,14 +485,14 @@ static weir_status open_to_peers(struct weir_host *host, const struct message *m
     const char *peers = host->options.peers;
     char why[256] = "";
     CUresult result;
-    weir_status status = weir__peers_read(host->driver, host->device, peers, &host->access, &result,
-                                          why, sizeof why);
+    weir_status status = weir__peers_read(host->device.driver, host->device.ordinal, peers,
+                                          &host->device.access, &result, why, sizeof why);
 
     host->options.peers = NULL; /* the caller's need not live on */
     if (status == WEIR_OK)
         return WEIR_OK;
-    status =
-        result == CUDA_SUCCESS ? weir__engine_refuse(status) : weir__engine_status(host, result);
+    status = result == CUDA_SUCCESS ? weir__without_driver(status)
+                                    : weir__device_status(&host->device, result);
     return cannot(message, host->options.log, status, "peers '%s': %s", peers, why);
 }
 
@@ -501,12 +504,12 @@ static weir_status open_exports(weir_allocator *a, const struct message *message
     if (host->options.exportable != WEIR_SWITCH_ON)
         return WEIR_OK;
     /* Older drivers do not know the question (11.2). */
-    if (!(host->driver->capabilities & WEIR_CAP_IPC) ||
-        (host->driver->cuDeviceGetAttribute(&kinds,
-                                            CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES,
-                                            host->device) == CUDA_SUCCESS &&
+    if (!(host->device.driver->capabilities & WEIR_CAP_IPC) ||
+        (host->device.driver->cuDeviceGetAttribute(
+             &kinds, CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES, host->device.ordinal) ==
+             CUDA_SUCCESS &&
          !(kinds & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)))
-        return cannot(message, host->options.log, weir__engine_refuse(WEIR_E_NOT_SUPPORTED),
+        return cannot(message, host->options.log, weir__without_driver(WEIR_E_NOT_SUPPORTED),
                       "export: neither driver nor device hands pools to other processes");
     return weir__exports_open(host, &a->exports);
 }
@@ -662,7 +665,7 @@ static void learn(weir_allocator *a, const weir_options *given) {
     struct weir_host *host = &a->host;
     uint64_t target;
 
-    a->learn = weir__learn_open(host->driver, host->device, &host->options);
+    a->learn = weir__learn_open(host->device.driver, host->device.ordinal, &host->options);
     host->options.profile = a->learn ? a->learn->path : NULL; /* the caller's need not live on */
     if (!a->learn || weir__option_is_set(given, WEIR_SETTING_PREALLOC))
         return;
@@ -683,7 +686,7 @@ static const char *why_not_told(const struct weir_host *host) {
     case WEIR_ENGINE_ARENA:
         return NULL;
     default:
-        return host->driver->capabilities & WEIR_CAP_POOL_FIGURES
+        return host->device.driver->capabilities & WEIR_CAP_POOL_FIGURES
                    ? NULL
                    : "the driver (before 11.3) does not tell what its pool has";
     }
@@ -708,7 +711,7 @@ static void set_decay(weir_allocator *a) {
     int in_requests = o->engine == WEIR_ENGINE_POOL || o->arena == WEIR_ARENA_MAPPED;
 
     weir__decay_open(&host->decay, off ? 0 : o->decay_ms * UINT64_C(1000000),
-                     host->threshold < host->device_total ? host->threshold : 0, in_requests,
+                     host->threshold < host->device.total ? host->threshold : 0, in_requests,
                      a->low > 0 ? a->high : 0);
     weir__relief_open(&host->relief, in_requests && can_shrink(host));
 }
@@ -787,7 +790,7 @@ static weir_status furnish(weir_allocator *a, const weir_options *given,
     weir__priming_open(&a->priming, host, a->ops, a->engine, a->prealloc, a->prealloc_min);
     at_create = a->prealloc > 0 && host->options.prealloc_at != WEIR_PREALLOC_AT_FIRST;
     if (a->prealloc > 0 && !at_create)
-        (void)weir__detour_set(&host->detours, WEIR_DETOUR_PREALLOC, 1);
+        (void)weir__detour_set(&host->device.slow_path, WEIR_DETOUR_PREALLOC, 1);
     if (status == WEIR_OK && at_create)
         status = preallocate_now(a, why, sizeof why);
     else if (status == WEIR_OK)
@@ -795,9 +798,9 @@ static weir_status furnish(weir_allocator *a, const weir_options *given,
     if (status == WEIR_OK && !at_create)
         prepare(host);
     if (!a->front || a->books.latency || a->harden)
-        (void)weir__detour_set(&host->detours, WEIR_DETOUR_ALWAYS, 1);
+        (void)weir__detour_set(&host->device.slow_path, WEIR_DETOUR_ALWAYS, 1);
     if (host->options.oom_callback)
-        (void)weir__detour_set(&host->detours, WEIR_DETOUR_OOM, 1);
+        (void)weir__detour_set(&host->device.slow_path, WEIR_DETOUR_OOM, 1);
     if (status == WEIR_OK)
         return WEIR_OK;
     weir__ahead_close(host->ahead);
@@ -817,20 +820,20 @@ static weir_allocator *begin(const struct weir_driver *driver, const weir_option
     weir_allocator *a = aligned_alloc(_Alignof(weir_allocator), sizeof *a);
     const char *driver_name;
 
-    *status = a ? WEIR_OK : weir__engine_refuse(WEIR_E_HOST_MEMORY);
+    *status = a ? WEIR_OK : weir__without_driver(WEIR_E_HOST_MEMORY);
     if (!a)
         return NULL;
     memset(a, 0, sizeof *a);
-    a->host.driver = driver;
+    a->host.device.driver = driver;
     a->host.books = &a->books;
-    atomic_init(&a->host.is_being_made, 1);
+    atomic_init(&a->host.device.log, WEIR_LOG_NONE);
     *status = weir__options_complete(options, &a->host.options, message->text, message->bytes);
     if (*status == WEIR_OK)
         *status = weir__device_parse(a->host.options.device, &driver_name, ordinal, message->text,
                                      message->bytes);
     if (*status == WEIR_OK)
         return a;
-    (void)weir__engine_refuse(*status);
+    (void)weir__without_driver(*status);
     free(a);
     return NULL;
 }
@@ -855,7 +858,7 @@ weir_status weir__allocator_check_on(const struct weir_driver *driver, const wei
         status = hold_settings(a, options, &to);
         result = weir__driver_result;
         weir__exports_close(a->exports);
-        driver->cuDevicePrimaryCtxRelease(a->host.device);
+        driver->cuDevicePrimaryCtxRelease(a->host.device.ordinal);
         weir__set_driver_result(result);
     }
     if (status == WEIR_OK)
@@ -891,7 +894,7 @@ static weir_status create_on(const struct weir_driver *driver, const weir_option
     int ordinal = 0;
 
     if (weir__driver_forked())
-        return weir__engine_refuse(WEIR_E_FORKED);
+        return weir__without_driver(WEIR_E_FORKED);
     weir__nvtx_attach();
     a = begin(driver, options, &ordinal, &status, &to);
     if (!a)
@@ -902,12 +905,12 @@ static weir_status create_on(const struct weir_driver *driver, const weir_option
     a->host.borrow = borrow;
     a->host.prepare = prepare;
     a->host.refused = refused;
-    a->host.created_ticks = driver->ticks();
-    a->host.decompresses = decompresses;
+    a->host.device.created_ticks = driver->ticks();
+    a->host.device.decompresses = decompresses;
     if (weir__verdict_is_wanted(a->host.options.verdict)) /* the caller's need not live on */
         a->host.options.verdict = weir__text_keep(a->host.options.verdict, NULL);
     if (!a->host.options.verdict) {
-        status = weir__engine_refuse(WEIR_E_HOST_MEMORY);
+        status = weir__without_driver(WEIR_E_HOST_MEMORY);
         goto free_allocator;
     }
     warn_of_verdict(&a->host.options, options);
@@ -915,7 +918,7 @@ static weir_status create_on(const struct weir_driver *driver, const weir_option
     a->ops = engine_of(&a->host.options);
     if (!weir__books_open(&a->books, a->host.options.event_ring,
                           a->host.options.latency == WEIR_SWITCH_ON)) {
-        status = weir__engine_refuse(WEIR_E_HOST_MEMORY);
+        status = weir__without_driver(WEIR_E_HOST_MEMORY);
         goto free_allocator;
     }
     status = find_device(&a->host, ordinal, &to);
@@ -928,18 +931,18 @@ static weir_status create_on(const struct weir_driver *driver, const weir_option
     status = furnish(a, options, &to);
     if (status != WEIR_OK)
         goto release_context;
-    weir__uses_open(&a->uses, &a->host.detours);
+    weir__uses_open(&a->uses, &a->host.device.slow_path);
     pthread_mutex_init(&a->first, NULL);
     a->sibling.driver = driver;
-    a->sibling.device = a->host.device;
+    a->sibling.device = a->host.device.ordinal;
     a->sibling.owner = a;
-    atomic_store_explicit(&a->host.is_being_made, 0, memory_order_relaxed);
+    atomic_store_explicit(&a->host.device.log, a->host.options.log, memory_order_relaxed);
     weir__siblings_join(&a->sibling); /* from here on others may call it */
     *allocator = a;
     return WEIR_OK;
 
 release_context:
-    driver->cuDevicePrimaryCtxRelease(a->host.device);
+    driver->cuDevicePrimaryCtxRelease(a->host.device.ordinal);
 leave_neighbours:
     leave_neighbours(a);
 close_books:
@@ -968,18 +971,18 @@ weir_status weir__allocator_create(const weir_options *options, int decompresses
     int ordinal;
 
     if (!allocator)
-        return cannot(&to, weir__options_log(options), weir__engine_refuse(WEIR_E_INVALID),
+        return cannot(&to, weir__options_log(options), weir__without_driver(WEIR_E_INVALID),
                       "weir_allocator_create: allocator is NULL");
     if (weir__driver_forked())
-        return weir__engine_refuse(WEIR_E_FORKED);
+        return weir__without_driver(WEIR_E_FORKED);
     status = weir__options_complete(options, &completed, why, sizeof why);
     if (status == WEIR_OK)
         status = weir__device_parse(completed.device, &name, &ordinal, why, sizeof why);
     if (status != WEIR_OK)
-        return cannot(&to, weir__options_log(options), weir__engine_refuse(status), "%s", why);
+        return cannot(&to, weir__options_log(options), weir__without_driver(status), "%s", why);
     driver = weir__driver_open(name, &failure);
     if (!driver)
-        return cannot(&to, completed.log, weir__engine_refuse(WEIR_E_NO_DEVICE), "%s",
+        return cannot(&to, completed.log, weir__without_driver(WEIR_E_NO_DEVICE), "%s",
                       failure.text);
     return create_on(driver, options, decompresses, allocator, message, message_bytes);
 }
@@ -994,7 +997,7 @@ __attribute__((noinline, cold)) weir_status weir__allocator_misuse(const weir_al
                                                                    const char *why) {
     if (a)
         weir__log(a->host.options.log, WEIR_LOG_ERROR, "%s: %s", what, why);
-    return weir__engine_refuse(status);
+    return weir__without_driver(status);
 }
 
 static weir_status misuse(const weir_allocator *a, weir_status status, const char *what) {
@@ -1030,7 +1033,7 @@ weir_status weir_allocator_destroy(weir_allocator *a) {
         return WEIR_OK;
     if (weir__driver_forked())
         return misuse(a, WEIR_E_FORKED, "destroy");
-    lost = weir__detour_is(&a->host.detours, WEIR_DETOUR_LOST);
+    lost = weir__detour_is(&a->host.device.slow_path, WEIR_DETOUR_LOST);
     weir__ahead_hold(a->host.ahead);
     busy = !lost &&
            (has_blocks(a) || !weir__recovery_drain(a->ops, a->engine, &a->host) || !is_settled(a));
@@ -1051,9 +1054,9 @@ weir_status weir_allocator_destroy(weir_allocator *a) {
     weir__decay_close(&a->host.decay);
     weir__relief_close(&a->host.relief);
     leave_neighbours(a);
-    weir__engine_end_waits(&a->host);
+    weir__device_end_waits(&a->host.device);
     weir__set_driver_result(result_before);
-    a->host.driver->cuDevicePrimaryCtxRelease(a->host.device);
+    a->host.device.driver->cuDevicePrimaryCtxRelease(a->host.device.ordinal);
     weir__uses_close(&a->uses);
     weir__books_close(&a->books);
     pthread_mutex_destroy(&a->first);
@@ -1067,14 +1070,14 @@ weir_status weir_allocator_destroy(weir_allocator *a) {
 static inline __attribute__((always_inline)) weir_status go_on(const weir_allocator *a) {
     if (weir__driver_forked())
         return misuse(a, WEIR_E_FORKED, "a call");
-    if (weir__detour_is(&a->host.detours, WEIR_DETOUR_LOST))
-        return weir__engine_refuse(WEIR_E_DEVICE_LOST);
+    if (weir__detour_is(&a->host.device.slow_path, WEIR_DETOUR_LOST))
+        return weir__without_driver(WEIR_E_DEVICE_LOST);
     return WEIR_OK;
 }
 
 /* and every call of the program's before that. */
 static inline __attribute__((always_inline)) weir_status gate(const weir_allocator *a) {
-    return a ? go_on(a) : weir__engine_refuse(WEIR_E_INVALID);
+    return a ? go_on(a) : weir__without_driver(WEIR_E_INVALID);
 }
 
 /* The preallocation that waited for the first request; requests beside it wait for it.  A refusal is in the
@@ -1086,7 +1089,7 @@ static weir_status preallocate_first(weir_allocator *a) {
 
     pthread_mutex_lock(&a->first);
     /* unreached: not any more, for which another thread must do it meanwhile */
-    if (weir__detour_is(&a->host.detours, WEIR_DETOUR_PREALLOC)) {
+    if (weir__detour_is(&a->host.device.slow_path, WEIR_DETOUR_PREALLOC)) {
         int result_before = weir__driver_result;
 
         status = preallocate(a, why, sizeof why);
@@ -1095,7 +1098,7 @@ static weir_status preallocate_first(weir_allocator *a) {
         if (status == WEIR_OK || a->prealloc_min == 0) {
             status = WEIR_OK;
             weir__set_driver_result(result_before);
-            (void)weir__detour_set(&a->host.detours, WEIR_DETOUR_PREALLOC, 0);
+            (void)weir__detour_set(&a->host.device.slow_path, WEIR_DETOUR_PREALLOC, 0);
         } else {
             weir__log(a->host.says_why ? WEIR_LOG_ERROR : a->host.options.log, WEIR_LOG_ERROR, "%s",
                       why[0] ? why : weir_status_message(status));
@@ -1126,7 +1129,7 @@ static weir_status ask_engine(weir_allocator *a, size_t bytes, weir_stream strea
             weir__set_driver_result(before);
     }
     if (status != WEIR_OK) {
-        weir__engine_log_alloc(&a->host, bytes, status);
+        weir__device_log_alloc(&a->host.device, bytes, status);
         return status;
     }
     weir__ahead_look(&a->host, bytes, grew);
@@ -1147,7 +1150,7 @@ static __attribute__((noinline, cold)) weir_status refuse(weir_allocator *a, siz
     CUdeviceptr none = 0;
     int grew = 0;
 
-    return weir__recovery_alloc(a->ops, a->engine, &a->host, weir__engine_refuse(WEIR_E_NO_MEMORY),
+    return weir__recovery_alloc(a->ops, a->engine, &a->host, weir__without_driver(WEIR_E_NO_MEMORY),
                                 bytes, bytes, stream, &none, &grew);
 }
 
@@ -1176,11 +1179,11 @@ static weir_status request_here(weir_allocator *a, size_t bytes, weir_stream str
     uint64_t met = a->harden ? weir__refusals_met() : 0;
     weir_status status = WEIR_OK;
 
-    if (weir__detour_is(&a->host.detours, WEIR_DETOUR_PREALLOC))
+    if (weir__detour_is(&a->host.device.slow_path, WEIR_DETOUR_PREALLOC))
         status = preallocate_first(a);
     if (status != WEIR_OK)
         return status;
-    if (bytes > a->host.device_total)
+    if (bytes > a->host.device.total)
         return refuse(a, bytes, stream);
     status = a->harden ? weir__harden_alloc(a->harden, bytes, stream, &address)
                        : serve(a, bytes, stream, &address);
@@ -1197,14 +1200,14 @@ static weir_status request_here(weir_allocator *a, size_t bytes, weir_stream str
 
 /* On a thread without a context a default stream needs one: see engine.h. */
 static int lend_context(const weir_allocator *a) {
-    return weir__engine_lacks_context && weir__engine_lend_context(&a->host);
+    return weir__device_lacks_context && weir__device_lend_context(&a->host.device);
 }
 
 static weir_status request(weir_allocator *a, size_t bytes, weir_stream stream, void **block) {
     int lent = lend_context(a);
     weir_status status = request_here(a, bytes, stream, block);
 
-    weir__engine_end_context(&a->host, lent);
+    weir__device_end_context(&a->host.device, lent);
     return status;
 }
 
@@ -1240,7 +1243,7 @@ static int ask_program(weir_allocator *a, size_t bytes, weir_stream stream, weir
  * is being captured. */
 static int may_ask(weir_allocator *a, weir_stream stream) {
     int result = weir__driver_result;
-    weir_status captured = weir__engine_capture(&a->host, stream);
+    weir_status captured = weir__device_capture(&a->host.device, stream);
 
     weir__set_driver_result(result);
     return captured == WEIR_OK;
@@ -1284,12 +1287,13 @@ static int is_asked_again(const weir_allocator *a) {
 static void refused(struct weir_host *host) {
     weir_allocator *a = allocator_of(host);
 
-    if (weir__verdict_is_wanted(host->options.verdict) && !is_asked_again(a) && !host->drop_in)
+    if (weir__verdict_is_wanted(host->options.verdict) && !is_asked_again(a) &&
+        !host->device.drop_in)
         tell(a);
 }
 
 static void note_latency(weir_allocator *a, int operation, uint64_t started) {
-    weir__histogram_add(&a->books.latency[operation], weir__engine_since(&a->host, started));
+    weir__histogram_add(&a->books.latency[operation], weir__device_since(&a->host.device, started));
 }
 
 static __attribute__((noinline)) weir_status alloc_fully(weir_allocator *a, size_t bytes,
@@ -1305,13 +1309,13 @@ static __attribute__((noinline)) weir_status alloc_fully(weir_allocator *a, size
         *block = NULL;
         return WEIR_OK;
     }
-    started = a->books.latency ? a->host.driver->ticks() : 0;
+    started = a->books.latency ? a->host.device.driver->ticks() : 0;
     status = a->host.options.oom_callback ? request_or_ask(a, bytes, stream, block)
                                           : request(a, bytes, stream, block);
     if (a->books.latency)
         note_latency(a, WEIR_OPERATION_ALLOC, started);
     if (is_refusal(status) && is_asked_again(a) && !asking && weir__refusals_met() > met &&
-        weir__verdict_is_wanted(a->host.options.verdict) && !a->host.drop_in)
+        weir__verdict_is_wanted(a->host.options.verdict) && !a->host.device.drop_in)
         tell(a);
     return status;
 }
@@ -1319,12 +1323,14 @@ static __attribute__((noinline)) weir_status alloc_fully(weir_allocator *a, size
 /* 1 if there is nothing to do about a call but to hand it to the front: no detour but those that are no
  * concern of the call, which is more than `gate` asks. */
 static inline int is_plain(const weir_allocator *a, unsigned no_concern) {
-    return a && (atomic_load_explicit(&a->host.detours, memory_order_acquire) & ~no_concern) == 0 &&
+    return a &&
+           (atomic_load_explicit(&a->host.device.slow_path, memory_order_acquire) & ~no_concern) ==
+               0 &&
            !weir__driver_forked();
 }
 
 weir_status weir_alloc(weir_allocator *a, size_t bytes, weir_stream stream, void **block) {
-    if (is_plain(a, 0) && block && bytes - 1 < a->host.device_total)
+    if (is_plain(a, 0) && block && bytes - 1 < a->host.device.total)
         return weir__front_alloc(a->front, bytes, stream, block);
     return alloc_fully(a, bytes, stream, block);
 }
@@ -1340,7 +1346,7 @@ static weir_status take_back(void *allocator, CUdeviceptr block, weir_stream str
     if (status == WEIR_OK)
         weir__tally_add(&a->books.tally, WEIR_TALLY_FREES);
     else
-        weir__engine_log_free(&a->host, block, status);
+        weir__device_log_free(&a->host.device, block, status);
     return status;
 }
 
@@ -1352,7 +1358,7 @@ static weir_status release(weir_allocator *a, CUdeviceptr block, weir_stream str
 
     if (uses)
         weir__uses_settle(&a->uses, block, uses, status == WEIR_OK);
-    weir__engine_end_context(&a->host, lent);
+    weir__device_end_context(&a->host.device, lent);
     return status;
 }
 
@@ -1363,12 +1369,12 @@ static __attribute__((noinline)) weir_status free_fully(weir_allocator *a, void 
 
     if (status != WEIR_OK || !block)
         return status;
-    if (weir__detour_is(&a->host.detours, WEIR_DETOUR_SHARED)) {
+    if (weir__detour_is(&a->host.device.slow_path, WEIR_DETOUR_SHARED)) {
         status = weir__exports_withdraw(a, (uintptr_t)block);
         if (status != WEIR_OK)
             return misuse(a, status, "a free of a block that another process has");
     }
-    started = a->books.latency ? a->host.driver->ticks() : 0;
+    started = a->books.latency ? a->host.device.driver->ticks() : 0;
     status = release(a, (uintptr_t)block, stream);
     if (a->books.latency)
         note_latency(a, WEIR_OPERATION_FREE, started);
@@ -1401,14 +1407,14 @@ weir_status weir_use(weir_allocator *a, void *block, weir_stream stream) {
         return misuse(a, WEIR_E_NOT_OWNED, "weir_use");
     if ((uintptr_t)stream <= WEIR_STREAM_PER_THREAD_VALUE) { /* means another one elsewhere */
         int lent = lend_context(a);
-        CUresult result = weir__engine_stream_id(&a->host, stream, &id);
+        CUresult result = weir__device_stream_id(&a->host.device, stream, &id);
 
-        weir__engine_end_context(&a->host, lent);
+        weir__device_end_context(&a->host.device, lent);
         if (result != CUDA_SUCCESS)
-            return weir__engine_status(&a->host, result);
+            return weir__device_status(&a->host.device, result);
     }
     if (!weir__uses_note(&a->uses, (uintptr_t)block, stream, id))
-        return weir__engine_refuse(WEIR_E_HOST_MEMORY);
+        return weir__without_driver(WEIR_E_HOST_MEMORY);
     return WEIR_OK;
 }
 
@@ -1434,9 +1440,9 @@ weir_status weir_block_range(weir_allocator *a, const void *address, void **bloc
     if (!address)
         return misuse(a, WEIR_E_INVALID, "weir_block_range: address is NULL");
     if (!a->front && !a->ops->find)
-        return weir__engine_refuse(WEIR_E_NOT_SUPPORTED);
+        return weir__without_driver(WEIR_E_NOT_SUPPORTED);
     if (!find(a, (uintptr_t)address, &start, &asked))
-        return weir__engine_refuse(WEIR_E_NOT_OWNED);
+        return weir__without_driver(WEIR_E_NOT_OWNED);
     if (block)
         *block = (void *)(uintptr_t)start;
     if (bytes)
@@ -1488,7 +1494,7 @@ weir_status weir_pool(weir_allocator *a, struct CUmemPoolHandle_st **pool) {
     if (!pool)
         return misuse(a, WEIR_E_INVALID, "weir_pool: pool is NULL");
     if (!a->ops->pool)
-        return weir__engine_refuse(WEIR_E_NOT_SUPPORTED);
+        return weir__without_driver(WEIR_E_NOT_SUPPORTED);
     *pool = a->ops->pool(a->engine);
     return WEIR_OK;
 }
@@ -1500,7 +1506,7 @@ static int is_wrong_access(const weir_allocator *a, int device, int access, char
     else if (access != WEIR_ACCESS_NONE && access != WEIR_ACCESS_READ &&
              access != WEIR_ACCESS_READ_WRITE)
         snprintf(why, bytes, "access %d: expected WEIR_ACCESS_NONE, _READ or _READ_WRITE", access);
-    else if (device == a->host.device && access != WEIR_ACCESS_READ_WRITE)
+    else if (device == a->host.device.ordinal && access != WEIR_ACCESS_READ_WRITE)
         snprintf(why, bytes, "access %d: expected WEIR_ACCESS_READ_WRITE for its own device %d",
                  access, device);
     return why[0] != '\0';
@@ -1517,16 +1523,17 @@ weir_status weir_set_access(weir_allocator *a, int device, int access) {
         return status;
     if (is_wrong_access(a, device, access, why, sizeof why))
         return weir__allocator_misuse(a, WEIR_E_INVALID, "weir_set_access", why);
-    status = weir__peers_check(a->host.driver, a->host.device, device, &result, why, sizeof why);
+    status = weir__peers_check(a->host.device.driver, a->host.device.ordinal, device, &result, why,
+                               sizeof why);
     if (status == WEIR_OK && !weir__options_can_open(&a->host.options)) {
         status = WEIR_E_NOT_SUPPORTED;
         snprintf(why, sizeof why, "%s", WEIR_NOT_OPENED);
     }
     if (status != WEIR_OK) {
         (void)weir__allocator_misuse(a, status, "weir_set_access", why);
-        return result == CUDA_SUCCESS ? status : weir__engine_status(&a->host, result);
+        return result == CUDA_SUCCESS ? status : weir__device_status(&a->host.device, result);
     }
-    if (device == a->host.device) /* nobody can take that */
+    if (device == a->host.device.ordinal) /* nobody can take that */
         return WEIR_OK;
     change.location.id = device;
     return a->ops->allow(a->engine, &change);
@@ -1551,7 +1558,7 @@ static uint64_t limit_by_device(weir_allocator *a) {
     a->ops->figures(a->engine, &after);
     for (int i = 0; i < READS; i++) {
         before.reserve = after.reserve;
-        device_free = weir__engine_device_free(&a->host);
+        device_free = weir__device_free(&a->host.device);
         if (device_free == UINT64_MAX)
             return UINT64_MAX;
         a->ops->figures(a->engine, &after);
@@ -1693,7 +1700,7 @@ static weir_status relieve(weir_allocator *a, uint64_t wanted, int cause, size_t
 static uint64_t could_lend(weir_allocator *a, int may_wait) {
     weir_statistics figures;
 
-    if (!can_shrink(&a->host) || weir__detour_is(&a->host.detours, WEIR_DETOUR_LOST) ||
+    if (!can_shrink(&a->host) || weir__detour_is(&a->host.device.slow_path, WEIR_DETOUR_LOST) ||
         (!may_wait && (a->harden || a->front || a->ops->trim_waits)))
         return 0;
     weir__stats_read(a, &figures);
@@ -1709,7 +1716,7 @@ static uint64_t lend(weir_allocator *a, uint64_t wanted, int may_wait) {
         return 0;
     /* What is done goes, whoever has seen it. */
     if (may_wait && !a->ops->trim_waits)
-        (void)weir__engine_wait_for_device(&a->host);
+        (void)weir__device_wait(&a->host.device);
     (void)relieve(a, wanted, WEIR_EVENT_LOW_MEMORY, &released);
     return released;
 }
@@ -1756,8 +1763,8 @@ static void tell_holding(void *allocator, struct weir_holding *out) {
         .in_use = figures.in_use,
         .idle = could_give(a),
         .limit = atomic_load_explicit(&a->host.limit, memory_order_relaxed),
-        .device_total = a->host.device_total,
-        .device_free = weir__engine_device_free(&a->host),
+        .device_total = a->host.device.total,
+        .device_free = weir__device_free(&a->host.device),
     };
 }
 
@@ -1779,7 +1786,7 @@ static uint64_t give(weir_allocator *a, uint64_t wanted, int may_wait) {
         if (has_waited && more >= idle)
             break;
         if (!has_waited)
-            (void)weir__engine_wait_for_device(&a->host);
+            (void)weir__device_wait(&a->host.device);
         else
             more *= 2;
         has_waited = 1;
@@ -1837,7 +1844,7 @@ static void resize(void *allocator, uint64_t weights) {
     weir_statistics figures;
     int result_before = weir__driver_result;
 
-    if (!host->relimit || weir__detour_is(&host->detours, WEIR_DETOUR_LOST))
+    if (!host->relimit || weir__detour_is(&host->device.slow_path, WEIR_DETOUR_LOST))
         return;
     weir__stats_read(a, &figures);
     (void)limit_anew(a, figures.in_use);
@@ -1871,7 +1878,8 @@ static void join_neighbours(weir_allocator *a) {
 
     a->claim = weir__allocator_claim(o);
     if (o->ledger == WEIR_SWITCH_ON)
-        host->neighbours = weir__allocator_join(host->driver, host->device, &a->claim, o->log);
+        host->neighbours =
+            weir__allocator_join(host->device.driver, host->device.ordinal, &a->claim, o->log);
 }
 
 weir_status weir_low_memory(weir_allocator *a, size_t bytes) {
@@ -1915,14 +1923,15 @@ weir_status weir_decay(weir_allocator *a, size_t *released) {
     if (a->host.decay.half_life_ns == 0 && !wanted) {
         reason = why_it_stays(&a->host);
         if (atomic_exchange(&a->decay_told, 1)) /* programs call it all the time */
-            return weir__engine_refuse(WEIR_E_NOT_SUPPORTED);
+            return weir__without_driver(WEIR_E_NOT_SUPPORTED);
         return weir__allocator_misuse(a, WEIR_E_NOT_SUPPORTED, "weir_decay",
                                       reason ? reason : "decay is off, and no memory is wanted");
     }
     status = answer_signal(a, &answered);
     if (status == WEIR_OK && a->host.decay.half_life_ns > 0) {
         a->ops->figures(a->engine, &figures);
-        keep = weir__decay_end(&a->host.decay, weir__engine_since(&a->host, a->host.created_ticks),
+        keep = weir__decay_end(&a->host.decay,
+                               weir__device_since(&a->host.device, a->host.device.created_ticks),
                                figures.in_use, figures.reserve, 0);
         if (keep < figures.reserve)
             status = trim(a, (size_t)keep, WEIR_EVENT_DECAY, &decayed);

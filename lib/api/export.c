@@ -37,7 +37,7 @@ weir_status weir__exports_open(const struct weir_host *host, struct weir_exports
     if (!e)
         return weir__without_driver(status);
     memset(&uuid, 0, sizeof uuid);
-    (void)host->driver->cuDeviceGetUuid(&uuid, host->device);
+    (void)host->device.driver->cuDeviceGetUuid(&uuid, host->device.ordinal);
     status = weir__loans_make(&e->loans, uuid.bytes);
     if (status != WEIR_OK) {
         free(e);
@@ -70,7 +70,7 @@ static weir_status withdraw(weir_allocator *a, CUdeviceptr block) {
         return status;
     (void)weir__map_take(&e->places, block, &place);
     if (--e->count == 0)
-        (void)weir__detour_set(&a->host.detours, WEIR_DETOUR_SHARED, 0);
+        (void)weir__detour_set(&a->host.device.slow_path, WEIR_DETOUR_SHARED, 0);
     return WEIR_OK;
 }
 
@@ -80,29 +80,29 @@ weir_status weir__exports_withdraw(weir_allocator *a, CUdeviceptr block) {
     pthread_mutex_lock(&a->exports->lock);
     status = withdraw(a, block);
     pthread_mutex_unlock(&a->exports->lock);
-    return status == WEIR_OK ? status : weir__engine_refuse(status);
+    return status == WEIR_OK ? status : weir__without_driver(status);
 }
 
 /* What every call asks first. */
 static weir_status gate(const weir_allocator *a) {
     if (!a)
-        return weir__engine_refuse(WEIR_E_INVALID);
+        return weir__without_driver(WEIR_E_INVALID);
     if (weir__driver_forked())
-        return weir__engine_refuse(WEIR_E_FORKED);
-    if (weir__detour_is(&a->host.detours, WEIR_DETOUR_LOST))
-        return weir__engine_refuse(WEIR_E_DEVICE_LOST);
-    return a->exports ? WEIR_OK : weir__engine_refuse(WEIR_E_NOT_SUPPORTED);
+        return weir__without_driver(WEIR_E_FORKED);
+    if (weir__detour_is(&a->host.device.slow_path, WEIR_DETOUR_LOST))
+        return weir__without_driver(WEIR_E_DEVICE_LOST);
+    return a->exports ? WEIR_OK : weir__without_driver(WEIR_E_NOT_SUPPORTED);
 }
 
 static CUresult export_pool(weir_allocator *a, int *file) {
     struct weir_driver_scope scope;
-    CUresult result = weir__driver_enter(a->host.driver, a->host.context, &scope);
+    CUresult result = weir__driver_enter(a->host.device.driver, a->host.device.context, &scope);
 
     if (result != CUDA_SUCCESS)
         return result;
-    result = a->host.driver->cuMemPoolExportToShareableHandle(
+    result = a->host.device.driver->cuMemPoolExportToShareableHandle(
         file, a->ops->pool(a->engine), CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
-    weir__driver_leave(a->host.driver, &scope);
+    weir__driver_leave(a->host.device.driver, &scope);
     return result;
 }
 
@@ -119,11 +119,11 @@ weir_status weir_export(weir_allocator *a, int files[2]) {
                 ? fcntl(a->exports->loans.given.number, F_DUPFD_CLOEXEC, 0)
                 : -1;
     if (loans < 0)
-        return weir__engine_refuse(WEIR_E_HOST_MEMORY);
+        return weir__without_driver(WEIR_E_HOST_MEMORY);
     result = export_pool(a, &pool);
     if (result != CUDA_SUCCESS) {
         close(loans);
-        return weir__engine_status(&a->host, result);
+        return weir__device_status(&a->host.device, result);
     }
     (void)fcntl(pool, F_SETFD, FD_CLOEXEC);
     files[0] = pool;
@@ -139,10 +139,10 @@ static weir_status describe(weir_allocator *a, CUdeviceptr block, struct weir_ha
 
     if (a->ops->holds && !a->ops->holds(a->engine, block, &region))
         region = block;
-    result = weir__driver_enter(a->host.driver, a->host.context, &scope);
+    result = weir__driver_enter(a->host.device.driver, a->host.device.context, &scope);
     if (result == CUDA_SUCCESS) {
-        result = a->host.driver->cuMemPoolExportPointer(&h->data, region);
-        weir__driver_leave(a->host.driver, &scope);
+        result = a->host.device.driver->cuMemPoolExportPointer(&h->data, region);
+        weir__driver_leave(a->host.device.driver, &scope);
     }
     h->version = WEIR_HANDLE_VERSION;
     h->loans = weir__loans_name(&a->exports->loans);
@@ -152,21 +152,21 @@ static weir_status describe(weir_allocator *a, CUdeviceptr block, struct weir_ha
         weir__set_driver_result((int)result);
         return WEIR_E_NOT_OWNED;
     }
-    return weir__engine_status(&a->host, result);
+    return weir__device_status(&a->host.device, result);
 }
 
 /* OK once the stream has nothing to do. */
 static weir_status is_done(weir_allocator *a, weir_stream stream) {
-    weir_status status = weir__engine_capture(&a->host, stream);
+    weir_status status = weir__device_capture(&a->host.device, stream);
     CUresult result;
 
     if (status != WEIR_OK)
         return status;
-    result = a->host.driver->cuStreamQuery(stream);
+    result = a->host.device.driver->cuStreamQuery(stream);
     if (result == CUDA_ERROR_NOT_READY)
-        return weir__engine_refuse(WEIR_E_BUSY);
+        return weir__without_driver(WEIR_E_BUSY);
     return result == CUDA_ERROR_INVALID_HANDLE ? WEIR_E_STREAM
-                                               : weir__engine_status(&a->host, result);
+                                               : weir__device_status(&a->host.device, result);
 }
 
 /* Notes the block as shared; the caller holds the lock. */
@@ -187,7 +187,7 @@ static weir_status offer(weir_allocator *a, CUdeviceptr block, struct weir_handl
         return WEIR_E_HOST_MEMORY;
     }
     if (e->count++ == 0)
-        (void)weir__detour_set(&a->host.detours, WEIR_DETOUR_SHARED, 1);
+        (void)weir__detour_set(&a->host.device.slow_path, WEIR_DETOUR_SHARED, 1);
     return WEIR_OK;
 }
 
@@ -202,7 +202,7 @@ weir_status weir_share(weir_allocator *a, void *block, weir_stream stream, weir_
         return weir__allocator_misuse(a, WEIR_E_INVALID, "weir_share",
                                       block ? "handle is NULL" : "block is NULL");
     if (!weir__allocator_is_live(a, at))
-        return weir__engine_refuse(WEIR_E_NOT_OWNED);
+        return weir__without_driver(WEIR_E_NOT_OWNED);
     memset(&h, 0, sizeof h);
     status = is_done(a, stream);
     if (status == WEIR_OK)
@@ -213,7 +213,7 @@ weir_status weir_share(weir_allocator *a, void *block, weir_stream stream, weir_
     status = offer(a, at, &h);
     pthread_mutex_unlock(&a->exports->lock);
     if (status != WEIR_OK)
-        return weir__engine_refuse(status);
+        return weir__without_driver(status);
     memset(handle, 0, sizeof *handle);
     memcpy(handle, &h, sizeof h);
     return WEIR_OK;

@@ -47,7 +47,7 @@ weir_status weir_stats(weir_allocator *a, weir_statistics *out) {
     if (!a || !out)
         return wrong(a, "weir_stats", "out is NULL");
     if (weir__driver_forked())
-        return weir__engine_refuse(WEIR_E_FORKED);
+        return weir__without_driver(WEIR_E_FORKED);
     weir__stats_read(a, &figures);
     return hand_out(a, "weir_stats", out, &figures, sizeof figures);
 }
@@ -60,9 +60,9 @@ weir_status weir_latencies(weir_allocator *a, int operation, weir_latency *out) 
         return wrong(a, "weir_latencies",
                      out ? "operation: expected 0 for alloc, 1 for free" : "out is NULL");
     if (weir__driver_forked())
-        return weir__engine_refuse(WEIR_E_FORKED);
+        return weir__without_driver(WEIR_E_FORKED);
     if (!a->books.latency)
-        return weir__engine_refuse(WEIR_E_NOT_SUPPORTED);
+        return weir__without_driver(WEIR_E_NOT_SUPPORTED);
     h = &a->books.latency[operation];
     figures.count = atomic_load(&h->total);
     figures.p50_ns = weir__histogram_quantile(h, 0.50);
@@ -82,7 +82,7 @@ weir_status weir_events(weir_allocator *a, uint64_t after, weir_event *events, s
                      : count          ? "events is NULL"
                                       : "count is NULL");
     if (weir__driver_forked())
-        return weir__engine_refuse(WEIR_E_FORKED);
+        return weir__without_driver(WEIR_E_FORKED);
     *count = weir__books_events(&a->books, after, events, event_bytes, capacity);
     return WEIR_OK;
 }

@@ -139,14 +139,15 @@ static void read_pending(const struct weir_survey *survey, weir_verdict *v) {
 
 /* 0 if the driver does not tell. */
 static uint64_t graph_memory(struct weir_host *host, CUgraphMem_attribute attribute) {
-    const struct weir_driver *driver = host->driver;
+    const struct weir_driver *driver = host->device.driver;
     struct weir_driver_scope scope;
     uint64_t bytes = 0;
 
     if (!(driver->capabilities & WEIR_CAP_GRAPH) ||
-        weir__driver_enter(driver, host->context, &scope) != CUDA_SUCCESS)
+        weir__driver_enter(driver, host->device.context, &scope) != CUDA_SUCCESS)
         return 0;
-    if (driver->cuDeviceGetGraphMemAttribute(host->device, attribute, &bytes) != CUDA_SUCCESS)
+    if (driver->cuDeviceGetGraphMemAttribute(host->device.ordinal, attribute, &bytes) !=
+        CUDA_SUCCESS)
         bytes = 0;
     weir__driver_leave(driver, &scope);
     return bytes;
@@ -171,8 +172,8 @@ static void read_device(weir_allocator *a, weir_verdict *v) {
     struct weir_host *host = &a->host;
     uint64_t used = graph_memory(host, CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT), idle;
 
-    v->device_total = host->device_total;
-    v->device_free = weir__engine_device_free(host);
+    v->device_total = host->device.total;
+    v->device_free = weir__device_free(&host->device);
     v->graphs = graph_memory(host, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT);
     v->graphs_idle = weir__size_less(v->graphs, used);
     v->siblings = sibling_reserve(a, &idle);
@@ -388,10 +389,10 @@ static void advise_mapping(const weir_allocator *a, weir_verdict *v) {
     const weir_options *o = &a->host.options;
     int mapped = is_mapped(a);
 
-    if (!a->ops->survey && (a->host.driver->capabilities & WEIR_CAP_STREAM_ID)) {
+    if (!a->ops->survey && (a->host.device.driver->capabilities & WEIR_CAP_STREAM_ID)) {
         advise(v, WEIR_SETTING_FRONT, "on"); /* which places blocks itself, and knows who waits */
     } else if (mapped ? o->packing != WEIR_PACKING_FIT
-                      : (a->host.driver->capabilities & WEIR_CAP_VIRTUAL) != 0) {
+                      : (a->host.device.driver->capabilities & WEIR_CAP_VIRTUAL) != 0) {
         advise(v, WEIR_SETTING_PACKING, "fit");
         if (!mapped)
             advise(v, WEIR_SETTING_ARENA, "mapped");
@@ -443,8 +444,9 @@ static uint64_t could_have(const weir_allocator *a, const weir_verdict *v) {
     if (v->device_free == UINT64_MAX)
         return v->device_total;
     (void)sibling_reserve(a, &idle);
-    bytes +=
-        idle + (a->host.neighbours ? weir__neighbours_reserve(a->host.driver, a->host.device) : 0);
+    bytes += idle + (a->host.neighbours
+                         ? weir__neighbours_reserve(a->host.device.driver, a->host.device.ordinal)
+                         : 0);
     return weir__size_smaller(bytes, v->device_total);
 }
 
@@ -462,7 +464,7 @@ static void advise_asking(const weir_allocator *a, weir_verdict *v) {
     uint64_t lacks = lack_of(a, v);
 
     if (o->ledger == WEIR_SWITCH_ON || lacks == 0 ||
-        weir__neighbours_reserve(a->host.driver, a->host.device) < lacks)
+        weir__neighbours_reserve(a->host.device.driver, a->host.device.ordinal) < lacks)
         return;
     advise(v, WEIR_SETTING_LEDGER, "on");
     if (o->recovery_timeout_ms == UINT32_MAX)
@@ -520,7 +522,7 @@ static void judge(weir_allocator *a, const struct weir_refused *refused, weir_ve
         .stream = refused->stream,
         .waited_ns = refused->figures.waited_ns,
     };
-    (void)weir__engine_stream_id(&a->host, NULL, &v->default_stream);
+    (void)weir__device_stream_id(&a->host.device, NULL, &v->default_stream);
     read_reserve(a, v, &at_rest);
     read_device(a, v);
     v->largest = weir__recovery_largest(a->ops, a->engine, &a->host, refused);
@@ -544,12 +546,12 @@ weir_status weir_last_verdict(weir_allocator *a, weir_verdict *out) {
                                       out ? "out->size is not set; expected sizeof(*out)"
                                           : "out is NULL");
     if (weir__driver_forked())
-        return weir__engine_refuse(WEIR_E_FORKED);
+        return weir__without_driver(WEIR_E_FORKED);
     weir__refusal_get(&refused);
     if (refused.by != a->host.number)
-        return weir__engine_refuse(WEIR_E_INVALID);
-    if (weir__detour_is(&a->host.detours, WEIR_DETOUR_LOST))
-        return weir__engine_refuse(WEIR_E_DEVICE_LOST);
+        return weir__without_driver(WEIR_E_INVALID);
+    if (weir__detour_is(&a->host.device.slow_path, WEIR_DETOUR_LOST))
+        return weir__without_driver(WEIR_E_DEVICE_LOST);
     judge(a, &refused, &verdict);
     bytes = out->size < sizeof verdict ? out->size : sizeof verdict;
     memcpy(out, &verdict, bytes);

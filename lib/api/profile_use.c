@@ -155,10 +155,10 @@ uint64_t weir__learn_target(const struct weir_learn *learn, struct weir_host *ho
 
     if (wanted == 0)
         return 0;
-    free_bytes = weir__engine_device_free(host);
+    free_bytes = weir__device_free(&host->device);
     target = target < host->limit ? target : host->limit;
     target = target < free_bytes ? target : free_bytes;
-    target = target < host->device_total ? target : host->device_total;
+    target = target < host->device.total ? target : host->device.total;
     weir__bytes_show(wanted, wanted_text, sizeof wanted_text);
     weir__bytes_show(target, target_text, sizeof target_text);
     weir__log(host->options.log, WEIR_LOG_INFO,
@@ -222,20 +222,21 @@ static weir_status save(weir_allocator *a, const struct weir_learn *learn,
     }
     weir__log(a->host.options.log, WEIR_LOG_WARNING, "profile %s: %s: this run is not noted",
               learn->path, problem.text);
-    return weir__engine_refuse(WEIR_E_FILE);
+    return weir__without_driver(WEIR_E_FILE);
 }
 
 /* As if the options had named it. */
 static weir_status save_elsewhere(weir_allocator *a, const weir_statistics *s, const char *path) {
     struct weir_learn learn = {.id = a->learn ? a->learn->id : make_id(a)};
     weir_status status;
-    CUresult result = make_key(a->host.driver, a->host.device, &a->host.options, &learn.key);
+    CUresult result =
+        make_key(a->host.device.driver, a->host.device.ordinal, &a->host.options, &learn.key);
 
     if (result != CUDA_SUCCESS)
-        return weir__engine_status(&a->host, result);
+        return weir__device_status(&a->host.device, result);
     learn.path = find_file(path, &learn.key);
     if (!learn.path)
-        return weir__engine_refuse(WEIR_E_HOST_MEMORY);
+        return weir__without_driver(WEIR_E_HOST_MEMORY);
     status = save(a, &learn, s);
     free(learn.path);
     return status;

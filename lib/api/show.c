@@ -67,7 +67,7 @@ static void fill_latency(weir_allocator *a, int operation, struct weir_show_late
 }
 
 uint64_t weir__show_age(weir_allocator *a) {
-    return weir__engine_since(&a->host, a->host.created_ticks);
+    return weir__device_since(&a->host.device, a->host.device.created_ticks);
 }
 
 /* The last ones, whatever their number is. */

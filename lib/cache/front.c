@@ -340,7 +340,7 @@ static void tell(struct weir_front *f, struct weir_cell *c) {
 
 /* What was in use before the last span of time counts no more; the caller holds `lock`. */
 static void age(struct weir_front *f, uint64_t now) {
-    if (f->host->driver->ticks_to_ns(now - f->span_ticks) < f->idle_ns)
+    if (f->host->device.driver->ticks_to_ns(now - f->span_ticks) < f->idle_ns)
         return;
     f->span_ticks = now;
     f->lately[1] = f->lately[0];
@@ -350,14 +350,14 @@ static void age(struct weir_front *f, uint64_t now) {
 /* Looks after a cell whose turn it is, in a call on its stream that the driver has vouched for. */
 static void look_after(struct weir_front *f, struct weir_cell *c, weir_stream stream) {
     struct weir_harvest h = {0};
-    uint64_t now = f->host->driver->ticks();
+    uint64_t now = f->host->device.driver->ticks();
     int taken, expired;
     size_t most;
 
     pthread_mutex_lock(&f->lock);
     age(f, now);
     tell(f, c);
-    expired = f->host->driver->ticks_to_ns(now - c->looked_ticks) >= f->idle_ns;
+    expired = f->host->device.driver->ticks_to_ns(now - c->looked_ticks) >= f->idle_ns;
     if (expired)
         c->looked_ticks = now;
     pthread_mutex_unlock(&f->lock);
@@ -533,7 +533,7 @@ static void mature(struct weir_front *f, struct weir_cell *c, uint64_t id) {
     }
     f->cached += !had && c->store;
     weir__bias_give(&c->lock, taken);
-    c->looked_ticks = f->host->driver->ticks();
+    c->looked_ticks = f->host->device.driver->ticks();
     tell(f, c);
 }
 
@@ -582,7 +582,7 @@ static struct weir_cell *visit_captured(struct weir_front *f, weir_stream stream
 
 /* Asks the driver: 1 if the stream is not being captured, and its id. */
 static inline int ask(struct weir_front *f, weir_stream stream, unsigned long long *id) {
-    const struct weir_driver *driver = f->host->driver;
+    const struct weir_driver *driver = f->host->device.driver;
     CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
 
     return driver->cuStreamIsCapturing(stream, &capture) == CUDA_SUCCESS &&
@@ -748,7 +748,7 @@ static weir_status add_slab(struct weir_front *f, struct weir_cell *c, size_t by
     s = weir__records_slab(&f->records, base, slab, size_class, (uint32_t)(slab / slot));
     if (!s) {
         (void)f->ops->give(f->engine, base, id);
-        return weir__engine_refuse(WEIR_E_HOST_MEMORY);
+        return weir__without_driver(WEIR_E_HOST_MEMORY);
     }
     taken = weir__bias_take(&c->lock);
     weir__cell_add_slab(c, s);
@@ -776,7 +776,7 @@ static weir_status add_whole(struct weir_front *f, struct weir_cell *c, size_t b
     s = weir__records_whole(&f->records, *block, rounded);
     if (!s) {
         (void)f->ops->give(f->engine, *block, id);
-        return weir__engine_refuse(WEIR_E_HOST_MEMORY);
+        return weir__without_driver(WEIR_E_HOST_MEMORY);
     }
     atomic_store_explicit(&s->fetched_for, id, memory_order_relaxed);
     atomic_store_explicit(&s->asked, bytes, memory_order_relaxed);
@@ -860,8 +860,8 @@ static weir_status alloc_captured(struct weir_front *f, size_t bytes, weir_strea
     weir_status status;
 
     (void)visit_captured(f, stream, 0);
-    if (f->host->drop_in)
-        return weir__engine_refuse(WEIR_E_CAPTURE);
+    if (f->host->device.drop_in)
+        return weir__without_driver(WEIR_E_CAPTURE);
     status = f->ops->alloc(f->engine, bytes, stream, 0, 1, block, &grew);
     if (is_refusal(status))
         status = weir__recovery_alloc(f->ops, f->engine, f->host, status, bytes, bytes, stream,
@@ -874,7 +874,7 @@ static weir_status alloc_captured(struct weir_front *f, size_t bytes, weir_strea
     pthread_mutex_unlock(&f->lock);
     if (!noted) {
         (void)f->ops->free(f->engine, *block, stream, NULL);
-        return weir__engine_refuse(WEIR_E_HOST_MEMORY);
+        return weir__without_driver(WEIR_E_HOST_MEMORY);
     }
     count(f, WEIR_TALLY_FRONT_CAPTURE);
     return WEIR_OK;
@@ -891,15 +891,15 @@ static int is_graphs(struct weir_front *f, CUdeviceptr block) {
 
 /* The id of a stream, which is this device's: a cell that knows it has seen that. */
 static weir_status identify(struct weir_front *f, weir_stream stream, uint64_t *id) {
-    CUresult result = weir__engine_stream_id(f->host, stream, id);
+    CUresult result = weir__device_stream_id(&f->host->device, stream, id);
     const struct weir_cell *c;
 
     if (result != CUDA_SUCCESS)
-        return weir__engine_status(f->host, result);
+        return weir__device_status(&f->host->device, result);
     c = cell_of(f, key_of(stream, *id));
     if (c && atomic_load_explicit(&c->id, memory_order_relaxed) == *id)
         return WEIR_OK;
-    return weir__engine_check_device(f->host, stream);
+    return weir__device_check_stream(&f->host->device, stream);
 }
 
 /* What was put off while the cell's stream only hit, now that the driver has vouched for it. */
@@ -947,7 +947,7 @@ static void tell_miss(struct weir_front *f, struct weir_cell *c) {
     uint64_t out = atomic_load_explicit(&f->host->most_out, memory_order_relaxed);
     int is_most = out > told + weir__size_larger(told / TELL_PART, TELL_LEAST);
 
-    if (!is_most && !f->host->drop_in)
+    if (!is_most && !f->host->device.drop_in)
         return;
     pthread_mutex_lock(&f->lock);
     if (is_most)
@@ -976,7 +976,7 @@ static weir_status alloc_fresh(struct weir_front *f, struct weir_cell *c, uint64
 static __attribute__((noinline)) weir_status alloc_slow(struct weir_front *f, size_t bytes,
                                                         weir_stream stream, void **block) {
     int before = weir__driver_result;
-    weir_status status = weir__engine_capture(f->host, stream);
+    weir_status status = weir__device_capture(&f->host->device, stream);
     struct weir_cell *c;
     CUdeviceptr address = 0;
     uint64_t id;
@@ -991,7 +991,7 @@ static __attribute__((noinline)) weir_status alloc_slow(struct weir_front *f, si
     if (status == WEIR_OK)
         status = identify(f, stream, &id);
     if (status != WEIR_OK) {
-        weir__engine_log_alloc(f->host, bytes, status);
+        weir__device_log_alloc(&f->host->device, bytes, status);
         return status;
     }
     c = visit(f, stream, id);
@@ -1123,7 +1123,7 @@ alloc_for(struct weir_front *f, struct weir_cell *c, uint64_t key, uint64_t id, 
 
 /* A default stream, on a thread that was seen without a context. */
 static inline int may_lack_context(weir_stream stream) {
-    return is_default(stream) && weir__engine_lacks_context;
+    return is_default(stream) && weir__device_lacks_context;
 }
 
 static weir_status alloc_as_asked(struct weir_front *f, size_t bytes, weir_stream stream,
@@ -1140,10 +1140,10 @@ static weir_status alloc_as_asked(struct weir_front *f, size_t bytes, weir_strea
 
 static __attribute__((noinline)) weir_status alloc_in_context(struct weir_front *f, size_t bytes,
                                                               weir_stream stream, void **block) {
-    int lent = weir__engine_lend_context(f->host);
+    int lent = weir__device_lend_context(&f->host->device);
     weir_status status = alloc_as_asked(f, bytes, stream, block);
 
-    weir__engine_end_context(f->host, lent);
+    weir__device_end_context(&f->host->device, lent);
     return status;
 }
 
@@ -1280,7 +1280,7 @@ static weir_status free_slot(struct weir_front *f, struct weir_span *s, uint64_t
     weir_status status = WEIR_OK;
 
     if (!stray)
-        return weir__engine_refuse(WEIR_E_HOST_MEMORY);
+        return weir__without_driver(WEIR_E_HOST_MEMORY);
     *stray = (struct weir_strays){.count = 1, .room = 1};
     stray->stray[0] = (struct weir_stray){s, slot};
     pthread_mutex_lock(&f->lock);
@@ -1290,7 +1290,7 @@ static weir_status free_slot(struct weir_front *f, struct weir_span *s, uint64_t
     if (status == WEIR_OK && !take_state(&s->slot[slot])) {
         if (fence)
             weir__order_fence_drop(&f->order, fence);
-        status = weir__engine_refuse(WEIR_E_NOT_OWNED);
+        status = weir__without_driver(WEIR_E_NOT_OWNED);
     }
     if (status == WEIR_OK)
         send_home(f, stray, fence);
@@ -1312,7 +1312,7 @@ static weir_status free_whole(struct weir_front *f, struct weir_span *s, CUdevic
     if (asked == 0 || weir__span_base(s) != base) {
         if (asked > 0) /* unreached: likewise */
             atomic_store_explicit(&s->asked, asked, memory_order_relaxed);
-        return weir__engine_refuse(WEIR_E_NOT_OWNED);
+        return weir__without_driver(WEIR_E_NOT_OWNED);
     }
     weir__records_end(&f->records, s);
     status = f->ops->free(f->engine, base, stream, uses);
@@ -1332,9 +1332,9 @@ static weir_status free_past(struct weir_front *f, struct weir_span *s, uint64_t
     weir_status status;
 
     if (!is_live(s, address, &requested, &in_use))
-        return weir__engine_refuse(WEIR_E_NOT_OWNED);
+        return weir__without_driver(WEIR_E_NOT_OWNED);
     if (uses && captured)
-        return weir__engine_refuse(WEIR_E_CAPTURE);
+        return weir__without_driver(WEIR_E_CAPTURE);
     status = s->slot_units ? free_slot(f, s, address, stream, uses, captured)
                            : free_whole(f, s, address, stream, uses);
     if (status != WEIR_OK)
@@ -1413,7 +1413,7 @@ static __attribute__((noinline)) weir_status free_slow(struct weir_front *f, str
                                                        CUdeviceptr block, weir_stream stream,
                                                        struct weir_use_list *uses) {
     int before = weir__driver_result;
-    weir_status status = weir__engine_capture(f->host, stream);
+    weir_status status = weir__device_capture(&f->host->device, stream);
     int captured = status == WEIR_E_CAPTURE, result = WEIR_CELL_FULL;
     struct weir_cell *c;
     uint64_t id = 0; /* a captured stream must not be asked for it */
@@ -1428,7 +1428,7 @@ static __attribute__((noinline)) weir_status free_slow(struct weir_front *f, str
         result = put_with_room(f, c, stream, id, s, block);
     status = WEIR_OK;
     if (result == WEIR_CELL_NO_BLOCK)
-        status = weir__engine_refuse(WEIR_E_NOT_OWNED);
+        status = weir__without_driver(WEIR_E_NOT_OWNED);
     else if (result == WEIR_CELL_FULL)
         status = free_past(f, s, block, stream, uses, captured);
     else if (!captured) {
@@ -1446,8 +1446,8 @@ static __attribute__((noinline)) void answer(struct weir_front *f, weir_stream s
     struct weir_cell *c;
     uint64_t id;
 
-    if (weir__engine_capture(f->host, stream) == WEIR_OK &&
-        weir__engine_stream_id(f->host, stream, &id) == CUDA_SUCCESS) {
+    if (weir__device_capture(&f->host->device, stream) == WEIR_OK &&
+        weir__device_stream_id(&f->host->device, stream, &id) == CUDA_SUCCESS) {
         c = visit(f, stream, id);
         if (c)
             catch_up(f, c, stream);
@@ -1462,7 +1462,7 @@ static weir_status free_other(struct weir_front *f, CUdeviceptr block, weir_stre
     weir_status status;
 
     if (!is_graphs(f, block)) /* a pool of the driver would free whatever the driver knows */
-        return weir__engine_refuse(WEIR_E_NOT_OWNED);
+        return weir__without_driver(WEIR_E_NOT_OWNED);
     status = f->ops->free(f->engine, block, stream, uses);
     if (status == WEIR_OK)
         count(f, WEIR_TALLY_FREES);
@@ -1533,7 +1533,7 @@ static weir_status free_by_cell(struct weir_front *f, struct weir_span *s, CUdev
     if (out)
         give_up(f, c, stream, id, known, out);
     if (result == WEIR_CELL_NO_BLOCK)
-        return weir__engine_refuse(WEIR_E_NOT_OWNED);
+        return weir__without_driver(WEIR_E_NOT_OWNED);
     if (result == WEIR_CELL_FULL)
         return free_slow(f, s, block, stream, uses);
     if (wanted)
@@ -1566,12 +1566,12 @@ weir_status weir__front_free_done(struct weir_front *f, CUdeviceptr block) {
     int done;
 
     if (!s || weir__span_bytes(s) == 0 || !is_live(s, block, &requested, &in_use))
-        return weir__engine_refuse(WEIR_E_NOT_OWNED);
+        return weir__without_driver(WEIR_E_NOT_OWNED);
     pthread_mutex_lock(&f->lock);
     done = end_use(f, s, block);
     pthread_mutex_unlock(&f->lock);
     if (!done) /* unreached: freed meanwhile */
-        return weir__engine_refuse(WEIR_E_NOT_OWNED);
+        return weir__without_driver(WEIR_E_NOT_OWNED);
     account(f->loose, -requested, -in_use);
     atomic_store_explicit(&f->past, 1, memory_order_relaxed);
     count(f, WEIR_TALLY_FREES);
@@ -1598,17 +1598,17 @@ static weir_status free_as_asked(struct weir_front *f, CUdeviceptr block, weir_s
                                                       : free_other(f, block, stream, uses);
 
     if (status != WEIR_OK)
-        weir__engine_log_free(f->host, block, status);
+        weir__device_log_free(&f->host->device, block, status);
     return status;
 }
 
 static __attribute__((noinline)) weir_status free_in_context(struct weir_front *f,
                                                              CUdeviceptr block, weir_stream stream,
                                                              struct weir_use_list *uses) {
-    int lent = weir__engine_lend_context(f->host);
+    int lent = weir__device_lend_context(&f->host->device);
     weir_status status = free_as_asked(f, block, stream, uses);
 
-    weir__engine_end_context(f->host, lent);
+    weir__device_end_context(&f->host->device, lent);
     return status;
 }
 
@@ -1678,9 +1678,9 @@ weir_status weir__front_bind(struct weir_front *f, weir_stream stream, int more)
         atomic_store_explicit(&c->trusted, bindings + 1, memory_order_relaxed);
         f->default_streams -= bindings == 0 && is_default(stream);
     } else if (more) {
-        status = weir__engine_refuse(WEIR_E_HOST_MEMORY);
+        status = weir__without_driver(WEIR_E_HOST_MEMORY);
     } else if (bindings == 0) {
-        status = weir__engine_refuse(WEIR_E_INVALID);
+        status = weir__without_driver(WEIR_E_INVALID);
     } else {
         atomic_store_explicit(&c->trusted, bindings - 1, memory_order_relaxed);
         f->default_streams += bindings == 1 && is_default(stream);
@@ -1703,8 +1703,8 @@ void weir__front_leave(struct weir_front *f, weir_stream stream) {
 
     if (!is_default(stream) && !cell_of(f, key_of(stream, 0)))
         return;
-    if (weir__engine_capture(f->host, stream) != WEIR_OK ||
-        weir__engine_stream_id(f->host, stream, &id) != CUDA_SUCCESS)
+    if (weir__device_capture(&f->host->device, stream) != WEIR_OK ||
+        weir__device_stream_id(&f->host->device, stream, &id) != CUDA_SUCCESS)
         return;
     pthread_mutex_lock(&f->lock);
     c = cell_of(f, key_of(stream, id));
@@ -1768,7 +1768,7 @@ weir_status weir__front_empty(struct weir_front *f) {
     f->batches_end = &f->batches;
     pthread_mutex_unlock(&f->lock);
     if (h.spans || h.strays || batches)
-        result = weir__engine_wait_for_device(f->host);
+        result = weir__device_wait(&f->host->device);
     pthread_mutex_lock(&f->lock);
     if (result == CUDA_SUCCESS) {
         give_spans(f, h.spans, whose(f));
@@ -1794,7 +1794,7 @@ weir_status weir__front_empty(struct weir_front *f) {
     give_spans(f, slabs.spans, WEIR_ENGINE_UNKNOWN);
     send_home(f, slabs.strays, NULL);
     pthread_mutex_unlock(&f->lock);
-    return weir__engine_status(f->host, result);
+    return weir__device_status(&f->host->device, result);
 }
 
 void weir__front_prepare(struct weir_front *f, const struct weir_extent *extents, size_t count,
@@ -1827,7 +1827,7 @@ weir_status weir__front_open(struct weir_host *host, const struct weir_engine *o
             weir__cell_table_close(&f->by_handle);
         }
         free(f);
-        return weir__engine_refuse(WEIR_E_HOST_MEMORY);
+        return weir__without_driver(WEIR_E_HOST_MEMORY);
     }
     weir__bias_prepare();
     f->host = host;
@@ -1836,9 +1836,9 @@ weir_status weir__front_open(struct weir_host *host, const struct weir_engine *o
     f->batches_end = &f->batches;
     f->demand = 1; /* above a cell's pass that is none */
     f->checks = host->options.stream_checks != WEIR_SWITCH_OFF;
-    f->sheds = host->threshold < host->device_total;
+    f->sheds = host->threshold < host->device.total;
     f->alone = !f->sheds;
-    f->span_ticks = host->driver->ticks();
+    f->span_ticks = host->device.driver->ticks();
     f->idle_ns = idle_ms == UINT32_MAX ? UINT64_MAX : (uint64_t)idle_ms * 1000000;
     pthread_mutex_init(&f->lock, NULL);
     weir__order_open(&f->order, host, NULL, NULL); /* no frees, so nothing to be told of */
@@ -1865,10 +1865,11 @@ void weir__front_close(struct weir_front *f) {
             batch = more;
         }
     }
-    entered = weir__driver_enter(f->host->driver, f->host->context, &scope) == CUDA_SUCCESS;
+    entered =
+        weir__driver_enter(f->host->device.driver, f->host->device.context, &scope) == CUDA_SUCCESS;
     weir__order_close(&f->order);
     if (entered)
-        weir__driver_leave(f->host->driver, &scope);
+        weir__driver_leave(f->host->device.driver, &scope);
     while (f->cells) {
         struct weir_cell *c = f->cells;
 

@@ -111,7 +111,7 @@ struct turn {
 };
 
 static CUresult begin(const struct weir_harden *h, struct turn *turn) {
-    const struct weir_driver *driver = h->host->driver;
+    const struct weir_driver *driver = h->host->device.driver;
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     CUcontext current = NULL;
     CUresult result = driver->cuCtxGetCurrent(&current);
@@ -120,7 +120,7 @@ static CUresult begin(const struct weir_harden *h, struct turn *turn) {
         return result;
     turn->in_scope = !current;
     if (!current)
-        return weir__driver_enter(driver, h->host->context, &turn->scope);
+        return weir__driver_enter(driver, h->host->device.context, &turn->scope);
     result = driver->cuThreadExchangeStreamCaptureMode(&mode);
     turn->scope.mode = mode;
     return result;
@@ -130,9 +130,9 @@ static void end(const struct weir_harden *h, const struct turn *turn) {
     CUstreamCaptureMode mode = turn->scope.mode;
 
     if (turn->in_scope)
-        weir__driver_leave(h->host->driver, &turn->scope);
+        weir__driver_leave(h->host->device.driver, &turn->scope);
     else
-        h->host->driver->cuThreadExchangeStreamCaptureMode(&mode);
+        h->host->device.driver->cuThreadExchangeStreamCaptureMode(&mode);
 }
 
 static CUresult fill(const struct weir_harden *h, CUdeviceptr at, unsigned char value, size_t bytes,
@@ -142,14 +142,14 @@ static CUresult fill(const struct weir_harden *h, CUdeviceptr at, unsigned char 
 
     if (result != CUDA_SUCCESS)
         return result;
-    result = h->host->driver->cuMemsetD8Async(at, value, bytes, stream);
+    result = h->host->device.driver->cuMemsetD8Async(at, value, bytes, stream);
     end(h, &turn);
     return result;
 }
 
 /* No copy is under way any more; the caller holds `checking`. */
 static CUresult settle(struct weir_harden *h) {
-    CUresult result = h->is_copying ? weir__engine_wait_for_device(h->host) : CUDA_SUCCESS;
+    CUresult result = h->is_copying ? weir__device_wait(&h->host->device) : CUDA_SUCCESS;
 
     h->is_copying = result != CUDA_SUCCESS;
     return result;
@@ -157,7 +157,7 @@ static CUresult settle(struct weir_harden *h) {
 
 /* Copies up to BUFFER bytes and waits for the stream; likewise. */
 static CUresult fetch(struct weir_harden *h, CUdeviceptr at, size_t bytes, weir_stream stream) {
-    const struct weir_driver *driver = h->host->driver;
+    const struct weir_driver *driver = h->host->device.driver;
     CUresult result = driver->cuMemcpyDtoHAsync(h->buffer, at, bytes, stream);
 
     if (result != CUDA_SUCCESS)
@@ -212,7 +212,7 @@ static CUresult wait_for_event(const struct weir_harden *h, weir_stream stream, 
 
     if (result != CUDA_SUCCESS)
         return result;
-    result = h->host->driver->cuStreamWaitEvent(stream, event, 0);
+    result = h->host->device.driver->cuStreamWaitEvent(stream, event, 0);
     end(h, &turn);
     return result;
 }
@@ -220,21 +220,21 @@ static CUresult wait_for_event(const struct weir_harden *h, weir_stream stream, 
 /* Makes the stream wait for all that the noted streams were given so far. */
 static CUresult wait_for_uses(struct weir_harden *h, weir_stream stream,
                               struct weir_use_list *uses) {
-    const struct weir_driver *driver = h->host->driver;
+    const struct weir_driver *driver = h->host->device.driver;
     struct weir_driver_scope scope;
     CUresult result = CUDA_SUCCESS;
 
     for (size_t i = 0; i < uses->count && result == CUDA_SUCCESS; i++) {
         CUevent event = NULL;
 
-        result = weir__driver_enter(driver, h->host->context, &scope);
+        result = weir__driver_enter(driver, h->host->device.context, &scope);
         if (result != CUDA_SUCCESS)
             break;
         result = driver->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
         weir__driver_leave(driver, &scope);
         if (result != CUDA_SUCCESS)
             break;
-        result = weir__engine_record(h->host, event, uses->use[i].stream, uses->use[i].id);
+        result = weir__device_record(&h->host->device, event, uses->use[i].stream, uses->use[i].id);
         uses->use[i].refused = result == CUDA_ERROR_INVALID_HANDLE;
         if (result == CUDA_SUCCESS)
             result = wait_for_event(h, stream, event);
@@ -390,7 +390,7 @@ static int is_sound(struct weir_harden *h, struct block *b, weir_stream stream) 
                   (unsigned long long)address_of(h, b), b->bytes, weir__plural(b->bytes),
                   (unsigned long long)(uintptr_t)b->stream, (long long)bad - (long long)gap(h));
     } else {
-        (void)weir__engine_status(h->host, result);
+        (void)weir__device_status(&h->host->device, result);
     }
     keep_out(h, b, 0);
     return 0;
@@ -449,7 +449,7 @@ static weir_status empty_on(struct weir_harden *h, int all, weir_stream stream) 
     h->shelf_count = 0;
     bad = take_kept(h, all);
     pthread_mutex_unlock(&h->lock);
-    status = weir__engine_status(h->host, weir__engine_wait_for_device(h->host));
+    status = weir__device_status(&h->host->device, weir__device_wait(&h->host->device));
     pthread_mutex_lock(&h->lock);
     if (status != WEIR_OK) {
         for (; *last; last = &(*last)->next)
@@ -553,7 +553,7 @@ static struct block *fresh(struct weir_harden *h, size_t total, weir_stream stre
     struct block *b = malloc(sizeof *b);
 
     if (!b) {
-        *status = weir__engine_refuse(WEIR_E_HOST_MEMORY);
+        *status = weir__without_driver(WEIR_E_HOST_MEMORY);
         return NULL;
     }
     *b = (struct block){.total = total};
@@ -629,7 +629,8 @@ static weir_status alloc_captured(struct weir_harden *h, size_t bytes, weir_stre
     if (noted && result == CUDA_SUCCESS)
         return WEIR_OK;
     (void)h->below.free(h->below.context, *block, stream, NULL);
-    return noted ? weir__engine_status(h->host, result) : weir__engine_refuse(WEIR_E_HOST_MEMORY);
+    return noted ? weir__device_status(&h->host->device, result)
+                 : weir__without_driver(WEIR_E_HOST_MEMORY);
 }
 
 static weir_status alloc_hardened(struct weir_harden *h, size_t bytes, uint64_t id,
@@ -644,9 +645,9 @@ static weir_status alloc_hardened(struct weir_harden *h, size_t bytes, uint64_t 
     if (!b)
         return status;
     b->bytes = bytes;
-    status = weir__engine_status(h->host, prepare(h, b, is_fresh, stream));
+    status = weir__device_status(&h->host->device, prepare(h, b, is_fresh, stream));
     if (status == WEIR_OK && !add_live(h, b))
-        status = weir__engine_refuse(WEIR_E_HOST_MEMORY);
+        status = weir__without_driver(WEIR_E_HOST_MEMORY);
     if (status != WEIR_OK) {
         if (h->below.free(h->below.context, b->base, stream, NULL) == WEIR_OK)
             free(b);
@@ -664,14 +665,15 @@ static weir_status alloc_hardened(struct weir_harden *h, size_t bytes, uint64_t 
 weir_status weir__harden_alloc(struct weir_harden *h, size_t bytes, weir_stream stream,
                                CUdeviceptr *block) {
     int before = weir__driver_result;
-    weir_status status = weir__engine_capture(h->host, stream);
+    weir_status status = weir__device_capture(&h->host->device, stream);
     int captured = status == WEIR_E_CAPTURE;
     uint64_t id = 0;
 
     if (status == WEIR_OK)
-        status = weir__engine_status(h->host, weir__engine_stream_id(h->host, stream, &id));
+        status = weir__device_status(&h->host->device,
+                                     weir__device_stream_id(&h->host->device, stream, &id));
     if (status != WEIR_OK && !captured) {
-        weir__engine_log_alloc(h->host, bytes, status);
+        weir__device_log_alloc(&h->host->device, bytes, status);
         return status;
     }
     status = captured ? alloc_captured(h, bytes, stream, block)
@@ -688,7 +690,7 @@ static weir_status ask_uses(struct weir_harden *h, struct weir_use_list *uses) {
     weir_status status = WEIR_OK;
 
     for (size_t i = 0; uses && i < uses->count && status == WEIR_OK; i++) {
-        status = weir__engine_capture(h->host, uses->use[i].stream);
+        status = weir__device_capture(&h->host->device, uses->use[i].stream);
         uses->use[i].refused = status == WEIR_E_STREAM;
     }
     return status;
@@ -727,14 +729,15 @@ static void shelve(struct weir_harden *h, struct block *b, uint64_t id, weir_str
 /* Up to where the block may be given up: OK, and the stream's id; or CAPTURE: it goes as it is. */
 static weir_status finish_on(struct weir_harden *h, const struct block *b, weir_stream stream,
                              struct weir_use_list *uses, uint64_t *id) {
-    weir_status status = weir__engine_capture(h->host, stream);
+    weir_status status = weir__device_capture(&h->host->device, stream);
 
     if (status == WEIR_OK)
         status = ask_uses(h, uses);
     if (status == WEIR_OK)
-        status = weir__engine_status(h->host, weir__engine_stream_id(h->host, stream, id));
+        status = weir__device_status(&h->host->device,
+                                     weir__device_stream_id(&h->host->device, stream, id));
     if (status == WEIR_OK)
-        status = weir__engine_status(h->host, finish(h, b, stream, uses));
+        status = weir__device_status(&h->host->device, finish(h, b, stream, uses));
     return status;
 }
 
@@ -765,7 +768,7 @@ static weir_status free_hardened(struct weir_harden *h, struct block *b, weir_st
         return free_below(h, b, stream, uses);
     if (status != WEIR_OK) {
         (void)add_live(h, b);
-        weir__engine_log_free(h->host, address, status);
+        weir__device_log_free(&h->host->device, address, status);
         return status;
     }
     if (id == 0 || !is_on(h, WEIR_HARDEN_POISON | WEIR_HARDEN_ZERO_STREAM))
@@ -792,8 +795,8 @@ weir_status weir__harden_free(struct weir_harden *h, CUdeviceptr block, weir_str
     pthread_mutex_unlock(&h->lock);
     if (is_graphs)
         return h->below.free(h->below.context, block, stream, uses);
-    status = weir__engine_refuse(WEIR_E_NOT_OWNED);
-    weir__engine_log_free(h->host, block, status);
+    status = weir__without_driver(WEIR_E_NOT_OWNED);
+    weir__device_log_free(&h->host->device, block, status);
     return status;
 }
 
@@ -842,25 +845,25 @@ weir_status weir__harden_open(struct weir_host *host, const struct weir_harden_b
         h->buffer = malloc(BUFFER);
     if (!h || !h->buffer) {
         free(h);
-        return weir__engine_refuse(WEIR_E_HOST_MEMORY);
+        return weir__without_driver(WEIR_E_HOST_MEMORY);
     }
     h->host = host;
     h->below = *below;
     h->kinds = host->options.harden;
-    if (is_on(h, WEIR_HARDEN_POISON) && !(host->driver->capabilities & WEIR_CAP_STREAM_ID)) {
+    if (is_on(h, WEIR_HARDEN_POISON) && !(host->device.driver->capabilities & WEIR_CAP_STREAM_ID)) {
         h->kinds &= ~(uint64_t)WEIR_HARDEN_POISON;
         weir__log(host->options.log, WEIR_LOG_WARNING,
                   "the driver has no stream ids (before 12.0): harden poison is off");
     }
-    result = weir__driver_enter(host->driver, host->context, &scope);
+    result = weir__driver_enter(host->device.driver, host->device.context, &scope);
     if (result == CUDA_SUCCESS) {
-        result = host->driver->cuStreamCreate(&h->quiet, CU_STREAM_NON_BLOCKING);
-        weir__driver_leave(host->driver, &scope);
+        result = host->device.driver->cuStreamCreate(&h->quiet, CU_STREAM_NON_BLOCKING);
+        weir__driver_leave(host->device.driver, &scope);
     }
     if (result != CUDA_SUCCESS) {
         free(h->buffer);
         free(h);
-        return weir__engine_status(host, result);
+        return weir__device_status(&host->device, result);
     }
     pthread_mutex_init(&h->lock, NULL);
     pthread_mutex_init(&h->checking, NULL);
@@ -882,9 +885,10 @@ void weir__harden_close(struct weir_harden *h) {
 
     if (!h)
         return;
-    if (weir__driver_enter(h->host->driver, h->host->context, &scope) == CUDA_SUCCESS) {
-        h->host->driver->cuStreamDestroy(h->quiet);
-        weir__driver_leave(h->host->driver, &scope);
+    if (weir__driver_enter(h->host->device.driver, h->host->device.context, &scope) ==
+        CUDA_SUCCESS) {
+        h->host->device.driver->cuStreamDestroy(h->quiet);
+        weir__driver_leave(h->host->device.driver, &scope);
     }
     while (h->shelves) {
         struct shelf *shelf = h->shelves;

@@ -29,7 +29,7 @@ static weir_status arena_open(struct weir_host *host, void **engine) {
     weir_status status;
 
     if (!a)
-        return weir__engine_refuse(WEIR_E_HOST_MEMORY);
+        return weir__without_driver(WEIR_E_HOST_MEMORY);
     a->host = host;
     weir__nodes_open(&a->nodes, host);
     a->backing =
@@ -59,7 +59,7 @@ static weir_status arena_settle(void *engine) {
     struct weir_arena *a = engine;
 
     return a->backing->must_settle
-               ? weir__engine_status(a->host, weir__engine_wait_for_device(a->host))
+               ? weir__device_status(&a->host->device, weir__device_wait(&a->host->device))
                : WEIR_OK;
 }
 
@@ -110,9 +110,9 @@ static weir_status place(struct weir_arena *a, const struct weir_arena_request *
             result = weir__suballoc_take_behind(&a->blocks, r->bytes, r->id, r->stream, out);
     }
     if (result == WEIR_PLACEMENT_NO_MEMORY)
-        return weir__engine_refuse(WEIR_E_HOST_MEMORY);
+        return weir__without_driver(WEIR_E_HOST_MEMORY);
     /* unreached: another result, since there is room now */
-    return result == WEIR_PLACEMENT_OK ? WEIR_OK : weir__engine_refuse(WEIR_E_NO_MEMORY);
+    return result == WEIR_PLACEMENT_OK ? WEIR_OK : weir__without_driver(WEIR_E_NO_MEMORY);
 }
 
 /* Of a captured stream, or of the legacy stream beside a capture (906), where nothing may be asked. */
@@ -133,16 +133,16 @@ static weir_status arena_alloc(void *engine, size_t bytes, weir_stream stream, u
     struct weir_arena *a = engine;
     struct weir_placement_block placed;
     int before = weir__driver_result;
-    weir_status status = id ? WEIR_OK : weir__engine_capture(a->host, stream);
+    weir_status status = id ? WEIR_OK : weir__device_capture(&a->host->device, stream);
     CUresult result;
 
     if (status == WEIR_E_CAPTURE)
         return alloc_node(a, bytes, stream, before, block);
     if (status != WEIR_OK)
         return status;
-    result = id ? CUDA_SUCCESS : weir__engine_stream_id(a->host, stream, &id);
+    result = id ? CUDA_SUCCESS : weir__device_stream_id(&a->host->device, stream, &id);
     if (result != CUDA_SUCCESS)
-        return weir__engine_status(a->host, result);
+        return weir__device_status(&a->host->device, result);
     weir__lock_take(&a->lock);
     status = weir__suballoc_visit(&a->blocks, id, stream);
     if (status == WEIR_OK)
@@ -193,11 +193,11 @@ static weir_status arena_free(void *engine, CUdeviceptr block, weir_stream strea
 
     if (is_node(a, block))
         return weir__nodes_free(&a->nodes, block, stream, uses);
-    result = weir__engine_stream_id(a->host, stream, &id);
-    if (weir__engine_is_capture(result) && !uses)
+    result = weir__device_stream_id(&a->host->device, stream, &id);
+    if (weir__device_is_capture(result) && !uses)
         return arena_give(a, block, WEIR_ENGINE_UNKNOWN);
     if (result != CUDA_SUCCESS)
-        return weir__engine_status(a->host, result);
+        return weir__device_status(&a->host->device, result);
     weir__lock_take(&a->lock);
     status = weir__suballoc_give(&a->blocks, block, id, stream, uses);
     weir__lock_give(&a->lock);
@@ -234,7 +234,7 @@ static void arena_tend(void *engine, weir_stream stream, uint64_t id) {
 
 static weir_status arena_grow(void *engine, uint64_t target, int cause) {
     struct weir_arena *a = engine;
-    uint64_t started = a->host->driver->ticks();
+    uint64_t started = a->host->device.driver->ticks();
     weir_status status = WEIR_OK;
     size_t rounded, bytes, got = 0;
     uint64_t most, wanted;
@@ -251,23 +251,24 @@ static weir_status arena_grow(void *engine, uint64_t target, int cause) {
         status = a->backing->grow(a, wanted, cause, &got);
         weir__nvtx_pop();
         if (got > 0)
-            weir__engine_note(a->host, cause, 0, bytes, got, weir__engine_since(a->host, started),
+            weir__engine_note(a->host, cause, 0, bytes, got,
+                              weir__device_since(&a->host->device, started),
                               weir__arena_reserve(a));
     }
     if (status == WEIR_OK && target > most && weir__arena_reserve(a) < target)
-        status = weir__engine_refuse(WEIR_E_LIMIT);
+        status = weir__without_driver(WEIR_E_LIMIT);
     weir__lock_give(&a->lock);
     return status;
 }
 
 static weir_status arena_trim(void *engine, size_t keep, int cause, size_t *released) {
     struct weir_arena *a = engine;
-    uint64_t started = a->host->driver->ticks(), before;
+    uint64_t started = a->host->device.driver->ticks(), before;
     weir_status status;
 
     weir__lock_take(&a->lock);
     weir__suballoc_look_around(&a->blocks);
-    status = weir__engine_status(a->host, weir__suballoc_wait(&a->blocks, 0));
+    status = weir__device_status(&a->host->device, weir__suballoc_wait(&a->blocks, 0));
     before = weir__arena_reserve(a);
     if (status == WEIR_OK) {
         weir__nvtx_push("give back", weir__size_less(before, keep));
@@ -278,7 +279,7 @@ static weir_status arena_trim(void *engine, size_t keep, int cause, size_t *rele
     if (*released > 0) {
         weir__growth_shrunk(&a->cursor, weir__arena_reserve(a));
         weir__engine_note(a->host, cause, 1, before - keep, *released,
-                          weir__engine_since(a->host, started), weir__arena_reserve(a));
+                          weir__device_since(&a->host->device, started), weir__arena_reserve(a));
     }
     weir__lock_give(&a->lock);
     return status;
@@ -314,9 +315,9 @@ static void arena_blocks(void *engine, weir__engine_block_fn *visit, void *conte
 
 static void arena_shed(void *engine, size_t keep, weir_stream stream, uint64_t id, int cause) {
     struct weir_arena *a = engine;
-    uint64_t started = a->host->driver->ticks(), before;
+    uint64_t started = a->host->device.driver->ticks(), before;
 
-    if (id == 0 && weir__engine_stream_id(a->host, stream, &id) != CUDA_SUCCESS)
+    if (id == 0 && weir__device_stream_id(&a->host->device, stream, &id) != CUDA_SUCCESS)
         return;
     weir__lock_take(&a->lock);
     weir__suballoc_ask(&a->blocks, id, stream);
@@ -327,8 +328,8 @@ static void arena_shed(void *engine, size_t keep, weir_stream stream, uint64_t i
     if (weir__arena_reserve(a) < before) {
         weir__growth_shrunk(&a->cursor, weir__arena_reserve(a));
         weir__engine_note(a->host, cause, 1, weir__size_less(before, keep),
-                          before - weir__arena_reserve(a), weir__engine_since(a->host, started),
-                          weir__arena_reserve(a));
+                          before - weir__arena_reserve(a),
+                          weir__device_since(&a->host->device, started), weir__arena_reserve(a));
     }
     weir__lock_give(&a->lock);
 }

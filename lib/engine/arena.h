@@ -84,14 +84,14 @@ static inline uint64_t weir__arena_reserve(const struct weir_arena *a) {
 
 /* Bytes that may still be taken. */
 static inline size_t weir__arena_room(const struct weir_arena *a) {
-    return (size_t)weir__size_less(weir__size_smaller(a->host->limit, a->host->device_total),
+    return (size_t)weir__size_less(weir__size_smaller(a->host->limit, a->host->device.total),
                                    weir__arena_reserve(a));
 }
 
 /* Why there is no room. */
 static inline weir_status weir__arena_is_full(const struct weir_arena *a) {
-    return weir__engine_refuse(a->host->limit < a->host->device_total ? WEIR_E_LIMIT
-                                                                      : WEIR_E_NO_MEMORY);
+    return weir__without_driver(a->host->limit < a->host->device.total ? WEIR_E_LIMIT
+                                                                       : WEIR_E_NO_MEMORY);
 }
 
 /* Memory was added. */

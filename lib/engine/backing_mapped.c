@@ -213,8 +213,8 @@ static CUmemAllocationProp properties(const struct weir_arena *a) {
     CUmemAllocationProp p = {.type = CU_MEM_ALLOCATION_TYPE_PINNED};
 
     p.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    p.location.id = a->host->device;
-    if (a->host->decompresses)
+    p.location.id = a->host->device.ordinal;
+    if (a->host->device.decompresses)
         p.allocFlags.usage = CU_MEM_CREATE_USAGE_HW_DECOMPRESS;
     return p;
 }
@@ -275,13 +275,13 @@ static void release_handle(struct weir_arena *a, struct handle h) {
     if (s) {
         s->last = 1;
         a->kept += h.bytes;
-    } else if (a->host->driver->cuMemRelease(h.handle) != CUDA_SUCCESS) {
+    } else if (a->host->device.driver->cuMemRelease(h.handle) != CUDA_SUCCESS) {
         add_shadow(a, &h, 1);
     }
 }
 
 static void unmap_or_keep(struct weir_arena *a, struct move *m) {
-    if (a->host->driver->cuMemUnmap(m->to.base, m->to.bytes) == CUDA_SUCCESS)
+    if (a->host->device.driver->cuMemUnmap(m->to.base, m->to.bytes) == CUDA_SUCCESS)
         return;
     add_shadow(a, &m->to, 1);
     m->in_hand = 0;
@@ -297,7 +297,7 @@ static int is_seen(const struct weir_arena *a, const struct shadow *s) {
 /* Unmaps a shadow whose users were seen done, and gives its handle back if it was the last: nothing is left of
  * it then, NOWHERE and not last. */
 static void lift_shadow(struct weir_arena *a, struct shadow *s) {
-    const struct weir_driver *driver = a->host->driver;
+    const struct weir_driver *driver = a->host->device.driver;
     struct shadow *other;
 
     if (s->base != NOWHERE) {
@@ -318,14 +318,14 @@ static void lift_shadow(struct weir_arena *a, struct shadow *s) {
 
 /* Lifts all that can be.  `notes`: what goes is an event; else it is part of what the caller notes. */
 static void lift_shadows(struct weir_arena *a, int notes) {
-    const struct weir_driver *driver = a->host->driver;
+    const struct weir_driver *driver = a->host->device.driver;
     struct range *g = a->range;
     uint64_t started = driver->ticks(), before = a->kept;
     struct weir_driver_scope scope;
     size_t kept = 0;
 
     if (g->shadow_count == 0 ||
-        weir__driver_enter(driver, a->host->context, &scope) != CUDA_SUCCESS)
+        weir__driver_enter(driver, a->host->device.context, &scope) != CUDA_SUCCESS)
         return;
     for (size_t i = 0; i < g->shadow_count; i++)
         lift_shadow(a, &g->shadows[i]);
@@ -336,12 +336,12 @@ static void lift_shadows(struct weir_arena *a, int notes) {
     weir__driver_leave(driver, &scope);
     if (notes && a->kept < before)
         weir__engine_note(a->host, WEIR_EVENT_RECOVERY, 1, before, before - a->kept,
-                          weir__engine_since(a->host, started), weir__arena_reserve(a));
+                          weir__device_since(&a->host->device, started), weir__arena_reserve(a));
 }
 
 /* Maps a handle where its base says, for all who have access. */
 static CUresult map_handle(const struct weir_arena *a, struct move *m) {
-    const struct weir_driver *driver = a->host->driver;
+    const struct weir_driver *driver = a->host->device.driver;
     const struct weir_access *access = &((const struct range *)a->range)->access;
     CUresult result = driver->cuMemMap(m->to.base, m->to.bytes, 0, m->to.handle, 0);
 
@@ -354,12 +354,12 @@ static CUresult map_handle(const struct weir_arena *a, struct move *m) {
 static CUresult make_handle(const struct weir_arena *a, struct handle *h) {
     CUmemAllocationProp p = properties(a);
 
-    return a->host->driver->cuMemCreate(&h->handle, h->bytes, &p, 0);
+    return a->host->device.driver->cuMemCreate(&h->handle, h->bytes, &p, 0);
 }
 
 /* What the placement is asked for the survey has seen there: host memory alone may be short. */
 static weir_status placed_or(int placed) {
-    return placed == WEIR_PLACEMENT_OK ? WEIR_OK : weir__engine_refuse(WEIR_E_HOST_MEMORY);
+    return placed == WEIR_PLACEMENT_OK ? WEIR_OK : weir__without_driver(WEIR_E_HOST_MEMORY);
 }
 
 /* ---- what there is --------------------------------------------------------------------------- */
@@ -785,10 +785,10 @@ static weir_status lift(struct weir_arena *a, uint64_t chunk, uint64_t base, str
         return status;
     *h = g->handles[i];
     unlink_handle(g, i);
-    result = a->host->driver->cuMemUnmap(base, h->bytes);
+    result = a->host->device.driver->cuMemUnmap(base, h->bytes);
     if (result != CUDA_SUCCESS)
         add_shadow(a, h, 1);
-    return weir__engine_status(a->host, result);
+    return weir__device_status(&a->host->device, result);
 }
 
 /* The piece that has the address, by the last survey. */
@@ -821,7 +821,7 @@ static weir_status lift_unseen(struct weir_arena *a, const struct weir_arena_req
             result = weir__order_follow(&a->blocks.order, r->stream, g->pieces[p].tag.stream,
                                         g->pieces[p].tag.sequence);
     if (result != CUDA_SUCCESS)
-        return weir__engine_status(a->host, result);
+        return weir__device_status(&a->host->device, result);
     status = placed_or(
         weir__suballoc_hollow(&a->blocks, g->pieces[piece].base, base, g->handles[i].bytes));
     if (status != WEIR_OK)
@@ -876,7 +876,7 @@ static weir_status make_and_map(const struct weir_arena *a, struct move *m) {
         m->in_hand = 1;
         result = map_handle(a, m);
     }
-    return weir__engine_status(a->host, result);
+    return weir__device_status(&a->host->device, result);
 }
 
 /* Has the placement know of a handle that is mapped, if all went well so far, in the hole that starts at `hole`; an
@@ -944,14 +944,14 @@ static weir_status make_new(struct weir_arena *a) {
         }
         m->in_hand = result == CUDA_SUCCESS;
     }
-    return result == CUDA_SUCCESS ? WEIR_OK : weir__engine_status(a->host, result);
+    return result == CUDA_SUCCESS ? WEIR_OK : weir__device_status(&a->host->device, result);
 }
 
 /* Carries the plan out. */
 static weir_status carry_out(struct weir_arena *a, const struct weir_arena_request *r, int what,
                              int *grew) {
     struct range *g = a->range;
-    uint64_t started = a->host->driver->ticks(), before = weir__arena_reserve(a), moved = 0;
+    uint64_t started = a->host->device.driver->ticks(), before = weir__arena_reserve(a), moved = 0;
     uint64_t end = 0, hole;
     uint64_t id = what == OWN ? r->id : WEIR_ENGINE_OBSERVED;
     weir_status status;
@@ -959,13 +959,13 @@ static weir_status carry_out(struct weir_arena *a, const struct weir_arena_reque
 
     /* So that all that is lifted can come back to a list, whatever happens. */
     if (!make_place(g, g->move_count, 2 * g->move_count))
-        return weir__engine_refuse(WEIR_E_HOST_MEMORY);
+        return weir__without_driver(WEIR_E_HOST_MEMORY);
     status = make_new(a);
     if (status == WEIR_OK)
         status = lift_all(a, r, &lifted);
     /* Else the holes are as they were. */
     if (lifted && status == WEIR_OK && !survey(a, r->id))
-        status = weir__engine_refuse(WEIR_E_HOST_MEMORY);
+        status = weir__without_driver(WEIR_E_HOST_MEMORY);
     for (size_t i = 0; i < g->move_count; i++)
         unseen |= g->moves[i].what != CLEAN;
     for (size_t i = 0; i < g->move_count && status == WEIR_OK; i++) {
@@ -985,10 +985,10 @@ static weir_status carry_out(struct weir_arena *a, const struct weir_arena_reque
         g->moved = 0;
         weir__arena_grown(a);
         weir__engine_note(a->host, WEIR_EVENT_REQUEST, 0, r->bytes, weir__arena_reserve(a) - before,
-                          weir__engine_since(a->host, started), weir__arena_reserve(a));
+                          weir__device_since(&a->host->device, started), weir__arena_reserve(a));
     } else if (weir__arena_reserve(a) < before) { /* lifted, and not put anywhere */
         weir__engine_note(a->host, WEIR_EVENT_RECOVERY, 1, 0, before - weir__arena_reserve(a),
-                          weir__engine_since(a->host, started), weir__arena_reserve(a));
+                          weir__device_since(&a->host->device, started), weir__arena_reserve(a));
     }
     return status;
 }
@@ -1064,23 +1064,23 @@ static weir_status make_room(struct weir_arena *a, const struct weir_arena_reque
     size_t planned;
 
     if (!survey(a, r->id))
-        return weir__engine_refuse(WEIR_E_HOST_MEMORY);
+        return weir__without_driver(WEIR_E_HOST_MEMORY);
     find_place(a, small, bytes, way, &w);
     if (w.missing == SIZE_MAX)
-        return weir__engine_refuse(WEIR_E_NO_MEMORY);
+        return weir__without_driver(WEIR_E_NO_MEMORY);
     g->spare_count = 0;
     /* What moves unseen becomes the stream's own, which is nobody's where it is not known. */
     if (may_move(a, way))
         find_spares(g, &w, r->id != 0 ? BEHIND : CLEAN);
     if (!plan(a, &w, way == SQUEEZED, &planned))
-        return weir__engine_refuse(WEIR_E_HOST_MEMORY);
+        return weir__without_driver(WEIR_E_HOST_MEMORY);
     if (planned > weir__arena_room(a))
         return weir__arena_is_full(a);
-    result = weir__driver_enter(a->host->driver, a->host->context, &scope);
+    result = weir__driver_enter(a->host->device.driver, a->host->device.context, &scope);
     if (result != CUDA_SUCCESS)
-        return weir__engine_status(a->host, result);
+        return weir__device_status(&a->host->device, result);
     status = carry_out(a, r, w.what, grew);
-    weir__driver_leave(a->host->driver, &scope);
+    weir__driver_leave(a->host->device.driver, &scope);
     return status;
 }
 
@@ -1096,7 +1096,7 @@ static weir_status mapped_make_room(struct weir_arena *a, const struct weir_aren
 
     /* unreached: an overflow, since no request is above the device's memory */
     if (!weir__size_round_up(r->bytes, GRANULARITY, &bytes))
-        return weir__engine_refuse(WEIR_E_NO_MEMORY);
+        return weir__without_driver(WEIR_E_NO_MEMORY);
     weir__suballoc_ask(&a->blocks, r->id, r->stream);
     lift_shadows(a, 1);
     status = make_room(a, r, bytes, OF_ITS_OWN, grew);
@@ -1176,7 +1176,7 @@ static weir_status bring(struct weir_arena *a, int small, uint64_t at, size_t by
     size_t rest;
 
     if (!make_place(g, 1, 1))
-        return weir__engine_refuse(WEIR_E_HOST_MEMORY);
+        return weir__without_driver(WEIR_E_HOST_MEMORY);
     g->coming = bytes;
     a->kept += bytes;
     weir__arena_grown(a);
@@ -1224,7 +1224,7 @@ static weir_status grow_kind(struct weir_arena *a, int small, size_t bytes, size
         if (bytes == 0)
             break;
         if (!find_end(a, small, &at, &room))
-            return weir__engine_refuse(WEIR_E_NO_MEMORY);
+            return weir__without_driver(WEIR_E_NO_MEMORY);
         most = weir__size_smaller(weir__size_smaller(bytes, room), most);
         status = bring(a, small, at, most, &added);
         *got += added;
@@ -1252,20 +1252,20 @@ static weir_status mapped_grow(struct weir_arena *a, uint64_t reserve, int cause
     bytes = weir__size_round_down(weir__size_smaller(lacks, weir__arena_room(a)), PAGE);
     if (!survey(a, 0)) {
         end_bringing(a);
-        return weir__engine_refuse(WEIR_E_HOST_MEMORY);
+        return weir__without_driver(WEIR_E_HOST_MEMORY);
     }
     small = weir__size_round_down(within(PAGE, bytes / PREALLOC_SMALL, SPARE_SMALL), PAGE);
     small = bytes > PAGE ? (size_t)weir__size_less(small, idle_small(a->range)) : 0;
-    result = weir__driver_enter(a->host->driver, a->host->context, &scope);
+    result = weir__driver_enter(a->host->device.driver, a->host->device.context, &scope);
     if (!find_end(a, 1, &at, &room)) /* all their addresses are in use */
         small = 0;
     if (result == CUDA_SUCCESS) {
         status = grow_kind(a, 0, bytes - small, most, got);
         if (status == WEIR_OK)
             status = grow_kind(a, 1, small, most, got);
-        weir__driver_leave(a->host->driver, &scope);
+        weir__driver_leave(a->host->device.driver, &scope);
     } else {
-        status = weir__engine_status(a->host, result);
+        status = weir__device_status(&a->host->device, result);
     }
     end_bringing(a);
     weir__arena_grown(a);
@@ -1314,14 +1314,14 @@ static weir_status give_idle(struct weir_arena *a, size_t keep, int *unseen) {
 
     lift_shadows(a, 0);
     if (!survey(a, 0))
-        return weir__engine_refuse(WEIR_E_HOST_MEMORY);
+        return weir__without_driver(WEIR_E_HOST_MEMORY);
     *unseen |= has_unseen(g);
     find_spares(g, &none, CLEAN);
     if (!make_place(g, 0, g->spare_count))
-        return weir__engine_refuse(WEIR_E_HOST_MEMORY);
-    result = weir__driver_enter(a->host->driver, a->host->context, &scope);
+        return weir__without_driver(WEIR_E_HOST_MEMORY);
+    result = weir__driver_enter(a->host->device.driver, a->host->device.context, &scope);
     if (result != CUDA_SUCCESS)
-        return weir__engine_status(a->host, result);
+        return weir__device_status(&a->host->device, result);
     for (size_t i = g->spare_count; i-- > 0 && status == WEIR_OK;) {
         const struct spare *s = &g->spares[i];
 
@@ -1332,7 +1332,7 @@ static weir_status give_idle(struct weir_arena *a, size_t keep, int *unseen) {
             release_handle(a, h);
     }
     *unseen |= has_unseen_shadow(a);
-    weir__driver_leave(a->host->driver, &scope);
+    weir__driver_leave(a->host->device.driver, &scope);
     return status;
 }
 
@@ -1342,7 +1342,7 @@ static weir_status mapped_shrink(struct weir_arena *a, size_t keep) {
 
     if (status != WEIR_OK || weir__arena_reserve(a) <= keep || !unseen)
         return status;
-    status = weir__engine_status(a->host, weir__suballoc_wait(&a->blocks, 1));
+    status = weir__device_status(&a->host->device, weir__suballoc_wait(&a->blocks, 1));
     return status == WEIR_OK ? give_idle(a, keep, &unseen) : status;
 }
 
@@ -1373,7 +1373,8 @@ static size_t mapped_largest(struct weir_arena *a, uint64_t id) {
     if (tail.missing > 0)
         return 0;
     find_spares(g, &tail, CLEAN);
-    bytes = weir__size_round_down(weir__engine_room(a->host, weir__arena_room(a), 0), PAGE);
+    bytes =
+        weir__size_round_down(weir__device_room(&a->host->device, weir__arena_room(a), 0), PAGE);
     bytes += (size_t)(tail.end - tail.base);
     for (size_t i = 0; i < g->spare_count; i++)
         bytes += g->spares[i].bytes;
@@ -1385,7 +1386,7 @@ static size_t mapped_largest(struct weir_arena *a, uint64_t id) {
 /* The beginnings of both parts. */
 static size_t mapped_foresee(const struct weir_arena *a, struct weir_extent *out, size_t most) {
     const struct range *g = a->range;
-    size_t bytes = weir__size_smaller(a->host->device_total / FORESEEN_PART, FORESEEN_MOST), n;
+    size_t bytes = weir__size_smaller(a->host->device.total / FORESEEN_PART, FORESEEN_MOST), n;
 
     n = weir__engine_extend(
         out, 0, most,
@@ -1406,7 +1407,7 @@ static CUmemAccess_flags flags_of(const struct weir_access *access, CUdevice dev
 
 /* Shadows are left out: no work is to come that uses them. */
 static weir_status mapped_allow(struct weir_arena *a, const CUmemAccessDesc *access) {
-    const struct weir_driver *driver = a->host->driver;
+    const struct weir_driver *driver = a->host->device.driver;
     struct range *g = a->range;
     CUmemAccessDesc before = *access;
     struct weir_driver_scope scope;
@@ -1414,10 +1415,10 @@ static weir_status mapped_allow(struct weir_arena *a, const CUmemAccessDesc *acc
     size_t i;
 
     begin_bringing(a);
-    result = weir__driver_enter(driver, a->host->context, &scope);
+    result = weir__driver_enter(driver, a->host->device.context, &scope);
     if (result != CUDA_SUCCESS) {
         end_bringing(a);
-        return weir__engine_status(a->host, result);
+        return weir__device_status(&a->host->device, result);
     }
     before.flags = flags_of(&g->access, access->location.id);
     for (i = 0; i < g->handle_count && result == CUDA_SUCCESS; i++)
@@ -1429,7 +1430,7 @@ static weir_status mapped_allow(struct weir_arena *a, const CUmemAccessDesc *acc
             (void)driver->cuMemSetAccess(g->handles[i].base, g->handles[i].bytes, &before, 1);
     weir__driver_leave(driver, &scope);
     end_bringing(a);
-    return weir__engine_status(a->host, result);
+    return weir__device_status(&a->host->device, result);
 }
 
 /* The driver and the device know memory by handles. */
@@ -1437,22 +1438,22 @@ static weir_status check_device(struct weir_host *host) {
     int can = 0;
     CUresult result;
 
-    if (!(host->driver->capabilities & WEIR_CAP_VIRTUAL))
-        return weir__engine_refuse(WEIR_E_NOT_SUPPORTED);
-    result = host->driver->cuDeviceGetAttribute(
-        &can, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, host->device);
+    if (!(host->device.driver->capabilities & WEIR_CAP_VIRTUAL))
+        return weir__without_driver(WEIR_E_NOT_SUPPORTED);
+    result = host->device.driver->cuDeviceGetAttribute(
+        &can, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, host->device.ordinal);
     if (result != CUDA_SUCCESS)
-        return weir__engine_status(host, result);
-    return can ? WEIR_OK : weir__engine_refuse(WEIR_E_NOT_SUPPORTED);
+        return weir__device_status(&host->device, result);
+    return can ? WEIR_OK : weir__without_driver(WEIR_E_NOT_SUPPORTED);
 }
 
 static void mapped_close(struct weir_arena *a) {
     struct range *g = a->range;
-    const struct weir_driver *driver = a->host->driver;
+    const struct weir_driver *driver = a->host->device.driver;
     struct weir_driver_scope scope;
 
     weir__nvtx_unname(g->base);
-    if (weir__driver_enter(driver, a->host->context, &scope) == CUDA_SUCCESS) {
+    if (weir__driver_enter(driver, a->host->device.context, &scope) == CUDA_SUCCESS) {
         for (size_t i = 0; i < g->handle_count; i++) {
             (void)driver->cuMemUnmap(g->handles[i].base, g->handles[i].bytes);
             (void)driver->cuMemRelease(g->handles[i].handle);
@@ -1476,12 +1477,12 @@ static void mapped_close(struct weir_arena *a) {
 }
 
 static weir_status mapped_open(struct weir_arena *a) {
-    const struct weir_driver *driver = a->host->driver;
+    const struct weir_driver *driver = a->host->device.driver;
     struct weir_driver_scope scope;
     struct range *g;
     CUdeviceptr base = 0;
     weir_status status = check_device(a->host);
-    size_t device = weir__size_round_down(a->host->device_total, PAGE), small;
+    size_t device = weir__size_round_down(a->host->device.total, PAGE), small;
     CUresult result;
     int placed;
 
@@ -1489,10 +1490,10 @@ static weir_status mapped_open(struct weir_arena *a) {
         return status;
     g = calloc(1, sizeof *g);
     if (!g)
-        return weir__engine_refuse(WEIR_E_HOST_MEMORY);
+        return weir__without_driver(WEIR_E_HOST_MEMORY);
     g->packing = &packings[a->host->options.packing];
     g->bytes = device * ADDRESSES;
-    result = weir__driver_enter(driver, a->host->context, &scope);
+    result = weir__driver_enter(driver, a->host->device.context, &scope);
     if (result == CUDA_SUCCESS) {
         result = driver->cuMemAddressReserve(&base, g->bytes, 0, 0, 0);
         while (result == CUDA_ERROR_OUT_OF_MEMORY && g->bytes > device * LEAST_ADDRESSES) {
@@ -1503,10 +1504,10 @@ static weir_status mapped_open(struct weir_arena *a) {
     }
     if (result != CUDA_SUCCESS) {
         free(g);
-        return weir__engine_status(a->host, result);
+        return weir__device_status(&a->host->device, result);
     }
     g->base = base;
-    g->access = a->host->access;
+    g->access = a->host->device.access;
     a->host->moves = 1;
     a->host->pace = weir__size_smaller(a->host->pace, 2 * g->packing->ahead_most);
     small = small_part(g);
@@ -1517,10 +1518,10 @@ static weir_status mapped_open(struct weir_arena *a) {
     if (placed != WEIR_PLACEMENT_OK) {
         (void)driver->cuMemAddressFree(base, g->bytes);
         free(g);
-        return weir__engine_refuse(WEIR_E_HOST_MEMORY);
+        return weir__without_driver(WEIR_E_HOST_MEMORY);
     }
     pthread_mutex_init(&g->bringing, NULL);
-    weir__nvtx_name("the addresses of a mapped arena", a->host->device, base, g->bytes);
+    weir__nvtx_name("the addresses of a mapped arena", a->host->device.ordinal, base, g->bytes);
     a->range = g;
     return WEIR_OK;
 }

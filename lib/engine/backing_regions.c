@@ -22,7 +22,7 @@ static const char region_name[] = "a region of an arena";
 /* The front's records want blocks that begin at one of its pages, and so must regions: a small one that
  * does not is exchanged for one of a whole page of the driver's, if that may be. */
 static CUresult take_aligned(struct weir_arena *a, size_t *bytes, CUdeviceptr *base) {
-    const struct weir_driver *driver = a->host->driver;
+    const struct weir_driver *driver = a->host->device.driver;
     CUresult result = driver->cuMemAlloc(base, *bytes);
 
     if (result != CUDA_SUCCESS || a->host->options.front != WEIR_SWITCH_ON ||
@@ -41,15 +41,15 @@ static CUresult take_aligned(struct weir_arena *a, size_t *bytes, CUdeviceptr *b
 /* Takes one region of `bytes` from the device, smaller ones if it refuses, at last one of `least`.  BFC's
  * own steps end above it, where TensorFlow refuses what would have fitted. */
 static weir_status take_region(struct weir_arena *a, size_t bytes, size_t least, size_t *got) {
-    const struct weir_driver *driver = a->host->driver;
+    const struct weir_driver *driver = a->host->device.driver;
     struct weir_driver_scope scope;
     CUdeviceptr base = 0;
     int placed = WEIR_PLACEMENT_NO_MEMORY;
     CUresult result;
 
-    result = weir__driver_enter(driver, a->host->context, &scope);
+    result = weir__driver_enter(driver, a->host->device.context, &scope);
     if (result != CUDA_SUCCESS)
-        return weir__engine_status(a->host, result);
+        return weir__device_status(&a->host->device, result);
     for (;;) {
         result = take_aligned(a, &bytes, &base);
         if (result != CUDA_ERROR_OUT_OF_MEMORY || bytes <= least)
@@ -63,13 +63,13 @@ static weir_status take_region(struct weir_arena *a, size_t bytes, size_t least,
         if (placed != WEIR_PLACEMENT_OK)
             driver->cuMemFree(base);
         else
-            weir__nvtx_name(region_name, a->host->device, base, bytes);
+            weir__nvtx_name(region_name, a->host->device.ordinal, base, bytes);
     }
     weir__driver_leave(driver, &scope);
     if (result != CUDA_SUCCESS)
-        return weir__engine_status(a->host, result);
+        return weir__device_status(&a->host->device, result);
     if (placed != WEIR_PLACEMENT_OK)
-        return weir__engine_refuse(WEIR_E_HOST_MEMORY);
+        return weir__without_driver(WEIR_E_HOST_MEMORY);
     weir__arena_grown(a);
     *got = bytes;
     return WEIR_OK;
@@ -86,8 +86,8 @@ static size_t region_size(struct weir_arena *a, size_t bytes) {
         return bytes <= left ? weir__size_round_down((size_t)left, GRANULARITY) : 0;
     }
     /* BFC asks for its step and backs off when refused, without asking what is free. */
-    device_free =
-        a->host->options.growth == WEIR_GROWTH_BFC ? UINT64_MAX : weir__engine_device_free(a->host);
+    device_free = a->host->options.growth == WEIR_GROWTH_BFC ? UINT64_MAX
+                                                             : weir__device_free(&a->host->device);
     state.reserve = (size_t)a->blocks.total;
     state.in_use = (size_t)a->blocks.in_use;
     state.limit = (size_t)a->blocks.total + weir__arena_room(a);
@@ -97,26 +97,26 @@ static size_t region_size(struct weir_arena *a, size_t bytes) {
 
 static weir_status regions_make_room(struct weir_arena *a, const struct weir_arena_request *r,
                                      int *grew) {
-    uint64_t started = a->host->driver->ticks();
+    uint64_t started = a->host->device.driver->ticks();
     size_t least, step, got = 0;
     weir_status status;
 
     /* unreached: an overflow, since no request is above the device's memory */
     if (!weir__size_round_up(r->bytes, GRANULARITY, &least))
-        return weir__engine_refuse(WEIR_E_NO_MEMORY);
+        return weir__without_driver(WEIR_E_NO_MEMORY);
     step = region_size(a, least);
     if (step == 0)
         return weir__arena_is_full(a);
     status = take_region(a, step, least, &got);
-    if (status == WEIR_E_NO_MEMORY && a->host->limit < a->host->device_total &&
+    if (status == WEIR_E_NO_MEMORY && a->host->limit < a->host->device.total &&
         weir__arena_room(a) < DRIVER_PAGE) /* there is none for an exchange */
-        status = weir__engine_refuse(WEIR_E_LIMIT);
+        status = weir__without_driver(WEIR_E_LIMIT);
     if (status != WEIR_OK) {
         weir__growth_refused(&a->cursor);
         return status;
     }
     weir__engine_note(a->host, WEIR_EVENT_REQUEST, 0, step, got,
-                      weir__engine_since(a->host, started), a->blocks.total);
+                      weir__device_since(&a->host->device, started), a->blocks.total);
     *grew = 1;
     return WEIR_OK;
 }
@@ -126,15 +126,15 @@ static weir_status regions_make_room(struct weir_arena *a, const struct weir_are
 static CUresult drop_region(struct weir_arena *a, size_t at) {
     CUdeviceptr base = a->blocks.regions[at].base;
     struct weir_driver_scope scope;
-    CUresult result = weir__driver_enter(a->host->driver, a->host->context, &scope);
+    CUresult result = weir__driver_enter(a->host->device.driver, a->host->device.context, &scope);
 
     if (result != CUDA_SUCCESS)
         return result;
     weir__nvtx_unname(base);
-    result = a->host->driver->cuMemFree(base);
-    weir__driver_leave(a->host->driver, &scope);
+    result = a->host->device.driver->cuMemFree(base);
+    weir__driver_leave(a->host->device.driver, &scope);
     if (result != CUDA_SUCCESS) {
-        weir__nvtx_name(region_name, a->host->device, base, a->blocks.regions[at].bytes);
+        weir__nvtx_name(region_name, a->host->device.ordinal, base, a->blocks.regions[at].bytes);
         return result;
     }
     weir__suballoc_observe_all(&a->blocks);
@@ -163,7 +163,7 @@ static weir_status regions_grow(struct weir_arena *a, uint64_t reserve, int caus
     weir_status status = take_region(a, bytes, GRANULARITY, got);
 
     (void)cause; /* one region, whatever it is for */
-    return status == WEIR_OK && *got < bytes ? weir__engine_refuse(WEIR_E_NO_MEMORY) : status;
+    return status == WEIR_OK && *got < bytes ? weir__without_driver(WEIR_E_NO_MEMORY) : status;
 }
 
 static weir_status regions_shrink(struct weir_arena *a, size_t keep) {
@@ -173,7 +173,7 @@ static weir_status regions_shrink(struct weir_arena *a, size_t keep) {
     while (result == CUDA_SUCCESS &&
            find_idle(a, (size_t)weir__size_less(a->blocks.total, keep), &at))
         result = drop_region(a, at);
-    return weir__engine_status(a->host, result);
+    return weir__device_status(&a->host->device, result);
 }
 
 /* ---- what could be had ----------------------------------------------------------------------- */
@@ -198,7 +198,7 @@ static size_t regions_largest(struct weir_arena *a, uint64_t id) {
 
     count_idle(a, id, &idle, &pages);
     room = weir__size_less(a->host->limit, a->blocks.total - idle); /* which may be above it */
-    added = weir__size_round_down(weir__engine_room(a->host, room, pages), GRANULARITY);
+    added = weir__size_round_down(weir__device_room(&a->host->device, room, pages), GRANULARITY);
     /* Beside others in a page a region may not begin where the front wants it to. */
     return a->host->options.front == WEIR_SWITCH_ON && added < DRIVER_PAGE ? 0 : added;
 }
@@ -217,14 +217,14 @@ static weir_status regions_open(struct weir_arena *a) {
 static void regions_close(struct weir_arena *a) {
     struct weir_driver_scope scope;
 
-    if (weir__driver_enter(a->host->driver, a->host->context, &scope) != CUDA_SUCCESS)
+    if (weir__driver_enter(a->host->device.driver, a->host->device.context, &scope) != CUDA_SUCCESS)
         return;
     /* cuMemFree waits for the device, and so for all frees */
     for (size_t i = 0; i < a->blocks.region_count; i++) {
         weir__nvtx_unname(a->blocks.regions[i].base);
-        a->host->driver->cuMemFree(a->blocks.regions[i].base);
+        a->host->device.driver->cuMemFree(a->blocks.regions[i].base);
     }
-    weir__driver_leave(a->host->driver, &scope);
+    weir__driver_leave(a->host->device.driver, &scope);
 }
 
 const struct weir_arena_backing weir__arena_regions = {

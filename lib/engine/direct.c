@@ -24,7 +24,7 @@ static weir_status platform_open(struct weir_host *host, void **engine) {
     struct platform *p = calloc(1, sizeof *p);
 
     if (!p)
-        return weir__engine_refuse(WEIR_E_HOST_MEMORY);
+        return weir__without_driver(WEIR_E_HOST_MEMORY);
     p->host = host;
     pthread_mutex_init(&p->lock, NULL);
     *engine = p;
@@ -73,59 +73,59 @@ static int remember(struct platform *p, CUdeviceptr block, size_t bytes) {
 static weir_status platform_alloc(void *engine, size_t bytes, weir_stream stream, uint64_t id,
                                   int may_grow, CUdeviceptr *block, int *grew) {
     struct platform *p = engine;
-    const struct weir_driver *driver = p->host->driver;
+    const struct weir_driver *driver = p->host->device.driver;
     uint64_t started = driver->ticks();
     struct weir_driver_scope scope;
     weir_status status;
     CUresult result;
 
     (void)may_grow; /* every request grows */
-    status = id ? WEIR_OK : weir__engine_capture(p->host, stream);
+    status = id ? WEIR_OK : weir__device_capture(&p->host->device, stream);
     if (status != WEIR_OK)
         return status;
     if (!count(p, bytes))
-        return weir__engine_refuse(WEIR_E_LIMIT);
-    result = weir__driver_enter(driver, p->host->context, &scope);
+        return weir__without_driver(WEIR_E_LIMIT);
+    result = weir__driver_enter(driver, p->host->device.context, &scope);
     if (result == CUDA_SUCCESS) {
         result = driver->cuMemAlloc(block, bytes);
         if (result == CUDA_SUCCESS && !remember(p, *block, bytes)) {
             driver->cuMemFree(*block);
             weir__driver_leave(driver, &scope);
             uncount(p, bytes);
-            return weir__engine_refuse(WEIR_E_HOST_MEMORY);
+            return weir__without_driver(WEIR_E_HOST_MEMORY);
         }
         weir__driver_leave(driver, &scope);
     }
     if (result != CUDA_SUCCESS) {
         uncount(p, bytes);
-        return weir__engine_status(p->host, result);
+        return weir__device_status(&p->host->device, result);
     }
     /* Every block is a growth step of its own; the ring would hold nothing else, so only the time
      * is kept. */
     *grew = 1;
-    atomic_fetch_add_explicit(&p->host->books->stall_ns, weir__engine_since(p->host, started),
-                              memory_order_relaxed);
+    atomic_fetch_add_explicit(&p->host->books->stall_ns,
+                              weir__device_since(&p->host->device, started), memory_order_relaxed);
     return WEIR_OK;
 }
 
 static weir_status platform_free(void *engine, CUdeviceptr block, weir_stream stream,
                                  struct weir_use_list *uses) {
     struct platform *p = engine;
-    const struct weir_driver *driver = p->host->driver;
+    const struct weir_driver *driver = p->host->device.driver;
     struct weir_driver_scope scope;
     uintptr_t bytes = 0;
     CUresult result;
     int known;
 
     (void)uses; /* cuMemFree waits for every stream */
-    if (p->host->drop_in && weir__engine_capture(p->host, stream) == WEIR_E_STREAM)
+    if (p->host->device.drop_in && weir__device_capture(&p->host->device, stream) == WEIR_E_STREAM)
         return WEIR_E_STREAM; /* as the driver, which asks for the stream, answers */
     pthread_mutex_lock(&p->lock);
     known = weir__map_take(&p->live, block, &bytes);
     pthread_mutex_unlock(&p->lock);
     if (!known)
-        return weir__engine_refuse(WEIR_E_NOT_OWNED);
-    result = weir__driver_enter(driver, p->host->context, &scope);
+        return weir__without_driver(WEIR_E_NOT_OWNED);
+    result = weir__driver_enter(driver, p->host->device.context, &scope);
     if (result == CUDA_SUCCESS) {
         result = driver->cuMemFree(block);
         weir__driver_leave(driver, &scope);
@@ -134,7 +134,7 @@ static weir_status platform_free(void *engine, CUdeviceptr block, weir_stream st
         /* The slot it left is there unless the table grew meanwhile; losing the entry would only
          * make a second free fail as foreign. */
         (void)remember(p, block, bytes);
-        return weir__engine_status(p->host, result);
+        return weir__device_status(&p->host->device, result);
     }
     uncount(p, bytes);
     return WEIR_OK;
@@ -170,7 +170,7 @@ static weir_status platform_grow(void *engine, uint64_t target, int cause) {
     (void)engine;
     (void)target;
     (void)cause;
-    return weir__engine_refuse(WEIR_E_NOT_SUPPORTED);
+    return weir__without_driver(WEIR_E_NOT_SUPPORTED);
 }
 
 static weir_status platform_trim(void *engine, size_t keep, int cause, size_t *released) {
@@ -189,7 +189,7 @@ static size_t platform_largest(void *engine, uint64_t id, uint64_t back) {
     pthread_mutex_lock(&p->lock);
     room = weir__size_less(p->host->limit, p->in_use - back);
     pthread_mutex_unlock(&p->lock);
-    return weir__engine_room(p->host, room, back);
+    return weir__device_room(&p->host->device, room, back);
 }
 
 /* Nothing is ever idle. */

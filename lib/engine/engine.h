@@ -18,11 +18,10 @@
 #include <weir/stats.h>
 
 #include "base/counters.h"
-#include "base/tls.h"
-#include "driver/driver.h"
+#include "base/result.h"
+#include "driver/device.h"
 #include "engine/peer_access.h"
 #include "engine/reserve_state.h"
-#include "engine/slow_path.h"
 #include "engine/stream_uses.h"
 #include "ipc/process_peers.h"
 
@@ -72,12 +71,8 @@ struct weir_appeal {
 /* What every engine is given; it outlives the engine, and all but what is atomic is fixed. */
 struct weir_host {
     uint64_t number; /* fixed: no other of the process has it or had it; an address comes again */
-    const struct weir_driver *driver;
-    CUdevice device;
-    CUcontext context;      /* the device's primary context, retained by the allocator */
+    struct weir_device device;
     weir_options options;   /* completed: no default is left in it */
-    uint64_t device_total;  /* bytes */
-    weir_detours detours;   /* why requests do not go straight to the front */
     _Atomic uint64_t limit; /* the most the reserve may be; UINT64_MAX: none; see `limited` */
     uint64_t leave; /* bytes on the device that are others': the limit is lowered for them */
     uint64_t apart; /* bytes on the device that preallocated shares do not take; fixed */
@@ -89,7 +84,6 @@ struct weir_host {
     struct weir_books *books;
     struct weir_decay decay;
     struct weir_relief relief;
-    uint64_t created_ticks;
     /* Fixed: the most that a program may ask for so that the engine is asked for no more than `bytes`. */
     size_t (*fit)(const struct weir_host *host, size_t bytes);
     /* Fixed: what weir_stats tells, with what lies in caches as idle.  Called without a lock. */
@@ -125,16 +119,8 @@ struct weir_host {
     int moves;       /* idle memory moves to where a request has too little; the engine says so */
     /* Fixed: a request of this thread was refused for good, as far as the ladder goes.  Called without a lock. */
     void (*refused)(struct weir_host *host);
-    /* Until it is made whoever makes it says what the driver has against it. */
-    atomic_int is_being_made;
     int hushed; /* refusals are told elsewhere, not in the log.  Set before the first request */
     int says_why; /* that it cannot preallocate for the first request is said once, whatever the log is; likewise */
-    int decompresses; /* fixed: its memory is for hardware decompression, too */
-    int drop_in; /* it stands in the place of the driver's pools: see drop_in.h.  Set before the first request */
-    /* Fixed: who may use the memory from the beginning, the device itself first. */
-    struct weir_access access;
-    _Atomic CUdeviceptr
-        waited_by; /* a block made for a wait that the driver did not take back; 0: none */
 };
 
 struct weir_engine {
@@ -245,11 +231,6 @@ extern const struct weir_engine weir__engine_spans_platform;
 
 /* engine.c: what the engines share. */
 
-/* The status for a driver result, which becomes the thread's last driver result; fatal results mark
- * the host lost. */
-weir_status weir__engine_status(struct weir_host *host, CUresult result);
-/* A status that the driver had no part in: the thread's last driver result becomes 0. */
-weir_status weir__engine_refuse(weir_status status);
 /* Notes a growth step or a give-back in the books and, at level info, in the log. */
 void weir__engine_note(struct weir_host *host, int cause, int shrink, uint64_t asked, uint64_t got,
                        uint64_t stall_ns, uint64_t reserve_after);
@@ -257,8 +238,6 @@ void weir__engine_note(struct weir_host *host, int cause, int shrink, uint64_t a
 static inline int weir__engine_is_prealloc(int cause) {
     return cause == WEIR_EVENT_PREALLOC || cause == WEIR_EVENT_BACKGROUND;
 }
-/* Free bytes on the device now, UINT64_MAX if it cannot be told. */
-uint64_t weir__engine_device_free(struct weir_host *host);
 /* What the driver takes long to refuse: 60 GiB that it does not have, tries at it included, 0.18 s (H200, 580). */
 #define WEIR_ENGINE_LARGE ((uint64_t)256 << 20)
 /* 1: the device has less than `bytes` free, `idle` added, so that the driver need not be asked.  It may have more
@@ -268,62 +247,11 @@ int weir__engine_would_refuse(struct weir_host *host, uint64_t bytes, uint64_t i
 void weir__engine_unforetell(void);
 /* From now on, or no longer.  1: something was foretold on this thread since this was called last. */
 int weir__engine_insist(int on);
-/* Bytes that cuMemAlloc would surely give in one piece now, if the device had `back` bytes more: whole pages
- * of 2 MiB, or `most` where that is less. */
-size_t weir__engine_room(struct weir_host *host, uint64_t most, uint64_t back);
-/* A default stream (0, 1, 2) belongs to the context that is current on the calling thread; on a thread that has none it
- * means that of the device's own context.  A driver call on it fails there, and a failing call costs a microsecond, as
- * the driver logs it.  So the first such failure on a thread raises this flag, and from then on each request, free and
- * use asks first whether a context is current, and lends the device's own where none is. */
-extern _Thread_local int weir__engine_lacks_context WEIR_FAST_TLS;
-/* Makes the device's context current if the thread has none: 1, or 0 and nothing was done.  The end takes what the former
- * returned. */
-int weir__engine_lend_context(const struct weir_host *host);
-void weir__engine_end_context(const struct weir_host *host, int lent);
-/* After a driver call on the caller's stream: 1 if it failed because the thread has no context.  Then the flag is up and
- * the device's context entered: the caller makes the call again and leaves it.  *result: why it could not be entered.
- * In the driver's place (drop_in) always 0: there the program is answered what the driver answers. */
-int weir__engine_retry_in_context(const struct weir_host *host, CUresult *result,
-                                  struct weir_driver_scope *scope);
-/* E_CAPTURE while `stream` is being captured (or its state makes questions illegal), OK if it is not;
- * else what the driver has against the stream. */
-weir_status weir__engine_capture(struct weir_host *host, weir_stream stream);
-/* The id of a stream as the caller means it: a default stream is one of the current context, or of
- * the device's own where there is none.  0 where the driver has no ids; of a stream that is being
- * captured CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, without asking. */
-CUresult weir__engine_stream_id(struct weir_host *host, weir_stream stream, uint64_t *id);
-/* OK, or E_STREAM: the stream is another device's, so that no wait for this one covers what runs there.
- * What the driver does not tell is taken for well. */
-weir_status weir__engine_check_device(struct weir_host *host, weir_stream stream);
-/* The stream is being captured, or stands beside a capture as the legacy stream does. */
-static inline int weir__engine_is_capture(CUresult result) {
-    return result == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED ||
-           result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
-}
-
-/* Records on a stream as the caller means it.  `id` nonzero: only if the handle still means that
- * stream, else CUDA_ERROR_INVALID_HANDLE. */
-CUresult weir__engine_record(struct weir_host *host, CUevent event, weir_stream stream,
-                             uint64_t id);
-/* What is queued on `stream` from here on waits for the event. */
-CUresult weir__engine_follow(struct weir_host *host, weir_stream stream, CUevent event);
-/* 1 if the stream has nothing to do, as the driver then knows too. */
-int weir__engine_is_idle(struct weir_host *host, weir_stream stream);
-/* A line about a free that was refused, or a request on a stream that will not do. */
-void weir__engine_log_free(const struct weir_host *host, CUdeviceptr block, weir_status status);
-void weir__engine_log_alloc(const struct weir_host *host, size_t bytes, weir_status status);
-/* Waits until the device has finished all work, however long that takes, and harms no capture.
- * CUDA_ERROR_OUT_OF_MEMORY: neither device nor host has the memory that this takes. */
-CUresult weir__engine_wait_for_device(struct weir_host *host);
-/* What waits may have left goes. */
-void weir__engine_end_waits(struct weir_host *host);
 /* Another piece for a list of so many, to which the last one may be joined: how many there are then.  What is
  * beyond `most` is left out. */
 size_t weir__engine_extend(struct weir_extent *list, size_t count, size_t most,
                            struct weir_extent extent);
 /* So many bytes more wait for the stream of that id. */
 void weir__engine_pends(struct weir_survey *survey, uint64_t stream, uint64_t bytes);
-/* Nanoseconds since `ticks`. */
-uint64_t weir__engine_since(const struct weir_host *host, uint64_t ticks);
 
 #endif

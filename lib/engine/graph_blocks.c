@@ -9,15 +9,15 @@
 void weir__nodes_open(struct weir_nodes *n, struct weir_host *host) {
     weir__async_open(&n->async, host);
     pthread_mutex_init(&n->lock, NULL);
-    n->access = host->access;
+    n->access = host->device.access;
 }
 
 static CUresult make_pool(struct weir_nodes *n) {
     const struct weir_host *host = n->async.host;
-    const struct weir_driver *driver = host->driver;
+    const struct weir_driver *driver = host->device.driver;
     struct weir_driver_scope scope;
     CUmemPoolProps properties;
-    CUresult result = weir__driver_enter(driver, host->context, &scope);
+    CUresult result = weir__driver_enter(driver, host->device.context, &scope);
 
     if (result != CUDA_SUCCESS)
         return result;
@@ -25,7 +25,7 @@ static CUresult make_pool(struct weir_nodes *n) {
     properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
     properties.handleTypes = CU_MEM_HANDLE_TYPE_NONE;
     properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    properties.location.id = host->device;
+    properties.location.id = host->device.ordinal;
     result = driver->cuMemPoolCreate(&n->pool, &properties);
     if (result == CUDA_SUCCESS && n->access.count > 1) {
         result = driver->cuMemPoolSetAccess(n->pool, n->access.list + 1, n->access.count - 1);
@@ -46,12 +46,12 @@ static CUresult drop_pool(struct weir_nodes *n) {
     CUresult result = CUDA_SUCCESS;
 
     if (n->pool)
-        result = weir__driver_enter(host->driver, host->context, &scope);
+        result = weir__driver_enter(host->device.driver, host->device.context, &scope);
     if (!n->pool || result != CUDA_SUCCESS)
         return result;
-    host->driver->cuMemPoolDestroy(n->pool);
+    host->device.driver->cuMemPoolDestroy(n->pool);
     n->pool = NULL;
-    weir__driver_leave(host->driver, &scope);
+    weir__driver_leave(host->device.driver, &scope);
     return CUDA_SUCCESS;
 }
 
@@ -74,14 +74,14 @@ static weir_status take(struct weir_nodes *n, size_t bytes, weir_stream stream,
     if (result == CUDA_SUCCESS && !n->pool)
         result = make_pool(n);
     if (result == CUDA_ERROR_NOT_SUPPORTED)
-        return weir__engine_refuse(WEIR_E_CAPTURE);
+        return weir__without_driver(WEIR_E_CAPTURE);
     if (result == CUDA_SUCCESS)
         result = weir__async_take(host, n->pool, bytes, stream, &node);
     if (result != CUDA_SUCCESS)
-        return weir__engine_status(host, result);
+        return weir__device_status(&host->device, result);
     if (!weir__map_put(&n->places, node, 1)) {
         (void)weir__async_give(host, node, stream);
-        return weir__engine_refuse(WEIR_E_HOST_MEMORY);
+        return weir__without_driver(WEIR_E_HOST_MEMORY);
     }
     atomic_store_explicit(&n->any, 1, memory_order_release);
     *block = node;
@@ -93,8 +93,8 @@ weir_status weir__nodes_alloc(struct weir_nodes *n, size_t bytes, weir_stream st
     const struct weir_host *host = n->async.host;
     weir_status status;
 
-    if (host->drop_in || !(host->driver->capabilities & WEIR_CAP_GRAPH))
-        return weir__engine_refuse(WEIR_E_CAPTURE);
+    if (host->device.drop_in || !(host->device.driver->capabilities & WEIR_CAP_GRAPH))
+        return weir__without_driver(WEIR_E_CAPTURE);
     pthread_mutex_lock(&n->lock);
     status = take(n, bytes, stream, block);
     pthread_mutex_unlock(&n->lock);
@@ -116,13 +116,13 @@ weir_status weir__nodes_free(struct weir_nodes *n, CUdeviceptr block, weir_strea
                              struct weir_use_list *uses) {
     struct weir_host *host = n->async.host;
     struct weir_driver_scope scope;
-    CUresult result = weir__driver_relax(host->driver, &scope);
+    CUresult result = weir__driver_relax(host->device.driver, &scope);
     weir_status status;
 
     if (result != CUDA_SUCCESS)
-        return weir__engine_status(host, result);
+        return weir__device_status(&host->device, result);
     status = weir__async_free(&n->async, block, stream, uses);
-    weir__driver_unrelax(host->driver, &scope);
+    weir__driver_unrelax(host->device.driver, &scope);
     return status;
 }
 

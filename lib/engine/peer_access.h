@@ -11,16 +11,7 @@
 
 #include <weir/options.h>
 
-#include "driver/driver.h"
-
-/* Device ordinals from 0 on. */
-enum { WEIR_MOST_PEERS = 64 };
-
-/* Whose work may use memory; the first is the memory's own device. */
-struct weir_access {
-    size_t count;
-    CUmemAccessDesc list[WEIR_MOST_PEERS + 1];
-};
+#include "driver/device.h"
 
 /* The access that options.peers (completed, as it is spelled there) asks for on memory of device `home`.  Not OK:
  * E_NO_DEVICE, E_NOT_SUPPORTED (no peer, or a driver that cannot tell) or what the driver's result in *result

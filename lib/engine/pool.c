@@ -116,7 +116,7 @@ static void lower_ceiling(struct pool *p, uint64_t reserve) {
 /* In relaxed mode: otherwise the question breaks a capture of this thread, or a global one (H200, driver
  * 580). */
 static CUresult ask(const struct pool *p, CUmemPool_attribute which, uint64_t *value) {
-    const struct weir_driver *driver = p->host->driver;
+    const struct weir_driver *driver = p->host->device.driver;
     struct weir_driver_scope scope;
     CUresult result = weir__driver_relax(driver, &scope);
 
@@ -159,11 +159,11 @@ static uint64_t read_in_use(struct pool *p) {
 }
 
 static CUresult set_attribute(struct pool *p, CUmemPool_attribute which, void *value) {
-    return p->host->driver->cuMemPoolSetAttribute(p->pool, which, value);
+    return p->host->device.driver->cuMemPoolSetAttribute(p->pool, which, value);
 }
 
 static CUresult make_pool(struct pool *p) {
-    const struct weir_driver *driver = p->host->driver;
+    const struct weir_driver *driver = p->host->device.driver;
     CUmemPoolProps properties;
     uint64_t threshold = p->host->threshold;
     int off = 0;
@@ -175,8 +175,8 @@ static CUresult make_pool(struct pool *p) {
                                  ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
                                  : CU_MEM_HANDLE_TYPE_NONE;
     properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    properties.location.id = p->host->device;
-    if (p->host->decompresses)
+    properties.location.id = p->host->device.ordinal;
+    if (p->host->device.decompresses)
         properties.usage = CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS;
     if (p->told != UINT64_MAX)
         properties.maxSize = (size_t)p->told;
@@ -186,9 +186,9 @@ static CUresult make_pool(struct pool *p) {
     result = set_attribute(p, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold);
     if (result == CUDA_SUCCESS)
         result = set_attribute(p, CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, &off);
-    if (result == CUDA_SUCCESS && p->host->access.count > 1)
-        result = driver->cuMemPoolSetAccess(p->pool, p->host->access.list + 1,
-                                            p->host->access.count - 1);
+    if (result == CUDA_SUCCESS && p->host->device.access.count > 1)
+        result = driver->cuMemPoolSetAccess(p->pool, p->host->device.access.list + 1,
+                                            p->host->device.access.count - 1);
     if (result == CUDA_SUCCESS)
         result = driver->cuStreamCreate(&p->grow_stream, CU_STREAM_NON_BLOCKING);
     if (result != CUDA_SUCCESS)
@@ -202,25 +202,25 @@ static weir_status pool_open(struct weir_host *host, void **engine) {
     CUresult result;
 
     if (!p)
-        return weir__engine_refuse(WEIR_E_HOST_MEMORY);
+        return weir__without_driver(WEIR_E_HOST_MEMORY);
     atomic_init(&p->unwind_to, UINT64_MAX);
     p->host = host;
     if (host->limit != UINT64_MAX) /* for the ladder too */
         host->limit = weir__size_round_down((size_t)host->limit, UNIT);
     p->ceiling = host->limit;
-    p->told = host->driver->capabilities & WEIR_CAP_POOL_MAX_SIZE ? p->ceiling : UINT64_MAX;
+    p->told = host->device.driver->capabilities & WEIR_CAP_POOL_MAX_SIZE ? p->ceiling : UINT64_MAX;
     p->threshold = host->threshold;
     host->pace = UNIT;
-    p->has_figures = (host->driver->capabilities & WEIR_CAP_POOL_FIGURES) != 0;
-    p->shrinks = p->has_figures && host->threshold < host->device_total;
-    result = weir__driver_enter(host->driver, host->context, &scope);
+    p->has_figures = (host->device.driver->capabilities & WEIR_CAP_POOL_FIGURES) != 0;
+    p->shrinks = p->has_figures && host->threshold < host->device.total;
+    result = weir__driver_enter(host->device.driver, host->device.context, &scope);
     if (result == CUDA_SUCCESS) {
         result = make_pool(p);
-        weir__driver_leave(host->driver, &scope);
+        weir__driver_leave(host->device.driver, &scope);
     }
     if (result != CUDA_SUCCESS) {
         free(p);
-        return weir__engine_status(host, result);
+        return weir__device_status(&host->device, result);
     }
     pthread_mutex_init(&p->growing, NULL);
     weir__async_open(&p->async, host);
@@ -243,10 +243,10 @@ static void renew_peak(struct pool *p) {
  * stays, for the next time; and all of them if one lies behind work that cannot be waited for.  The caller
  * holds `growing` and is in the driver's scope. */
 static void drop_probes(struct pool *p) {
-    const struct weir_driver *driver = p->host->driver;
+    const struct weir_driver *driver = p->host->device.driver;
     uint32_t count = p->probe_count, kept = 0;
 
-    if (p->undone && weir__engine_wait_for_device(p->host) != CUDA_SUCCESS)
+    if (p->undone && weir__device_wait(&p->host->device) != CUDA_SUCCESS)
         return;
     p->undone = 0;
     for (uint32_t i = 0; i < count; i++)
@@ -263,15 +263,15 @@ static void drop_probes(struct pool *p) {
 static weir_status pool_settle(void *engine) {
     struct pool *p = engine;
 
-    return weir__engine_status(p->host, weir__engine_wait_for_device(p->host));
+    return weir__device_status(&p->host->device, weir__device_wait(&p->host->device));
 }
 
 static void pool_close(void *engine) {
     struct pool *p = engine;
-    const struct weir_driver *driver = p->host->driver;
+    const struct weir_driver *driver = p->host->device.driver;
     struct weir_driver_scope scope;
 
-    if (weir__driver_enter(driver, p->host->context, &scope) == CUDA_SUCCESS) {
+    if (weir__driver_enter(driver, p->host->device.context, &scope) == CUDA_SUCCESS) {
         drop_probes(p);
         driver->cuMemPoolDestroy(p->pool);
         driver->cuStreamDestroy(p->grow_stream);
@@ -307,9 +307,10 @@ static void drop_left_probes(struct pool *p) {
          !atomic_load_explicit(&p->peak_has_probes, memory_order_relaxed)) ||
         pthread_mutex_trylock(&p->growing) != 0)
         return;
-    if (weir__driver_enter(p->host->driver, p->host->context, &scope) == CUDA_SUCCESS) {
+    if (weir__driver_enter(p->host->device.driver, p->host->device.context, &scope) ==
+        CUDA_SUCCESS) {
         drop_probes(p);
-        weir__driver_leave(p->host->driver, &scope);
+        weir__driver_leave(p->host->device.driver, &scope);
     }
     pthread_mutex_unlock(&p->growing);
 }
@@ -328,7 +329,7 @@ static CUresult take_probe(struct pool *p, size_t bytes, uint64_t *reserve) {
     CUresult result;
 
     atomic_fetch_add(&p->probing, bytes);
-    result = p->host->driver->cuMemAllocFromPoolAsync(probe, bytes, p->pool, p->grow_stream);
+    result = p->host->device.driver->cuMemAllocFromPoolAsync(probe, bytes, p->pool, p->grow_stream);
     if (result != CUDA_SUCCESS) {
         atomic_fetch_sub(&p->probing, bytes);
         return result;
@@ -388,7 +389,7 @@ static void let_trim_see(struct pool *p, uint64_t most) {
         if (take_probe(p, UNIT, &now) != CUDA_SUCCESS)
             break;
     drop_probes(p);
-    (void)p->host->driver->cuStreamSynchronize(p->grow_stream);
+    (void)p->host->device.driver->cuStreamSynchronize(p->grow_stream);
 }
 
 /* After the driver grew by `got` for a request: adds what the policy wants beyond that.  The caller
@@ -396,7 +397,7 @@ static void let_trim_see(struct pool *p, uint64_t most) {
 static void top_up(struct pool *p, size_t request, uint64_t got, uint64_t reserve) {
     struct weir_host *host = p->host;
     weir_growth_state state = {.size = sizeof state};
-    uint64_t started = host->driver->ticks();
+    uint64_t started = host->device.driver->ticks();
     struct weir_driver_scope scope;
     uint64_t device_free, after;
     CUresult ignored; /* the request has been served */
@@ -404,23 +405,24 @@ static void top_up(struct pool *p, size_t request, uint64_t got, uint64_t reserv
 
     if (host->options.growth == WEIR_GROWTH_EXACT || !p->has_figures)
         return;
-    device_free = weir__engine_device_free(host);
+    device_free = weir__device_free(&host->device);
     state.request = request < got ? request : (size_t)got; /* free memory may have served a part */
     state.reserve = (size_t)(reserve - got);
     state.in_use = (size_t)read_in_use(p);
     state.limit = (size_t)limit_of(p);
     state.device_free = device_free == UINT64_MAX ? SIZE_MAX : (size_t)(device_free + got);
     step = weir__growth_step(&host->options, &state, UNIT, &p->cursor);
-    if (step <= got || weir__driver_enter(host->driver, host->context, &scope) != CUDA_SUCCESS)
+    if (step <= got ||
+        weir__driver_enter(host->device.driver, host->device.context, &scope) != CUDA_SUCCESS)
         return;
     weir__nvtx_push("top up", step - got);
     after = raise_reserve(p, reserve + (step - got), &ignored);
     weir__nvtx_pop();
-    weir__driver_leave(host->driver, &scope);
+    weir__driver_leave(host->device.driver, &scope);
     atomic_store_explicit(&p->reserve, after, memory_order_relaxed);
     if (after > reserve)
         weir__engine_note(host, WEIR_EVENT_POLICY, 0, step - got, after - reserve,
-                          weir__engine_since(host, started), after);
+                          weir__device_since(&host->device, started), after);
     else
         weir__growth_refused(&p->cursor);
 }
@@ -432,7 +434,7 @@ static uint64_t stall_of(struct pool *p, uint64_t started, uint64_t got) {
 
     if (started == 0)
         return units * atomic_load_explicit(&p->unit_ns, memory_order_relaxed);
-    stall = weir__engine_since(p->host, started);
+    stall = weir__device_since(&p->host->device, started);
     atomic_store_explicit(&p->unit_ns, stall / units, memory_order_relaxed);
     return stall;
 }
@@ -493,13 +495,13 @@ static int take_size(struct pool *p, CUdeviceptr block, size_t *bytes) {
 
 /* Why the driver said "out of memory": the limit, if the device had all that the request could need. */
 static weir_status out_of_memory(struct pool *p, size_t bytes) {
-    weir_status status = weir__engine_status(p->host, CUDA_ERROR_OUT_OF_MEMORY);
+    weir_status status = weir__device_status(&p->host->device, CUDA_ERROR_OUT_OF_MEMORY);
     size_t most;
 
     /* unreached: an overflow, since no request is above the device's memory */
     if (limit_of(p) != UINT64_MAX && weir__size_round_up(bytes, UNIT, &most) &&
-        (weir__engine_device_free(p->host) >= most || read_reserve(p) >= limit_of(p)))
-        return weir__engine_refuse(WEIR_E_LIMIT);
+        (weir__device_free(&p->host->device) >= most || read_reserve(p) >= limit_of(p)))
+        return weir__without_driver(WEIR_E_LIMIT);
     return status;
 }
 
@@ -532,7 +534,7 @@ static void let_driver_see(const struct weir_driver *driver, weir_stream stream)
 /* A limit that the driver does not know: a request that took the reserve past it is undone.  In relaxed mode:
  * otherwise that breaks a capture, which the request may be part of. */
 static weir_status undo_alloc(struct pool *p, CUdeviceptr block, size_t bytes, weir_stream stream) {
-    const struct weir_driver *driver = p->host->driver;
+    const struct weir_driver *driver = p->host->device.driver;
     struct weir_driver_scope scope;
     int relaxed = weir__driver_relax(driver, &scope) == CUDA_SUCCESS;
 
@@ -542,7 +544,7 @@ static weir_status undo_alloc(struct pool *p, CUdeviceptr block, size_t bytes, w
         (void)driver->cuMemPoolTrimTo(p->pool, (size_t)limit_of(p));
         weir__driver_unrelax(driver, &scope);
     }
-    return weir__engine_refuse(WEIR_E_LIMIT);
+    return weir__without_driver(WEIR_E_LIMIT);
 }
 
 /* With a finite threshold the reserve may have fallen since it was seen last: without this, a step
@@ -566,10 +568,10 @@ static void undo_growth(struct pool *p, uint64_t most) {
     struct weir_driver_scope scope;
 
     if (!p->has_figures || read_reserve(p) <= most ||
-        weir__driver_relax(p->host->driver, &scope) != CUDA_SUCCESS)
+        weir__driver_relax(p->host->device.driver, &scope) != CUDA_SUCCESS)
         return;
-    (void)p->host->driver->cuMemPoolTrimTo(p->pool, (size_t)most);
-    weir__driver_unrelax(p->host->driver, &scope);
+    (void)p->host->device.driver->cuMemPoolTrimTo(p->pool, (size_t)most);
+    weir__driver_unrelax(p->host->device.driver, &scope);
 }
 
 /* What it took may have been taken for the growth of another request meanwhile. */
@@ -609,7 +611,7 @@ static __attribute__((noinline, cold)) weir_status refused(struct pool *p, CUres
             undo_growth(p, ceiling_of(p));
         return status;
     }
-    return weir__engine_status(p->host, result);
+    return weir__device_status(&p->host->device, result);
 }
 
 /* The reserve has moved, or this pool's table and limit are ours to look after. */
@@ -620,7 +622,7 @@ static __attribute__((noinline)) weir_status look_at_reserve(struct pool *p, CUd
 
     if (!p->has_figures && !keep_size(p, block, bytes)) {
         take_back(p, block, bytes, stream);
-        return weir__engine_refuse(WEIR_E_HOST_MEMORY);
+        return weir__without_driver(WEIR_E_HOST_MEMORY);
     }
     if (exceeds(p) && p->has_figures) {
         CUresult result = ask(p, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserve);
@@ -628,7 +630,7 @@ static __attribute__((noinline)) weir_status look_at_reserve(struct pool *p, CUd
         if (result != CUDA_SUCCESS || reserve > ceiling_of(p)) {
             weir_status status = undo_alloc(p, block, bytes, stream);
 
-            return result == CUDA_SUCCESS ? status : weir__engine_status(p->host, result);
+            return result == CUDA_SUCCESS ? status : weir__device_status(&p->host->device, result);
         }
     }
     reserve = read_reserve(p);
@@ -652,7 +654,7 @@ static int steady(struct pool *p) {
 static weir_status pool_alloc(void *engine, size_t bytes, weir_stream stream, uint64_t id,
                               int may_grow, CUdeviceptr *block, int *grew) {
     struct pool *p = engine;
-    const struct weir_driver *driver = p->host->driver;
+    const struct weir_driver *driver = p->host->device.driver;
     uint64_t started = steady(p) ? 0 : driver->ticks(), reserve = 0, limit = limit_of(p);
     uint64_t before = atomic_load_explicit(&p->reserve, memory_order_relaxed);
     CUresult result;
@@ -660,13 +662,13 @@ static weir_status pool_alloc(void *engine, size_t bytes, weir_stream stream, ui
     (void)id;       /* the driver knows its streams */
     (void)may_grow; /* and does not tell beforehand */
     if (bytes > limit || (!p->has_figures && read_in_use(p) > limit - bytes))
-        return weir__engine_refuse(WEIR_E_LIMIT);
+        return weir__without_driver(WEIR_E_LIMIT);
     if (p->shrinks)
         see_fall(p);
     if (exceeds(p) && p->has_figures) {
         /* What the driver grows goes back only once the undone block's stream is done. */
         if (read_in_use(p) > weir__size_less(ceiling_of(p), bytes))
-            return weir__engine_refuse(WEIR_E_LIMIT);
+            return weir__without_driver(WEIR_E_LIMIT);
         note_used_peak(p); /* the block may have to be undone */
     }
     result = driver->cuMemAllocFromPoolAsync(block, bytes, p->pool, stream);
@@ -690,7 +692,7 @@ static weir_status pool_free(void *engine, CUdeviceptr block, weir_stream stream
     weir_status status;
 
     if (!p->has_figures && !take_size(p, block, &bytes))
-        return weir__engine_refuse(WEIR_E_NOT_OWNED);
+        return weir__without_driver(WEIR_E_NOT_OWNED);
     status = weir__async_free(&p->async, block, stream, uses);
     if (status != WEIR_OK && !p->has_figures)
         (void)keep_size(p, block, bytes); /* the place it left is still there */
@@ -711,15 +713,15 @@ static void keep_at_least(struct pool *p, uint64_t bytes) {
 static weir_status pool_grow(void *engine, uint64_t target, int cause) {
     struct pool *p = engine;
     struct weir_host *host = p->host;
-    uint64_t started = host->driver->ticks(), limit = limit_of(p), before, after;
+    uint64_t started = host->device.driver->ticks(), limit = limit_of(p), before, after;
     struct weir_driver_scope scope;
     CUresult result, why;
 
     if (!p->has_figures)
-        return weir__engine_refuse(WEIR_E_NOT_SUPPORTED);
-    result = weir__driver_enter(host->driver, host->context, &scope);
+        return weir__without_driver(WEIR_E_NOT_SUPPORTED);
+    result = weir__driver_enter(host->device.driver, host->device.context, &scope);
     if (result != CUDA_SUCCESS)
-        return weir__engine_status(host, result);
+        return weir__device_status(&host->device, result);
     pthread_mutex_lock(&p->growing);
     if (weir__engine_is_prealloc(cause))
         keep_at_least(p, target < limit ? target : limit);
@@ -740,19 +742,19 @@ static weir_status pool_grow(void *engine, uint64_t target, int cause) {
     }
     /* The stream runs nothing but the probes' frees: this observes them, and lets the driver's
      * threshold have its say, so that what is read afterwards is what was kept. */
-    result = host->driver->cuStreamSynchronize(p->grow_stream);
+    result = host->device.driver->cuStreamSynchronize(p->grow_stream);
     if (result == CUDA_SUCCESS)
         result = ask(p, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &after);
     atomic_store_explicit(&p->reserve, after, memory_order_relaxed);
     pthread_mutex_unlock(&p->growing);
-    weir__driver_leave(host->driver, &scope);
+    weir__driver_leave(host->device.driver, &scope);
     if (why != CUDA_SUCCESS && after < target)
         result = why;
     if (result != CUDA_SUCCESS)
-        return weir__engine_status(host, result);
+        return weir__device_status(&host->device, result);
     if (after >= target)
         return WEIR_OK;
-    return weir__engine_refuse(target > limit ? WEIR_E_LIMIT : WEIR_E_NO_MEMORY);
+    return weir__without_driver(target > limit ? WEIR_E_LIMIT : WEIR_E_NO_MEMORY);
 }
 
 static CUmemoryPool pool_of(void *engine) {
@@ -764,12 +766,12 @@ static weir_status pool_allow(void *engine, const CUmemAccessDesc *access) {
     struct weir_driver_scope scope;
     CUresult result;
 
-    result = weir__driver_enter(p->host->driver, p->host->context, &scope);
+    result = weir__driver_enter(p->host->device.driver, p->host->device.context, &scope);
     if (result == CUDA_SUCCESS) {
-        result = p->host->driver->cuMemPoolSetAccess(p->pool, access, 1);
-        weir__driver_leave(p->host->driver, &scope);
+        result = p->host->device.driver->cuMemPoolSetAccess(p->pool, access, 1);
+        weir__driver_leave(p->host->device.driver, &scope);
     }
-    return weir__engine_status(p->host, result);
+    return weir__device_status(&p->host->device, result);
 }
 
 /* A reserve above the limit is left as it is, and must not rise. */
@@ -796,7 +798,7 @@ static int sees_more(const struct pool *p) {
 
 /* As far as nobody need be waited for.  The caller holds `growing` and is in the driver's scope. */
 static CUresult trim_to(struct pool *p, size_t keep) {
-    const struct weir_driver *driver = p->host->driver;
+    const struct weir_driver *driver = p->host->device.driver;
     uint64_t reserve = UINT64_MAX, now;
     CUresult result;
 
@@ -813,23 +815,23 @@ static CUresult trim_to(struct pool *p, size_t keep) {
 static weir_status pool_trim(void *engine, size_t keep, int cause, size_t *released) {
     struct pool *p = engine;
     struct weir_host *host = p->host;
-    uint64_t started = host->driver->ticks(), before, after;
+    uint64_t started = host->device.driver->ticks(), before, after;
     struct weir_driver_scope scope;
-    CUresult result = weir__driver_enter(host->driver, host->context, &scope);
+    CUresult result = weir__driver_enter(host->device.driver, host->device.context, &scope);
 
     *released = 0;
     if (result != CUDA_SUCCESS)
-        return weir__engine_status(host, result);
+        return weir__device_status(&host->device, result);
     pthread_mutex_lock(&p->growing);
     before = read_reserve(p);
     drop_probes(p);
     /* The stream runs nothing but the probes' frees, which the driver takes for pending until they are waited for; the
      * threshold has its say then. */
-    (void)host->driver->cuStreamSynchronize(p->grow_stream);
+    (void)host->device.driver->cuStreamSynchronize(p->grow_stream);
     weir__nvtx_push("give back", weir__size_less(before, keep));
     result = trim_to(p, keep);
     weir__nvtx_pop();
-    weir__driver_leave(host->driver, &scope);
+    weir__driver_leave(host->device.driver, &scope);
     after = read_reserve(p);
     atomic_store_explicit(&p->reserve, after, memory_order_relaxed);
     lower_ceiling(p, after);
@@ -838,10 +840,10 @@ static weir_status pool_trim(void *engine, size_t keep, int cause, size_t *relea
         weir__growth_shrunk(&p->cursor, after);
         /* unreached: no more than that, and another thread freed it since it was read */
         weir__engine_note(host, cause, 1, before > keep ? before - keep : 0, *released,
-                          weir__engine_since(host, started), after);
+                          weir__device_since(&host->device, started), after);
     }
     pthread_mutex_unlock(&p->growing);
-    return weir__engine_status(host, result);
+    return weir__device_status(&host->device, result);
 }
 
 /* What is done goes back; no work of the program's is waited for. */
@@ -892,8 +894,8 @@ static size_t pool_largest(void *engine, uint64_t id, uint64_t back) {
     if (is_uncut(p))
         back = reserve;
     return weir__size_round_down(
-        weir__engine_room(p->host, weir__size_less(limit_of(p), weir__size_less(reserve, back)),
-                          back),
+        weir__device_room(&p->host->device,
+                          weir__size_less(limit_of(p), weir__size_less(reserve, back)), back),
         UNIT);
 }
 

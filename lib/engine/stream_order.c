@@ -47,11 +47,11 @@ static CUresult take_event(struct weir_order *o, CUevent *event) {
         *event = o->spare[--o->spare_count];
         return CUDA_SUCCESS;
     }
-    result = weir__driver_enter(o->host->driver, o->host->context, &scope);
+    result = weir__driver_enter(o->host->device.driver, o->host->device.context, &scope);
     if (result != CUDA_SUCCESS)
         return result;
-    result = o->host->driver->cuEventCreate(event, CU_EVENT_DISABLE_TIMING);
-    weir__driver_leave(o->host->driver, &scope);
+    result = o->host->device.driver->cuEventCreate(event, CU_EVENT_DISABLE_TIMING);
+    weir__driver_leave(o->host->device.driver, &scope);
     return result;
 }
 
@@ -60,7 +60,7 @@ static void give_event(struct weir_order *o, CUevent event) {
         weir__hostmem_room(o->spare, o->spare_count, &o->spare_capacity, sizeof *spare);
 
     if (!spare) {
-        o->host->driver->cuEventDestroy(event);
+        o->host->device.driver->cuEventDestroy(event);
         return;
     }
     o->spare = spare;
@@ -70,7 +70,7 @@ static void give_event(struct weir_order *o, CUevent event) {
 /* 1 when the work before the event is done.  Asked with this thread's capture mode relaxed: another
  * thread's global capture would forbid it. */
 static int is_done(struct weir_order *o, CUevent event) {
-    const struct weir_driver *driver = o->host->driver;
+    const struct weir_driver *driver = o->host->device.driver;
     struct weir_driver_scope scope;
     CUresult result = weir__driver_relax(driver, &scope);
 
@@ -81,23 +81,23 @@ static int is_done(struct weir_order *o, CUevent event) {
     return result == CUDA_SUCCESS;
 }
 
-/* An event recorded now on `stream`; `id` as for weir__engine_record. */
+/* An event recorded now on `stream`; `id` as for weir__device_record. */
 static weir_status record_on(struct weir_order *o, weir_stream stream, uint64_t id,
                              CUevent *event) {
-    weir_status status = weir__engine_capture(o->host, stream);
+    weir_status status = weir__device_capture(&o->host->device, stream);
     CUresult result;
 
     if (status != WEIR_OK)
         return status;
     result = take_event(o, event);
     if (result != CUDA_SUCCESS)
-        return weir__engine_status(o->host, result);
-    result = weir__engine_record(o->host, *event, stream, id);
+        return weir__device_status(&o->host->device, result);
+    result = weir__device_record(&o->host->device, *event, stream, id);
     if (result != CUDA_SUCCESS)
         give_event(o, *event);
     else
         o->event_records++;
-    return weir__engine_status(o->host, result);
+    return weir__device_status(&o->host->device, result);
 }
 
 /* ---- lists ----------------------------------------------------------------------------------- */
@@ -206,7 +206,7 @@ static weir_status record(struct weir_order *o, struct weir_order_stream *s, wei
     weir_status status;
 
     if (!mark)
-        return weir__engine_refuse(WEIR_E_HOST_MEMORY);
+        return weir__without_driver(WEIR_E_HOST_MEMORY);
     *mark = (struct weir_order_mark){.sequence = sequence};
     status = record_on(o, stream, 0, &mark->event);
     if (status == WEIR_OK)
@@ -253,14 +253,14 @@ static void settle_all(struct weir_order *o) {
 }
 
 void weir__order_close(struct weir_order *o) {
-    const struct weir_driver *driver = o->host->driver;
+    const struct weir_driver *driver = o->host->device.driver;
     struct weir_driver_scope scope;
 
     settle_all(o);
     while (o->quiet.first)
         forget(o, o->quiet.first);
     weir__map_clear(&o->streams);
-    if (weir__driver_enter(driver, o->host->context, &scope) == CUDA_SUCCESS) {
+    if (weir__driver_enter(driver, o->host->device.context, &scope) == CUDA_SUCCESS) {
         while (o->spare_count > 0)
             driver->cuEventDestroy(o->spare[--o->spare_count]);
         weir__driver_leave(driver, &scope);
@@ -402,7 +402,7 @@ static int is_apart(struct weir_order *o, struct weir_order_stream *s, weir_stre
 
     if (s->is_apart < 0)
         s->is_apart = (uintptr_t)stream > WEIR_STREAM_PER_THREAD_VALUE &&
-                      o->host->driver->cuStreamGetFlags(stream, &flags) == CUDA_SUCCESS &&
+                      o->host->device.driver->cuStreamGetFlags(stream, &flags) == CUDA_SUCCESS &&
                       flags & CU_STREAM_NON_BLOCKING;
     return s->is_apart;
 }
@@ -410,7 +410,7 @@ static int is_apart(struct weir_order *o, struct weir_order_stream *s, weir_stre
 /* A stream that is found at work is asked seldom. */
 static int is_idle(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
     s->recorded = 0;
-    if (weir__engine_is_idle(o->host, stream)) {
+    if (weir__device_is_idle(&o->host->device, stream)) {
         s->between = 0;
         return 1;
     }
@@ -421,7 +421,7 @@ static int is_idle(struct weir_order *o, struct weir_order_stream *s, weir_strea
 /* What the stream has open is seen done, or has an event. */
 static int tell(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
     if (s->is_apart != 0 && s->recorded >= s->between) {
-        if (weir__engine_capture(o->host, stream) != WEIR_OK)
+        if (weir__device_capture(&o->host->device, stream) != WEIR_OK)
             return 0;
         if (is_apart(o, s, stream) && is_idle(o, s, stream)) {
             finish(o, s);
@@ -559,7 +559,7 @@ CUresult weir__order_follow(struct weir_order *o, weir_stream stream, uint64_t i
     if (last && id == 0) /* each may be of another stream, and what they freed one piece by now */
         mark = o->unknown->marks;
     while (result == CUDA_SUCCESS) {
-        result = weir__engine_follow(o->host, stream, mark->event);
+        result = weir__device_follow(&o->host->device, stream, mark->event);
         if (mark == last)
             break;
         mark = mark->next;
@@ -570,7 +570,8 @@ CUresult weir__order_follow(struct weir_order *o, weir_stream stream, uint64_t i
 void weir__order_ask(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
     int result = weir__driver_result;
 
-    if (weir__engine_capture(o->host, stream) == WEIR_OK && weir__engine_is_idle(o->host, stream)) {
+    if (weir__device_capture(&o->host->device, stream) == WEIR_OK &&
+        weir__device_is_idle(&o->host->device, stream)) {
         if (is_apart(o, s, stream))
             finish(o, s);
         else
@@ -596,7 +597,7 @@ weir_status weir__order_fence(struct weir_order *o, weir_stream stream, struct w
     struct weir_fence *f = malloc(sizeof *f + (uses->count + 1) * sizeof f->event[0]);
 
     if (!f)
-        return weir__engine_refuse(WEIR_E_HOST_MEMORY);
+        return weir__without_driver(WEIR_E_HOST_MEMORY);
     f->events = 0;
     for (size_t i = 0; i <= uses->count; i++) {
         struct weir_use *use = i < uses->count ? &uses->use[i] : NULL;

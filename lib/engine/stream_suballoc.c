@@ -60,7 +60,7 @@ weir_status weir__suballoc_open(struct weir_suballoc *s, struct weir_host *host,
             continue;
         while (i-- > 0)
             weir__placement_destroy(s->placement[i]);
-        return weir__engine_refuse(WEIR_E_HOST_MEMORY);
+        return weir__without_driver(WEIR_E_HOST_MEMORY);
     }
     weir__order_open(&s->order, host, stream_observed, s);
     s->pending_end = &s->pending;
@@ -243,7 +243,7 @@ static weir_status give_quarantined(struct weir_suballoc *s, CUdeviceptr block) 
     struct weir_placement_block was;
 
     if (give(s, block, QUARANTINE, s->quarantined + 1, &was) != WEIR_PLACEMENT_OK)
-        return weir__engine_refuse(WEIR_E_NOT_OWNED);
+        return weir__without_driver(WEIR_E_NOT_OWNED);
     weir__order_several(&s->order);
     s->quarantined++;
     s->quarantined_bytes += was.size;
@@ -305,7 +305,7 @@ static weir_status give_with_uses(struct weir_suballoc *s, CUdeviceptr block, we
 
     /* unreached: it is not live, as it was when its uses were noted */
     if (find(s, block, &found) != WEIR_PLACEMENT_OK)
-        return weir__engine_refuse(WEIR_E_NOT_OWNED);
+        return weir__without_driver(WEIR_E_NOT_OWNED);
     status = weir__order_fence(&s->order, stream, uses, &fence);
     if (status == WEIR_E_HOST_MEMORY)
         return give_quarantined(s, block);
@@ -327,7 +327,7 @@ static weir_status give_unknown(struct weir_suballoc *s, CUdeviceptr block,
     weir_status status;
 
     if (find(s, block, &was) != WEIR_PLACEMENT_OK)
-        return weir__engine_refuse(WEIR_E_NOT_OWNED);
+        return weir__without_driver(WEIR_E_NOT_OWNED);
     status = weir__order_freed_marked(&s->order, on, stream, &sequence);
     if (status == WEIR_E_STREAM || status == WEIR_E_DEVICE_LOST)
         return status;
@@ -350,7 +350,7 @@ static weir_status give_on(struct weir_suballoc *s, CUdeviceptr block, uint64_t 
     if (id == 0)
         return give_unknown(s, block, on, stream);
     if (give(s, block, id, s->order.sequence + 1, &was) != WEIR_PLACEMENT_OK)
-        return weir__engine_refuse(WEIR_E_NOT_OWNED);
+        return weir__without_driver(WEIR_E_NOT_OWNED);
     weir__order_freed(&s->order, on, was.size);
     unaccount(s, &was);
     weir__order_tend(&s->order, on, stream);
@@ -363,7 +363,7 @@ weir_status weir__suballoc_give(struct weir_suballoc *s, CUdeviceptr block, uint
     weir_status status;
 
     if (s->pending && weir__map_get(&s->pending_blocks, block, NULL))
-        status = weir__engine_refuse(WEIR_E_NOT_OWNED); /* freed before */
+        status = weir__without_driver(WEIR_E_NOT_OWNED); /* freed before */
     else if (!uses)
         status = give_on(s, block, id, stream);
     else
@@ -380,7 +380,7 @@ weir_status weir__suballoc_give_silently(struct weir_suballoc *s, CUdeviceptr bl
     struct weir_placement_block was;
 
     if (s->pending && weir__map_get(&s->pending_blocks, block, NULL))
-        return weir__engine_refuse(WEIR_E_NOT_OWNED);
+        return weir__without_driver(WEIR_E_NOT_OWNED);
     on = id == OBSERVED || id == WEIR_ENGINE_UNKNOWN ? NULL
                                                      : weir__order_stream_silently(&s->order, id);
     if (id != OBSERVED && !on)
@@ -388,12 +388,12 @@ weir_status weir__suballoc_give_silently(struct weir_suballoc *s, CUdeviceptr bl
     if (id == OBSERVED) {
         /* unreached: not owned, since the front gives what it has taken */
         if (find(s, block, &was) != WEIR_PLACEMENT_OK)
-            return weir__engine_refuse(WEIR_E_NOT_OWNED);
+            return weir__without_driver(WEIR_E_NOT_OWNED);
         give_observed(s, block);
     } else {
         /* unreached: likewise */
         if (give(s, block, id, s->order.sequence + 1, &was) != WEIR_PLACEMENT_OK)
-            return weir__engine_refuse(WEIR_E_NOT_OWNED);
+            return weir__without_driver(WEIR_E_NOT_OWNED);
         weir__order_freed(&s->order, on, was.size);
     }
     unaccount(s, &was);
@@ -614,13 +614,13 @@ weir_status weir__suballoc_visit_several(struct weir_suballoc *s, uint64_t id, w
     struct weir_order_stream *on = weir__order_stream(&s->order, id);
 
     if (!on)
-        return weir__engine_refuse(WEIR_E_HOST_MEMORY);
+        return weir__without_driver(WEIR_E_HOST_MEMORY);
     weir__order_tend(&s->order, on, stream);
     return WEIR_OK;
 }
 
 static CUresult wait_for_device(struct weir_suballoc *s) {
-    CUresult result = weir__engine_wait_for_device(s->order.host);
+    CUresult result = weir__device_wait(&s->order.host->device);
 
     if (result == CUDA_SUCCESS)
         weir__suballoc_observe_all(s);

@@ -15,7 +15,7 @@
 #include <weir/allocator.h>
 
 #include "base/map.h"
-#include "engine/slow_path.h"
+#include "base/slow_path.h"
 
 struct weir_use {
     weir_stream stream;

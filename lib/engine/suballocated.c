@@ -153,20 +153,20 @@ static void note_work_behind(struct spans *s, weir_stream stream) {
 }
 
 static void name_region(const struct spans *s, CUdeviceptr base, size_t bytes) {
-    weir__nvtx_name("a region of the caches", s->host->device, base, bytes);
+    weir__nvtx_name("a region of the caches", s->host->device.ordinal, base, bytes);
 }
 
 /* Gives a region that serves the stream of that id back, on `stream`.  Beside a global capture, whoever's
  * it is, the driver takes and gives regions in a thread's relaxed mode alone, and breaks the capture of
  * those that do it otherwise (H200, driver 580). */
 static weir_status give_back(struct spans *s, size_t at, uint64_t id, weir_stream stream) {
-    const struct weir_driver *driver = s->host->driver;
+    const struct weir_driver *driver = s->host->device.driver;
     struct weir_driver_scope scope;
     CUresult result = weir__driver_relax(driver, &scope);
     weir_status status;
 
     if (result != CUDA_SUCCESS)
-        return weir__engine_status(s->host, result);
+        return weir__device_status(&s->host->device, result);
     weir__nvtx_unname(s->blocks.regions[at].base);
     status = s->inner->free(s->under, s->blocks.regions[at].base, stream, NULL);
     if (status == WEIR_OK && stream != s->resting && s->inner->hides_pending) {
@@ -200,28 +200,28 @@ static weir_status extend_by(struct spans *s, const struct request *r, size_t by
                              int *grew) {
     CUdeviceptr base = 0;
     struct weir_driver_scope scope;
-    CUresult result = weir__driver_relax(s->host->driver, &scope);
+    CUresult result = weir__driver_relax(s->host->device.driver, &scope);
     int placed = WEIR_PLACEMENT_OK;
     weir_status status;
 
     if (result != CUDA_SUCCESS)
-        return weir__engine_status(s->host, result);
+        return weir__device_status(&s->host->device, result);
     if (bytes >= WEIR_ENGINE_LARGE &&
         weir__engine_would_refuse(s->host, bytes, room_in(s, reserve_of(s))))
-        status = weir__engine_status(s->host, CUDA_ERROR_OUT_OF_MEMORY);
+        status = weir__device_status(&s->host->device, CUDA_ERROR_OUT_OF_MEMORY);
     else
         status = s->inner->alloc(s->under, bytes, r->stream, r->id, r->may_grow, &base, grew);
     if (status == WEIR_OK)
         placed = take_in(s, r, base, bytes, kind);
-    weir__driver_unrelax(s->host->driver, &scope);
+    weir__driver_unrelax(s->host->device.driver, &scope);
     if (placed == WEIR_PLACEMENT_OK)
         return status;
     if (placed == WEIR_PLACEMENT_NO_MEMORY)
-        return weir__engine_refuse(WEIR_E_HOST_MEMORY);
+        return weir__without_driver(WEIR_E_HOST_MEMORY);
     weir__log(s->host->options.log, WEIR_LOG_ERROR,
               "the driver placed a region at 0x%llx, which is no multiple of 16 KiB",
               (unsigned long long)base);
-    return weir__engine_refuse(WEIR_E_DRIVER);
+    return weir__without_driver(WEIR_E_DRIVER);
 }
 
 /* For the request. */
@@ -315,8 +315,8 @@ static weir_status find_room(struct spans *s, const struct request *r, uint64_t 
 static weir_status placed_or(int placed) {
     if (placed == WEIR_PLACEMENT_OK)
         return WEIR_OK;
-    return weir__engine_refuse(placed == WEIR_PLACEMENT_NO_MEMORY ? WEIR_E_HOST_MEMORY
-                                                                  : WEIR_E_NO_MEMORY);
+    return weir__without_driver(placed == WEIR_PLACEMENT_NO_MEMORY ? WEIR_E_HOST_MEMORY
+                                                                   : WEIR_E_NO_MEMORY);
 }
 
 /* There will be no other region: what is free in one of another kind will do. */
@@ -338,9 +338,9 @@ static weir_status place_at_last(struct spans *s, const struct request *r, int *
     int placed, grows;
 
     if (!weir__size_round_up(r->bytes, UNIT, &needed))
-        return weir__engine_refuse(WEIR_E_NO_MEMORY);
+        return weir__without_driver(WEIR_E_NO_MEMORY);
     if (needed > s->host->limit) /* nothing need move for it */
-        return place_anywhere(s, r, weir__engine_refuse(WEIR_E_LIMIT), out);
+        return place_anywhere(s, r, weir__without_driver(WEIR_E_LIMIT), out);
     weir__suballoc_dry(&s->blocks);
     grows = room_in(s, reserve) < needed;
     if (grows && !r->may_grow) {
@@ -370,7 +370,7 @@ static weir_status place_at_last(struct spans *s, const struct request *r, int *
 /* Work is pending on the stream: units that are given back on it cannot be moved before that is done, so
  * that a swap would grow the reserve.  Then any idle region is cut rather than given back. */
 static int is_busy(const struct spans *s, weir_stream stream) {
-    const struct weir_driver *driver = s->host->driver;
+    const struct weir_driver *driver = s->host->device.driver;
     struct weir_driver_scope scope;
     CUresult result = weir__driver_relax(driver, &scope);
 
@@ -470,16 +470,16 @@ static weir_status spans_alloc(void *engine, size_t bytes, weir_stream stream, u
     struct spans *s = engine;
     struct request r = {.bytes = bytes, .stream = stream, .id = id, .may_grow = may_grow};
     int result_before = weir__driver_result;
-    weir_status status = id ? WEIR_OK : weir__engine_capture(s->host, stream);
+    weir_status status = id ? WEIR_OK : weir__device_capture(&s->host->device, stream);
     CUresult result = CUDA_SUCCESS;
 
     if (status == WEIR_E_CAPTURE) {
         status = s->inner->alloc(s->under, bytes, stream, 0, may_grow, block, grew);
     } else if (status == WEIR_OK) {
         if (id == 0)
-            result = weir__engine_stream_id(s->host, stream, &r.id);
+            result = weir__device_stream_id(&s->host->device, stream, &r.id);
         status = result == CUDA_SUCCESS ? alloc_span(s, &r, block, grew)
-                                        : weir__engine_status(s->host, result);
+                                        : weir__device_status(&s->host->device, result);
     }
     if (status == WEIR_OK || status == WEIR_ENGINE_DRY)
         weir__set_driver_result(result_before);
@@ -502,7 +502,7 @@ static void shed(struct spans *s, uint64_t id, weir_stream stream) {
         idle += s->blocks.regions[i].idle ? s->blocks.regions[i].bytes : 0;
     if (idle <= s->threshold)
         return;
-    if (weir__engine_capture(s->host, stream) == WEIR_OK) {
+    if (weir__device_capture(&s->host->device, stream) == WEIR_OK) {
         while (idle > s->threshold && find_spare(s, idle - s->threshold, &at)) {
             idle -= s->blocks.regions[at].bytes;
             if (give_back(s, at, id, stream) != WEIR_OK)
@@ -538,13 +538,13 @@ static int spans_holds(void *engine, CUdeviceptr address, CUdeviceptr *base) {
 static weir_status free_other(struct spans *s, CUdeviceptr block, weir_stream stream,
                               struct weir_use_list *uses) {
     struct weir_driver_scope scope;
-    CUresult result = weir__driver_relax(s->host->driver, &scope);
+    CUresult result = weir__driver_relax(s->host->device.driver, &scope);
     weir_status status;
 
     if (result != CUDA_SUCCESS)
-        return weir__engine_status(s->host, result);
+        return weir__device_status(&s->host->device, result);
     status = s->inner->free(s->under, block, stream, uses);
-    weir__driver_unrelax(s->host->driver, &scope);
+    weir__driver_unrelax(s->host->device.driver, &scope);
     return status;
 }
 
@@ -561,12 +561,12 @@ static weir_status spans_free(void *engine, CUdeviceptr block, weir_stream strea
     weir__lock_give(&s->lock);
     if (!ours)
         return free_other(s, block, stream, uses);
-    result = weir__engine_stream_id(s->host, stream, &id);
+    result = weir__device_stream_id(&s->host->device, stream, &id);
     /* unreached: with uses, which the front refuses where the stream is being captured */
-    if (weir__engine_is_capture(result) && !uses)
+    if (weir__device_is_capture(result) && !uses)
         return spans_give(s, block, WEIR_ENGINE_UNKNOWN);
     if (result != CUDA_SUCCESS)
-        return weir__engine_status(s->host, result);
+        return weir__device_status(&s->host->device, result);
     weir__lock_take(&s->lock);
     status = weir__suballoc_give(&s->blocks, block, id, stream, uses);
     if (status == WEIR_OK)
@@ -632,7 +632,7 @@ static weir_status give_idle_back(struct spans *s, size_t keep) {
     weir__suballoc_survey(&s->blocks, WEIR_ENGINE_UNKNOWN);
     for (size_t i = 0; i < s->blocks.region_count; i++)
         dirty |= s->blocks.regions[i].idle && !s->blocks.regions[i].serves;
-    status = weir__engine_status(s->host, weir__suballoc_wait(&s->blocks, dirty));
+    status = weir__device_status(&s->host->device, weir__suballoc_wait(&s->blocks, dirty));
     if (status == WEIR_OK && dirty) {
         s->awaits = 0;
         forget_work_behind(s);
@@ -642,7 +642,8 @@ static weir_status give_idle_back(struct spans *s, size_t keep) {
            find_spare(s, s->blocks.total - keep, &at))
         status = give_back(s, at, WEIR_ENGINE_OBSERVED, s->resting);
     if (status == WEIR_OK) /* the driver's trim counts as free what the host has observed */
-        status = weir__engine_status(s->host, s->host->driver->cuStreamSynchronize(s->resting));
+        status = weir__device_status(&s->host->device,
+                                     s->host->device.driver->cuStreamSynchronize(s->resting));
     return status;
 }
 
@@ -651,11 +652,11 @@ static weir_status spans_trim(void *engine, size_t keep, int cause, size_t *rele
     uint64_t before, after;
     struct weir_driver_scope scope;
     weir_status status;
-    CUresult result = weir__driver_enter(s->host->driver, s->host->context, &scope);
+    CUresult result = weir__driver_enter(s->host->device.driver, s->host->device.context, &scope);
 
     *released = 0;
     if (result != CUDA_SUCCESS)
-        return weir__engine_status(s->host, result);
+        return weir__device_status(&s->host->device, result);
     weir__lock_take(&s->lock);
     before = reserve_of(s);
     status = give_idle_back(s, keep);
@@ -664,7 +665,7 @@ static weir_status spans_trim(void *engine, size_t keep, int cause, size_t *rele
     after = reserve_of(s);
     *released = before > after ? (size_t)(before - after) : 0;
     weir__lock_give(&s->lock);
-    weir__driver_leave(s->host->driver, &scope);
+    weir__driver_leave(s->host->device.driver, &scope);
     return status;
 }
 
@@ -707,7 +708,7 @@ static void spans_shed(void *engine, size_t keep, weir_stream stream, uint64_t i
     struct spans *s = engine;
     size_t at;
 
-    if (id == 0 || weir__engine_capture(s->host, stream) != WEIR_OK)
+    if (id == 0 || weir__device_capture(&s->host->device, stream) != WEIR_OK)
         return;
     weir__lock_take(&s->lock);
     weir__suballoc_look_around(&s->blocks);
@@ -785,12 +786,12 @@ static void spans_figures(void *engine, weir_statistics *out) {
 
 static CUresult make_resting(struct spans *s) {
     struct weir_driver_scope scope;
-    CUresult result = weir__driver_enter(s->host->driver, s->host->context, &scope);
+    CUresult result = weir__driver_enter(s->host->device.driver, s->host->device.context, &scope);
 
     if (result != CUDA_SUCCESS)
         return result;
-    result = s->host->driver->cuStreamCreate(&s->resting, CU_STREAM_NON_BLOCKING);
-    weir__driver_leave(s->host->driver, &scope);
+    result = s->host->device.driver->cuStreamCreate(&s->resting, CU_STREAM_NON_BLOCKING);
+    weir__driver_leave(s->host->device.driver, &scope);
     return result;
 }
 
@@ -805,17 +806,17 @@ static weir_status open_over(const struct weir_engine *inner, struct weir_host *
     weir_status status;
 
     if (!s)
-        return weir__engine_refuse(WEIR_E_HOST_MEMORY);
+        return weir__without_driver(WEIR_E_HOST_MEMORY);
     s->host = host;
     s->inner = inner;
     s->reluctance = RELUCTANCE;
-    s->threshold = host->threshold < host->device_total ? host->threshold : UINT64_MAX;
+    s->threshold = host->threshold < host->device.total ? host->threshold : UINT64_MAX;
     s->base_is_over =
         host->decay.half_life_ns > 0 || host->relimit; /* it would hold what is to go */
     status = inner->open(host, &s->under);
     if (status != WEIR_OK)
         goto free_spans;
-    status = weir__engine_status(host, make_resting(s));
+    status = weir__device_status(&host->device, make_resting(s));
     if (status == WEIR_OK)
         status = weir__suballoc_open(&s->blocks, host, &rule);
     if (status != WEIR_OK)
@@ -824,7 +825,7 @@ static weir_status open_over(const struct weir_engine *inner, struct weir_host *
     return WEIR_OK;
 close_inner:
     if (s->resting)
-        host->driver->cuStreamDestroy(s->resting);
+        host->device.driver->cuStreamDestroy(s->resting);
     inner->close(s->under);
 free_spans:
     free(s);
@@ -835,16 +836,16 @@ static weir_status spans_settle(void *engine) {
     struct spans *s = engine;
 
     if (s->blocks.region_count > 0)
-        return weir__engine_status(s->host, weir__engine_wait_for_device(s->host));
+        return weir__device_status(&s->host->device, weir__device_wait(&s->host->device));
     return s->inner->settle ? s->inner->settle(s->under) : WEIR_OK;
 }
 
 static void spans_close(void *engine) {
     struct spans *s = engine;
-    const struct weir_driver *driver = s->host->driver;
+    const struct weir_driver *driver = s->host->device.driver;
     struct weir_driver_scope scope;
 
-    if (weir__driver_enter(driver, s->host->context, &scope) == CUDA_SUCCESS) {
+    if (weir__driver_enter(driver, s->host->device.context, &scope) == CUDA_SUCCESS) {
         for (size_t i = 0; i < s->blocks.region_count; i++) {
             weir__nvtx_unname(s->blocks.regions[i].base);
             (void)s->inner->free(s->under, s->blocks.regions[i].base, s->resting, NULL);

@@ -162,8 +162,8 @@ static uint64_t step_of(const struct weir_ahead *a, uint64_t reserve, uint64_t l
         step = (lacks + PAGE - 1) / PAGE * PAGE;
     if (room < step)
         step = weir__size_round_down((size_t)room, PAGE);
-    device = weir__engine_device_free(a->host);
-    if (device != UINT64_MAX && device < step + a->host->device_total / LEFT_PART)
+    device = weir__device_free(&a->host->device);
+    if (device != UINT64_MAX && device < step + a->host->device.total / LEFT_PART)
         return 0;
     return step;
 }
@@ -210,7 +210,7 @@ static uint64_t take_turn(struct weir_ahead *a) {
     uint64_t idle, lacks, pause;
 
     atomic_store(&a->mark, 0);
-    if (weir__detour_is(&a->host->detours, WEIR_DETOUR_LOST)) {
+    if (weir__detour_is(&a->host->device.slow_path, WEIR_DETOUR_LOST)) {
         if (a->priming)
             weir__priming_close(a->priming);
         a->priming = NULL;
@@ -342,7 +342,7 @@ static void wake(struct weir_ahead *a) {
 
 /* All turns that have become due: how many.  They are nothing that the caller did, or waited for. */
 static int play(struct weir_ahead *a, int begins) {
-    const struct weir_driver *driver = a->host->driver;
+    const struct weir_driver *driver = a->host->device.driver;
     int result_before = weir__driver_result, turns = 0;
     uint64_t now = driver->ticks(), pause;
 
@@ -401,7 +401,7 @@ void weir__ahead_prime(struct weir_ahead *a, struct weir_priming *priming) {
     a->priming = priming;
     if (a->is_played) {
         atomic_store(&a->mark, UINT64_MAX);
-        a->due_ticks = a->host->driver->ticks() + PAUSE_NS;
+        a->due_ticks = a->host->device.driver->ticks() + PAUSE_NS;
     }
     pthread_mutex_unlock(&a->turning);
     tell(a);
@@ -439,7 +439,7 @@ weir_status weir__ahead_open(struct weir_host *host, const struct weir_engine *o
     pthread_condattr_t monotonic;
 
     if (!a)
-        return weir__engine_refuse(WEIR_E_HOST_MEMORY);
+        return weir__without_driver(WEIR_E_HOST_MEMORY);
     a->host = host;
     a->ops = ops;
     a->engine = engine;
@@ -447,7 +447,7 @@ weir_status weir__ahead_open(struct weir_host *host, const struct weir_engine *o
     a->high = a->most_idle = high;
     a->priming = priming;
     a->back_off_ns = FIRST_BACK_OFF_NS;
-    a->is_played = host->driver->aside != NULL;
+    a->is_played = host->device.driver->aside != NULL;
     atomic_init(&a->mark, priming ? UINT64_MAX : low);
     pthread_mutex_init(&a->turning, NULL);
     pthread_mutex_init(&a->lock, NULL);
@@ -458,10 +458,10 @@ weir_status weir__ahead_open(struct weir_host *host, const struct weir_engine *o
     if (!priming)
         begin(a);
     if (a->is_played) {
-        a->due_ticks = low == 0 && !priming ? 0 : host->driver->ticks() + PAUSE_NS;
+        a->due_ticks = low == 0 && !priming ? 0 : host->device.driver->ticks() + PAUSE_NS;
     } else if (!start(a)) {
         discard(a);
-        return weir__engine_refuse(WEIR_E_HOST_MEMORY);
+        return weir__without_driver(WEIR_E_HOST_MEMORY);
     }
     *out = a;
     return WEIR_OK;

@@ -135,7 +135,7 @@ void weir__decay_look(struct weir_host *host, const struct weir_engine *ops, voi
 
     if (d->half_life_ns == 0)
         return;
-    now = weir__engine_since(host, host->created_ticks);
+    now = weir__device_since(&host->device, host->device.created_ticks);
     ops->glance(engine, &reserve, &in_use);
     if (weir__decay_note(d, now, in_use, &pause) && d->in_requests)
         end_window(host, ops, engine, stream, id, now, pause);

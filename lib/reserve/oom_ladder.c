@@ -69,8 +69,8 @@ static void read_refusal(const struct weir_engine *ops, void *engine, struct wei
         .reserve = figures.reserve,
         .in_use = figures.in_use,
         .limit = host->limit,
-        .device_free = weir__engine_device_free(host),
-        .device_total = host->device_total,
+        .device_free = weir__device_free(&host->device),
+        .device_total = host->device.total,
     };
 }
 
@@ -130,16 +130,16 @@ static int give_back(const struct weir_engine *ops, void *engine, const struct w
 static weir_status wait_for_frees(const struct weir_engine *ops, void *engine,
                                   struct weir_host *host, weir_status why, size_t bytes,
                                   weir_stream stream, CUdeviceptr *block, int *grew, int *asked) {
-    uint64_t started = host->driver->ticks();
+    uint64_t started = host->device.driver->ticks();
     uint64_t pause = FIRST_PAUSE_NS;
     size_t silent = 0, pending = ops->reclaim(engine, &silent);
 
     for (;;) {
-        uint64_t waited = weir__engine_since(host, started);
+        uint64_t waited = weir__device_since(&host->device, started);
 
         if ((pending + silent == 0 && !ops->hides_pending) || waited >= deadline_ns(host))
             return why;
-        host->driver->sleep_ns(pause);
+        host->device.driver->sleep_ns(pause);
         pause = weir__size_smaller(pause * 2, LONGEST_PAUSE_NS);
         pending = ops->reclaim(engine, &silent);
         *asked = 1;
@@ -205,8 +205,8 @@ static weir_status ask_neighbours(const struct weir_engine *ops, void *engine,
                                   struct weir_host *host, weir_status why, size_t bytes,
                                   weir_stream stream, CUdeviceptr *block, int *grew, int *asked) {
     uint64_t began = weir__ledger_now(), until = began + deadline_ns(host) / NEIGHBOURS_PART;
-    uint64_t most = weir__size_larger(host->device_total / ASKED_PART, UNIT);
-    uint64_t now, missing, first = began, alone = 0, all = host->device_total - host->leave;
+    uint64_t most = weir__size_larger(host->device.total / ASKED_PART, UNIT);
+    uint64_t now, missing, first = began, alone = 0, all = host->device.total - host->leave;
     uint64_t pause = LONGEST_PAUSE_NS, least = 0;
     int result_before = weir__driver_result, has_asked = 0, was_ending = 0, has_ended;
     struct weir_answers answers;
@@ -219,7 +219,7 @@ static weir_status ask_neighbours(const struct weir_engine *ops, void *engine,
                         weir__size_less(own_limit(host), figures.reserve))
             break;
         missing = weir__size_less(bytes, usable(host, figures.device_free)) + UNIT;
-        most = weir__size_larger(most, weir__size_smaller(missing, host->device_total));
+        most = weir__size_larger(most, weir__size_smaller(missing, host->device.total));
         answers = weir__neighbours_ask(host->neighbours, most, first, until);
         now = weir__ledger_now();
         if (answers.kept != UINT64_MAX && (answers.given > 0 || !has_asked))
@@ -238,7 +238,7 @@ static weir_status ask_neighbours(const struct weir_engine *ops, void *engine,
         was_ending = answers.ending > 0;
         pause = was_ending ? weir__size_smaller(pause * 2, ENDING_PAUSE_NS) : LONGEST_PAUSE_NS;
         if (answers.given > 0) /* it was in parts of units, or others were first */
-            most = weir__size_smaller(most * 2, host->device_total);
+            most = weir__size_smaller(most * 2, host->device.total);
         else if (!has_ended)
             wait_for_neighbours(pause);
         *asked = has_asked = 1;
@@ -277,7 +277,8 @@ static void note_refusal(const struct weir_engine *ops, void *engine, struct wei
     int result_before = weir__driver_result;
     struct weir_refused refused = {.by = host->number, .status = status};
 
-    refused.is_captured = weir__engine_stream_id(host, stream, &refused.stream) != CUDA_SUCCESS;
+    refused.is_captured =
+        weir__device_stream_id(&host->device, stream, &refused.stream) != CUDA_SUCCESS;
     weir__set_driver_result(result_before);
     figures->largest = weir__recovery_largest(ops, engine, host, &refused);
     refused.figures = *figures;
@@ -332,7 +333,7 @@ static weir_status climb(const struct weir_engine *ops, void *engine, struct wei
  * that stream, would go back at each launch. */
 static int is_captured(struct weir_host *host, weir_stream stream) {
     int result_before = weir__driver_result;
-    int is = weir__engine_capture(host, stream) == WEIR_E_CAPTURE;
+    int is = weir__device_capture(&host->device, stream) == WEIR_E_CAPTURE;
 
     weir__set_driver_result(result_before);
     return is;
@@ -341,7 +342,7 @@ static int is_captured(struct weir_host *host, weir_stream stream) {
 weir_status weir__recovery_alloc(const struct weir_engine *ops, void *engine,
                                  struct weir_host *host, weir_status why, size_t bytes,
                                  size_t asked, weir_stream stream, CUdeviceptr *block, int *grew) {
-    uint64_t started = host->driver->ticks(), waited;
+    uint64_t started = host->device.driver->ticks(), waited;
     uint64_t counted = atomic_load_explicit(&host->books->stall_ns, memory_order_relaxed);
     weir_status status = why;
     int again = 0;
@@ -354,7 +355,7 @@ weir_status weir__recovery_alloc(const struct weir_engine *ops, void *engine,
         status = climb(ops, engine, host, status, bytes, stream, block, grew, &again);
     if (again)
         atomic_fetch_add_explicit(&host->books->retries, 1, memory_order_relaxed);
-    waited = weir__engine_since(host, started);
+    waited = weir__device_since(&host->device, started);
     /* Growth on the way has noted its own part. */
     counted = atomic_load_explicit(&host->books->stall_ns, memory_order_relaxed) - counted;
     atomic_fetch_add_explicit(&host->books->stall_ns, weir__size_less(waited, counted),
@@ -365,13 +366,13 @@ weir_status weir__recovery_alloc(const struct weir_engine *ops, void *engine,
 }
 
 int weir__recovery_drain(const struct weir_engine *ops, void *engine, struct weir_host *host) {
-    uint64_t started = host->driver->ticks();
+    uint64_t started = host->device.driver->ticks();
     uint64_t pause = FIRST_PAUSE_NS;
 
     while (ops->reclaim(engine, NULL) > 0) {
-        if (weir__engine_since(host, started) >= deadline_ns(host))
+        if (weir__device_since(&host->device, started) >= deadline_ns(host))
             return 0;
-        host->driver->sleep_ns(pause);
+        host->device.driver->sleep_ns(pause);
         pause = weir__size_smaller(pause * 2, LONGEST_PAUSE_NS);
     }
     return 1;

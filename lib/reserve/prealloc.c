@@ -65,7 +65,7 @@ static void begin(struct weir_priming *p) {
         return;
     p->has_begun = 1;
     p->appeal = (struct weir_appeal){0};
-    p->begun_ticks = p->host->driver->ticks();
+    p->begun_ticks = p->host->device.driver->ticks();
     p->begun_ns = weir__clock_ns();
 }
 
@@ -73,14 +73,14 @@ static void begin(struct weir_priming *p) {
  * as free. */
 static void look_again(struct weir_priming *p) {
     const weir_amount *amount = &p->host->options.prealloc;
-    struct weir_device_memory memory = {.total = p->host->device_total};
+    struct weir_device_memory memory = {.total = p->host->device.total};
     uint64_t target;
 
     if (p->host->relimit)
         (void)p->host->relimit(p->host);
     if (amount->kind != WEIR_AMOUNT_OF_FREE && amount->kind != WEIR_AMOUNT_MAX)
         return;
-    memory.free = weir__engine_device_free(p->host);
+    memory.free = weir__device_free(&p->host->device);
     if (memory.free == UINT64_MAX)
         return;
     memory.free += reserve_of(p);
@@ -96,7 +96,7 @@ static uint64_t beside_others(const struct weir_priming *p, uint64_t reserve) {
 
     if (p->host->options.prealloc.kind != WEIR_AMOUNT_SHARE)
         return reserve;
-    device_free = weir__engine_device_free(p->host);
+    device_free = weir__device_free(&p->host->device);
     if (device_free == UINT64_MAX)
         return reserve;
     device_free = reserve_of(p) + weir__size_less(device_free, p->host->apart);
@@ -112,7 +112,7 @@ static int is_our_turn(struct weir_priming *p) {
     /* One file for each device, whatever number each process knows it by.  Is it open, how often one waits is nothing
      * to the driver. */
     if (!weir__kept_is(&p->lock.file))
-        (void)weir__driver_uuid(p->host->driver, p->host->device, name);
+        (void)weir__driver_uuid(p->host->device.driver, p->host->device.ordinal, name);
     got = weir__process_lock_try(&p->lock, name);
     if (got == 0 && waited < (deadline == UINT64_MAX ? LONGEST_WAIT_NS : deadline / 2))
         return 0;
@@ -170,11 +170,12 @@ static void wait_for_turn(struct weir_priming *p) {
 /* Of the device's time, and of what was waited for others. */
 static int is_late(const struct weir_priming *p) {
     uint64_t deadline = deadline_ns(p);
-    uint64_t waited = p->host->driver->charge ? atomic_load(&p->host->books->prealloc_waited_ns)
-                                              : 0; /* the device's clock is the host's */
+    uint64_t waited = p->host->device.driver->charge
+                          ? atomic_load(&p->host->books->prealloc_waited_ns)
+                          : 0; /* the device's clock is the host's */
 
     return deadline != UINT64_MAX &&
-           weir__engine_since(p->host, p->begun_ticks) + waited >= deadline;
+           weir__device_since(&p->host->device, p->begun_ticks) + waited >= deadline;
 }
 
 static void end(struct weir_priming *p) {
@@ -223,7 +224,7 @@ static void show_cause(const struct weir_priming *p, uint64_t reserve, uint64_t 
                  bytes);
         return;
     }
-    device_free = weir__engine_device_free(p->host);
+    device_free = weir__device_free(&p->host->device);
     if (device_free == UINT64_MAX || device_free < unit_of(p))
         return;
     if (weir__size_less(device_free, apart) < unit_of(p)) {
@@ -280,7 +281,7 @@ static weir_status too_little(struct weir_priming *p, weir_status status, uint64
             asked, least, got, cause);
     }
     if (status == WEIR_OK)
-        status = weir__engine_refuse(WEIR_E_NO_MEMORY);
+        status = weir__without_driver(WEIR_E_NO_MEMORY);
     result = weir__driver_result;
     (void)p->ops->trim(p->engine, keep, WEIR_EVENT_TRIM, &released);
     weir__set_driver_result(result);
@@ -321,7 +322,7 @@ weir_status weir__priming_run(struct weir_priming *p, int all, char *text, size_
         p->target = beside_others(p, p->target);
     goal = all ? p->target : p->least;
     atomic_store(&p->host->goal, p->target);
-    started = p->host->driver->ticks();
+    started = p->host->device.driver->ticks();
     weir__books_read(p->host->books, &before);
     p->ops->figures(p->engine, &before);
     status = grow_to(p, goal, &late);
@@ -333,7 +334,7 @@ weir_status weir__priming_run(struct weir_priming *p, int all, char *text, size_
         status = too_little(p, status, before.reserve, late, &after, text, text_bytes);
     else
         p->host->prepare(p->host);
-    p->took_ns += weir__engine_since(p->host, started);
+    p->took_ns += weir__device_since(&p->host->device, started);
     note(p, after.reserve, all);
     end(p);
     if (lacks || !is_too_little(status))

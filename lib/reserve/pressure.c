@@ -71,7 +71,7 @@ static int look(struct weir_host *host, const struct weir_engine *ops, void *eng
     struct weir_relief *r = &host->relief;
     uint64_t wanted = atomic_load_explicit(&r->wanted, memory_order_acquire);
     unsigned raised = atomic_load_explicit(&r->raised, memory_order_relaxed);
-    uint64_t now = weir__engine_since(host, host->created_ticks), got;
+    uint64_t now = weir__device_since(&host->device, host->device.created_ticks), got;
     int is_new = raised != r->seen;
 
     if (is_new) {

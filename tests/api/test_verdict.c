@@ -1598,9 +1598,9 @@ START_TEST(what_it_refuses_itself) {
     v.size = sizeof v;
     EXPECT(WEIR_E_INVALID, weir_last_verdict(other, &v)); /* by another */
     OK(weir_allocator_destroy(other));
-    weir__detour_set(&a->host.detours, WEIR_DETOUR_LOST, 1);
+    weir__detour_set(&a->host.device.slow_path, WEIR_DETOUR_LOST, 1);
     EXPECT(WEIR_E_DEVICE_LOST, weir_last_verdict(a, &v));
-    weir__detour_set(&a->host.detours, WEIR_DETOUR_LOST, 0);
+    weir__detour_set(&a->host.device.slow_path, WEIR_DETOUR_LOST, 0);
     end();
 }
 END_TEST

@@ -22,10 +22,11 @@ static void set_up(void) {
     CU(driver->cuStreamCreate(&A, CU_STREAM_NON_BLOCKING));
     memset(&host, 0, sizeof host);
     MUST(weir__books_open(&books, 8, 0));
-    host.driver = driver;
-    host.context = primary;
+    host.device.driver = driver;
+    host.device.context = primary;
     host.books = &books;
     host.options.log = WEIR_LOG_INFO;
+    host.device.log = WEIR_LOG_INFO;
     catch_log();
 }
 
@@ -43,7 +44,8 @@ START_TEST(extents_that_do_not_fit) {
     count = weir__engine_extend(list, count, 2, (struct weir_extent){2000, 10, 0});
     count = weir__engine_extend(list, count, 2, (struct weir_extent){3000, 10, 0});
     count = weir__engine_extend(list, count, 2, (struct weir_extent){2010, 5, 0});
-    count = weir__engine_extend(list, count, 2, (struct weir_extent){2015, 10, 1}); /* another kind */
+    count =
+        weir__engine_extend(list, count, 2, (struct weir_extent){2015, 10, 1}); /* another kind */
     MUST_EQ(count, 2);
     MUST_EQ(list[0].bytes, 20);
     MUST_EQ(list[1].bytes, 15);
@@ -80,6 +82,7 @@ START_TEST(events_are_logged) {
     weir__engine_note(&host, WEIR_EVENT_APPEAL, 0, MIB, 96 * MIB, 9, 0);
     expect_log("other processes gave 96MiB, 9 ns");
     host.options.log = WEIR_LOG_WARNING;
+    host.device.log = WEIR_LOG_WARNING;
     weir__engine_note(&host, WEIR_EVENT_TRIM, 1, 0, MIB, 7, 0);
     (void)lines();
     ck_assert_str_eq(logged, "");
@@ -88,16 +91,16 @@ END_TEST
 
 /* Behind the driver's own calls it is the driver who says so. */
 START_TEST(requests_on_wrong_streams_are_logged) {
-    weir__engine_log_alloc(&host, 77, WEIR_E_NO_MEMORY);
-    host.drop_in = 1;
-    weir__engine_log_alloc(&host, 77, WEIR_E_STREAM);
-    weir__engine_log_free(&host, 77, WEIR_E_NOT_OWNED);
+    weir__device_log_alloc(&host.device, 77, WEIR_E_NO_MEMORY);
+    host.device.drop_in = 1;
+    weir__device_log_alloc(&host.device, 77, WEIR_E_STREAM);
+    weir__device_log_free(&host.device, 77, WEIR_E_NOT_OWNED);
     (void)lines();
     ck_assert_str_eq(logged, "");
-    host.drop_in = 0;
-    weir__engine_log_alloc(&host, 77, WEIR_E_STREAM);
+    host.device.drop_in = 0;
+    weir__device_log_alloc(&host.device, 77, WEIR_E_STREAM);
     expect_log("request for 77 bytes");
-    weir__engine_log_free(&host, 255, WEIR_E_NOT_OWNED);
+    weir__device_log_free(&host.device, 255, WEIR_E_NOT_OWNED);
     expect_log("free of 0xff");
 }
 END_TEST
@@ -111,15 +114,15 @@ START_TEST(a_stream_of_another_device) {
     CU(driver->cuCtxPushCurrent(second));
     CU(driver->cuStreamCreate(&elsewhere, CU_STREAM_NON_BLOCKING));
     CU(driver->cuCtxPopCurrent(&popped));
-    OK(weir__engine_check_device(&host, A));
-    EXPECT(WEIR_E_STREAM, weir__engine_check_device(&host, elsewhere));
+    OK(weir__device_check_stream(&host.device, A));
+    EXPECT(WEIR_E_STREAM, weir__device_check_stream(&host.device, elsewhere));
     weir__model_fail(WEIR_ENTRY_cuStreamGetCtx, 1, CUDA_ERROR_UNKNOWN, 0);
-    OK(weir__engine_check_device(&host, elsewhere));
+    OK(weir__device_check_stream(&host.device, elsewhere));
     weir__model_fail(WEIR_ENTRY_cuCtxPushCurrent, 1, CUDA_ERROR_UNKNOWN, 0);
-    OK(weir__engine_check_device(&host, elsewhere));
+    OK(weir__device_check_stream(&host.device, elsewhere));
     weir__model_fail(WEIR_ENTRY_cuCtxGetDevice, 1, CUDA_ERROR_UNKNOWN, 0);
-    OK(weir__engine_check_device(&host, elsewhere));
-    EXPECT(WEIR_E_STREAM, weir__engine_check_device(&host, elsewhere));
+    OK(weir__device_check_stream(&host.device, elsewhere));
+    EXPECT(WEIR_E_STREAM, weir__device_check_stream(&host.device, elsewhere));
 }
 END_TEST
 
@@ -129,35 +132,35 @@ START_TEST(waits_whose_memory_stays) {
 
     before = weir__model_calls(WEIR_ENTRY_cuMemAlloc);
     weir__model_fail(WEIR_ENTRY_cuMemFree, 1, CUDA_ERROR_UNKNOWN, 0);
-    ck_assert_int_eq(weir__engine_wait_for_device(&host), CUDA_ERROR_UNKNOWN);
+    ck_assert_int_eq(weir__device_wait(&host.device), CUDA_ERROR_UNKNOWN);
     busy(A, 10 * MS);
     now = weir__model_now_ns();
-    CU(weir__engine_wait_for_device(&host));
+    CU(weir__device_wait(&host.device));
     MUST_LE(now + 10 * MS, weir__model_now_ns());
     MUST_EQ(weir__model_calls(WEIR_ENTRY_cuMemAlloc), before + 1);
-    weir__engine_end_waits(&host);
+    weir__device_end_waits(&host.device);
     weir__model_fail(WEIR_ENTRY_cuMemFree, 1, CUDA_ERROR_UNKNOWN, 0);
-    ck_assert_int_eq(weir__engine_wait_for_device(&host), CUDA_ERROR_UNKNOWN);
-    weir__engine_end_waits(&host);
+    ck_assert_int_eq(weir__device_wait(&host.device), CUDA_ERROR_UNKNOWN);
+    weir__device_end_waits(&host.device);
     MUST_EQ(device_free(), GIB);
     weir__model_fail(WEIR_ENTRY_cuMemFree, 1, CUDA_ERROR_UNKNOWN, 0);
-    ck_assert_int_eq(weir__engine_wait_for_device(&host), CUDA_ERROR_UNKNOWN);
+    ck_assert_int_eq(weir__device_wait(&host.device), CUDA_ERROR_UNKNOWN);
     weir__model_fail(WEIR_ENTRY_cuCtxPushCurrent, 1, CUDA_ERROR_UNKNOWN, 0);
-    weir__engine_end_waits(&host); /* which then is the context's end's */
+    weir__device_end_waits(&host.device); /* which then is the context's end's */
 }
 END_TEST
 
 /* On a full device memory of the host does; its free is tried twice. */
 START_TEST(waits_on_a_full_device) {
     weir__model_fail(WEIR_ENTRY_cuMemAlloc, 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
-    CU(weir__engine_wait_for_device(&host));
+    CU(weir__device_wait(&host.device));
     weir__model_fail(WEIR_ENTRY_cuMemFreeHost, 1, CUDA_ERROR_UNKNOWN, 0);
-    ck_assert_int_eq(weir__engine_wait_for_device(&host), CUDA_ERROR_UNKNOWN);
+    ck_assert_int_eq(weir__device_wait(&host.device), CUDA_ERROR_UNKNOWN);
     MUST_EQ(weir__model_calls(WEIR_ENTRY_cuMemFreeHost), 3);
     weir__model_fail(WEIR_ENTRY_cuMemAllocHost, 1, CUDA_ERROR_OUT_OF_MEMORY, 0);
-    ck_assert_int_eq(weir__engine_wait_for_device(&host), CUDA_ERROR_OUT_OF_MEMORY);
+    ck_assert_int_eq(weir__device_wait(&host.device), CUDA_ERROR_OUT_OF_MEMORY);
     weir__model_fail(WEIR_ENTRY_cuCtxPushCurrent, 1, CUDA_ERROR_UNKNOWN, 0);
-    ck_assert_int_eq(weir__engine_wait_for_device(&host), CUDA_ERROR_UNKNOWN);
+    ck_assert_int_eq(weir__device_wait(&host.device), CUDA_ERROR_UNKNOWN);
 }
 END_TEST
 

@@ -29,8 +29,8 @@ static void start_device(void) {
     start_model(8 * GIB);
     use_blocking_streams();
     memset(&host, 0, sizeof host);
-    host.driver = driver;
-    host.context = primary;
+    host.device.driver = driver;
+    host.device.context = primary;
     a_id = id_of(A);
     b_id = id_of(B);
     told_times = 0;

@@ -31,7 +31,7 @@ static void *engine;
 static void start_device(void) {
     start_model(4 * GIB);
     memset(&host, 0, sizeof host);
-    host.context = primary;
+    host.device.context = primary;
 }
 
 static void begin_on(const struct weir_driver *table, const struct weir_engine *engine_ops,
@@ -41,8 +41,8 @@ static void begin_on(const struct weir_driver *table, const struct weir_engine *
 
     weir_options_init(&options);
     OK(weir__options_complete(&options, &host.options, message, sizeof message));
-    host.driver = table;
-    host.device_total = 4 * GIB;
+    host.device.driver = table;
+    host.device.total = 4 * GIB;
     host.limit = limit;
     host.threshold = threshold;
     host.books = &books;
@@ -995,6 +995,7 @@ START_TEST(a_region_off_the_grid_is_refused) {
     crooked.cuMemFree = free_off_grid;
     begin_on(&crooked, &weir__engine_spans_platform, UINT64_MAX, UINT64_MAX);
     host.options.log = WEIR_LOG_NONE;
+    host.device.log = WEIR_LOG_NONE;
     if (_i) /* at first */
         weir__model_fail(WEIR_ENTRY_cuMemFree, 1, CUDA_ERROR_UNKNOWN, 0);
     EXPECT(WEIR_E_DRIVER, ops->alloc(engine, MIB, A, 0, 1, &block, &grew));

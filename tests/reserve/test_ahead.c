@@ -798,7 +798,7 @@ START_TEST(a_lost_device_is_left_alone) {
     a = make_on(&real, &options);
     AWAIT(stats_of(a).ahead_steps > 0);
     weir__ahead_hold(a->host.ahead);
-    weir__detour_set(&a->host.detours, WEIR_DETOUR_LOST, 1);
+    weir__detour_set(&a->host.device.slow_path, WEIR_DETOUR_LOST, 1);
     steps = stats_of(a).ahead_steps;
     weir__ahead_go_on(a->host.ahead);
     nap(20);

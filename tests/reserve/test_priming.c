@@ -738,7 +738,7 @@ START_TEST(a_thread_preallocates) {
     (void)take(a, 100 * MIB);
     await_reserve(a, 2 * GIB);
     ck_assert_uint_eq(stats_of(a).prealloc_got, 2 * GIB);
-    (void)weir__detour_set(&a->host.detours, WEIR_DETOUR_LOST, 1); /* with its block */
+    (void)weir__detour_set(&a->host.device.slow_path, WEIR_DETOUR_LOST, 1); /* with its block */
     OK(weir_allocator_destroy(a));
 }
 END_TEST

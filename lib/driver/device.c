@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: MIT */
+/* device.c: see device.h. */
+#include "driver/device.h"
+
+#include "base/log.h"
+#include "base/result.h"
+#include "base/size.h"
+#include "base/text.h"
+
+/* Of the block that is made for a wait, on the device or the host. */
+#define WAIT_BYTES ((size_t)2 << 20)
+#define WAIT_HOST_BYTES ((size_t)64 << 10)
+/* What large blocks of cuMemAlloc are made of. */
+#define DRIVER_PAGE ((size_t)2 << 20)
+
+_Thread_local int weir__device_lacks_context WEIR_FAST_TLS;
+
+int weir__device_lend_context(const struct weir_device *device) {
+    CUcontext current = NULL;
+
+    return device->driver->cuCtxGetCurrent(&current) == CUDA_SUCCESS && !current &&
+           device->driver->cuCtxPushCurrent(device->context) == CUDA_SUCCESS;
+}
+
+void weir__device_end_context(const struct weir_device *device, int lent) {
+    CUcontext popped;
+
+    if (lent)
+        device->driver->cuCtxPopCurrent(&popped);
+}
+
+int weir__device_retry_in_context(const struct weir_device *device, CUresult *result,
+                                  struct weir_driver_scope *scope) {
+    if (*result != CUDA_ERROR_INVALID_CONTEXT || device->drop_in)
+        return 0;
+    weir__device_lacks_context = 1;
+    *result = weir__driver_enter(device->driver, device->context, scope);
+    return *result == CUDA_SUCCESS;
+}
+
+int weir__device_is_idle(struct weir_device *device, weir_stream stream) {
+    struct weir_driver_scope scope;
+    CUresult result;
+
+    if (weir__driver_relax(device->driver, &scope) != CUDA_SUCCESS)
+        return 0;
+    result = device->driver->cuStreamQuery(stream);
+    weir__driver_unrelax(device->driver, &scope);
+    return result == CUDA_SUCCESS;
+}
+
+/* Results after which the context is of no use any more ("sticky" in CUDA's words), and those of a
+ * process or context that is going away. */
+static int is_fatal(CUresult result) {
+    switch (result) {
+    case CUDA_ERROR_DEINITIALIZED:
+    case CUDA_ERROR_ECC_UNCORRECTABLE:
+    case CUDA_ERROR_ILLEGAL_ADDRESS:
+    case 702: /* launch timeout */
+    case 710: /* a kernel's assert() */
+        return 1;
+    default:
+        /* 714 to 719: hardware stack error ... launch failed */
+        return result >= 714 && result <= CUDA_ERROR_LAUNCH_FAILED;
+    }
+}
+
+/* A destroyed context may be the caller's current one, which is no concern of others, or the
+ * device's own, with which all its streams went. */
+static int own_context_is_gone(struct weir_device *device) {
+    struct weir_driver_scope scope;
+
+    if (weir__driver_enter(device->driver, device->context, &scope) != CUDA_SUCCESS)
+        return 1;
+    weir__driver_leave(device->driver, &scope);
+    return 0;
+}
+
+static void log_answer(const struct weir_device *device, const char *what, CUresult result) {
+    weir__log(atomic_load_explicit(&device->log, memory_order_relaxed), WEIR_LOG_ERROR, "%s%s",
+              what, weir__driver_error_name(device->driver, result));
+}
+
+weir_status weir__device_status(struct weir_device *device, CUresult result) {
+    if (result == CUDA_SUCCESS)
+        return WEIR_OK;
+    weir__set_driver_result((int)result);
+    if (is_fatal(result) ||
+        ((result == CUDA_ERROR_CONTEXT_IS_DESTROYED || result == CUDA_ERROR_INVALID_HANDLE) &&
+         own_context_is_gone(device))) {
+        if (weir__detour_set(&device->slow_path, WEIR_DETOUR_LOST, 1))
+            log_answer(device, "the device is lost: ", result);
+        return WEIR_E_DEVICE_LOST;
+    }
+    if (result == CUDA_ERROR_INVALID_CONTEXT && device->drop_in)
+        return WEIR_E_STREAM;
+    switch (result) {
+    case CUDA_ERROR_OUT_OF_MEMORY:
+        return WEIR_E_NO_MEMORY;
+    case CUDA_ERROR_NO_DEVICE:
+    case CUDA_ERROR_INVALID_DEVICE:
+        return WEIR_E_NO_DEVICE;
+    case CUDA_ERROR_INVALID_HANDLE:
+    case CUDA_ERROR_CONTEXT_IS_DESTROYED:
+        return WEIR_E_STREAM;
+    case CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED:
+    case CUDA_ERROR_STREAM_CAPTURE_INVALIDATED:
+    case CUDA_ERROR_STREAM_CAPTURE_IMPLICIT:
+        return WEIR_E_CAPTURE;
+    case CUDA_ERROR_NOT_SUPPORTED:
+        return WEIR_E_NOT_SUPPORTED;
+    default:
+        log_answer(device, "the driver answered ", result);
+        return WEIR_E_DRIVER;
+    }
+}
+
+uint64_t weir__device_since(const struct weir_device *device, uint64_t ticks) {
+    return device->driver->ticks_to_ns(device->driver->ticks() - ticks);
+}
+
+uint64_t weir__device_free(struct weir_device *device) {
+    struct weir_driver_scope scope;
+    size_t free_bytes = 0, total = 0;
+    CUresult result = weir__driver_enter(device->driver, device->context, &scope);
+
+    if (result != CUDA_SUCCESS)
+        return UINT64_MAX;
+    result = device->driver->cuMemGetInfo(&free_bytes, &total);
+    weir__driver_leave(device->driver, &scope);
+    return result == CUDA_SUCCESS ? free_bytes : UINT64_MAX;
+}
+
+size_t weir__device_room(struct weir_device *device, uint64_t most, uint64_t back) {
+    uint64_t free_bytes = weir__device_free(device);
+    size_t pages = free_bytes == UINT64_MAX
+                       ? 0
+                       : weir__size_round_down((size_t)(free_bytes + back), DRIVER_PAGE);
+
+    return most < pages ? (size_t)most : pages;
+}
+
+/* A legacy stream beside a capture (906) is as good as captured: nothing may be asked or recorded
+ * there. */
+weir_status weir__device_capture(struct weir_device *device, weir_stream stream) {
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    CUresult result = device->driver->cuStreamIsCapturing(stream, &status);
+    struct weir_driver_scope scope;
+
+    if (weir__device_retry_in_context(device, &result, &scope)) {
+        result = device->driver->cuStreamIsCapturing(stream, &status);
+        weir__driver_leave(device->driver, &scope);
+    }
+    if (result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE)
+        return weir__without_driver(WEIR_E_CAPTURE);
+    return weir__device_status(device, result);
+}
+
+/* The capture status comes first: asking a captured stream for its id breaks the capture, in any mode
+ * (H200, driver 580). */
+static CUresult ask_id(const struct weir_driver *driver, weir_stream stream,
+                       unsigned long long *id) {
+    CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
+    CUresult result = driver->cuStreamIsCapturing(stream, &capture);
+
+    if (result == CUDA_SUCCESS && capture != CU_STREAM_CAPTURE_STATUS_NONE)
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    return result == CUDA_SUCCESS ? driver->cuStreamGetId(stream, id) : result;
+}
+
+CUresult weir__device_stream_id(struct weir_device *device, weir_stream stream, uint64_t *id) {
+    const struct weir_driver *driver = device->driver;
+    unsigned long long value = 0;
+    struct weir_driver_scope scope;
+    CUresult result;
+
+    *id = 0;
+    if (!(driver->capabilities & WEIR_CAP_STREAM_ID))
+        return CUDA_SUCCESS;
+    result = ask_id(driver, stream, &value);
+    if (weir__device_retry_in_context(device, &result, &scope)) {
+        result = ask_id(driver, stream, &value);
+        weir__driver_leave(driver, &scope);
+    }
+    if (result == CUDA_SUCCESS)
+        *id = value;
+    return result;
+}
+
+CUresult weir__device_record(struct weir_device *device, CUevent event, weir_stream stream,
+                             uint64_t id) {
+    struct weir_driver_scope scope;
+    uint64_t now = 0;
+    CUresult result = id ? weir__device_stream_id(device, stream, &now) : CUDA_SUCCESS;
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (now != id)
+        return CUDA_ERROR_INVALID_HANDLE;
+    result = device->driver->cuEventRecord(event, stream);
+    if (weir__device_retry_in_context(device, &result, &scope)) {
+        result = device->driver->cuEventRecord(event, stream);
+        weir__driver_leave(device->driver, &scope);
+    }
+    return result;
+}
+
+CUresult weir__device_follow(struct weir_device *device, weir_stream stream, CUevent event) {
+    struct weir_driver_scope scope;
+    CUresult result = device->driver->cuStreamWaitEvent(stream, event, 0);
+
+    if (weir__device_retry_in_context(device, &result, &scope)) {
+        result = device->driver->cuStreamWaitEvent(stream, event, 0);
+        weir__driver_leave(device->driver, &scope);
+    }
+    return result;
+}
+
+weir_status weir__device_check_stream(struct weir_device *device, weir_stream stream) {
+    const struct weir_driver *driver = device->driver;
+    struct weir_driver_scope scope;
+    CUcontext context = NULL;
+    CUdevice current = device->ordinal;
+
+    if (driver->cuStreamGetCtx(stream, &context) != CUDA_SUCCESS || context == device->context)
+        return WEIR_OK;
+    if (weir__driver_enter(driver, context, &scope) != CUDA_SUCCESS)
+        return WEIR_OK;
+    (void)driver->cuCtxGetDevice(&current);
+    weir__driver_leave(driver, &scope);
+    return current == device->ordinal ? WEIR_OK : weir__without_driver(WEIR_E_STREAM);
+}
+
+__attribute__((cold)) void weir__device_log_alloc(const struct weir_device *device, size_t bytes,
+                                                  weir_status status) {
+    if (status == WEIR_E_STREAM && !device->drop_in)
+        weir__log(device->log, WEIR_LOG_ERROR, "request for %zu byte%s: %s", bytes,
+                  weir__plural(bytes), weir_status_message(status));
+}
+
+__attribute__((cold)) void weir__device_log_free(const struct weir_device *device,
+                                                 CUdeviceptr block, weir_status status) {
+    if (device->drop_in) /* the driver does not say so either, or serves */
+        return;
+    weir__log(device->log, WEIR_LOG_ERROR, "free of 0x%llx: %s", (unsigned long long)block,
+              weir_status_message(status));
+}
+
+/* A block that the driver does not take back is the next wait's. */
+static CUresult wait_by_block(struct weir_device *device) {
+    CUdeviceptr block = atomic_exchange_explicit(&device->waited_by, 0, memory_order_relaxed);
+    CUresult result = CUDA_SUCCESS;
+
+    if (block == 0)
+        result = device->driver->cuMemAlloc(&block, WAIT_BYTES);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = device->driver->cuMemFree(block);
+    if (result != CUDA_SUCCESS)
+        atomic_store_explicit(&device->waited_by, block, memory_order_relaxed);
+    return result;
+}
+
+void weir__device_end_waits(struct weir_device *device) {
+    CUdeviceptr block = atomic_exchange_explicit(&device->waited_by, 0, memory_order_relaxed);
+    struct weir_driver_scope scope;
+
+    if (block == 0 || weir__driver_enter(device->driver, device->context, &scope) != CUDA_SUCCESS)
+        return;
+    (void)device->driver->cuMemFree(block);
+    weir__driver_leave(device->driver, &scope);
+}
+
+/* A free that is refused once is tried again: what it leaves would be lost. */
+static CUresult wait_by_host_block(const struct weir_driver *driver) {
+    void *block = NULL;
+    CUresult result = driver->cuMemAllocHost(&block, WAIT_HOST_BYTES);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = driver->cuMemFreeHost(block);
+    if (result != CUDA_SUCCESS)
+        (void)driver->cuMemFreeHost(block);
+    return result;
+}
+
+/* cuMemFree and cuMemFreeHost wait for the device, and in relaxed mode do no harm to a capture that is
+ * under way anywhere; cuCtxSynchronize is refused then, and breaks the capture (H200, driver 580).
+ * Memory of the host is dearer by a quarter of a millisecond, and there is some on a full device too. */
+CUresult weir__device_wait(struct weir_device *device) {
+    struct weir_driver_scope scope;
+    CUresult result = weir__driver_enter(device->driver, device->context, &scope);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = wait_by_block(device);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY)
+        result = wait_by_host_block(device->driver);
+    weir__driver_leave(device->driver, &scope);
+    return result;
+}
