@@ -114,7 +114,6 @@ lib_libweir_core_la_SOURCES = \
 	lib/engine/peer_access.c \
 	lib/engine/peer_access.h \
 	lib/engine/pool.c \
-	lib/engine/reserve_state.h \
 	lib/base/slow_path.h \
 	lib/engine/stream_order.c \
 	lib/engine/stream_order.h \
@@ -135,10 +134,15 @@ lib_libweir_core_la_SOURCES = \
 	lib/reserve/pressure.h \
 	lib/reserve/profile.c \
 	lib/reserve/profile.h \
+	lib/reserve/quota.c \
+	lib/reserve/quota.h \
+	lib/reserve/reserve.c \
+	lib/reserve/reserve.h \
 	lib/cache/biased_lock.c \
 	lib/cache/biased_lock.h \
 	lib/cache/front.c \
 	lib/cache/front.h \
+	lib/cache/hit.h \
 	lib/cache/guard.c \
 	lib/cache/guard.h \
 	lib/cache/page_map.c \
@@ -153,15 +157,19 @@ lib_libweir_core_la_SOURCES = \
 	lib/cache/stream_table.c \
 	lib/cache/stream_table.h \
 	lib/api/allocator_internal.h \
+	lib/api/create.c \
+	lib/api/create.h \
 	lib/api/default_engine.c \
 	lib/api/default_engine.h \
 	lib/api/drop_in.c \
 	lib/api/drop_in.h \
-	lib/api/entry_points.c \
 	lib/api/export.c \
 	lib/api/export.h \
 	lib/api/figures.c \
+	lib/api/handle.c \
+	lib/api/hold_settings.c \
 	lib/api/import.c \
+	lib/api/lend.c \
 	lib/api/multi_device.c \
 	lib/api/oom_report.c \
 	lib/api/oom_report.h \
@@ -169,6 +177,8 @@ lib_libweir_core_la_SOURCES = \
 	lib/api/process.c \
 	lib/api/profile_use.c \
 	lib/api/profile_use.h \
+	lib/api/request.c \
+	lib/api/resize.c \
 	lib/api/streamless.c \
 	lib/api/trace_read.c
 lib_libweir_core_la_LIBADD = $(WEIR_LIBS)

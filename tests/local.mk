@@ -308,6 +308,7 @@ script_tests = \
 	tests/whole/conformance-cuda
 dist_check_SCRIPTS = $(script_tests)
 EXTRA_DIST += \
+	tests/fixtures/bare_engine.h \
 	tests/fixtures/blocks.h \
 	tests/fixtures/calls.h \
 	tests/fixtures/deny.h \

@@ -178,8 +178,8 @@ void public_watch(void *allocator, struct figures *out) {
 
 void public_steps(void *allocator, struct weir_timeline *timeline, uint64_t began_ticks) {
     struct public *opened = allocator;
-    const struct weir_host *host = &opened->allocator->host;
-    uint64_t made_ns = host->device.driver->ticks_to_ns(host->device.created_ticks - began_ticks);
+    const struct weir_device *device = &opened->allocator->device;
+    uint64_t made_ns = device->driver->ticks_to_ns(device->created_ticks - began_ticks);
     weir_event events[64];
     size_t count;
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* allocator_internal.h: what an allocator is made of, for entry_points.c and figures.c; and making one on
+/* allocator_internal.h: what an allocator is made of, for the files of the public functions; and making one on
  * a given driver table, for tests and the program.
  */
 #ifndef WEIR_ALLOCATOR_INTERNAL_H
@@ -14,43 +14,47 @@
 #include "cache/front.h"
 #include "cache/guard.h"
 #include "driver/driver.h"
-#include "engine/engine.h"
+#include "config/amount.h"
 #include "engine/stream_uses.h"
 #include "ipc/local_peers.h"
 #include "ipc/process_peers.h"
 #include "reserve/prealloc.h"
+#include "reserve/reserve.h"
 
 struct weir_allocator {
-    const struct weir_engine *ops;
-    void *engine;
-    struct weir_front *front;     /* NULL: off */
+    struct weir_front *front; /* NULL: off */
+    struct weir_device device;
     struct weir_harden *harden;   /* NULL: off */
     struct weir_learn *learn;     /* NULL: off; fixed after create */
     struct weir_exports *exports; /* NULL: off; likewise */
-    struct weir_host host;
+    weir_options options;         /* completed; likewise, as are */
+    struct weir_reserve reserve;
     struct weir_books books;
     struct weir_uses uses;
-    uint64_t free_at_first;    /* on the device, as it was made; fixed, as are */
-    uint64_t prealloc;         /* bytes to preallocate, */
-    uint64_t profile_asked;    /* of these, what the profile asked for, all or nothing, */
-    uint64_t prealloc_min;     /* and to get; fixed after create */
-    _Atomic uint64_t promised; /* bytes of reserve that stay however small a share becomes */
+    uint64_t number;        /* no other of the process has it or had it; an address comes again */
+    uint64_t free_at_first; /* on the device, as it was made */
+    uint64_t threshold;     /* bytes of idle reserve kept at a synchronisation */
+    uint64_t prealloc;      /* bytes to preallocate, */
+    uint64_t profile_asked; /* of these, what the profile asked for, all or nothing, */
+    uint64_t prealloc_min;  /* and to get */
+    uint64_t low, high;     /* bytes of headroom; 0: none */
     uint64_t stayed,
         stayed_after; /* above a limit that fell, after so many calls; who resizes has them */
-    struct weir_lock limiting; /* of who writes the limit */
-    /* The limit, before shares and what is left; if it is less than `most', which is that of the options as the engine
-     * has it and fixed, the program has set it. */
-    _Atomic uint64_t asked;
-    uint64_t most;
     struct weir_priming priming;
     struct weir_sibling sibling;
     struct weir_claim claim; /* of other processes on the device */
-    uint64_t low, high;      /* bytes of headroom; 0: none; likewise */
     _Atomic(CUstream) quiet; /* runs nothing; NULL until weir_alloc_any or weir_free_any */
     _Atomic unsigned verdicts, causes_told; /* looked at unasked; bits of WEIR_VERDICT_ */
     atomic_int decay_told;                  /* that weir_decay has nothing to do here */
     pthread_mutex_t first; /* held by the request that does what PREALLOC stands for */
+    /* Set before the first request: refusals are told elsewhere, not in the log; that it cannot preallocate for the first
+     * request is said once, whatever the log is. */
+    int hushed, says_why;
 };
+
+/* Bytes of the largest request that would surely be served where that one was refused; 0 of a stream that was
+ * being captured. */
+uint64_t weir__allocator_largest(weir_allocator *a, const struct weir_refused *refused);
 
 /* As weir__neighbours_join, for the process's allocators; why there is none is in the log. */
 struct weir_neighbours *weir__allocator_join(const struct weir_driver *driver, CUdevice device,

@@ -13,11 +13,11 @@
 #include "config/settings.h"
 
 void weir__drop_in_begin(weir_allocator *a) {
-    a->host.device.drop_in = 1;
+    a->device.drop_in = 1;
 }
 
 void weir__drop_in_hush(weir_allocator *a) {
-    a->host.hushed = 1;
+    a->hushed = 1;
 }
 
 weir_status weir__drop_in_options(weir_options *options, char *message, size_t message_bytes) {
@@ -34,30 +34,31 @@ weir_status weir__drop_in_create(weir_options *options, int device, int decompre
 }
 
 void weir__drop_in_lose(weir_allocator *a) {
-    (void)weir__detour_set(&a->host.device.slow_path, WEIR_DETOUR_LOST, 1);
+    (void)weir__detour_set(&a->device.slow_path, WEIR_DETOUR_LOST, 1);
 }
 
 int weir__drop_in_knows_blocks(const weir_allocator *a) {
-    return a->front != NULL || a->ops->find != NULL;
+    const struct weir_engine *e = a->reserve.engine;
+
+    return a->front != NULL || !e->driver_pool;
 }
 
 int weir__drop_in_holds(const weir_allocator *a, uint64_t address) {
-    CUdeviceptr base;
-    size_t bytes;
+    struct weir_engine *e = a->reserve.engine;
+    struct weir_extent found;
 
-    if (a->ops->holds)
-        return a->ops->holds(a->engine, address, &base);
-    return a->ops->find && a->ops->find(a->engine, address, &base, &bytes);
+    return weir__engine_find(
+               e, e->traits & WEIR_ENGINE_CUTS ? WEIR_VISIT_PIECE_AT : WEIR_VISIT_BLOCK_AT, address,
+               &found) == 1;
 }
 
 int weir__drop_in_keeps_addresses(const weir_allocator *a) {
-    return a->host.options.engine == WEIR_ENGINE_ARENA &&
-           a->host.options.arena == WEIR_ARENA_MAPPED;
+    return a->options.engine == WEIR_ENGINE_ARENA && a->options.arena == WEIR_ARENA_MAPPED;
 }
 
 weir_status weir__drop_in_free_done(weir_allocator *a, void *block) {
     if (a->front && !a->harden && !weir__driver_forked() &&
-        !weir__detour_is(&a->host.device.slow_path, WEIR_DETOUR_LOST))
+        !weir__detour_is(&a->device.slow_path, WEIR_DETOUR_LOST))
         return weir__front_free_done(a->front, (uintptr_t)block);
     return weir_free(a, block, (weir_stream)(uintptr_t)WEIR_STREAM_LEGACY_VALUE);
 }
@@ -66,7 +67,7 @@ void weir__drop_in_stream_ends(weir_allocator *a, weir_stream stream) {
     int before = weir__driver_result;
 
     if (a->front && !weir__driver_forked() &&
-        !weir__detour_is(&a->host.device.slow_path, WEIR_DETOUR_LOST))
+        !weir__detour_is(&a->device.slow_path, WEIR_DETOUR_LOST))
         weir__front_leave(a->front, stream);
     weir__set_driver_result(before);
 }
@@ -88,14 +89,14 @@ void weir__drop_in_renew_peak(weir_allocator *a) {
 }
 
 int weir__drop_in_tell(weir_allocator *a, weir_verdict *out) {
-    if (!weir__verdict_is_wanted(a->host.options.verdict) || !weir__verdict_is_news(a, out))
+    if (!weir__verdict_is_wanted(a->options.verdict) || !weir__verdict_is_news(a, out))
         return 0;
-    weir__verdict_tell(out, a->host.options.verdict);
+    weir__verdict_tell(out, a->options.verdict);
     return 1;
 }
 
 CUresult weir__drop_in_wait(weir_allocator *a) {
-    return weir__device_wait(&a->host.device);
+    return weir__device_wait(&a->device);
 }
 
 enum { MOST_DEVICES = 64 };

@@ -29,7 +29,7 @@ struct weir_exports {
     size_t count;
 };
 
-weir_status weir__exports_open(const struct weir_host *host, struct weir_exports **exports) {
+weir_status weir__exports_open(const struct weir_device *device, struct weir_exports **exports) {
     struct weir_exports *e = calloc(1, sizeof *e);
     weir_status status = WEIR_E_HOST_MEMORY;
     CUuuid uuid;
@@ -37,7 +37,7 @@ weir_status weir__exports_open(const struct weir_host *host, struct weir_exports
     if (!e)
         return weir__without_driver(status);
     memset(&uuid, 0, sizeof uuid);
-    (void)host->device.driver->cuDeviceGetUuid(&uuid, host->device.ordinal);
+    (void)device->driver->cuDeviceGetUuid(&uuid, device->ordinal);
     status = weir__loans_make(&e->loans, uuid.bytes);
     if (status != WEIR_OK) {
         free(e);
@@ -70,7 +70,7 @@ static weir_status withdraw(weir_allocator *a, CUdeviceptr block) {
         return status;
     (void)weir__map_take(&e->places, block, &place);
     if (--e->count == 0)
-        (void)weir__detour_set(&a->host.device.slow_path, WEIR_DETOUR_SHARED, 0);
+        (void)weir__detour_set(&a->device.slow_path, WEIR_DETOUR_SHARED, 0);
     return WEIR_OK;
 }
 
@@ -89,20 +89,20 @@ static weir_status gate(const weir_allocator *a) {
         return weir__without_driver(WEIR_E_INVALID);
     if (weir__driver_forked())
         return weir__without_driver(WEIR_E_FORKED);
-    if (weir__detour_is(&a->host.device.slow_path, WEIR_DETOUR_LOST))
+    if (weir__detour_is(&a->device.slow_path, WEIR_DETOUR_LOST))
         return weir__without_driver(WEIR_E_DEVICE_LOST);
     return a->exports ? WEIR_OK : weir__without_driver(WEIR_E_NOT_SUPPORTED);
 }
 
 static CUresult export_pool(weir_allocator *a, int *file) {
     struct weir_driver_scope scope;
-    CUresult result = weir__driver_enter(a->host.device.driver, a->host.device.context, &scope);
+    CUresult result = weir__driver_enter(a->device.driver, a->device.context, &scope);
 
     if (result != CUDA_SUCCESS)
         return result;
-    result = a->host.device.driver->cuMemPoolExportToShareableHandle(
-        file, a->ops->pool(a->engine), CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
-    weir__driver_leave(a->host.device.driver, &scope);
+    result = a->device.driver->cuMemPoolExportToShareableHandle(
+        file, a->reserve.engine->driver_pool, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+    weir__driver_leave(a->device.driver, &scope);
     return result;
 }
 
@@ -123,7 +123,7 @@ weir_status weir_export(weir_allocator *a, int files[2]) {
     result = export_pool(a, &pool);
     if (result != CUDA_SUCCESS) {
         close(loans);
-        return weir__device_status(&a->host.device, result);
+        return weir__device_status(&a->device, result);
     }
     (void)fcntl(pool, F_SETFD, FD_CLOEXEC);
     files[0] = pool;
@@ -134,15 +134,16 @@ weir_status weir_export(weir_allocator *a, int files[2]) {
 /* The piece that the block lies in, as the driver knows it. */
 static weir_status describe(weir_allocator *a, CUdeviceptr block, struct weir_handle *h) {
     struct weir_driver_scope scope;
+    struct weir_extent piece;
     CUdeviceptr region = block;
     CUresult result;
 
-    if (a->ops->holds && !a->ops->holds(a->engine, block, &region))
-        region = block;
-    result = weir__driver_enter(a->host.device.driver, a->host.device.context, &scope);
+    if (weir__engine_find(a->reserve.engine, WEIR_VISIT_PIECE_AT, block, &piece) == 1)
+        region = piece.base;
+    result = weir__driver_enter(a->device.driver, a->device.context, &scope);
     if (result == CUDA_SUCCESS) {
-        result = a->host.device.driver->cuMemPoolExportPointer(&h->data, region);
-        weir__driver_leave(a->host.device.driver, &scope);
+        result = a->device.driver->cuMemPoolExportPointer(&h->data, region);
+        weir__driver_leave(a->device.driver, &scope);
     }
     h->version = WEIR_HANDLE_VERSION;
     h->loans = weir__loans_name(&a->exports->loans);
@@ -152,21 +153,21 @@ static weir_status describe(weir_allocator *a, CUdeviceptr block, struct weir_ha
         weir__set_driver_result((int)result);
         return WEIR_E_NOT_OWNED;
     }
-    return weir__device_status(&a->host.device, result);
+    return weir__device_status(&a->device, result);
 }
 
 /* OK once the stream has nothing to do. */
 static weir_status is_done(weir_allocator *a, weir_stream stream) {
-    weir_status status = weir__device_capture(&a->host.device, stream);
+    weir_status status = weir__device_capture(&a->device, stream);
     CUresult result;
 
     if (status != WEIR_OK)
         return status;
-    result = a->host.device.driver->cuStreamQuery(stream);
+    result = a->device.driver->cuStreamQuery(stream);
     if (result == CUDA_ERROR_NOT_READY)
         return weir__without_driver(WEIR_E_BUSY);
     return result == CUDA_ERROR_INVALID_HANDLE ? WEIR_E_STREAM
-                                               : weir__device_status(&a->host.device, result);
+                                               : weir__device_status(&a->device, result);
 }
 
 /* Notes the block as shared; the caller holds the lock. */
@@ -187,7 +188,7 @@ static weir_status offer(weir_allocator *a, CUdeviceptr block, struct weir_handl
         return WEIR_E_HOST_MEMORY;
     }
     if (e->count++ == 0)
-        (void)weir__detour_set(&a->host.device.slow_path, WEIR_DETOUR_SHARED, 1);
+        (void)weir__detour_set(&a->device.slow_path, WEIR_DETOUR_SHARED, 1);
     return WEIR_OK;
 }
 

@@ -24,7 +24,7 @@ enum { WEIR_HANDLE_VERSION = 1 };
 _Static_assert(sizeof(struct weir_handle) <= sizeof(weir_shared), "a handle fits");
 
 /* For an allocator that may export; `uuid` of its device. */
-weir_status weir__exports_open(const struct weir_host *host, struct weir_exports **exports);
+weir_status weir__exports_open(const struct weir_device *device, struct weir_exports **exports);
 void weir__exports_close(struct weir_exports *exports);
 
 /* Before a free: OK if the block is not shared (any more), or E_BUSY. */

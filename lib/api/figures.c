@@ -32,7 +32,7 @@ static weir_status hand_out(const weir_allocator *a, const char *call, void *out
 void weir__stats_read(weir_allocator *a, weir_statistics *out) {
     *out = (weir_statistics){.size = sizeof *out};
     weir__books_read(&a->books, out);
-    a->ops->figures(a->engine, out);
+    a->reserve.engine->ops->figures(a->reserve.engine, out);
     if (a->front)
         weir__front_figures(a->front, out);
     if (a->harden)

@@ -57,8 +57,9 @@ static weir_verdict_group *find_group(const struct groups *g, uint64_t bytes, ui
     return &g->group[at];
 }
 
-static void count_block(void *context, uint64_t bytes, uint64_t stream) {
+static void count_block(void *context, const struct weir_extent *block) {
     struct groups *g = context;
+    uint64_t bytes = block->bytes, stream = block->stream;
     weir_verdict_group *group = find_group(g, bytes, stream);
 
     if (group->blocks == 0 && g->count >= g->room / 4 * 3) {
@@ -94,6 +95,7 @@ static void keep_largest(weir_verdict *v, const weir_verdict_group *group) {
 }
 
 static void read_groups(weir_allocator *a, weir_verdict *v) {
+    struct weir_engine *e = a->reserve.engine;
     weir_verdict_group few[STACK_ROOM];
     weir_verdict_group *table = calloc(TABLE_ROOM, sizeof *table);
     struct groups g = {.group = table ? table : few, .room = table ? TABLE_ROOM : STACK_ROOM};
@@ -102,8 +104,9 @@ static void read_groups(weir_allocator *a, weir_verdict *v) {
         memset(few, 0, sizeof few);
     if (a->front)
         weir__front_blocks(a->front, count_block, &g);
-    else if (a->ops->blocks)
-        a->ops->blocks(a->engine, count_block, &g);
+    else
+        (void)e->ops->visit(
+            e, &(struct weir_visit){.what = WEIR_VISIT_BLOCKS, .show = count_block, .context = &g});
     for (size_t i = 0; i < g.room; i++)
         if (g.group[i].blocks > 0)
             keep_largest(v, &g.group[i]);
@@ -138,16 +141,15 @@ static void read_pending(const struct weir_survey *survey, weir_verdict *v) {
 }
 
 /* 0 if the driver does not tell. */
-static uint64_t graph_memory(struct weir_host *host, CUgraphMem_attribute attribute) {
-    const struct weir_driver *driver = host->device.driver;
+static uint64_t graph_memory(const struct weir_device *device, CUgraphMem_attribute attribute) {
+    const struct weir_driver *driver = device->driver;
     struct weir_driver_scope scope;
     uint64_t bytes = 0;
 
     if (!(driver->capabilities & WEIR_CAP_GRAPH) ||
-        weir__driver_enter(driver, host->device.context, &scope) != CUDA_SUCCESS)
+        weir__driver_enter(driver, device->context, &scope) != CUDA_SUCCESS)
         return 0;
-    if (driver->cuDeviceGetGraphMemAttribute(host->device.ordinal, attribute, &bytes) !=
-        CUDA_SUCCESS)
+    if (driver->cuDeviceGetGraphMemAttribute(device->ordinal, attribute, &bytes) != CUDA_SUCCESS)
         bytes = 0;
     weir__driver_leave(driver, &scope);
     return bytes;
@@ -169,12 +171,11 @@ static uint64_t sibling_reserve(const weir_allocator *a, uint64_t *idle) {
 }
 
 static void read_device(weir_allocator *a, weir_verdict *v) {
-    struct weir_host *host = &a->host;
-    uint64_t used = graph_memory(host, CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT), idle;
+    uint64_t used = graph_memory(&a->device, CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT), idle;
 
-    v->device_total = host->device.total;
-    v->device_free = weir__device_free(&host->device);
-    v->graphs = graph_memory(host, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT);
+    v->device_total = a->device.total;
+    v->device_free = weir__device_free(&a->device);
+    v->graphs = graph_memory(&a->device, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT);
     v->graphs_idle = weir__size_less(v->graphs, used);
     v->siblings = sibling_reserve(a, &idle);
     v->others = v->device_free == UINT64_MAX
@@ -185,25 +186,26 @@ static void read_device(weir_allocator *a, weir_verdict *v) {
 
 /* What of the reserve is idle; *at_rest: the largest hole that there were if nothing were pending. */
 static void read_reserve(weir_allocator *a, weir_verdict *v, uint64_t *at_rest) {
+    struct weir_engine *e = a->reserve.engine;
+    struct weir_survey survey = {.what = WEIR_SURVEY_IDLE, .id = v->stream};
     weir_statistics figures;
-    struct weir_survey survey = {0};
 
     *at_rest = 0;
-    v->limit = a->host.limit;
-    v->limit_is_set = atomic_load(&a->asked) < a->most;
+    v->limit = a->reserve.quota.limit;
+    v->limit_is_set = atomic_load(&a->reserve.quota.asked) < a->reserve.quota.most;
     v->is_share =
-        a->host.options.limit.kind == WEIR_AMOUNT_SHARE && !atomic_load(&a->host.no_share);
-    v->weight = v->is_share ? a->host.options.limit.value : 0;
-    if (a->host.relimit && v->limit < atomic_load(&a->host.own_limit))
-        v->leave = a->host.leave;
+        a->options.limit.kind == WEIR_AMOUNT_SHARE && !atomic_load(&a->reserve.quota.no_share);
+    v->weight = v->is_share ? a->options.limit.value : 0;
+    if (v->limit < weir__quota_own(&a->reserve.quota))
+        v->leave = a->reserve.quota.leave;
     weir__stats_read(a, &figures);
     v->reserve = figures.reserve;
     v->in_use = figures.in_use;
     v->idle = weir__size_less(v->reserve, v->in_use);
     v->hole = v->pending = UINT64_MAX;
-    if (!a->ops->survey)
+    e->ops->survey(e, &survey);
+    if (survey.is_untold)
         return;
-    a->ops->survey(a->engine, v->stream, &survey);
     if (a->front)
         weir__front_survey(a->front, v->stream, &survey);
     read_pending(&survey, v);
@@ -215,11 +217,13 @@ static void read_reserve(weir_allocator *a, weir_verdict *v, uint64_t *at_rest) 
 
 /* What the reserve grows by at least. */
 static size_t unit_of(const weir_allocator *a) {
-    return a->ops->least_limit ? a->ops->least_limit : PAGE;
+    size_t unit = a->reserve.engine->ops->least_limit;
+
+    return unit ? unit : PAGE;
 }
 
 static int is_mapped(const weir_allocator *a) {
-    const weir_options *o = &a->host.options;
+    const weir_options *o = &a->options;
 
     return o->engine == WEIR_ENGINE_ARENA && o->arena == WEIR_ARENA_MAPPED;
 }
@@ -356,7 +360,7 @@ static uint64_t limit_that_does(const weir_allocator *a, const weir_verdict *v) 
 static void advise_limit(const weir_allocator *a, weir_verdict *v, uint64_t limit) {
     if (v->limit_is_set)
         v->set_limit = limit;
-    if (!v->limit_is_set || a->most < limit)
+    if (!v->limit_is_set || a->reserve.quota.most < limit)
         advise_bytes(v, WEIR_SETTING_LIMIT, limit);
 }
 
@@ -366,13 +370,13 @@ static void advise_leaving(const weir_allocator *a, weir_verdict *v) {
     uint64_t leave = weir__size_less(v->reserve + free_on(v), limit);
 
     advise_bytes(v, WEIR_SETTING_LEAVE, leave / UNIT * UNIT);
-    if (atomic_load(&a->host.own_limit) < limit)
+    if (atomic_load(&a->reserve.quota.own) < limit)
         advise_limit(a, v, limit);
 }
 
 /* Longer by half as much again, and a second at least. */
 static void advise_waiting(const weir_allocator *a, weir_verdict *v) {
-    const weir_options *o = &a->host.options;
+    const weir_options *o = &a->options;
     uint32_t ms = o->recovery_timeout_ms;
     char text[16];
 
@@ -384,15 +388,22 @@ static void advise_waiting(const weir_allocator *a, weir_verdict *v) {
     advise(v, WEIR_SETTING_RECOVERY_TIMEOUT, text);
 }
 
-/* Memory behind addresses can be put together anew. */
+/* The driver's pool serves by itself, and does not tell what lies idle where. */
+static int is_untold(const weir_allocator *a) {
+    const struct weir_engine *e = a->reserve.engine;
+
+    return e->driver_pool && !(e->traits & WEIR_ENGINE_CUTS);
+}
+
+/* Memory behind addresses can be put together again. */
 static void advise_mapping(const weir_allocator *a, weir_verdict *v) {
-    const weir_options *o = &a->host.options;
+    const weir_options *o = &a->options;
     int mapped = is_mapped(a);
 
-    if (!a->ops->survey && (a->host.device.driver->capabilities & WEIR_CAP_STREAM_ID)) {
+    if (is_untold(a) && (a->device.driver->capabilities & WEIR_CAP_STREAM_ID)) {
         advise(v, WEIR_SETTING_FRONT, "on"); /* which places blocks itself, and knows who waits */
     } else if (mapped ? o->packing != WEIR_PACKING_FIT
-                      : (a->host.device.driver->capabilities & WEIR_CAP_VIRTUAL) != 0) {
+                      : (a->device.driver->capabilities & WEIR_CAP_VIRTUAL) != 0) {
         advise(v, WEIR_SETTING_PACKING, "fit");
         if (!mapped)
             advise(v, WEIR_SETTING_ARENA, "mapped");
@@ -406,9 +417,9 @@ static void advise_mapping(const weir_allocator *a, weir_verdict *v) {
 static void name_holder(const weir_allocator *a, weir_verdict *v, uint64_t lacks) {
     struct weir_holders has;
 
-    if (!a->host.neighbours || lacks == 0)
+    if (!a->reserve.events.neighbours || lacks == 0)
         return;
-    has = weir__neighbours_holders(a->host.neighbours);
+    has = weir__neighbours_holders(a->reserve.events.neighbours);
     if (has.silent.reserve >= lacks) {
         v->silent_pid = has.silent.pid;
         v->silent_reserve = has.silent.reserve;
@@ -423,7 +434,7 @@ static void name_holder(const weir_allocator *a, weir_verdict *v, uint64_t lacks
 
 /* Who has most was not asked for it, since no wait is wanted. */
 static int would_be_given(const weir_allocator *a, const weir_verdict *v) {
-    return a->host.options.recovery_timeout_ms == UINT32_MAX && v->holder_pid != 0 &&
+    return a->options.recovery_timeout_ms == UINT32_MAX && v->holder_pid != 0 &&
            v->holder_could_give >= lack_of(a, v);
 }
 
@@ -431,8 +442,8 @@ static int would_be_given(const weir_allocator *a, const weir_verdict *v) {
 static void advise_early(const weir_allocator *a, weir_verdict *v) {
     uint64_t bytes = round_up(v->in_use + need_of(a, v), unit_of(a));
 
-    if (a->host.options.engine != WEIR_ENGINE_PLATFORM && bytes > a->prealloc &&
-        bytes <= weir__size_less(a->free_at_first, a->host.leave))
+    if (a->options.engine != WEIR_ENGINE_PLATFORM && bytes > a->prealloc &&
+        bytes <= weir__size_less(a->free_at_first, a->reserve.quota.leave))
         advise_bytes(v, WEIR_SETTING_PREALLOC, bytes);
 }
 
@@ -444,8 +455,8 @@ static uint64_t could_have(const weir_allocator *a, const weir_verdict *v) {
     if (v->device_free == UINT64_MAX)
         return v->device_total;
     (void)sibling_reserve(a, &idle);
-    bytes += idle + (a->host.neighbours
-                         ? weir__neighbours_reserve(a->host.device.driver, a->host.device.ordinal)
+    bytes += idle + (a->reserve.events.neighbours
+                         ? weir__neighbours_reserve(a->device.driver, a->device.ordinal)
                          : 0);
     return weir__size_smaller(bytes, v->device_total);
 }
@@ -460,11 +471,11 @@ static void advise_more(const weir_allocator *a, weir_verdict *v) {
 
 /* Where others may give what is lacking, and were not asked. */
 static void advise_asking(const weir_allocator *a, weir_verdict *v) {
-    const weir_options *o = &a->host.options;
+    const weir_options *o = &a->options;
     uint64_t lacks = lack_of(a, v);
 
     if (o->ledger == WEIR_SWITCH_ON || lacks == 0 ||
-        weir__neighbours_reserve(a->host.device.driver, a->host.device.ordinal) < lacks)
+        weir__neighbours_reserve(a->device.driver, a->device.ordinal) < lacks)
         return;
     advise(v, WEIR_SETTING_LEDGER, "on");
     if (o->recovery_timeout_ms == UINT32_MAX)
@@ -522,10 +533,10 @@ static void judge(weir_allocator *a, const struct weir_refused *refused, weir_ve
         .stream = refused->stream,
         .waited_ns = refused->figures.waited_ns,
     };
-    (void)weir__device_stream_id(&a->host.device, NULL, &v->default_stream);
+    (void)weir__device_stream_id(&a->device, NULL, &v->default_stream);
     read_reserve(a, v, &at_rest);
     read_device(a, v);
-    v->largest = weir__recovery_largest(a->ops, a->engine, &a->host, refused);
+    v->largest = weir__allocator_largest(a, refused);
     v->cause = refused->is_captured ? cause_under_capture(v)
                                     : cause_of(a, v, at_rest, refused->figures.largest);
     if (v->cause == WEIR_VERDICT_OTHERS)
@@ -548,9 +559,9 @@ weir_status weir_last_verdict(weir_allocator *a, weir_verdict *out) {
     if (weir__driver_forked())
         return weir__without_driver(WEIR_E_FORKED);
     weir__refusal_get(&refused);
-    if (refused.by != a->host.number)
+    if (refused.by != a->number)
         return weir__without_driver(WEIR_E_INVALID);
-    if (weir__detour_is(&a->host.device.slow_path, WEIR_DETOUR_LOST))
+    if (weir__detour_is(&a->device.slow_path, WEIR_DETOUR_LOST))
         return weir__without_driver(WEIR_E_DEVICE_LOST);
     judge(a, &refused, &verdict);
     bytes = out->size < sizeof verdict ? out->size : sizeof verdict;

@@ -66,8 +66,7 @@ static void give_lock(void) {
 static weir_allocator *learner(int device) {
     weir_allocator *a = atomic_load_explicit(&allocators[device], memory_order_acquire);
 
-    return a && a->learn && !weir__detour_is(&a->host.device.slow_path, WEIR_DETOUR_LOST) ? a
-                                                                                          : NULL;
+    return a && a->learn && !weir__detour_is(&a->device.slow_path, WEIR_DETOUR_LOST) ? a : NULL;
 }
 
 /* Whoever asks is told by the driver, or not at all: first alone, without a lock of weir's, and *driver_answers is set;
@@ -77,7 +76,7 @@ static void ask_all(void *driver_answers) {
 
     for (int device = 0; device < MOST_DEVICES; device++)
         if (learner(device))
-            (void)weir__device_free(&learner(device)->host.device);
+            (void)weir__device_free(&learner(device)->device);
     atomic_store((atomic_int *)driver_answers, 1);
     for (int device = 0; device < MOST_DEVICES; device++)
         if (learner(device))
@@ -255,7 +254,7 @@ static __attribute__((noinline, cold)) weir_status make(int device, weir_allocat
             say_refusal(status, &options, names[device], why);
             goto done;
         }
-        a->host.says_why = options.log == WEIR_LOG_DEFAULT;
+        a->says_why = options.log == WEIR_LOG_DEFAULT;
         atomic_store_explicit(&allocators[device], a, memory_order_release);
         publish(a, &options, &place);
     }
@@ -339,7 +338,7 @@ static weir_status device_of(const struct place *place, weir_stream stream, int 
     for (int i = 0; i < MOST_DEVICES && i < place->count; i++) {
         weir_allocator *a = atomic_load_explicit(&allocators[i], memory_order_acquire);
 
-        if (a && a->host.device.context == context) {
+        if (a && a->device.context == context) {
             *device = i;
             return WEIR_OK;
         }

@@ -149,19 +149,19 @@ void weir__learn_close(struct weir_learn *learn) {
     free(learn);
 }
 
-uint64_t weir__learn_target(const struct weir_learn *learn, struct weir_host *host) {
+uint64_t weir__learn_target(const struct weir_learn *learn, weir_allocator *a) {
     uint64_t wanted = weir__profile_target(&learn->known), target = wanted, free_bytes;
     char wanted_text[32], target_text[32];
 
     if (wanted == 0)
         return 0;
-    free_bytes = weir__device_free(&host->device);
-    target = target < host->limit ? target : host->limit;
+    free_bytes = weir__device_free(&a->device);
+    target = target < a->reserve.quota.limit ? target : a->reserve.quota.limit;
     target = target < free_bytes ? target : free_bytes;
-    target = target < host->device.total ? target : host->device.total;
+    target = target < a->device.total ? target : a->device.total;
     weir__bytes_show(wanted, wanted_text, sizeof wanted_text);
     weir__bytes_show(target, target_text, sizeof target_text);
-    weir__log(host->options.log, WEIR_LOG_INFO,
+    weir__log(a->options.log, WEIR_LOG_INFO,
               "profile %s: %llu run%s, the next needs %s: %s is preallocated", learn->path,
               (unsigned long long)learn->known.merged, weir__plural(learn->known.merged),
               wanted_text, target_text);
@@ -216,11 +216,11 @@ static weir_status save(weir_allocator *a, const struct weir_learn *learn,
     weir__profile_add(&profile, &run, step, take_steps(a, step));
     if (weir__profile_store(learn->path, &learn->key, &profile, &problem)) {
         if (there.text[0] && !learn->is_told)
-            weir__log(a->host.options.log, WEIR_LOG_WARNING, "profile %s: %s: this run replaces it",
+            weir__log(a->options.log, WEIR_LOG_WARNING, "profile %s: %s: this run replaces it",
                       learn->path, there.text);
         return WEIR_OK;
     }
-    weir__log(a->host.options.log, WEIR_LOG_WARNING, "profile %s: %s: this run is not noted",
+    weir__log(a->options.log, WEIR_LOG_WARNING, "profile %s: %s: this run is not noted",
               learn->path, problem.text);
     return weir__without_driver(WEIR_E_FILE);
 }
@@ -229,11 +229,10 @@ static weir_status save(weir_allocator *a, const struct weir_learn *learn,
 static weir_status save_elsewhere(weir_allocator *a, const weir_statistics *s, const char *path) {
     struct weir_learn learn = {.id = a->learn ? a->learn->id : make_id(a)};
     weir_status status;
-    CUresult result =
-        make_key(a->host.device.driver, a->host.device.ordinal, &a->host.options, &learn.key);
+    CUresult result = make_key(a->device.driver, a->device.ordinal, &a->options, &learn.key);
 
     if (result != CUDA_SUCCESS)
-        return weir__device_status(&a->host.device, result);
+        return weir__device_status(&a->device, result);
     learn.path = find_file(path, &learn.key);
     if (!learn.path)
         return weir__without_driver(WEIR_E_HOST_MEMORY);

@@ -33,7 +33,7 @@ struct weir_learn *weir__learn_open(const struct weir_driver *driver, CUdevice d
 /* NULL is well. */
 void weir__learn_close(struct weir_learn *learn);
 /* Bytes to preallocate, within the limit and what the device has free; 0: none. */
-uint64_t weir__learn_target(const struct weir_learn *learn, struct weir_host *host);
+uint64_t weir__learn_target(const struct weir_learn *learn, weir_allocator *a);
 /* weir_profile_save; a refusal is in the log. */
 weir_status weir__learn_save(weir_allocator *a, const char *path);
 

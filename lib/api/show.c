@@ -22,7 +22,7 @@ const struct weir_segment_kind weir__show_kind = {"stats", WEIR_SHOW_VERSION,
 /* ---- what is shown ------------------------------------------------------------------------------- */
 
 void weir__show_engine(const weir_allocator *a, char *text, size_t bytes) {
-    const weir_options *options = &a->host.options;
+    const weir_options *options = &a->options;
     int is_arena = options->engine == WEIR_ENGINE_ARENA;
     char engine[WEIR_SHOW_BYTES], arena[WEIR_SHOW_BYTES] = "", packing[WEIR_SHOW_BYTES] = "";
 
@@ -67,7 +67,7 @@ static void fill_latency(weir_allocator *a, int operation, struct weir_show_late
 }
 
 uint64_t weir__show_age(weir_allocator *a) {
-    return weir__device_since(&a->host.device, a->host.device.created_ticks);
+    return weir__device_since(&a->device, a->device.created_ticks);
 }
 
 /* The last ones, whatever their number is. */
@@ -101,7 +101,7 @@ int weir__show_fill(weir_allocator *a, struct weir_show_allocator *out) {
         return 0;
     fill_figures(&figures, out);
     weir__show_engine(a, out->engine, sizeof out->engine);
-    out->limit = atomic_load_explicit(&a->host.limit, memory_order_relaxed);
+    out->limit = atomic_load_explicit(&a->reserve.quota.limit, memory_order_relaxed);
     fill_latency(a, WEIR_OPERATION_ALLOC, &out->latency[WEIR_OPERATION_ALLOC]);
     fill_latency(a, WEIR_OPERATION_FREE, &out->latency[WEIR_OPERATION_FREE]);
     fill_events(a, out);

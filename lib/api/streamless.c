@@ -12,20 +12,20 @@
 #include "base/result.h"
 
 static weir_status make_quiet(weir_allocator *a, CUstream *stream) {
-    const struct weir_driver *driver = a->host.device.driver;
+    const struct weir_driver *driver = a->device.driver;
     struct weir_driver_scope scope;
     CUstream first = NULL;
-    CUresult result = weir__driver_enter(driver, a->host.device.context, &scope);
+    CUresult result = weir__driver_enter(driver, a->device.context, &scope);
 
     if (result != CUDA_SUCCESS)
-        return weir__device_status(&a->host.device, result);
+        return weir__device_status(&a->device, result);
     result = driver->cuStreamCreate(stream, CU_STREAM_NON_BLOCKING);
     if (result == CUDA_SUCCESS && !atomic_compare_exchange_strong(&a->quiet, &first, *stream)) {
         (void)driver->cuStreamDestroy(*stream); /* another thread was quicker */
         *stream = first;
     }
     weir__driver_leave(driver, &scope);
-    return result == CUDA_SUCCESS ? WEIR_OK : weir__device_status(&a->host.device, result);
+    return result == CUDA_SUCCESS ? WEIR_OK : weir__device_status(&a->device, result);
 }
 
 static weir_status quiet_of(weir_allocator *a, CUstream *stream) {
@@ -33,7 +33,7 @@ static weir_status quiet_of(weir_allocator *a, CUstream *stream) {
         return weir__without_driver(WEIR_E_INVALID);
     if (weir__driver_forked())
         return weir__without_driver(WEIR_E_FORKED);
-    if (weir__detour_is(&a->host.device.slow_path, WEIR_DETOUR_LOST))
+    if (weir__detour_is(&a->device.slow_path, WEIR_DETOUR_LOST))
         return weir__without_driver(WEIR_E_DEVICE_LOST);
     *stream = atomic_load_explicit(&a->quiet, memory_order_acquire);
     return *stream ? WEIR_OK : make_quiet(a, stream);
@@ -43,15 +43,15 @@ void weir__anywhere_close(weir_allocator *a) {
     struct weir_driver_scope scope;
 
     if (!a->quiet ||
-        weir__driver_enter(a->host.device.driver, a->host.device.context, &scope) != CUDA_SUCCESS)
+        weir__driver_enter(a->device.driver, a->device.context, &scope) != CUDA_SUCCESS)
         return;
-    (void)a->host.device.driver->cuStreamDestroy(a->quiet);
-    weir__driver_leave(a->host.device.driver, &scope);
+    (void)a->device.driver->cuStreamDestroy(a->quiet);
+    weir__driver_leave(a->device.driver, &scope);
 }
 
 /* In relaxed mode: a wait is not allowed beside a capture otherwise. */
 static weir_status wait_for(weir_allocator *a, CUstream stream) {
-    const struct weir_driver *driver = a->host.device.driver;
+    const struct weir_driver *driver = a->device.driver;
     struct weir_driver_scope scope;
     CUresult result = weir__driver_relax(driver, &scope);
 
@@ -59,7 +59,7 @@ static weir_status wait_for(weir_allocator *a, CUstream stream) {
         result = driver->cuStreamSynchronize(stream);
         weir__driver_unrelax(driver, &scope);
     }
-    return result == CUDA_SUCCESS ? WEIR_OK : weir__device_status(&a->host.device, result);
+    return result == CUDA_SUCCESS ? WEIR_OK : weir__device_status(&a->device, result);
 }
 
 weir_status weir_alloc_any(weir_allocator *a, size_t bytes, void **block) {
@@ -92,8 +92,8 @@ weir_status weir_free_any(weir_allocator *a, void *block) {
 
     if (status != WEIR_OK || !block)
         return status;
-    result = weir__device_wait(&a->host.device);
+    result = weir__device_wait(&a->device);
     if (result != CUDA_SUCCESS)
-        return weir__device_status(&a->host.device, result);
+        return weir__device_status(&a->device, result);
     return weir_free(a, block, stream);
 }

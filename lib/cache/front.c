@@ -30,7 +30,7 @@
  *
  * Must not know: the public API, settings' names, how an engine places blocks.
  */
-#include "cache/front.h"
+#include "cache/hit.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -39,14 +39,8 @@
 #include "base/result.h"
 #include "base/size.h"
 #include "cache/span_table.h"
-#include "cache/stream_cache.h"
-#include "cache/stream_table.h"
 #include "config/amount.h"
 #include "engine/stream_order.h"
-#include "reserve/background_growth.h"
-#include "reserve/decay.h"
-#include "reserve/oom_ladder.h"
-#include "reserve/pressure.h"
 
 enum {
     YOUNG = 64,  /* calls on a stream before it gets a cache, unless it is the first */
@@ -64,63 +58,7 @@ enum {
 #define TELL_PART 32
 #define CELL_LEAST ((uint64_t)1 << 20) /* that a cell may keep however many there are */
 
-struct weir_front {
-    struct weir_host *host;
-    const struct weir_engine *ops;
-    void *engine;
-    struct weir_pagemap pages;
-    struct weir_cell_table by_handle; /* cells of created streams, which keep their keys, */
-    struct weir_cell_table by_id;     /* and of default streams */
-    _Atomic uint64_t demand;          /* rises when a request did not fit; read by every request */
-    int checks;                       /* options.stream_checks */
-    int sheds;         /* there is a release threshold: what goes back is seen to at once */
-    _Atomic int alone; /* no other stream is there that could have what the one frees before it asks
-                        * for more, and nobody waits for the reserve to fall */
-    _Atomic int
-        past; /* a block went past the caches, and was taken off what the loose cell holds */
-    uint64_t idle_ns; /* options.front_idle_ms; UINT64_MAX: for ever */
-
-    _Alignas(64) _Atomic uint64_t calm; /* requests that the engine served since one did not fit */
-    struct weir_records records;
-
-    pthread_mutex_t lock;             /* guards what follows */
-    struct weir_cell *cells;          /* all of them */
-    struct weir_cell *loose;          /* of these, the one that counts what no other cell does */
-    size_t streams;                   /* cells that have or had a key */
-    size_t default_streams;           /* cells that go by id, but for bound ones */
-    size_t cached;                    /* cells that have a store */
-    struct weir_order order;          /* for fences alone */
-    struct weir_strays *batches;      /* on their way home, those asked about last at the end; */
-    struct weir_strays **batches_end; /* without a fence until a wait for the device */
-    _Atomic size_t stranded; /* bytes of the slots that only a wait for the device brings home */
-    _Atomic size_t sent;     /* of them; read without the lock */
-    struct weir_map
-        graphs; /* where blocks of graphs were ever handed out: the driver has these again
-                              * at each launch, and other addresses without a record are nobody's */
-    size_t host_bytes;
-    int64_t requested, in_use; /* as the cells have told */
-    uint64_t requested_peak, in_use_peak;
-    uint64_t requested_lately; /* the former since weir__front_renew_peak */
-    _Atomic uint64_t
-        told_out; /* what the engine's blocks had at their most as all cells were asked last */
-    uint64_t lately[2];  /* the most in use in this span of idle_ns, and in the one before */
-    uint64_t span_ticks; /* when this one began */
-};
-
 /* ---- whose cell -------------------------------------------------------------------------------- */
-
-/* Odd: a stream by its id; even: by its handle, an address; 0: neither will do. */
-static uint64_t key_of(weir_stream stream, uint64_t id) {
-    uint64_t handle = (uintptr_t)stream;
-
-    if (handle > WEIR_STREAM_PER_THREAD_VALUE)
-        return handle & 1 ? 0 : handle; /* unreached: odd, which no driver's are */
-    return id << 1 | (id != 0);
-}
-
-static int is_default(weir_stream stream) {
-    return (uintptr_t)stream <= WEIR_STREAM_PER_THREAD_VALUE;
-}
 
 static struct weir_cell_table *table_of(struct weir_front *f, uint64_t key) {
     return key & 1 ? &f->by_id : &f->by_handle;
@@ -147,7 +85,7 @@ static int give_spans(struct weir_front *f, struct weir_span *spans, uint64_t id
         spans = s->next;
         weir__records_end(&f->records, s);
         /* A live block of the engine: it cannot refuse. */
-        due |= f->ops->give(f->engine, base, id) == WEIR_ENGINE_DUE;
+        due |= f->engine->ops->give(f->engine, base, id) == WEIR_ENGINE_DUE;
     }
     return due;
 }
@@ -247,10 +185,7 @@ static void send_home(struct weir_front *f, struct weir_strays *strays, struct w
 /* In a call on the cell's stream that the driver has vouched for: the engine sees to what was given
  * back. */
 static void tend(struct weir_front *f, uint64_t id, weir_stream stream) {
-    int before = weir__driver_result;
-
-    f->ops->tend(f->engine, stream, id);
-    weir__set_driver_result(before);
+    weir__engine_tend(f->engine, stream, id);
 }
 
 /* A harvest of `c` in a call on its stream that the driver has vouched for: spans go back as freed on
@@ -259,7 +194,6 @@ static void deliver(struct weir_front *f, struct weir_cell *c, weir_stream strea
                     struct weir_harvest *h) {
     struct weir_use_list none = {0};
     struct weir_fence *fence = NULL;
-    int before = weir__driver_result;
 
     if (!h->spans && !h->strays)
         return;
@@ -268,7 +202,6 @@ static void deliver(struct weir_front *f, struct weir_cell *c, weir_stream strea
     give_spans(f, h->spans, atomic_load_explicit(&c->id, memory_order_relaxed));
     if (h->strays && weir__order_fence(&f->order, stream, &none, &fence) != WEIR_OK)
         fence = NULL; /* a wait for the device will do */
-    weir__set_driver_result(before);
     send_home(f, h->strays, fence);
     pthread_mutex_unlock(&f->lock);
 }
@@ -283,13 +216,13 @@ static int is_calm(const struct weir_front *f) {
 
 /* What a cell may keep if so much is in use; the caller holds `lock`. */
 static size_t share(const struct weir_front *f, uint64_t in_use) {
-    uint64_t bytes = weir__budget_of_in_use(&f->host->options.front_cache, in_use, f->in_use_peak) /
+    uint64_t bytes = weir__budget_of_in_use(&f->v->options->front_cache, in_use, f->in_use_peak) /
                      (f->cached ? f->cached : 1);
 
-    if (f->host->options.front_cache.kind == WEIR_AMOUNT_DEFAULT)
+    if (f->v->options->front_cache.kind == WEIR_AMOUNT_DEFAULT)
         bytes = weir__size_larger(bytes, CELL_LEAST);
     /* What is kept here cannot go at a synchronisation. */
-    return (size_t)weir__size_smaller(bytes, f->host->threshold);
+    return (size_t)weir__size_smaller(bytes, f->engine->threshold);
 }
 
 /* What a cell has handed out, for the sums; the caller holds `lock`. */
@@ -340,7 +273,7 @@ static void tell(struct weir_front *f, struct weir_cell *c) {
 
 /* What was in use before the last span of time counts no more; the caller holds `lock`. */
 static void age(struct weir_front *f, uint64_t now) {
-    if (f->host->device.driver->ticks_to_ns(now - f->span_ticks) < f->idle_ns)
+    if (f->device->driver->ticks_to_ns(now - f->span_ticks) < f->idle_ns)
         return;
     f->span_ticks = now;
     f->lately[1] = f->lately[0];
@@ -350,14 +283,14 @@ static void age(struct weir_front *f, uint64_t now) {
 /* Looks after a cell whose turn it is, in a call on its stream that the driver has vouched for. */
 static void look_after(struct weir_front *f, struct weir_cell *c, weir_stream stream) {
     struct weir_harvest h = {0};
-    uint64_t now = f->host->device.driver->ticks();
+    uint64_t now = f->device->driver->ticks();
     int taken, expired;
     size_t most;
 
     pthread_mutex_lock(&f->lock);
     age(f, now);
     tell(f, c);
-    expired = f->host->device.driver->ticks_to_ns(now - c->looked_ticks) >= f->idle_ns;
+    expired = f->device->driver->ticks_to_ns(now - c->looked_ticks) >= f->idle_ns;
     if (expired)
         c->looked_ticks = now;
     pthread_mutex_unlock(&f->lock);
@@ -513,13 +446,6 @@ static struct weir_cell *cell_at(struct weir_front *f, weir_stream stream, uint6
     return c;
 }
 
-/* The driver need not be asked about the stream, but for a default stream's id. */
-static int is_vouched_for(const struct weir_front *f, const struct weir_cell *c,
-                          weir_stream stream) {
-    return atomic_load_explicit(&c->trusted, memory_order_relaxed) > 0 ||
-           (!f->checks && !is_default(stream));
-}
-
 /* Gives a stream its cache, in a call on it; the caller holds `lock`. */
 static void mature(struct weir_front *f, struct weir_cell *c, uint64_t id) {
     int taken = weir__bias_take(&c->lock), had = c->store != NULL;
@@ -533,7 +459,7 @@ static void mature(struct weir_front *f, struct weir_cell *c, uint64_t id) {
     }
     f->cached += !had && c->store;
     weir__bias_give(&c->lock, taken);
-    c->looked_ticks = f->host->device.driver->ticks();
+    c->looked_ticks = f->device->driver->ticks();
     tell(f, c);
 }
 
@@ -580,35 +506,10 @@ static struct weir_cell *visit_captured(struct weir_front *f, weir_stream stream
     return c;
 }
 
-/* Asks the driver: 1 if the stream is not being captured, and its id. */
-static inline int ask(struct weir_front *f, weir_stream stream, unsigned long long *id) {
-    const struct weir_driver *driver = f->host->device.driver;
-    CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
-
-    return driver->cuStreamIsCapturing(stream, &capture) == CUDA_SUCCESS &&
-           capture == CU_STREAM_CAPTURE_STATUS_NONE &&
-           driver->cuStreamGetId(stream, id) == CUDA_SUCCESS;
-}
-
 /* ---- requests ---------------------------------------------------------------------------------- */
 
 static void count(struct weir_front *f, int counter) {
-    weir__tally_add(&f->host->books->tally, counter);
-}
-
-static int is_refusal(weir_status status) {
-    return status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT;
-}
-
-/* After the engine had no memory, or the limit is reached. */
-static weir_status recover(struct weir_front *f, weir_status status, size_t bytes, size_t asked,
-                           weir_stream stream, CUdeviceptr *base, int *grew) {
-    if (f->host->options.recovery_timeout_ms != UINT32_MAX && weir__front_empty(f) == WEIR_OK)
-        status = f->ops->alloc(f->engine, bytes, stream, 0, 1, base, grew);
-    if (is_refusal(status))
-        status = weir__recovery_alloc(f->ops, f->engine, f->host, status, bytes, asked, stream,
-                                      base, grew);
-    return status;
+    weir__tally_add(&f->v->events.books->tally, counter);
 }
 
 /* The engine cannot serve a request as it stands: every other cell gives what it has at its stream's
@@ -642,62 +543,49 @@ static size_t held_back(struct weir_front *f) {
     return bytes;
 }
 
-/* After a request that the engine has served: what is due of the reserve goes back. */
-static void look_back(struct weir_front *f, struct weir_cell *c, weir_stream stream, uint64_t id) {
-    weir__decay_look(f->host, f->ops, f->engine, stream, id);
-    if (weir__relief_is_due(&f->host->relief) &&
-        weir__relief_look(f->host, f->ops, f->engine, stream, id))
-        raise_demand(f, c);
-}
-
 /* The engine served a request without growing or moving anything. */
 static void note_calm(struct weir_front *f) {
     if (!is_calm(f))
         atomic_fetch_add_explicit(&f->calm, 1, memory_order_relaxed);
 }
 
-/* A block from the engine for a request of `asked` bytes on a stream of that id, which is not being
- * captured; of *size bytes, or of `least`, which is written there, where there is no memory for more.
- * Before the reserve grows, or blocks move, the caches give what they have: the stream's own at once,
- * others at their next request. */
-static weir_status fetch(struct weir_front *f, struct weir_cell *c, size_t *size, size_t least,
-                         size_t asked, weir_stream stream, uint64_t id, CUdeviceptr *base) {
-    size_t bytes = *size;
-    int grew = 0, before = weir__driver_result;
-    weir_status status = f->ops->alloc(f->engine, bytes, stream, id, 0, base, &grew);
+/* Whose request is under way: a cell's, or that of a stream without a cache (NULL). */
+struct borrower {
+    struct weir_front *f;
+    struct weir_cell *c;
+};
 
-    if (status == WEIR_OK) {
+static int lend(void *context, struct weir_request *r, enum weir_lending what) {
+    const struct borrower *b = context;
+
+    switch (what) {
+    case WEIR_LEND_OWN:
+        return b->c && give_all(b->f, b->c, r->stream);
+    case WEIR_LEND_STUCK:
+        return held_back(b->f) > STRANDED_MOST && weir__front_empty(b->f) == WEIR_OK;
+    case WEIR_LEND_LATER:
+        raise_demand(b->f, b->c);
+        return 0;
+    default:
+        return weir__front_empty(b->f) == WEIR_OK;
+    }
+}
+
+/* A block from the engine for a request on a stream that is not being captured; of r->bytes, or of r->least where there
+ * is no memory for more. */
+static weir_status fetch(struct weir_front *f, struct weir_cell *c, struct weir_request *r) {
+    struct borrower borrower = {f, c};
+    const struct weir_lender caches = {lend, &borrower};
+    int is_wanted;
+    weir_status status;
+
+    r->flags = 0;
+    r->was_dry = r->grew = r->foretold = 0;
+    status = weir__reserve_alloc(f->v, r, &caches, &is_wanted);
+    if (status == WEIR_OK && !r->was_dry)
         note_calm(f);
-        weir__ahead_look(f->host, bytes, 0);
-        look_back(f, c, stream, id);
-        return status;
-    }
-    if (status == WEIR_ENGINE_DRY && weir__ahead_catch_up(f->host))
-        status = f->ops->alloc(f->engine, bytes, stream, id, 0, base, &grew);
-    if (status == WEIR_ENGINE_DRY && c && give_all(f, c, stream))
-        status = f->ops->alloc(f->engine, bytes, stream, id, 0, base, &grew);
-    if (status == WEIR_ENGINE_DRY && held_back(f) > STRANDED_MOST &&
-        f->host->options.recovery_timeout_ms != UINT32_MAX && weir__front_empty(f) == WEIR_OK)
-        status = f->ops->alloc(f->engine, bytes, stream, id, 0, base, &grew);
-    if (status == WEIR_ENGINE_DRY) {
+    if (is_wanted)
         raise_demand(f, c);
-        status = f->ops->alloc(f->engine, bytes, stream, id, 1, base, &grew);
-    }
-    if (is_refusal(status) && least < bytes) {
-        *size = bytes = least;
-        status = f->ops->alloc(f->engine, bytes, stream, id, 1, base, &grew);
-    }
-    if (is_refusal(status))
-        status = recover(f, status, bytes, asked, stream, base, &grew);
-    if (status == WEIR_OK) {
-        weir__set_driver_result(before);
-        weir__ahead_look(f->host, bytes, grew);
-        if (grew && f->host->relimit)
-            (void)f->host->relimit(f->host);
-        if (grew)
-            atomic_fetch_add_explicit(&f->host->books->growth_allocs, 1, memory_order_release);
-        look_back(f, c, stream, id);
-    }
     return status;
 }
 
@@ -731,23 +619,24 @@ static size_t slab_slots(const struct weir_cell *c, unsigned size_class) {
     return weir__size_smaller(weir__size_larger(slots, 1), WEIR_RECORDS_SLOTS);
 }
 
-/* A slab for the class of `bytes` in the cell; of as many slots as a page holds, or one, if there is no
+/* A slab for the request's class in the cell; of as many slots as a page holds, or one, if there is no
  * memory for more. */
-static weir_status add_slab(struct weir_front *f, struct weir_cell *c, size_t bytes,
-                            weir_stream stream, uint64_t id) {
-    unsigned size_class = weir__span_class(bytes);
+static weir_status add_slab(struct weir_front *f, struct weir_cell *c, struct weir_request *r) {
+    unsigned size_class = weir__span_class(r->asked);
     size_t slot = (size_t)weir__span_units(size_class) * WEIR_SPAN_UNIT;
-    size_t slab = in_pages(slab_slots(c, size_class) * slot);
     struct weir_span *s;
-    CUdeviceptr base;
-    weir_status status = fetch(f, c, &slab, in_pages(slot), bytes, stream, id, &base);
+    weir_status status;
     int taken;
 
+    r->bytes = in_pages(slab_slots(c, size_class) * slot);
+    r->least = in_pages(slot);
+    status = fetch(f, c, r);
     if (status != WEIR_OK)
         return status;
-    s = weir__records_slab(&f->records, base, slab, size_class, (uint32_t)(slab / slot));
+    s = weir__records_slab(&f->records, r->block, r->bytes, size_class,
+                           (uint32_t)(r->bytes / slot));
     if (!s) {
-        (void)f->ops->give(f->engine, base, id);
+        (void)f->engine->ops->give(f->engine, r->block, r->id);
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     }
     taken = weir__bias_take(&c->lock);
@@ -765,81 +654,23 @@ static void account(struct weir_cell *c, int64_t requested, int64_t in_use) {
 }
 
 /* A whole block, for a cell (NULL: a stream without a cache, and of any size). */
-static weir_status add_whole(struct weir_front *f, struct weir_cell *c, size_t bytes,
-                             weir_stream stream, uint64_t id, CUdeviceptr *block) {
-    size_t rounded = in_pages(bytes);
+static weir_status add_whole(struct weir_front *f, struct weir_cell *c, struct weir_request *r) {
     struct weir_span *s;
-    weir_status status = fetch(f, c, &rounded, rounded, bytes, stream, id, block);
+    weir_status status;
 
+    r->bytes = in_pages(r->asked);
+    status = fetch(f, c, r);
     if (status != WEIR_OK)
         return status;
-    s = weir__records_whole(&f->records, *block, rounded);
+    s = weir__records_whole(&f->records, r->block, r->bytes);
     if (!s) {
-        (void)f->ops->give(f->engine, *block, id);
+        (void)f->engine->ops->give(f->engine, r->block, r->id);
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     }
-    atomic_store_explicit(&s->fetched_for, id, memory_order_relaxed);
-    atomic_store_explicit(&s->asked, bytes, memory_order_relaxed);
-    account(c ? c : f->loose, (int64_t)bytes, (int64_t)rounded);
+    atomic_store_explicit(&s->fetched_for, r->id, memory_order_relaxed);
+    atomic_store_explicit(&s->asked, r->asked, memory_order_relaxed);
+    account(c ? c : f->loose, (int64_t)r->asked, (int64_t)r->bytes);
     return WEIR_OK;
-}
-
-/* The cell is still the one of this key, and of this id; 0: the driver was not asked, as the program
- * vouches for the stream, or a free goes by its handle.  The caller holds the cell's lock. */
-static inline int is_its(const struct weir_cell *c, uint64_t key, uint64_t id) {
-    /* unreached: another key, which another thread must give it between the look-up and the lock */
-    return atomic_load_explicit(&c->key, memory_order_relaxed) == key &&
-           (id == 0 || atomic_load_explicit(&c->id, memory_order_relaxed) == id);
-}
-
-static inline __attribute__((always_inline)) CUdeviceptr take_any(struct weir_cell *c,
-                                                                  size_t bytes) {
-    CUdeviceptr block;
-
-    if (bytes > WEIR_SPAN_SMALL) /* unreached: whole ones in copies that serve small requests, */
-        return weir__cell_take_whole(c, bytes);
-    block = weir__cell_take_home(c, bytes);
-    /* unreached: and what these ask the letter box for in one that serves whole ones */
-    return block ? block : weir__cell_take_further(c, bytes);
-}
-
-/* There is nothing to catch up with.  The caller holds the cell's lock. */
-static inline int is_ready(const struct weir_front *f, const struct weir_cell *c) {
-    return c->pass == atomic_load_explicit(&f->demand, memory_order_relaxed);
-}
-
-static inline void count_hit(struct weir_cell *c) {
-    uint64_t hits = atomic_load_explicit(&c->hits, memory_order_relaxed) + 1;
-
-    atomic_store_explicit(&c->hits, hits, memory_order_relaxed);
-    if (hits % WEIR_CELL_LOOK == 0)
-        weir__cell_due(c);
-}
-
-/* A hit, or 0: there is nothing, or something to catch up with.  Likewise. */
-static inline __attribute__((always_inline)) CUdeviceptr
-hit(const struct weir_front *f, struct weir_cell *c, uint64_t key, uint64_t id, size_t bytes) {
-    /* unreached: it is not the stream's, or not ready, in copies that look again under the same lock */
-    CUdeviceptr block = is_ready(f, c) && is_its(c, key, id) ? take_any(c, bytes) : 0;
-
-    if (block) /* unreached: none, or one, in copies that look again: the letter box had it, or not */
-        count_hit(c);
-    return block;
-}
-
-/* The same, of what lies in the letter box too. */
-static inline __attribute__((always_inline)) CUdeviceptr
-take(const struct weir_front *f, struct weir_cell *c, uint64_t key, uint64_t id, size_t bytes) {
-    int taken = weir__bias_take(&c->lock);
-    CUdeviceptr block = hit(f, c, key, id, bytes);
-
-    /* unreached: it serves nobody, in a copy for cells that were just visited */
-    if (!block && c->serves && weir__cell_has_post(c, bytes)) {
-        weir__cell_collect(c);
-        block = hit(f, c, key, id, bytes);
-    }
-    weir__bias_give(&c->lock, taken);
-    return block;
 }
 
 /* What was brought into the cell for this very request, or 0. */
@@ -854,26 +685,23 @@ static CUdeviceptr take_brought(struct weir_cell *c, uint64_t key, uint64_t id, 
 
 /* The stream is being captured: the engine makes a node of the graph, or refuses.  Then the caches give nothing back:
  * what is idle is not what a graph's memory comes of (oom_ladder.c). */
-static weir_status alloc_captured(struct weir_front *f, size_t bytes, weir_stream stream,
-                                  CUdeviceptr *block) {
-    int grew = 0, noted, before = weir__driver_result;
+static weir_status alloc_captured(struct weir_front *f, struct weir_request *r) {
     weir_status status;
+    int noted;
 
-    (void)visit_captured(f, stream, 0);
-    if (f->host->device.drop_in)
+    (void)visit_captured(f, r->stream, 0);
+    if (f->device->drop_in)
         return weir__without_driver(WEIR_E_CAPTURE);
-    status = f->ops->alloc(f->engine, bytes, stream, 0, 1, block, &grew);
-    if (is_refusal(status))
-        status = weir__recovery_alloc(f->ops, f->engine, f->host, status, bytes, bytes, stream,
-                                      block, &grew);
+    r->bytes = r->asked;
+    r->flags |= WEIR_REQUEST_CAPTURED;
+    status = weir__reserve_alloc(f->v, r, NULL, NULL);
     if (status != WEIR_OK)
         return status;
-    weir__set_driver_result(before);
     pthread_mutex_lock(&f->lock);
-    noted = weir__map_put(&f->graphs, *block, 1);
+    noted = weir__map_put(&f->graphs, r->block, 1);
     pthread_mutex_unlock(&f->lock);
     if (!noted) {
-        (void)f->ops->free(f->engine, *block, stream, NULL);
+        (void)f->engine->ops->free(f->engine, r->block, r->stream, NULL);
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     }
     count(f, WEIR_TALLY_FRONT_CAPTURE);
@@ -891,15 +719,15 @@ static int is_graphs(struct weir_front *f, CUdeviceptr block) {
 
 /* The id of a stream, which is this device's: a cell that knows it has seen that. */
 static weir_status identify(struct weir_front *f, weir_stream stream, uint64_t *id) {
-    CUresult result = weir__device_stream_id(&f->host->device, stream, id);
+    CUresult result = weir__device_stream_id(f->device, stream, id);
     const struct weir_cell *c;
 
     if (result != CUDA_SUCCESS)
-        return weir__device_status(&f->host->device, result);
+        return weir__device_status(f->device, result);
     c = cell_of(f, key_of(stream, *id));
     if (c && atomic_load_explicit(&c->id, memory_order_relaxed) == *id)
         return WEIR_OK;
-    return weir__device_check_stream(&f->host->device, stream);
+    return weir__device_check_stream(f->device, stream);
 }
 
 /* What was put off while the cell's stream only hit, now that the driver has vouched for it. */
@@ -918,23 +746,22 @@ static void catch_up(struct weir_front *f, struct weir_cell *c, weir_stream stre
 }
 
 /* Nothing in the cell: from the engine. */
-static weir_status alloc_missed(struct weir_front *f, struct weir_cell *c, uint64_t id,
-                                size_t bytes, weir_stream stream, CUdeviceptr *block) {
-    weir_status status = WEIR_OK;
-
-    if (bytes > WEIR_SPAN_SMALL)
-        return add_whole(f, c, bytes, stream, id, block);
+static weir_status alloc_missed(struct weir_front *f, struct weir_cell *c, struct weir_request *r) {
+    if (r->asked > WEIR_SPAN_SMALL)
+        return add_whole(f, c, r);
     if (atomic_load_explicit(&f->sent, memory_order_relaxed) > 0) {
         pthread_mutex_lock(&f->lock);
         settle_batches(f);
         pthread_mutex_unlock(&f->lock);
     }
     for (;;) {
-        *block = take_brought(c, key_of(stream, id), id, bytes);
-        if (*block)
+        weir_status status;
+
+        r->block = take_brought(c, key_of(r->stream, r->id), r->id, r->asked);
+        if (r->block)
             return WEIR_OK;
         /* Nothing came home, or other threads on the stream have used the slab up. */
-        status = add_slab(f, c, bytes, stream, id);
+        status = add_slab(f, c, r);
         if (status != WEIR_OK)
             return status;
     }
@@ -944,10 +771,10 @@ static weir_status alloc_missed(struct weir_front *f, struct weir_cell *c, uint6
  * of the driver's pools, whose peak programs read and begin anew, it is looked at more often. */
 static void tell_miss(struct weir_front *f, struct weir_cell *c) {
     uint64_t told = atomic_load_explicit(&f->told_out, memory_order_relaxed);
-    uint64_t out = atomic_load_explicit(&f->host->most_out, memory_order_relaxed);
+    uint64_t out = atomic_load_explicit(&f->engine->most_in_use, memory_order_relaxed);
     int is_most = out > told + weir__size_larger(told / TELL_PART, TELL_LEAST);
 
-    if (!is_most && !f->host->device.drop_in)
+    if (!is_most && !f->device->drop_in)
         return;
     pthread_mutex_lock(&f->lock);
     if (is_most)
@@ -958,82 +785,40 @@ static void tell_miss(struct weir_front *f, struct weir_cell *c) {
     pthread_mutex_unlock(&f->lock);
 }
 
-/* From the engine, for a stream that was just asked about. */
-static weir_status alloc_fresh(struct weir_front *f, struct weir_cell *c, uint64_t id, size_t bytes,
-                               weir_stream stream, void **block) {
-    CUdeviceptr address = 0;
-    weir_status status = c ? alloc_missed(f, c, id, bytes, stream, &address)
-                           : add_whole(f, NULL, bytes, stream, id, &address);
+/* From the engine, for a stream that is r->id. */
+static weir_status alloc_fresh(struct weir_front *f, struct weir_cell *c, struct weir_request *r) {
+    weir_status status = c ? alloc_missed(f, c, r) : add_whole(f, NULL, r);
 
     if (status != WEIR_OK)
         return status;
     count(f, c ? WEIR_TALLY_FRONT_EMPTY : WEIR_TALLY_FRONT_YOUNG);
     tell_miss(f, c);
-    *block = (void *)(uintptr_t)address;
     return WEIR_OK;
 }
 
-static __attribute__((noinline)) weir_status alloc_slow(struct weir_front *f, size_t bytes,
-                                                        weir_stream stream, void **block) {
-    int before = weir__driver_result;
-    weir_status status = weir__device_capture(&f->host->device, stream);
+/* The driver is asked who the stream is, and the cell catches up. */
+static __attribute__((noinline)) weir_status alloc_slow(struct weir_front *f,
+                                                        struct weir_request *r) {
+    weir_status status = weir__device_capture(f->device, r->stream);
     struct weir_cell *c;
-    CUdeviceptr address = 0;
-    uint64_t id;
 
-    if (status == WEIR_E_CAPTURE) {
-        weir__set_driver_result(before);
-        status = alloc_captured(f, bytes, stream, &address);
-        if (status == WEIR_OK)
-            *block = (void *)(uintptr_t)address;
-        return status;
-    }
+    if (status == WEIR_E_CAPTURE)
+        return alloc_captured(f, r);
     if (status == WEIR_OK)
-        status = identify(f, stream, &id);
+        status = identify(f, r->stream, &r->id);
     if (status != WEIR_OK) {
-        weir__device_log_alloc(&f->host->device, bytes, status);
+        weir__device_log_alloc(f->device, r->asked, status);
         return status;
     }
-    c = visit(f, stream, id);
+    c = visit(f, r->stream, r->id);
     if (c) {
-        catch_up(f, c, stream);
-        address = take(f, c, key_of(stream, id), id, bytes);
+        catch_up(f, c, r->stream);
+        r->block = take(f, c, key_of(r->stream, r->id), r->id, r->asked);
     }
-    if (address)
-        *block = (void *)(uintptr_t)address;
-    else
-        status = alloc_fresh(f, c, id, bytes, stream, block);
+    if (!r->block)
+        status = alloc_fresh(f, c, r);
     unpin(c);
     return status;
-}
-
-/* A whole block, if the reserve need not grow for it: 1, or 0 and none is taken. */
-static int fetch_whole(struct weir_front *f, struct weir_cell *c, size_t bytes, weir_stream stream,
-                       uint64_t id, void **block) {
-    size_t rounded = in_pages(bytes);
-    int grew = 0, before = weir__driver_result;
-    CUdeviceptr base;
-    struct weir_span *s;
-
-    if (f->ops->alloc(f->engine, rounded, stream, id, 0, &base, &grew) != WEIR_OK) {
-        weir__set_driver_result(before);
-        return 0;
-    }
-    weir__ahead_look(f->host, rounded, 0);
-    s = weir__records_whole(&f->records, base, rounded);
-    if (!s) {
-        (void)f->ops->give(f->engine, base, id);
-        return 0;
-    }
-    note_calm(f);
-    atomic_store_explicit(&s->fetched_for, id, memory_order_relaxed);
-    atomic_store_explicit(&s->asked, bytes, memory_order_relaxed);
-    account(c, (int64_t)bytes, (int64_t)rounded);
-    count(f, WEIR_TALLY_FRONT_EMPTY);
-    tell_miss(f, c);
-    *block = (void *)(uintptr_t)base;
-    look_back(f, c, stream, id);
-    return 1;
 }
 
 /* The cell has nothing for a request, and nothing to catch up with.  What is leaving goes, since the
@@ -1046,54 +831,28 @@ static void note_miss(struct weir_front *f, struct weir_cell *c, struct weir_har
         weir__cell_due(c); /* whole blocks may stay again */
 }
 
-/* A small block that the cell does not have: if there is nothing to catch up with the driver need not be
- * asked again. */
-static __attribute__((noinline)) weir_status alloc_miss(struct weir_front *f, struct weir_cell *c,
-                                                        uint64_t key, uint64_t id, size_t bytes,
-                                                        weir_stream stream, void **block) {
+/* If there is nothing to catch up with the driver need not be asked again. */
+weir_status weir__front_miss(struct weir_front *f, struct weir_cell *c, uint64_t key,
+                             struct weir_request *r) {
     struct weir_harvest leaving = {0};
-    int taken = weir__bias_take(&c->lock), plain = is_ready(f, c) && is_its(c, key, id);
+    int taken = weir__bias_take(&c->lock), plain = is_ready(f, c) && is_its(c, key, r->id);
     weir_status status;
 
-    if (id == 0) /* vouched for */
-        id = atomic_load_explicit(&c->id, memory_order_relaxed);
+    if (r->id == 0) /* vouched for */
+        r->id = atomic_load_explicit(&c->id, memory_order_relaxed);
     if (plain) {
         note_miss(f, c, &leaving);
         pin(c);
     }
     weir__bias_give(&c->lock, taken);
     if (!plain)
-        return alloc_slow(f, bytes, stream, block);
-    if (give_spans(f, leaving.spans, id))
-        tend(f, id, stream);
-    status = alloc_fresh(f, c, id, bytes, stream, block);
+        return alloc_slow(f, r);
+    /* A whole block is the engine's to find: it is called next, and sees to it. */
+    if (give_spans(f, leaving.spans, r->id) && r->asked <= WEIR_SPAN_SMALL)
+        tend(f, r->id, r->stream);
+    status = alloc_fresh(f, c, r);
     unpin(c);
     return status;
-}
-
-/* A whole block, from the cell or, as most are, from the engine. */
-static __attribute__((noinline)) weir_status alloc_whole(struct weir_front *f, struct weir_cell *c,
-                                                         uint64_t key, uint64_t id, size_t bytes,
-                                                         weir_stream stream, void **block) {
-    struct weir_harvest leaving = {0};
-    int taken = weir__bias_take(&c->lock), plain = is_ready(f, c) && is_its(c, key, id);
-    CUdeviceptr address = plain ? weir__cell_take_whole(c, bytes) : 0;
-
-    if (id == 0) /* vouched for */
-        id = atomic_load_explicit(&c->id, memory_order_relaxed);
-    if (address)
-        count_hit(c);
-    else if (plain)
-        note_miss(f, c, &leaving);
-    weir__bias_give(&c->lock, taken);
-    if (address) {
-        *block = (void *)(uintptr_t)address;
-        return WEIR_OK;
-    }
-    (void)give_spans(f, leaving.spans, id); /* the engine is called next, and sees to it */
-    if (plain && fetch_whole(f, c, bytes, stream, id, block))
-        return WEIR_OK;
-    return alloc_slow(f, bytes, stream, block);
 }
 
 /* The cell by which a call on the stream goes, if there is one; a default stream's id is asked. */
@@ -1106,19 +865,17 @@ static inline struct weir_cell *find(struct weir_front *f, weir_stream stream, u
     return cell_of(f, *key);
 }
 
-/* For a stream that the driver has named, or the program vouches for (`id` 0). */
-static inline __attribute__((always_inline)) weir_status
-alloc_for(struct weir_front *f, struct weir_cell *c, uint64_t key, uint64_t id, size_t bytes,
-          weir_stream stream, void **block) {
-    CUdeviceptr address;
+static weir_status alloc_as_asked(struct weir_front *f, struct weir_request *r) {
+    unsigned long long id;
+    uint64_t key;
+    struct weir_cell *c = find(f, r->stream, &key, &id);
 
-    if (bytes > WEIR_SPAN_SMALL)
-        return alloc_whole(f, c, key, id, bytes, stream, block);
-    address = take(f, c, key, id, bytes);
-    if (__builtin_expect(!address, 0))
-        return alloc_miss(f, c, key, id, bytes, stream, block);
-    *block = (void *)(uintptr_t)address;
-    return WEIR_OK;
+    /* unreached: not vouched for, as that is asked elsewhere, unless it was until a moment ago */
+    if (!c || (id == 0 && !is_vouched_for(f, c, r->stream)))
+        return alloc_slow(f, r);
+    r->id = id;
+    r->block = take(f, c, key, id, r->asked);
+    return r->block ? WEIR_OK : weir__front_miss(f, c, key, r);
 }
 
 /* A default stream, on a thread that was seen without a context. */
@@ -1126,115 +883,12 @@ static inline int may_lack_context(weir_stream stream) {
     return is_default(stream) && weir__device_lacks_context;
 }
 
-static weir_status alloc_as_asked(struct weir_front *f, size_t bytes, weir_stream stream,
-                                  void **block) {
-    unsigned long long id;
-    uint64_t key;
-    struct weir_cell *c = find(f, stream, &key, &id);
+weir_status weir__front_alloc(struct weir_front *f, struct weir_request *r) {
+    int lent = may_lack_context(r->stream) && weir__device_lend_context(f->device);
+    weir_status status = alloc_as_asked(f, r);
 
-    /* unreached: not vouched for, as that is asked elsewhere, unless it was until a moment ago */
-    if (!c || (id == 0 && !is_vouched_for(f, c, stream)))
-        return alloc_slow(f, bytes, stream, block);
-    return alloc_for(f, c, key, id, bytes, stream, block);
-}
-
-static __attribute__((noinline)) weir_status alloc_in_context(struct weir_front *f, size_t bytes,
-                                                              weir_stream stream, void **block) {
-    int lent = weir__device_lend_context(&f->host->device);
-    weir_status status = alloc_as_asked(f, bytes, stream, block);
-
-    weir__device_end_context(&f->host->device, lent);
+    weir__device_end_context(f->device, lent);
     return status;
-}
-
-/* Every request that is not as ordinary as the following two. */
-static __attribute__((noinline)) weir_status alloc_asking(struct weir_front *f, size_t bytes,
-                                                          weir_stream stream, void **block) {
-    if (__builtin_expect(may_lack_context(stream), 0))
-        return alloc_in_context(f, bytes, stream, block);
-    return alloc_as_asked(f, bytes, stream, block);
-}
-
-/* On a stream that goes by its handle, of which the driver must be asked. */
-static __attribute__((noinline)) weir_status alloc_checked(struct weir_front *f,
-                                                           struct weir_cell *c, size_t bytes,
-                                                           weir_stream stream, void **block) {
-    unsigned long long id = 0;
-
-    if (__builtin_expect(!ask(f, stream, &id), 0))
-        return alloc_slow(f, bytes, stream, block);
-    return alloc_for(f, c, (uintptr_t)stream, id, bytes, stream, block);
-}
-
-/* Hits on a stream that goes by its handle and is vouched for, on a lock that is biased to this thread;
- * whatever is not, goes the long way.  Nothing is called but at the end, so that there is no frame to
- * make. */
-
-/* Takes the lock of a cell that has nothing to catch up with: 1, or 0 at once. */
-static inline __attribute__((always_inline)) int enter_at_once(const struct weir_front *f,
-                                                               struct weir_cell *c) {
-    if (__builtin_expect(!weir__bias_try(&c->lock), 0))
-        return 0;
-    if (__builtin_expect(is_ready(f, c), 1))
-        return 1;
-    weir__bias_leave();
-    return 0;
-}
-
-/* Gives it back, with the block that was found there (0: none). */
-static inline __attribute__((always_inline)) weir_status
-leave_with(struct weir_front *f, struct weir_cell *c, CUdeviceptr found, size_t bytes,
-           weir_stream stream, void **block) {
-    if (__builtin_expect(!found, 0)) { /* unreached: none in the copy that has found one */
-        weir__bias_leave();
-        return alloc_asking(f, bytes, stream, block);
-    }
-    count_hit(c);
-    weir__bias_leave();
-    *block = (void *)(uintptr_t)found;
-    return WEIR_OK;
-}
-
-/* The lock is taken. */
-static __attribute__((noinline)) weir_status alloc_older_whole(struct weir_front *f,
-                                                               struct weir_cell *c, size_t bytes,
-                                                               weir_stream stream, void **block) {
-    return leave_with(f, c, weir__cell_take_whole(c, bytes), bytes, stream, block);
-}
-
-static __attribute__((noinline)) weir_status alloc_whole_at_once(struct weir_front *f,
-                                                                 struct weir_cell *c, size_t bytes,
-                                                                 weir_stream stream, void **block) {
-    CUdeviceptr found;
-
-    if (!enter_at_once(f, c))
-        return alloc_asking(f, bytes, stream, block);
-    found = weir__cell_take_last(c, bytes);
-    if (!found)
-        return alloc_older_whole(f, c, bytes, stream, block);
-    return leave_with(f, c, found, bytes, stream, block);
-}
-
-/* 1 and the cell of a created stream, or 0: NULL stands for no key, and other default streams have
- * none. */
-static inline __attribute__((always_inline)) int
-find_by_handle(struct weir_front *f, weir_stream stream, struct weir_cell **cell) {
-    return stream && weir__cell_table_find(&f->by_handle, (uintptr_t)stream, cell);
-}
-
-weir_status weir__front_alloc(struct weir_front *f, size_t bytes, weir_stream stream,
-                              void **block) {
-    struct weir_cell *c;
-
-    if (!find_by_handle(f, stream, &c))
-        return alloc_asking(f, bytes, stream, block);
-    if (!is_vouched_for(f, c, stream))
-        return alloc_checked(f, c, bytes, stream, block);
-    if (bytes > WEIR_SPAN_SMALL)
-        return alloc_whole_at_once(f, c, bytes, stream, block);
-    if (!enter_at_once(f, c))
-        return alloc_asking(f, bytes, stream, block);
-    return leave_with(f, c, weir__cell_take_home(c, bytes), bytes, stream, block);
 }
 
 /* ---- frees ------------------------------------------------------------------------------------- */
@@ -1315,7 +969,7 @@ static weir_status free_whole(struct weir_front *f, struct weir_span *s, CUdevic
         return weir__without_driver(WEIR_E_NOT_OWNED);
     }
     weir__records_end(&f->records, s);
-    status = f->ops->free(f->engine, base, stream, uses);
+    status = f->engine->ops->free(f->engine, base, stream, uses);
     if (status == WEIR_OK)
         return WEIR_OK;
     /* This one, or, where records do not stay, the one that was just given up. */
@@ -1412,8 +1066,7 @@ static int put_with_room(struct weir_front *f, struct weir_cell *c, weir_stream 
 static __attribute__((noinline)) weir_status free_slow(struct weir_front *f, struct weir_span *s,
                                                        CUdeviceptr block, weir_stream stream,
                                                        struct weir_use_list *uses) {
-    int before = weir__driver_result;
-    weir_status status = weir__device_capture(&f->host->device, stream);
+    weir_status status = weir__device_capture(f->device, stream);
     int captured = status == WEIR_E_CAPTURE, result = WEIR_CELL_FULL;
     struct weir_cell *c;
     uint64_t id = 0; /* a captured stream must not be asked for it */
@@ -1422,7 +1075,6 @@ static __attribute__((noinline)) weir_status free_slow(struct weir_front *f, str
         status = identify(f, stream, &id);
     if (status != WEIR_OK && !captured)
         return status;
-    weir__set_driver_result(before);
     c = captured ? visit_captured(f, stream, id) : visit(f, stream, id);
     if (c && !uses)
         result = put_with_room(f, c, stream, id, s, block);
@@ -1442,18 +1094,16 @@ static __attribute__((noinline)) weir_status free_slow(struct weir_front *f, str
 
 /* What a stream has to catch up with that only frees. */
 static __attribute__((noinline)) void answer(struct weir_front *f, weir_stream stream) {
-    int before = weir__driver_result;
     struct weir_cell *c;
     uint64_t id;
 
-    if (weir__device_capture(&f->host->device, stream) == WEIR_OK &&
-        weir__device_stream_id(&f->host->device, stream, &id) == CUDA_SUCCESS) {
+    if (weir__device_capture(f->device, stream) == WEIR_OK &&
+        weir__device_stream_id(f->device, stream, &id) == CUDA_SUCCESS) {
         c = visit(f, stream, id);
         if (c)
             catch_up(f, c, stream);
         unpin(c);
     }
-    weir__set_driver_result(before);
 }
 
 /* Not one of ours: a graph's, or nobody's. */
@@ -1463,7 +1113,7 @@ static weir_status free_other(struct weir_front *f, CUdeviceptr block, weir_stre
 
     if (!is_graphs(f, block)) /* a pool of the driver would free whatever the driver knows */
         return weir__without_driver(WEIR_E_NOT_OWNED);
-    status = f->ops->free(f->engine, block, stream, uses);
+    status = f->engine->ops->free(f->engine, block, stream, uses);
     if (status == WEIR_OK)
         count(f, WEIR_TALLY_FREES);
     return status;
@@ -1496,14 +1146,15 @@ static int is_around(const struct weir_span *s, CUdeviceptr address, CUdeviceptr
 /* A whole block has its record at its first page alone, so from another the way leads back to it, past
  * records of blocks that are gone.  While the block is live nothing on that way changes. */
 int weir__front_find(struct weir_front *f, CUdeviceptr address, CUdeviceptr *block, size_t *bytes) {
-    CUdeviceptr first, page = address & ~(CUdeviceptr)(WEIR_PAGE - 1);
+    CUdeviceptr page = address & ~(CUdeviceptr)(WEIR_PAGE - 1);
+    struct weir_extent piece;
     const struct weir_span *s = weir__records_find(&f->pages, page);
 
     if (s && weir__span_bytes(s) > 0)
         return is_around(s, address, block, bytes);
-    if (!f->ops->holds(f->engine, address, &first))
+    if (weir__engine_find(f->engine, WEIR_VISIT_PIECE_AT, address, &piece) != 1)
         return 0;
-    while (page > first) {
+    while (page > piece.base) {
         page -= WEIR_PAGE;
         s = weir__records_find(&f->pages, page);
         if (s && weir__span_bytes(s) > 0)
@@ -1598,25 +1249,21 @@ static weir_status free_as_asked(struct weir_front *f, CUdeviceptr block, weir_s
                                                       : free_other(f, block, stream, uses);
 
     if (status != WEIR_OK)
-        weir__device_log_free(&f->host->device, block, status);
+        weir__device_log_free(f->device, block, status);
     return status;
 }
 
-static __attribute__((noinline)) weir_status free_in_context(struct weir_front *f,
-                                                             CUdeviceptr block, weir_stream stream,
-                                                             struct weir_use_list *uses) {
-    int lent = weir__device_lend_context(&f->host->device);
-    weir_status status = free_as_asked(f, block, stream, uses);
-
-    weir__device_end_context(&f->host->device, lent);
-    return status;
-}
-
+/* The public boundary of weir_free, which hands over to it: see weir__ended. */
 weir_status weir__front_free_used(struct weir_front *f, CUdeviceptr block, weir_stream stream,
                                   struct weir_use_list *uses) {
-    if (__builtin_expect(may_lack_context(stream), 0))
-        return free_in_context(f, block, stream, uses);
-    return free_as_asked(f, block, stream, uses);
+    int result_before = weir__driver_result;
+    int lent = may_lack_context(stream) && weir__device_lend_context(f->device);
+    weir_status status = free_as_asked(f, block, stream, uses);
+
+    weir__device_end_context(f->device, lent);
+    if (status == WEIR_OK)
+        weir__set_driver_result(result_before);
+    return status;
 }
 
 /* A whole block that makes others leave, or leaves at once. */
@@ -1703,8 +1350,8 @@ void weir__front_leave(struct weir_front *f, weir_stream stream) {
 
     if (!is_default(stream) && !cell_of(f, key_of(stream, 0)))
         return;
-    if (weir__device_capture(&f->host->device, stream) != WEIR_OK ||
-        weir__device_stream_id(&f->host->device, stream, &id) != CUDA_SUCCESS)
+    if (weir__device_capture(f->device, stream) != WEIR_OK ||
+        weir__device_stream_id(f->device, stream, &id) != CUDA_SUCCESS)
         return;
     pthread_mutex_lock(&f->lock);
     c = cell_of(f, key_of(stream, id));
@@ -1768,7 +1415,7 @@ weir_status weir__front_empty(struct weir_front *f) {
     f->batches_end = &f->batches;
     pthread_mutex_unlock(&f->lock);
     if (h.spans || h.strays || batches)
-        result = weir__device_wait(&f->host->device);
+        result = weir__device_wait(f->device);
     pthread_mutex_lock(&f->lock);
     if (result == CUDA_SUCCESS) {
         give_spans(f, h.spans, whose(f));
@@ -1794,7 +1441,7 @@ weir_status weir__front_empty(struct weir_front *f) {
     give_spans(f, slabs.spans, WEIR_ENGINE_UNKNOWN);
     send_home(f, slabs.strays, NULL);
     pthread_mutex_unlock(&f->lock);
-    return weir__device_status(&f->host->device, result);
+    return weir__device_status(f->device, result);
 }
 
 void weir__front_prepare(struct weir_front *f, const struct weir_extent *extents, size_t count,
@@ -1812,10 +1459,9 @@ void weir__front_prepare(struct weir_front *f, const struct weir_extent *extents
 
 /* ---- beginning and end ------------------------------------------------------------------------- */
 
-weir_status weir__front_open(struct weir_host *host, const struct weir_engine *ops, void *engine,
-                             struct weir_front **out) {
+weir_status weir__front_open(struct weir_reserve *v, struct weir_front **out) {
     struct weir_front *f = aligned_alloc(_Alignof(struct weir_front), sizeof *f);
-    uint32_t idle_ms = host->options.front_idle_ms;
+    uint32_t idle_ms = v->options->front_idle_ms;
 
     if (f)
         memset(f, 0, sizeof *f);
@@ -1830,18 +1476,18 @@ weir_status weir__front_open(struct weir_host *host, const struct weir_engine *o
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     }
     weir__bias_prepare();
-    f->host = host;
-    f->ops = ops;
-    f->engine = engine;
+    f->v = v;
+    f->engine = v->engine;
+    f->device = v->device;
     f->batches_end = &f->batches;
     f->demand = 1; /* above a cell's pass that is none */
-    f->checks = host->options.stream_checks != WEIR_SWITCH_OFF;
-    f->sheds = host->threshold < host->device.total;
+    f->checks = v->options->stream_checks != WEIR_SWITCH_OFF;
+    f->sheds = v->engine->threshold < v->device->total;
     f->alone = !f->sheds;
-    f->span_ticks = host->device.driver->ticks();
+    f->span_ticks = v->device->driver->ticks();
     f->idle_ns = idle_ms == UINT32_MAX ? UINT64_MAX : (uint64_t)idle_ms * 1000000;
     pthread_mutex_init(&f->lock, NULL);
-    weir__order_open(&f->order, host, NULL, NULL); /* no frees, so nothing to be told of */
+    weir__order_open(&f->order, v->device, NULL, NULL); /* no frees, so nothing to be told of */
     *out = f;
     return WEIR_OK;
 }
@@ -1865,11 +1511,10 @@ void weir__front_close(struct weir_front *f) {
             batch = more;
         }
     }
-    entered =
-        weir__driver_enter(f->host->device.driver, f->host->device.context, &scope) == CUDA_SUCCESS;
+    entered = weir__driver_enter(f->device->driver, f->device->context, &scope) == CUDA_SUCCESS;
     weir__order_close(&f->order);
     if (entered)
-        weir__driver_leave(f->host->device.driver, &scope);
+        weir__driver_leave(f->device->driver, &scope);
     while (f->cells) {
         struct weir_cell *c = f->cells;
 
@@ -1957,7 +1602,7 @@ void weir__front_renew_peak(struct weir_front *f) {
 
 /* Frees are read before allocations, so that never more blocks were freed than handed out. */
 void weir__front_figures(struct weir_front *f, weir_statistics *out) {
-    const struct weir_tally *tally = &f->host->books->tally;
+    const struct weir_tally *tally = &f->v->events.books->tally;
     uint64_t frees = 0, posted, posted_in_use;
 
     out->deferred_frees = weir__tally_sum(tally, WEIR_TALLY_FRONT_DEFERRED);
@@ -2024,9 +1669,13 @@ void weir__front_live(struct weir_front *f, weir__front_live_fn *see, void *cont
 }
 
 struct visiting {
-    weir__engine_block_fn *show;
+    weir__engine_visit_fn *show;
     void *context;
 };
+
+static void show_block(const struct visiting *v, uint64_t bytes, uint64_t stream) {
+    v->show(v->context, &(struct weir_extent){.bytes = bytes, .stream = stream});
+}
 
 static void visit_span(void *context, struct weir_span *s) {
     const struct visiting *v = context;
@@ -2036,7 +1685,7 @@ static void visit_span(void *context, struct weir_span *s) {
     if (s->slot_units == 0) {
         asked = atomic_load_explicit(&s->asked, memory_order_relaxed);
         if (asked > 0)
-            v->show(v->context, asked, atomic_load_explicit(&s->fetched_for, memory_order_relaxed));
+            show_block(v, asked, atomic_load_explicit(&s->fetched_for, memory_order_relaxed));
         return;
     }
     owner = atomic_load_explicit(&s->cell, memory_order_relaxed);
@@ -2045,11 +1694,11 @@ static void visit_span(void *context, struct weir_span *s) {
     for (uint32_t i = 0; i < s->slots; i++) {
         asked = atomic_load_explicit(&s->slot[i], memory_order_relaxed);
         if (!(asked & WEIR_SLOT_IDLE))
-            v->show(v->context, asked, id);
+            show_block(v, asked, id);
     }
 }
 
-void weir__front_blocks(struct weir_front *f, weir__engine_block_fn *show, void *context) {
+void weir__front_blocks(struct weir_front *f, weir__engine_visit_fn *show, void *context) {
     struct visiting v = {show, context};
 
     weir__records_walk(&f->records, visit_span, &v);

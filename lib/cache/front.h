@@ -10,21 +10,20 @@
 #ifndef WEIR_FRONT_H
 #define WEIR_FRONT_H
 
-#include "engine/engine.h"
+#include "reserve/reserve.h"
 
 struct weir_front;
 
-/* Makes the front above an open engine that has `give`.  The host, `ops` and the engine outlive it.  OK
- * or E_HOST_MEMORY. */
-weir_status weir__front_open(struct weir_host *host, const struct weir_engine *ops, void *engine,
-                             struct weir_front **out);
+/* Makes the front above an open engine that cuts blocks.  `v' outlives it.  OK or E_HOST_MEMORY. */
+weir_status weir__front_open(struct weir_reserve *v, struct weir_front **out);
 /* Forgets everything; the engine, which is closed next, gives its memory back.  Nothing is live; NULL
  * is fine. */
 void weir__front_close(struct weir_front *f);
 
-/* As weir_alloc and weir_free, without their checks and counts of calls.  bytes > 0, and no more than the
- * device has. */
-weir_status weir__front_alloc(struct weir_front *f, size_t bytes, weir_stream stream, void **block);
+/* Serves a request of r->asked bytes on r->stream, all else zeroed, as weir_alloc does; bytes > 0, and no more than the
+ * device has.  Hits at once are hit.h's. */
+weir_status weir__front_alloc(struct weir_front *f, struct weir_request *r);
+/* As weir_free, without its checks and counts of calls. */
 weir_status weir__front_free(struct weir_front *f, CUdeviceptr block, weir_stream stream);
 /* The same of a block that may have been used on other streams: `uses`, or NULL. */
 weir_status weir__front_free_used(struct weir_front *f, CUdeviceptr block, weir_stream stream,
@@ -67,7 +66,7 @@ void weir__front_renew_peak(struct weir_front *f);
 
 /* As an engine's, of what the caches hold, and of the blocks that they handed out. */
 void weir__front_survey(struct weir_front *f, uint64_t id, struct weir_survey *out);
-void weir__front_blocks(struct weir_front *f, weir__engine_block_fn *visit, void *context);
+void weir__front_blocks(struct weir_front *f, weir__engine_visit_fn *show, void *context);
 
 /* Visits each piece of the engine's that has a live block, under the records' lock. */
 typedef void weir__front_live_fn(void *context, uint64_t base, size_t bytes);

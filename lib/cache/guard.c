@@ -65,7 +65,8 @@ struct shelf {
 };
 
 struct weir_harden {
-    struct weir_host *host;
+    struct weir_device *device;
+    const weir_options *options;
     struct weir_harden_below below;
     uint64_t kinds; /* WEIR_HARDEN_ */
     CUstream quiet; /* runs nothing but copies of what is given down after a wait for the device */
@@ -111,7 +112,7 @@ struct turn {
 };
 
 static CUresult begin(const struct weir_harden *h, struct turn *turn) {
-    const struct weir_driver *driver = h->host->device.driver;
+    const struct weir_driver *driver = h->device->driver;
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     CUcontext current = NULL;
     CUresult result = driver->cuCtxGetCurrent(&current);
@@ -120,7 +121,7 @@ static CUresult begin(const struct weir_harden *h, struct turn *turn) {
         return result;
     turn->in_scope = !current;
     if (!current)
-        return weir__driver_enter(driver, h->host->device.context, &turn->scope);
+        return weir__driver_enter(driver, h->device->context, &turn->scope);
     result = driver->cuThreadExchangeStreamCaptureMode(&mode);
     turn->scope.mode = mode;
     return result;
@@ -130,9 +131,9 @@ static void end(const struct weir_harden *h, const struct turn *turn) {
     CUstreamCaptureMode mode = turn->scope.mode;
 
     if (turn->in_scope)
-        weir__driver_leave(h->host->device.driver, &turn->scope);
+        weir__driver_leave(h->device->driver, &turn->scope);
     else
-        h->host->device.driver->cuThreadExchangeStreamCaptureMode(&mode);
+        h->device->driver->cuThreadExchangeStreamCaptureMode(&mode);
 }
 
 static CUresult fill(const struct weir_harden *h, CUdeviceptr at, unsigned char value, size_t bytes,
@@ -142,14 +143,14 @@ static CUresult fill(const struct weir_harden *h, CUdeviceptr at, unsigned char 
 
     if (result != CUDA_SUCCESS)
         return result;
-    result = h->host->device.driver->cuMemsetD8Async(at, value, bytes, stream);
+    result = h->device->driver->cuMemsetD8Async(at, value, bytes, stream);
     end(h, &turn);
     return result;
 }
 
 /* No copy is under way any more; the caller holds `checking`. */
 static CUresult settle(struct weir_harden *h) {
-    CUresult result = h->is_copying ? weir__device_wait(&h->host->device) : CUDA_SUCCESS;
+    CUresult result = h->is_copying ? weir__device_wait(h->device) : CUDA_SUCCESS;
 
     h->is_copying = result != CUDA_SUCCESS;
     return result;
@@ -157,7 +158,7 @@ static CUresult settle(struct weir_harden *h) {
 
 /* Copies up to BUFFER bytes and waits for the stream; likewise. */
 static CUresult fetch(struct weir_harden *h, CUdeviceptr at, size_t bytes, weir_stream stream) {
-    const struct weir_driver *driver = h->host->device.driver;
+    const struct weir_driver *driver = h->device->driver;
     CUresult result = driver->cuMemcpyDtoHAsync(h->buffer, at, bytes, stream);
 
     if (result != CUDA_SUCCESS)
@@ -212,7 +213,7 @@ static CUresult wait_for_event(const struct weir_harden *h, weir_stream stream, 
 
     if (result != CUDA_SUCCESS)
         return result;
-    result = h->host->device.driver->cuStreamWaitEvent(stream, event, 0);
+    result = h->device->driver->cuStreamWaitEvent(stream, event, 0);
     end(h, &turn);
     return result;
 }
@@ -220,21 +221,21 @@ static CUresult wait_for_event(const struct weir_harden *h, weir_stream stream, 
 /* Makes the stream wait for all that the noted streams were given so far. */
 static CUresult wait_for_uses(struct weir_harden *h, weir_stream stream,
                               struct weir_use_list *uses) {
-    const struct weir_driver *driver = h->host->device.driver;
+    const struct weir_driver *driver = h->device->driver;
     struct weir_driver_scope scope;
     CUresult result = CUDA_SUCCESS;
 
     for (size_t i = 0; i < uses->count && result == CUDA_SUCCESS; i++) {
         CUevent event = NULL;
 
-        result = weir__driver_enter(driver, h->host->device.context, &scope);
+        result = weir__driver_enter(driver, h->device->context, &scope);
         if (result != CUDA_SUCCESS)
             break;
         result = driver->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
         weir__driver_leave(driver, &scope);
         if (result != CUDA_SUCCESS)
             break;
-        result = weir__device_record(&h->host->device, event, uses->use[i].stream, uses->use[i].id);
+        result = weir__device_record(h->device, event, uses->use[i].stream, uses->use[i].id);
         uses->use[i].refused = result == CUDA_ERROR_INVALID_HANDLE;
         if (result == CUDA_SUCCESS)
             result = wait_for_event(h, stream, event);
@@ -263,7 +264,7 @@ static void report_overrun(struct weir_harden *h, const struct block *b, weir_st
     h->overruns++;
     pthread_mutex_unlock(&h->lock);
     weir__log(
-        h->host->options.log, WEIR_LOG_ERROR,
+        h->options->log, WEIR_LOG_ERROR,
         "block 0x%llx of %zu byte%s, freed on stream 0x%llx: the gap %s it was written to, %zu "
         "byte%s %s",
         (unsigned long long)address_of(h, b), b->bytes, weir__plural(b->bytes),
@@ -384,13 +385,13 @@ static int is_sound(struct weir_harden *h, struct block *b, weir_stream stream) 
         pthread_mutex_lock(&h->lock);
         h->late_writes++;
         pthread_mutex_unlock(&h->lock);
-        weir__log(h->host->options.log, WEIR_LOG_ERROR,
+        weir__log(h->options->log, WEIR_LOG_ERROR,
                   "block 0x%llx of %zu byte%s was written to after it was freed on stream 0x%llx, "
                   "first at offset %lld: it is kept out of use",
                   (unsigned long long)address_of(h, b), b->bytes, weir__plural(b->bytes),
                   (unsigned long long)(uintptr_t)b->stream, (long long)bad - (long long)gap(h));
     } else {
-        (void)weir__device_status(&h->host->device, result);
+        (void)weir__device_status(h->device, result);
     }
     keep_out(h, b, 0);
     return 0;
@@ -449,7 +450,7 @@ static weir_status empty_on(struct weir_harden *h, int all, weir_stream stream) 
     h->shelf_count = 0;
     bad = take_kept(h, all);
     pthread_mutex_unlock(&h->lock);
-    status = weir__device_status(&h->host->device, weir__device_wait(&h->host->device));
+    status = weir__device_status(h->device, weir__device_wait(h->device));
     pthread_mutex_lock(&h->lock);
     if (status != WEIR_OK) {
         for (; *last; last = &(*last)->next)
@@ -496,14 +497,11 @@ static int holds(struct weir_harden *h, int all) {
 }
 
 weir_status weir__harden_empty(struct weir_harden *h, int all) {
-    int before = weir__driver_result;
     weir_status status = holds(h, 0) ? empty_on(h, 0, h->quiet) : WEIR_OK;
 
     if (status == WEIR_OK && all && holds(h, 1)) /* what was just found is among them */
         status = empty_on(h, 1, h->quiet);
-    if (status == WEIR_OK) /* what did not go down is kept out */
-        weir__set_driver_result(before);
-    return status;
+    return status; /* what did not go down is kept out */
 }
 
 /* ---- requests -------------------------------------------------------------------------------- */
@@ -514,8 +512,8 @@ static size_t total_of(const struct weir_harden *h, size_t bytes) {
                                        : bytes;
 }
 
-size_t weir__harden_fit(const struct weir_host *host, size_t bytes) {
-    if (!(host->options.harden & WEIR_HARDEN_GUARD))
+size_t weir__harden_fit(const weir_options *options, size_t bytes) {
+    if (!(options->harden & WEIR_HARDEN_GUARD))
         return bytes;
     return bytes > 2 * GAP ? weir__size_round_down(bytes - 2 * GAP, GAP) : 0;
 }
@@ -542,7 +540,7 @@ static weir_status ask_below(struct weir_harden *h, size_t total, weir_stream st
     weir_status status = h->below.alloc(h->below.context, total, stream, base);
 
     if ((status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT) && holds(h, 0) &&
-        h->host->options.recovery_timeout_ms != UINT32_MAX && empty_on(h, 0, stream) == WEIR_OK)
+        h->options->recovery_timeout_ms != UINT32_MAX && empty_on(h, 0, stream) == WEIR_OK)
         status = h->below.alloc(h->below.context, total, stream, base);
     return status;
 }
@@ -629,7 +627,7 @@ static weir_status alloc_captured(struct weir_harden *h, size_t bytes, weir_stre
     if (noted && result == CUDA_SUCCESS)
         return WEIR_OK;
     (void)h->below.free(h->below.context, *block, stream, NULL);
-    return noted ? weir__device_status(&h->host->device, result)
+    return noted ? weir__device_status(h->device, result)
                  : weir__without_driver(WEIR_E_HOST_MEMORY);
 }
 
@@ -645,7 +643,7 @@ static weir_status alloc_hardened(struct weir_harden *h, size_t bytes, uint64_t 
     if (!b)
         return status;
     b->bytes = bytes;
-    status = weir__device_status(&h->host->device, prepare(h, b, is_fresh, stream));
+    status = weir__device_status(h->device, prepare(h, b, is_fresh, stream));
     if (status == WEIR_OK && !add_live(h, b))
         status = weir__without_driver(WEIR_E_HOST_MEMORY);
     if (status != WEIR_OK) {
@@ -664,23 +662,18 @@ static weir_status alloc_hardened(struct weir_harden *h, size_t bytes, uint64_t 
 
 weir_status weir__harden_alloc(struct weir_harden *h, size_t bytes, weir_stream stream,
                                CUdeviceptr *block) {
-    int before = weir__driver_result;
-    weir_status status = weir__device_capture(&h->host->device, stream);
+    weir_status status = weir__device_capture(h->device, stream);
     int captured = status == WEIR_E_CAPTURE;
     uint64_t id = 0;
 
     if (status == WEIR_OK)
-        status = weir__device_status(&h->host->device,
-                                     weir__device_stream_id(&h->host->device, stream, &id));
+        status = weir__device_status(h->device, weir__device_stream_id(h->device, stream, &id));
     if (status != WEIR_OK && !captured) {
-        weir__device_log_alloc(&h->host->device, bytes, status);
+        weir__device_log_alloc(h->device, bytes, status);
         return status;
     }
-    status = captured ? alloc_captured(h, bytes, stream, block)
-                      : alloc_hardened(h, bytes, id, stream, block);
-    if (status == WEIR_OK)
-        weir__set_driver_result(before);
-    return status;
+    return captured ? alloc_captured(h, bytes, stream, block)
+                    : alloc_hardened(h, bytes, id, stream, block);
 }
 
 /* ---- frees ----------------------------------------------------------------------------------- */
@@ -690,7 +683,7 @@ static weir_status ask_uses(struct weir_harden *h, struct weir_use_list *uses) {
     weir_status status = WEIR_OK;
 
     for (size_t i = 0; uses && i < uses->count && status == WEIR_OK; i++) {
-        status = weir__device_capture(&h->host->device, uses->use[i].stream);
+        status = weir__device_capture(h->device, uses->use[i].stream);
         uses->use[i].refused = status == WEIR_E_STREAM;
     }
     return status;
@@ -729,15 +722,14 @@ static void shelve(struct weir_harden *h, struct block *b, uint64_t id, weir_str
 /* Up to where the block may be given up: OK, and the stream's id; or CAPTURE: it goes as it is. */
 static weir_status finish_on(struct weir_harden *h, const struct block *b, weir_stream stream,
                              struct weir_use_list *uses, uint64_t *id) {
-    weir_status status = weir__device_capture(&h->host->device, stream);
+    weir_status status = weir__device_capture(h->device, stream);
 
     if (status == WEIR_OK)
         status = ask_uses(h, uses);
     if (status == WEIR_OK)
-        status = weir__device_status(&h->host->device,
-                                     weir__device_stream_id(&h->host->device, stream, id));
+        status = weir__device_status(h->device, weir__device_stream_id(h->device, stream, id));
     if (status == WEIR_OK)
-        status = weir__device_status(&h->host->device, finish(h, b, stream, uses));
+        status = weir__device_status(h->device, finish(h, b, stream, uses));
     return status;
 }
 
@@ -768,7 +760,7 @@ static weir_status free_hardened(struct weir_harden *h, struct block *b, weir_st
         return free_below(h, b, stream, uses);
     if (status != WEIR_OK) {
         (void)add_live(h, b);
-        weir__device_log_free(&h->host->device, address, status);
+        weir__device_log_free(h->device, address, status);
         return status;
     }
     if (id == 0 || !is_on(h, WEIR_HARDEN_POISON | WEIR_HARDEN_ZERO_STREAM))
@@ -780,23 +772,19 @@ static weir_status free_hardened(struct weir_harden *h, struct block *b, weir_st
 
 weir_status weir__harden_free(struct weir_harden *h, CUdeviceptr block, weir_stream stream,
                               struct weir_use_list *uses) {
-    int before = weir__driver_result, is_graphs;
+    int is_graphs;
     struct block *b = take_live(h, block);
     weir_status status;
 
-    if (b) {
-        status = free_hardened(h, b, stream, uses);
-        if (status == WEIR_OK)
-            weir__set_driver_result(before);
-        return status;
-    }
+    if (b)
+        return free_hardened(h, b, stream, uses);
     pthread_mutex_lock(&h->lock);
     is_graphs = weir__map_get(&h->graphs, block, NULL);
     pthread_mutex_unlock(&h->lock);
     if (is_graphs)
         return h->below.free(h->below.context, block, stream, uses);
     status = weir__without_driver(WEIR_E_NOT_OWNED);
-    weir__device_log_free(&h->host->device, block, status);
+    weir__device_log_free(h->device, block, status);
     return status;
 }
 
@@ -835,8 +823,8 @@ int weir__harden_has_blocks(struct weir_harden *h) {
 
 /* ---- beginning and end ----------------------------------------------------------------------- */
 
-weir_status weir__harden_open(struct weir_host *host, const struct weir_harden_below *below,
-                              struct weir_harden **out) {
+weir_status weir__harden_open(struct weir_device *device, const weir_options *options,
+                              const struct weir_harden_below *below, struct weir_harden **out) {
     struct weir_harden *h = calloc(1, sizeof *h);
     struct weir_driver_scope scope;
     CUresult result = CUDA_SUCCESS;
@@ -847,23 +835,24 @@ weir_status weir__harden_open(struct weir_host *host, const struct weir_harden_b
         free(h);
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     }
-    h->host = host;
+    h->device = device;
+    h->options = options;
     h->below = *below;
-    h->kinds = host->options.harden;
-    if (is_on(h, WEIR_HARDEN_POISON) && !(host->device.driver->capabilities & WEIR_CAP_STREAM_ID)) {
+    h->kinds = options->harden;
+    if (is_on(h, WEIR_HARDEN_POISON) && !(device->driver->capabilities & WEIR_CAP_STREAM_ID)) {
         h->kinds &= ~(uint64_t)WEIR_HARDEN_POISON;
-        weir__log(host->options.log, WEIR_LOG_WARNING,
+        weir__log(options->log, WEIR_LOG_WARNING,
                   "the driver has no stream ids (before 12.0): harden poison is off");
     }
-    result = weir__driver_enter(host->device.driver, host->device.context, &scope);
+    result = weir__driver_enter(device->driver, device->context, &scope);
     if (result == CUDA_SUCCESS) {
-        result = host->device.driver->cuStreamCreate(&h->quiet, CU_STREAM_NON_BLOCKING);
-        weir__driver_leave(host->device.driver, &scope);
+        result = device->driver->cuStreamCreate(&h->quiet, CU_STREAM_NON_BLOCKING);
+        weir__driver_leave(device->driver, &scope);
     }
     if (result != CUDA_SUCCESS) {
         free(h->buffer);
         free(h);
-        return weir__device_status(&host->device, result);
+        return weir__device_status(device, result);
     }
     pthread_mutex_init(&h->lock, NULL);
     pthread_mutex_init(&h->checking, NULL);
@@ -885,10 +874,9 @@ void weir__harden_close(struct weir_harden *h) {
 
     if (!h)
         return;
-    if (weir__driver_enter(h->host->device.driver, h->host->device.context, &scope) ==
-        CUDA_SUCCESS) {
-        h->host->device.driver->cuStreamDestroy(h->quiet);
-        weir__driver_leave(h->host->device.driver, &scope);
+    if (weir__driver_enter(h->device->driver, h->device->context, &scope) == CUDA_SUCCESS) {
+        h->device->driver->cuStreamDestroy(h->quiet);
+        weir__driver_leave(h->device->driver, &scope);
     }
     while (h->shelves) {
         struct shelf *shelf = h->shelves;
@@ -936,7 +924,7 @@ void weir__harden_figures(struct weir_harden *h, weir_statistics *out) {
     out->allocs += h->reused;
     out->attempts += h->reused;
     out->hits += h->reused;
-    if (h->host->options.front == WEIR_SWITCH_ON)
+    if (h->options->front == WEIR_SWITCH_ON)
         out->front_hits += h->reused;
     out->frees += h->reused + h->held;
     out->blocks = out->allocs > out->frees ? out->allocs - out->frees : 0;

@@ -21,9 +21,9 @@ struct weir_harden_below {
     void *context;
 };
 
-/* The host outlives it.  OK, E_HOST_MEMORY, or what the driver has against it. */
-weir_status weir__harden_open(struct weir_host *host, const struct weir_harden_below *below,
-                              struct weir_harden **out);
+/* Device and options outlive it.  OK, E_HOST_MEMORY, or what the driver has against it. */
+weir_status weir__harden_open(struct weir_device *device, const weir_options *options,
+                              const struct weir_harden_below *below, struct weir_harden **out);
 /* Forgets everything, and gives nothing back.  NULL is fine. */
 void weir__harden_close(struct weir_harden *h);
 
@@ -34,7 +34,7 @@ weir_status weir__harden_free(struct weir_harden *h, CUdeviceptr block, weir_str
                               struct weir_use_list *uses);
 
 /* The most that may be asked for so that no more than `bytes` are asked for below. */
-size_t weir__harden_fit(const struct weir_host *host, size_t bytes);
+size_t weir__harden_fit(const weir_options *options, size_t bytes);
 
 /* 1 if a live block starts there, or a graph's. */
 int weir__harden_is_live(struct weir_harden *h, CUdeviceptr block);

@@ -42,19 +42,19 @@ static void hold_larger(struct held *h, uint64_t most) {
         }
 }
 
-uint64_t weir__held(const struct weir_engine *ops, void *engine, struct weir_front *front,
+uint64_t weir__held(struct weir_engine *engine, struct weir_front *front,
                     struct weir_harden *harden, uint64_t most) {
     struct held h = {0};
-    size_t room;
+    int count = weir__engine_list(engine, WEIR_VISIT_WHOLES, NULL, 0);
+    size_t room = count > 0 ? (size_t)count + MORE : MORE;
 
-    if (!ops->wholes)
+    if (count < 0)
         return 0;
-    room = ops->wholes(engine, NULL, 0) + MORE;
     h.piece = malloc(room * sizeof *h.piece);
     if (!h.piece)
         return 0;
-    h.count = ops->wholes(engine, h.piece, room);
-    h.count = h.count < room ? h.count : room;
+    count = weir__engine_list(engine, WEIR_VISIT_WHOLES, h.piece, room);
+    h.count = count < (int)room ? (size_t)count : room;
     if (harden)
         weir__harden_live(harden, hold, &h);
     else if (front)

@@ -15,7 +15,7 @@
  * all blocks (about 10 ns each), under the locks of the engine and the front, one after the other.  With `harden' the
  * callers' blocks count, and what is kept out of use; what lies on shelves does not, since a trim empties them.
  * `front', `harden': NULL if there is none; without both no block is known. */
-uint64_t weir__held(const struct weir_engine *ops, void *engine, struct weir_front *front,
+uint64_t weir__held(struct weir_engine *engine, struct weir_front *front,
                     struct weir_harden *harden, uint64_t most);
 
 #endif

@@ -21,50 +21,11 @@
 #include "base/size.h"
 #include "driver/nvtx.h"
 
-/* ---- the engine ------------------------------------------------------------------------------ */
+/* Memory that the host's tables are made for beforehand, in place of the first requests. */
+#define STOCK_MOST ((size_t)32 << 30)
 
-static weir_status arena_open(struct weir_host *host, void **engine) {
-    struct weir_arena *a = calloc(1, sizeof *a);
-    struct weir_suballoc_rule rule;
-    weir_status status;
-
-    if (!a)
-        return weir__without_driver(WEIR_E_HOST_MEMORY);
-    a->host = host;
-    weir__nodes_open(&a->nodes, host);
-    a->backing =
-        host->options.arena == WEIR_ARENA_MAPPED ? &weir__arena_mapped : &weir__arena_regions;
-    rule = a->backing->rule;
-    /* Who may wait for others gets by without memory of its own: the tightest fit then wastes least. */
-    if (host->options.internal_dependencies == WEIR_SWITCH_ON)
-        rule.placement.own_first = 0;
-    status = weir__suballoc_open(&a->blocks, host, &rule);
-    if (status != WEIR_OK)
-        goto free_arena;
-    host->pace = host->options.arena == WEIR_ARENA_FIXED ? 0 : a->backing->pace;
-    status = a->backing->open(a);
-    if (status != WEIR_OK)
-        goto close_blocks;
-    *engine = a;
-    return WEIR_OK;
-close_blocks:
-    weir__suballoc_close(&a->blocks);
-free_arena:
-    weir__nodes_close(&a->nodes);
-    free(a);
-    return status;
-}
-
-static weir_status arena_settle(void *engine) {
-    struct weir_arena *a = engine;
-
-    return a->backing->must_settle
-               ? weir__device_status(&a->host->device, weir__device_wait(&a->host->device))
-               : WEIR_OK;
-}
-
-static void arena_close(void *engine) {
-    struct weir_arena *a = engine;
+static void arena_close(struct weir_engine *e) {
+    struct weir_arena *a = (struct weir_arena *)e;
 
     a->backing->close(a);
     weir__suballoc_close(&a->blocks);
@@ -77,17 +38,17 @@ static int wait_for_growth(struct weir_arena *a) {
     return a->backing->await && a->backing->await(a);
 }
 
-static weir_status place(struct weir_arena *a, const struct weir_arena_request *r, int may_grow,
-                         int *grew, struct weir_placement_block *out) {
+static weir_status place(struct weir_arena *a, struct weir_request *r,
+                         struct weir_placement_block *out) {
     int result = weir__suballoc_take(&a->blocks, r->bytes, r->id, SIZE_MAX, out);
-    int result_before = weir__driver_result;
     weir_status status;
 
     if (result == WEIR_PLACEMENT_NO_FIT && wait_for_growth(a))
         result = weir__suballoc_take(&a->blocks, r->bytes, r->id, SIZE_MAX, out);
     if (result == WEIR_PLACEMENT_NO_FIT) {
+        r->was_dry = 1;
         weir__suballoc_dry(&a->blocks);
-        if (!may_grow)
+        if (!(r->flags & WEIR_REQUEST_MAY_GROW))
             return WEIR_ENGINE_DRY;
         result = weir__suballoc_take_at_last(&a->blocks, r->bytes, r->id, SIZE_MAX, a->blocks.total,
                                              out);
@@ -96,13 +57,11 @@ static weir_status place(struct weir_arena *a, const struct weir_arena_request *
         result = weir__suballoc_take_behind(&a->blocks, r->bytes, r->id, r->stream, out);
     if (result == WEIR_PLACEMENT_NO_FIT) {
         weir__nvtx_push("make room", r->bytes);
-        status = a->backing->make_room(a, r, grew);
+        status = a->backing->make_room(a, r);
         weir__nvtx_pop();
         if ((status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT) &&
-            weir__suballoc_take_anywhere(&a->blocks, r->bytes, r->id, out) == WEIR_PLACEMENT_OK) {
-            weir__set_driver_result(result_before);
+            weir__suballoc_take_anywhere(&a->blocks, r->bytes, r->id, out) == WEIR_PLACEMENT_OK)
             return WEIR_OK;
-        }
         if (status != WEIR_OK)
             return status;
         result = weir__suballoc_take(&a->blocks, r->bytes, r->id, SIZE_MAX, out);
@@ -116,47 +75,39 @@ static weir_status place(struct weir_arena *a, const struct weir_arena_request *
 }
 
 /* Of a captured stream, or of the legacy stream beside a capture (906), where nothing may be asked. */
-static weir_status alloc_node(struct weir_arena *a, size_t bytes, weir_stream stream, int before,
-                              CUdeviceptr *block) {
-    weir_status status;
-
-    if (weir__driver_result != CUDA_SUCCESS)
-        return WEIR_E_CAPTURE;
-    status = weir__nodes_alloc(&a->nodes, bytes, stream, block);
-    if (status == WEIR_OK)
-        weir__set_driver_result(before);
-    return status;
+static weir_status alloc_node(struct weir_arena *a, struct weir_request *r) {
+    return weir__driver_result == CUDA_SUCCESS
+               ? weir__nodes_alloc(&a->nodes, r->bytes, r->stream, &r->block)
+               : WEIR_E_CAPTURE;
 }
 
-static weir_status arena_alloc(void *engine, size_t bytes, weir_stream stream, uint64_t id,
-                               int may_grow, CUdeviceptr *block, int *grew) {
-    struct weir_arena *a = engine;
+static weir_status arena_alloc(struct weir_engine *e, struct weir_request *r) {
+    struct weir_arena *a = (struct weir_arena *)e;
     struct weir_placement_block placed;
-    int before = weir__driver_result;
-    weir_status status = id ? WEIR_OK : weir__device_capture(&a->host->device, stream);
+    weir_status status = r->id ? WEIR_OK : weir__device_capture(e->device, r->stream);
     CUresult result;
 
     if (status == WEIR_E_CAPTURE)
-        return alloc_node(a, bytes, stream, before, block);
+        return alloc_node(a, r);
     if (status != WEIR_OK)
         return status;
-    result = id ? CUDA_SUCCESS : weir__device_stream_id(&a->host->device, stream, &id);
+    result = r->id ? CUDA_SUCCESS : weir__device_stream_id(e->device, r->stream, &r->id);
     if (result != CUDA_SUCCESS)
-        return weir__device_status(&a->host->device, result);
+        return weir__device_status(e->device, result);
     weir__lock_take(&a->lock);
-    status = weir__suballoc_visit(&a->blocks, id, stream);
+    status = weir__suballoc_visit(&a->blocks, r->id, r->stream);
     if (status == WEIR_OK)
-        status = place(a, &(struct weir_arena_request){bytes, id, stream}, may_grow, grew, &placed);
-    atomic_store_explicit(&a->total_seen, weir__arena_reserve(a), memory_order_relaxed);
-    atomic_store_explicit(&a->in_use_seen, a->blocks.in_use, memory_order_relaxed);
+        status = place(a, r, &placed);
+    atomic_store_explicit(&e->reserve, weir__arena_reserve(a), memory_order_relaxed);
+    atomic_store_explicit(&e->in_use, a->blocks.in_use, memory_order_relaxed);
     weir__lock_give(&a->lock);
     if (status == WEIR_OK)
-        *block = placed.address;
+        r->block = placed.address;
     return status;
 }
 
-static weir_status arena_give(void *engine, CUdeviceptr block, uint64_t id) {
-    struct weir_arena *a = engine;
+static weir_status arena_give(struct weir_engine *e, CUdeviceptr block, uint64_t id) {
+    struct weir_arena *a = (struct weir_arena *)e;
     weir_status status;
 
     weir__lock_take(&a->lock);
@@ -165,76 +116,53 @@ static weir_status arena_give(void *engine, CUdeviceptr block, uint64_t id) {
     return status;
 }
 
-static int arena_holds(void *engine, CUdeviceptr address, CUdeviceptr *base) {
-    struct weir_arena *a = engine;
-    uint64_t start = 0;
-    int ours;
-
-    weir__lock_take(&a->lock);
-    ours = weir__suballoc_holds(&a->blocks, address, &start);
-    weir__lock_give(&a->lock);
-    *base = start;
-    return ours;
-}
-
 /* Of a graph.  What the arena holds by now is none. */
 static int is_node(struct weir_arena *a, CUdeviceptr block) {
-    CUdeviceptr base;
+    int ours;
 
-    return weir__nodes_has(&a->nodes, block) && !arena_holds(a, block, &base);
+    if (!weir__nodes_has(&a->nodes, block))
+        return 0;
+    weir__lock_take(&a->lock);
+    ours = weir__suballoc_holds(&a->blocks, block, NULL);
+    weir__lock_give(&a->lock);
+    return !ours;
 }
 
-static weir_status arena_free(void *engine, CUdeviceptr block, weir_stream stream,
+static weir_status arena_free(struct weir_engine *e, CUdeviceptr block, weir_stream stream,
                               struct weir_use_list *uses) {
-    struct weir_arena *a = engine;
+    struct weir_arena *a = (struct weir_arena *)e;
     weir_status status;
     CUresult result;
     uint64_t id;
 
     if (is_node(a, block))
         return weir__nodes_free(&a->nodes, block, stream, uses);
-    result = weir__device_stream_id(&a->host->device, stream, &id);
+    result = weir__device_stream_id(a->e.device, stream, &id);
     if (weir__device_is_capture(result) && !uses)
-        return arena_give(a, block, WEIR_ENGINE_UNKNOWN);
+        return arena_give(e, block, WEIR_ENGINE_UNKNOWN);
     if (result != CUDA_SUCCESS)
-        return weir__device_status(&a->host->device, result);
+        return weir__device_status(a->e.device, result);
     weir__lock_take(&a->lock);
     status = weir__suballoc_give(&a->blocks, block, id, stream, uses);
     weir__lock_give(&a->lock);
     return status;
 }
 
-static int arena_is_live(void *engine, CUdeviceptr block) {
-    struct weir_arena *a = engine;
-    int live;
+/* Where blocks will lie, with what is foreseen, and how much that is. */
+static size_t stock_of(const struct weir_arena *a) {
+    struct weir_extent next[WEIR_ARENA_FORESEEN];
+    size_t bytes = (size_t)a->blocks.total, count = 0;
 
-    weir__lock_take(&a->lock);
-    live = weir__suballoc_is_live(&a->blocks, block);
-    weir__lock_give(&a->lock);
-    return live || is_node(a, block);
+    if (a->backing->foresee)
+        count = a->backing->foresee(a, next);
+    while (count > 0)
+        bytes += next[--count].bytes;
+    return (size_t)weir__size_smaller(bytes, STOCK_MOST);
 }
 
-static int arena_find(void *engine, CUdeviceptr address, CUdeviceptr *block, size_t *bytes) {
-    struct weir_arena *a = engine;
-    int found;
-
-    weir__lock_take(&a->lock);
-    found = weir__suballoc_find(&a->blocks, address, block, bytes);
-    weir__lock_give(&a->lock);
-    return found;
-}
-
-static void arena_tend(void *engine, weir_stream stream, uint64_t id) {
-    struct weir_arena *a = engine;
-
-    weir__lock_take(&a->lock);
-    (void)weir__suballoc_visit(&a->blocks, id, stream); /* else at the next call */
-    weir__lock_give(&a->lock);
-}
-
-static weir_status arena_grow(void *engine, uint64_t target, int cause) {
-    struct weir_arena *a = engine;
-    uint64_t started = a->host->device.driver->ticks();
+static weir_status arena_grow(struct weir_engine *e, uint64_t target, uint64_t goal, int cause) {
+    struct weir_arena *a = (struct weir_arena *)e;
+    uint64_t started = a->e.device->driver->ticks();
     weir_status status = WEIR_OK;
     size_t rounded, bytes, got = 0;
     uint64_t most, wanted;
@@ -243,180 +171,176 @@ static weir_status arena_grow(void *engine, uint64_t target, int cause) {
         rounded = SIZE_MAX;
     weir__lock_take(&a->lock);
     (void)wait_for_growth(a);
-    most = weir__size_round_down((size_t)a->host->limit, a->backing->granularity);
+    most = weir__size_round_down((size_t)weir__engine_limit(&a->e), a->backing->granularity);
     wanted = weir__size_smaller(rounded, most);
     if (wanted > weir__arena_reserve(a)) {
         bytes = (size_t)(wanted - weir__arena_reserve(a));
         weir__nvtx_push("grow", bytes);
-        status = a->backing->grow(a, wanted, cause, &got);
+        status = a->backing->grow(a, wanted, goal, cause, &got);
         weir__nvtx_pop();
         if (got > 0)
-            weir__engine_note(a->host, cause, 0, bytes, got,
-                              weir__device_since(&a->host->device, started),
+            weir__engine_note(&a->e, cause, 0, bytes, got, weir__device_since(a->e.device, started),
                               weir__arena_reserve(a));
     }
     if (status == WEIR_OK && target > most && weir__arena_reserve(a) < target)
         status = weir__without_driver(WEIR_E_LIMIT);
+    if (weir__engine_is_prealloc(cause) && weir__arena_reserve(a) >= goal)
+        weir__suballoc_stock(&a->blocks, WEIR_SUBALLOC_BASE, stock_of(a));
     weir__lock_give(&a->lock);
     return status;
 }
 
-static weir_status arena_trim(void *engine, size_t keep, int cause, size_t *released) {
-    struct weir_arena *a = engine;
-    uint64_t started = a->host->device.driver->ticks(), before;
+/* The caller holds the lock. */
+static weir_status give_all_idle(struct weir_arena *a, size_t keep) {
     weir_status status;
 
-    weir__lock_take(&a->lock);
     weir__suballoc_look_around(&a->blocks);
-    status = weir__device_status(&a->host->device, weir__suballoc_wait(&a->blocks, 0));
+    status = weir__device_status(a->e.device, weir__suballoc_wait(&a->blocks, 0));
+    if (status != WEIR_OK)
+        return status;
+    weir__nvtx_push("give back", weir__size_less(weir__arena_reserve(a), keep));
+    status = a->backing->shrink(a, keep);
+    weir__nvtx_pop();
+    return status;
+}
+
+/* Likewise. */
+static void give_at_once(struct weir_arena *a, const struct weir_trim *trim) {
+    weir__suballoc_ask(&a->blocks, trim->id, trim->stream);
+    weir__suballoc_look_around(&a->blocks);
+    weir__suballoc_dry(&a->blocks); /* streams record what they free, to be seen next time */
+    a->backing->shed(a, trim->keep);
+}
+
+static weir_status give_back(struct weir_arena *a, struct weir_trim *trim) {
+    uint64_t started = a->e.device->driver->ticks(), before;
+    weir_status status = WEIR_OK;
+
+    if (trim->mode == WEIR_TRIM_AT_ONCE && trim->id == 0 &&
+        weir__device_stream_id(a->e.device, trim->stream, &trim->id) != CUDA_SUCCESS)
+        return WEIR_OK;
+    weir__lock_take(&a->lock);
     before = weir__arena_reserve(a);
-    if (status == WEIR_OK) {
-        weir__nvtx_push("give back", weir__size_less(before, keep));
-        status = a->backing->shrink(a, keep);
-        weir__nvtx_pop();
-    }
-    *released = (size_t)(before - weir__arena_reserve(a));
-    if (*released > 0) {
+    if (trim->mode == WEIR_TRIM_FULLY)
+        status = give_all_idle(a, trim->keep);
+    else
+        give_at_once(a, trim);
+    trim->released = (size_t)weir__size_less(before, weir__arena_reserve(a));
+    if (trim->released > 0) {
         weir__growth_shrunk(&a->cursor, weir__arena_reserve(a));
-        weir__engine_note(a->host, cause, 1, before - keep, *released,
-                          weir__device_since(&a->host->device, started), weir__arena_reserve(a));
+        weir__engine_note(&a->e, trim->cause, 1, weir__size_less(before, trim->keep),
+                          trim->released, weir__device_since(a->e.device, started),
+                          weir__arena_reserve(a));
     }
     weir__lock_give(&a->lock);
     return status;
 }
 
-/* A free piece, or new memory. */
-static size_t arena_largest(void *engine, uint64_t id, uint64_t back) {
-    struct weir_arena *a = engine;
-    uint64_t largest;
+/* A refusal leaves nothing behind here. */
+static weir_status arena_trim(struct weir_engine *e, struct weir_trim *trim) {
+    struct weir_arena *a = (struct weir_arena *)e;
 
-    (void)back; /* no engine has an arena under it */
-    weir__lock_take(&a->lock);
-    largest = weir__size_larger(weir__suballoc_largest(&a->blocks, id), a->backing->largest(a, id));
-    weir__lock_give(&a->lock);
-    return (size_t)largest;
-}
-
-static void arena_survey(void *engine, uint64_t id, struct weir_survey *out) {
-    struct weir_arena *a = engine;
-
-    weir__lock_take(&a->lock);
-    weir__suballoc_tell(&a->blocks, id, out);
-    weir__lock_give(&a->lock);
-}
-
-static void arena_blocks(void *engine, weir__engine_block_fn *visit, void *context) {
-    struct weir_arena *a = engine;
-
-    weir__lock_take(&a->lock);
-    weir__suballoc_blocks(&a->blocks, visit, context);
-    weir__lock_give(&a->lock);
-}
-
-static void arena_shed(void *engine, size_t keep, weir_stream stream, uint64_t id, int cause) {
-    struct weir_arena *a = engine;
-    uint64_t started = a->host->device.driver->ticks(), before;
-
-    if (id == 0 && weir__device_stream_id(&a->host->device, stream, &id) != CUDA_SUCCESS)
-        return;
-    weir__lock_take(&a->lock);
-    weir__suballoc_ask(&a->blocks, id, stream);
-    weir__suballoc_look_around(&a->blocks);
-    weir__suballoc_dry(&a->blocks); /* streams record what they free, to be seen next time */
-    before = weir__arena_reserve(a);
-    a->backing->shed(a, keep);
-    if (weir__arena_reserve(a) < before) {
-        weir__growth_shrunk(&a->cursor, weir__arena_reserve(a));
-        weir__engine_note(a->host, cause, 1, weir__size_less(before, keep),
-                          before - weir__arena_reserve(a),
-                          weir__device_since(&a->host->device, started), weir__arena_reserve(a));
+    switch (trim->mode) {
+    case WEIR_TRIM_TEND:
+        weir__lock_take(&a->lock);
+        (void)weir__suballoc_visit(&a->blocks, trim->id, trim->stream); /* else at the next call */
+        weir__lock_give(&a->lock);
+        return WEIR_OK;
+    case WEIR_TRIM_AT_ONCE:
+        return e->traits & WEIR_ENGINE_SHEDS ? give_back(a, trim) : WEIR_OK;
+    case WEIR_TRIM_FULLY:
+        return give_back(a, trim);
+    default:
+        return WEIR_OK;
     }
-    weir__lock_give(&a->lock);
 }
 
-static size_t arena_reclaim(void *engine, size_t *silent) {
-    struct weir_arena *a = engine;
-    size_t waiting;
+static void arena_survey(struct weir_engine *e, struct weir_survey *out) {
+    struct weir_arena *a = (struct weir_arena *)e;
 
     weir__lock_take(&a->lock);
-    waiting = weir__suballoc_reclaim(&a->blocks, silent);
+    weir__suballoc_survey_for(&a->blocks, out);
+    if (out->what & WEIR_SURVEY_LARGEST) /* a free piece, or new memory */
+        out->largest = weir__size_larger(weir__suballoc_largest(&a->blocks, out->id),
+                                         a->backing->largest(a, out->id));
+    if ((out->what & WEIR_SURVEY_PIECES) && a->backing->pieces)
+        a->backing->pieces(a, &out->largest_piece, &out->last_piece);
     weir__lock_give(&a->lock);
-    return waiting;
 }
 
 struct extents {
-    struct weir_extent *out;
-    size_t count, most;
-    int large;
+    const struct weir_visit *visit;
+    struct weir_extent last; /* 0 bytes: there is none yet */
+    int count, large;
 };
 
-static int add_extent(void *context, const struct weir_placement_span *span) {
-    struct extents *e = context;
+/* One more, which may go on where the last one ends. */
+static void add_extent(struct extents *x, struct weir_extent next) {
+    if (x->last.base + x->last.bytes == next.base && x->last.large == next.large) {
+        x->last.bytes += next.bytes;
+        return;
+    }
+    if (x->last.bytes > 0)
+        x->count += weir__engine_show(x->visit, &x->last, 1);
+    x->last = next;
+}
+
+static int visit_memory(void *context, const struct weir_placement_span *span) {
+    struct extents *x = context;
 
     if (!span->hole)
-        e->count = weir__engine_extend(
-            e->out, e->count, e->most,
-            (struct weir_extent){.base = span->address, .bytes = span->size, .large = e->large});
+        add_extent(
+            x, (struct weir_extent){.base = span->address, .bytes = span->size, .large = x->large});
     return 0;
 }
 
-static size_t arena_extents(void *engine, struct weir_extent *out, size_t most) {
-    struct weir_arena *a = engine;
-    struct extents e = {.out = out, .most = most};
+static int show_extents(struct weir_arena *a, const struct weir_visit *visit) {
+    struct weir_extent next[WEIR_ARENA_FORESEEN];
+    size_t foreseen = a->backing->foresee ? a->backing->foresee(a, next) : 0;
+    struct extents x = {.visit = visit};
 
-    weir__lock_take(&a->lock);
     for (int kind = WEIR_SUBALLOC_KINDS - 1; kind >= 0; kind--) {
-        e.large = kind != WEIR_SUBALLOC_SMALL && a->blocks.placement[WEIR_SUBALLOC_SMALL];
+        x.large = kind != WEIR_SUBALLOC_SMALL && a->blocks.placement[WEIR_SUBALLOC_SMALL];
         if (a->blocks.placement[kind])
-            weir__placement_walk(a->blocks.placement[kind], add_extent, &e);
+            weir__placement_walk(a->blocks.placement[kind], visit_memory, &x);
     }
-    if (a->backing->foresee)
-        e.count += a->backing->foresee(a, out + e.count, most - e.count);
-    weir__lock_give(&a->lock);
-    return e.count;
+    if (x.last.bytes > 0)
+        x.count += weir__engine_show(visit, &x.last, 1);
+    return x.count + weir__engine_show(visit, next, foreseen);
 }
 
-static size_t arena_wholes(void *engine, struct weir_extent *out, size_t most) {
-    struct weir_arena *a = engine;
-    size_t count;
+/* A block of a graph is live, too, as far as can be told. */
+static int show_block_at(struct weir_arena *a, const struct weir_visit *visit) {
+    int count;
 
     weir__lock_take(&a->lock);
-    count = a->backing->wholes(a, out, most);
+    count = weir__suballoc_show(&a->blocks, visit);
+    weir__lock_give(&a->lock);
+    return count > 0 || !is_node(a, visit->address)
+               ? count
+               : weir__engine_show(visit, &(struct weir_extent){.base = visit->address}, 1);
+}
+
+static int arena_visit(struct weir_engine *e, const struct weir_visit *visit) {
+    struct weir_arena *a = (struct weir_arena *)e;
+    int count;
+
+    if (visit->what == WEIR_VISIT_BLOCK_AT)
+        return show_block_at(a, visit);
+    weir__lock_take(&a->lock);
+    count = visit->what == WEIR_VISIT_EXTENTS  ? show_extents(a, visit)
+            : visit->what == WEIR_VISIT_WHOLES ? a->backing->wholes(a, visit)
+                                               : weir__suballoc_show(&a->blocks, visit);
     weir__lock_give(&a->lock);
     return count;
 }
 
-static void arena_stock(void *engine, size_t bytes) {
-    struct weir_arena *a = engine;
-
-    weir__lock_take(&a->lock);
-    weir__suballoc_stock(&a->blocks, WEIR_SUBALLOC_BASE, bytes);
-    weir__lock_give(&a->lock);
-}
-
-static void arena_glance(void *engine, uint64_t *reserve, uint64_t *in_use) {
-    struct weir_arena *a = engine;
-
-    *reserve = atomic_load_explicit(&a->total_seen, memory_order_relaxed);
-    if (in_use) /* unreached: NULL, since no engine has an arena under it */
-        *in_use = atomic_load_explicit(&a->in_use_seen, memory_order_relaxed);
-}
-
-static void arena_pieces(void *engine, uint64_t *largest, uint64_t *last) {
-    struct weir_arena *a = engine;
-
-    *largest = *last = 0;
-    if (!a->backing->pieces)
-        return;
-    weir__lock_take(&a->lock);
-    a->backing->pieces(a, largest, last);
-    weir__lock_give(&a->lock);
-}
-
-static weir_status arena_allow(void *engine, const CUmemAccessDesc *access) {
-    struct weir_arena *a = engine;
+static weir_status arena_allow(struct weir_engine *e, const CUmemAccessDesc *access) {
+    struct weir_arena *a = (struct weir_arena *)e;
     weir_status status;
 
+    if (!a->backing->allow)
+        return weir__without_driver(WEIR_E_NOT_SUPPORTED);
     weir__lock_take(&a->lock);
     status = a->backing->allow(a, access);
     if (status == WEIR_OK) /* under the lock: changes come in one order */
@@ -425,8 +349,8 @@ static weir_status arena_allow(void *engine, const CUmemAccessDesc *access) {
     return status;
 }
 
-static void arena_figures(void *engine, weir_statistics *out) {
-    struct weir_arena *a = engine;
+static void arena_figures(struct weir_engine *e, weir_statistics *out) {
+    struct weir_arena *a = (struct weir_arena *)e;
 
     weir__lock_take(&a->lock);
     weir__suballoc_figures(&a->blocks, out);
@@ -436,30 +360,51 @@ static void arena_figures(void *engine, weir_statistics *out) {
     out->host_bytes += weir__nodes_host_bytes(&a->nodes);
 }
 
-const struct weir_engine weir__engine_arena = {
-    .trim_waits = 1,
-    .open = arena_open,
-    .settle = arena_settle,
-    .close = arena_close,
+static const struct weir_engine_ops arena_ops = {
     .alloc = arena_alloc,
     .free = arena_free,
     .give = arena_give,
-    .tend = arena_tend,
-    .is_live = arena_is_live,
-    .find = arena_find,
-    .holds = arena_holds,
     .grow = arena_grow,
     .trim = arena_trim,
-    .largest = arena_largest,
-    .survey = arena_survey,
-    .blocks = arena_blocks,
-    .shed = arena_shed,
-    .reclaim = arena_reclaim,
     .allow = arena_allow,
-    .glance = arena_glance,
-    .pieces = arena_pieces,
-    .extents = arena_extents,
-    .wholes = arena_wholes,
-    .stock = arena_stock,
     .figures = arena_figures,
+    .survey = arena_survey,
+    .visit = arena_visit,
+    .close = arena_close,
 };
+
+weir_status weir__arena_open(const struct weir_engine *setup, struct weir_engine **out) {
+    struct weir_arena *a = calloc(1, sizeof *a);
+    struct weir_suballoc_rule rule;
+    weir_status status;
+
+    if (!a)
+        return weir__without_driver(WEIR_E_HOST_MEMORY);
+    a->e = *setup;
+    a->e.ops = &arena_ops;
+    a->backing =
+        setup->options->arena == WEIR_ARENA_MAPPED ? &weir__arena_mapped : &weir__arena_regions;
+    a->e.traits |=
+        a->backing->traits | WEIR_ENGINE_TRIM_WAITS | WEIR_ENGINE_CUTS | WEIR_ENGINE_TAKES;
+    a->e.step_bytes = setup->options->arena == WEIR_ARENA_FIXED ? 0 : a->backing->step_bytes;
+    weir__nodes_open(&a->nodes, setup->device);
+    rule = a->backing->rule;
+    /* Who may wait for others gets by without memory of its own: the tightest fit then wastes least. */
+    if (setup->options->internal_dependencies == WEIR_SWITCH_ON)
+        rule.placement.own_first = 0;
+    status = weir__suballoc_open(&a->blocks, &a->e, &rule);
+    if (status != WEIR_OK)
+        goto free_arena;
+    status = a->backing->open(a);
+    if (status != WEIR_OK)
+        goto close_blocks;
+    weir__suballoc_stock(&a->blocks, WEIR_SUBALLOC_BASE, stock_of(a));
+    *out = &a->e;
+    return WEIR_OK;
+close_blocks:
+    weir__suballoc_close(&a->blocks);
+free_arena:
+    weir__nodes_close(&a->nodes);
+    free(a);
+    return status;
+}

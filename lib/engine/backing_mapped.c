@@ -213,8 +213,8 @@ static CUmemAllocationProp properties(const struct weir_arena *a) {
     CUmemAllocationProp p = {.type = CU_MEM_ALLOCATION_TYPE_PINNED};
 
     p.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    p.location.id = a->host->device.ordinal;
-    if (a->host->device.decompresses)
+    p.location.id = a->e.device->ordinal;
+    if (a->e.device->decompresses)
         p.allocFlags.usage = CU_MEM_CREATE_USAGE_HW_DECOMPRESS;
     return p;
 }
@@ -275,13 +275,13 @@ static void release_handle(struct weir_arena *a, struct handle h) {
     if (s) {
         s->last = 1;
         a->kept += h.bytes;
-    } else if (a->host->device.driver->cuMemRelease(h.handle) != CUDA_SUCCESS) {
+    } else if (a->e.device->driver->cuMemRelease(h.handle) != CUDA_SUCCESS) {
         add_shadow(a, &h, 1);
     }
 }
 
 static void unmap_or_keep(struct weir_arena *a, struct move *m) {
-    if (a->host->device.driver->cuMemUnmap(m->to.base, m->to.bytes) == CUDA_SUCCESS)
+    if (a->e.device->driver->cuMemUnmap(m->to.base, m->to.bytes) == CUDA_SUCCESS)
         return;
     add_shadow(a, &m->to, 1);
     m->in_hand = 0;
@@ -297,7 +297,7 @@ static int is_seen(const struct weir_arena *a, const struct shadow *s) {
 /* Unmaps a shadow whose users were seen done, and gives its handle back if it was the last: nothing is left of
  * it then, NOWHERE and not last. */
 static void lift_shadow(struct weir_arena *a, struct shadow *s) {
-    const struct weir_driver *driver = a->host->device.driver;
+    const struct weir_driver *driver = a->e.device->driver;
     struct shadow *other;
 
     if (s->base != NOWHERE) {
@@ -318,14 +318,14 @@ static void lift_shadow(struct weir_arena *a, struct shadow *s) {
 
 /* Lifts all that can be.  `notes`: what goes is an event; else it is part of what the caller notes. */
 static void lift_shadows(struct weir_arena *a, int notes) {
-    const struct weir_driver *driver = a->host->device.driver;
+    const struct weir_driver *driver = a->e.device->driver;
     struct range *g = a->range;
     uint64_t started = driver->ticks(), before = a->kept;
     struct weir_driver_scope scope;
     size_t kept = 0;
 
     if (g->shadow_count == 0 ||
-        weir__driver_enter(driver, a->host->device.context, &scope) != CUDA_SUCCESS)
+        weir__driver_enter(driver, a->e.device->context, &scope) != CUDA_SUCCESS)
         return;
     for (size_t i = 0; i < g->shadow_count; i++)
         lift_shadow(a, &g->shadows[i]);
@@ -335,13 +335,13 @@ static void lift_shadows(struct weir_arena *a, int notes) {
     g->shadow_count = kept;
     weir__driver_leave(driver, &scope);
     if (notes && a->kept < before)
-        weir__engine_note(a->host, WEIR_EVENT_RECOVERY, 1, before, before - a->kept,
-                          weir__device_since(&a->host->device, started), weir__arena_reserve(a));
+        weir__engine_note(&a->e, WEIR_EVENT_RECOVERY, 1, before, before - a->kept,
+                          weir__device_since(a->e.device, started), weir__arena_reserve(a));
 }
 
 /* Maps a handle where its base says, for all who have access. */
 static CUresult map_handle(const struct weir_arena *a, struct move *m) {
-    const struct weir_driver *driver = a->host->device.driver;
+    const struct weir_driver *driver = a->e.device->driver;
     const struct weir_access *access = &((const struct range *)a->range)->access;
     CUresult result = driver->cuMemMap(m->to.base, m->to.bytes, 0, m->to.handle, 0);
 
@@ -354,7 +354,7 @@ static CUresult map_handle(const struct weir_arena *a, struct move *m) {
 static CUresult make_handle(const struct weir_arena *a, struct handle *h) {
     CUmemAllocationProp p = properties(a);
 
-    return a->host->device.driver->cuMemCreate(&h->handle, h->bytes, &p, 0);
+    return a->e.device->driver->cuMemCreate(&h->handle, h->bytes, &p, 0);
 }
 
 /* What the placement is asked for the survey has seen there: host memory alone may be short. */
@@ -419,7 +419,7 @@ static int what_is(const struct survey *v, const struct weir_placement_span *spa
         return CLEAN;
     if (span->stream == v->id && v->id != 0)
         return OWN;
-    return v->arena->host->options.internal_dependencies == WEIR_SWITCH_ON &&
+    return v->arena->e.options->internal_dependencies == WEIR_SWITCH_ON &&
                    weir__order_may_follow(&v->arena->blocks.order, span->stream, span->sequence)
                ? BEHIND
                : OTHERS;
@@ -695,8 +695,8 @@ static size_t step_for(struct weir_arena *a, int small, size_t want, size_t most
                                .limit = (size_t)a->blocks.total + room,
                                .device_free = SIZE_MAX};
 
-    step = weir__growth_step(&a->host->options, &state, PAGE, &a->cursor);
-    if (a->host->options.growth != WEIR_GROWTH_EXACT && step > want)
+    step = weir__growth_step(a->e.options, &state, PAGE, &a->cursor);
+    if (a->e.options->growth != WEIR_GROWTH_EXACT && step > want)
         wanted = step;
     least = small ? weir__size_smaller(p->step_least, STEP_SMALL) : p->step_least;
     least = g->piece ? 0 : within(least, total / p->step_part, p->step_most);
@@ -785,10 +785,10 @@ static weir_status lift(struct weir_arena *a, uint64_t chunk, uint64_t base, str
         return status;
     *h = g->handles[i];
     unlink_handle(g, i);
-    result = a->host->device.driver->cuMemUnmap(base, h->bytes);
+    result = a->e.device->driver->cuMemUnmap(base, h->bytes);
     if (result != CUDA_SUCCESS)
         add_shadow(a, h, 1);
-    return weir__device_status(&a->host->device, result);
+    return weir__device_status(a->e.device, result);
 }
 
 /* The piece that has the address, by the last survey. */
@@ -808,8 +808,8 @@ static size_t piece_of(const struct range *g, uint64_t address) {
 
 /* The same of one whose users were not seen done: the request's stream waits for those that are not itself, and
  * a shadow stays. */
-static weir_status lift_unseen(struct weir_arena *a, const struct weir_arena_request *r,
-                               size_t piece, uint64_t base, struct handle *h) {
+static weir_status lift_unseen(struct weir_arena *a, struct weir_request *r, size_t piece,
+                               uint64_t base, struct handle *h) {
     struct range *g = a->range;
     size_t i = handle_above(g, base), last = piece_of(g, base + g->handles[i].bytes - 1);
     struct shadow *s;
@@ -821,7 +821,7 @@ static weir_status lift_unseen(struct weir_arena *a, const struct weir_arena_req
             result = weir__order_follow(&a->blocks.order, r->stream, g->pieces[p].tag.stream,
                                         g->pieces[p].tag.sequence);
     if (result != CUDA_SUCCESS)
-        return weir__device_status(&a->host->device, result);
+        return weir__device_status(a->e.device, result);
     status = placed_or(
         weir__suballoc_hollow(&a->blocks, g->pieces[piece].base, base, g->handles[i].bytes));
     if (status != WEIR_OK)
@@ -848,7 +848,7 @@ static int is_to_higher(const void *a, const void *b) {
 }
 
 /* Lifts all that will move, from the highest address down; *lifted is set if there is anything. */
-static weir_status lift_all(struct weir_arena *a, const struct weir_arena_request *r, int *lifted) {
+static weir_status lift_all(struct weir_arena *a, struct weir_request *r, int *lifted) {
     struct range *g = a->range;
     weir_status status = WEIR_OK;
 
@@ -876,7 +876,7 @@ static weir_status make_and_map(const struct weir_arena *a, struct move *m) {
         m->in_hand = 1;
         result = map_handle(a, m);
     }
-    return weir__device_status(&a->host->device, result);
+    return weir__device_status(a->e.device, result);
 }
 
 /* Has the placement know of a handle that is mapped, if all went well so far, in the hole that starts at `hole`; an
@@ -925,12 +925,12 @@ static uint64_t least_new(const struct range *g) {
 
 /* Makes all handles that are new, before any of them is mapped: else those that the device had for a
  * request that it cannot serve would be held by what lies beside them. */
-static weir_status make_new(struct weir_arena *a) {
+static weir_status make_new(struct weir_arena *a, struct weir_request *r) {
     struct range *g = a->range;
     CUresult result = CUDA_SUCCESS;
     uint64_t least = least_new(g);
 
-    if (least >= WEIR_ENGINE_LARGE && weir__engine_would_refuse(a->host, least, 0))
+    if (least >= WEIR_ENGINE_LARGE && weir__engine_would_refuse(&a->e, r, least, 0))
         result = CUDA_ERROR_OUT_OF_MEMORY;
     for (size_t i = 0; i < g->move_count && result == CUDA_SUCCESS; i++) {
         struct move *m = &g->moves[i];
@@ -944,14 +944,13 @@ static weir_status make_new(struct weir_arena *a) {
         }
         m->in_hand = result == CUDA_SUCCESS;
     }
-    return result == CUDA_SUCCESS ? WEIR_OK : weir__device_status(&a->host->device, result);
+    return result == CUDA_SUCCESS ? WEIR_OK : weir__device_status(a->e.device, result);
 }
 
 /* Carries the plan out. */
-static weir_status carry_out(struct weir_arena *a, const struct weir_arena_request *r, int what,
-                             int *grew) {
+static weir_status carry_out(struct weir_arena *a, struct weir_request *r, int what) {
     struct range *g = a->range;
-    uint64_t started = a->host->device.driver->ticks(), before = weir__arena_reserve(a), moved = 0;
+    uint64_t started = a->e.device->driver->ticks(), before = weir__arena_reserve(a), moved = 0;
     uint64_t end = 0, hole;
     uint64_t id = what == OWN ? r->id : WEIR_ENGINE_OBSERVED;
     weir_status status;
@@ -960,7 +959,7 @@ static weir_status carry_out(struct weir_arena *a, const struct weir_arena_reque
     /* So that all that is lifted can come back to a list, whatever happens. */
     if (!make_place(g, g->move_count, 2 * g->move_count))
         return weir__without_driver(WEIR_E_HOST_MEMORY);
-    status = make_new(a);
+    status = make_new(a, r);
     if (status == WEIR_OK)
         status = lift_all(a, r, &lifted);
     /* Else the holes are as they were. */
@@ -981,14 +980,14 @@ static weir_status carry_out(struct weir_arena *a, const struct weir_arena_reque
         weir__suballoc_mark(&a->blocks, r->id, r->stream);
     g->moved += moved;
     if (weir__arena_reserve(a) > before) {
-        *grew = 1;
+        r->grew = 1;
         g->moved = 0;
         weir__arena_grown(a);
-        weir__engine_note(a->host, WEIR_EVENT_REQUEST, 0, r->bytes, weir__arena_reserve(a) - before,
-                          weir__device_since(&a->host->device, started), weir__arena_reserve(a));
+        weir__engine_note(&a->e, WEIR_EVENT_REQUEST, 0, r->bytes, weir__arena_reserve(a) - before,
+                          weir__device_since(a->e.device, started), weir__arena_reserve(a));
     } else if (weir__arena_reserve(a) < before) { /* lifted, and not put anywhere */
-        weir__engine_note(a->host, WEIR_EVENT_RECOVERY, 1, 0, before - weir__arena_reserve(a),
-                          weir__device_since(&a->host->device, started), weir__arena_reserve(a));
+        weir__engine_note(&a->e, WEIR_EVENT_RECOVERY, 1, 0, before - weir__arena_reserve(a),
+                          weir__device_since(a->e.device, started), weir__arena_reserve(a));
     }
     return status;
 }
@@ -998,7 +997,8 @@ static weir_status carry_out(struct weir_arena *a, const struct weir_arena_reque
 /* Who keeps memory idle would have requests wait little rather than reserve little: a handle takes as long to move as
  * to make, and one is made where several would move. */
 static int hurries(const struct weir_arena *a) {
-    return a->host->keeps_ahead && ((struct range *)a->range)->packing->pieces > 0;
+    return (a->e.traits & WEIR_ENGINE_GROWS_AHEAD) &&
+           ((struct range *)a->range)->packing->pieces > 0;
 }
 
 /* How room is made, each for where the one before it finds too little. */
@@ -1053,8 +1053,7 @@ static void find_place(const struct weir_arena *a, int small, size_t bytes, int 
         *w = own;
 }
 
-static weir_status make_room(struct weir_arena *a, const struct weir_arena_request *r, size_t bytes,
-                             int way, int *grew) {
+static weir_status make_room(struct weir_arena *a, struct weir_request *r, size_t bytes, int way) {
     struct range *g = a->range;
     struct window w = {.missing = SIZE_MAX};
     int small = weir__suballoc_is_small(&a->blocks, r->bytes);
@@ -1076,11 +1075,11 @@ static weir_status make_room(struct weir_arena *a, const struct weir_arena_reque
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     if (planned > weir__arena_room(a))
         return weir__arena_is_full(a);
-    result = weir__driver_enter(a->host->device.driver, a->host->device.context, &scope);
+    result = weir__driver_enter(a->e.device->driver, a->e.device->context, &scope);
     if (result != CUDA_SUCCESS)
-        return weir__device_status(&a->host->device, result);
-    status = carry_out(a, r, w.what, grew);
-    weir__driver_leave(a->host->device.driver, &scope);
+        return weir__device_status(a->e.device, result);
+    status = carry_out(a, r, w.what);
+    weir__driver_leave(a->e.device->driver, &scope);
     return status;
 }
 
@@ -1088,9 +1087,7 @@ static int is_short(weir_status status) {
     return status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT;
 }
 
-static weir_status mapped_make_room(struct weir_arena *a, const struct weir_arena_request *r,
-                                    int *grew) {
-    int result = weir__driver_result;
+static weir_status mapped_make_room(struct weir_arena *a, struct weir_request *r) {
     weir_status status;
     size_t bytes;
 
@@ -1099,15 +1096,13 @@ static weir_status mapped_make_room(struct weir_arena *a, const struct weir_aren
         return weir__without_driver(WEIR_E_NO_MEMORY);
     weir__suballoc_ask(&a->blocks, r->id, r->stream);
     lift_shadows(a, 1);
-    status = make_room(a, r, bytes, OF_ITS_OWN, grew);
+    status = make_room(a, r, bytes, OF_ITS_OWN);
     if (is_short(status) && ((struct range *)a->range)->piece > 0)
-        status = make_room(a, r, bytes, LEAST, grew);
+        status = make_room(a, r, bytes, LEAST);
     if (is_short(status))
-        status = make_room(a, r, bytes, SQUEEZED, grew);
-    if (status == WEIR_OK) {
-        weir__engine_unforetell();
-        weir__set_driver_result(result);
-    }
+        status = make_room(a, r, bytes, SQUEEZED);
+    if (status == WEIR_OK)
+        r->foretold = 0;
     return status;
 }
 
@@ -1199,10 +1194,9 @@ static weir_status bring(struct weir_arena *a, int small, uint64_t at, size_t by
     return status;
 }
 
-/* The most of a handle that is taken ahead of requests, towards a reserve of so much, or more in further steps. */
-static size_t most_ahead(const struct weir_arena *a, uint64_t reserve, int cause) {
+/* The most of a handle that is taken ahead of requests, towards a reserve of so much. */
+static size_t most_ahead(const struct weir_arena *a, uint64_t goal, int cause) {
     const struct packing *p = ((const struct range *)a->range)->packing;
-    uint64_t goal = weir__size_larger(reserve, atomic_load(&a->host->goal));
     size_t part = weir__size_round_down((size_t)goal / p->prealloc_part, PAGE);
 
     return cause == WEIR_EVENT_PREALLOC
@@ -1237,17 +1231,17 @@ static weir_status grow_kind(struct weir_arena *a, int small, size_t bytes, size
     return status;
 }
 
-static weir_status mapped_grow(struct weir_arena *a, uint64_t reserve, int cause, size_t *got) {
+static weir_status mapped_grow(struct weir_arena *a, uint64_t reserve, uint64_t goal, int cause,
+                               size_t *got) {
     struct weir_driver_scope scope;
     weir_status status = WEIR_OK;
-    int result_before = weir__driver_result;
     size_t lacks, bytes, small, most, room;
     uint64_t at;
     CUresult result;
 
     begin_bringing(a);
     lift_shadows(a, 1);
-    most = most_ahead(a, reserve, cause);
+    most = most_ahead(a, weir__size_larger(reserve, goal), cause);
     lacks = (size_t)weir__size_less(reserve, weir__arena_reserve(a));
     bytes = weir__size_round_down(weir__size_smaller(lacks, weir__arena_room(a)), PAGE);
     if (!survey(a, 0)) {
@@ -1256,23 +1250,21 @@ static weir_status mapped_grow(struct weir_arena *a, uint64_t reserve, int cause
     }
     small = weir__size_round_down(within(PAGE, bytes / PREALLOC_SMALL, SPARE_SMALL), PAGE);
     small = bytes > PAGE ? (size_t)weir__size_less(small, idle_small(a->range)) : 0;
-    result = weir__driver_enter(a->host->device.driver, a->host->device.context, &scope);
+    result = weir__driver_enter(a->e.device->driver, a->e.device->context, &scope);
     if (!find_end(a, 1, &at, &room)) /* all their addresses are in use */
         small = 0;
     if (result == CUDA_SUCCESS) {
         status = grow_kind(a, 0, bytes - small, most, got);
         if (status == WEIR_OK)
             status = grow_kind(a, 1, small, most, got);
-        weir__driver_leave(a->host->device.driver, &scope);
+        weir__driver_leave(a->e.device->driver, &scope);
     } else {
-        status = weir__device_status(&a->host->device, result);
+        status = weir__device_status(a->e.device, result);
     }
     end_bringing(a);
     weir__arena_grown(a);
     if (status == WEIR_OK && *got < lacks)
         return weir__arena_is_full(a);
-    if (status == WEIR_OK)
-        weir__set_driver_result(result_before);
     return status;
 }
 
@@ -1319,9 +1311,9 @@ static weir_status give_idle(struct weir_arena *a, size_t keep, int *unseen) {
     find_spares(g, &none, CLEAN);
     if (!make_place(g, 0, g->spare_count))
         return weir__without_driver(WEIR_E_HOST_MEMORY);
-    result = weir__driver_enter(a->host->device.driver, a->host->device.context, &scope);
+    result = weir__driver_enter(a->e.device->driver, a->e.device->context, &scope);
     if (result != CUDA_SUCCESS)
-        return weir__device_status(&a->host->device, result);
+        return weir__device_status(a->e.device, result);
     for (size_t i = g->spare_count; i-- > 0 && status == WEIR_OK;) {
         const struct spare *s = &g->spares[i];
 
@@ -1332,7 +1324,7 @@ static weir_status give_idle(struct weir_arena *a, size_t keep, int *unseen) {
             release_handle(a, h);
     }
     *unseen |= has_unseen_shadow(a);
-    weir__driver_leave(a->host->device.driver, &scope);
+    weir__driver_leave(a->e.device->driver, &scope);
     return status;
 }
 
@@ -1342,16 +1334,19 @@ static weir_status mapped_shrink(struct weir_arena *a, size_t keep) {
 
     if (status != WEIR_OK || weir__arena_reserve(a) <= keep || !unseen)
         return status;
-    status = weir__device_status(&a->host->device, weir__suballoc_wait(&a->blocks, 1));
+    status = weir__device_status(a->e.device, weir__suballoc_wait(&a->blocks, 1));
     return status == WEIR_OK ? give_idle(a, keep, &unseen) : status;
 }
 
-static size_t mapped_wholes(const struct weir_arena *a, struct weir_extent *out, size_t most) {
+static int mapped_wholes(struct weir_arena *a, const struct weir_visit *visit) {
     const struct range *g = a->range;
+    int count = 0;
 
-    for (size_t i = 0; i < g->handle_count && i < most; i++)
-        out[i] = (struct weir_extent){.base = g->handles[i].base, .bytes = g->handles[i].bytes};
-    return g->handle_count;
+    for (size_t i = 0; i < g->handle_count; i++)
+        count += weir__engine_show(
+            visit, &(struct weir_extent){.base = g->handles[i].base, .bytes = g->handles[i].bytes},
+            1);
+    return count;
 }
 
 static void mapped_shed(struct weir_arena *a, size_t keep) {
@@ -1373,8 +1368,7 @@ static size_t mapped_largest(struct weir_arena *a, uint64_t id) {
     if (tail.missing > 0)
         return 0;
     find_spares(g, &tail, CLEAN);
-    bytes =
-        weir__size_round_down(weir__device_room(&a->host->device, weir__arena_room(a), 0), PAGE);
+    bytes = weir__size_round_down(weir__device_room(a->e.device, weir__arena_room(a), 0), PAGE);
     bytes += (size_t)(tail.end - tail.base);
     for (size_t i = 0; i < g->spare_count; i++)
         bytes += g->spares[i].bytes;
@@ -1384,14 +1378,14 @@ static size_t mapped_largest(struct weir_arena *a, uint64_t id) {
 }
 
 /* The beginnings of both parts. */
-static size_t mapped_foresee(const struct weir_arena *a, struct weir_extent *out, size_t most) {
+static size_t mapped_foresee(const struct weir_arena *a, struct weir_extent *out) {
     const struct range *g = a->range;
-    size_t bytes = weir__size_smaller(a->host->device.total / FORESEEN_PART, FORESEEN_MOST), n;
+    size_t bytes = weir__size_smaller(a->e.device->total / FORESEEN_PART, FORESEEN_MOST), n;
 
     n = weir__engine_extend(
-        out, 0, most,
+        out, 0, WEIR_ARENA_FORESEEN,
         (struct weir_extent){.base = g->base + g->bytes - small_part(g), .bytes = SPARE_SMALL});
-    return weir__engine_extend(out, n, most,
+    return weir__engine_extend(out, n, WEIR_ARENA_FORESEEN,
                                (struct weir_extent){.base = g->base,
                                                     .bytes = weir__size_round_down(bytes, PAGE),
                                                     .large = 1});
@@ -1407,7 +1401,7 @@ static CUmemAccess_flags flags_of(const struct weir_access *access, CUdevice dev
 
 /* Shadows are left out: no work is to come that uses them. */
 static weir_status mapped_allow(struct weir_arena *a, const CUmemAccessDesc *access) {
-    const struct weir_driver *driver = a->host->device.driver;
+    const struct weir_driver *driver = a->e.device->driver;
     struct range *g = a->range;
     CUmemAccessDesc before = *access;
     struct weir_driver_scope scope;
@@ -1415,10 +1409,10 @@ static weir_status mapped_allow(struct weir_arena *a, const CUmemAccessDesc *acc
     size_t i;
 
     begin_bringing(a);
-    result = weir__driver_enter(driver, a->host->device.context, &scope);
+    result = weir__driver_enter(driver, a->e.device->context, &scope);
     if (result != CUDA_SUCCESS) {
         end_bringing(a);
-        return weir__device_status(&a->host->device, result);
+        return weir__device_status(a->e.device, result);
     }
     before.flags = flags_of(&g->access, access->location.id);
     for (i = 0; i < g->handle_count && result == CUDA_SUCCESS; i++)
@@ -1430,30 +1424,30 @@ static weir_status mapped_allow(struct weir_arena *a, const CUmemAccessDesc *acc
             (void)driver->cuMemSetAccess(g->handles[i].base, g->handles[i].bytes, &before, 1);
     weir__driver_leave(driver, &scope);
     end_bringing(a);
-    return weir__device_status(&a->host->device, result);
+    return weir__device_status(a->e.device, result);
 }
 
 /* The driver and the device know memory by handles. */
-static weir_status check_device(struct weir_host *host) {
+static weir_status check_device(struct weir_device *device) {
     int can = 0;
     CUresult result;
 
-    if (!(host->device.driver->capabilities & WEIR_CAP_VIRTUAL))
+    if (!(device->driver->capabilities & WEIR_CAP_VIRTUAL))
         return weir__without_driver(WEIR_E_NOT_SUPPORTED);
-    result = host->device.driver->cuDeviceGetAttribute(
-        &can, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, host->device.ordinal);
+    result = device->driver->cuDeviceGetAttribute(
+        &can, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, device->ordinal);
     if (result != CUDA_SUCCESS)
-        return weir__device_status(&host->device, result);
+        return weir__device_status(device, result);
     return can ? WEIR_OK : weir__without_driver(WEIR_E_NOT_SUPPORTED);
 }
 
 static void mapped_close(struct weir_arena *a) {
     struct range *g = a->range;
-    const struct weir_driver *driver = a->host->device.driver;
+    const struct weir_driver *driver = a->e.device->driver;
     struct weir_driver_scope scope;
 
     weir__nvtx_unname(g->base);
-    if (weir__driver_enter(driver, a->host->device.context, &scope) == CUDA_SUCCESS) {
+    if (weir__driver_enter(driver, a->e.device->context, &scope) == CUDA_SUCCESS) {
         for (size_t i = 0; i < g->handle_count; i++) {
             (void)driver->cuMemUnmap(g->handles[i].base, g->handles[i].bytes);
             (void)driver->cuMemRelease(g->handles[i].handle);
@@ -1477,12 +1471,12 @@ static void mapped_close(struct weir_arena *a) {
 }
 
 static weir_status mapped_open(struct weir_arena *a) {
-    const struct weir_driver *driver = a->host->device.driver;
+    const struct weir_driver *driver = a->e.device->driver;
     struct weir_driver_scope scope;
     struct range *g;
     CUdeviceptr base = 0;
-    weir_status status = check_device(a->host);
-    size_t device = weir__size_round_down(a->host->device.total, PAGE), small;
+    weir_status status = check_device(a->e.device);
+    size_t device = weir__size_round_down(a->e.device->total, PAGE), small;
     CUresult result;
     int placed;
 
@@ -1491,9 +1485,9 @@ static weir_status mapped_open(struct weir_arena *a) {
     g = calloc(1, sizeof *g);
     if (!g)
         return weir__without_driver(WEIR_E_HOST_MEMORY);
-    g->packing = &packings[a->host->options.packing];
+    g->packing = &packings[a->e.options->packing];
     g->bytes = device * ADDRESSES;
-    result = weir__driver_enter(driver, a->host->device.context, &scope);
+    result = weir__driver_enter(driver, a->e.device->context, &scope);
     if (result == CUDA_SUCCESS) {
         result = driver->cuMemAddressReserve(&base, g->bytes, 0, 0, 0);
         while (result == CUDA_ERROR_OUT_OF_MEMORY && g->bytes > device * LEAST_ADDRESSES) {
@@ -1504,12 +1498,11 @@ static weir_status mapped_open(struct weir_arena *a) {
     }
     if (result != CUDA_SUCCESS) {
         free(g);
-        return weir__device_status(&a->host->device, result);
+        return weir__device_status(a->e.device, result);
     }
     g->base = base;
-    g->access = a->host->device.access;
-    a->host->moves = 1;
-    a->host->pace = weir__size_smaller(a->host->pace, 2 * g->packing->ahead_most);
+    g->access = a->e.device->access;
+    a->e.step_bytes = weir__size_smaller(a->e.step_bytes, 2 * g->packing->ahead_most);
     small = small_part(g);
     placed = weir__suballoc_add_range(&a->blocks, base, g->bytes - small, WEIR_SUBALLOC_COMMON);
     if (placed == WEIR_PLACEMENT_OK)
@@ -1521,7 +1514,7 @@ static weir_status mapped_open(struct weir_arena *a) {
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     }
     pthread_mutex_init(&g->bringing, NULL);
-    weir__nvtx_name("the addresses of a mapped arena", a->host->device.ordinal, base, g->bytes);
+    weir__nvtx_name("the addresses of a mapped arena", a->e.device->ordinal, base, g->bytes);
     a->range = g;
     return WEIR_OK;
 }
@@ -1530,9 +1523,9 @@ const struct weir_arena_backing weir__arena_mapped = {
     .rule = {.placement = {.granularity = GRANULARITY, .split_waste = GRANULARITY, .own_first = 1},
              .small = SMALL},
     .granularity = PAGE,
-    .pace = 512 * MIB,
+    .step_bytes = 512 * MIB,
+    .traits = WEIR_ENGINE_SETTLES | WEIR_ENGINE_MOVES | WEIR_ENGINE_SHEDS,
     .open = mapped_open,
-    .must_settle = 1,
     .close = mapped_close,
     .make_room = mapped_make_room,
     .await = mapped_await,

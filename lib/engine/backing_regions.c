@@ -22,11 +22,10 @@ static const char region_name[] = "a region of an arena";
 /* The front's records want blocks that begin at one of its pages, and so must regions: a small one that
  * does not is exchanged for one of a whole page of the driver's, if that may be. */
 static CUresult take_aligned(struct weir_arena *a, size_t *bytes, CUdeviceptr *base) {
-    const struct weir_driver *driver = a->host->device.driver;
+    const struct weir_driver *driver = a->e.device->driver;
     CUresult result = driver->cuMemAlloc(base, *bytes);
 
-    if (result != CUDA_SUCCESS || a->host->options.front != WEIR_SWITCH_ON ||
-        *base % WEIR_PAGE == 0)
+    if (result != CUDA_SUCCESS || a->e.options->front != WEIR_SWITCH_ON || *base % WEIR_PAGE == 0)
         return result;
     if (driver->cuMemFree(*base) != CUDA_SUCCESS)
         (void)driver->cuMemFree(*base); /* else it would be lost */
@@ -41,20 +40,20 @@ static CUresult take_aligned(struct weir_arena *a, size_t *bytes, CUdeviceptr *b
 /* Takes one region of `bytes` from the device, smaller ones if it refuses, at last one of `least`.  BFC's
  * own steps end above it, where TensorFlow refuses what would have fitted. */
 static weir_status take_region(struct weir_arena *a, size_t bytes, size_t least, size_t *got) {
-    const struct weir_driver *driver = a->host->device.driver;
+    const struct weir_driver *driver = a->e.device->driver;
     struct weir_driver_scope scope;
     CUdeviceptr base = 0;
     int placed = WEIR_PLACEMENT_NO_MEMORY;
     CUresult result;
 
-    result = weir__driver_enter(driver, a->host->device.context, &scope);
+    result = weir__driver_enter(driver, a->e.device->context, &scope);
     if (result != CUDA_SUCCESS)
-        return weir__device_status(&a->host->device, result);
+        return weir__device_status(a->e.device, result);
     for (;;) {
         result = take_aligned(a, &bytes, &base);
         if (result != CUDA_ERROR_OUT_OF_MEMORY || bytes <= least)
             break;
-        bytes = weir__growth_smaller(&a->host->options, bytes, least, GRANULARITY);
+        bytes = weir__growth_smaller(a->e.options, bytes, least, GRANULARITY);
         if (bytes < least)
             bytes = least;
     }
@@ -63,11 +62,11 @@ static weir_status take_region(struct weir_arena *a, size_t bytes, size_t least,
         if (placed != WEIR_PLACEMENT_OK)
             driver->cuMemFree(base);
         else
-            weir__nvtx_name(region_name, a->host->device.ordinal, base, bytes);
+            weir__nvtx_name(region_name, a->e.device->ordinal, base, bytes);
     }
     weir__driver_leave(driver, &scope);
     if (result != CUDA_SUCCESS)
-        return weir__device_status(&a->host->device, result);
+        return weir__device_status(a->e.device, result);
     if (placed != WEIR_PLACEMENT_OK)
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     weir__arena_grown(a);
@@ -80,24 +79,23 @@ static size_t region_size(struct weir_arena *a, size_t bytes) {
     uint64_t device_free;
     weir_growth_state state = {.size = sizeof state, .request = bytes};
 
-    if (a->host->options.arena == WEIR_ARENA_FIXED) {
-        uint64_t left = a->host->limit - a->blocks.total;
+    if (a->e.options->arena == WEIR_ARENA_FIXED) {
+        uint64_t left = weir__engine_limit(&a->e) - a->blocks.total;
 
         return bytes <= left ? weir__size_round_down((size_t)left, GRANULARITY) : 0;
     }
     /* BFC asks for its step and backs off when refused, without asking what is free. */
-    device_free = a->host->options.growth == WEIR_GROWTH_BFC ? UINT64_MAX
-                                                             : weir__device_free(&a->host->device);
+    device_free =
+        a->e.options->growth == WEIR_GROWTH_BFC ? UINT64_MAX : weir__device_free(a->e.device);
     state.reserve = (size_t)a->blocks.total;
     state.in_use = (size_t)a->blocks.in_use;
     state.limit = (size_t)a->blocks.total + weir__arena_room(a);
     state.device_free = (size_t)device_free;
-    return weir__growth_step(&a->host->options, &state, GRANULARITY, &a->cursor);
+    return weir__growth_step(a->e.options, &state, GRANULARITY, &a->cursor);
 }
 
-static weir_status regions_make_room(struct weir_arena *a, const struct weir_arena_request *r,
-                                     int *grew) {
-    uint64_t started = a->host->device.driver->ticks();
+static weir_status regions_make_room(struct weir_arena *a, struct weir_request *r) {
+    uint64_t started = a->e.device->driver->ticks();
     size_t least, step, got = 0;
     weir_status status;
 
@@ -108,16 +106,16 @@ static weir_status regions_make_room(struct weir_arena *a, const struct weir_are
     if (step == 0)
         return weir__arena_is_full(a);
     status = take_region(a, step, least, &got);
-    if (status == WEIR_E_NO_MEMORY && a->host->limit < a->host->device.total &&
+    if (status == WEIR_E_NO_MEMORY && weir__engine_limit(&a->e) < a->e.device->total &&
         weir__arena_room(a) < DRIVER_PAGE) /* there is none for an exchange */
         status = weir__without_driver(WEIR_E_LIMIT);
     if (status != WEIR_OK) {
         weir__growth_refused(&a->cursor);
         return status;
     }
-    weir__engine_note(a->host, WEIR_EVENT_REQUEST, 0, step, got,
-                      weir__device_since(&a->host->device, started), a->blocks.total);
-    *grew = 1;
+    weir__engine_note(&a->e, WEIR_EVENT_REQUEST, 0, step, got,
+                      weir__device_since(a->e.device, started), a->blocks.total);
+    r->grew = 1;
     return WEIR_OK;
 }
 
@@ -126,15 +124,15 @@ static weir_status regions_make_room(struct weir_arena *a, const struct weir_are
 static CUresult drop_region(struct weir_arena *a, size_t at) {
     CUdeviceptr base = a->blocks.regions[at].base;
     struct weir_driver_scope scope;
-    CUresult result = weir__driver_enter(a->host->device.driver, a->host->device.context, &scope);
+    CUresult result = weir__driver_enter(a->e.device->driver, a->e.device->context, &scope);
 
     if (result != CUDA_SUCCESS)
         return result;
     weir__nvtx_unname(base);
-    result = a->host->device.driver->cuMemFree(base);
-    weir__driver_leave(a->host->device.driver, &scope);
+    result = a->e.device->driver->cuMemFree(base);
+    weir__driver_leave(a->e.device->driver, &scope);
     if (result != CUDA_SUCCESS) {
-        weir__nvtx_name(region_name, a->host->device.ordinal, base, a->blocks.regions[at].bytes);
+        weir__nvtx_name(region_name, a->e.device->ordinal, base, a->blocks.regions[at].bytes);
         return result;
     }
     weir__suballoc_observe_all(&a->blocks);
@@ -158,11 +156,12 @@ static int find_idle(struct weir_arena *a, size_t most, size_t *at) {
     return largest > 0;
 }
 
-static weir_status regions_grow(struct weir_arena *a, uint64_t reserve, int cause, size_t *got) {
+static weir_status regions_grow(struct weir_arena *a, uint64_t reserve, uint64_t goal, int cause,
+                                size_t *got) {
     size_t bytes = (size_t)(reserve - weir__arena_reserve(a));
     weir_status status = take_region(a, bytes, GRANULARITY, got);
 
-    (void)cause; /* one region, whatever it is for */
+    (void)goal, (void)cause; /* one region, whatever it is for */
     return status == WEIR_OK && *got < bytes ? weir__without_driver(WEIR_E_NO_MEMORY) : status;
 }
 
@@ -173,7 +172,7 @@ static weir_status regions_shrink(struct weir_arena *a, size_t keep) {
     while (result == CUDA_SUCCESS &&
            find_idle(a, (size_t)weir__size_less(a->blocks.total, keep), &at))
         result = drop_region(a, at);
-    return weir__device_status(&a->host->device, result);
+    return weir__device_status(a->e.device, result);
 }
 
 /* ---- what could be had ----------------------------------------------------------------------- */
@@ -181,7 +180,7 @@ static weir_status regions_shrink(struct weir_arena *a, size_t keep) {
 /* What the ladder would give back, if it may wait for the device. */
 static void count_idle(struct weir_arena *a, uint64_t id, uint64_t *bytes, uint64_t *pages) {
     *bytes = *pages = 0;
-    if (a->host->options.recovery_timeout_ms == UINT32_MAX)
+    if (a->e.options->recovery_timeout_ms == UINT32_MAX)
         return;
     weir__suballoc_survey(&a->blocks, id);
     for (size_t i = 0; i < a->blocks.region_count; i++) {
@@ -197,14 +196,15 @@ static size_t regions_largest(struct weir_arena *a, uint64_t id) {
     size_t added;
 
     count_idle(a, id, &idle, &pages);
-    room = weir__size_less(a->host->limit, a->blocks.total - idle); /* which may be above it */
-    added = weir__size_round_down(weir__device_room(&a->host->device, room, pages), GRANULARITY);
+    room = weir__size_less(weir__engine_limit(&a->e),
+                           a->blocks.total - idle); /* which may be above it */
+    added = weir__size_round_down(weir__device_room(a->e.device, room, pages), GRANULARITY);
     /* Beside others in a page a region may not begin where the front wants it to. */
-    return a->host->options.front == WEIR_SWITCH_ON && added < DRIVER_PAGE ? 0 : added;
+    return a->e.options->front == WEIR_SWITCH_ON && added < DRIVER_PAGE ? 0 : added;
 }
 
-static size_t regions_wholes(const struct weir_arena *a, struct weir_extent *out, size_t most) {
-    return weir__suballoc_wholes(&a->blocks, out, most);
+static int regions_wholes(struct weir_arena *a, const struct weir_visit *visit) {
+    return weir__suballoc_show(&a->blocks, visit);
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */
@@ -217,20 +217,20 @@ static weir_status regions_open(struct weir_arena *a) {
 static void regions_close(struct weir_arena *a) {
     struct weir_driver_scope scope;
 
-    if (weir__driver_enter(a->host->device.driver, a->host->device.context, &scope) != CUDA_SUCCESS)
+    if (weir__driver_enter(a->e.device->driver, a->e.device->context, &scope) != CUDA_SUCCESS)
         return;
     /* cuMemFree waits for the device, and so for all frees */
     for (size_t i = 0; i < a->blocks.region_count; i++) {
         weir__nvtx_unname(a->blocks.regions[i].base);
-        a->host->device.driver->cuMemFree(a->blocks.regions[i].base);
+        a->e.device->driver->cuMemFree(a->blocks.regions[i].base);
     }
-    weir__driver_leave(a->host->device.driver, &scope);
+    weir__driver_leave(a->e.device->driver, &scope);
 }
 
 const struct weir_arena_backing weir__arena_regions = {
     .rule = {.placement = {.granularity = GRANULARITY, .split_waste = SPLIT_WASTE}},
     .granularity = GRANULARITY,
-    .pace = (size_t)1 << 30,
+    .step_bytes = (size_t)1 << 30,
     .open = regions_open,
     .close = regions_close,
     .make_room = regions_make_room,

@@ -12,27 +12,16 @@
 #include "base/size.h"
 #include "engine/engine.h"
 
-struct platform {
-    struct weir_host *host;
+struct direct {
+    struct weir_engine e;
     pthread_mutex_t lock; /* guards what follows */
     struct weir_map live; /* address -> bytes asked */
     uint64_t in_use;
     uint64_t in_use_peak;
 };
 
-static weir_status platform_open(struct weir_host *host, void **engine) {
-    struct platform *p = calloc(1, sizeof *p);
-
-    if (!p)
-        return weir__without_driver(WEIR_E_HOST_MEMORY);
-    p->host = host;
-    pthread_mutex_init(&p->lock, NULL);
-    *engine = p;
-    return WEIR_OK;
-}
-
-static void platform_close(void *engine) {
-    struct platform *p = engine;
+static void direct_close(struct weir_engine *e) {
+    struct direct *p = (struct direct *)e;
 
     weir__map_clear(&p->live);
     pthread_mutex_destroy(&p->lock);
@@ -40,8 +29,8 @@ static void platform_close(void *engine) {
 }
 
 /* Takes `bytes` into account unless that passes the limit; bytes are given back by `uncount`. */
-static int count(struct platform *p, size_t bytes) {
-    uint64_t limit = p->host->limit;
+static int count(struct direct *p, size_t bytes) {
+    uint64_t limit = weir__engine_limit(&p->e);
     int fits;
 
     pthread_mutex_lock(&p->lock);
@@ -53,13 +42,13 @@ static int count(struct platform *p, size_t bytes) {
     return fits;
 }
 
-static void uncount(struct platform *p, size_t bytes) {
+static void uncount(struct direct *p, size_t bytes) {
     pthread_mutex_lock(&p->lock);
     p->in_use -= bytes;
     pthread_mutex_unlock(&p->lock);
 }
 
-static int remember(struct platform *p, CUdeviceptr block, size_t bytes) {
+static int remember(struct direct *p, CUdeviceptr block, size_t bytes) {
     int done;
 
     pthread_mutex_lock(&p->lock);
@@ -70,62 +59,60 @@ static int remember(struct platform *p, CUdeviceptr block, size_t bytes) {
     return done;
 }
 
-static weir_status platform_alloc(void *engine, size_t bytes, weir_stream stream, uint64_t id,
-                                  int may_grow, CUdeviceptr *block, int *grew) {
-    struct platform *p = engine;
-    const struct weir_driver *driver = p->host->device.driver;
+static weir_status direct_alloc(struct weir_engine *e, struct weir_request *r) {
+    struct direct *p = (struct direct *)e;
+    const struct weir_driver *driver = e->device->driver;
     uint64_t started = driver->ticks();
     struct weir_driver_scope scope;
     weir_status status;
     CUresult result;
 
-    (void)may_grow; /* every request grows */
-    status = id ? WEIR_OK : weir__device_capture(&p->host->device, stream);
+    status = r->id ? WEIR_OK : weir__device_capture(e->device, r->stream);
     if (status != WEIR_OK)
         return status;
-    if (!count(p, bytes))
+    if (!count(p, r->bytes))
         return weir__without_driver(WEIR_E_LIMIT);
-    result = weir__driver_enter(driver, p->host->device.context, &scope);
+    result = weir__driver_enter(driver, e->device->context, &scope);
     if (result == CUDA_SUCCESS) {
-        result = driver->cuMemAlloc(block, bytes);
-        if (result == CUDA_SUCCESS && !remember(p, *block, bytes)) {
-            driver->cuMemFree(*block);
+        result = driver->cuMemAlloc(&r->block, r->bytes);
+        if (result == CUDA_SUCCESS && !remember(p, r->block, r->bytes)) {
+            driver->cuMemFree(r->block);
             weir__driver_leave(driver, &scope);
-            uncount(p, bytes);
+            uncount(p, r->bytes);
             return weir__without_driver(WEIR_E_HOST_MEMORY);
         }
         weir__driver_leave(driver, &scope);
     }
     if (result != CUDA_SUCCESS) {
-        uncount(p, bytes);
-        return weir__device_status(&p->host->device, result);
+        uncount(p, r->bytes);
+        return weir__device_status(e->device, result);
     }
     /* Every block is a growth step of its own; the ring would hold nothing else, so only the time
      * is kept. */
-    *grew = 1;
-    atomic_fetch_add_explicit(&p->host->books->stall_ns,
-                              weir__device_since(&p->host->device, started), memory_order_relaxed);
+    r->grew = 1;
+    atomic_fetch_add_explicit(&e->events->books->stall_ns, weir__device_since(e->device, started),
+                              memory_order_relaxed);
     return WEIR_OK;
 }
 
-static weir_status platform_free(void *engine, CUdeviceptr block, weir_stream stream,
-                                 struct weir_use_list *uses) {
-    struct platform *p = engine;
-    const struct weir_driver *driver = p->host->device.driver;
+static weir_status direct_free(struct weir_engine *e, CUdeviceptr block, weir_stream stream,
+                               struct weir_use_list *uses) {
+    struct direct *p = (struct direct *)e;
+    const struct weir_driver *driver = p->e.device->driver;
     struct weir_driver_scope scope;
     uintptr_t bytes = 0;
     CUresult result;
     int known;
 
     (void)uses; /* cuMemFree waits for every stream */
-    if (p->host->device.drop_in && weir__device_capture(&p->host->device, stream) == WEIR_E_STREAM)
+    if (p->e.device->drop_in && weir__device_capture(p->e.device, stream) == WEIR_E_STREAM)
         return WEIR_E_STREAM; /* as the driver, which asks for the stream, answers */
     pthread_mutex_lock(&p->lock);
     known = weir__map_take(&p->live, block, &bytes);
     pthread_mutex_unlock(&p->lock);
     if (!known)
         return weir__without_driver(WEIR_E_NOT_OWNED);
-    result = weir__driver_enter(driver, p->host->device.context, &scope);
+    result = weir__driver_enter(driver, p->e.device->context, &scope);
     if (result == CUDA_SUCCESS) {
         result = driver->cuMemFree(block);
         weir__driver_leave(driver, &scope);
@@ -134,89 +121,70 @@ static weir_status platform_free(void *engine, CUdeviceptr block, weir_stream st
         /* The slot it left is there unless the table grew meanwhile; losing the entry would only
          * make a second free fail as foreign. */
         (void)remember(p, block, bytes);
-        return weir__device_status(&p->host->device, result);
+        return weir__device_status(p->e.device, result);
     }
     uncount(p, bytes);
     return WEIR_OK;
 }
 
-static int platform_is_live(void *engine, CUdeviceptr block) {
-    struct platform *p = engine;
-    int live;
-
-    pthread_mutex_lock(&p->lock);
-    live = weir__map_get(&p->live, block, NULL);
-    pthread_mutex_unlock(&p->lock);
-    return live;
-}
-
-static int platform_find(void *engine, CUdeviceptr address, CUdeviceptr *block, size_t *bytes) {
-    struct platform *p = engine;
-    int found = 0;
-
-    pthread_mutex_lock(&p->lock);
-    for (size_t i = 0; i < p->live.capacity && !found; i++) {
-        const struct weir_map_slot *slot = &p->live.slots[i];
-
-        found = slot->key != 0 && address - slot->key < slot->value;
-        *block = slot->key;
-        *bytes = slot->value;
-    }
-    pthread_mutex_unlock(&p->lock);
-    return found;
-}
-
-static weir_status platform_grow(void *engine, uint64_t target, int cause) {
-    (void)engine;
-    (void)target;
-    (void)cause;
+static weir_status direct_give(struct weir_engine *e, CUdeviceptr block, uint64_t id) {
+    (void)e, (void)block, (void)id;
     return weir__without_driver(WEIR_E_NOT_SUPPORTED);
 }
 
-static weir_status platform_trim(void *engine, size_t keep, int cause, size_t *released) {
-    (void)engine;
-    (void)keep;
-    (void)cause;
-    *released = 0; /* nothing is ever idle */
-    return WEIR_OK;
-}
-
-static size_t platform_largest(void *engine, uint64_t id, uint64_t back) {
-    struct platform *p = engine;
-    uint64_t room;
-
-    (void)id;
-    pthread_mutex_lock(&p->lock);
-    room = weir__size_less(p->host->limit, p->in_use - back);
-    pthread_mutex_unlock(&p->lock);
-    return weir__device_room(&p->host->device, room, back);
+static weir_status direct_grow(struct weir_engine *e, uint64_t target, uint64_t goal, int cause) {
+    (void)e, (void)target, (void)goal, (void)cause;
+    return weir__without_driver(WEIR_E_NOT_SUPPORTED);
 }
 
 /* Nothing is ever idle. */
-static void platform_survey(void *engine, uint64_t id, struct weir_survey *out) {
-    (void)engine;
-    (void)id;
-    (void)out;
+static weir_status direct_trim(struct weir_engine *e, struct weir_trim *trim) {
+    (void)e, (void)trim;
+    return WEIR_OK;
 }
 
-static void platform_blocks(void *engine, weir__engine_block_fn *visit, void *context) {
-    struct platform *p = engine;
+static weir_status direct_allow(struct weir_engine *e, const CUmemAccessDesc *access) {
+    (void)e, (void)access;
+    return weir__without_driver(WEIR_E_NOT_SUPPORTED);
+}
 
+/* Nothing is ever idle, and cuMemFree returns when the memory is free. */
+static void direct_survey(struct weir_engine *e, struct weir_survey *out) {
+    struct direct *p = (struct direct *)e;
+    uint64_t room;
+
+    if (!(out->what & WEIR_SURVEY_LARGEST))
+        return;
     pthread_mutex_lock(&p->lock);
-    for (size_t i = 0; i < p->live.capacity; i++)
-        if (p->live.slots[i].key != 0)
-            visit(context, p->live.slots[i].value, 0);
+    room = weir__size_less(weir__engine_limit(e), p->in_use - out->back);
     pthread_mutex_unlock(&p->lock);
+    out->largest = weir__device_room(e->device, room, out->back);
 }
 
-static size_t platform_reclaim(void *engine, size_t *silent) {
-    (void)engine;
-    (void)silent;
-    return 0; /* cuMemFree returns when the memory is free */
+static int direct_visit(struct weir_engine *e, const struct weir_visit *visit) {
+    struct direct *p = (struct direct *)e;
+    int is_at = visit->what == WEIR_VISIT_BLOCK_AT, count = 0;
+    uintptr_t bytes;
+
+    if (!is_at && visit->what != WEIR_VISIT_BLOCKS)
+        return -1;
+    pthread_mutex_lock(&p->lock);
+    if (is_at && weir__map_get(&p->live, visit->address, &bytes)) /* as most are asked for */
+        count = weir__engine_show(visit,
+                                  &(struct weir_extent){.base = visit->address, .bytes = bytes}, 1);
+    for (size_t i = 0; i < p->live.capacity && !(is_at && count); i++) {
+        const struct weir_map_slot *slot = &p->live.slots[i];
+
+        if (slot->key != 0 && (!is_at || visit->address - slot->key < slot->value))
+            count += weir__engine_show(
+                visit, &(struct weir_extent){.base = slot->key, .bytes = slot->value}, 1);
+    }
+    pthread_mutex_unlock(&p->lock);
+    return count;
 }
 
-static void platform_figures(void *engine, weir_statistics *out) {
-    struct platform *p = engine;
+static void direct_figures(struct weir_engine *e, weir_statistics *out) {
+    struct direct *p = (struct direct *)e;
 
     pthread_mutex_lock(&p->lock);
     out->requested = out->in_use = out->reserve = p->in_use;
@@ -225,18 +193,27 @@ static void platform_figures(void *engine, weir_statistics *out) {
     pthread_mutex_unlock(&p->lock);
 }
 
-const struct weir_engine weir__engine_platform = {
-    .open = platform_open,
-    .close = platform_close,
-    .alloc = platform_alloc,
-    .free = platform_free,
-    .is_live = platform_is_live,
-    .find = platform_find,
-    .grow = platform_grow,
-    .trim = platform_trim,
-    .largest = platform_largest,
-    .survey = platform_survey,
-    .blocks = platform_blocks,
-    .reclaim = platform_reclaim,
-    .figures = platform_figures,
+static const struct weir_engine_ops direct_ops = {
+    .alloc = direct_alloc,
+    .free = direct_free,
+    .give = direct_give,
+    .grow = direct_grow,
+    .trim = direct_trim,
+    .allow = direct_allow,
+    .figures = direct_figures,
+    .survey = direct_survey,
+    .visit = direct_visit,
+    .close = direct_close,
 };
+
+weir_status weir__direct_open(const struct weir_engine *setup, struct weir_engine **out) {
+    struct direct *p = calloc(1, sizeof *p);
+
+    if (!p)
+        return weir__without_driver(WEIR_E_HOST_MEMORY);
+    p->e = *setup;
+    p->e.ops = &direct_ops;
+    pthread_mutex_init(&p->lock, NULL);
+    *out = &p->e;
+    return WEIR_OK;
+}

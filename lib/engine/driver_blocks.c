@@ -4,53 +4,53 @@
 
 #include "base/result.h"
 
-void weir__async_open(struct weir_async *async, struct weir_host *host) {
-    async->host = host;
+void weir__async_open(struct weir_async *async, struct weir_device *device) {
+    async->device = device;
     async->joined = NULL;
     pthread_mutex_init(&async->joining, NULL);
 }
 
 void weir__async_close(struct weir_async *async) {
-    const struct weir_driver *driver = async->host->device.driver;
+    const struct weir_driver *driver = async->device->driver;
     struct weir_driver_scope scope;
 
     if (async->joined &&
-        weir__driver_enter(driver, async->host->device.context, &scope) == CUDA_SUCCESS) {
+        weir__driver_enter(driver, async->device->context, &scope) == CUDA_SUCCESS) {
         driver->cuStreamDestroy(async->joined);
         weir__driver_leave(driver, &scope);
     }
     pthread_mutex_destroy(&async->joining);
 }
 
-CUresult weir__async_take(struct weir_host *host, CUmemoryPool pool, size_t bytes,
+CUresult weir__async_take(struct weir_device *device, CUmemoryPool pool, size_t bytes,
                           weir_stream stream, CUdeviceptr *block) {
-    CUresult result = host->device.driver->cuMemAllocFromPoolAsync(block, bytes, pool, stream);
+    CUresult result = device->driver->cuMemAllocFromPoolAsync(block, bytes, pool, stream);
     struct weir_driver_scope scope;
 
-    if (weir__device_retry_in_context(&host->device, &result, &scope)) {
-        result = host->device.driver->cuMemAllocFromPoolAsync(block, bytes, pool, stream);
-        weir__driver_leave(host->device.driver, &scope);
+    if (weir__device_retry_in_context(device, &result, &scope)) {
+        result = device->driver->cuMemAllocFromPoolAsync(block, bytes, pool, stream);
+        weir__driver_leave(device->driver, &scope);
     }
     return result;
 }
 
-CUresult weir__async_give(struct weir_host *host, CUdeviceptr block, weir_stream stream) {
-    CUresult result = host->device.driver->cuMemFreeAsync(block, stream);
+CUresult weir__async_give(struct weir_device *device, CUdeviceptr block, weir_stream stream) {
+    CUresult result = device->driver->cuMemFreeAsync(block, stream);
     struct weir_driver_scope scope;
 
-    if (weir__device_retry_in_context(&host->device, &result, &scope)) {
-        result = host->device.driver->cuMemFreeAsync(block, stream);
-        weir__driver_leave(host->device.driver, &scope);
+    if (weir__device_retry_in_context(device, &result, &scope)) {
+        result = device->driver->cuMemFreeAsync(block, stream);
+        weir__driver_leave(device->driver, &scope);
     }
     return result;
 }
 
 /* Makes the joining stream wait for what `stream` was given so far. */
 static CUresult join(struct weir_async *async, weir_stream stream, uint64_t id) {
-    const struct weir_driver *driver = async->host->device.driver;
+    const struct weir_driver *driver = async->device->driver;
     struct weir_driver_scope scope;
     CUevent event = NULL;
-    CUresult result = weir__driver_enter(driver, async->host->device.context, &scope);
+    CUresult result = weir__driver_enter(driver, async->device->context, &scope);
 
     if (result != CUDA_SUCCESS)
         return result;
@@ -59,7 +59,7 @@ static CUresult join(struct weir_async *async, weir_stream stream, uint64_t id) 
         result = driver->cuStreamCreate(&async->joined, CU_STREAM_NON_BLOCKING);
     weir__driver_leave(driver, &scope);
     if (result == CUDA_SUCCESS)
-        result = weir__device_record(&async->host->device, event, stream, id);
+        result = weir__device_record(async->device, event, stream, id);
     if (result == CUDA_SUCCESS)
         result = driver->cuStreamWaitEvent(async->joined, event, 0);
     if (event)
@@ -76,17 +76,17 @@ static CUresult free_behind_all(struct weir_async *async, CUdeviceptr block, wei
         result = join(async, uses->use[i].stream, uses->use[i].id);
         uses->use[i].refused = result == CUDA_ERROR_INVALID_HANDLE;
     }
-    return result == CUDA_SUCCESS ? async->host->device.driver->cuMemFreeAsync(block, async->joined)
+    return result == CUDA_SUCCESS ? async->device->driver->cuMemFreeAsync(block, async->joined)
                                   : result;
 }
 
 /* An event recorded on a captured stream would draw the joining stream into the capture. */
 static weir_status any_captured(struct weir_async *async, weir_stream stream,
                                 struct weir_use_list *uses) {
-    weir_status status = weir__device_capture(&async->host->device, stream);
+    weir_status status = weir__device_capture(async->device, stream);
 
     for (size_t i = 0; i < uses->count && status == WEIR_OK; i++) {
-        status = weir__device_capture(&async->host->device, uses->use[i].stream);
+        status = weir__device_capture(async->device, uses->use[i].stream);
         uses->use[i].refused = status == WEIR_E_STREAM;
     }
     return status;
@@ -110,25 +110,25 @@ weir_status weir__async_free(struct weir_async *async, CUdeviceptr block, weir_s
     if (status != WEIR_OK)
         return status;
     result = uses ? free_with_uses(async, block, stream, uses)
-                  : weir__async_give(async->host, block, stream);
+                  : weir__async_give(async->device, block, stream);
     if (result == CUDA_SUCCESS)
         return WEIR_OK;
     if (result == CUDA_ERROR_INVALID_VALUE) {
-        status = weir__device_capture(&async->host->device, stream);
+        status = weir__device_capture(async->device, stream);
         weir__set_driver_result((int)result);
         return status == WEIR_OK ? WEIR_E_NOT_OWNED : status;
     }
-    return weir__device_status(&async->host->device, result);
+    return weir__device_status(async->device, result);
 }
 
 int weir__async_is_pending(struct weir_async *async) {
-    const struct weir_driver *driver = async->host->device.driver;
+    const struct weir_driver *driver = async->device->driver;
     struct weir_driver_scope scope;
     CUresult result = CUDA_SUCCESS;
 
     pthread_mutex_lock(&async->joining);
     if (async->joined) {
-        result = weir__driver_enter(driver, async->host->device.context, &scope);
+        result = weir__driver_enter(driver, async->device->context, &scope);
         if (result == CUDA_SUCCESS) {
             result = driver->cuStreamQuery(async->joined);
             weir__driver_leave(driver, &scope);

@@ -40,10 +40,16 @@ void weir__engine_pends(struct weir_survey *survey, uint64_t stream, uint64_t by
     survey->by[at].bytes += bytes;
 }
 
-void weir__engine_note(struct weir_host *host, int cause, int shrink, uint64_t asked, uint64_t got,
-                       uint64_t stall_ns, uint64_t reserve_after) {
+static void note_grew(const struct weir_event_sink *sink) {
+    if (sink->grew)
+        atomic_store_explicit(sink->grew, 1, memory_order_relaxed);
+}
+
+void weir__engine_note(const struct weir_engine *e, int cause, int shrink, uint64_t asked,
+                       uint64_t got, uint64_t stall_ns, uint64_t reserve_after) {
+    struct weir_event_sink *sink = e->events;
     weir_event event = {
-        .time_ns = weir__device_since(&host->device, host->device.created_ticks),
+        .time_ns = weir__device_since(e->device, e->device->created_ticks),
         .asked = asked,
         .got = got,
         .stall_ns = stall_ns,
@@ -53,48 +59,81 @@ void weir__engine_note(struct weir_host *host, int cause, int shrink, uint64_t a
     };
     char got_text[32], reserve_text[32];
 
-    weir__books_event(host->books, &event);
+    weir__books_event(sink->books, &event);
     weir__nvtx_mark(weir__event_name(cause, shrink), shrink, got);
-    if (host->neighbours && cause != WEIR_EVENT_APPEAL)
-        weir__neighbours_note(host->neighbours, &host->shown, reserve_after);
+    if (sink->neighbours && cause != WEIR_EVENT_APPEAL)
+        weir__neighbours_note(sink->neighbours, &sink->shown, reserve_after);
     if (!shrink && (cause == WEIR_EVENT_REQUEST || cause == WEIR_EVENT_POLICY))
-        weir__decay_grew(&host->decay);
-    if (host->options.log < WEIR_LOG_INFO)
+        note_grew(sink);
+    if (e->options->log < WEIR_LOG_INFO)
         return;
     weir__bytes_show(got, got_text, sizeof got_text);
     if (cause == WEIR_EVENT_APPEAL) {
-        weir__log(host->options.log, WEIR_LOG_INFO, "other processes gave %s, %llu ns", got_text,
+        weir__log(e->options->log, WEIR_LOG_INFO, "other processes gave %s, %llu ns", got_text,
                   (unsigned long long)stall_ns);
         return;
     }
     weir__bytes_show(reserve_after, reserve_text, sizeof reserve_text);
-    weir__log(host->options.log, WEIR_LOG_INFO, "reserve %s %s (%s), now %s, %llu ns",
+    weir__log(e->options->log, WEIR_LOG_INFO, "reserve %s %s (%s), now %s, %llu ns",
               shrink ? "fell by" : "grew by", got_text, weir_event_cause_word(cause), reserve_text,
               (unsigned long long)stall_ns);
 }
 
-static _Thread_local int insists, is_foretold;
-
-int weir__engine_would_refuse(struct weir_host *host, uint64_t bytes, uint64_t idle) {
+int weir__engine_would_refuse(const struct weir_engine *e, struct weir_request *r, uint64_t bytes,
+                              uint64_t idle) {
     uint64_t device;
 
-    if (insists)
+    if (r->flags & WEIR_REQUEST_INSISTS)
         return 0;
-    device = weir__device_free(&host->device);
+    device = weir__device_free(e->device);
     if (device == UINT64_MAX || bytes <= device + idle)
         return 0;
-    is_foretold = 1;
+    r->foretold = 1;
     return 1;
 }
 
-void weir__engine_unforetell(void) {
-    is_foretold = 0;
+/* Where the driver counts, what cuMemFree took goes on counting as used (H200, driver 580), but a trim gives it back. */
+int weir__engine_has_blocks(struct weir_engine *e) {
+    weir_statistics figures = {.size = sizeof figures};
+    size_t released;
+
+    e->ops->figures(e, &figures);
+    if (figures.requested == 0 || !(e->traits & WEIR_ENGINE_HIDES_PENDING))
+        return figures.requested > 0;
+    return weir__engine_trim(e, 0, WEIR_EVENT_TRIM, &released) != WEIR_OK ||
+           weir__engine_reserve(e) > 0;
 }
 
-int weir__engine_insist(int on) {
-    int was = is_foretold;
+struct list {
+    struct weir_extent *out;
+    size_t count, most;
+};
 
-    insists = on;
-    is_foretold = 0;
-    return was;
+static void add(void *context, const struct weir_extent *extent) {
+    struct list *list = context;
+
+    if (list->count < list->most)
+        list->out[list->count++] = *extent;
+}
+
+int weir__engine_list(struct weir_engine *e, enum weir_visited what, struct weir_extent *out,
+                      size_t most) {
+    struct list list = {.out = out, .most = most};
+
+    return e->ops->visit(e, &(struct weir_visit){.what = what, .show = add, .context = &list});
+}
+
+int weir__engine_find(struct weir_engine *e, enum weir_visited what, uint64_t address,
+                      struct weir_extent *out) {
+    struct list list = {.out = out, .most = 1};
+
+    return e->ops->visit(
+        e, &(struct weir_visit){.what = what, .address = address, .show = add, .context = &list});
+}
+
+int weir__engine_show(const struct weir_visit *visit, const struct weir_extent *list,
+                      size_t count) {
+    for (size_t i = 0; visit->show && i < count; i++)
+        visit->show(visit->context, &list[i]);
+    return (int)count;
 }

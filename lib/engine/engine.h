@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* engine.h: what an engine is, and what it is given.
+/* engine.h: what an engine is.
  *
- * An engine is where blocks come from.  It knows the driver, growth and budget; it does not know
- * the allocator's life cycle, the settings' names, or other engines.  Each engine guards itself:
- * every function but open and close may be called from any thread.
+ * An engine is where blocks come from.  It knows the device, growth and the limit.  It does not know the allocator's
+ * life cycle, the settings' names, or other engines.  Each engine guards itself: every function but open and close may
+ * be called from any thread.
  *
- * Stream order.  A block that `alloc` returns may be used on its stream at once.  After `free` on s
- * the engine may hand the memory out on s at once, and on another stream only behind an ordering
- * that it establishes itself or has observed.
+ * Stream order.  A block that `alloc` returns may be used on its stream at once.  After `free` on s the engine may hand
+ * the memory out on s at once, and on another stream only behind an ordering that it establishes itself or has observed.
  */
 #ifndef WEIR_ENGINE_H
 #define WEIR_ENGINE_H
@@ -21,11 +20,13 @@
 #include "base/result.h"
 #include "driver/device.h"
 #include "engine/peer_access.h"
-#include "engine/reserve_state.h"
 #include "engine/stream_uses.h"
 #include "ipc/process_peers.h"
 
-/* What `alloc` answers, and only with may_grow 0: served it would have to grow.  No public status. */
+/* The driver grows and shrinks a pool by units of 32 MiB (measured on an H200, driver 580); regions are multiples. */
+#define WEIR_POOL_UNIT ((size_t)32 << 20)
+
+/* What `alloc` answers, and only without MAY_GROW: served it would have to grow.  No public status. */
 #define WEIR_ENGINE_DRY ((weir_status)1)
 /* What `give` may answer when all is well.  No public status. */
 #define WEIR_ENGINE_DUE ((weir_status)2)
@@ -35,19 +36,89 @@
 #define WEIR_ENGINE_OBSERVED UINT64_MAX
 #define WEIR_ENGINE_UNKNOWN UINT64_C(0)
 
-struct weir_ahead;
+/* ---- a request --------------------------------------------------------------------------------- */
 
-/* A piece of the device's addresses. */
+enum {
+    /* Without it an engine that can tell beforehand that it would have to grow answers DRY, and has changed nothing but
+     * that all streams will record what they have freed; others ignore it. */
+    WEIR_REQUEST_MAY_GROW = 1,
+    WEIR_REQUEST_INSISTS = 2, /* the driver is asked even where it says that it has too little */
+    WEIR_REQUEST_CAPTURED = 4 /* the stream is being captured: it is for a graph's node */
+};
+
+/* From the caches to the placement, by pointer. */
+struct weir_request {
+    size_t bytes; /* above 0: what the engine is asked for, */
+    size_t least; /* and what will do where there is no memory for as much; 0: nothing less */
+    size_t asked; /* what the program asked for */
+    weir_stream stream;
+    /* The stream's id: the driver was asked for it in this call, and said that the stream is not being captured.  0: not
+     * yet, or it does not tell; the engine asks where it needs to know, and notes it here. */
+    uint64_t id;
+    unsigned flags;
+    /* What came of it. */
+    CUdeviceptr block;
+    int was_dry; /* as things stood it did not fit */
+    int grew;    /* the reserve had to grow for it */
+    int foretold; /* it was refused since the driver says that it has too little, and was not asked */
+    int result;   /* the driver's, of the last refusal */
+    struct weir_refused
+        *refused; /* filled where it is refused for good; NULL: nobody wants to know */
+};
+
+static inline int weir__is_refusal(weir_status status) {
+    return status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT;
+}
+
+/* ---- questions --------------------------------------------------------------------------------- */
+
+/* A piece of the device's addresses, or a block. */
 struct weir_extent {
     uint64_t base;
-    size_t bytes;
-    int large; /* what requests up to 512 KiB have will not lie there */
+    size_t bytes;    /* of a block as asked */
+    uint64_t stream; /* of a block: the id of the stream that it was fetched for, 0 if not known */
+    int large;       /* what requests up to 512 KiB have will not lie there */
+};
+
+/* What `visit` shows. */
+enum weir_visited {
+    /* Where the reserve lies, or what of it was preallocated last, and behind that where it will come, as far as that
+     * can be told; those first that small requests will have. */
+    WEIR_VISIT_EXTENTS,
+    /* The pieces of the reserve that go back to the device whole or not at all, from low addresses to high. */
+    WEIR_VISIT_WHOLES,
+    WEIR_VISIT_BLOCKS,   /* every live block */
+    WEIR_VISIT_BLOCK_AT, /* the live block around the address */
+    WEIR_VISIT_PIECE_AT  /* the piece around the address that blocks are cut from */
+};
+
+typedef void weir__engine_visit_fn(void *context, const struct weir_extent *extent);
+
+/* NULL: it is only counted. */
+struct weir_visit {
+    enum weir_visited what;
+    uint64_t address; /* of what is AT one */
+    weir__engine_visit_fn *show;
+    void *context;
 };
 
 enum { WEIR_SURVEY_STREAMS = 16 };
 
-/* What of a reserve is idle, as one stream sees it; begins zeroed. */
+/* What `survey` tells. */
+enum {
+    WEIR_SURVEY_IDLE = 1,    /* hole to by[] */
+    WEIR_SURVEY_LARGEST = 2, /* largest */
+    WEIR_SURVEY_PIECES = 4,  /* largest_piece, last_piece */
+    WEIR_SURVEY_PENDING = 8  /* waiting, silent; looks at what is pending first */
+};
+
+/* Begins zeroed, but for what is asked. */
 struct weir_survey {
+    unsigned what;
+    uint64_t id; /* of the stream that asks, 0: not known */
+    uint64_t
+        back; /* LARGEST: after so many bytes of blocks, whole units, had been given back and trimmed */
+    /* What of the reserve is idle, as that stream sees it. */
     uint64_t hole; /* bytes of the largest free piece that it may have (UINT64_MAX: not known), */
     uint64_t hole_at_rest; /* and of the largest that there were if all streams were done */
     uint64_t pending;      /* free bytes that wait for others; of this, by stream: */
@@ -55,185 +126,185 @@ struct weir_survey {
     struct {
         uint64_t stream, bytes; /* 0: several, or not known */
     } by[WEIR_SURVEY_STREAMS];
+    int is_untold; /* the engine cannot tell what is idle */
+    /* Bytes of the largest request that would surely be served now, or by the out-of-memory ladder, on that stream,
+     * which has just been refused one.  0: none that is known. */
+    uint64_t largest;
+    /* Of what is idle and everybody's: bytes of the largest piece, and of the one at the end, which grows with the
+     * reserve.  Both 0: it has no end, or that cannot be told. */
+    uint64_t largest_piece, last_piece;
+    /* Frees, or batches of them, that will be known to have completed by asking again; and streams whose frees only
+     * their owner's next call will tell of, with what is pending that an allocator's end need not wait for. */
+    size_t waiting, silent;
 };
 
-/* A live block: its bytes as asked, and the id of the stream that it was fetched for, 0 if not known. */
-typedef void weir__engine_block_fn(void *context, uint64_t bytes, uint64_t stream);
-
-/* What is known of others while they are asked for more than one round; zeroed: they were not yet. */
-struct weir_appeal {
-    uint64_t began_ns, moved_ns; /* more was free than ever before */
-    uint64_t most_free;          /* bytes */
-    uint64_t lacks;              /* bytes that they are to be asked for now; 0: none */
-    int is_answered;             /* as far as they would be asked, for what is next */
+/* How memory goes back. */
+enum weir_trim_mode {
+    WEIR_TRIM_FULLY, /* idle reserve, until at most `keep` is left */
+    /* After a request on the stream, of that id (0: not known): as far as nobody need be waited for. */
+    WEIR_TRIM_AT_ONCE,
+    /* In a call on that stream, which is not being captured: records the event that what was given back waits for, if
+     * one is due, and lets go what the release threshold does not keep. */
+    WEIR_TRIM_TEND,
+    /* A request was refused for good: what the driver took for it all the same goes back.  SERVED: after such tries a
+     * request was served, and what they took stays. */
+    WEIR_TRIM_REFUSED,
+    WEIR_TRIM_SERVED
 };
 
-/* What every engine is given; it outlives the engine, and all but what is atomic is fixed. */
-struct weir_host {
-    uint64_t number; /* fixed: no other of the process has it or had it; an address comes again */
-    struct weir_device device;
-    weir_options options;   /* completed: no default is left in it */
-    _Atomic uint64_t limit; /* the most the reserve may be; UINT64_MAX: none; see `limited` */
-    uint64_t leave; /* bytes on the device that are others': the limit is lowered for them */
-    uint64_t apart; /* bytes on the device that preallocated shares do not take; fixed */
-    _Atomic uint64_t share;     /* preallocated at most, since others came; UINT64_MAX: none have */
-    _Atomic uint64_t own_limit; /* what it were without that; kept where `relimit` is */
-    _Atomic uint64_t goal;      /* reserve that a preallocation comes to, in steps; 0: none has */
-    atomic_int no_share; /* the program has set a limit in the place of a share, whatever to */
-    uint64_t threshold;  /* bytes of idle reserve kept at a synchronisation */
+struct weir_trim {
+    enum weir_trim_mode mode;
+    int cause; /* of the event */
+    size_t keep;
+    weir_stream stream;
+    uint64_t id;
+    size_t released; /* out: bytes */
+};
+
+/* ---- an engine --------------------------------------------------------------------------------- */
+
+/* What is noted of growth and give-backs goes there. */
+struct weir_event_sink {
     struct weir_books *books;
-    struct weir_decay decay;
-    struct weir_relief relief;
-    /* Fixed: the most that a program may ask for so that the engine is asked for no more than `bytes`. */
-    size_t (*fit)(const struct weir_host *host, size_t bytes);
-    /* Fixed: what weir_stats tells, with what lies in caches as idle.  Called without a lock. */
-    void (*figures)(struct weir_host *host, weir_statistics *out);
-    /* Fixed: reserve was taken beforehand, so that whoever keeps tables by address makes them now, in place
-     * of the first requests. */
-    void (*prepare)(struct weir_host *host);
-    /* Fixed: has other allocators of the process give idle memory of the device back until `most` bytes have
-     * gone, if all together have `least`; bytes that went.  may_wait 0: only what takes no wait.  Called
-     * without a lock. */
-    uint64_t (*borrow)(struct weir_host *host, uint64_t least, uint64_t most, int may_wait);
-    /* Fixed: sets the limit anew, where it is a share, or something is to be left on the device; 1 if it is higher
-     * than before.  NULL: it stays as it is.  Called without a lock. */
-    int (*relimit)(struct weir_host *host);
-    /* 1: on the device `enough' bytes are free beside what stays there, or it is of no use to go on.  0: other
-     * processes are to give, and it is to be called again after `ask'.  NULL: what others hold idle is theirs.  Fixed,
-     * as is */
-    int (*appeal)(struct weir_host *host, struct weir_appeal *appeal, uint64_t enough,
-                  uint64_t wanted);
-    /* what asks them for `lacks', which takes a tenth of a second at most, and no call of the driver. */
-    void (*ask)(struct weir_host *host, struct weir_appeal *appeal);
-    struct weir_neighbours
-        *neighbours;        /* the device's other processes; NULL: none are known of.  Fixed */
-    _Atomic uint64_t shown; /* the reserve, as they were told */
-    _Atomic uint64_t
-        most_out; /* bytes that blocks of the engine had at their most, where it cuts them itself */
-    /* Set as the engine is opened: bytes of a growth step that takes the driver's lock for about a tenth
-     * of a millisecond; 0: the engine does not grow ahead of demand. */
-    size_t pace;
-    /* Grows ahead of demand; NULL: nobody does.  Set before the first request. */
-    struct weir_ahead *ahead;
-    int keeps_ahead; /* it keeps some of the reserve idle */
-    int moves;       /* idle memory moves to where a request has too little; the engine says so */
-    /* Fixed: a request of this thread was refused for good, as far as the ladder goes.  Called without a lock. */
-    void (*refused)(struct weir_host *host);
-    int hushed; /* refusals are told elsewhere, not in the log.  Set before the first request */
-    int says_why; /* that it cannot preallocate for the first request is said once, whatever the log is; likewise */
+    struct weir_neighbours *neighbours; /* the device's other processes; NULL: none are known of */
+    _Atomic uint64_t shown;             /* the reserve, as they were told */
+    _Atomic int *grew;                  /* set by growth for a request; NULL: nobody looks */
 };
 
-struct weir_engine {
-    /* Nonzero: frees may be pending that `reclaim` cannot count; only another try tells. */
-    int hides_pending;
-    /* Nonzero: `trim` waits for the device. */
-    int trim_waits;
+enum {
+    WEIR_ENGINE_HIDES_PENDING =
+        1, /* frees may be pending that PENDING cannot count; only another try tells */
+    WEIR_ENGINE_TRIM_WAITS = 2, /* FULLY waits for the device */
+    WEIR_ENGINE_MOVES = 4,      /* idle memory moves to where a request has too little */
+    WEIR_ENGINE_SETTLES = 8,    /* before `close` the device must be waited for */
+    WEIR_ENGINE_SHEDS = 16,     /* AT_ONCE may give something back */
+    WEIR_ENGINE_CUTS = 32,      /* it cuts blocks from pieces itself, and has `give` */
+    WEIR_ENGINE_TAKES = 64,     /* it takes memory beforehand, and tells where: EXTENTS */
+    /* Set by others, before it is opened or before the first request: */
+    WEIR_ENGINE_IS_FOLLOWED =
+        128, /* reserve goes back by itself, or the limit follows other processes */
+    WEIR_ENGINE_GROWS_AHEAD = 256, /* some of the reserve is kept idle */
+    WEIR_ENGINE_IS_PEEKED = 512    /* somebody looks at `in_use` after each request */
+};
+
+struct weir_engine;
+
+struct weir_engine_ops {
     size_t least_limit; /* bytes: a limit below it leaves the engine nothing; 0: any will do */
-    /* Makes the engine; nothing is taken from the device yet. */
-    weir_status (*open)(struct weir_host *host, void **engine);
-    /* Before close: waits for the device, where memory must not go before it is done.  Not OK: it could not
-     * wait, and nothing has changed.  NULL: there is nothing to wait for. */
-    weir_status (*settle)(void *engine);
-    /* Gives everything back.  No block is live, nothing is pending and all is settled, or nobody ever had a
-     * block, or the device is lost. */
-    void (*close)(void *engine);
-    /* bytes > 0.  *grew is set to 1 when the reserve had to grow for it, else left alone.
-     * E_NO_MEMORY and E_LIMIT are returned without having waited for frees to complete.
-     * id: the caller has just asked the driver for it, and that the stream is not being captured; 0:
-     * the engine asks itself.
-     * may_grow 0: an engine that can tell beforehand that it would have to grow answers DRY, and has
-     * changed nothing but that all streams will record what they have freed; others ignore it. */
-    weir_status (*alloc)(void *engine, size_t bytes, weir_stream stream, uint64_t id, int may_grow,
-                         CUdeviceptr *block, int *grew);
+    /* Serves r, or says why not.  E_NO_MEMORY and E_LIMIT are returned without having waited for frees to complete. */
+    weir_status (*alloc)(struct weir_engine *e, struct weir_request *r);
     /* `uses`: the other streams that use the block, or NULL.  On an error nothing has changed, but
      * that uses of streams that the driver does not know are marked refused. */
-    weir_status (*free)(void *engine, CUdeviceptr block, weir_stream stream,
+    weir_status (*free)(struct weir_engine *e, CUdeviceptr block, weir_stream stream,
                         struct weir_use_list *uses);
     /* Frees a block without any driver call, under a stream's id known from before, as a free on that
-     * stream whose event its owner's next call, or `tend`, records; or under OBSERVED or UNKNOWN: then
-     * nobody has it before the device was waited for.  OK or E_NOT_OWNED, or DUE: it is freed, and `tend` would
-     * record.  NULL: the engine cannot. */
-    weir_status (*give)(void *engine, CUdeviceptr block, uint64_t id);
-    /* In a call on that stream, which is not being captured: records the event that what was given
-     * back waits for, if one is due, and lets go what the release threshold does not let it keep.
-     * NULL: there is nothing to do, where `give` is NULL too. */
-    void (*tend)(void *engine, weir_stream stream, uint64_t id);
-    /* 1 if a live block starts there.  NULL: the engine cannot tell. */
-    int (*is_live)(void *engine, CUdeviceptr block);
-    /* The live block around an address, and its bytes as asked: 1, or 0 if none is.  NULL: the engine cannot
-     * tell. */
-    int (*find)(void *engine, CUdeviceptr address, CUdeviceptr *block, size_t *bytes);
-    /* 1 if the address lies in memory that blocks are cut from, and where the piece begins that the engine
-     * has it in.  NULL: it cuts none. */
-    int (*holds)(void *engine, CUdeviceptr address, CUdeviceptr *base);
-    /* Grows until the reserve is at least `target`, as one step of cause `cause`. */
-    weir_status (*grow)(void *engine, uint64_t target, int cause);
-    /* Gives idle reserve back until at most `keep` is left; bytes that went. */
-    weir_status (*trim)(void *engine, size_t keep, int cause, size_t *released);
-    /* A request was refused: what the driver took for it all the same goes back.  Or, after such tries, it was served
-     * (0): that stays.  NULL: it takes nothing. */
-    void (*unwind)(void *engine, int refused);
-    /* Gives idle reserve back until at most `keep` is left, as far as nobody need be waited for, for that
-     * cause: after a request on that stream, of that id (0: not known).  Not asked where that is nothing:
-     * see struct weir_decay. */
-    void (*shed)(void *engine, size_t keep, weir_stream stream, uint64_t id, int cause);
-    /* Bytes of the largest request that `alloc` would surely serve now, or the ladder, on the stream of that
-     * id (0: not known), which has just been refused one; if `back` bytes of blocks, whole units, had been
-     * given back and trimmed before.  0: none that is known. */
-    size_t (*largest)(void *engine, uint64_t id, uint64_t back);
-    /* Adds what of the reserve is idle, for the stream of that id (0: not known), to a survey.  NULL: it cannot be
-     * told. */
-    void (*survey)(void *engine, uint64_t id, struct weir_survey *out);
-    /* Visits every live block, under the engine's lock.  NULL: they are not known. */
-    void (*blocks)(void *engine, weir__engine_block_fn *visit, void *context);
-    /* Looks once at what is pending, without waiting, and makes room of what has completed.  Returns
-     * how many frees or batches of frees will be known to have completed by asking again; *silent
-     * (may be NULL): streams whose frees only their owner's next call will tell of, and what
-     * is pending that an allocator's end need not wait for. */
-    size_t (*reclaim)(void *engine, size_t *silent);
-    /* host->limit has become another one, no more than it was as the engine was opened.  NULL: the engine reads
-     * it at each growth. */
-    void (*limited)(void *engine);
-    /* The pool of the driver that the memory is from.  NULL: there is none. */
-    CUmemoryPool (*pool)(void *engine);
+     * stream whose event its owner's next call, or TEND, records; or under OBSERVED or UNKNOWN: then
+     * nobody has it before the device was waited for.  OK or E_NOT_OWNED, or DUE: it is freed, and TEND would
+     * record.  E_NOT_SUPPORTED without CUTS. */
+    weir_status (*give)(struct weir_engine *e, CUdeviceptr block, uint64_t id);
+    /* Grows until the reserve is at least `target`, as one step of cause `cause`, of several towards `goal`. */
+    weir_status (*grow)(struct weir_engine *e, uint64_t target, uint64_t goal, int cause);
+    weir_status (*trim)(struct weir_engine *e, struct weir_trim *trim);
     /* Gives a peer access to all memory that the engine has and will have, or takes it.  On an error all is as
-     * before.  NULL: it cannot. */
-    weir_status (*allow)(void *engine, const CUmemAccessDesc *access);
-    /* 1 if a block is live, as far as can be told.  NULL: `figures` tells. */
-    int (*has_blocks)(void *engine);
-    /* The reserve, and of it what is in live blocks (NULL: not wanted), as seen by the last request:
-     * no lock is taken, and the driver is asked for the latter at most.  NULL if pace is 0. */
-    void (*glance)(void *engine, uint64_t *reserve, uint64_t *in_use);
-    /* Of what is idle, and everybody's: the bytes of the largest piece, and of the one at the end, which grows with
-     * the reserve.  Both 0: it has no end, or that cannot be told; NULL: the same. */
-    void (*pieces)(void *engine, uint64_t *largest, uint64_t *last);
-    /* Where the reserve lies, or what of it was preallocated last, and behind that where it will come, as far as
-     * that can be told: how many of `most` pieces were written, those first that small requests will have.  NULL:
-     * it takes nothing beforehand. */
-    size_t (*extents)(void *engine, struct weir_extent *out, size_t most);
-    /* The pieces of the reserve that go back to the device whole or not at all, from low addresses to high: how many
-     * there are, of which `most` are written at most.  NULL: it is not known of what. */
-    size_t (*wholes)(void *engine, struct weir_extent *out, size_t most);
-    /* Makes what the host needs for blocks in so many bytes of the reserve, in place of the first requests.  NULL:
-     * nothing. */
-    void (*stock)(void *engine, size_t bytes);
+     * before. */
+    weir_status (*allow)(struct weir_engine *e, const CUmemAccessDesc *access);
     /* Fills requested, in_use, their peaks, reserve, reserve_peak, extent and host_bytes; those that
      * order reuse by events, steals and event_records too. */
-    void (*figures)(void *engine, weir_statistics *out);
+    void (*figures)(struct weir_engine *e, weir_statistics *out);
+    void (*survey)(struct weir_engine *e, struct weir_survey *out);
+    /* Shows what there is of a kind, under the engine's lock: how many; -1: it cannot tell. */
+    int (*visit)(struct weir_engine *e, const struct weir_visit *visit);
+    /* Gives everything back.  No block is live, nothing is pending and all is settled, or nobody ever had a
+     * block, or the device is lost. */
+    void (*close)(struct weir_engine *e);
 };
 
-extern const struct weir_engine weir__engine_pool;
-extern const struct weir_engine weir__engine_arena;
-extern const struct weir_engine weir__engine_platform;
-/* Blocks cut from regions of another engine (suballocated.c). */
-extern const struct weir_engine weir__engine_spans_pool;
-extern const struct weir_engine weir__engine_spans_platform;
+/* Every engine begins with it.  Fixed once it is open, but for what is atomic. */
+struct weir_engine {
+    const struct weir_engine_ops *ops;
+    struct weir_device *device;
+    const weir_options *options; /* completed: no default is left in them */
+    struct weir_event_sink *events;
+    const _Atomic uint64_t
+        *limit;         /* the most the reserve may be; UINT64_MAX: none.  The quota's (quota.h) */
+    uint64_t threshold; /* bytes of idle reserve kept at a synchronisation */
+    /* Bytes of a growth step that takes the driver's lock for about a tenth of a millisecond; 0: the engine does not
+     * grow ahead of demand. */
+    size_t step_bytes;
+    unsigned traits;
+    CUmemoryPool driver_pool; /* that the memory is from; NULL: there is none */
+    /* As of the last request, written by the engine and read without its lock. */
+    _Atomic uint64_t reserve, in_use; /* the latter with IS_PEEKED or CUTS */
+    _Atomic uint64_t most_in_use;     /* of CUTS: bytes that its blocks had at their most */
+};
 
-/* engine.c: what the engines share. */
+/* Each makes an engine of what `setup` has of struct weir_engine; nothing is taken from the device yet. */
+weir_status weir__pool_open(const struct weir_engine *setup, struct weir_engine **out);
+weir_status weir__arena_open(const struct weir_engine *setup, struct weir_engine **out);
+weir_status weir__direct_open(const struct weir_engine *setup, struct weir_engine **out);
+/* Blocks cut from regions of another engine (suballocated.c). */
+weir_status weir__spans_pool_open(const struct weir_engine *setup, struct weir_engine **out);
+weir_status weir__spans_direct_open(const struct weir_engine *setup, struct weir_engine **out);
+
+/* ---- for callers of engines -------------------------------------------------------------------- */
+
+static inline weir_status weir__engine_trim(struct weir_engine *e, size_t keep, int cause,
+                                            size_t *released) {
+    struct weir_trim trim = {.mode = WEIR_TRIM_FULLY, .keep = keep, .cause = cause};
+    weir_status status = e->ops->trim(e, &trim);
+
+    *released = trim.released;
+    return status;
+}
+
+static inline void weir__engine_shed(struct weir_engine *e, size_t keep, weir_stream stream,
+                                     uint64_t id, int cause) {
+    struct weir_trim trim = {
+        .mode = WEIR_TRIM_AT_ONCE, .keep = keep, .stream = stream, .id = id, .cause = cause};
+
+    (void)e->ops->trim(e, &trim);
+}
+
+static inline void weir__engine_tend(struct weir_engine *e, weir_stream stream, uint64_t id) {
+    (void)e->ops->trim(e, &(struct weir_trim){.mode = WEIR_TRIM_TEND, .stream = stream, .id = id});
+}
+
+/* Looks once at what is pending, without waiting, and makes room of what has completed: how many will be known to have
+ * completed by asking again.  `silent` may be NULL. */
+static inline size_t weir__engine_reclaim(struct weir_engine *e, size_t *silent) {
+    struct weir_survey survey = {.what = WEIR_SURVEY_PENDING};
+
+    e->ops->survey(e, &survey);
+    if (silent)
+        *silent = survey.silent;
+    return survey.waiting;
+}
+
+static inline uint64_t weir__engine_reserve(struct weir_engine *e) {
+    weir_statistics figures = {.size = sizeof figures};
+
+    e->ops->figures(e, &figures);
+    return figures.reserve;
+}
+
+/* 1 if a block is live, as far as can be told. */
+int weir__engine_has_blocks(struct weir_engine *e);
+/* 1 and what there is of that kind around an address, or 0; -1: the engine cannot tell. */
+int weir__engine_find(struct weir_engine *e, enum weir_visited what, uint64_t address,
+                      struct weir_extent *out);
+/* What lies in more than one piece, up to `most`: how many there are; -1 likewise. */
+int weir__engine_list(struct weir_engine *e, enum weir_visited what, struct weir_extent *out,
+                      size_t most);
+
+/* ---- for engines: engine.c --------------------------------------------------------------------- */
+
+static inline uint64_t weir__engine_limit(const struct weir_engine *e) {
+    return atomic_load_explicit(e->limit, memory_order_relaxed);
+}
 
 /* Notes a growth step or a give-back in the books and, at level info, in the log. */
-void weir__engine_note(struct weir_host *host, int cause, int shrink, uint64_t asked, uint64_t got,
-                       uint64_t stall_ns, uint64_t reserve_after);
+void weir__engine_note(const struct weir_engine *e, int cause, int shrink, uint64_t asked,
+                       uint64_t got, uint64_t stall_ns, uint64_t reserve_after);
 /* A step of that cause is for keeping. */
 static inline int weir__engine_is_prealloc(int cause) {
     return cause == WEIR_EVENT_PREALLOC || cause == WEIR_EVENT_BACKGROUND;
@@ -241,16 +312,15 @@ static inline int weir__engine_is_prealloc(int cause) {
 /* What the driver takes long to refuse: 60 GiB that it does not have, tries at it included, 0.18 s (H200, 580). */
 #define WEIR_ENGINE_LARGE ((uint64_t)256 << 20)
 /* 1: the device has less than `bytes` free, `idle` added, so that the driver need not be asked.  It may have more
- * than it says: so always 0 on this thread while it insists. */
-int weir__engine_would_refuse(struct weir_host *host, uint64_t bytes, uint64_t idle);
-/* What was foretold of the request under way counts no more: it is served another way, or was not for it. */
-void weir__engine_unforetell(void);
-/* From now on, or no longer.  1: something was foretold on this thread since this was called last. */
-int weir__engine_insist(int on);
+ * than it says: so always 0 for a request that insists. */
+int weir__engine_would_refuse(const struct weir_engine *e, struct weir_request *r, uint64_t bytes,
+                              uint64_t idle);
 /* Another piece for a list of so many, to which the last one may be joined: how many there are then.  What is
  * beyond `most` is left out. */
 size_t weir__engine_extend(struct weir_extent *list, size_t count, size_t most,
                            struct weir_extent extent);
+/* Shows those that `visit` wants: how many. */
+int weir__engine_show(const struct weir_visit *visit, const struct weir_extent *list, size_t count);
 /* So many bytes more wait for the stream of that id. */
 void weir__engine_pends(struct weir_survey *survey, uint64_t stream, uint64_t bytes);
 

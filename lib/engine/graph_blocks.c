@@ -6,18 +6,18 @@
 
 #include "base/result.h"
 
-void weir__nodes_open(struct weir_nodes *n, struct weir_host *host) {
-    weir__async_open(&n->async, host);
+void weir__nodes_open(struct weir_nodes *n, struct weir_device *device) {
+    weir__async_open(&n->async, device);
     pthread_mutex_init(&n->lock, NULL);
-    n->access = host->device.access;
+    n->access = device->access;
 }
 
 static CUresult make_pool(struct weir_nodes *n) {
-    const struct weir_host *host = n->async.host;
-    const struct weir_driver *driver = host->device.driver;
+    const struct weir_device *device = n->async.device;
+    const struct weir_driver *driver = device->driver;
     struct weir_driver_scope scope;
     CUmemPoolProps properties;
-    CUresult result = weir__driver_enter(driver, host->device.context, &scope);
+    CUresult result = weir__driver_enter(driver, device->context, &scope);
 
     if (result != CUDA_SUCCESS)
         return result;
@@ -25,7 +25,7 @@ static CUresult make_pool(struct weir_nodes *n) {
     properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
     properties.handleTypes = CU_MEM_HANDLE_TYPE_NONE;
     properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    properties.location.id = host->device.ordinal;
+    properties.location.id = device->ordinal;
     result = driver->cuMemPoolCreate(&n->pool, &properties);
     if (result == CUDA_SUCCESS && n->access.count > 1) {
         result = driver->cuMemPoolSetAccess(n->pool, n->access.list + 1, n->access.count - 1);
@@ -41,17 +41,17 @@ static CUresult make_pool(struct weir_nodes *n) {
 /* Graphs do not need it any more.  Not CUDA_SUCCESS: it stays.  The caller holds the lock, or nobody else has the
  * nodes. */
 static CUresult drop_pool(struct weir_nodes *n) {
-    const struct weir_host *host = n->async.host;
+    const struct weir_device *device = n->async.device;
     struct weir_driver_scope scope;
     CUresult result = CUDA_SUCCESS;
 
     if (n->pool)
-        result = weir__driver_enter(host->device.driver, host->device.context, &scope);
+        result = weir__driver_enter(device->driver, device->context, &scope);
     if (!n->pool || result != CUDA_SUCCESS)
         return result;
-    host->device.driver->cuMemPoolDestroy(n->pool);
+    device->driver->cuMemPoolDestroy(n->pool);
     n->pool = NULL;
-    weir__driver_leave(host->device.driver, &scope);
+    weir__driver_leave(device->driver, &scope);
     return CUDA_SUCCESS;
 }
 
@@ -65,7 +65,7 @@ void weir__nodes_close(struct weir_nodes *n) {
 /* The caller holds the lock. */
 static weir_status take(struct weir_nodes *n, size_t bytes, weir_stream stream,
                         CUdeviceptr *block) {
-    struct weir_host *host = n->async.host;
+    struct weir_device *device = n->async.device;
     CUresult result = n->outdated ? drop_pool(n) : CUDA_SUCCESS;
     CUdeviceptr node = 0;
 
@@ -76,11 +76,11 @@ static weir_status take(struct weir_nodes *n, size_t bytes, weir_stream stream,
     if (result == CUDA_ERROR_NOT_SUPPORTED)
         return weir__without_driver(WEIR_E_CAPTURE);
     if (result == CUDA_SUCCESS)
-        result = weir__async_take(host, n->pool, bytes, stream, &node);
+        result = weir__async_take(device, n->pool, bytes, stream, &node);
     if (result != CUDA_SUCCESS)
-        return weir__device_status(&host->device, result);
+        return weir__device_status(device, result);
     if (!weir__map_put(&n->places, node, 1)) {
-        (void)weir__async_give(host, node, stream);
+        (void)weir__async_give(device, node, stream);
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     }
     atomic_store_explicit(&n->any, 1, memory_order_release);
@@ -90,10 +90,10 @@ static weir_status take(struct weir_nodes *n, size_t bytes, weir_stream stream,
 
 weir_status weir__nodes_alloc(struct weir_nodes *n, size_t bytes, weir_stream stream,
                               CUdeviceptr *block) {
-    const struct weir_host *host = n->async.host;
+    const struct weir_device *device = n->async.device;
     weir_status status;
 
-    if (host->device.drop_in || !(host->device.driver->capabilities & WEIR_CAP_GRAPH))
+    if (device->drop_in || !(device->driver->capabilities & WEIR_CAP_GRAPH))
         return weir__without_driver(WEIR_E_CAPTURE);
     pthread_mutex_lock(&n->lock);
     status = take(n, bytes, stream, block);
@@ -114,15 +114,15 @@ int weir__nodes_has(struct weir_nodes *n, CUdeviceptr block) {
 
 weir_status weir__nodes_free(struct weir_nodes *n, CUdeviceptr block, weir_stream stream,
                              struct weir_use_list *uses) {
-    struct weir_host *host = n->async.host;
+    struct weir_device *device = n->async.device;
     struct weir_driver_scope scope;
-    CUresult result = weir__driver_relax(host->device.driver, &scope);
+    CUresult result = weir__driver_relax(device->driver, &scope);
     weir_status status;
 
     if (result != CUDA_SUCCESS)
-        return weir__device_status(&host->device, result);
+        return weir__device_status(device, result);
     status = weir__async_free(&n->async, block, stream, uses);
-    weir__driver_unrelax(host->device.driver, &scope);
+    weir__driver_unrelax(device->driver, &scope);
     return status;
 }
 

@@ -24,7 +24,7 @@ struct weir_nodes {
     struct weir_map places;    /* where nodes ever were: at each launch there is a block again */
 };
 
-void weir__nodes_open(struct weir_nodes *nodes, struct weir_host *host);
+void weir__nodes_open(struct weir_nodes *nodes, struct weir_device *device);
 void weir__nodes_close(struct weir_nodes *nodes);
 
 /* A node of the graph that the stream is being captured into.  E_CAPTURE: the driver has no memory of graphs (before

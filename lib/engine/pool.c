@@ -15,7 +15,7 @@
  * waited for, it goes.
  *
  * A request that the driver refuses may leave all reserved that the device had (H200, driver 580): that goes back
- * once the ladder has done with it (`unwind`), or at once where it is past the limit.
+ * once the ladder has done with it (TRIM_REFUSED), or at once where it is past the limit.
  *
  * Internal dependencies (the driver's last resort when memory is short) are switched off: with them
  * an allocation puts its stream behind another's work unasked, or even blocks the host for as long as that
@@ -42,8 +42,7 @@
 #include "engine/driver_blocks.h"
 #include "engine/engine.h"
 
-/* The driver grows and shrinks a pool by units of 32 MiB (measured on an H200, driver 580). */
-#define UNIT ((size_t)32 << 20)
+#define UNIT WEIR_POOL_UNIT
 /* Probe blocks are at most this large, so that one step holds the driver's lock for about 1 ms. */
 #define PROBE_BYTES ((size_t)1 << 30)
 enum { MAX_PROBES = 512, MAX_EXTENTS = 16 };
@@ -53,18 +52,15 @@ enum { STEADY_REQUESTS = 4096 };
 #define UNIT_NS UINT64_C(31000)
 
 struct pool {
-    struct weir_host *host;
-    CUmemoryPool pool;
+    struct weir_engine e;
     CUstream grow_stream; /* runs nothing: what is freed there is free for all at once */
     uint64_t told;        /* of the limit to the driver, in whole units; UINT64_MAX: nothing */
-    /* As last seen; raised under `growing`, lowered by anyone who sees it. */
-    _Atomic uint64_t reserve;
     /* The least that it was as a request began that the driver refused; UINT64_MAX: none was, since the last unwind. */
     _Atomic uint64_t unwind_to;
     int has_figures; /* the driver tells RESERVED and USED */
-    /* What the reserve may rise to: the limit, or what it was when that was set, as long as it has not fallen.
-     * Written under `growing`. */
-    _Atomic uint64_t ceiling;
+    /* What the reserve may rise to: the limit, or what it was when that was seen, as long as it has not fallen.
+     * Written under `growing`, as is the limit that it was made of. */
+    _Atomic uint64_t ceiling, limit_seen;
     uint64_t threshold;       /* the pool's; raised under `growing` */
     int shrinks;              /* a synchronisation may lower the reserve: the threshold is finite */
     _Atomic uint32_t quiet;   /* requests since the last growth, up to STEADY_REQUESTS */
@@ -94,7 +90,7 @@ struct pool {
 };
 
 static uint64_t limit_of(const struct pool *p) {
-    return atomic_load_explicit(&p->host->limit, memory_order_relaxed);
+    return weir__engine_limit(&p->e);
 }
 
 /* There is a limit that the driver does not know. */
@@ -106,23 +102,30 @@ static uint64_t ceiling_of(const struct pool *p) {
     return atomic_load_explicit(&p->ceiling, memory_order_relaxed);
 }
 
+/* What the reserve may rise to, of the limit as it is now.  The caller holds `growing`. */
+static void set_ceiling(struct pool *p, uint64_t reserve) {
+    uint64_t limit = limit_of(p);
+
+    atomic_store_explicit(&p->ceiling, weir__size_larger(limit, reserve), memory_order_relaxed);
+    atomic_store_explicit(&p->limit_seen, limit, memory_order_relaxed);
+}
+
 /* The reserve is so much now, seen under `growing`. */
 static void lower_ceiling(struct pool *p, uint64_t reserve) {
     if (reserve < ceiling_of(p))
-        atomic_store_explicit(&p->ceiling, weir__size_larger(limit_of(p), reserve),
-                              memory_order_relaxed);
+        set_ceiling(p, reserve);
 }
 
 /* In relaxed mode: otherwise the question breaks a capture of this thread, or a global one (H200, driver
  * 580). */
 static CUresult ask(const struct pool *p, CUmemPool_attribute which, uint64_t *value) {
-    const struct weir_driver *driver = p->host->device.driver;
+    const struct weir_driver *driver = p->e.device->driver;
     struct weir_driver_scope scope;
     CUresult result = weir__driver_relax(driver, &scope);
 
     if (result != CUDA_SUCCESS)
         return result;
-    result = driver->cuMemPoolGetAttribute(p->pool, which, value);
+    result = driver->cuMemPoolGetAttribute(p->e.driver_pool, which, value);
     weir__driver_unrelax(driver, &scope);
     return result;
 }
@@ -140,7 +143,7 @@ static uint64_t read_reserve(struct pool *p) {
 
     if (p->has_figures)
         return attribute(p, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT,
-                         atomic_load_explicit(&p->reserve, memory_order_relaxed));
+                         atomic_load_explicit(&p->e.reserve, memory_order_relaxed));
     pthread_mutex_lock(&p->sizing);
     peak = p->in_use_peak;
     pthread_mutex_unlock(&p->sizing);
@@ -159,75 +162,41 @@ static uint64_t read_in_use(struct pool *p) {
 }
 
 static CUresult set_attribute(struct pool *p, CUmemPool_attribute which, void *value) {
-    return p->host->device.driver->cuMemPoolSetAttribute(p->pool, which, value);
+    return p->e.device->driver->cuMemPoolSetAttribute(p->e.driver_pool, which, value);
 }
 
 static CUresult make_pool(struct pool *p) {
-    const struct weir_driver *driver = p->host->device.driver;
+    const struct weir_driver *driver = p->e.device->driver;
     CUmemPoolProps properties;
-    uint64_t threshold = p->host->threshold;
+    uint64_t threshold = p->e.threshold;
     int off = 0;
     CUresult result;
 
     memset(&properties, 0, sizeof properties); /* reserved bytes must be zero */
     properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
-    properties.handleTypes = p->host->options.exportable == WEIR_SWITCH_ON
+    properties.handleTypes = p->e.options->exportable == WEIR_SWITCH_ON
                                  ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
                                  : CU_MEM_HANDLE_TYPE_NONE;
     properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    properties.location.id = p->host->device.ordinal;
-    if (p->host->device.decompresses)
+    properties.location.id = p->e.device->ordinal;
+    if (p->e.device->decompresses)
         properties.usage = CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS;
     if (p->told != UINT64_MAX)
         properties.maxSize = (size_t)p->told;
-    result = driver->cuMemPoolCreate(&p->pool, &properties);
+    result = driver->cuMemPoolCreate(&p->e.driver_pool, &properties);
     if (result != CUDA_SUCCESS)
         return result;
     result = set_attribute(p, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold);
     if (result == CUDA_SUCCESS)
         result = set_attribute(p, CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, &off);
-    if (result == CUDA_SUCCESS && p->host->device.access.count > 1)
-        result = driver->cuMemPoolSetAccess(p->pool, p->host->device.access.list + 1,
-                                            p->host->device.access.count - 1);
+    if (result == CUDA_SUCCESS && p->e.device->access.count > 1)
+        result = driver->cuMemPoolSetAccess(p->e.driver_pool, p->e.device->access.list + 1,
+                                            p->e.device->access.count - 1);
     if (result == CUDA_SUCCESS)
         result = driver->cuStreamCreate(&p->grow_stream, CU_STREAM_NON_BLOCKING);
     if (result != CUDA_SUCCESS)
-        driver->cuMemPoolDestroy(p->pool);
+        driver->cuMemPoolDestroy(p->e.driver_pool);
     return result;
-}
-
-static weir_status pool_open(struct weir_host *host, void **engine) {
-    struct pool *p = calloc(1, sizeof *p);
-    struct weir_driver_scope scope;
-    CUresult result;
-
-    if (!p)
-        return weir__without_driver(WEIR_E_HOST_MEMORY);
-    atomic_init(&p->unwind_to, UINT64_MAX);
-    p->host = host;
-    if (host->limit != UINT64_MAX) /* for the ladder too */
-        host->limit = weir__size_round_down((size_t)host->limit, UNIT);
-    p->ceiling = host->limit;
-    p->told = host->device.driver->capabilities & WEIR_CAP_POOL_MAX_SIZE ? p->ceiling : UINT64_MAX;
-    p->threshold = host->threshold;
-    host->pace = UNIT;
-    p->has_figures = (host->device.driver->capabilities & WEIR_CAP_POOL_FIGURES) != 0;
-    p->shrinks = p->has_figures && host->threshold < host->device.total;
-    result = weir__driver_enter(host->device.driver, host->device.context, &scope);
-    if (result == CUDA_SUCCESS) {
-        result = make_pool(p);
-        weir__driver_leave(host->device.driver, &scope);
-    }
-    if (result != CUDA_SUCCESS) {
-        free(p);
-        return weir__device_status(&host->device, result);
-    }
-    pthread_mutex_init(&p->growing, NULL);
-    weir__async_open(&p->async, host);
-    pthread_mutex_init(&p->sizing, NULL);
-    p->unit_ns = UNIT_NS;
-    *engine = p;
-    return WEIR_OK;
 }
 
 /* Has the driver's peak begin anew, if it has probe blocks in it that are gone.  The caller holds `growing`. */
@@ -243,10 +212,10 @@ static void renew_peak(struct pool *p) {
  * stays, for the next time; and all of them if one lies behind work that cannot be waited for.  The caller
  * holds `growing` and is in the driver's scope. */
 static void drop_probes(struct pool *p) {
-    const struct weir_driver *driver = p->host->device.driver;
+    const struct weir_driver *driver = p->e.device->driver;
     uint32_t count = p->probe_count, kept = 0;
 
-    if (p->undone && weir__device_wait(&p->host->device) != CUDA_SUCCESS)
+    if (p->undone && weir__device_wait(p->e.device) != CUDA_SUCCESS)
         return;
     p->undone = 0;
     for (uint32_t i = 0; i < count; i++)
@@ -259,21 +228,14 @@ static void drop_probes(struct pool *p) {
     renew_peak(p);
 }
 
-/* A pool that is destroyed while frees in it are pending crashes the driver (580) now and then. */
-static weir_status pool_settle(void *engine) {
-    struct pool *p = engine;
-
-    return weir__device_status(&p->host->device, weir__device_wait(&p->host->device));
-}
-
-static void pool_close(void *engine) {
-    struct pool *p = engine;
-    const struct weir_driver *driver = p->host->device.driver;
+static void pool_close(struct weir_engine *e) {
+    struct pool *p = (struct pool *)e;
+    const struct weir_driver *driver = p->e.device->driver;
     struct weir_driver_scope scope;
 
-    if (weir__driver_enter(driver, p->host->device.context, &scope) == CUDA_SUCCESS) {
+    if (weir__driver_enter(driver, p->e.device->context, &scope) == CUDA_SUCCESS) {
         drop_probes(p);
-        driver->cuMemPoolDestroy(p->pool);
+        driver->cuMemPoolDestroy(p->e.driver_pool);
         driver->cuStreamDestroy(p->grow_stream);
         weir__driver_leave(driver, &scope);
     }
@@ -307,10 +269,9 @@ static void drop_left_probes(struct pool *p) {
          !atomic_load_explicit(&p->peak_has_probes, memory_order_relaxed)) ||
         pthread_mutex_trylock(&p->growing) != 0)
         return;
-    if (weir__driver_enter(p->host->device.driver, p->host->device.context, &scope) ==
-        CUDA_SUCCESS) {
+    if (weir__driver_enter(p->e.device->driver, p->e.device->context, &scope) == CUDA_SUCCESS) {
         drop_probes(p);
-        weir__driver_leave(p->host->device.driver, &scope);
+        weir__driver_leave(p->e.device->driver, &scope);
     }
     pthread_mutex_unlock(&p->growing);
 }
@@ -329,7 +290,8 @@ static CUresult take_probe(struct pool *p, size_t bytes, uint64_t *reserve) {
     CUresult result;
 
     atomic_fetch_add(&p->probing, bytes);
-    result = p->host->device.driver->cuMemAllocFromPoolAsync(probe, bytes, p->pool, p->grow_stream);
+    result = p->e.device->driver->cuMemAllocFromPoolAsync(probe, bytes, p->e.driver_pool,
+                                                          p->grow_stream);
     if (result != CUDA_SUCCESS) {
         atomic_fetch_sub(&p->probing, bytes);
         return result;
@@ -389,40 +351,39 @@ static void let_trim_see(struct pool *p, uint64_t most) {
         if (take_probe(p, UNIT, &now) != CUDA_SUCCESS)
             break;
     drop_probes(p);
-    (void)p->host->device.driver->cuStreamSynchronize(p->grow_stream);
+    (void)p->e.device->driver->cuStreamSynchronize(p->grow_stream);
 }
 
 /* After the driver grew by `got` for a request: adds what the policy wants beyond that.  The caller
  * holds `growing`. */
 static void top_up(struct pool *p, size_t request, uint64_t got, uint64_t reserve) {
-    struct weir_host *host = p->host;
+    const struct weir_driver *driver = p->e.device->driver;
     weir_growth_state state = {.size = sizeof state};
-    uint64_t started = host->device.driver->ticks();
+    uint64_t started = driver->ticks();
     struct weir_driver_scope scope;
     uint64_t device_free, after;
     CUresult ignored; /* the request has been served */
     size_t step;
 
-    if (host->options.growth == WEIR_GROWTH_EXACT || !p->has_figures)
+    if (p->e.options->growth == WEIR_GROWTH_EXACT || !p->has_figures)
         return;
-    device_free = weir__device_free(&host->device);
+    device_free = weir__device_free(p->e.device);
     state.request = request < got ? request : (size_t)got; /* free memory may have served a part */
     state.reserve = (size_t)(reserve - got);
     state.in_use = (size_t)read_in_use(p);
     state.limit = (size_t)limit_of(p);
     state.device_free = device_free == UINT64_MAX ? SIZE_MAX : (size_t)(device_free + got);
-    step = weir__growth_step(&host->options, &state, UNIT, &p->cursor);
-    if (step <= got ||
-        weir__driver_enter(host->device.driver, host->device.context, &scope) != CUDA_SUCCESS)
+    step = weir__growth_step(p->e.options, &state, UNIT, &p->cursor);
+    if (step <= got || weir__driver_enter(driver, p->e.device->context, &scope) != CUDA_SUCCESS)
         return;
     weir__nvtx_push("top up", step - got);
     after = raise_reserve(p, reserve + (step - got), &ignored);
     weir__nvtx_pop();
-    weir__driver_leave(host->device.driver, &scope);
-    atomic_store_explicit(&p->reserve, after, memory_order_relaxed);
+    weir__driver_leave(driver, &scope);
+    atomic_store_explicit(&p->e.reserve, after, memory_order_relaxed);
     if (after > reserve)
-        weir__engine_note(host, WEIR_EVENT_POLICY, 0, step - got, after - reserve,
-                          weir__device_since(&host->device, started), after);
+        weir__engine_note(&p->e, WEIR_EVENT_POLICY, 0, step - got, after - reserve,
+                          weir__device_since(p->e.device, started), after);
     else
         weir__growth_refused(&p->cursor);
 }
@@ -434,7 +395,7 @@ static uint64_t stall_of(struct pool *p, uint64_t started, uint64_t got) {
 
     if (started == 0)
         return units * atomic_load_explicit(&p->unit_ns, memory_order_relaxed);
-    stall = weir__device_since(&p->host->device, started);
+    stall = weir__device_since(p->e.device, started);
     atomic_store_explicit(&p->unit_ns, stall / units, memory_order_relaxed);
     return stall;
 }
@@ -449,12 +410,12 @@ static int reserve_moved(struct pool *p, size_t request, uint64_t started) {
      * growth all the same. */
     if (pthread_mutex_trylock(&p->growing) != 0)
         return 1;
-    before = atomic_load_explicit(&p->reserve, memory_order_relaxed);
+    before = atomic_load_explicit(&p->e.reserve, memory_order_relaxed);
     now = read_reserve(p);
-    atomic_store_explicit(&p->reserve, now, memory_order_relaxed);
+    atomic_store_explicit(&p->e.reserve, now, memory_order_relaxed);
     grew = now > before;
     if (grew) {
-        weir__engine_note(p->host, WEIR_EVENT_REQUEST, 0, request, now - before,
+        weir__engine_note(&p->e, WEIR_EVENT_REQUEST, 0, request, now - before,
                           stall_of(p, started, now - before), now);
         atomic_store_explicit(&p->quiet, 0, memory_order_relaxed);
         top_up(p, request, now - before, now);
@@ -495,19 +456,19 @@ static int take_size(struct pool *p, CUdeviceptr block, size_t *bytes) {
 
 /* Why the driver said "out of memory": the limit, if the device had all that the request could need. */
 static weir_status out_of_memory(struct pool *p, size_t bytes) {
-    weir_status status = weir__device_status(&p->host->device, CUDA_ERROR_OUT_OF_MEMORY);
+    weir_status status = weir__device_status(p->e.device, CUDA_ERROR_OUT_OF_MEMORY);
     size_t most;
 
     /* unreached: an overflow, since no request is above the device's memory */
     if (limit_of(p) != UINT64_MAX && weir__size_round_up(bytes, UNIT, &most) &&
-        (weir__device_free(&p->host->device) >= most || read_reserve(p) >= limit_of(p)))
+        (weir__device_free(p->e.device) >= most || read_reserve(p) >= limit_of(p)))
         return weir__without_driver(WEIR_E_LIMIT);
     return status;
 }
 
 /* Gives a block back that nobody was told of; else it is one of the probe blocks from now on. */
 static void take_back(struct pool *p, CUdeviceptr block, size_t bytes, weir_stream stream) {
-    int is_back = weir__async_give(p->host, block, stream) == CUDA_SUCCESS;
+    int is_back = weir__async_give(p->e.device, block, stream) == CUDA_SUCCESS;
 
     pthread_mutex_lock(&p->growing);
     /* unreached: no place for it, for which the driver must have kept as many before */
@@ -534,14 +495,14 @@ static void let_driver_see(const struct weir_driver *driver, weir_stream stream)
 /* A limit that the driver does not know: a request that took the reserve past it is undone.  In relaxed mode:
  * otherwise that breaks a capture, which the request may be part of. */
 static weir_status undo_alloc(struct pool *p, CUdeviceptr block, size_t bytes, weir_stream stream) {
-    const struct weir_driver *driver = p->host->device.driver;
+    const struct weir_driver *driver = p->e.device->driver;
     struct weir_driver_scope scope;
     int relaxed = weir__driver_relax(driver, &scope) == CUDA_SUCCESS;
 
     take_back(p, block, bytes, stream);
     if (relaxed) {
         let_driver_see(driver, stream);
-        (void)driver->cuMemPoolTrimTo(p->pool, (size_t)limit_of(p));
+        (void)driver->cuMemPoolTrimTo(p->e.driver_pool, (size_t)limit_of(p));
         weir__driver_unrelax(driver, &scope);
     }
     return weir__without_driver(WEIR_E_LIMIT);
@@ -555,8 +516,8 @@ static void see_fall(struct pool *p) {
     if (pthread_mutex_trylock(&p->growing) != 0)
         return;
     now = read_reserve(p);
-    if (now < atomic_load_explicit(&p->reserve, memory_order_relaxed)) {
-        atomic_store_explicit(&p->reserve, now, memory_order_relaxed);
+    if (now < atomic_load_explicit(&p->e.reserve, memory_order_relaxed)) {
+        atomic_store_explicit(&p->e.reserve, now, memory_order_relaxed);
         weir__growth_shrunk(&p->cursor, now);
     }
     lower_ceiling(p, now);
@@ -568,10 +529,10 @@ static void undo_growth(struct pool *p, uint64_t most) {
     struct weir_driver_scope scope;
 
     if (!p->has_figures || read_reserve(p) <= most ||
-        weir__driver_relax(p->host->device.driver, &scope) != CUDA_SUCCESS)
+        weir__driver_relax(p->e.device->driver, &scope) != CUDA_SUCCESS)
         return;
-    (void)p->host->device.driver->cuMemPoolTrimTo(p->pool, (size_t)most);
-    weir__driver_unrelax(p->host->device.driver, &scope);
+    (void)p->e.device->driver->cuMemPoolTrimTo(p->e.driver_pool, (size_t)most);
+    weir__driver_unrelax(p->e.device->driver, &scope);
 }
 
 /* What it took may have been taken for the growth of another request meanwhile. */
@@ -585,57 +546,54 @@ static void note_refused(struct pool *p, uint64_t reserve) {
         ;
 }
 
-static void pool_unwind(void *engine, int refused) {
-    struct pool *p = engine;
+static void unwind(struct pool *p, int is_refused) {
     uint64_t least = atomic_exchange_explicit(&p->unwind_to, UINT64_MAX, memory_order_relaxed);
 
-    if (!refused)
+    if (!is_refused)
         return;
     pthread_mutex_lock(&p->growing);
-    undo_growth(p,
-                weir__size_smaller(least, atomic_load_explicit(&p->reserve, memory_order_relaxed)));
+    undo_growth(
+        p, weir__size_smaller(least, atomic_load_explicit(&p->e.reserve, memory_order_relaxed)));
     pthread_mutex_unlock(&p->growing);
 }
 
 /* The driver did not simply serve the request, before which the reserve was that. */
-static __attribute__((noinline, cold)) weir_status refused(struct pool *p, CUresult result,
-                                                           size_t bytes, weir_stream stream,
-                                                           uint64_t reserve, CUdeviceptr *block) {
+static __attribute__((noinline, cold)) weir_status
+refused(struct pool *p, CUresult result, struct weir_request *r, uint64_t reserve) {
     if (result == CUDA_ERROR_INVALID_CONTEXT)
-        result = weir__async_take(p->host, p->pool, bytes, stream, block);
+        result = weir__async_take(p->e.device, p->e.driver_pool, r->bytes, r->stream, &r->block);
     if (result == CUDA_ERROR_OUT_OF_MEMORY) {
-        weir_status status = out_of_memory(p, bytes);
+        weir_status status = out_of_memory(p, r->bytes);
 
         note_refused(p, reserve);
         if (exceeds(p))
             undo_growth(p, ceiling_of(p));
         return status;
     }
-    return weir__device_status(&p->host->device, result);
+    return weir__device_status(p->e.device, result);
 }
 
 /* The reserve has moved, or this pool's table and limit are ours to look after. */
-static __attribute__((noinline)) weir_status look_at_reserve(struct pool *p, CUdeviceptr block,
-                                                             size_t bytes, weir_stream stream,
-                                                             uint64_t started, int *grew) {
+static __attribute__((noinline)) weir_status look_at_reserve(struct pool *p, struct weir_request *r,
+                                                             uint64_t started) {
     uint64_t reserve;
 
-    if (!p->has_figures && !keep_size(p, block, bytes)) {
-        take_back(p, block, bytes, stream);
+    if (!p->has_figures && !keep_size(p, r->block, r->bytes)) {
+        take_back(p, r->block, r->bytes, r->stream);
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     }
     if (exceeds(p) && p->has_figures) {
         CUresult result = ask(p, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserve);
 
         if (result != CUDA_SUCCESS || reserve > ceiling_of(p)) {
-            weir_status status = undo_alloc(p, block, bytes, stream);
+            weir_status status = undo_alloc(p, r->block, r->bytes, r->stream);
 
-            return result == CUDA_SUCCESS ? status : weir__device_status(&p->host->device, result);
+            return result == CUDA_SUCCESS ? status : weir__device_status(p->e.device, result);
         }
     }
     reserve = read_reserve(p);
-    if (reserve != atomic_load_explicit(&p->reserve, memory_order_relaxed))
-        *grew |= reserve_moved(p, bytes, started);
+    if (reserve != atomic_load_explicit(&p->e.reserve, memory_order_relaxed))
+        r->grew |= reserve_moved(p, r->bytes, started);
     return WEIR_OK;
 }
 
@@ -651,43 +609,58 @@ static int steady(struct pool *p) {
     return 0;
 }
 
-static weir_status pool_alloc(void *engine, size_t bytes, weir_stream stream, uint64_t id,
-                              int may_grow, CUdeviceptr *block, int *grew) {
-    struct pool *p = engine;
-    const struct weir_driver *driver = p->host->device.driver;
+/* Another limit.  A reserve above it is left as it is, and must not rise. */
+static __attribute__((noinline, cold)) void see_limit(struct pool *p) {
+    pthread_mutex_lock(&p->growing);
+    set_ceiling(p, read_reserve(p));
+    pthread_mutex_unlock(&p->growing);
+}
+
+/* The driver knows its streams, and does not tell beforehand whether it would grow. */
+static weir_status serve(struct pool *p, struct weir_request *r) {
+    const struct weir_driver *driver = p->e.device->driver;
     uint64_t started = steady(p) ? 0 : driver->ticks(), reserve = 0, limit = limit_of(p);
-    uint64_t before = atomic_load_explicit(&p->reserve, memory_order_relaxed);
+    uint64_t before = atomic_load_explicit(&p->e.reserve, memory_order_relaxed);
     CUresult result;
 
-    (void)id;       /* the driver knows its streams */
-    (void)may_grow; /* and does not tell beforehand */
-    if (bytes > limit || (!p->has_figures && read_in_use(p) > limit - bytes))
+    if (limit != atomic_load_explicit(&p->limit_seen, memory_order_relaxed))
+        see_limit(p);
+    if (r->bytes > limit || (!p->has_figures && read_in_use(p) > limit - r->bytes))
         return weir__without_driver(WEIR_E_LIMIT);
     if (p->shrinks)
         see_fall(p);
     if (exceeds(p) && p->has_figures) {
         /* What the driver grows goes back only once the undone block's stream is done. */
-        if (read_in_use(p) > weir__size_less(ceiling_of(p), bytes))
+        if (read_in_use(p) > weir__size_less(ceiling_of(p), r->bytes))
             return weir__without_driver(WEIR_E_LIMIT);
         note_used_peak(p); /* the block may have to be undone */
     }
-    result = driver->cuMemAllocFromPoolAsync(block, bytes, p->pool, stream);
+    result = driver->cuMemAllocFromPoolAsync(&r->block, r->bytes, p->e.driver_pool, r->stream);
     if (result != CUDA_SUCCESS) {
-        weir_status status = refused(p, result, bytes, stream, before, block);
+        weir_status status = refused(p, result, r, before);
 
         if (status != WEIR_OK)
             return status;
     }
     if (p->has_figures && ask(p, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserve) == CUDA_SUCCESS &&
-        reserve == atomic_load_explicit(&p->reserve, memory_order_relaxed) &&
+        reserve == atomic_load_explicit(&p->e.reserve, memory_order_relaxed) &&
         reserve <= ceiling_of(p))
         return WEIR_OK;
-    return look_at_reserve(p, *block, bytes, stream, started, grew);
+    return look_at_reserve(p, r, started);
 }
 
-static weir_status pool_free(void *engine, CUdeviceptr block, weir_stream stream,
+static weir_status pool_alloc(struct weir_engine *e, struct weir_request *r) {
+    struct pool *p = (struct pool *)e;
+    weir_status status = serve(p, r);
+
+    if (status == WEIR_OK && (e->traits & WEIR_ENGINE_IS_PEEKED))
+        atomic_store_explicit(&e->in_use, read_in_use(p), memory_order_relaxed);
+    return status;
+}
+
+static weir_status pool_free(struct weir_engine *e, CUdeviceptr block, weir_stream stream,
                              struct weir_use_list *uses) {
-    struct pool *p = engine;
+    struct pool *p = (struct pool *)e;
     size_t bytes = 0;
     weir_status status;
 
@@ -710,18 +683,19 @@ static void keep_at_least(struct pool *p, uint64_t bytes) {
         p->threshold = bytes;
 }
 
-static weir_status pool_grow(void *engine, uint64_t target, int cause) {
-    struct pool *p = engine;
-    struct weir_host *host = p->host;
-    uint64_t started = host->device.driver->ticks(), limit = limit_of(p), before, after;
+static weir_status pool_grow(struct weir_engine *e, uint64_t target, uint64_t goal, int cause) {
+    struct pool *p = (struct pool *)e;
+    const struct weir_driver *driver = e->device->driver;
+    uint64_t started = driver->ticks(), limit = limit_of(p), before, after;
     struct weir_driver_scope scope;
     CUresult result, why;
 
+    (void)goal; /* a unit is as good as any */
     if (!p->has_figures)
         return weir__without_driver(WEIR_E_NOT_SUPPORTED);
-    result = weir__driver_enter(host->device.driver, host->device.context, &scope);
+    result = weir__driver_enter(driver, e->device->context, &scope);
     if (result != CUDA_SUCCESS)
-        return weir__device_status(&host->device, result);
+        return weir__device_status(e->device, result);
     pthread_mutex_lock(&p->growing);
     if (weir__engine_is_prealloc(cause))
         keep_at_least(p, target < limit ? target : limit);
@@ -735,53 +709,39 @@ static weir_status pool_grow(void *engine, uint64_t target, int cause) {
     p->is_priming = 0;
     if (after > before) {
         /* unreached: there was enough, and another thread grew it since it was read */
-        weir__engine_note(host, cause, 0, target > before ? target - before : 0, after - before,
+        weir__engine_note(e, cause, 0, target > before ? target - before : 0, after - before,
                           stall_of(p, started, after - before), after);
         if (weir__engine_is_prealloc(cause))
             atomic_store_explicit(&p->quiet, STEADY_REQUESTS, memory_order_relaxed);
     }
     /* The stream runs nothing but the probes' frees: this observes them, and lets the driver's
      * threshold have its say, so that what is read afterwards is what was kept. */
-    result = host->device.driver->cuStreamSynchronize(p->grow_stream);
+    result = driver->cuStreamSynchronize(p->grow_stream);
     if (result == CUDA_SUCCESS)
         result = ask(p, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &after);
-    atomic_store_explicit(&p->reserve, after, memory_order_relaxed);
+    atomic_store_explicit(&p->e.reserve, after, memory_order_relaxed);
     pthread_mutex_unlock(&p->growing);
-    weir__driver_leave(host->device.driver, &scope);
+    weir__driver_leave(driver, &scope);
     if (why != CUDA_SUCCESS && after < target)
         result = why;
     if (result != CUDA_SUCCESS)
-        return weir__device_status(&host->device, result);
+        return weir__device_status(e->device, result);
     if (after >= target)
         return WEIR_OK;
     return weir__without_driver(target > limit ? WEIR_E_LIMIT : WEIR_E_NO_MEMORY);
 }
 
-static CUmemoryPool pool_of(void *engine) {
-    return ((struct pool *)engine)->pool;
-}
-
-static weir_status pool_allow(void *engine, const CUmemAccessDesc *access) {
-    struct pool *p = engine;
+static weir_status pool_allow(struct weir_engine *e, const CUmemAccessDesc *access) {
+    struct pool *p = (struct pool *)e;
     struct weir_driver_scope scope;
     CUresult result;
 
-    result = weir__driver_enter(p->host->device.driver, p->host->device.context, &scope);
+    result = weir__driver_enter(p->e.device->driver, p->e.device->context, &scope);
     if (result == CUDA_SUCCESS) {
-        result = p->host->device.driver->cuMemPoolSetAccess(p->pool, access, 1);
-        weir__driver_leave(p->host->device.driver, &scope);
+        result = p->e.device->driver->cuMemPoolSetAccess(p->e.driver_pool, access, 1);
+        weir__driver_leave(p->e.device->driver, &scope);
     }
-    return weir__device_status(&p->host->device, result);
-}
-
-/* A reserve above the limit is left as it is, and must not rise. */
-static void pool_limited(void *engine) {
-    struct pool *p = engine;
-
-    pthread_mutex_lock(&p->growing);
-    atomic_store_explicit(&p->ceiling, weir__size_larger(limit_of(p), read_reserve(p)),
-                          memory_order_relaxed);
-    pthread_mutex_unlock(&p->growing);
+    return weir__device_status(p->e.device, result);
 }
 
 /* Bytes that are idle and more than `keep`. */
@@ -793,17 +753,17 @@ static uint64_t spare(struct pool *p, uint64_t reserve, size_t keep) {
 /* let_trim_see may be of use: a pool that other processes may share gives nothing back, and a block that the driver
  * does not take back makes it keep others. */
 static int sees_more(const struct pool *p) {
-    return p->has_figures && p->host->options.exportable != WEIR_SWITCH_ON && p->probe_count == 0;
+    return p->has_figures && p->e.options->exportable != WEIR_SWITCH_ON && p->probe_count == 0;
 }
 
 /* As far as nobody need be waited for.  The caller holds `growing` and is in the driver's scope. */
 static CUresult trim_to(struct pool *p, size_t keep) {
-    const struct weir_driver *driver = p->host->device.driver;
+    const struct weir_driver *driver = p->e.device->driver;
     uint64_t reserve = UINT64_MAX, now;
     CUresult result;
 
     for (;;) {
-        result = driver->cuMemPoolTrimTo(p->pool, keep);
+        result = driver->cuMemPoolTrimTo(p->e.driver_pool, keep);
         now = read_reserve(p);
         if (result != CUDA_SUCCESS || !sees_more(p) || now >= reserve || spare(p, now, keep) < UNIT)
             return result;
@@ -812,113 +772,102 @@ static CUresult trim_to(struct pool *p, size_t keep) {
     }
 }
 
-static weir_status pool_trim(void *engine, size_t keep, int cause, size_t *released) {
-    struct pool *p = engine;
-    struct weir_host *host = p->host;
-    uint64_t started = host->device.driver->ticks(), before, after;
+static weir_status give_back(struct pool *p, struct weir_trim *trim) {
+    const struct weir_driver *driver = p->e.device->driver;
+    uint64_t started = driver->ticks(), before, after;
     struct weir_driver_scope scope;
-    CUresult result = weir__driver_enter(host->device.driver, host->device.context, &scope);
+    CUresult result = weir__driver_enter(driver, p->e.device->context, &scope);
 
-    *released = 0;
     if (result != CUDA_SUCCESS)
-        return weir__device_status(&host->device, result);
+        return weir__device_status(p->e.device, result);
     pthread_mutex_lock(&p->growing);
     before = read_reserve(p);
     drop_probes(p);
     /* The stream runs nothing but the probes' frees, which the driver takes for pending until they are waited for; the
      * threshold has its say then. */
-    (void)host->device.driver->cuStreamSynchronize(p->grow_stream);
-    weir__nvtx_push("give back", weir__size_less(before, keep));
-    result = trim_to(p, keep);
+    (void)driver->cuStreamSynchronize(p->grow_stream);
+    weir__nvtx_push("give back", weir__size_less(before, trim->keep));
+    result = trim_to(p, trim->keep);
     weir__nvtx_pop();
-    weir__driver_leave(host->device.driver, &scope);
+    weir__driver_leave(driver, &scope);
     after = read_reserve(p);
-    atomic_store_explicit(&p->reserve, after, memory_order_relaxed);
+    atomic_store_explicit(&p->e.reserve, after, memory_order_relaxed);
     lower_ceiling(p, after);
-    *released = before > after ? (size_t)(before - after) : 0;
-    if (*released > 0) {
+    trim->released = (size_t)weir__size_less(before, after);
+    if (trim->released > 0) {
         weir__growth_shrunk(&p->cursor, after);
         /* unreached: no more than that, and another thread freed it since it was read */
-        weir__engine_note(host, cause, 1, before > keep ? before - keep : 0, *released,
-                          weir__device_since(&host->device, started), after);
+        weir__engine_note(&p->e, trim->cause, 1, weir__size_less(before, trim->keep),
+                          trim->released, weir__device_since(p->e.device, started), after);
     }
     pthread_mutex_unlock(&p->growing);
-    return weir__device_status(&host->device, result);
+    return weir__device_status(p->e.device, result);
 }
 
-/* What is done goes back; no work of the program's is waited for. */
-static void pool_shed(void *engine, size_t keep, weir_stream stream, uint64_t id, int cause) {
-    size_t released;
+/* No work of the program's is waited for in any mode; nothing has to be recorded. */
+static weir_status pool_trim(struct weir_engine *e, struct weir_trim *trim) {
+    struct pool *p = (struct pool *)e;
 
-    (void)stream;
-    (void)id;
-    (void)pool_trim(engine, keep, cause, &released);
-}
-
-/* What cuMemFree took goes on counting as used (H200, driver 580), but a trim gives it back. */
-static int is_empty_behind_a_trim(struct pool *p) {
-    size_t released;
-
-    return pool_trim(p, 0, WEIR_EVENT_TRIM, &released) == WEIR_OK && read_reserve(p) == 0;
-}
-
-/* A block may have been freed by the driver's own call, so the driver is asked; where it does not answer,
- * the books are. */
-static int pool_has_blocks(void *engine) {
-    struct pool *p = engine;
-    const struct weir_tally *tally = &p->host->books->tally;
-    uint64_t used = 0;
-
-    drop_left_probes(p);
-    if (!p->has_figures)
-        return read_in_use(p) > 0;
-    if (ask(p, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used) == CUDA_SUCCESS)
-        return used > 0 && !is_empty_behind_a_trim(p);
-    return weir__tally_sum(tally, WEIR_TALLY_ALLOCS) > weir__tally_sum(tally, WEIR_TALLY_FREES);
+    switch (trim->mode) {
+    case WEIR_TRIM_REFUSED:
+    case WEIR_TRIM_SERVED:
+        unwind(p, trim->mode == WEIR_TRIM_REFUSED);
+        return WEIR_OK;
+    case WEIR_TRIM_TEND:
+        return WEIR_OK;
+    default:
+        return give_back(p, trim);
+    }
 }
 
 /* Nothing was taken from it yet, so that nothing is pending either: what the ladder trims is all of it, but for a pool
  * that other processes may share, which keeps it.  A driver that has no figures refuses to tell. */
 static int is_uncut(const struct pool *p) {
-    return p->host->options.recovery_timeout_ms != UINT32_MAX &&
-           p->host->options.exportable != WEIR_SWITCH_ON &&
+    return p->e.options->recovery_timeout_ms != UINT32_MAX &&
+           p->e.options->exportable != WEIR_SWITCH_ON &&
            attribute(p, CU_MEMPOOL_ATTR_USED_MEM_HIGH, 1) == 0 && atomic_load(&p->used_peak) == 0;
 }
 
 /* As many units as may still be added: whatever lies free inside, a request has them to itself. */
-static size_t pool_largest(void *engine, uint64_t id, uint64_t back) {
-    struct pool *p = engine;
-    uint64_t reserve = read_reserve(p);
+static size_t largest(struct pool *p, uint64_t back) {
+    uint64_t reserve = read_reserve(p), stays;
 
-    (void)id;
     if (is_uncut(p))
         back = reserve;
+    stays = weir__size_less(reserve, back);
     return weir__size_round_down(
-        weir__device_room(&p->host->device,
-                          weir__size_less(limit_of(p), weir__size_less(reserve, back)), back),
-        UNIT);
-}
-
-/* Blocks will lie where the probe blocks did. */
-static size_t pool_extents(void *engine, struct weir_extent *out, size_t most) {
-    struct pool *p = engine;
-    size_t count;
-
-    pthread_mutex_lock(&p->growing);
-    count = p->primed_count < most ? p->primed_count : most;
-    memcpy(out, p->primed, count * sizeof *out);
-    pthread_mutex_unlock(&p->growing);
-    return count;
+        weir__device_room(p->e.device, weir__size_less(limit_of(p), stays), back), UNIT);
 }
 
 /* What is pending on the caller's streams the driver does not say; it looks at every request.  Frees
  * with uses are ours to count: a pool that is destroyed while they wait for events crashes the
  * driver (580, seen on an H200), so destroy must see them through. */
-static size_t pool_reclaim(void *engine, size_t *silent) {
-    struct pool *p = engine;
+static void pool_survey(struct weir_engine *e, struct weir_survey *out) {
+    struct pool *p = (struct pool *)e;
 
-    (void)silent;
-    return (size_t)weir__async_is_pending(&p->async);
+    out->is_untold = 1;
+    if (out->what & WEIR_SURVEY_PENDING)
+        out->waiting = (size_t)weir__async_is_pending(&p->async);
+    if (out->what & WEIR_SURVEY_LARGEST)
+        out->largest = largest(p, out->back);
+}
+
+/* Blocks will lie where the probe blocks did. */
+static int pool_visit(struct weir_engine *e, const struct weir_visit *visit) {
+    struct pool *p = (struct pool *)e;
+    int count;
+
+    if (visit->what != WEIR_VISIT_EXTENTS)
+        return -1;
+    pthread_mutex_lock(&p->growing);
+    count = weir__engine_show(visit, p->primed, p->primed_count);
+    pthread_mutex_unlock(&p->growing);
+    return count;
+}
+
+static weir_status pool_give(struct weir_engine *e, CUdeviceptr block, uint64_t id) {
+    (void)e, (void)block, (void)id;
+    return weir__without_driver(WEIR_E_NOT_SUPPORTED);
 }
 
 /* Kept, so that there is something to say when the device is lost. */
@@ -929,12 +878,18 @@ static uint64_t figure(struct pool *p, CUmemPool_attribute which, _Atomic uint64
     return value;
 }
 
-static void pool_glance(void *engine, uint64_t *reserve, uint64_t *in_use) {
-    struct pool *p = engine;
+/* Bytes in blocks, some of which may have been freed by the driver's own call.  Where the driver does not answer, the
+ * books tell whether there are any. */
+static uint64_t figure_of_use(struct pool *p) {
+    const struct weir_tally *tally = &p->e.events->books->tally;
+    uint64_t used;
 
-    *reserve = atomic_load_explicit(&p->reserve, memory_order_relaxed);
-    if (in_use)
-        *in_use = read_in_use(p);
+    if (ask(p, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used) != CUDA_SUCCESS)
+        return weir__tally_sum(tally, WEIR_TALLY_ALLOCS) > weir__tally_sum(tally, WEIR_TALLY_FREES)
+                   ? weir__size_larger(1, atomic_load_explicit(&p->used, memory_order_relaxed))
+                   : 0;
+    atomic_store_explicit(&p->used, used, memory_order_relaxed);
+    return used;
 }
 
 /* What the driver counts as used, and the most it ever was.  Probe blocks that another thread holds just
@@ -946,7 +901,7 @@ static void used_figures(struct pool *p, weir_statistics *out) {
     uint64_t probing = atomic_load(&p->probing), later;
     uint64_t peak = atomic_load_explicit(&p->used_peak, memory_order_relaxed);
 
-    out->requested = figure(p, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &p->used);
+    out->requested = figure_of_use(p);
     out->requested_peak = attribute(p, CU_MEMPOOL_ATTR_USED_MEM_HIGH, 0);
     later = atomic_load(&p->probing);
     /* unreached: what another thread does between the readings */
@@ -961,8 +916,8 @@ static void used_figures(struct pool *p, weir_statistics *out) {
         atomic_store_explicit(&p->used_peak, out->requested_peak, memory_order_relaxed);
 }
 
-static void pool_figures(void *engine, weir_statistics *out) {
-    struct pool *p = engine;
+static void pool_figures(struct weir_engine *e, weir_statistics *out) {
+    struct pool *p = (struct pool *)e;
 
     drop_left_probes(p);
     if (p->has_figures) {
@@ -981,25 +936,53 @@ static void pool_figures(void *engine, weir_statistics *out) {
     out->in_use_peak = out->requested_peak;
 }
 
-const struct weir_engine weir__engine_pool = {
+static const struct weir_engine_ops pool_ops = {
     .least_limit = UNIT,
-    .hides_pending = 1,
-    .open = pool_open,
-    .close = pool_close,
     .alloc = pool_alloc,
     .free = pool_free,
+    .give = pool_give,
     .grow = pool_grow,
     .trim = pool_trim,
-    .unwind = pool_unwind,
-    .settle = pool_settle,
-    .limited = pool_limited,
-    .pool = pool_of,
     .allow = pool_allow,
-    .largest = pool_largest,
-    .shed = pool_shed,
-    .reclaim = pool_reclaim,
-    .has_blocks = pool_has_blocks,
-    .glance = pool_glance,
-    .extents = pool_extents,
     .figures = pool_figures,
+    .survey = pool_survey,
+    .visit = pool_visit,
+    .close = pool_close,
 };
+
+weir_status weir__pool_open(const struct weir_engine *setup, struct weir_engine **out) {
+    struct pool *p = calloc(1, sizeof *p);
+    struct weir_device *device = setup->device;
+    struct weir_driver_scope scope;
+    CUresult result;
+
+    if (!p)
+        return weir__without_driver(WEIR_E_HOST_MEMORY);
+    p->e = *setup;
+    p->e.ops = &pool_ops;
+    /* A pool that is destroyed while frees in it are pending crashes the driver (580) now and then. */
+    p->e.traits |=
+        WEIR_ENGINE_HIDES_PENDING | WEIR_ENGINE_SETTLES | WEIR_ENGINE_SHEDS | WEIR_ENGINE_TAKES;
+    p->e.step_bytes = UNIT;
+    atomic_init(&p->unwind_to, UINT64_MAX);
+    p->ceiling = p->limit_seen = limit_of(p);
+    p->told = device->driver->capabilities & WEIR_CAP_POOL_MAX_SIZE ? p->ceiling : UINT64_MAX;
+    p->threshold = setup->threshold;
+    p->has_figures = (device->driver->capabilities & WEIR_CAP_POOL_FIGURES) != 0;
+    p->shrinks = p->has_figures && setup->threshold < device->total;
+    result = weir__driver_enter(device->driver, device->context, &scope);
+    if (result == CUDA_SUCCESS) {
+        result = make_pool(p);
+        weir__driver_leave(device->driver, &scope);
+    }
+    if (result != CUDA_SUCCESS) {
+        free(p);
+        return weir__device_status(device, result);
+    }
+    pthread_mutex_init(&p->growing, NULL);
+    weir__async_open(&p->async, device);
+    pthread_mutex_init(&p->sizing, NULL);
+    p->unit_ns = UNIT_NS;
+    *out = &p->e;
+    return WEIR_OK;
+}

@@ -47,11 +47,11 @@ static CUresult take_event(struct weir_order *o, CUevent *event) {
         *event = o->spare[--o->spare_count];
         return CUDA_SUCCESS;
     }
-    result = weir__driver_enter(o->host->device.driver, o->host->device.context, &scope);
+    result = weir__driver_enter(o->device->driver, o->device->context, &scope);
     if (result != CUDA_SUCCESS)
         return result;
-    result = o->host->device.driver->cuEventCreate(event, CU_EVENT_DISABLE_TIMING);
-    weir__driver_leave(o->host->device.driver, &scope);
+    result = o->device->driver->cuEventCreate(event, CU_EVENT_DISABLE_TIMING);
+    weir__driver_leave(o->device->driver, &scope);
     return result;
 }
 
@@ -60,7 +60,7 @@ static void give_event(struct weir_order *o, CUevent event) {
         weir__hostmem_room(o->spare, o->spare_count, &o->spare_capacity, sizeof *spare);
 
     if (!spare) {
-        o->host->device.driver->cuEventDestroy(event);
+        o->device->driver->cuEventDestroy(event);
         return;
     }
     o->spare = spare;
@@ -70,7 +70,7 @@ static void give_event(struct weir_order *o, CUevent event) {
 /* 1 when the work before the event is done.  Asked with this thread's capture mode relaxed: another
  * thread's global capture would forbid it. */
 static int is_done(struct weir_order *o, CUevent event) {
-    const struct weir_driver *driver = o->host->device.driver;
+    const struct weir_driver *driver = o->device->driver;
     struct weir_driver_scope scope;
     CUresult result = weir__driver_relax(driver, &scope);
 
@@ -84,20 +84,20 @@ static int is_done(struct weir_order *o, CUevent event) {
 /* An event recorded now on `stream`; `id` as for weir__device_record. */
 static weir_status record_on(struct weir_order *o, weir_stream stream, uint64_t id,
                              CUevent *event) {
-    weir_status status = weir__device_capture(&o->host->device, stream);
+    weir_status status = weir__device_capture(o->device, stream);
     CUresult result;
 
     if (status != WEIR_OK)
         return status;
     result = take_event(o, event);
     if (result != CUDA_SUCCESS)
-        return weir__device_status(&o->host->device, result);
-    result = weir__device_record(&o->host->device, *event, stream, id);
+        return weir__device_status(o->device, result);
+    result = weir__device_record(o->device, *event, stream, id);
     if (result != CUDA_SUCCESS)
         give_event(o, *event);
     else
         o->event_records++;
-    return weir__device_status(&o->host->device, result);
+    return weir__device_status(o->device, result);
 }
 
 /* ---- lists ----------------------------------------------------------------------------------- */
@@ -227,9 +227,9 @@ static void finish(struct weir_order *o, struct weir_order_stream *s) {
 
 /* ---- streams --------------------------------------------------------------------------------- */
 
-void weir__order_open(struct weir_order *o, struct weir_host *host,
+void weir__order_open(struct weir_order *o, struct weir_device *device,
                       weir__order_observed_fn *observed, void *context) {
-    *o = (struct weir_order){.host = host, .observed = observed, .context = context};
+    *o = (struct weir_order){.device = device, .observed = observed, .context = context};
 }
 
 /* A quiet one. */
@@ -253,14 +253,14 @@ static void settle_all(struct weir_order *o) {
 }
 
 void weir__order_close(struct weir_order *o) {
-    const struct weir_driver *driver = o->host->device.driver;
+    const struct weir_driver *driver = o->device->driver;
     struct weir_driver_scope scope;
 
     settle_all(o);
     while (o->quiet.first)
         forget(o, o->quiet.first);
     weir__map_clear(&o->streams);
-    if (weir__driver_enter(driver, o->host->device.context, &scope) == CUDA_SUCCESS) {
+    if (weir__driver_enter(driver, o->device->context, &scope) == CUDA_SUCCESS) {
         while (o->spare_count > 0)
             driver->cuEventDestroy(o->spare[--o->spare_count]);
         weir__driver_leave(driver, &scope);
@@ -402,7 +402,7 @@ static int is_apart(struct weir_order *o, struct weir_order_stream *s, weir_stre
 
     if (s->is_apart < 0)
         s->is_apart = (uintptr_t)stream > WEIR_STREAM_PER_THREAD_VALUE &&
-                      o->host->device.driver->cuStreamGetFlags(stream, &flags) == CUDA_SUCCESS &&
+                      o->device->driver->cuStreamGetFlags(stream, &flags) == CUDA_SUCCESS &&
                       flags & CU_STREAM_NON_BLOCKING;
     return s->is_apart;
 }
@@ -410,7 +410,7 @@ static int is_apart(struct weir_order *o, struct weir_order_stream *s, weir_stre
 /* A stream that is found at work is asked seldom. */
 static int is_idle(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
     s->recorded = 0;
-    if (weir__device_is_idle(&o->host->device, stream)) {
+    if (weir__device_is_idle(o->device, stream)) {
         s->between = 0;
         return 1;
     }
@@ -421,7 +421,7 @@ static int is_idle(struct weir_order *o, struct weir_order_stream *s, weir_strea
 /* What the stream has open is seen done, or has an event. */
 static int tell(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
     if (s->is_apart != 0 && s->recorded >= s->between) {
-        if (weir__device_capture(&o->host->device, stream) != WEIR_OK)
+        if (weir__device_capture(o->device, stream) != WEIR_OK)
             return 0;
         if (is_apart(o, s, stream) && is_idle(o, s, stream)) {
             finish(o, s);
@@ -437,8 +437,6 @@ static int tell(struct weir_order *o, struct weir_order_stream *s, weir_stream s
 }
 
 void weir__order_tend(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
-    int result = weir__driver_result;
-
     if (!weir__order_is_due(o, s))
         return;
     if (tell(o, s, stream)) { /* else it is tried again at a later call */
@@ -447,7 +445,6 @@ void weir__order_tend(struct weir_order *o, struct weir_order_stream *s, weir_st
         s->dry_seen = o->dry;
         s->alone++;
     }
-    weir__set_driver_result(result);
 }
 
 uint64_t weir__order_freed(struct weir_order *o, struct weir_order_stream *s, size_t bytes) {
@@ -529,11 +526,8 @@ int weir__order_is_observed(const struct weir_order *o, uint64_t id, uint64_t se
 }
 
 void weir__order_mark(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
-    int result = weir__driver_result;
-
     if (s->open > 0 && record(o, s, stream, s->sequence) == WEIR_OK)
         cover(o, s);
-    weir__set_driver_result(result);
 }
 
 /* The oldest mark that covers the sequence; NULL: there is none. */
@@ -559,7 +553,7 @@ CUresult weir__order_follow(struct weir_order *o, weir_stream stream, uint64_t i
     if (last && id == 0) /* each may be of another stream, and what they freed one piece by now */
         mark = o->unknown->marks;
     while (result == CUDA_SUCCESS) {
-        result = weir__device_follow(&o->host->device, stream, mark->event);
+        result = weir__device_follow(o->device, stream, mark->event);
         if (mark == last)
             break;
         mark = mark->next;
@@ -568,10 +562,8 @@ CUresult weir__order_follow(struct weir_order *o, weir_stream stream, uint64_t i
 }
 
 void weir__order_ask(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
-    int result = weir__driver_result;
-
-    if (weir__device_capture(&o->host->device, stream) == WEIR_OK &&
-        weir__device_is_idle(&o->host->device, stream)) {
+    if (weir__device_capture(o->device, stream) == WEIR_OK &&
+        weir__device_is_idle(o->device, stream)) {
         if (is_apart(o, s, stream))
             finish(o, s);
         else
@@ -579,7 +571,6 @@ void weir__order_ask(struct weir_order *o, struct weir_order_stream *s, weir_str
         for (int i = 0; i < ASKED && s->marks; i++)
             weir__order_observe(o, s);
     }
-    weir__set_driver_result(result);
 }
 
 int weir__order_is_stranded(const struct weir_order *o, uint64_t id, uint64_t sequence) {

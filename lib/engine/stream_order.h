@@ -110,7 +110,7 @@ struct weir_order_stream {
 };
 
 struct weir_order {
-    struct weir_host *host;
+    struct weir_device *device;
     weir__order_observed_fn *observed;
     void *context;                     /* handed to observed */
     uint64_t sequence;                 /* of the last free on any stream */
@@ -138,9 +138,9 @@ struct weir_fence {
     CUevent event[];
 };
 
-/* Takes no memory; the host outlives it.  observed: NULL where nothing is ever freed, as for fences
+/* Takes no memory; the device outlives it.  observed: NULL where nothing is ever freed, as for fences
  * alone. */
-void weir__order_open(struct weir_order *o, struct weir_host *host,
+void weir__order_open(struct weir_order *o, struct weir_device *device,
                       weir__order_observed_fn *observed, void *context);
 /* No fence is left. */
 void weir__order_close(struct weir_order *o);

@@ -52,9 +52,9 @@ static void stream_observed(void *context, uint64_t id, uint64_t sequence) {
         weir__placement_observe(s->placement[i], id, sequence);
 }
 
-weir_status weir__suballoc_open(struct weir_suballoc *s, struct weir_host *host,
+weir_status weir__suballoc_open(struct weir_suballoc *s, struct weir_engine *engine,
                                 const struct weir_suballoc_rule *rule) {
-    *s = (struct weir_suballoc){.rule = *rule, .next_place = FIRST_PLACE};
+    *s = (struct weir_suballoc){.rule = *rule, .next_place = FIRST_PLACE, .engine = engine};
     for (int i = 0; i < (rule->small > 0 ? WEIR_SUBALLOC_KINDS : 1); i++) {
         if (weir__placement_create(&rule->placement, &s->placement[i]) == WEIR_PLACEMENT_OK)
             continue;
@@ -62,7 +62,7 @@ weir_status weir__suballoc_open(struct weir_suballoc *s, struct weir_host *host,
             weir__placement_destroy(s->placement[i]);
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     }
-    weir__order_open(&s->order, host, stream_observed, s);
+    weir__order_open(&s->order, engine->device, stream_observed, s);
     s->pending_end = &s->pending;
     return WEIR_OK;
 }
@@ -91,7 +91,7 @@ static void account(struct weir_suballoc *s, const struct weir_placement_block *
     s->requested += block->requested;
     if (s->in_use > s->in_use_peak) {
         s->in_use_peak = s->in_use;
-        atomic_store_explicit(&s->order.host->most_out, s->in_use, memory_order_relaxed);
+        atomic_store_explicit(&s->engine->most_in_use, s->in_use, memory_order_relaxed);
     }
     if (s->requested > s->requested_peak)
         s->requested_peak = s->requested;
@@ -359,7 +359,6 @@ static weir_status give_on(struct weir_suballoc *s, CUdeviceptr block, uint64_t 
 
 weir_status weir__suballoc_give(struct weir_suballoc *s, CUdeviceptr block, uint64_t id,
                                 weir_stream stream, struct weir_use_list *uses) {
-    int result_before = weir__driver_result;
     weir_status status;
 
     if (s->pending && weir__map_get(&s->pending_blocks, block, NULL))
@@ -370,8 +369,6 @@ weir_status weir__suballoc_give(struct weir_suballoc *s, CUdeviceptr block, uint
         status = give_with_uses(s, block, stream, uses);
     if (uses)
         settle_pending(s, PENDING_GLANCE);
-    if (status == WEIR_OK) /* though an event may have been refused */
-        weir__set_driver_result(result_before);
     return status;
 }
 
@@ -405,23 +402,18 @@ static int is_pending(const struct weir_suballoc *s, CUdeviceptr block) {
     return s->pending && weir__map_get(&s->pending_blocks, block, NULL);
 }
 
-int weir__suballoc_is_live(struct weir_suballoc *s, CUdeviceptr block) {
-    struct weir_placement_block found;
-
-    return find(s, block, &found) == WEIR_PLACEMENT_OK && !is_pending(s, block);
-}
-
-int weir__suballoc_find(struct weir_suballoc *s, CUdeviceptr address, CUdeviceptr *block,
-                        size_t *bytes) {
+/* The live block around an address, and its bytes as asked: 1, or 0 if none is; linear in what its region
+ * is cut into, but for its first byte. */
+static int find_around(struct weir_suballoc *s, CUdeviceptr address, struct weir_extent *out) {
     const struct weir_suballoc_region *r = region_of(s, address);
     struct weir_placement_block found;
     int result = find(s, address, &found);
 
     if (result != WEIR_PLACEMENT_OK && result != WEIR_PLACEMENT_INTERIOR)
         return 0;
-    *block = r->base + (found.address - r->place);
-    *bytes = found.requested;
-    return address - *block < *bytes && !is_pending(s, *block);
+    *out = (struct weir_extent){.base = r->base + (found.address - r->place),
+                                .bytes = found.requested};
+    return address - out->base < out->bytes && !is_pending(s, out->base);
 }
 
 /* ---- regions --------------------------------------------------------------------------------- */
@@ -602,12 +594,6 @@ void weir__suballoc_remove(struct weir_suballoc *s, size_t at, uint64_t id) {
     memmove(r, r + 1, (s->region_count - at) * sizeof *r);
 }
 
-size_t weir__suballoc_wholes(const struct weir_suballoc *s, struct weir_extent *out, size_t most) {
-    for (size_t i = 0; i < s->region_count && i < most; i++)
-        out[i] = (struct weir_extent){.base = s->regions[i].base, .bytes = s->regions[i].bytes};
-    return s->region_count;
-}
-
 /* ---- requests -------------------------------------------------------------------------------- */
 
 weir_status weir__suballoc_visit_several(struct weir_suballoc *s, uint64_t id, weir_stream stream) {
@@ -620,7 +606,7 @@ weir_status weir__suballoc_visit_several(struct weir_suballoc *s, uint64_t id, w
 }
 
 static CUresult wait_for_device(struct weir_suballoc *s) {
-    CUresult result = weir__device_wait(&s->order.host->device);
+    CUresult result = weir__device_wait(s->engine->device);
 
     if (result == CUDA_SUCCESS)
         weir__suballoc_observe_all(s);
@@ -652,7 +638,7 @@ static int is_much_stranded(const struct weir_suballoc *s, uint64_t reserve) {
         reserve / STRANDED_PART > STRANDED_LEAST ? reserve / STRANDED_PART : STRANDED_LEAST;
     struct stranded v = {.order = &s->order};
 
-    if (s->order.host->options.recovery_timeout_ms == UINT32_MAX || !s->order.several ||
+    if (s->engine->options->recovery_timeout_ms == UINT32_MAX || !s->order.several ||
         s->order.open_bytes + s->quarantined_bytes <= much) /* some of it may be in use again */
         return 0;
     for (int i = 0; i < WEIR_SUBALLOC_KINDS && s->placement[i]; i++)
@@ -716,26 +702,26 @@ size_t weir__suballoc_largest(struct weir_suballoc *s, uint64_t id) {
 }
 
 struct behind {
-    struct weir_order *order;
+    struct weir_suballoc *blocks;
     weir_stream stream;
 };
 
 static int may_wait(void *context, uint64_t id, uint64_t sequence) {
     const struct behind *b = context;
 
-    return b->order->host->options.internal_dependencies == WEIR_SWITCH_ON &&
-           weir__order_may_follow(b->order, id, sequence);
+    return b->blocks->engine->options->internal_dependencies == WEIR_SWITCH_ON &&
+           weir__order_may_follow(&b->blocks->order, id, sequence);
 }
 
 static int wait_behind(void *context, uint64_t id, uint64_t sequence) {
     const struct behind *b = context;
 
-    return weir__order_follow(b->order, b->stream, id, sequence) == CUDA_SUCCESS;
+    return weir__order_follow(&b->blocks->order, b->stream, id, sequence) == CUDA_SUCCESS;
 }
 
 int weir__suballoc_take_behind(struct weir_suballoc *s, size_t bytes, uint64_t id,
                                weir_stream stream, struct weir_placement_block *out) {
-    struct behind behind = {&s->order, stream};
+    struct behind behind = {s, stream};
     const struct weir_placement_waits waits = {may_wait, wait_behind, &behind};
     int kind = weir__suballoc_is_small(s, bytes) ? WEIR_SUBALLOC_SMALL : WEIR_SUBALLOC_COMMON;
     int result = WEIR_PLACEMENT_NO_FIT;
@@ -794,13 +780,6 @@ CUresult weir__suballoc_wait(struct weir_suballoc *s, int must) {
     return must || is_silent(s) ? wait_for_device(s) : CUDA_SUCCESS;
 }
 
-size_t weir__suballoc_reclaim(struct weir_suballoc *s, size_t *silent) {
-    weir__suballoc_look_around(s);
-    if (silent)
-        *silent = s->order.several ? s->order.silent_streams : 0;
-    return s->order.waiting_marks + s->pending_blocks.count;
-}
-
 /* ---- what there is --------------------------------------------------------------------------- */
 
 struct telling {
@@ -834,15 +813,25 @@ static int tell_of_span(void *context, const struct weir_placement_span *span) {
     return WEIR_PLACEMENT_GO_ON;
 }
 
-void weir__suballoc_tell(struct weir_suballoc *s, uint64_t id, struct weir_survey *out) {
-    struct telling t = {.blocks = s, .out = out, .id = id};
-    size_t hole = weir__suballoc_largest(s, id); /* looks at what is done, too */
+static void survey_idle(struct weir_suballoc *s, struct weir_survey *out) {
+    struct telling t = {.blocks = s, .out = out, .id = out->id};
+    size_t hole = weir__suballoc_largest(s, out->id); /* looks at what is done, too */
 
     if (hole > out->hole)
         out->hole = hole;
     for (int i = 0; i < WEIR_SUBALLOC_KINDS && s->placement[i]; i++) {
         t.end = t.run = 0;
         weir__placement_walk(s->placement[i], tell_of_span, &t);
+    }
+}
+
+void weir__suballoc_survey_for(struct weir_suballoc *s, struct weir_survey *out) {
+    if (out->what & WEIR_SURVEY_IDLE)
+        survey_idle(s, out);
+    if (out->what & WEIR_SURVEY_PENDING) {
+        weir__suballoc_look_around(s);
+        out->silent = s->order.several ? s->order.silent_streams : 0;
+        out->waiting = s->order.waiting_marks + s->pending_blocks.count;
     }
 }
 
@@ -853,22 +842,52 @@ void weir__suballoc_stock(struct weir_suballoc *s, int kinds, size_t bytes) {
 
 struct visiting {
     struct weir_suballoc *blocks;
-    weir__engine_block_fn *show;
-    void *context;
+    const struct weir_visit *visit;
+    int count;
 };
 
 static int visit_live(void *context, const struct weir_placement_span *span) {
-    const struct visiting *v = context;
+    struct visiting *v = context;
+    struct weir_extent block = {.bytes = span->requested};
 
-    if (span->live &&
-        !(v->blocks->pending && is_pending(v->blocks, address_at(v->blocks, span->address))))
-        v->show(v->context, span->requested, 0);
+    if (!span->live)
+        return WEIR_PLACEMENT_GO_ON;
+    block.base = address_at(v->blocks, span->address);
+    if (!is_pending(v->blocks, block.base))
+        v->count += weir__engine_show(v->visit, &block, 1);
     return WEIR_PLACEMENT_GO_ON;
 }
 
-void weir__suballoc_blocks(struct weir_suballoc *s, weir__engine_block_fn *show, void *context) {
-    struct visiting v = {s, show, context};
+static int show_live(struct weir_suballoc *s, const struct weir_visit *visit) {
+    struct visiting v = {.blocks = s, .visit = visit};
 
     for (int i = 0; i < WEIR_SUBALLOC_KINDS && s->placement[i]; i++)
         weir__placement_walk(s->placement[i], visit_live, &v);
+    return v.count;
+}
+
+static int show_region(const struct weir_suballoc_region *r, const struct weir_visit *visit) {
+    return weir__engine_show(visit, &(struct weir_extent){.base = r->base, .bytes = r->bytes}, 1);
+}
+
+int weir__suballoc_show(struct weir_suballoc *s, const struct weir_visit *visit) {
+    const struct weir_suballoc_region *r;
+    struct weir_extent block;
+    int count = 0;
+
+    switch (visit->what) {
+    case WEIR_VISIT_BLOCKS:
+        return show_live(s, visit);
+    case WEIR_VISIT_BLOCK_AT:
+        return find_around(s, visit->address, &block) ? weir__engine_show(visit, &block, 1) : 0;
+    case WEIR_VISIT_PIECE_AT:
+        r = region_of(s, visit->address);
+        return r ? show_region(r, visit) : 0;
+    case WEIR_VISIT_WHOLES:
+        for (size_t i = 0; i < s->region_count; i++)
+            count += show_region(&s->regions[i], visit);
+        return count;
+    default: /* unreached: the engine's own */
+        return -1;
+    }
 }

@@ -74,6 +74,7 @@ struct weir_suballoc {
     struct weir_placement *placement[WEIR_SUBALLOC_KINDS];
     size_t bases;        /* regions of that kind */
     uint64_t next_place; /* newest_first: places below it are free */
+    struct weir_engine *engine;
     struct weir_order order;
     struct weir_suballoc_region *regions; /* in order of base */
     size_t region_count, region_capacity;
@@ -93,8 +94,8 @@ struct weir_suballoc {
     uint64_t steals; /* requests served only because other streams were seen to be done */
 };
 
-/* OK or E_HOST_MEMORY.  The host outlives it. */
-weir_status weir__suballoc_open(struct weir_suballoc *s, struct weir_host *host,
+/* OK or E_HOST_MEMORY.  The engine, whose part it is, outlives it. */
+weir_status weir__suballoc_open(struct weir_suballoc *s, struct weir_engine *engine,
                                 const struct weir_suballoc_rule *rule);
 /* Whatever is still live or pending is forgotten. */
 void weir__suballoc_close(struct weir_suballoc *s);
@@ -136,12 +137,6 @@ int weir__suballoc_take_behind(struct weir_suballoc *s, size_t bytes, uint64_t i
 /* Frees a block, on `stream` of that id and on those of `uses` (NULL: none), as an engine's free. */
 weir_status weir__suballoc_give(struct weir_suballoc *s, CUdeviceptr block, uint64_t id,
                                 weir_stream stream, struct weir_use_list *uses);
-/* 1 if a live block starts there. */
-int weir__suballoc_is_live(struct weir_suballoc *s, CUdeviceptr block);
-/* The live block around an address, and its bytes as asked: 1, or 0 if none is; linear in what its region
- * is cut into. */
-int weir__suballoc_find(struct weir_suballoc *s, CUdeviceptr address, CUdeviceptr *block,
-                        size_t *bytes);
 /* As an engine's give. */
 weir_status weir__suballoc_give_silently(struct weir_suballoc *s, CUdeviceptr block, uint64_t id);
 
@@ -177,13 +172,13 @@ void weir__suballoc_survey(struct weir_suballoc *s, uint64_t id);
  * the stream of that id. */
 void weir__suballoc_remove(struct weir_suballoc *s, size_t at, uint64_t id);
 
-/* As an engine's wholes, where regions are. */
-size_t weir__suballoc_wholes(const struct weir_suballoc *s, struct weir_extent *out, size_t most);
-/* As an engine's stock, for the first so many kinds of regions. */
+/* Makes what the host needs for blocks in so many bytes of the reserve, in place of the first requests; for the first so
+ * many kinds of regions. */
 void weir__suballoc_stock(struct weir_suballoc *s, int kinds, size_t bytes);
-/* As an engine's survey and blocks. */
-void weir__suballoc_tell(struct weir_suballoc *s, uint64_t id, struct weir_survey *out);
-void weir__suballoc_blocks(struct weir_suballoc *s, weir__engine_block_fn *visit, void *context);
+/* As an engine's survey, but for LARGEST. */
+void weir__suballoc_survey_for(struct weir_suballoc *s, struct weir_survey *out);
+/* As an engine's visit: of BLOCKS, BLOCK_AT, PIECE_AT, and of WHOLES where regions are. */
+int weir__suballoc_show(struct weir_suballoc *s, const struct weir_visit *visit);
 
 /* Looks once at everything that may have completed, without waiting; 1 if something did. */
 int weir__suballoc_look_around(struct weir_suballoc *s);
@@ -192,8 +187,6 @@ void weir__suballoc_observe_all(struct weir_suballoc *s);
 /* Waits for the device if there are frees that no event covers, of streams that are silent or gone,
  * or what is quarantined, or in any case if `must`; all is observed then. */
 CUresult weir__suballoc_wait(struct weir_suballoc *s, int must);
-/* As an engine's reclaim. */
-size_t weir__suballoc_reclaim(struct weir_suballoc *s, size_t *silent);
 /* Fills requested, in_use, their peaks, extent, host_bytes, steals and event_records. */
 void weir__suballoc_figures(const struct weir_suballoc *s, weir_statistics *out);
 

@@ -62,21 +62,20 @@
 #include "engine/stream_suballoc.h"
 
 #define GRANULARITY ((size_t)16 << 10)
-/* Regions are multiples of what a pool of the driver grows by. */
-#define UNIT ((size_t)32 << 20)
+#define UNIT WEIR_POOL_UNIT
 /* Requests that are kept apart, so that small blocks that stay do not hold large regions. */
 #define SMALL ((size_t)512 << 10)
+/* Memory that the host's tables are made for beforehand, in place of the first requests. */
+#define STOCK_MOST ((size_t)32 << 30)
 enum { RELUCTANCE = 2, PATIENCE = 16, PATIENCE_WASTEFUL = 96 }; /* swaps */
 enum { BASE_PART = 5, BASE_REQUESTS = 3, LOOK_PART = 64 };
 
 struct spans {
-    struct weir_host *host;
-    const struct weir_engine *inner;
-    void *under;           /* the inner engine */
+    struct weir_engine e;
+    struct weir_engine *inner;
     CUstream resting;      /* runs nothing: regions given back there can be had by all at once */
     struct weir_lock lock; /* guards all that follows */
     struct weir_suballoc blocks;
-    _Atomic uint64_t in_use; /* of `blocks`, after the last request; read without the lock */
     double reluctance;
     unsigned swaps, wasteful_swaps; /* since they moved W last, or the latter since `most` rose */
     uint64_t most;                  /* bytes that were ever in regions */
@@ -89,20 +88,10 @@ struct spans {
     struct weir_fence *behind;      /* of these the last that others may wait for; or NULL */
 };
 
-struct request {
-    size_t bytes;
-    uint64_t id; /* of the stream */
-    weir_stream stream;
-    int may_grow;
-};
-
 /* ---- regions --------------------------------------------------------------------------------- */
 
 static uint64_t reserve_of(const struct spans *s) {
-    weir_statistics figures = {.size = sizeof figures};
-
-    s->inner->figures(s->under, &figures);
-    return figures.reserve;
+    return weir__engine_reserve(s->inner);
 }
 
 /* Bytes of the reserve that are in no region. */
@@ -153,82 +142,94 @@ static void note_work_behind(struct spans *s, weir_stream stream) {
 }
 
 static void name_region(const struct spans *s, CUdeviceptr base, size_t bytes) {
-    weir__nvtx_name("a region of the caches", s->host->device.ordinal, base, bytes);
+    weir__nvtx_name("a region of the caches", s->e.device->ordinal, base, bytes);
+}
+
+/* The device is waited for before the end if there are any, or if the inner engine wants it. */
+static void note_regions(struct spans *s) {
+    s->e.traits &= ~(unsigned)WEIR_ENGINE_SETTLES;
+    if (s->blocks.region_count > 0 || (s->inner->traits & WEIR_ENGINE_SETTLES))
+        s->e.traits |= WEIR_ENGINE_SETTLES;
 }
 
 /* Gives a region that serves the stream of that id back, on `stream`.  Beside a global capture, whoever's
  * it is, the driver takes and gives regions in a thread's relaxed mode alone, and breaks the capture of
  * those that do it otherwise (H200, driver 580). */
 static weir_status give_back(struct spans *s, size_t at, uint64_t id, weir_stream stream) {
-    const struct weir_driver *driver = s->host->device.driver;
+    const struct weir_driver *driver = s->e.device->driver;
     struct weir_driver_scope scope;
     CUresult result = weir__driver_relax(driver, &scope);
     weir_status status;
 
     if (result != CUDA_SUCCESS)
-        return weir__device_status(&s->host->device, result);
+        return weir__device_status(s->e.device, result);
     weir__nvtx_unname(s->blocks.regions[at].base);
-    status = s->inner->free(s->under, s->blocks.regions[at].base, stream, NULL);
-    if (status == WEIR_OK && stream != s->resting && s->inner->hides_pending) {
+    status = s->inner->ops->free(s->inner, s->blocks.regions[at].base, stream, NULL);
+    if (status == WEIR_OK && stream != s->resting &&
+        (s->inner->traits & WEIR_ENGINE_HIDES_PENDING)) {
         s->awaits = 1;
         note_work_behind(s, stream);
     }
     weir__driver_unrelax(driver, &scope);
-    if (status == WEIR_OK)
+    if (status == WEIR_OK) {
         weir__suballoc_remove(&s->blocks, at, id);
-    else
+        note_regions(s);
+    } else
         name_region(s, s->blocks.regions[at].base, s->blocks.regions[at].bytes);
     /* A region is no caller's block: whatever the driver has against its handle, it is the driver's. */
     return status == WEIR_E_NOT_OWNED ? WEIR_E_DRIVER : status;
 }
 
 /* Adds a region that came from the inner engine, or gives it back at once: a placement's result. */
-static int take_in(struct spans *s, const struct request *r, CUdeviceptr base, size_t bytes,
+static int take_in(struct spans *s, struct weir_request *r, CUdeviceptr base, size_t bytes,
                    int kind) {
     int placed = base % GRANULARITY != 0 ? WEIR_PLACEMENT_INVALID
                                          : weir__suballoc_add(&s->blocks, base, bytes, kind, r->id);
 
-    if (placed == WEIR_PLACEMENT_OK)
+    if (placed == WEIR_PLACEMENT_OK) {
         name_region(s, base, bytes);
-    else if (s->inner->free(s->under, base, r->stream, NULL) != WEIR_OK)
-        (void)s->inner->free(s->under, base, r->stream, NULL); /* else it would be lost */
+        note_regions(s);
+    } else if (s->inner->ops->free(s->inner, base, r->stream, NULL) != WEIR_OK)
+        (void)s->inner->ops->free(s->inner, base, r->stream, NULL); /* else it would be lost */
     return placed;
 }
 
 /* Takes a region of `bytes` from the inner engine. */
-static weir_status extend_by(struct spans *s, const struct request *r, size_t bytes, int kind,
-                             int *grew) {
-    CUdeviceptr base = 0;
+static weir_status extend_by(struct spans *s, struct weir_request *r, size_t bytes, int kind) {
+    struct weir_request region = {
+        .bytes = bytes, .asked = bytes, .stream = r->stream, .id = r->id, .flags = r->flags};
     struct weir_driver_scope scope;
-    CUresult result = weir__driver_relax(s->host->device.driver, &scope);
+    CUresult result = weir__driver_relax(s->e.device->driver, &scope);
     int placed = WEIR_PLACEMENT_OK;
     weir_status status;
 
     if (result != CUDA_SUCCESS)
-        return weir__device_status(&s->host->device, result);
+        return weir__device_status(s->e.device, result);
     if (bytes >= WEIR_ENGINE_LARGE &&
-        weir__engine_would_refuse(s->host, bytes, room_in(s, reserve_of(s))))
-        status = weir__device_status(&s->host->device, CUDA_ERROR_OUT_OF_MEMORY);
+        weir__engine_would_refuse(&s->e, r, bytes, room_in(s, reserve_of(s))))
+        status = weir__device_status(s->e.device, CUDA_ERROR_OUT_OF_MEMORY);
     else
-        status = s->inner->alloc(s->under, bytes, r->stream, r->id, r->may_grow, &base, grew);
+        status = s->inner->ops->alloc(s->inner, &region);
     if (status == WEIR_OK)
-        placed = take_in(s, r, base, bytes, kind);
-    weir__driver_unrelax(s->host->device.driver, &scope);
-    if (placed == WEIR_PLACEMENT_OK)
+        placed = take_in(s, r, region.block, bytes, kind);
+    weir__driver_unrelax(s->e.device->driver, &scope);
+    if (placed == WEIR_PLACEMENT_OK) {
+        r->grew |= region.grew;
         return status;
+    }
     if (placed == WEIR_PLACEMENT_NO_MEMORY)
         return weir__without_driver(WEIR_E_HOST_MEMORY);
-    weir__log(s->host->options.log, WEIR_LOG_ERROR,
+    weir__log(s->e.options->log, WEIR_LOG_ERROR,
               "the driver placed a region at 0x%llx, which is no multiple of 16 KiB",
-              (unsigned long long)base);
+              (unsigned long long)region.block);
     return weir__without_driver(WEIR_E_DRIVER);
 }
 
 /* For the request. */
-static weir_status extend(struct spans *s, const struct request *r, size_t bytes, int *grew) {
+static weir_status extend(struct spans *s, struct weir_request *r, size_t bytes) {
     int small = weir__suballoc_is_small(&s->blocks, r->bytes);
 
-    return extend_by(s, r, bytes, small ? WEIR_SUBALLOC_SMALL : WEIR_SUBALLOC_COMMON, grew);
+    return extend_by(s, r, bytes, small ? WEIR_SUBALLOC_SMALL : WEIR_SUBALLOC_COMMON);
 }
 
 /* ---- requests -------------------------------------------------------------------------------- */
@@ -262,7 +263,7 @@ static void count_swap(struct spans *s, uint64_t reserve) {
 }
 
 /* Gives regions back until `needed` bytes of the reserve are in none, or none is left that may go. */
-static weir_status make_room(struct spans *s, const struct request *r, uint64_t reserve,
+static weir_status make_room(struct spans *s, struct weir_request *r, uint64_t reserve,
                              uint64_t needed) {
     uint64_t room = room_in(s, reserve);
     weir_status status = WEIR_OK;
@@ -277,8 +278,8 @@ static weir_status make_room(struct spans *s, const struct request *r, uint64_t 
 }
 
 /* The inner engine refused a region: once more when all that is idle has gone back. */
-static weir_status extend_at_last(struct spans *s, const struct request *r, size_t bytes,
-                                  weir_status why, int *grew) {
+static weir_status extend_at_last(struct spans *s, struct weir_request *r, size_t bytes,
+                                  weir_status why) {
     weir_status status = WEIR_OK;
     int any = 0;
     size_t at;
@@ -289,12 +290,12 @@ static weir_status extend_at_last(struct spans *s, const struct request *r, size
     }
     if (status != WEIR_OK)
         return status;
-    return any ? extend(s, r, bytes, grew) : why;
+    return any ? extend(s, r, bytes) : why;
 }
 
 /* Nothing fits but perhaps large idle regions: with OK there is a region of `needed` bytes. */
-static weir_status find_room(struct spans *s, const struct request *r, uint64_t reserve,
-                             size_t needed, int *grew) {
+static weir_status find_room(struct spans *s, struct weir_request *r, uint64_t reserve,
+                             size_t needed) {
     weir_status status;
 
     weir__suballoc_survey(&s->blocks, r->id);
@@ -304,11 +305,11 @@ static weir_status find_room(struct spans *s, const struct request *r, uint64_t 
         s->wasteful_swaps = 0;
     }
     if (status == WEIR_OK)
-        status = extend(s, r, needed, grew);
+        status = extend(s, r, needed);
     if (status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT)
-        status = extend_at_last(s, r, needed, status, grew);
+        status = extend_at_last(s, r, needed, status);
     if (status == WEIR_OK)
-        weir__engine_unforetell();
+        r->foretold = 0;
     return status;
 }
 
@@ -320,17 +321,17 @@ static weir_status placed_or(int placed) {
 }
 
 /* There will be no other region: what is free in one of another kind will do. */
-static weir_status place_anywhere(struct spans *s, const struct request *r, weir_status why,
+static weir_status place_anywhere(struct spans *s, struct weir_request *r, weir_status why,
                                   struct weir_placement_block *out) {
     int placed = weir__suballoc_take_anywhere(&s->blocks, r->bytes, r->id, out);
 
     if (placed == WEIR_PLACEMENT_OK)
-        weir__engine_unforetell();
+        r->foretold = 0;
     return placed == WEIR_PLACEMENT_OK ? WEIR_OK : why;
 }
 
 /* Nothing was found at a glance. */
-static weir_status place_at_last(struct spans *s, const struct request *r, int *grew,
+static weir_status place_at_last(struct spans *s, struct weir_request *r,
                                  struct weir_placement_block *out) {
     uint64_t reserve = reserve_of(s);
     size_t needed;
@@ -339,13 +340,14 @@ static weir_status place_at_last(struct spans *s, const struct request *r, int *
 
     if (!weir__size_round_up(r->bytes, UNIT, &needed))
         return weir__without_driver(WEIR_E_NO_MEMORY);
-    if (needed > s->host->limit) /* nothing need move for it */
+    if (needed > weir__engine_limit(&s->e)) /* nothing need move for it */
         return place_anywhere(s, r, weir__without_driver(WEIR_E_LIMIT), out);
+    r->was_dry = 1;
     weir__suballoc_dry(&s->blocks);
     grows = room_in(s, reserve) < needed;
-    if (grows && !r->may_grow) {
+    if (grows && !(r->flags & WEIR_REQUEST_MAY_GROW)) {
         /* What is idle may go as caches give back, by the threshold: above a lowered limit it is lost. */
-        if (reserve > s->host->limit &&
+        if (reserve > weir__engine_limit(&s->e) &&
             weir__suballoc_take_anywhere(&s->blocks, r->bytes, r->id, out) == WEIR_PLACEMENT_OK)
             return WEIR_OK;
         return WEIR_ENGINE_DRY;
@@ -353,13 +355,14 @@ static weir_status place_at_last(struct spans *s, const struct request *r, int *
     placed = weir__suballoc_take_at_last(&s->blocks, r->bytes, r->id, cuts_up_to(s, r->bytes),
                                          grows ? reserve : 0, out);
     if (placed == WEIR_PLACEMENT_NO_FIT && grows &&
-        s->host->options.internal_dependencies == WEIR_SWITCH_ON)
+        s->e.options->internal_dependencies == WEIR_SWITCH_ON)
         placed = weir__suballoc_take_behind(&s->blocks, r->bytes, r->id, r->stream, out);
-    if (placed == WEIR_PLACEMENT_NO_FIT && reserve > s->host->limit) /* what goes back is lost */
+    if (placed == WEIR_PLACEMENT_NO_FIT &&
+        reserve > weir__engine_limit(&s->e)) /* what goes back is lost */
         placed = weir__suballoc_take_anywhere(&s->blocks, r->bytes, r->id, out);
     if (placed != WEIR_PLACEMENT_NO_FIT)
         return placed_or(placed);
-    status = find_room(s, r, reserve, needed, grew);
+    status = find_room(s, r, reserve, needed);
     if (status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT)
         return place_anywhere(s, r, status, out);
     if (status != WEIR_OK)
@@ -370,7 +373,7 @@ static weir_status place_at_last(struct spans *s, const struct request *r, int *
 /* Work is pending on the stream: units that are given back on it cannot be moved before that is done, so
  * that a swap would grow the reserve.  Then any idle region is cut rather than given back. */
 static int is_busy(const struct spans *s, weir_stream stream) {
-    const struct weir_driver *driver = s->host->device.driver;
+    const struct weir_driver *driver = s->e.device->driver;
     struct weir_driver_scope scope;
     CUresult result = weir__driver_relax(driver, &scope);
 
@@ -397,7 +400,7 @@ static int is_valley(struct spans *s) {
 }
 
 /* Idle regions and room, or 0: it is not worth it, or there is nothing to join. */
-static size_t size_of_base(struct spans *s, const struct request *r, uint64_t reserve) {
+static size_t size_of_base(struct spans *s, struct weir_request *r, uint64_t reserve) {
     uint64_t idle = room_in(s, reserve);
     size_t pieces = idle >= UNIT;
 
@@ -415,7 +418,7 @@ static size_t size_of_base(struct spans *s, const struct request *r, uint64_t re
 
 /* Swaps all that is idle for one region, unless work is pending, so that nothing can be moved.  What
  * cannot be had is had no worse without it. */
-static void make_base(struct spans *s, const struct request *r, int *grew) {
+static void make_base(struct spans *s, struct weir_request *r) {
     weir_status status = WEIR_OK;
     size_t bytes, at;
 
@@ -423,66 +426,67 @@ static void make_base(struct spans *s, const struct request *r, int *grew) {
         return;
     s->looked_at = s->deepest;
     bytes = s->blocks.region_count > 1 ? size_of_base(s, r, reserve_of(s)) : 0;
-    if (bytes == 0 || (s->host->neighbours && weir__neighbours_any(s->host->neighbours)))
+    if (bytes == 0 || (s->e.events->neighbours && weir__neighbours_any(s->e.events->neighbours)))
         return;
     s->base_is_over = 1;
     while (status == WEIR_OK && find_spare(s, UINT64_MAX, &at))
         status = give_back(s, at, r->id, r->stream);
     if (status == WEIR_OK)
-        (void)extend_by(s, r, bytes, WEIR_SUBALLOC_BASE, grew);
-    weir__engine_unforetell();
+        (void)extend_by(s, r, bytes, WEIR_SUBALLOC_BASE);
+    r->foretold = 0;
 }
 
 /* ---- a request from its beginning -------------------------------------------------------------- */
 
-static weir_status place(struct spans *s, const struct request *r, int *grew,
+static weir_status place(struct spans *s, struct weir_request *r,
                          struct weir_placement_block *out) {
     int placed;
 
     if (r->bytes > s->largest)
         s->largest = r->bytes;
     if (!s->base_is_over && is_valley(s))
-        make_base(s, r, grew);
+        make_base(s, r);
     placed = weir__suballoc_take(&s->blocks, r->bytes, r->id, cuts_up_to(s, r->bytes), out);
     if (placed == WEIR_PLACEMENT_NO_FIT && is_busy(s, r->stream))
         placed = weir__suballoc_take(&s->blocks, r->bytes, r->id, SIZE_MAX, out);
-    return placed == WEIR_PLACEMENT_NO_FIT ? place_at_last(s, r, grew, out) : placed_or(placed);
+    return placed == WEIR_PLACEMENT_NO_FIT ? place_at_last(s, r, out) : placed_or(placed);
 }
 
-static weir_status alloc_span(struct spans *s, const struct request *r, CUdeviceptr *block,
-                              int *grew) {
+/* What is read without the lock. */
+static void note_seen(struct spans *s) {
+    atomic_store_explicit(&s->e.in_use, s->blocks.in_use, memory_order_relaxed);
+    atomic_store_explicit(&s->e.reserve,
+                          atomic_load_explicit(&s->inner->reserve, memory_order_relaxed),
+                          memory_order_relaxed);
+}
+
+static weir_status alloc_span(struct spans *s, struct weir_request *r) {
     struct weir_placement_block placed;
     weir_status status;
 
     weir__lock_take(&s->lock);
     status = weir__suballoc_visit(&s->blocks, r->id, r->stream);
     if (status == WEIR_OK)
-        status = place(s, r, grew, &placed);
-    atomic_store_explicit(&s->in_use, s->blocks.in_use, memory_order_relaxed);
+        status = place(s, r, &placed);
+    note_seen(s);
     weir__lock_give(&s->lock);
     if (status == WEIR_OK)
-        *block = placed.address;
+        r->block = placed.address;
     return status;
 }
 
-static weir_status spans_alloc(void *engine, size_t bytes, weir_stream stream, uint64_t id,
-                               int may_grow, CUdeviceptr *block, int *grew) {
-    struct spans *s = engine;
-    struct request r = {.bytes = bytes, .stream = stream, .id = id, .may_grow = may_grow};
-    int result_before = weir__driver_result;
-    weir_status status = id ? WEIR_OK : weir__device_capture(&s->host->device, stream);
+static weir_status spans_alloc(struct weir_engine *e, struct weir_request *r) {
+    struct spans *s = (struct spans *)e;
+    weir_status status = r->id ? WEIR_OK : weir__device_capture(e->device, r->stream);
     CUresult result = CUDA_SUCCESS;
 
     if (status == WEIR_E_CAPTURE) {
-        status = s->inner->alloc(s->under, bytes, stream, 0, may_grow, block, grew);
+        status = s->inner->ops->alloc(s->inner, r);
     } else if (status == WEIR_OK) {
-        if (id == 0)
-            result = weir__device_stream_id(&s->host->device, stream, &r.id);
-        status = result == CUDA_SUCCESS ? alloc_span(s, &r, block, grew)
-                                        : weir__device_status(&s->host->device, result);
+        if (r->id == 0)
+            result = weir__device_stream_id(e->device, r->stream, &r->id);
+        status = result == CUDA_SUCCESS ? alloc_span(s, r) : weir__device_status(e->device, result);
     }
-    if (status == WEIR_OK || status == WEIR_ENGINE_DRY)
-        weir__set_driver_result(result_before);
     return status;
 }
 
@@ -491,7 +495,6 @@ static weir_status spans_alloc(void *engine, size_t bytes, weir_stream stream, u
 /* Gives idle regions beyond the threshold back, so that the driver's own can act; as far as they may
  * go on this stream.  The free that it follows has been done, whatever comes of this. */
 static void shed(struct spans *s, uint64_t id, weir_stream stream) {
-    int result_before = weir__driver_result;
     uint64_t idle = 0;
     size_t at;
 
@@ -502,18 +505,17 @@ static void shed(struct spans *s, uint64_t id, weir_stream stream) {
         idle += s->blocks.regions[i].idle ? s->blocks.regions[i].bytes : 0;
     if (idle <= s->threshold)
         return;
-    if (weir__device_capture(&s->host->device, stream) == WEIR_OK) {
+    if (weir__device_capture(s->e.device, stream) == WEIR_OK) {
         while (idle > s->threshold && find_spare(s, idle - s->threshold, &at)) {
             idle -= s->blocks.regions[at].bytes;
             if (give_back(s, at, id, stream) != WEIR_OK)
                 break;
         }
     }
-    weir__set_driver_result(result_before);
 }
 
-static weir_status spans_give(void *engine, CUdeviceptr block, uint64_t id) {
-    struct spans *s = engine;
+static weir_status spans_give(struct weir_engine *e, CUdeviceptr block, uint64_t id) {
+    struct spans *s = (struct spans *)e;
     weir_status status;
 
     weir__lock_take(&s->lock);
@@ -522,35 +524,23 @@ static weir_status spans_give(void *engine, CUdeviceptr block, uint64_t id) {
     return status;
 }
 
-static int spans_holds(void *engine, CUdeviceptr address, CUdeviceptr *base) {
-    struct spans *s = engine;
-    uint64_t start = 0;
-    int ours;
-
-    weir__lock_take(&s->lock);
-    ours = weir__suballoc_holds(&s->blocks, address, &start);
-    weir__lock_give(&s->lock);
-    *base = start;
-    return ours;
-}
-
 /* Not of a region: memory of a graph, or nobody's. */
 static weir_status free_other(struct spans *s, CUdeviceptr block, weir_stream stream,
                               struct weir_use_list *uses) {
     struct weir_driver_scope scope;
-    CUresult result = weir__driver_relax(s->host->device.driver, &scope);
+    CUresult result = weir__driver_relax(s->e.device->driver, &scope);
     weir_status status;
 
     if (result != CUDA_SUCCESS)
-        return weir__device_status(&s->host->device, result);
-    status = s->inner->free(s->under, block, stream, uses);
-    weir__driver_unrelax(s->host->device.driver, &scope);
+        return weir__device_status(s->e.device, result);
+    status = s->inner->ops->free(s->inner, block, stream, uses);
+    weir__driver_unrelax(s->e.device->driver, &scope);
     return status;
 }
 
-static weir_status spans_free(void *engine, CUdeviceptr block, weir_stream stream,
+static weir_status spans_free(struct weir_engine *e, CUdeviceptr block, weir_stream stream,
                               struct weir_use_list *uses) {
-    struct spans *s = engine;
+    struct spans *s = (struct spans *)e;
     weir_status status = WEIR_OK;
     CUresult result;
     uint64_t id;
@@ -561,12 +551,12 @@ static weir_status spans_free(void *engine, CUdeviceptr block, weir_stream strea
     weir__lock_give(&s->lock);
     if (!ours)
         return free_other(s, block, stream, uses);
-    result = weir__device_stream_id(&s->host->device, stream, &id);
+    result = weir__device_stream_id(s->e.device, stream, &id);
     /* unreached: with uses, which the front refuses where the stream is being captured */
     if (weir__device_is_capture(result) && !uses)
-        return spans_give(s, block, WEIR_ENGINE_UNKNOWN);
+        return spans_give(e, block, WEIR_ENGINE_UNKNOWN);
     if (result != CUDA_SUCCESS)
-        return weir__device_status(&s->host->device, result);
+        return weir__device_status(s->e.device, result);
     weir__lock_take(&s->lock);
     status = weir__suballoc_give(&s->blocks, block, id, stream, uses);
     if (status == WEIR_OK)
@@ -575,50 +565,36 @@ static weir_status spans_free(void *engine, CUdeviceptr block, weir_stream strea
     return status;
 }
 
-static void spans_tend(void *engine, weir_stream stream, uint64_t id) {
-    struct spans *s = engine;
-
-    weir__lock_take(&s->lock);
-    (void)weir__suballoc_visit(&s->blocks, id, stream); /* else at the next call */
-    shed(s, id, stream);
-    weir__lock_give(&s->lock);
-}
-
 /* ---- reserve --------------------------------------------------------------------------------- */
 
-static weir_status spans_allow(void *engine, const CUmemAccessDesc *access) {
-    struct spans *s = engine;
+static weir_status spans_allow(struct weir_engine *e, const CUmemAccessDesc *access) {
+    struct spans *s = (struct spans *)e;
 
-    return s->inner->allow(s->under, access);
+    return s->inner->ops->allow(s->inner, access);
 }
 
-static CUmemoryPool spans_pool(void *engine) {
-    struct spans *s = engine;
+static weir_status spans_grow(struct weir_engine *e, uint64_t target, uint64_t goal, int cause) {
+    struct spans *s = (struct spans *)e;
+    uint64_t most = weir__size_smaller(target, weir__engine_limit(e));
+    int is_prealloc = weir__engine_is_prealloc(cause);
+    weir_status status;
 
-    return s->inner->pool(s->under);
-}
-
-static void spans_limited(void *engine) {
-    struct spans *s = engine;
-
-    if (s->inner->limited)
-        s->inner->limited(s->under);
-}
-
-static weir_status spans_grow(void *engine, uint64_t target, int cause) {
-    struct spans *s = engine;
-    uint64_t most = target < s->host->limit ? target : s->host->limit;
-
-    if (!weir__engine_is_prealloc(cause))
-        return s->inner->grow(s->under, target, cause);
-    /* What was taken on request is not for the next free to give back, nor to be moved in the first
-     * iteration, which it was to make fast. */
+    if (is_prealloc) {
+        /* What was taken on request is not for the next free to give back, nor to be moved in the first
+         * iteration, which it was to make fast. */
+        weir__lock_take(&s->lock);
+        s->threshold = weir__size_larger(s->threshold, most);
+        s->base_is_over = 1;
+        weir__lock_give(&s->lock);
+    }
+    status = s->inner->ops->grow(s->inner, target, goal, cause);
     weir__lock_take(&s->lock);
-    if (s->threshold < most)
-        s->threshold = most;
-    s->base_is_over = 1;
+    if (is_prealloc && target >= goal)
+        weir__suballoc_stock(&s->blocks, WEIR_SUBALLOC_KINDS,
+                             (size_t)weir__size_smaller(reserve_of(s), STOCK_MOST));
+    note_seen(s);
     weir__lock_give(&s->lock);
-    return s->inner->grow(s->under, target, cause);
+    return status;
 }
 
 /* Idle regions go back until at most `keep` bytes are in regions.  The caller is in the driver's
@@ -632,7 +608,7 @@ static weir_status give_idle_back(struct spans *s, size_t keep) {
     weir__suballoc_survey(&s->blocks, WEIR_ENGINE_UNKNOWN);
     for (size_t i = 0; i < s->blocks.region_count; i++)
         dirty |= s->blocks.regions[i].idle && !s->blocks.regions[i].serves;
-    status = weir__device_status(&s->host->device, weir__suballoc_wait(&s->blocks, dirty));
+    status = weir__device_status(s->e.device, weir__suballoc_wait(&s->blocks, dirty));
     if (status == WEIR_OK && dirty) {
         s->awaits = 0;
         forget_work_behind(s);
@@ -642,138 +618,132 @@ static weir_status give_idle_back(struct spans *s, size_t keep) {
            find_spare(s, s->blocks.total - keep, &at))
         status = give_back(s, at, WEIR_ENGINE_OBSERVED, s->resting);
     if (status == WEIR_OK) /* the driver's trim counts as free what the host has observed */
-        status = weir__device_status(&s->host->device,
-                                     s->host->device.driver->cuStreamSynchronize(s->resting));
+        status =
+            weir__device_status(s->e.device, s->e.device->driver->cuStreamSynchronize(s->resting));
     return status;
 }
 
-static weir_status spans_trim(void *engine, size_t keep, int cause, size_t *released) {
-    struct spans *s = engine;
-    uint64_t before, after;
+/* The caller holds the lock, and is in the driver's scope. */
+static weir_status give_fully(struct spans *s, struct weir_trim *trim) {
+    weir_status status = give_idle_back(s, trim->keep);
+
+    return status == WEIR_OK ? s->inner->ops->trim(s->inner, trim) : status;
+}
+
+static weir_status trim_fully(struct spans *s, struct weir_trim *trim) {
     struct weir_driver_scope scope;
     weir_status status;
-    CUresult result = weir__driver_enter(s->host->device.driver, s->host->device.context, &scope);
+    CUresult result = weir__driver_enter(s->e.device->driver, s->e.device->context, &scope);
+    uint64_t before;
 
-    *released = 0;
     if (result != CUDA_SUCCESS)
-        return weir__device_status(&s->host->device, result);
+        return weir__device_status(s->e.device, result);
     weir__lock_take(&s->lock);
     before = reserve_of(s);
-    status = give_idle_back(s, keep);
-    if (status == WEIR_OK)
-        status = s->inner->trim(s->under, keep, cause, released);
-    after = reserve_of(s);
-    *released = before > after ? (size_t)(before - after) : 0;
+    status = give_fully(s, trim);
+    trim->released = (size_t)weir__size_less(before, reserve_of(s));
+    note_seen(s);
     weir__lock_give(&s->lock);
-    weir__driver_leave(s->host->device.driver, &scope);
+    weir__driver_leave(s->e.device->driver, &scope);
     return status;
 }
 
-static void spans_unwind(void *engine, int refused) {
-    struct spans *s = engine;
-
-    s->inner->unwind(s->under, refused);
-}
-
-/* A piece of a region, or a new one in place of those that the ladder would give back. */
-static size_t spans_largest(void *engine, uint64_t id, uint64_t back) {
-    struct spans *s = engine;
-    size_t placed, added;
-
-    weir__lock_take(&s->lock);
-    placed = weir__suballoc_largest(&s->blocks, id);
-    weir__suballoc_survey(&s->blocks, id);
-    for (size_t i = 0; i < s->blocks.region_count; i++)
-        if (s->blocks.regions[i].serves && s->host->options.recovery_timeout_ms != UINT32_MAX)
-            back += s->blocks.regions[i].bytes;
-    added = weir__size_round_down(s->inner->largest(s->under, id, back), UNIT);
-    weir__lock_give(&s->lock);
-    return placed > added ? placed : added;
-}
-
-/* Blocks are the front's, which knows their streams.  How that lies which the inner engine has idle nobody knows. */
-static void spans_survey(void *engine, uint64_t id, struct weir_survey *out) {
-    struct spans *s = engine;
-
-    weir__lock_take(&s->lock);
-    weir__suballoc_tell(&s->blocks, id, out);
-    if (room_in(s, reserve_of(s)) > out->hole)
-        out->hole = UINT64_MAX;
-    weir__lock_give(&s->lock);
-}
-
-/* Over the pool: regions go back on the stream, as far as they serve it; those go on to the device that it has done
- * with by now. */
-static void spans_shed(void *engine, size_t keep, weir_stream stream, uint64_t id, int cause) {
-    struct spans *s = engine;
+/* Regions go back on the stream, as far as they serve it; the inner engine lets those go on to the device that it has
+ * done with by now. */
+static void trim_at_once(struct spans *s, struct weir_trim *trim) {
     size_t at;
 
-    if (id == 0 || weir__device_capture(&s->host->device, stream) != WEIR_OK)
+    if (trim->id == 0 || weir__device_capture(s->e.device, trim->stream) != WEIR_OK)
         return;
     weir__lock_take(&s->lock);
     weir__suballoc_look_around(&s->blocks);
-    weir__suballoc_survey(&s->blocks, id);
-    while (s->blocks.total > keep && find_spare(s, s->blocks.total - keep, &at))
-        if (give_back(s, at, id, stream) != WEIR_OK)
+    weir__suballoc_survey(&s->blocks, trim->id);
+    while (s->blocks.total > trim->keep && find_spare(s, s->blocks.total - trim->keep, &at))
+        if (give_back(s, at, trim->id, trim->stream) != WEIR_OK)
             break;
-    s->inner->shed(s->under, keep, stream, id, cause);
+    (void)s->inner->ops->trim(s->inner, trim);
+    note_seen(s);
     weir__lock_give(&s->lock);
 }
 
-static size_t spans_reclaim(void *engine, size_t *silent) {
-    struct spans *s = engine;
-    size_t waiting;
+static weir_status spans_trim(struct weir_engine *e, struct weir_trim *trim) {
+    struct spans *s = (struct spans *)e;
 
-    weir__lock_take(&s->lock);
-    waiting = weir__suballoc_reclaim(&s->blocks, silent);
-    waiting += s->inner->reclaim(s->under, NULL);
+    switch (trim->mode) {
+    case WEIR_TRIM_FULLY:
+        return trim_fully(s, trim);
+    case WEIR_TRIM_AT_ONCE:
+        if (e->traits & WEIR_ENGINE_SHEDS)
+            trim_at_once(s, trim);
+        return WEIR_OK;
+    case WEIR_TRIM_TEND:
+        weir__lock_take(&s->lock);
+        (void)weir__suballoc_visit(&s->blocks, trim->id, trim->stream); /* else at the next call */
+        shed(s, trim->id, trim->stream);
+        weir__lock_give(&s->lock);
+        return WEIR_OK;
+    default:
+        return s->inner->ops->trim(s->inner, trim);
+    }
+}
+
+/* A piece of a region, or a new one in place of those that the ladder would give back.  The caller holds the lock. */
+static uint64_t largest(struct spans *s, const struct weir_survey *asked) {
+    struct weir_survey below = {.what = WEIR_SURVEY_LARGEST, .id = asked->id, .back = asked->back};
+    size_t placed = weir__suballoc_largest(&s->blocks, asked->id);
+
+    weir__suballoc_survey(&s->blocks, asked->id);
+    for (size_t i = 0; i < s->blocks.region_count; i++)
+        if (s->blocks.regions[i].serves && s->e.options->recovery_timeout_ms != UINT32_MAX)
+            below.back += s->blocks.regions[i].bytes;
+    s->inner->ops->survey(s->inner, &below);
+    return weir__size_larger(placed, weir__size_round_down((size_t)below.largest, UNIT));
+}
+
+/* Likewise. */
+static void survey_pending(struct spans *s, struct weir_survey *out) {
+    out->waiting += weir__engine_reclaim(s->inner, NULL);
     if (s->behind && weir__order_fence_done(&s->blocks.order, s->behind))
         forget_work_behind(s);
-    if (silent && s->behind)
-        ++*silent;
-    weir__lock_give(&s->lock);
-    return waiting;
+    out->silent += s->behind != NULL;
 }
 
-static void spans_glance(void *engine, uint64_t *reserve, uint64_t *in_use) {
-    struct spans *s = engine;
-
-    s->inner->glance(s->under, reserve, NULL);
-    if (in_use) /* unreached: NULL, since no engine has this one under it */
-        *in_use = atomic_load_explicit(&s->in_use, memory_order_relaxed);
-}
-
-static size_t spans_extents(void *engine, struct weir_extent *out, size_t most) {
-    struct spans *s = engine;
-
-    return s->inner->extents(s->under, out, most);
-}
-
-static size_t spans_wholes(void *engine, struct weir_extent *out, size_t most) {
-    struct spans *s = engine;
-    size_t count;
+/* Blocks are the front's, which knows their streams.  How that lies which the inner engine has idle nobody knows. */
+static void spans_survey(struct weir_engine *e, struct weir_survey *out) {
+    struct spans *s = (struct spans *)e;
 
     weir__lock_take(&s->lock);
-    count = weir__suballoc_wholes(&s->blocks, out, most);
+    weir__suballoc_survey_for(&s->blocks, out);
+    if ((out->what & WEIR_SURVEY_IDLE) && room_in(s, reserve_of(s)) > out->hole)
+        out->hole = UINT64_MAX;
+    if (out->what & WEIR_SURVEY_LARGEST)
+        out->largest = largest(s, out);
+    if (out->what & WEIR_SURVEY_PENDING)
+        survey_pending(s, out);
+    weir__lock_give(&s->lock);
+}
+
+static int spans_visit(struct weir_engine *e, const struct weir_visit *visit) {
+    struct spans *s = (struct spans *)e;
+    int count;
+
+    if (visit->what == WEIR_VISIT_EXTENTS)
+        return s->inner->ops->visit(s->inner, visit);
+    if (visit->what == WEIR_VISIT_WHOLES && !(e->traits & WEIR_ENGINE_TAKES))
+        return -1;
+    weir__lock_take(&s->lock);
+    count = weir__suballoc_show(&s->blocks, visit);
     weir__lock_give(&s->lock);
     return count;
 }
 
-static void spans_stock(void *engine, size_t bytes) {
-    struct spans *s = engine;
-
-    weir__lock_take(&s->lock);
-    weir__suballoc_stock(&s->blocks, WEIR_SUBALLOC_KINDS, bytes);
-    weir__lock_give(&s->lock);
-}
-
 /* What does not lie in regions is memory of graphs, which is nobody's reserve. */
-static void spans_figures(void *engine, weir_statistics *out) {
-    struct spans *s = engine;
+static void spans_figures(struct weir_engine *e, weir_statistics *out) {
+    struct spans *s = (struct spans *)e;
     weir_statistics below = {.size = sizeof below};
 
     weir__lock_take(&s->lock);
-    s->inner->figures(s->under, &below);
+    s->inner->ops->figures(s->inner, &below);
     weir__suballoc_figures(&s->blocks, out);
     weir__lock_give(&s->lock);
     out->reserve = below.reserve;
@@ -786,17 +756,53 @@ static void spans_figures(void *engine, weir_statistics *out) {
 
 static CUresult make_resting(struct spans *s) {
     struct weir_driver_scope scope;
-    CUresult result = weir__driver_enter(s->host->device.driver, s->host->device.context, &scope);
+    CUresult result = weir__driver_enter(s->e.device->driver, s->e.device->context, &scope);
 
     if (result != CUDA_SUCCESS)
         return result;
-    result = s->host->device.driver->cuStreamCreate(&s->resting, CU_STREAM_NON_BLOCKING);
-    weir__driver_leave(s->host->device.driver, &scope);
+    result = s->e.device->driver->cuStreamCreate(&s->resting, CU_STREAM_NON_BLOCKING);
+    weir__driver_leave(s->e.device->driver, &scope);
     return result;
 }
 
-static weir_status open_over(const struct weir_engine *inner, struct weir_host *host,
-                             void **engine) {
+static void spans_close(struct weir_engine *e) {
+    struct spans *s = (struct spans *)e;
+    const struct weir_driver *driver = e->device->driver;
+    struct weir_driver_scope scope;
+
+    if (weir__driver_enter(driver, e->device->context, &scope) == CUDA_SUCCESS) {
+        for (size_t i = 0; i < s->blocks.region_count; i++) {
+            weir__nvtx_unname(s->blocks.regions[i].base);
+            (void)s->inner->ops->free(s->inner, s->blocks.regions[i].base, s->resting, NULL);
+        }
+        driver->cuStreamDestroy(s->resting);
+        weir__driver_leave(driver, &scope);
+    }
+    forget_work_behind(s);
+    weir__suballoc_close(&s->blocks);
+    s->inner->ops->close(s->inner);
+    free(s);
+}
+
+static const struct weir_engine_ops spans_ops = {
+    .least_limit = UNIT,
+    .alloc = spans_alloc,
+    .free = spans_free,
+    .give = spans_give,
+    .grow = spans_grow,
+    .trim = spans_trim,
+    .allow = spans_allow,
+    .figures = spans_figures,
+    .survey = spans_survey,
+    .visit = spans_visit,
+    .close = spans_close,
+};
+
+/* What of the inner engine's traits is this one's, too. */
+enum { OF_INNER = WEIR_ENGINE_SETTLES | WEIR_ENGINE_SHEDS | WEIR_ENGINE_TAKES };
+
+static weir_status open_over(struct weir_engine *inner, const struct weir_engine *setup,
+                             struct weir_engine **out) {
     static const struct weir_suballoc_rule rule = {
         .placement = {.granularity = GRANULARITY, .split_waste = GRANULARITY},
         .small = SMALL,
@@ -805,112 +811,45 @@ static weir_status open_over(const struct weir_engine *inner, struct weir_host *
     struct spans *s = calloc(1, sizeof *s);
     weir_status status;
 
-    if (!s)
+    if (!s) {
+        inner->ops->close(inner);
         return weir__without_driver(WEIR_E_HOST_MEMORY);
-    s->host = host;
+    }
+    s->e = *setup;
+    s->e.ops = &spans_ops;
+    s->e.traits |= (inner->traits & OF_INNER) | WEIR_ENGINE_TRIM_WAITS | WEIR_ENGINE_CUTS;
+    s->e.step_bytes = inner->step_bytes;
+    s->e.driver_pool = inner->driver_pool;
     s->inner = inner;
     s->reluctance = RELUCTANCE;
-    s->threshold = host->threshold < host->device.total ? host->threshold : UINT64_MAX;
+    s->threshold = setup->threshold < setup->device->total ? setup->threshold : UINT64_MAX;
     s->base_is_over =
-        host->decay.half_life_ns > 0 || host->relimit; /* it would hold what is to go */
-    status = inner->open(host, &s->under);
-    if (status != WEIR_OK)
-        goto free_spans;
-    status = weir__device_status(&host->device, make_resting(s));
+        (setup->traits & WEIR_ENGINE_IS_FOLLOWED) != 0; /* it would hold what is to go */
+    status = weir__device_status(setup->device, make_resting(s));
     if (status == WEIR_OK)
-        status = weir__suballoc_open(&s->blocks, host, &rule);
+        status = weir__suballoc_open(&s->blocks, &s->e, &rule);
     if (status != WEIR_OK)
         goto close_inner;
-    *engine = s;
+    *out = &s->e;
     return WEIR_OK;
 close_inner:
     if (s->resting)
-        host->device.driver->cuStreamDestroy(s->resting);
-    inner->close(s->under);
-free_spans:
+        setup->device->driver->cuStreamDestroy(s->resting);
+    inner->ops->close(inner);
     free(s);
     return status;
 }
 
-static weir_status spans_settle(void *engine) {
-    struct spans *s = engine;
+weir_status weir__spans_pool_open(const struct weir_engine *setup, struct weir_engine **out) {
+    struct weir_engine *inner;
+    weir_status status = weir__pool_open(setup, &inner);
 
-    if (s->blocks.region_count > 0)
-        return weir__device_status(&s->host->device, weir__device_wait(&s->host->device));
-    return s->inner->settle ? s->inner->settle(s->under) : WEIR_OK;
+    return status == WEIR_OK ? open_over(inner, setup, out) : status;
 }
 
-static void spans_close(void *engine) {
-    struct spans *s = engine;
-    const struct weir_driver *driver = s->host->device.driver;
-    struct weir_driver_scope scope;
+weir_status weir__spans_direct_open(const struct weir_engine *setup, struct weir_engine **out) {
+    struct weir_engine *inner;
+    weir_status status = weir__direct_open(setup, &inner);
 
-    if (weir__driver_enter(driver, s->host->device.context, &scope) == CUDA_SUCCESS) {
-        for (size_t i = 0; i < s->blocks.region_count; i++) {
-            weir__nvtx_unname(s->blocks.regions[i].base);
-            (void)s->inner->free(s->under, s->blocks.regions[i].base, s->resting, NULL);
-        }
-        driver->cuStreamDestroy(s->resting);
-        weir__driver_leave(driver, &scope);
-    }
-    forget_work_behind(s);
-    weir__suballoc_close(&s->blocks);
-    s->inner->close(s->under);
-    free(s);
+    return status == WEIR_OK ? open_over(inner, setup, out) : status;
 }
-
-static weir_status open_over_pool(struct weir_host *host, void **engine) {
-    return open_over(&weir__engine_pool, host, engine);
-}
-
-static weir_status open_over_platform(struct weir_host *host, void **engine) {
-    return open_over(&weir__engine_platform, host, engine);
-}
-
-const struct weir_engine weir__engine_spans_pool = {
-    .least_limit = UNIT,
-    .trim_waits = 1,
-    .shed = spans_shed,
-    .open = open_over_pool,
-    .settle = spans_settle,
-    .close = spans_close,
-    .alloc = spans_alloc,
-    .free = spans_free,
-    .give = spans_give,
-    .tend = spans_tend,
-    .holds = spans_holds,
-    .grow = spans_grow,
-    .trim = spans_trim,
-    .unwind = spans_unwind,
-    .pool = spans_pool,
-    .allow = spans_allow,
-    .limited = spans_limited,
-    .largest = spans_largest,
-    .survey = spans_survey,
-    .reclaim = spans_reclaim,
-    .glance = spans_glance,
-    .extents = spans_extents,
-    .wholes = spans_wholes,
-    .stock = spans_stock,
-    .figures = spans_figures,
-};
-
-const struct weir_engine weir__engine_spans_platform = {
-    .least_limit = UNIT,
-    .trim_waits = 1,
-    .open = open_over_platform,
-    .settle = spans_settle,
-    .close = spans_close,
-    .alloc = spans_alloc,
-    .free = spans_free,
-    .give = spans_give,
-    .tend = spans_tend,
-    .holds = spans_holds,
-    .grow = spans_grow,
-    .trim = spans_trim,
-    .limited = spans_limited,
-    .largest = spans_largest,
-    .survey = spans_survey,
-    .reclaim = spans_reclaim,
-    .figures = spans_figures,
-};

@@ -73,9 +73,8 @@ enum { LEFT_PART = 64 };
 enum { REST_PART = 4 };
 
 struct weir_ahead {
-    struct weir_host *host;
-    const struct weir_engine *ops;
-    void *engine;
+    struct weir_reserve *v;
+    struct weir_engine *engine;
     int is_played; /* there is no thread */
 
     _Atomic uint64_t mark;    /* with less than that idle, a request says so; 0: it need not */
@@ -128,10 +127,11 @@ static int learn(struct weir_ahead *a, size_t bytes, uint64_t idle) {
  * be idle: what gives memory back leaves that. */
 static uint64_t rest_of_largest(struct weir_ahead *a, uint64_t idle) {
     uint64_t wanted = atomic_load_explicit(&a->largest, memory_order_relaxed), piece, last;
+    struct weir_survey survey = {.what = WEIR_SURVEY_PIECES};
 
-    if (!a->ops->pieces)
-        return 0;
-    a->ops->pieces(a->engine, &piece, &last);
+    a->engine->ops->survey(a->engine, &survey);
+    piece = survey.largest_piece;
+    last = survey.last_piece;
     if (piece >= wanted || wanted - last > wanted / REST_PART ||
         idle + wanted - last > a->most_idle)
         return 0;
@@ -148,22 +148,22 @@ static uint64_t refused(struct weir_ahead *a) {
         atomic_store(&a->mark, a->low);
         return REST;
     }
-    atomic_fetch_add_explicit(&a->host->books->ahead_refusals, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&a->v->events.books->ahead_refusals, 1, memory_order_relaxed);
     a->back_off_ns = pause * 2 < LONGEST_BACK_OFF_NS ? pause * 2 : LONGEST_BACK_OFF_NS;
     return pause;
 }
 
 /* What a step should add; 0: nothing can be had. */
 static uint64_t step_of(const struct weir_ahead *a, uint64_t reserve, uint64_t lacks) {
-    uint64_t room = weir__size_less(a->host->limit, reserve), step = a->host->pace;
+    uint64_t room = weir__size_less(a->v->quota.limit, reserve), step = a->engine->step_bytes;
     uint64_t device;
 
     if (lacks < step)
         step = (lacks + PAGE - 1) / PAGE * PAGE;
     if (room < step)
         step = weir__size_round_down((size_t)room, PAGE);
-    device = weir__device_free(&a->host->device);
-    if (device != UINT64_MAX && device < step + a->host->device.total / LEFT_PART)
+    device = weir__device_free(a->v->device);
+    if (device != UINT64_MAX && device < step + a->v->device->total / LEFT_PART)
         return 0;
     return step;
 }
@@ -187,13 +187,13 @@ static uint64_t grow(struct weir_ahead *a, uint64_t reserve, uint64_t idle, uint
 
     if (step == 0)
         return refused(a);
-    status = a->ops->grow(a->engine, reserve + step, WEIR_EVENT_HEADROOM);
+    status = a->engine->ops->grow(a->engine, reserve + step, reserve + step, WEIR_EVENT_HEADROOM);
     switch (status) {
     case WEIR_OK:
         a->back_off_ns = FIRST_BACK_OFF_NS;
         return pause_of(a, idle + step);
     case WEIR_E_NOT_SUPPORTED:
-        weir__log(a->host->options.log, WEIR_LOG_WARNING,
+        weir__log(a->v->options->log, WEIR_LOG_WARNING,
                   "headroom has no effect with this driver: it does not tell what its pool has");
         return give_up(a);
     case WEIR_E_DEVICE_LOST:
@@ -210,7 +210,7 @@ static uint64_t take_turn(struct weir_ahead *a) {
     uint64_t idle, lacks, pause;
 
     atomic_store(&a->mark, 0);
-    if (weir__detour_is(&a->host->device.slow_path, WEIR_DETOUR_LOST)) {
+    if (weir__detour_is(&a->v->device->slow_path, WEIR_DETOUR_LOST)) {
         if (a->priming)
             weir__priming_close(a->priming);
         a->priming = NULL;
@@ -224,7 +224,7 @@ static uint64_t take_turn(struct weir_ahead *a) {
         a->priming = NULL;
     }
     atomic_store(&a->mark, a->low);
-    a->ops->figures(a->engine, &figures);
+    a->engine->ops->figures(a->engine, &figures);
     idle = usable(a, weir__size_less(figures.reserve, figures.in_use));
     a->raising = idle < (a->raising ? a->high : a->low);
     lacks = a->raising ? a->high - idle : rest_of_largest(a, idle);
@@ -242,22 +242,19 @@ static uint64_t ask_others(struct weir_ahead *a, uint64_t pause) {
 /* Before there is a thread, and before anybody waits for a request: until `low` is idle.  The thread goes on
  * from there. */
 static void begin(struct weir_ahead *a) {
-    int result_before = weir__driver_result;
+    struct weir_engine *e = a->engine;
     weir_statistics figures = {.size = sizeof figures};
-    uint64_t idle = 0, step = 1;
+    uint64_t idle, step = 1, target;
 
     while (step > 0) {
-        a->ops->figures(a->engine, &figures);
+        e->ops->figures(e, &figures);
         idle = weir__size_less(figures.reserve, figures.in_use);
         a->raising |= idle < a->low;
         step = idle < a->low ? step_of(a, figures.reserve, a->low - idle) : 0;
-        if (step > 0 &&
-            a->ops->grow(a->engine, figures.reserve + step, WEIR_EVENT_HEADROOM) != WEIR_OK)
+        target = figures.reserve + step;
+        if (step > 0 && e->ops->grow(e, target, target, WEIR_EVENT_HEADROOM) != WEIR_OK)
             break;
     }
-    if (idle > 0)
-        a->host->prepare(a->host);
-    weir__set_driver_result(result_before);
 }
 
 /* ---- the thread ------------------------------------------------------------------------------ */
@@ -342,9 +339,9 @@ static void wake(struct weir_ahead *a) {
 
 /* All turns that have become due: how many.  They are nothing that the caller did, or waited for. */
 static int play(struct weir_ahead *a, int begins) {
-    const struct weir_driver *driver = a->host->device.driver;
-    int result_before = weir__driver_result, turns = 0;
+    const struct weir_driver *driver = a->v->device->driver;
     uint64_t now = driver->ticks(), pause;
+    int turns = 0;
 
     if (pthread_mutex_trylock(&a->turning) != 0)
         return 0;
@@ -358,7 +355,6 @@ static int play(struct weir_ahead *a, int begins) {
             a->due_ticks = 0;
     }
     pthread_mutex_unlock(&a->turning);
-    weir__set_driver_result(result_before);
     return turns;
 }
 
@@ -382,9 +378,10 @@ void weir__ahead_check(struct weir_ahead *a, size_t bytes, int grew) {
     mark = atomic_load_explicit(&a->mark, memory_order_relaxed);
     if (mark == 0 && !grew)
         return;
-    a->ops->glance(a->engine, &reserve, &in_use);
+    reserve = atomic_load_explicit(&a->engine->reserve, memory_order_relaxed);
+    in_use = atomic_load_explicit(&a->engine->in_use, memory_order_relaxed);
     idle = weir__size_less(reserve, in_use);
-    if (grew && !a->host->moves && learn(a, bytes, idle) && !a->is_played)
+    if (grew && !(a->engine->traits & WEIR_ENGINE_MOVES) && learn(a, bytes, idle) && !a->is_played)
         wake(a); /* others may have taken some since */
     atomic_store_explicit(&a->seen, idle, memory_order_relaxed);
     idle = usable(a, idle);
@@ -401,7 +398,7 @@ void weir__ahead_prime(struct weir_ahead *a, struct weir_priming *priming) {
     a->priming = priming;
     if (a->is_played) {
         atomic_store(&a->mark, UINT64_MAX);
-        a->due_ticks = a->host->device.driver->ticks() + PAUSE_NS;
+        a->due_ticks = a->v->device->driver->ticks() + PAUSE_NS;
     }
     pthread_mutex_unlock(&a->turning);
     tell(a);
@@ -432,22 +429,20 @@ static void discard(struct weir_ahead *a) {
     free(a);
 }
 
-weir_status weir__ahead_open(struct weir_host *host, const struct weir_engine *ops, void *engine,
-                             uint64_t low, uint64_t high, struct weir_priming *priming,
-                             struct weir_ahead **out) {
+weir_status weir__ahead_open(struct weir_reserve *v, uint64_t low, uint64_t high,
+                             struct weir_priming *priming, struct weir_ahead **out) {
     struct weir_ahead *a = calloc(1, sizeof *a);
     pthread_condattr_t monotonic;
 
     if (!a)
         return weir__without_driver(WEIR_E_HOST_MEMORY);
-    a->host = host;
-    a->ops = ops;
-    a->engine = engine;
+    a->v = v;
+    a->engine = v->engine;
     a->low = low;
     a->high = a->most_idle = high;
     a->priming = priming;
     a->back_off_ns = FIRST_BACK_OFF_NS;
-    a->is_played = host->device.driver->aside != NULL;
+    a->is_played = v->device->driver->aside != NULL;
     atomic_init(&a->mark, priming ? UINT64_MAX : low);
     pthread_mutex_init(&a->turning, NULL);
     pthread_mutex_init(&a->lock, NULL);
@@ -458,7 +453,7 @@ weir_status weir__ahead_open(struct weir_host *host, const struct weir_engine *o
     if (!priming)
         begin(a);
     if (a->is_played) {
-        a->due_ticks = low == 0 && !priming ? 0 : host->device.driver->ticks() + PAUSE_NS;
+        a->due_ticks = low == 0 && !priming ? 0 : v->device->driver->ticks() + PAUSE_NS;
     } else if (!start(a)) {
         discard(a);
         return weir__without_driver(WEIR_E_HOST_MEMORY);

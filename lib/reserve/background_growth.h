@@ -9,19 +9,15 @@
 #ifndef WEIR_BACKGROUND_GROWTH_H
 #define WEIR_BACKGROUND_GROWTH_H
 
-#include "engine/engine.h"
 #include "reserve/prealloc.h"
-
-struct weir_ahead;
+#include "reserve/reserve.h"
 
 /* Preallocates, where `priming` is not NULL (as weir__ahead_prime), and then starts to keep `high` bytes idle as
  * soon as less than `low` are; 0: never.  Where it does not preallocate, it has the reserve grow until `low` is
- * idle before it returns, as far as that can be had.  The host, `ops` and the engine,
- * which is open and whose host's pace is not 0, outlive it.  OK; E_HOST_MEMORY: there is no memory, or no
- * thread to be had. */
-weir_status weir__ahead_open(struct weir_host *host, const struct weir_engine *ops, void *engine,
-                             uint64_t low, uint64_t high, struct weir_priming *priming,
-                             struct weir_ahead **out);
+ * idle before it returns, as far as that can be had.  `v', whose engine is open and has a step, outlives it.  OK;
+ * E_HOST_MEMORY: there is no memory, or no thread to be had. */
+weir_status weir__ahead_open(struct weir_reserve *v, uint64_t low, uint64_t high,
+                             struct weir_priming *priming, struct weir_ahead **out);
 /* Ends it, after the step that may be under way.  NULL is fine. */
 void weir__ahead_close(struct weir_ahead *a);
 
@@ -35,7 +31,7 @@ void weir__ahead_forget(struct weir_ahead *a);
 void weir__ahead_hold(struct weir_ahead *a);
 void weir__ahead_go_on(struct weir_ahead *a);
 
-/* Sees whether little is idle; makes no driver call but an engine's glance, takes no lock that a step
+/* Sees whether little is idle; makes no driver call, takes no lock that a step
  * holds for longer, and is not called under the engine's. */
 void weir__ahead_check(struct weir_ahead *a, size_t bytes, int grew);
 
@@ -44,14 +40,14 @@ int weir__ahead_play(struct weir_ahead *a);
 
 /* Before the reserve grows for a request: on a modelled device, what the thread would have done by now is done.  1 if
  * there was anything. */
-static inline int weir__ahead_catch_up(const struct weir_host *host) {
-    return host->ahead && weir__ahead_play(host->ahead);
+static inline int weir__ahead_catch_up(struct weir_ahead *a) {
+    return a && weir__ahead_play(a);
 }
 
 /* After each request that the engine has served, of so many bytes.  `grew`: the reserve had to grow for it. */
-static inline void weir__ahead_look(const struct weir_host *host, size_t bytes, int grew) {
-    if (host->ahead)
-        weir__ahead_check(host->ahead, bytes, grew);
+static inline void weir__ahead_look(struct weir_ahead *a, size_t bytes, int grew) {
+    if (a)
+        weir__ahead_check(a, bytes, grew);
 }
 
 #endif

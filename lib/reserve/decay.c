@@ -2,9 +2,8 @@
 /* decay.c: see decay.h. */
 #include "reserve/decay.h"
 
-#include "base/result.h"
-#include "engine/engine.h"
 #include "reserve/background_growth.h"
+#include "reserve/reserve.h"
 
 /* What the reserve has beyond the need goes whole when it is no more. */
 #define LEAST ((uint64_t)64 << 20)
@@ -111,33 +110,29 @@ uint64_t weir__decay_end(struct weir_decay *d, uint64_t now, uint64_t in_use, ui
 }
 
 /* A window is over: apart, since the public statistics are large, and to zero them takes as long as all else. */
-static __attribute__((noinline)) void end_window(struct weir_host *host,
-                                                 const struct weir_engine *ops, void *engine,
-                                                 weir_stream stream, uint64_t id, uint64_t now,
-                                                 uint64_t pause) {
+static __attribute__((noinline)) void
+end_window(struct weir_reserve *v, const struct weir_request *r, uint64_t now, uint64_t pause) {
     weir_statistics figures = {.size = sizeof figures};
     uint64_t keep;
 
-    ops->figures(engine, &figures);
+    v->engine->ops->figures(v->engine, &figures);
     /* unreached: no pause, for which another thread must end the window at the same time */
-    keep = weir__decay_end(&host->decay, now, figures.in_use, figures.reserve, pause ? pause : 1);
+    keep = weir__decay_end(&v->decay, now, figures.in_use, figures.reserve, pause ? pause : 1);
     if (keep < figures.reserve) {
-        ops->shed(engine, (size_t)keep, stream, id, WEIR_EVENT_DECAY);
-        weir__ahead_forget(host->ahead);
+        weir__engine_shed(v->engine, (size_t)keep, r->stream, r->id, WEIR_EVENT_DECAY);
+        weir__ahead_forget(v->ahead);
     }
 }
 
-void weir__decay_look(struct weir_host *host, const struct weir_engine *ops, void *engine,
-                      weir_stream stream, uint64_t id) {
-    struct weir_decay *d = &host->decay;
-    int result_before = weir__driver_result;
-    uint64_t now, pause, reserve, in_use;
+void weir__decay_look(struct weir_reserve *v, const struct weir_request *r) {
+    struct weir_decay *d = &v->decay;
+    struct weir_engine *e = v->engine;
+    uint64_t now, pause;
 
     if (d->half_life_ns == 0)
         return;
-    now = weir__device_since(&host->device, host->device.created_ticks);
-    ops->glance(engine, &reserve, &in_use);
-    if (weir__decay_note(d, now, in_use, &pause) && d->in_requests)
-        end_window(host, ops, engine, stream, id, now, pause);
-    weir__set_driver_result(result_before);
+    now = weir__device_since(e->device, e->device->created_ticks);
+    if (weir__decay_note(d, now, atomic_load_explicit(&e->in_use, memory_order_relaxed), &pause) &&
+        d->in_requests)
+        end_window(v, r, now, pause);
 }

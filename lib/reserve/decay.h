@@ -23,16 +23,31 @@
 #ifndef WEIR_DECAY_H
 #define WEIR_DECAY_H
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include <weir/allocator.h>
 
-#include "engine/reserve_state.h"
+struct weir_request;
+struct weir_reserve;
 
-struct weir_host;
-struct weir_engine;
+struct weir_decay {
+    uint64_t half_life_ns; /* 0: off; fixed once it is open, as is */
+    int in_requests;       /* the engine can give back without waiting, */
+    uint64_t idle;         /* and bytes that are idle by the program's will */
+    _Atomic uint64_t floor;
+    _Atomic uint64_t ends; /* of the window; as all times here since the allocator was made */
+    _Atomic uint64_t last; /* request that the engine served */
+    _Atomic uint64_t peak; /* of this window, bytes in use */
+    _Atomic int
+        grew; /* in this window, for a request: written by engines, by way of their event sink */
+    pthread_mutex_t lock; /* guards what follows; nothing is called under it */
+    uint64_t basis_reserve,
+        basis_in_use; /* a reserve that was enough for so much in use; 0: none yet */
+    uint64_t aim;     /* what the reserve should have come down to */
+};
 
 void weir__decay_open(struct weir_decay *d, uint64_t half_life_ns, uint64_t floor, int in_requests,
                       uint64_t idle);
@@ -51,9 +66,7 @@ int weir__decay_note(struct weir_decay *d, uint64_t now, uint64_t in_use, uint64
 uint64_t weir__decay_end(struct weir_decay *d, uint64_t now, uint64_t in_use, uint64_t reserve,
                          uint64_t pause);
 
-/* After a request on the stream that the engine has served, with the id that it was given: what is due
- * goes back, as far as nobody need be waited for. */
-void weir__decay_look(struct weir_host *host, const struct weir_engine *ops, void *engine,
-                      weir_stream stream, uint64_t id);
+/* After a request that the engine has served: what is due goes back, as far as nobody need be waited for. */
+void weir__decay_look(struct weir_reserve *v, const struct weir_request *r);
 
 #endif

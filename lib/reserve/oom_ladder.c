@@ -17,21 +17,15 @@
  * 4 and 5 are for what the device has too little of, or what is to be left on it.  What the driver took for a try that
  * it refused all the same goes back before them, and after each try from there on.  Before all of them a limit that
  * depends on other programs is set anew.  A request that could not fit even if everything idle and pending came free
- * skips 1 to 3, and one for more than the limit 3.  Then the status stands, and the figures of the refusal are kept for
- * the thread.
+ * skips 1 to 3, and one for more than the limit 3.  Then the status stands, and the caller gets the figures.
  *
  * No lock of this file; the engine guards itself.  Must not know: any single engine.
  */
 #include "reserve/oom_ladder.h"
 
-#include <stdio.h>
 #include <time.h>
 
-#include "base/log.h"
-#include "base/result.h"
 #include "base/size.h"
-#include "base/text.h"
-#include "config/settings.h"
 #include "ipc/ledger.h"
 
 #define FIRST_PAUSE_NS UINT64_C(20000)
@@ -47,30 +41,33 @@
 /* Of the device, what they are asked for at least: each time costs them a trim. */
 #define ASKED_PART 64
 
-static uint64_t deadline_ns(const struct weir_host *host) {
-    return host->options.recovery_timeout_ms == UINT32_MAX
+static uint64_t deadline_ns(const struct weir_reserve *v) {
+    return v->options->recovery_timeout_ms == UINT32_MAX
                ? 0
-               : (uint64_t)host->options.recovery_timeout_ms * 1000000;
+               : (uint64_t)v->options->recovery_timeout_ms * 1000000;
 }
 
-static int is_refusal(weir_status status) {
-    return status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT;
+weir_status weir__ladder_try(struct weir_reserve *v, struct weir_request *r) {
+    weir_status status = v->engine->ops->alloc(v->engine, r);
+
+    if (status < 0)
+        r->result = weir__driver_result;
+    return status;
 }
 
 /* What went with the refusal. */
-static void read_refusal(const struct weir_engine *ops, void *engine, struct weir_host *host,
-                         size_t bytes, weir_refusal *out) {
+static weir_refusal read_refusal(struct weir_reserve *v, size_t bytes) {
     weir_statistics figures = {.size = sizeof figures};
 
-    ops->figures(engine, &figures);
-    *out = (weir_refusal){
-        .size = sizeof *out,
+    v->engine->ops->figures(v->engine, &figures);
+    return (weir_refusal){
+        .size = sizeof(weir_refusal),
         .asked = bytes,
         .reserve = figures.reserve,
         .in_use = figures.in_use,
-        .limit = host->limit,
-        .device_free = weir__device_free(&host->device),
-        .device_total = host->device.total,
+        .limit = v->quota.limit,
+        .device_free = weir__device_free(v->device),
+        .device_total = v->device->total,
     };
 }
 
@@ -82,95 +79,97 @@ static int could_fit(const weir_refusal *r) {
     return r->asked <= idle + weir__size_smaller(device, weir__size_less(r->limit, r->reserve));
 }
 
-/* The limit, but for what it is lowered by so that something is left on the device. */
-static uint64_t own_limit(const struct weir_host *host) {
-    return host->relimit ? atomic_load_explicit(&host->own_limit, memory_order_relaxed)
-                         : host->limit;
-}
-
 /* Of what is free on the device, what may be taken; nothing, if that is not known: others are asked for all. */
-static uint64_t usable(const struct weir_host *host, uint64_t device_free) {
-    return device_free == UINT64_MAX ? 0 : weir__size_less(device_free, host->leave);
+static uint64_t usable(const struct weir_reserve *v, uint64_t device_free) {
+    return device_free == UINT64_MAX ? 0 : weir__size_less(device_free, v->quota.leave);
 }
 
 /* Is it the device that is short, or what is to be left on it? */
-static int is_short(const struct weir_host *host, weir_status why) {
-    return why == WEIR_E_NO_MEMORY || (why == WEIR_E_LIMIT && host->leave > 0);
+static int is_short(const struct weir_reserve *v, weir_status why) {
+    return why == WEIR_E_NO_MEMORY || (why == WEIR_E_LIMIT && v->quota.leave > 0);
+}
+
+/* A rung, which counts the tries that it made. */
+struct climb {
+    struct weir_reserve *v;
+    struct weir_request *r;
+    int tries;
+};
+
+static weir_status try_again(struct climb *c) {
+    c->tries++;
+    return weir__ladder_try(c->v, c->r);
 }
 
 /* What the last try of a rung came to; nothing is left of one that was refused, and of those before one that was served
  * what they took is the reserve's. */
-static weir_status settled(const struct weir_engine *ops, void *engine, weir_status status) {
-    if (ops->unwind)
-        ops->unwind(engine, is_refusal(status));
+static weir_status settled(struct climb *c, weir_status status) {
+    struct weir_engine *e = c->v->engine;
+    struct weir_trim trim = {.mode =
+                                 weir__is_refusal(status) ? WEIR_TRIM_REFUSED : WEIR_TRIM_SERVED};
+
+    (void)e->ops->trim(e, &trim);
     return status;
 }
 
 /* Another try, after others have given. */
-static weir_status try_again(const struct weir_engine *ops, void *engine, struct weir_host *host,
-                             size_t bytes, weir_stream stream, CUdeviceptr *block, int *grew) {
-    if (host->relimit)
-        (void)host->relimit(host);
-    return settled(ops, engine, ops->alloc(engine, bytes, stream, 0, 1, block, grew));
+static weir_status try_with_more(struct climb *c) {
+    (void)weir__quota_refresh(c->v);
+    return settled(c, try_again(c));
 }
 
 /* Rung 3: 1 if there may be room that was not there before.  For more than the limit there never is: only what is idle
  * where it lies serves that. */
-static int give_back(const struct weir_engine *ops, void *engine, const struct weir_host *host,
-                     size_t bytes) {
+static int give_back(struct climb *c) {
+    struct weir_engine *e = c->v->engine;
+    int waits = (e->traits & WEIR_ENGINE_TRIM_WAITS) != 0;
     size_t released = 0;
 
-    if (bytes > host->limit || (ops->trim_waits && deadline_ns(host) == 0))
+    if (c->r->bytes > c->v->quota.limit || (waits && deadline_ns(c->v) == 0))
         return 0;
-    return ops->trim(engine, 0, WEIR_EVENT_RECOVERY, &released) == WEIR_OK &&
-           (released > 0 || ops->trim_waits);
+    return weir__engine_trim(e, 0, WEIR_EVENT_RECOVERY, &released) == WEIR_OK &&
+           (released > 0 || waits);
 }
 
-/* Rung 1 and 2.  The status of the last try; *asked is set to 1 if there was one. */
-static weir_status wait_for_frees(const struct weir_engine *ops, void *engine,
-                                  struct weir_host *host, weir_status why, size_t bytes,
-                                  weir_stream stream, CUdeviceptr *block, int *grew, int *asked) {
-    uint64_t started = host->device.driver->ticks();
+/* Rung 1 and 2.  The status of the last try, or `why'. */
+static weir_status wait_for_frees(struct climb *c, weir_status why) {
+    struct weir_engine *e = c->v->engine;
+    uint64_t started = e->device->driver->ticks();
     uint64_t pause = FIRST_PAUSE_NS;
-    size_t silent = 0, pending = ops->reclaim(engine, &silent);
+    size_t silent = 0, pending = weir__engine_reclaim(e, &silent);
 
-    for (;;) {
-        uint64_t waited = weir__device_since(&host->device, started);
+    while (weir__is_refusal(why)) {
+        uint64_t waited = weir__device_since(e->device, started);
 
-        if ((pending + silent == 0 && !ops->hides_pending) || waited >= deadline_ns(host))
-            return why;
-        host->device.driver->sleep_ns(pause);
+        if ((pending + silent == 0 && !(e->traits & WEIR_ENGINE_HIDES_PENDING)) ||
+            waited >= deadline_ns(c->v))
+            break;
+        e->device->driver->sleep_ns(pause);
         pause = weir__size_smaller(pause * 2, LONGEST_PAUSE_NS);
-        pending = ops->reclaim(engine, &silent);
-        *asked = 1;
-        why = ops->alloc(engine, bytes, stream, 0, 1, block, grew);
-        if (!is_refusal(why))
-            return why;
+        pending = weir__engine_reclaim(e, &silent);
+        why = try_again(c);
     }
+    return why;
 }
 
-/* Rung 4.  The status of the last try, or `why`; *asked likewise. */
-static weir_status ask_others(const struct weir_engine *ops, void *engine, struct weir_host *host,
-                              weir_status why, size_t bytes, weir_stream stream, CUdeviceptr *block,
-                              int *grew, int *asked) {
-    int may_wait = deadline_ns(host) > 0, result_before = weir__driver_result;
+/* Rung 4.  Likewise. */
+static weir_status ask_allocators(struct climb *c, weir_status why) {
+    struct weir_reserve *v = c->v;
+    int may_wait = deadline_ns(v) > 0;
     weir_refusal now;
-    uint64_t idle, most = weir__size_larger(bytes, UNIT);
+    size_t bytes = c->r->bytes;
+    uint64_t idle, least, most = weir__size_larger(bytes, UNIT);
 
-    for (int i = 0; i < 2 && is_short(host, why); i++, most = UINT64_MAX) {
-        read_refusal(ops, engine, host, bytes, &now);
+    for (int i = 0; i < 2 && v->lend_device && is_short(v, why); i++, most = UINT64_MAX) {
+        now = read_refusal(v, bytes);
         idle = now.reserve - now.in_use;
+        least = weir__size_less(bytes, idle + weir__size_less(now.device_free, v->quota.leave));
         if (now.device_free == UINT64_MAX ||
-            bytes > idle + weir__size_less(own_limit(host), now.reserve) ||
-            host->borrow(
-                host, weir__size_less(bytes, idle + weir__size_less(now.device_free, host->leave)),
-                most, may_wait) == 0)
+            bytes > idle + weir__size_less(weir__quota_own(&v->quota), now.reserve) ||
+            v->lend_device(v->lend_context, least, most, may_wait) == 0)
             break;
-        *asked = 1;
-        why = try_again(ops, engine, host, bytes, stream, block, grew);
-        result_before = weir__driver_result;
+        why = try_with_more(c);
     }
-    weir__set_driver_result(result_before);
     return why;
 }
 
@@ -180,8 +179,8 @@ static void wait_for_neighbours(uint64_t pause_ns) {
 }
 
 /* What the device, and what is idle, do not have of a request. */
-static uint64_t lack_of(const weir_refusal *now, const struct weir_host *host, size_t bytes) {
-    return weir__size_less(bytes, now->reserve - now->in_use + usable(host, now->device_free));
+static uint64_t lack_of(const struct weir_reserve *v, const weir_refusal *now, size_t bytes) {
+    return weir__size_less(bytes, now->reserve - now->in_use + usable(v, now->device_free));
 }
 
 /* Nobody has given: is there nobody who may?  `room` is what others may keep, `lacks` what they must give; *alone:
@@ -201,178 +200,136 @@ static int nobody_will(const struct weir_answers *answers, uint64_t room, uint64
 }
 
 /* Rung 5, in real time.  Likewise. */
-static weir_status ask_neighbours(const struct weir_engine *ops, void *engine,
-                                  struct weir_host *host, weir_status why, size_t bytes,
-                                  weir_stream stream, CUdeviceptr *block, int *grew, int *asked) {
-    uint64_t began = weir__ledger_now(), until = began + deadline_ns(host) / NEIGHBOURS_PART;
-    uint64_t most = weir__size_larger(host->device.total / ASKED_PART, UNIT);
-    uint64_t now, missing, first = began, alone = 0, all = host->device.total - host->leave;
+static weir_status ask_neighbours(struct climb *c, weir_status why) {
+    struct weir_reserve *v = c->v;
+    struct weir_neighbours *neighbours = v->events.neighbours;
+    size_t bytes = c->r->bytes;
+    uint64_t began = weir__ledger_now(), until = began + deadline_ns(v) / NEIGHBOURS_PART;
+    uint64_t total = v->device->total, most = weir__size_larger(total / ASKED_PART, UNIT);
+    uint64_t now, missing, first = began, alone = 0, all = total - v->quota.leave;
     uint64_t pause = LONGEST_PAUSE_NS, least = 0;
-    int result_before = weir__driver_result, has_asked = 0, was_ending = 0, has_ended;
+    int has_asked = 0, was_ending = 0, has_ended;
     struct weir_answers answers;
     weir_refusal figures;
 
-    for (; host->neighbours && is_short(host, why) && began < until; began = now) {
-        read_refusal(ops, engine, host, bytes, &figures);
+    for (; neighbours && is_short(v, why) && began < until; began = now) {
+        figures = read_refusal(v, bytes);
         if (bytes > weir__size_less(all, figures.in_use) ||
             bytes > figures.reserve - figures.in_use +
-                        weir__size_less(own_limit(host), figures.reserve))
+                        weir__size_less(weir__quota_own(&v->quota), figures.reserve))
             break;
-        missing = weir__size_less(bytes, usable(host, figures.device_free)) + UNIT;
-        most = weir__size_larger(most, weir__size_smaller(missing, host->device.total));
-        answers = weir__neighbours_ask(host->neighbours, most, first, until);
+        missing = weir__size_less(bytes, usable(v, figures.device_free)) + UNIT;
+        most = weir__size_larger(most, weir__size_smaller(missing, total));
+        answers = weir__neighbours_ask(neighbours, most, first, until);
         now = weir__ledger_now();
         if (answers.kept != UINT64_MAX && (answers.given > 0 || !has_asked))
-            weir__engine_note(host, WEIR_EVENT_APPEAL, 0, most, answers.given, now - began,
+            weir__engine_note(v->engine, WEIR_EVENT_APPEAL, 0, most, answers.given, now - began,
                               figures.reserve);
         /* Its memory has come free since the last try; or it was not seen, or not looked for, just now. */
         has_ended = was_ending && answers.ending == 0;
         if (answers.given == 0 && !has_ended &&
             nobody_will(&answers, weir__size_less(all, figures.in_use + bytes),
-                        lack_of(&figures, host, bytes), now, &alone))
+                        lack_of(v, &figures, bytes), now, &alone))
             break;
         if (has_ended)
             least = now + 2 * ENDING_PAUSE_NS;
-        until = first + deadline_ns(host) / (answers.ending > 0 ? 1 : NEIGHBOURS_PART);
+        until = first + deadline_ns(v) / (answers.ending > 0 ? 1 : NEIGHBOURS_PART);
         until = weir__size_larger(until, least);
         was_ending = answers.ending > 0;
         pause = was_ending ? weir__size_smaller(pause * 2, ENDING_PAUSE_NS) : LONGEST_PAUSE_NS;
         if (answers.given > 0) /* it was in parts of units, or others were first */
-            most = weir__size_smaller(most * 2, host->device.total);
+            most = weir__size_smaller(most * 2, total);
         else if (!has_ended)
             wait_for_neighbours(pause);
-        *asked = has_asked = 1;
-        why = try_again(ops, engine, host, bytes, stream, block, grew);
-        result_before = weir__driver_result;
+        has_asked = 1;
+        why = try_with_more(c);
     }
-    weir__set_driver_result(result_before);
     return why;
 }
 
-static void log_refusal(const struct weir_host *host, weir_status status, const weir_refusal *r) {
-    char asked[32], reserve[32], in_use[32], device_free[32] = "not known", largest[32];
-    char bytes[32], limit[48] = "";
+uint64_t weir__ladder_largest(struct weir_reserve *v, const struct weir_refused *refused) {
+    struct weir_survey survey = {.what = WEIR_SURVEY_LARGEST, .id = refused->stream};
 
-    if (host->hushed)
+    if (refused->is_captured)
+        return 0;
+    v->engine->ops->survey(v->engine, &survey);
+    return survey.largest;
+}
+
+/* Of the engine's; the caller knows more of it. */
+static void fill_refusal(struct weir_reserve *v, const struct weir_request *r, weir_status status,
+                         uint64_t waited_ns) {
+    atomic_fetch_add_explicit(&v->events.books->refusals, 1, memory_order_relaxed);
+    if (!r->refused)
         return;
-    weir__bytes_show(r->asked, asked, sizeof asked);
-    weir__bytes_show(r->reserve, reserve, sizeof reserve);
-    weir__bytes_show(r->in_use, in_use, sizeof in_use);
-    if (r->device_free != UINT64_MAX)
-        weir__bytes_show(r->device_free, device_free, sizeof device_free);
-    weir__bytes_show(r->largest, largest, sizeof largest);
-    if (status == WEIR_E_LIMIT) {
-        weir__bytes_show(r->limit, bytes, sizeof bytes);
-        snprintf(limit, sizeof limit, "limit %s, ", bytes);
-    }
-    weir__log(host->options.log, WEIR_LOG_WARNING,
-              "%s: asked %s, %sreserve %s, in use %s, free on the device %s; at least %s can be "
-              "had at once",
-              weir_status_message(status), asked, limit, reserve, in_use, device_free, largest);
-}
-
-/* Who was refused, and what the stream could have had. */
-static void note_refusal(const struct weir_engine *ops, void *engine, struct weir_host *host,
-                         weir_status status, weir_stream stream, weir_refusal *figures) {
-    int result_before = weir__driver_result;
-    struct weir_refused refused = {.by = host->number, .status = status};
-
-    refused.is_captured =
-        weir__device_stream_id(&host->device, stream, &refused.stream) != CUDA_SUCCESS;
-    weir__set_driver_result(result_before);
-    figures->largest = weir__recovery_largest(ops, engine, host, &refused);
-    refused.figures = *figures;
-    weir__refusal_set(&refused);
-}
-
-uint64_t weir__recovery_largest(const struct weir_engine *ops, void *engine, struct weir_host *host,
-                                const struct weir_refused *refused) {
-    return refused->is_captured ? 0 : host->fit(host, ops->largest(engine, refused->stream, 0));
-}
-
-/* In the books, for the thread, and to whoever wants to know. */
-static void refuse(const struct weir_engine *ops, void *engine, struct weir_host *host,
-                   weir_status status, size_t asked, weir_stream stream, uint64_t waited_ns) {
-    weir_statistics figures;
-    weir_refusal refusal;
-
-    atomic_fetch_add_explicit(&host->books->refusals, 1, memory_order_relaxed);
-    read_refusal(ops, engine, host, asked, &refusal);
-    host->figures(host, &figures);
-    refusal.in_use = figures.in_use; /* to the engine what lies in caches is, too */
-    refusal.waited_ns = waited_ns;
-    note_refusal(ops, engine, host, status, stream, &refusal);
-    log_refusal(host, status, &refusal);
-    host->refused(host);
+    *r->refused = (struct weir_refused){.figures = read_refusal(v, r->asked),
+                                        .stream = r->id,
+                                        .is_captured = (r->flags & WEIR_REQUEST_CAPTURED) != 0,
+                                        .status = status};
+    r->refused->figures.waited_ns = waited_ns;
 }
 
 /* The rungs. */
-static weir_status climb(const struct weir_engine *ops, void *engine, struct weir_host *host,
-                         weir_status status, size_t bytes, weir_stream stream, CUdeviceptr *block,
-                         int *grew, int *again) {
-    weir_refusal refusal;
+static weir_status climb(struct climb *c, weir_status status) {
+    weir_refusal refusal = read_refusal(c->v, c->r->bytes);
 
-    read_refusal(ops, engine, host, bytes, &refusal);
-    if (is_refusal(status) && could_fit(&refusal)) {
-        status = wait_for_frees(ops, engine, host, status, bytes, stream, block, grew, again);
-        if (is_refusal(status) && give_back(ops, engine, host, bytes)) {
-            *again = 1;
-            status = ops->alloc(engine, bytes, stream, 0, 1, block, grew);
-        }
+    if (weir__is_refusal(status) && could_fit(&refusal)) {
+        status = wait_for_frees(c, status);
+        if (weir__is_refusal(status) && give_back(c))
+            status = try_again(c);
     }
-    status = settled(ops, engine, status);
-    status = ask_others(ops, engine, host, status, bytes, stream, block, grew, again);
-    status = ask_neighbours(ops, engine, host, status, bytes, stream, block, grew, again);
-    if (weir__engine_insist(1) && is_refusal(status)) /* the driver may have more than it says */
-        status = settled(ops, engine, ops->alloc(engine, bytes, stream, 0, 1, block, grew));
-    (void)weir__engine_insist(0);
+    status = settled(c, status);
+    status = ask_allocators(c, status);
+    status = ask_neighbours(c, status);
+    if (c->r->foretold && weir__is_refusal(status)) { /* the driver may have more than it says */
+        c->r->flags |= WEIR_REQUEST_INSISTS;
+        status = settled(c, weir__ladder_try(c->v, c->r));
+    }
     return status;
 }
 
 /* A graph's memory is none of an engine's: nothing that is idle or pending would serve it, and what went back now, on
  * that stream, would go back at each launch. */
-static int is_captured(struct weir_host *host, weir_stream stream) {
-    int result_before = weir__driver_result;
-    int is = weir__device_capture(&host->device, stream) == WEIR_E_CAPTURE;
-
-    weir__set_driver_result(result_before);
-    return is;
+static int is_captured(const struct weir_reserve *v, struct weir_request *r) {
+    if (r->id == 0 && !(r->flags & WEIR_REQUEST_CAPTURED) &&
+        weir__device_capture(v->device, r->stream) == WEIR_E_CAPTURE)
+        r->flags |= WEIR_REQUEST_CAPTURED;
+    return (r->flags & WEIR_REQUEST_CAPTURED) != 0;
 }
 
-weir_status weir__recovery_alloc(const struct weir_engine *ops, void *engine,
-                                 struct weir_host *host, weir_status why, size_t bytes,
-                                 size_t asked, weir_stream stream, CUdeviceptr *block, int *grew) {
-    uint64_t started = host->device.driver->ticks(), waited;
-    uint64_t counted = atomic_load_explicit(&host->books->stall_ns, memory_order_relaxed);
+weir_status weir__ladder_climb(struct weir_reserve *v, struct weir_request *r, weir_status why) {
+    struct weir_books *books = v->events.books;
+    uint64_t started = v->device->driver->ticks(), waited;
+    uint64_t counted = atomic_load_explicit(&books->stall_ns, memory_order_relaxed);
+    struct climb c = {v, r, 0};
     weir_status status = why;
-    int again = 0;
 
-    if (why == WEIR_E_LIMIT && host->relimit && host->relimit(host)) {
-        again = 1;
-        status = ops->alloc(engine, bytes, stream, 0, 1, block, grew);
-    }
-    if (!is_captured(host, stream))
-        status = climb(ops, engine, host, status, bytes, stream, block, grew, &again);
-    if (again)
-        atomic_fetch_add_explicit(&host->books->retries, 1, memory_order_relaxed);
-    waited = weir__device_since(&host->device, started);
+    r->flags |= WEIR_REQUEST_MAY_GROW;
+    if (why == WEIR_E_LIMIT && weir__quota_refresh(v))
+        status = try_again(&c);
+    if (!is_captured(v, r))
+        status = climb(&c, status);
+    if (c.tries > 0)
+        atomic_fetch_add_explicit(&books->retries, 1, memory_order_relaxed);
+    waited = weir__device_since(v->device, started);
     /* Growth on the way has noted its own part. */
-    counted = atomic_load_explicit(&host->books->stall_ns, memory_order_relaxed) - counted;
-    atomic_fetch_add_explicit(&host->books->stall_ns, weir__size_less(waited, counted),
+    counted = atomic_load_explicit(&books->stall_ns, memory_order_relaxed) - counted;
+    atomic_fetch_add_explicit(&books->stall_ns, weir__size_less(waited, counted),
                               memory_order_relaxed);
-    if (is_refusal(status))
-        refuse(ops, engine, host, status, asked, stream, waited);
+    if (weir__is_refusal(status))
+        fill_refusal(v, r, status, waited);
     return status;
 }
 
-int weir__recovery_drain(const struct weir_engine *ops, void *engine, struct weir_host *host) {
-    uint64_t started = host->device.driver->ticks();
+int weir__ladder_drain(struct weir_reserve *v) {
+    const struct weir_driver *driver = v->device->driver;
+    uint64_t started = driver->ticks();
     uint64_t pause = FIRST_PAUSE_NS;
 
-    while (ops->reclaim(engine, NULL) > 0) {
-        if (weir__device_since(&host->device, started) >= deadline_ns(host))
+    while (weir__engine_reclaim(v->engine, NULL) > 0) {
+        if (weir__device_since(v->device, started) >= deadline_ns(v))
             return 0;
-        host->device.driver->sleep_ns(pause);
+        driver->sleep_ns(pause);
         pause = weir__size_smaller(pause * 2, LONGEST_PAUSE_NS);
     }
     return 1;

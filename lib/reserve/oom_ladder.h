@@ -6,22 +6,21 @@
 #ifndef WEIR_OOM_LADDER_H
 #define WEIR_OOM_LADDER_H
 
-#include "engine/engine.h"
+#include "reserve/reserve.h"
 
-/* After the engine answered `why` (E_NO_MEMORY or E_LIMIT) to a request for `bytes`, of which a program
- * asked `asked`: climbs the out-of-memory ladder and asks again.  OK with the block, or the last status,
- * noted in the books and with the thread's refusal figures set.  Waits at most
- * host->options.recovery_timeout_ms. */
-weir_status weir__recovery_alloc(const struct weir_engine *ops, void *engine,
-                                 struct weir_host *host, weir_status why, size_t bytes,
-                                 size_t asked, weir_stream stream, CUdeviceptr *block, int *grew);
+/* One try, after which r->result is the driver's part in a refusal. */
+weir_status weir__ladder_try(struct weir_reserve *v, struct weir_request *r);
 
-/* Bytes of the largest request that would surely be served where that one was refused; 0 of a stream that was
- * being captured. */
-uint64_t weir__recovery_largest(const struct weir_engine *ops, void *engine, struct weir_host *host,
-                                const struct weir_refused *refused);
+/* After the engine answered `why' (E_NO_MEMORY or E_LIMIT): climbs the out-of-memory ladder and tries again.  OK with
+ * the block, or the last status, counted in the books and with the figures in *r->refused.  Waits at most
+ * recovery_timeout_ms of the options. */
+weir_status weir__ladder_climb(struct weir_reserve *v, struct weir_request *r, weir_status why);
+
+/* Bytes of the largest request to the engine that would surely be served where that one was refused; 0 of a stream that
+ * was being captured. */
+uint64_t weir__ladder_largest(struct weir_reserve *v, const struct weir_refused *refused);
 
 /* Polls until no free is pending; 1, or 0 when the deadline passed first. */
-int weir__recovery_drain(const struct weir_engine *ops, void *engine, struct weir_host *host);
+int weir__ladder_drain(struct weir_reserve *v);
 
 #endif

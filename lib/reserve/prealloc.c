@@ -42,20 +42,21 @@ enum { CHUNKS = 32 };
 /* Of memory by handles, and of cuMemAlloc's. */
 #define PAGE ((uint64_t)2 << 20)
 enum { CAUSE_BYTES = 80 };
+/* How long others have to answer who wants its share, and how long nothing may come of that: a process that gives all
+ * of an H200 takes 0.2 s for it. */
+#define SHARE_NS UINT64_C(100000000)
+#define STILL_NS UINT64_C(1000000000)
 /* Of a deadline, what others have to give. */
 enum { OTHERS_PART = 4 };
 
 static uint64_t deadline_ns(const struct weir_priming *p) {
-    uint32_t ms = p->host->options.prealloc_deadline_ms;
+    uint32_t ms = p->v->options->prealloc_deadline_ms;
 
     return ms == UINT32_MAX ? UINT64_MAX : (uint64_t)ms * 1000000;
 }
 
 static uint64_t reserve_of(const struct weir_priming *p) {
-    weir_statistics figures = {.size = sizeof figures};
-
-    p->ops->figures(p->engine, &figures);
-    return figures.reserve;
+    return weir__engine_reserve(p->v->engine);
 }
 
 /* ---- who is next ----------------------------------------------------------------------------- */
@@ -65,54 +66,53 @@ static void begin(struct weir_priming *p) {
         return;
     p->has_begun = 1;
     p->appeal = (struct weir_appeal){0};
-    p->begun_ticks = p->host->device.driver->ticks();
+    p->begun_ticks = p->v->device->driver->ticks();
     p->begun_ns = weir__clock_ns();
 }
 
 /* Limits by what is free, and parts of it, taken now: others may have given meanwhile.  What is ours already is as good
  * as free. */
 static void look_again(struct weir_priming *p) {
-    const weir_amount *amount = &p->host->options.prealloc;
-    struct weir_device_memory memory = {.total = p->host->device.total};
+    const weir_amount *amount = &p->v->options->prealloc;
+    struct weir_device_memory memory = {.total = p->v->device->total};
     uint64_t target;
 
-    if (p->host->relimit)
-        (void)p->host->relimit(p->host);
+    (void)weir__quota_refresh(p->v);
     if (amount->kind != WEIR_AMOUNT_OF_FREE && amount->kind != WEIR_AMOUNT_MAX)
         return;
-    memory.free = weir__device_free(&p->host->device);
+    memory.free = weir__device_free(p->v->device);
     if (memory.free == UINT64_MAX)
         return;
     memory.free += reserve_of(p);
     target = weir__budget_bytes(amount, &memory, 0);
     if (target > memory.free)
         target = memory.free;
-    p->target = target < p->host->limit ? target : p->host->limit;
+    p->target = weir__size_smaller(target, p->v->quota.limit);
 }
 
 /* As much of a reserve as leaves what a share does not take. */
 static uint64_t beside_others(const struct weir_priming *p, uint64_t reserve) {
     uint64_t device_free;
 
-    if (p->host->options.prealloc.kind != WEIR_AMOUNT_SHARE)
+    if (p->v->options->prealloc.kind != WEIR_AMOUNT_SHARE)
         return reserve;
-    device_free = weir__device_free(&p->host->device);
+    device_free = weir__device_free(p->v->device);
     if (device_free == UINT64_MAX)
         return reserve;
-    device_free = reserve_of(p) + weir__size_less(device_free, p->host->apart);
+    device_free = reserve_of(p) + weir__size_less(device_free, p->v->quota.apart);
     return weir__size_smaller(reserve, weir__size_larger(device_free, p->least));
 }
 
 /* 1: it is our turn, with the lock or without; 0: not yet. */
 static int is_our_turn(struct weir_priming *p) {
     uint64_t deadline = deadline_ns(p), waited = weir__clock_ns() - p->begun_ns;
-    int log = p->host->options.log, got;
+    int log = p->v->options->log, got;
     char name[WEIR_UUID_BYTES] = "";
 
     /* One file for each device, whatever number each process knows it by.  Is it open, how often one waits is nothing
      * to the driver. */
     if (!weir__kept_is(&p->lock.file))
-        (void)weir__driver_uuid(p->host->device.driver, p->host->device.ordinal, name);
+        (void)weir__driver_uuid(p->v->device->driver, p->v->device->ordinal, name);
     got = weir__process_lock_try(&p->lock, name);
     if (got == 0 && waited < (deadline == UINT64_MAX ? LONGEST_WAIT_NS : deadline / 2))
         return 0;
@@ -123,10 +123,42 @@ static int is_our_turn(struct weir_priming *p) {
     if (got == 0)
         weir__log(log, WEIR_LOG_WARNING,
                   "preallocation: another process has not ended its own: it goes on beside it");
-    atomic_fetch_add(&p->host->books->prealloc_waited_ns, weir__clock_ns() - p->begun_ns);
+    atomic_fetch_add(&p->v->events.books->prealloc_waited_ns, weir__clock_ns() - p->begun_ns);
     p->has_turn = 1;
     look_again(p);
     return 1;
+}
+
+int weir__appeal_look(const struct weir_reserve *v, struct weir_appeal *s, uint64_t enough,
+                      uint64_t wanted) {
+    uint64_t now = weir__clock_ns(), device_free = weir__device_free(v->device);
+
+    if (device_free >= enough + v->quota.apart) { /* as is what the driver does not tell */
+        *s = (struct weir_appeal){0};
+        return 1;
+    }
+    if (s->is_answered) { /* that is all for now */
+        s->is_answered = 0;
+        return 1;
+    }
+    if (s->began_ns == 0)
+        s->began_ns = now;
+    if (s->moved_ns == 0 || device_free > s->most_free) {
+        s->moved_ns = now;
+        s->most_free = device_free;
+    }
+    if (now - s->moved_ns > STILL_NS)
+        return 1;
+    s->lacks = wanted + v->quota.apart - device_free;
+    return 0;
+}
+
+void weir__appeal_ask(const struct weir_reserve *v, struct weir_appeal *s) {
+    struct weir_answers answers = weir__neighbours_ask(v->events.neighbours, s->lacks, s->began_ns,
+                                                       weir__clock_ns() + SHARE_NS);
+
+    s->lacks = 0;
+    s->is_answered = !answers.awaited;
 }
 
 /* 0: others may still give what there is no room for.  They have a quarter of the deadline: what is free is to be taken
@@ -135,26 +167,26 @@ static int have_given(struct weir_priming *p, uint64_t enough, uint64_t wanted) 
     const struct weir_appeal *s = &p->appeal;
 
     return (s->began_ns > 0 && weir__clock_ns() - s->began_ns >= deadline_ns(p) / OTHERS_PART) ||
-           p->host->appeal(p->host, &p->appeal, enough, wanted);
+           p->look(p->v, &p->appeal, enough, wanted);
 }
 
 int weir__priming_ask(struct weir_priming *p) {
     if (p->appeal.lacks == 0)
         return 0;
-    p->host->ask(p->host, &p->appeal);
+    p->ask(p->v, &p->appeal);
     return p->appeal.is_answered;
 }
 
 static void wait_for_others(struct weir_priming *p, uint64_t goal) {
     uint64_t lacks = weir__size_less(goal, reserve_of(p)), began = weir__clock_ns();
 
-    if (!p->host->appeal)
+    if (!p->look)
         return;
     while (!have_given(p, lacks, lacks))
         if (!weir__priming_ask(p))
             nanosleep(&(struct timespec){0, APPEAL_PAUSE_NS}, NULL);
-    atomic_fetch_add(&p->host->books->prealloc_waited_ns, weir__clock_ns() - began);
-    (void)p->host->relimit(p->host); /* who has a share has a limit that moves */
+    atomic_fetch_add(&p->v->events.books->prealloc_waited_ns, weir__clock_ns() - began);
+    (void)weir__quota_refresh(p->v); /* who has a share has a limit that moves */
 }
 
 static void wait_for_turn(struct weir_priming *p) {
@@ -170,12 +202,12 @@ static void wait_for_turn(struct weir_priming *p) {
 /* Of the device's time, and of what was waited for others. */
 static int is_late(const struct weir_priming *p) {
     uint64_t deadline = deadline_ns(p);
-    uint64_t waited = p->host->device.driver->charge
-                          ? atomic_load(&p->host->books->prealloc_waited_ns)
+    uint64_t waited = p->v->device->driver->charge
+                          ? atomic_load(&p->v->events.books->prealloc_waited_ns)
                           : 0; /* the device's clock is the host's */
 
     return deadline != UINT64_MAX &&
-           weir__device_since(&p->host->device, p->begun_ticks) + waited >= deadline;
+           weir__device_since(p->v->device, p->begun_ticks) + waited >= deadline;
 }
 
 static void end(struct weir_priming *p) {
@@ -186,12 +218,12 @@ static void end(struct weir_priming *p) {
 /* ---- what came of it ------------------------------------------------------------------------- */
 
 static void note(struct weir_priming *p, uint64_t reserve, int is_over) {
-    struct weir_books *books = p->host->books;
+    struct weir_books *books = p->v->events.books;
 
     atomic_store(&books->prealloc_asked, p->target);
     atomic_store(&books->prealloc_got, p->got);
     atomic_store(&books->prealloc_kept, reserve);
-    weir__decay_raise_floor(&p->host->decay, reserve < p->target ? reserve : p->target);
+    weir__decay_raise_floor(&p->v->decay, reserve < p->target ? reserve : p->target);
     atomic_store(&books->prealloc_ns, p->took_ns);
     atomic_store(&books->prealloc_pending,
                  is_over || reserve >= p->target ? 0 : p->target - reserve);
@@ -199,24 +231,26 @@ static void note(struct weir_priming *p, uint64_t reserve, int is_over) {
 
 /* What the reserve grows by at least. */
 static uint64_t unit_of(const struct weir_priming *p) {
-    return p->ops->least_limit ? p->ops->least_limit : PAGE;
+    size_t unit = p->v->engine->ops->least_limit;
+
+    return unit ? unit : PAGE;
 }
 
 /* Why there is no more than that, as a person reads it.  `apart': what was to stay of the device, of a share. */
 static void show_cause(const struct weir_priming *p, uint64_t reserve, uint64_t apart, int late,
                        char *text, size_t text_bytes) {
-    const struct weir_host *host = p->host;
-    int is_share = host->options.limit.kind == WEIR_AMOUNT_SHARE && !atomic_load(&host->no_share);
-    uint64_t limit = host->limit, device_free;
+    const struct weir_quota *q = &p->v->quota;
+    int is_share = p->v->options->limit.kind == WEIR_AMOUNT_SHARE && !atomic_load(&q->no_share);
+    uint64_t limit = q->limit, device_free;
     char bytes[32];
 
     snprintf(text, text_bytes, "%s", late ? "the deadline has passed" : "the device has no more");
     if (late)
         return;
     if (limit != UINT64_MAX && weir__size_less(limit, reserve) < unit_of(p)) {
-        int is_left = host->relimit && limit < atomic_load(&host->own_limit);
+        int is_left = limit < weir__quota_own(q);
 
-        weir__bytes_show(is_left ? host->leave : limit, bytes, sizeof bytes);
+        weir__bytes_show(is_left ? q->leave : limit, bytes, sizeof bytes);
         snprintf(text, text_bytes, "%s %s",
                  is_left    ? "leave keeps for others"
                  : is_share ? "the limit, a share, is"
@@ -224,7 +258,7 @@ static void show_cause(const struct weir_priming *p, uint64_t reserve, uint64_t 
                  bytes);
         return;
     }
-    device_free = weir__device_free(&p->host->device);
+    device_free = weir__device_free(p->v->device);
     if (device_free == UINT64_MAX || device_free < unit_of(p))
         return;
     if (weir__size_less(device_free, apart) < unit_of(p)) {
@@ -237,7 +271,7 @@ static void show_cause(const struct weir_priming *p, uint64_t reserve, uint64_t 
 }
 
 static uint64_t apart_of(const struct weir_priming *p) {
-    return p->host->options.prealloc.kind == WEIR_AMOUNT_SHARE ? p->host->apart : 0;
+    return p->v->options->prealloc.kind == WEIR_AMOUNT_SHARE ? p->v->quota.apart : 0;
 }
 
 /* Less is there than was asked. */
@@ -248,8 +282,8 @@ static void tell(const struct weir_priming *p, uint64_t target, uint64_t reserve
     weir__bytes_show(target, asked, sizeof asked);
     weir__bytes_show(reserve, kept, sizeof kept);
     show_cause(p, reserve, apart, late, cause, sizeof cause);
-    weir__log(p->host->options.log, WEIR_LOG_WARNING,
-              "preallocation: asked %s, got and kept %s; %s", asked, kept, cause);
+    weir__log(p->v->options->log, WEIR_LOG_WARNING, "preallocation: asked %s, got and kept %s; %s",
+              asked, kept, cause);
 }
 
 void weir__priming_tell(const struct weir_priming *p, uint64_t asked, uint64_t reserve) {
@@ -265,7 +299,6 @@ static weir_status too_little(struct weir_priming *p, weir_status status, uint64
                               weir_statistics *figures, char *text, size_t text_bytes) {
     char asked[32], least[32], got[32], cause[CAUSE_BYTES];
     size_t released;
-    int result;
 
     if (is_too_little(status)) {
         weir__bytes_show(p->target, asked, sizeof asked);
@@ -282,14 +315,18 @@ static weir_status too_little(struct weir_priming *p, weir_status status, uint64
     }
     if (status == WEIR_OK)
         status = weir__without_driver(WEIR_E_NO_MEMORY);
-    result = weir__driver_result;
-    (void)p->ops->trim(p->engine, keep, WEIR_EVENT_TRIM, &released);
-    weir__set_driver_result(result);
-    p->ops->figures(p->engine, figures);
+    (void)weir__engine_trim(p->v->engine, (size_t)keep, WEIR_EVENT_TRIM, &released);
+    p->v->engine->ops->figures(p->v->engine, figures);
     return status;
 }
 
 /* ---- in the foreground ----------------------------------------------------------------------- */
+
+static weir_status grow(struct weir_priming *p, uint64_t to, int cause) {
+    struct weir_engine *e = p->v->engine;
+
+    return e->ops->grow(e, to, weir__size_larger(to, p->target), cause);
+}
 
 /* In one step if there is all the time in the world. */
 static weir_status grow_to(struct weir_priming *p, uint64_t goal, int *late) {
@@ -297,20 +334,20 @@ static weir_status grow_to(struct weir_priming *p, uint64_t goal, int *late) {
     weir_status status = WEIR_OK;
 
     if (deadline_ns(p) == UINT64_MAX)
-        return p->ops->grow(p->engine, goal, WEIR_EVENT_PREALLOC);
+        return grow(p, goal, WEIR_EVENT_PREALLOC);
     for (reserve = reserve_of(p); status == WEIR_OK && reserve < goal; reserve = reserve_of(p)) {
         *late = is_late(p);
         if (*late)
             break;
         next = goal - reserve < chunk ? goal : reserve + chunk;
-        status = p->ops->grow(p->engine, next, WEIR_EVENT_PREALLOC);
+        status = grow(p, next, WEIR_EVENT_PREALLOC);
     }
     return status;
 }
 
 weir_status weir__priming_run(struct weir_priming *p, int all, char *text, size_t text_bytes) {
     weir_statistics before = {.size = sizeof before}, after = {.size = sizeof after};
-    int result_before = weir__driver_result, late = 0, lacks;
+    int late = 0, lacks;
     uint64_t started, goal;
     weir_status status;
 
@@ -321,20 +358,19 @@ weir_status weir__priming_run(struct weir_priming *p, int all, char *text, size_
     if (all)
         p->target = beside_others(p, p->target);
     goal = all ? p->target : p->least;
-    atomic_store(&p->host->goal, p->target);
-    started = p->host->device.driver->ticks();
-    weir__books_read(p->host->books, &before);
-    p->ops->figures(p->engine, &before);
+    started = p->v->device->driver->ticks();
+    weir__books_read(p->v->events.books, &before);
+    p->v->engine->ops->figures(p->v->engine, &before);
     status = grow_to(p, goal, &late);
-    weir__books_read(p->host->books, &after);
-    p->ops->figures(p->engine, &after);
+    weir__books_read(p->v->events.books, &after);
+    p->v->engine->ops->figures(p->v->engine, &after);
     p->got += after.growth_bytes - before.growth_bytes;
     lacks = after.reserve < p->least;
     if (lacks)
         status = too_little(p, status, before.reserve, late, &after, text, text_bytes);
     else
-        p->host->prepare(p->host);
-    p->took_ns += weir__device_since(&p->host->device, started);
+        p->prepare(p->context);
+    p->took_ns += weir__device_since(p->v->device, started);
     note(p, after.reserve, all);
     end(p);
     if (lacks || !is_too_little(status))
@@ -344,14 +380,13 @@ weir_status weir__priming_run(struct weir_priming *p, int all, char *text, size_
     tell(p, p->target, after.reserve, apart_of(p), late);
     if (after.reserve == 0 && !late)
         return status;
-    weir__set_driver_result(result_before); /* partial success is success */
-    return WEIR_OK;
+    return WEIR_OK; /* partial success is success */
 }
 
 /* ---- in turns -------------------------------------------------------------------------------- */
 
 static uint64_t over(struct weir_priming *p, uint64_t reserve, int late) {
-    p->host->prepare(p->host);
+    p->prepare(p->context);
     note(p, reserve, 1);
     if (reserve < p->target)
         tell(p, p->target, reserve, apart_of(p), late);
@@ -370,23 +405,22 @@ uint64_t weir__priming_turn(struct weir_priming *p) {
         return LOCK_PAUSE_NS;
     }
     p->target =
-        weir__size_smaller(p->target, weir__size_larger(atomic_load(&p->host->share), p->least));
+        weir__size_smaller(p->target, weir__size_larger(atomic_load(&p->v->quota.share), p->least));
     reserve = reserve_of(p);
     if (reserve >= p->target || is_late(p))
         return over(p, reserve, reserve < p->target);
-    step = p->target - reserve < p->host->pace ? p->target - reserve : p->host->pace;
-    if (p->host->appeal && !have_given(p, step, p->target - reserve)) {
+    step = weir__size_smaller(p->target - reserve, p->v->engine->step_bytes);
+    if (p->look && !have_given(p, step, p->target - reserve)) {
         note(p, reserve, 0);
         return APPEAL_PAUSE_NS;
     }
-    if (p->host->relimit)
-        (void)p->host->relimit(p->host);
+    (void)weir__quota_refresh(p->v);
     step = weir__size_less(beside_others(p, reserve + step), reserve);
     if (step == 0)
         return over(p, reserve, 0);
-    weir__books_read(p->host->books, &before);
-    status = p->ops->grow(p->engine, reserve + step, WEIR_EVENT_BACKGROUND);
-    weir__books_read(p->host->books, &after);
+    weir__books_read(p->v->events.books, &before);
+    status = grow(p, reserve + step, WEIR_EVENT_BACKGROUND);
+    weir__books_read(p->v->events.books, &after);
     p->got += after.ahead_bytes - before.ahead_bytes;
     p->took_ns += after.ahead_ns - before.ahead_ns;
     reserve = reserve_of(p);
@@ -398,15 +432,18 @@ uint64_t weir__priming_turn(struct weir_priming *p) {
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
-void weir__priming_open(struct weir_priming *p, struct weir_host *host,
-                        const struct weir_engine *ops, void *engine, uint64_t target,
-                        uint64_t least) {
-    *p = (struct weir_priming){.host = host,
-                               .ops = ops,
-                               .engine = engine,
+void weir__priming_open(struct weir_priming *p, struct weir_reserve *v, uint64_t target,
+                        uint64_t least, weir__prepare_fn *prepare, void *context) {
+    *p = (struct weir_priming){.v = v,
+                               .prepare = prepare,
+                               .context = context,
                                .target = target,
                                .least = least,
                                .lock = WEIR_PROCESS_LOCK_NONE};
+    if (v->events.neighbours && v->options->prealloc.kind == WEIR_AMOUNT_SHARE) {
+        p->look = weir__appeal_look;
+        p->ask = weir__appeal_ask;
+    }
 }
 
 void weir__priming_close(struct weir_priming *p) {

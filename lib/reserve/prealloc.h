@@ -6,14 +6,30 @@
 #ifndef WEIR_PREALLOC_H
 #define WEIR_PREALLOC_H
 
-#include "engine/engine.h"
 #include "ipc/turn_lock.h"
+#include "reserve/reserve.h"
+
+/* What is known of others while they are asked for more than one round; zeroed: they were not yet. */
+struct weir_appeal {
+    uint64_t began_ns, moved_ns; /* more was free than ever before */
+    uint64_t most_free;          /* bytes */
+    uint64_t lacks;              /* bytes that they are to be asked for now; 0: none */
+    int is_answered;             /* as far as they would be asked, for what is next */
+};
+
+/* Reserve was taken beforehand, so that whoever keeps tables by address makes them now, in place of the first
+ * requests.  Called without a lock of the engine's. */
+typedef void weir__prepare_fn(void *context);
 
 /* Of one allocator.  Used by one thread at a time. */
 struct weir_priming {
-    struct weir_host *host;
-    const struct weir_engine *ops;
-    void *engine;
+    struct weir_reserve *v;
+    weir__prepare_fn *prepare;
+    void *context;
+    /* How others are asked: weir__appeal_look and weir__appeal_ask; NULL: what others have is theirs. */
+    int (*look)(const struct weir_reserve *v, struct weir_appeal *appeal, uint64_t enough,
+                uint64_t wanted);
+    void (*ask)(const struct weir_reserve *v, struct weir_appeal *appeal);
     uint64_t target, least; /* bytes of reserve: wanted, and needed */
     uint64_t got, took_ns;
     uint64_t begun_ticks, begun_ns; /* now, by the device's clock and by the host's */
@@ -22,9 +38,8 @@ struct weir_priming {
     struct weir_process_lock lock;
 };
 
-void weir__priming_open(struct weir_priming *p, struct weir_host *host,
-                        const struct weir_engine *ops, void *engine, uint64_t target,
-                        uint64_t least);
+void weir__priming_open(struct weir_priming *p, struct weir_reserve *v, uint64_t target,
+                        uint64_t least, weir__prepare_fn *prepare, void *context);
 /* Gives up what it has begun. */
 void weir__priming_close(struct weir_priming *p);
 
@@ -36,11 +51,18 @@ weir_status weir__priming_run(struct weir_priming *p, int all, char *text, size_
  * thread. */
 void weir__priming_tell(const struct weir_priming *p, uint64_t asked, uint64_t reserve);
 
-/* The same in turns, each of at most one step of the host's pace.  Nanoseconds until the next; 0: it is
+/* The same in turns, each of at most one step of the engine's.  Nanoseconds until the next; 0: it is
  * over. */
 uint64_t weir__priming_turn(struct weir_priming *p);
 /* After each turn: asks others for what it lacks, without any call of the driver.  1: all have answered, and the next
  * turn may come at once. */
 int weir__priming_ask(struct weir_priming *p);
+/* 1: on the device `enough' bytes are free beside what stays there, or it is of no use to go on.  0: other processes are
+ * to give, which have more than their share until they have heard of this one; and it is to be called again after
+ * weir__appeal_ask. */
+int weir__appeal_look(const struct weir_reserve *v, struct weir_appeal *appeal, uint64_t enough,
+                      uint64_t wanted);
+/* Asks them for what it lacks, which takes a tenth of a second at most, and no call of the driver. */
+void weir__appeal_ask(const struct weir_reserve *v, struct weir_appeal *appeal);
 
 #endif

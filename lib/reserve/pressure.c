@@ -2,10 +2,9 @@
 /* pressure.c: see pressure.h. */
 #include "reserve/pressure.h"
 
-#include "base/result.h"
 #include "base/size.h"
-#include "engine/engine.h"
 #include "reserve/background_growth.h"
+#include "reserve/reserve.h"
 
 #define FIRST_PAUSE_NS UINT64_C(1000000)
 enum { MOST_LOOKS = 11 }; /* the last a second after the first */
@@ -30,12 +29,12 @@ void weir__relief_raise(struct weir_relief *r, uint64_t bytes) {
         ;
 }
 
-uint64_t weir__relief_keep(const struct weir_host *host, uint64_t reserve, uint64_t in_use,
+uint64_t weir__relief_keep(const struct weir_reserve *v, uint64_t reserve, uint64_t in_use,
                            uint64_t wanted) {
-    uint64_t floor = atomic_load_explicit(&host->decay.floor, memory_order_relaxed);
+    uint64_t floor = atomic_load_explicit(&v->decay.floor, memory_order_relaxed);
     uint64_t keep = weir__size_less(reserve, wanted);
 
-    keep = weir__size_larger(keep, in_use + host->decay.idle);
+    keep = weir__size_larger(keep, in_use + v->decay.idle);
     return weir__size_larger(keep, floor);
 }
 
@@ -50,28 +49,26 @@ void weir__relief_end(struct weir_relief *r, uint64_t wanted) {
 }
 
 /* Bytes that went. */
-static uint64_t give(struct weir_host *host, const struct weir_engine *ops, void *engine,
-                     weir_stream stream, uint64_t id, uint64_t wanted) {
-    weir_statistics before = {.size = sizeof before}, after = {.size = sizeof after};
+static uint64_t give(struct weir_reserve *v, const struct weir_request *r, uint64_t wanted) {
+    weir_statistics before = {.size = sizeof before};
     uint64_t keep;
 
-    ops->figures(engine, &before);
-    keep = weir__relief_keep(host, before.reserve, before.in_use, wanted);
+    v->engine->ops->figures(v->engine, &before);
+    keep = weir__relief_keep(v, before.reserve, before.in_use, wanted);
     if (keep >= before.reserve)
         return 0;
-    ops->shed(engine, (size_t)keep, stream, id, WEIR_EVENT_LOW_MEMORY);
-    weir__ahead_forget(host->ahead);
-    ops->figures(engine, &after);
-    return weir__size_less(before.reserve, after.reserve);
+    weir__engine_shed(v->engine, (size_t)keep, r->stream, r->id, WEIR_EVENT_LOW_MEMORY);
+    weir__ahead_forget(v->ahead);
+    return weir__size_less(before.reserve, weir__engine_reserve(v->engine));
 }
 
 /* The caller holds the lock. */
-static int look(struct weir_host *host, const struct weir_engine *ops, void *engine,
-                weir_stream stream, uint64_t id) {
-    struct weir_relief *r = &host->relief;
+static int look(struct weir_reserve *v, const struct weir_request *request) {
+    struct weir_relief *r = &v->relief;
+    const struct weir_device *device = v->engine->device;
     uint64_t wanted = atomic_load_explicit(&r->wanted, memory_order_acquire);
     unsigned raised = atomic_load_explicit(&r->raised, memory_order_relaxed);
-    uint64_t now = weir__device_since(&host->device, host->device.created_ticks), got;
+    uint64_t now = weir__device_since(device, device->created_ticks), got;
     int is_new = raised != r->seen;
 
     if (is_new) {
@@ -80,7 +77,7 @@ static int look(struct weir_host *host, const struct weir_engine *ops, void *eng
     } else if (now < r->due) {
         return 0;
     }
-    got = give(host, ops, engine, stream, id, wanted);
+    got = give(v, request, wanted);
     r->due = now + (FIRST_PAUSE_NS << r->looks);
     if (++r->looks == MOST_LOOKS)
         want_less(r, wanted, 0);
@@ -89,15 +86,12 @@ static int look(struct weir_host *host, const struct weir_engine *ops, void *eng
     return is_new;
 }
 
-int weir__relief_look(struct weir_host *host, const struct weir_engine *ops, void *engine,
-                      weir_stream stream, uint64_t id) {
-    struct weir_relief *r = &host->relief;
-    int result_before = weir__driver_result, is_new;
+int weir__relief_look(struct weir_reserve *v, const struct weir_request *request) {
+    int is_new;
 
-    if (pthread_mutex_trylock(&r->lock) != 0)
+    if (pthread_mutex_trylock(&v->relief.lock) != 0)
         return 0;
-    is_new = look(host, ops, engine, stream, id);
-    pthread_mutex_unlock(&r->lock);
-    weir__set_driver_result(result_before);
+    is_new = look(v, request);
+    pthread_mutex_unlock(&v->relief.lock);
     return is_new;
 }

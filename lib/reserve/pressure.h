@@ -12,22 +12,31 @@
 #ifndef WEIR_PRESSURE_H
 #define WEIR_PRESSURE_H
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>
 
 #include <weir/allocator.h>
 
-#include "engine/reserve_state.h"
+struct weir_request;
+struct weir_reserve;
 
-struct weir_host;
-struct weir_engine;
+struct weir_relief {
+    _Atomic uint64_t wanted; /* bytes that are to go; UINT64_MAX: all that is idle; 0: nothing */
+    _Atomic unsigned raised; /* times */
+    int in_requests;         /* the engine can give back without waiting; fixed once it is open */
+    pthread_mutex_t lock;    /* held by the request that looks; guards what follows */
+    unsigned seen;           /* of `raised` */
+    unsigned looks;          /* since */
+    uint64_t due;            /* the next one, since the allocator was made */
+};
 
 void weir__relief_open(struct weir_relief *r, int in_requests);
 void weir__relief_close(struct weir_relief *r);
 /* Raises the signal. */
 void weir__relief_raise(struct weir_relief *r, uint64_t bytes);
 /* Bytes of reserve that stay if `wanted` are to go, while so much is in use. */
-uint64_t weir__relief_keep(const struct weir_host *host, uint64_t reserve, uint64_t in_use,
+uint64_t weir__relief_keep(const struct weir_reserve *v, uint64_t reserve, uint64_t in_use,
                            uint64_t wanted);
 /* A signal that wanted so much has been answered, as far as it can be. */
 void weir__relief_end(struct weir_relief *r, uint64_t wanted);
@@ -37,9 +46,8 @@ static inline int weir__relief_is_due(const struct weir_relief *r) {
     return atomic_load_explicit(&r->wanted, memory_order_relaxed) != 0 && r->in_requests;
 }
 
-/* Then, after a request on the stream that the engine has served, with the id that it was given: gives back
- * what can go at once.  1 if the signal is new, so that caches should give what they have. */
-int weir__relief_look(struct weir_host *host, const struct weir_engine *ops, void *engine,
-                      weir_stream stream, uint64_t id);
+/* Then, after a request that the engine has served: gives back what can go at once.  1 if the signal is new, so that
+ * caches should give what they have. */
+int weir__relief_look(struct weir_reserve *v, const struct weir_request *r);
 
 #endif

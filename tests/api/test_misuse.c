@@ -537,8 +537,7 @@ START_TEST(a_stream_that_is_gone) {
         MUST(take(3000, A) != block);
     for (int i = 0; i < SIZES && has_front(_i); i++)
         MISUSE(WEIR_E_STREAM, weir_alloc(a, sizes[i], gone, &(void *){NULL}));
-    (void)weir__detour_set(&a->host.device.slow_path, WEIR_DETOUR_LOST,
-                           1); /* live blocks are left */
+    (void)weir__detour_set(&a->device.slow_path, WEIR_DETOUR_LOST, 1); /* live blocks are left */
     OK(weir_allocator_destroy(a));
 }
 END_TEST

@@ -432,7 +432,7 @@ END_TEST
 /* ---- of which engine */
 
 static void expect_engine(int device, int engine, int arena) {
-    const weir_options *options = &of(device)->host.options;
+    const weir_options *options = &of(device)->options;
 
     MUST_EQ(options->engine, engine);
     if (engine == WEIR_ENGINE_ARENA)
@@ -516,7 +516,7 @@ static void expect_choice(const struct weir_driver *table, int on, int engine) {
     weir_options_init(&options);
     options.device = names[on];
     OK(weir__choice_create(table, on, 0, &options, &a, NULL, 0));
-    MUST_EQ(a->host.options.engine, engine);
+    MUST_EQ(a->options.engine, engine);
     OK(weir_allocator_destroy(a));
 }
 

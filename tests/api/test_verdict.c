@@ -95,7 +95,7 @@ static weir_verdict verdict_now(void) {
     MUST_EQ(v.reserve, s.reserve);
     MUST_EQ(v.in_use, s.in_use);
     MUST_EQ(v.idle, v.reserve - v.in_use);
-    MUST_EQ(v.limit, a->host.limit);
+    MUST_EQ(v.limit, a->reserve.quota.limit);
     MUST_EQ(v.device_total, 4 * GIB);
     if (v.pending != UINT64_MAX) {
         MUST_LE(v.pending, v.idle);
@@ -1598,9 +1598,9 @@ START_TEST(what_it_refuses_itself) {
     v.size = sizeof v;
     EXPECT(WEIR_E_INVALID, weir_last_verdict(other, &v)); /* by another */
     OK(weir_allocator_destroy(other));
-    weir__detour_set(&a->host.device.slow_path, WEIR_DETOUR_LOST, 1);
+    weir__detour_set(&a->device.slow_path, WEIR_DETOUR_LOST, 1);
     EXPECT(WEIR_E_DEVICE_LOST, weir_last_verdict(a, &v));
-    weir__detour_set(&a->host.device.slow_path, WEIR_DETOUR_LOST, 0);
+    weir__detour_set(&a->device.slow_path, WEIR_DETOUR_LOST, 0);
     end();
 }
 END_TEST

@@ -2862,24 +2862,44 @@ START_TEST(pieces_are_live_with_their_blocks) {
 END_TEST
 
 /* What an engine tells of its reserve, here. */
-static size_t tell_wholes(void *engine, struct weir_extent *out, size_t most) {
-    const struct pieces *wholes = engine;
+struct teller {
+    struct weir_engine e;
+    const struct pieces *wholes;
+};
 
-    for (size_t i = 0; i < wholes->count && i < most; i++)
-        out[i] = wholes->piece[i];
-    return wholes->count;
+static int tell_wholes(struct weir_engine *e, const struct weir_visit *visit) {
+    const struct pieces *wholes = ((struct teller *)e)->wholes;
+
+    return weir__engine_show(visit, wholes->piece, wholes->count);
 }
 
 /* There are more than there were, and than there is room for: all of 1 MiB, from the first on. */
-static size_t tell_more(void *engine, struct weir_extent *out, size_t most) {
-    const struct pieces *wholes = engine;
+static int tell_more(struct weir_engine *e, const struct weir_visit *visit) {
+    const struct pieces *wholes = ((struct teller *)e)->wholes;
+    static int asked;
+    int count = asked++ == 0 ? 1 : 100;
 
-    for (size_t i = 0; i < most; i++)
-        out[i] = (struct weir_extent){.base = wholes->piece[0].base + i * MIB, .bytes = MIB};
-    return out ? most + 1 : 1;
+    for (int i = 0; i < count; i++)
+        (void)weir__engine_show(
+            visit,
+            &(struct weir_extent){.base = wholes->piece[0].base + (uint64_t)i * MIB, .bytes = MIB},
+            1);
+    return count;
 }
 
-static const struct weir_engine told = {.wholes = tell_wholes};
+static int tell_nothing(struct weir_engine *e, const struct weir_visit *visit) {
+    (void)e, (void)visit;
+    return -1;
+}
+
+static uint64_t held_beside(struct weir_front *front,
+                            int (*tell)(struct weir_engine *, const struct weir_visit *),
+                            const struct pieces *wholes, uint64_t most) {
+    const struct weir_engine_ops ops = {.visit = tell};
+    struct teller teller = {.e = {.ops = &ops}, .wholes = wholes};
+
+    return weir__held(&teller.e, front, NULL, most);
+}
 
 static struct weir_extent piece_at(uint64_t base, size_t bytes) {
     return (struct weir_extent){.base = base, .bytes = bytes};
@@ -2889,11 +2909,10 @@ static uint64_t held_of(weir_allocator *a, const struct weir_extent *piece, size
     struct pieces wholes = {.count = count};
 
     memcpy(wholes.piece, piece, count * sizeof *piece);
-    return weir__held(&told, &wholes, a->front, NULL, UINT64_MAX);
+    return held_beside(a->front, tell_wholes, &wholes, UINT64_MAX);
 }
 
 START_TEST(pieces_are_held_by_the_blocks_in_them) {
-    static const struct weir_engine more = {.wholes = tell_more}, none = {.wholes = NULL};
     weir_allocator *a = make_plain(KIND_POOL);
     void *block = take(a, 4 * MIB, A), *other;
     const uint64_t from = (uintptr_t)block, to = from + 4 * MIB;
@@ -2910,12 +2929,12 @@ START_TEST(pieces_are_held_by_the_blocks_in_them) {
 
     MUST_EQ(held_of(a, piece, 6), 64 * KIB + MIB + 512 * KIB);
     MUST_EQ(held_of(a, piece, 0), 0);
-    MUST_EQ(weir__held(&none, NULL, a->front, NULL, UINT64_MAX), 0);
+    MUST_EQ(held_beside(a->front, tell_nothing, NULL, UINT64_MAX), 0);
     MUST_EQ(held_of(a, around, 2), 0);
     MUST_EQ(held_of(a, around, 1), 0);
     MUST_EQ(held_of(a, around + 1, 1), 0);
     MUST_EQ(held_of(a, &across, 1), 8 * MIB);
-    held = weir__held(&more, &first, a->front, NULL, UINT64_MAX);
+    held = held_beside(a->front, tell_more, &first, UINT64_MAX);
     MUST_EQ(held, 4 * MIB);
     other = take(a, 4 * MIB, A);
     MUST_EQ(held_of(a, &all, 1), all.bytes); /* once */
@@ -2924,9 +2943,9 @@ START_TEST(pieces_are_held_by_the_blocks_in_them) {
     give(a, other, A);
     MUST_EQ(held_of(a, &all, 1), 0);
     first = (struct pieces){.piece = {piece_at(MIB, MIB), piece_at(4 * MIB, 2 * MIB)}, .count = 2};
-    MUST_EQ(weir__held(&told, &first, a->front, NULL, 2 * MIB), 0);
-    MUST_EQ(weir__held(&told, &first, a->front, NULL, 2 * MIB - 1), 2 * MIB); /* too large to go */
-    MUST_EQ(weir__held(&told, &first, NULL, NULL, MIB - 1), 3 * MIB);
+    MUST_EQ(held_beside(a->front, tell_wholes, &first, 2 * MIB), 0);
+    MUST_EQ(held_beside(a->front, tell_wholes, &first, 2 * MIB - 1), 2 * MIB); /* too large to go */
+    MUST_EQ(held_beside(NULL, tell_wholes, &first, MIB - 1), 3 * MIB);
 #ifdef CAN_REFUSE_HOST_MEMORY
     block = take(a, 4 * MIB, A);
     refuse_in = 1;
@@ -2952,9 +2971,9 @@ START_TEST(what_is_held_stays) {
         give(a, block[i], A);
     CU(driver->cuCtxSynchronize());
     OK(weir_trim(a, 0, NULL));
-    held = weir__held(a->ops, a->engine, a->front, NULL, UINT64_MAX);
+    held = weir__held(a->reserve.engine, a->front, NULL, UINT64_MAX);
     MUST_EQ(held, stats_of(a).reserve);
-    MUST_EQ(weir__held(a->ops, a->engine, NULL, NULL, UINT64_MAX),
+    MUST_EQ(weir__held(a->reserve.engine, NULL, NULL, UINT64_MAX),
             0); /* nobody knows of the blocks */
     give(a, block[6], A);
     give(a, block[7], A);

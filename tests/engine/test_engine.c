@@ -2,17 +2,13 @@
 /* test_engine.c: what engines share, by itself: extents, surveys, what is logged, which device a stream is of, and
  * waits for the device that it takes memory for.
  */
-#include "tests/fixtures/model_device.h"
+#include "tests/fixtures/bare_engine.h"
 
-#include <string.h>
-
-#include "engine/engine.h"
 #include "tests/fixtures/logged.h"
-#include "reserve/pressure.h"
+#include "reserve/reserve.h"
 #include "ipc/local_peers.h"
 
-static struct weir_host host;
-static struct weir_books books;
+static struct weir_engine engine;
 
 static void set_up(void) {
     start_model(GIB);
@@ -20,13 +16,10 @@ static void set_up(void) {
     CU(driver->cuDevicePrimaryCtxRetain(&primary, 0));
     CU(driver->cuCtxPushCurrent(primary));
     CU(driver->cuStreamCreate(&A, CU_STREAM_NON_BLOCKING));
-    memset(&host, 0, sizeof host);
     MUST(weir__books_open(&books, 8, 0));
-    host.device.driver = driver;
-    host.device.context = primary;
-    host.books = &books;
-    host.options.log = WEIR_LOG_INFO;
-    host.device.log = WEIR_LOG_INFO;
+    engine = bare_engine();
+    engine_options.log = WEIR_LOG_INFO;
+    device.log = WEIR_LOG_INFO;
     catch_log();
 }
 
@@ -39,13 +32,19 @@ START_TEST(extents_that_do_not_fit) {
     struct weir_extent list[2];
     size_t count = 0;
 
-    count = weir__engine_extend(list, count, 2, (struct weir_extent){1000, 10, 0});
-    count = weir__engine_extend(list, count, 2, (struct weir_extent){1010, 10, 0});
-    count = weir__engine_extend(list, count, 2, (struct weir_extent){2000, 10, 0});
-    count = weir__engine_extend(list, count, 2, (struct weir_extent){3000, 10, 0});
-    count = weir__engine_extend(list, count, 2, (struct weir_extent){2010, 5, 0});
-    count =
-        weir__engine_extend(list, count, 2, (struct weir_extent){2015, 10, 1}); /* another kind */
+    count = weir__engine_extend(list, count, 2,
+                                (struct weir_extent){.base = 1000, .bytes = 10, .large = 0});
+    count = weir__engine_extend(list, count, 2,
+                                (struct weir_extent){.base = 1010, .bytes = 10, .large = 0});
+    count = weir__engine_extend(list, count, 2,
+                                (struct weir_extent){.base = 2000, .bytes = 10, .large = 0});
+    count = weir__engine_extend(list, count, 2,
+                                (struct weir_extent){.base = 3000, .bytes = 10, .large = 0});
+    count = weir__engine_extend(list, count, 2,
+                                (struct weir_extent){.base = 2010, .bytes = 5, .large = 0});
+    count = weir__engine_extend(
+        list, count, 2,
+        (struct weir_extent){.base = 2015, .bytes = 10, .large = 1}); /* another kind */
     MUST_EQ(count, 2);
     MUST_EQ(list[0].bytes, 20);
     MUST_EQ(list[1].bytes, 15);
@@ -75,15 +74,15 @@ static void expect_log(const char *words) {
 }
 
 START_TEST(events_are_logged) {
-    weir__engine_note(&host, WEIR_EVENT_REQUEST, 0, MIB, 32 * MIB, 5, 64 * MIB);
+    weir__engine_note(&engine, WEIR_EVENT_REQUEST, 0, MIB, 32 * MIB, 5, 64 * MIB);
     expect_log("reserve grew by 32MiB (request), now 64MiB, 5 ns");
-    weir__engine_note(&host, WEIR_EVENT_TRIM, 1, 0, 64 * MIB, 7, 0);
+    weir__engine_note(&engine, WEIR_EVENT_TRIM, 1, 0, 64 * MIB, 7, 0);
     expect_log("reserve fell by 64MiB (trim), now 0B, 7 ns");
-    weir__engine_note(&host, WEIR_EVENT_APPEAL, 0, MIB, 96 * MIB, 9, 0);
+    weir__engine_note(&engine, WEIR_EVENT_APPEAL, 0, MIB, 96 * MIB, 9, 0);
     expect_log("other processes gave 96MiB, 9 ns");
-    host.options.log = WEIR_LOG_WARNING;
-    host.device.log = WEIR_LOG_WARNING;
-    weir__engine_note(&host, WEIR_EVENT_TRIM, 1, 0, MIB, 7, 0);
+    engine_options.log = WEIR_LOG_WARNING;
+    device.log = WEIR_LOG_WARNING;
+    weir__engine_note(&engine, WEIR_EVENT_TRIM, 1, 0, MIB, 7, 0);
     (void)lines();
     ck_assert_str_eq(logged, "");
 }
@@ -91,16 +90,16 @@ END_TEST
 
 /* Behind the driver's own calls it is the driver who says so. */
 START_TEST(requests_on_wrong_streams_are_logged) {
-    weir__device_log_alloc(&host.device, 77, WEIR_E_NO_MEMORY);
-    host.device.drop_in = 1;
-    weir__device_log_alloc(&host.device, 77, WEIR_E_STREAM);
-    weir__device_log_free(&host.device, 77, WEIR_E_NOT_OWNED);
+    weir__device_log_alloc(&device, 77, WEIR_E_NO_MEMORY);
+    device.drop_in = 1;
+    weir__device_log_alloc(&device, 77, WEIR_E_STREAM);
+    weir__device_log_free(&device, 77, WEIR_E_NOT_OWNED);
     (void)lines();
     ck_assert_str_eq(logged, "");
-    host.device.drop_in = 0;
-    weir__device_log_alloc(&host.device, 77, WEIR_E_STREAM);
+    device.drop_in = 0;
+    weir__device_log_alloc(&device, 77, WEIR_E_STREAM);
     expect_log("request for 77 bytes");
-    weir__device_log_free(&host.device, 255, WEIR_E_NOT_OWNED);
+    weir__device_log_free(&device, 255, WEIR_E_NOT_OWNED);
     expect_log("free of 0xff");
 }
 END_TEST
@@ -114,15 +113,15 @@ START_TEST(a_stream_of_another_device) {
     CU(driver->cuCtxPushCurrent(second));
     CU(driver->cuStreamCreate(&elsewhere, CU_STREAM_NON_BLOCKING));
     CU(driver->cuCtxPopCurrent(&popped));
-    OK(weir__device_check_stream(&host.device, A));
-    EXPECT(WEIR_E_STREAM, weir__device_check_stream(&host.device, elsewhere));
+    OK(weir__device_check_stream(&device, A));
+    EXPECT(WEIR_E_STREAM, weir__device_check_stream(&device, elsewhere));
     weir__model_fail(WEIR_ENTRY_cuStreamGetCtx, 1, CUDA_ERROR_UNKNOWN, 0);
-    OK(weir__device_check_stream(&host.device, elsewhere));
+    OK(weir__device_check_stream(&device, elsewhere));
     weir__model_fail(WEIR_ENTRY_cuCtxPushCurrent, 1, CUDA_ERROR_UNKNOWN, 0);
-    OK(weir__device_check_stream(&host.device, elsewhere));
+    OK(weir__device_check_stream(&device, elsewhere));
     weir__model_fail(WEIR_ENTRY_cuCtxGetDevice, 1, CUDA_ERROR_UNKNOWN, 0);
-    OK(weir__device_check_stream(&host.device, elsewhere));
-    EXPECT(WEIR_E_STREAM, weir__device_check_stream(&host.device, elsewhere));
+    OK(weir__device_check_stream(&device, elsewhere));
+    EXPECT(WEIR_E_STREAM, weir__device_check_stream(&device, elsewhere));
 }
 END_TEST
 
@@ -132,35 +131,35 @@ START_TEST(waits_whose_memory_stays) {
 
     before = weir__model_calls(WEIR_ENTRY_cuMemAlloc);
     weir__model_fail(WEIR_ENTRY_cuMemFree, 1, CUDA_ERROR_UNKNOWN, 0);
-    ck_assert_int_eq(weir__device_wait(&host.device), CUDA_ERROR_UNKNOWN);
+    ck_assert_int_eq(weir__device_wait(&device), CUDA_ERROR_UNKNOWN);
     busy(A, 10 * MS);
     now = weir__model_now_ns();
-    CU(weir__device_wait(&host.device));
+    CU(weir__device_wait(&device));
     MUST_LE(now + 10 * MS, weir__model_now_ns());
     MUST_EQ(weir__model_calls(WEIR_ENTRY_cuMemAlloc), before + 1);
-    weir__device_end_waits(&host.device);
+    weir__device_end_waits(&device);
     weir__model_fail(WEIR_ENTRY_cuMemFree, 1, CUDA_ERROR_UNKNOWN, 0);
-    ck_assert_int_eq(weir__device_wait(&host.device), CUDA_ERROR_UNKNOWN);
-    weir__device_end_waits(&host.device);
+    ck_assert_int_eq(weir__device_wait(&device), CUDA_ERROR_UNKNOWN);
+    weir__device_end_waits(&device);
     MUST_EQ(device_free(), GIB);
     weir__model_fail(WEIR_ENTRY_cuMemFree, 1, CUDA_ERROR_UNKNOWN, 0);
-    ck_assert_int_eq(weir__device_wait(&host.device), CUDA_ERROR_UNKNOWN);
+    ck_assert_int_eq(weir__device_wait(&device), CUDA_ERROR_UNKNOWN);
     weir__model_fail(WEIR_ENTRY_cuCtxPushCurrent, 1, CUDA_ERROR_UNKNOWN, 0);
-    weir__device_end_waits(&host.device); /* which then is the context's end's */
+    weir__device_end_waits(&device); /* which then is the context's end's */
 }
 END_TEST
 
 /* On a full device memory of the host does; its free is tried twice. */
 START_TEST(waits_on_a_full_device) {
     weir__model_fail(WEIR_ENTRY_cuMemAlloc, 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
-    CU(weir__device_wait(&host.device));
+    CU(weir__device_wait(&device));
     weir__model_fail(WEIR_ENTRY_cuMemFreeHost, 1, CUDA_ERROR_UNKNOWN, 0);
-    ck_assert_int_eq(weir__device_wait(&host.device), CUDA_ERROR_UNKNOWN);
+    ck_assert_int_eq(weir__device_wait(&device), CUDA_ERROR_UNKNOWN);
     MUST_EQ(weir__model_calls(WEIR_ENTRY_cuMemFreeHost), 3);
     weir__model_fail(WEIR_ENTRY_cuMemAllocHost, 1, CUDA_ERROR_OUT_OF_MEMORY, 0);
-    ck_assert_int_eq(weir__device_wait(&host.device), CUDA_ERROR_OUT_OF_MEMORY);
+    ck_assert_int_eq(weir__device_wait(&device), CUDA_ERROR_OUT_OF_MEMORY);
     weir__model_fail(WEIR_ENTRY_cuCtxPushCurrent, 1, CUDA_ERROR_UNKNOWN, 0);
-    ck_assert_int_eq(weir__device_wait(&host.device), CUDA_ERROR_UNKNOWN);
+    ck_assert_int_eq(weir__device_wait(&device), CUDA_ERROR_UNKNOWN);
 }
 END_TEST
 
@@ -181,7 +180,7 @@ START_TEST(a_sibling_that_two_hold) {
     pthread_t thread;
 
     for (int i = 0; i < 4; i++) { /* of another driver, and another device: the last two */
-        sibling[i] = (struct weir_sibling){.driver = i == 2 ? (void *)&host : driver};
+        sibling[i] = (struct weir_sibling){.driver = i == 2 ? (void *)&device : driver};
         sibling[i].device = i == 3;
         weir__siblings_join(&sibling[i]);
     }
@@ -205,14 +204,15 @@ END_TEST
 
 /* The most that was asked for counts, and one thread gives at a time. */
 START_TEST(relief_that_another_gives) {
-    struct weir_relief *r = &host.relief;
+    static struct weir_reserve v;
+    struct weir_relief *r = &v.relief;
 
     weir__relief_open(r, 0);
     weir__relief_raise(r, 300);
     weir__relief_raise(r, 200);
     MUST_EQ(atomic_load(&r->wanted), 300);
     pthread_mutex_lock(&r->lock);
-    ANSWERS(0, weir__relief_look(&host, NULL, NULL, A, 1));
+    ANSWERS(0, weir__relief_look(&v, NULL));
     pthread_mutex_unlock(&r->lock);
     MUST_EQ(atomic_load(&r->wanted), 300);
     weir__relief_close(r);

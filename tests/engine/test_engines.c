@@ -74,7 +74,7 @@ static void destroy(weir_allocator *a) {
 
 /* With its live blocks, as after the loss of the device. */
 static void abandon(weir_allocator *a) {
-    (void)weir__detour_set(&a->host.device.slow_path, WEIR_DETOUR_LOST, 1);
+    (void)weir__detour_set(&a->device.slow_path, WEIR_DETOUR_LOST, 1);
     OK(weir_allocator_destroy(a));
 }
 

@@ -156,7 +156,7 @@ START_TEST(who_fits_tightly_moves_beside_headroom) {
     void *block[3], *large;
     uint64_t before;
 
-    a->host.keeps_ahead = 1; /* though no thread adds anything */
+    a->reserve.engine->traits |= WEIR_ENGINE_GROWS_AHEAD; /* though no thread adds anything */
     for (int i = 0; i < 3; i++)
         block[i] = take(a, bytes, A);
     give(a, block[0], A);

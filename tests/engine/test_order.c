@@ -14,7 +14,7 @@
 enum { YOUNG = 16, UNSETTLED = 2048, FORGET_CALLS = 16384 };
 
 static uint64_t a_id, b_id;
-static struct weir_host host;
+static struct weir_device device;
 static struct weir_order order;
 static uint64_t told_id, told_sequence, told_times; /* by the order, last */
 
@@ -28,13 +28,13 @@ static void tell(void *context, uint64_t id, uint64_t sequence) {
 static void start_device(void) {
     start_model(8 * GIB);
     use_blocking_streams();
-    memset(&host, 0, sizeof host);
-    host.device.driver = driver;
-    host.device.context = primary;
+    memset(&device, 0, sizeof device);
+    device.driver = driver;
+    device.context = primary;
     a_id = id_of(A);
     b_id = id_of(B);
     told_times = 0;
-    weir__order_open(&order, &host, tell, &order);
+    weir__order_open(&order, &device, tell, &order);
 }
 
 static struct weir_order_stream *stream_of(uint64_t id) {

@@ -12,53 +12,43 @@
 #include <string.h>
 
 #include "tests/fixtures/calls.h"
-#include "engine/engine.h"
+#include "tests/fixtures/bare_engine.h"
 #include "tests/fixtures/refuse.h"
-#include "config/settings.h"
 
 #define NOWHERE ((CUdeviceptr)0x1234000)
 
-static const struct weir_engine *const tables[] = {&weir__engine_spans_pool,
-                                                   &weir__engine_spans_platform};
+typedef weir_status open_fn(const struct weir_engine *setup, struct weir_engine **out);
 
-static struct weir_host host;
-static struct weir_books books;
-static const struct weir_engine *ops;
-static void *engine;
+static open_fn *const tables[] = {weir__spans_pool_open, weir__spans_direct_open};
+
+static struct weir_engine *engine;
 
 /* ---- the device and the engine --------------------------------------------------------------- */
 
 static void start_device(void) {
     start_model(4 * GIB);
-    memset(&host, 0, sizeof host);
-    host.device.context = primary;
 }
 
-static void begin_on(const struct weir_driver *table, const struct weir_engine *engine_ops,
-                     uint64_t limit, uint64_t threshold) {
-    weir_options options;
-    char message[320] = "";
+static void begin_on(const struct weir_driver *table, open_fn *open, uint64_t limit,
+                     uint64_t threshold) {
+    struct weir_engine setup = bare_engine();
 
-    weir_options_init(&options);
-    OK(weir__options_complete(&options, &host.options, message, sizeof message));
-    host.device.driver = table;
-    host.device.total = 4 * GIB;
-    host.limit = limit;
-    host.threshold = threshold;
-    host.books = &books;
+    device.driver = table;
+    device.total = 4 * GIB;
+    engine_limit = limit;
+    setup.threshold = threshold;
     MUST(weir__books_open(&books, 8, 0));
-    ops = engine_ops;
-    OK(ops->open(&host, &engine));
+    OK(open(&setup, &engine));
 }
 
-static void begin(const struct weir_engine *engine_ops) {
-    begin_on(driver, engine_ops, UINT64_MAX, UINT64_MAX);
+static void begin(open_fn *open) {
+    begin_on(driver, open, UINT64_MAX, UINT64_MAX);
 }
 
 static weir_statistics figures(void) {
     weir_statistics f = {.size = sizeof f};
 
-    ops->figures(engine, &f);
+    engine->ops->figures(engine, &f);
     MUST_LE(f.requested, f.in_use);
     MUST_LE(f.in_use, f.reserve);
     MUST_LE(f.requested, f.requested_peak);
@@ -74,9 +64,9 @@ static uint64_t reserve(void) {
 /* Nothing is left on the device afterwards. */
 static void end(void) {
     CU(driver->cuCtxSynchronize());
-    ops->reclaim(engine, NULL);
+    weir__engine_reclaim(engine, NULL);
     MUST_EQ(figures().in_use, 0);
-    ops->close(engine);
+    engine->ops->close(engine);
     weir__books_close(&books);
     MUST_EQ(device_free(), 4 * GIB);
     check_model();
@@ -86,9 +76,12 @@ static weir_status try_take(size_t bytes, CUstream stream, int may_grow, CUdevic
                             int *grew) {
     weir_status status;
 
-    *grew = 0;
-    *block = NOWHERE;
-    status = ops->alloc(engine, bytes, stream, 0, may_grow, block, grew);
+    struct weir_request r = {.bytes = bytes, .stream = stream, .block = NOWHERE};
+
+    r.flags = may_grow ? WEIR_REQUEST_MAY_GROW : 0;
+    status = engine->ops->alloc(engine, &r);
+    *block = r.block;
+    *grew = r.grew;
     if (status == WEIR_OK)
         MUST_EQ(*block % (16 * KIB), 0);
     else
@@ -112,12 +105,12 @@ static void take_again(CUdeviceptr where, size_t bytes, CUstream stream) {
 }
 
 static void give(CUdeviceptr block, CUstream stream) {
-    OK(ops->free(engine, block, stream, NULL));
+    OK(engine->ops->free(engine, block, stream, NULL));
 }
 
 /* 1 if an event is due. */
 static int give_silently(CUdeviceptr block, uint64_t id) {
-    weir_status status = ops->give(engine, block, id);
+    weir_status status = engine->ops->give(engine, block, id);
 
     MUST(status == WEIR_OK || status == WEIR_ENGINE_DUE);
     return status == WEIR_ENGINE_DUE;
@@ -241,13 +234,13 @@ START_TEST(uses_are_waited_for) {
     busy(B, 5 * MS);
     uses->count = uses->capacity = 1;
     uses->use[0].stream = B;
-    OK(ops->free(engine, block, A, uses));
+    OK(engine->ops->free(engine, block, A, uses));
     MUST_EQ(figures().in_use, 0);
-    EXPECT(WEIR_E_NOT_OWNED, ops->free(engine, block, A, NULL));
-    EXPECT(WEIR_E_NOT_OWNED, ops->give(engine, block, WEIR_ENGINE_OBSERVED));
+    EXPECT(WEIR_E_NOT_OWNED, engine->ops->free(engine, block, A, NULL));
+    EXPECT(WEIR_E_NOT_OWNED, engine->ops->give(engine, block, WEIR_ENGINE_OBSERVED));
     other = take(30 * MIB, A); /* not even for A */
     MUST(other != block);
-    MUST_EQ(ops->reclaim(engine, NULL) > 0, 1);
+    MUST_EQ(weir__engine_reclaim(engine, NULL) > 0, 1);
     CU(driver->cuStreamSynchronize(B));
     count_from_here();
     take_again(block, 30 * MIB, A);
@@ -268,13 +261,13 @@ START_TEST(wrong_pointers_are_told) {
     other = take(MIB, A);
     give(other, A);
     before = figures();
-    EXPECT(WEIR_E_NOT_OWNED, ops->free(engine, block + 16 * KIB, A, NULL));
-    EXPECT(WEIR_E_NOT_OWNED, ops->free(engine, block + 1, A, NULL));
-    EXPECT(WEIR_E_NOT_OWNED, ops->free(engine, other, A, NULL));
-    EXPECT(WEIR_E_NOT_OWNED, ops->free(engine, NOWHERE, A, NULL));
-    EXPECT(WEIR_E_NOT_OWNED, ops->free(engine, block + GIB, A, NULL));
-    EXPECT(WEIR_E_NOT_OWNED, ops->give(engine, other, id_of(A)));
-    EXPECT(WEIR_E_NOT_OWNED, ops->give(engine, NOWHERE, WEIR_ENGINE_UNKNOWN));
+    EXPECT(WEIR_E_NOT_OWNED, engine->ops->free(engine, block + 16 * KIB, A, NULL));
+    EXPECT(WEIR_E_NOT_OWNED, engine->ops->free(engine, block + 1, A, NULL));
+    EXPECT(WEIR_E_NOT_OWNED, engine->ops->free(engine, other, A, NULL));
+    EXPECT(WEIR_E_NOT_OWNED, engine->ops->free(engine, NOWHERE, A, NULL));
+    EXPECT(WEIR_E_NOT_OWNED, engine->ops->free(engine, block + GIB, A, NULL));
+    EXPECT(WEIR_E_NOT_OWNED, engine->ops->give(engine, other, id_of(A)));
+    EXPECT(WEIR_E_NOT_OWNED, engine->ops->give(engine, NOWHERE, WEIR_ENGINE_UNKNOWN));
     MUST_EQ(figures().in_use, before.in_use);
     give(block, A);
     end();
@@ -425,7 +418,7 @@ START_TEST(preallocated_reserve_is_not_dry) {
     int grew;
 
     begin(tables[0]);
-    OK(ops->grow(engine, 128 * MIB, WEIR_EVENT_PREALLOC));
+    OK(engine->ops->grow(engine, 128 * MIB, 128 * MIB, WEIR_EVENT_PREALLOC));
     MUST_EQ(reserve(), 128 * MIB);
     OK(try_take(100 * MIB, A, 0, &block, &grew));
     MUST(!grew);
@@ -458,7 +451,7 @@ START_TEST(the_limit_holds) {
     CUdeviceptr block[2], none;
     int grew;
 
-    begin_on(driver, tables[_i], 100 * MIB, UINT64_MAX);
+    begin_on(driver, tables[_i], 96 * MIB, UINT64_MAX);
     block[0] = take(60 * MIB, A);
     block[1] = take(20 * MIB, A);
     EXPECT(WEIR_E_LIMIT, try_take(20 * MIB, A, 1, &none, &grew));
@@ -547,7 +540,7 @@ START_TEST(a_base_serves_behind_another_stream) {
     uint64_t before;
 
     begin(tables[_i]);
-    host.options.internal_dependencies = WEIR_SWITCH_ON;
+    engine_options.internal_dependencies = WEIR_SWITCH_ON;
     left = go_down();
     block = take(50 * MIB, A);
     large = take(400 * MIB, A);
@@ -569,18 +562,18 @@ END_TEST
 
 /* What the driver does not take stays, and where it is not known whose it would be, nothing is tried. */
 START_TEST(what_cannot_be_shed_stays) {
-    begin(&weir__engine_spans_pool);
+    begin(weir__spans_pool_open);
     count_from_here();
     give(take(40 * MIB, A), A);
-    ops->shed(engine, 0, A, 0, WEIR_EVENT_DECAY);
+    weir__engine_shed(engine, 0, A, 0, WEIR_EVENT_DECAY);
     MUST_EQ(regions_given(), 0);
     weir__model_fail(WEIR_ENTRY_cuMemFreeAsync, 1, CUDA_ERROR_UNKNOWN, 0);
-    ops->shed(engine, 0, A, id_of(A), WEIR_EVENT_DECAY);
+    weir__engine_shed(engine, 0, A, id_of(A), WEIR_EVENT_DECAY);
     give(take(40 * MIB, A), A); /* still there */
     MUST_EQ(regions_taken(), 1);
-    ops->shed(engine, 0, A, id_of(A), WEIR_EVENT_DECAY);
+    weir__engine_shed(engine, 0, A, id_of(A), WEIR_EVENT_DECAY);
     CU(driver->cuCtxSynchronize());
-    ops->shed(engine, 0, A, id_of(A), WEIR_EVENT_DECAY);
+    weir__engine_shed(engine, 0, A, id_of(A), WEIR_EVENT_DECAY);
     MUST_EQ(reserve(), 0);
     end();
 }
@@ -658,7 +651,7 @@ START_TEST(several_streams_make_no_base) {
     begin(tables[_i]);
     give(take(MIB, B), B);
     give(take(40 * MIB, A), A);
-    OK(ops->trim(engine, 0, WEIR_EVENT_TRIM, &(size_t){0}));
+    OK(weir__engine_trim(engine, 0, WEIR_EVENT_TRIM, &(size_t){0}));
     left = go_down();
     give(take(50 * MIB, A), A);
     MUST_EQ(regions_given() + regions_taken(), 0);
@@ -672,7 +665,8 @@ START_TEST(a_reserve_taken_beforehand_makes_no_base) {
     CUdeviceptr left;
 
     begin(tables[_i]);
-    if (ops->grow(engine, 544 * MIB, WEIR_EVENT_PREALLOC) != WEIR_OK) { /* not every engine can */
+    if (engine->ops->grow(engine, 544 * MIB, 544 * MIB, WEIR_EVENT_PREALLOC) !=
+        WEIR_OK) { /* not every engine can */
         end();
         return;
     }
@@ -693,7 +687,7 @@ START_TEST(given_as_observed_serves_all) {
     block = take(30 * MIB, A);
     give(take(MIB, B), B); /* two streams, so that it matters */
     count_from_here();
-    OK(ops->give(engine, block, WEIR_ENGINE_OBSERVED));
+    OK(engine->ops->give(engine, block, WEIR_ENGINE_OBSERVED));
     MUST_EQ(all_calls(), 0);
     MUST_EQ(figures().in_use, 0);
     take_again(block, 30 * MIB, C);
@@ -709,14 +703,14 @@ START_TEST(given_as_unknown_waits_for_the_device) {
     begin(tables[_i]);
     block = take(30 * MIB, A);
     count_from_here();
-    OK(ops->give(engine, block, WEIR_ENGINE_UNKNOWN));
+    OK(engine->ops->give(engine, block, WEIR_ENGINE_UNKNOWN));
     MUST_EQ(all_calls(), 0);
     MUST_EQ(figures().in_use, 0);
     CU(driver->cuCtxSynchronize());
     other = take(30 * MIB, A); /* the host has not told that it waited */
     MUST(other != block);
     count_from_here();
-    OK(ops->trim(engine, 0, WEIR_EVENT_TRIM, &released));
+    OK(weir__engine_trim(engine, 0, WEIR_EVENT_TRIM, &released));
     MUST_EQ(calls(WEIR_ENTRY_cuMemAlloc), 1);
     MUST_EQ(released, 32 * MIB);
     give(other, A);
@@ -762,18 +756,18 @@ START_TEST(tending_records_what_is_due) {
     for (int i = 0; i < 10; i++) /* young */
         MUST(give_silently(block[i], id_of(A)));
     count_from_here();
-    ops->tend(engine, A, id_of(A));
+    weir__engine_tend(engine, A, id_of(A));
     MUST_EQ(calls(WEIR_ENTRY_cuEventRecord), 1);
-    ops->tend(engine, A, id_of(A));
+    weir__engine_tend(engine, A, id_of(A));
     MUST_EQ(calls(WEIR_ENTRY_cuEventRecord), 1);
     for (int i = 10; i < 19; i++)
         (void)give_silently(block[i], id_of(A));
-    ops->tend(engine, A, id_of(A));
+    weir__engine_tend(engine, A, id_of(A));
     MUST_EQ(calls(WEIR_ENTRY_cuEventRecord), 2);
     for (int i = 0; i < 5; i++)
         block[i] = take(600 << 10, A);
     MUST(!give_silently(block[0], id_of(A))); /* in the midst of its work, and not much */
-    ops->tend(engine, A, id_of(A));
+    weir__engine_tend(engine, A, id_of(A));
     MUST_EQ(calls(WEIR_ENTRY_cuEventRecord), 2);
     for (int i = 1; i < 5; i++)
         give(block[i], A);
@@ -835,13 +829,13 @@ START_TEST(a_trim_returns_everything) {
     for (int i = 0; i < 3; i++)
         give(block[i], i % 2 == 0 ? A : B);
     MUST_EQ(reserve(), (32 + 64 + 96 + 128) * MIB);
-    OK(ops->trim(engine, 0, WEIR_EVENT_TRIM, &released));
+    OK(weir__engine_trim(engine, 0, WEIR_EVENT_TRIM, &released));
     MUST_EQ(released, (32 + 64 + 96) * MIB);
     MUST_EQ(reserve(), 128 * MIB);
     give(block[3], B);
-    OK(ops->trim(engine, 100 * MIB, WEIR_EVENT_TRIM, &released));
+    OK(weir__engine_trim(engine, 100 * MIB, WEIR_EVENT_TRIM, &released));
     MUST_LE(reserve(), 128 * MIB);
-    OK(ops->trim(engine, 0, WEIR_EVENT_TRIM, &released));
+    OK(weir__engine_trim(engine, 0, WEIR_EVENT_TRIM, &released));
     MUST_EQ(reserve(), 0);
     end();
 }
@@ -856,7 +850,7 @@ START_TEST(a_trim_waits_for_the_only_stream) {
     block = take(30 * MIB, A);
     busy(A, 5 * MS);
     give(block, A);
-    OK(ops->trim(engine, 0, WEIR_EVENT_TRIM, &released));
+    OK(weir__engine_trim(engine, 0, WEIR_EVENT_TRIM, &released));
     MUST_EQ(released, 32 * MIB);
     CU(driver->cuStreamQuery(A));
     end();
@@ -877,7 +871,7 @@ START_TEST(a_finite_threshold_gives_idle_regions_back) {
     CU(driver->cuStreamSynchronize(A));
     MUST_EQ(reserve(), 64 * MIB);
     /* A preallocation raises it. */
-    OK(ops->grow(engine, 256 * MIB, WEIR_EVENT_PREALLOC));
+    OK(engine->ops->grow(engine, 256 * MIB, 256 * MIB, WEIR_EVENT_PREALLOC));
     count_from_here();
     give(take(120 * MIB, A), A);
     MUST_EQ(regions_given(), 0);
@@ -897,7 +891,7 @@ START_TEST(above_a_lowered_limit_what_fits_is_had_at_once) {
     MUST_EQ(reserve(), 64 * MIB);
     give(small, A);
     EXPECT(WEIR_ENGINE_DRY, try_take(30 * MIB, A, 0, &block, &grew));
-    host.limit = 32 * MIB;
+    engine_limit = 32 * MIB;
     OK(try_take(30 * MIB, A, 0, &block, &grew));
     EXPECT(WEIR_ENGINE_DRY, try_take(30 * MIB, A, 0, &small, &grew));
     give(block, A);
@@ -924,16 +918,16 @@ START_TEST(each_request_for_host_memory_fails_once) {
         give(large, A);
         was_refused = 0;
         refuse_in = k;
-        status = ops->alloc(engine, 20 * MIB, C, 0, 1, &block, &grew);
+        status = try_take(20 * MIB, C, 1, &block, &grew);
         refuse_in = 0;
         more = was_refused;
         if (status != WEIR_OK) {
             MUST(status == WEIR_E_HOST_MEMORY || status == WEIR_E_NO_MEMORY);
-            OK(ops->alloc(engine, 20 * MIB, C, 0, 1, &block, &grew));
+            OK(try_take(20 * MIB, C, 1, &block, &grew));
         }
         was_refused = 0;
         refuse_in = k;
-        OK(ops->free(engine, block, C, NULL));
+        OK(engine->ops->free(engine, block, C, NULL));
         refuse_in = 0;
         more |= was_refused;
         end();
@@ -958,11 +952,11 @@ START_TEST(each_memory_call_fails_once) {
         large = take(200 * MIB, A);
         give(large, A);
         weir__model_fail(entries[i], 1, CUDA_ERROR_UNKNOWN, 0);
-        status = ops->alloc(engine, 20 * MIB, A, 0, 1, &block, &grew); /* a swap */
+        status = try_take(20 * MIB, A, 1, &block, &grew); /* a swap */
         if (status != WEIR_OK) {
             EXPECT(WEIR_E_DRIVER, status);
             MUST_EQ(figures().in_use, 0);
-            OK(ops->alloc(engine, 20 * MIB, A, 0, 1, &block, &grew));
+            OK(try_take(20 * MIB, A, 1, &block, &grew));
         }
         weir__model_faults_clear();
         MUST_LE(reserve(), 224 * MIB);
@@ -993,12 +987,12 @@ START_TEST(a_region_off_the_grid_is_refused) {
     crooked = *driver;
     crooked.cuMemAlloc = alloc_off_grid;
     crooked.cuMemFree = free_off_grid;
-    begin_on(&crooked, &weir__engine_spans_platform, UINT64_MAX, UINT64_MAX);
-    host.options.log = WEIR_LOG_NONE;
-    host.device.log = WEIR_LOG_NONE;
+    begin_on(&crooked, weir__spans_direct_open, UINT64_MAX, UINT64_MAX);
+    engine_options.log = WEIR_LOG_NONE;
+    device.log = WEIR_LOG_NONE;
     if (_i) /* at first */
         weir__model_fail(WEIR_ENTRY_cuMemFree, 1, CUDA_ERROR_UNKNOWN, 0);
-    EXPECT(WEIR_E_DRIVER, ops->alloc(engine, MIB, A, 0, 1, &block, &grew));
+    EXPECT(WEIR_E_DRIVER, try_take(MIB, A, 1, &block, &grew));
     MUST(block == NOWHERE);
     MUST_EQ(reserve(), 0);
     end();
@@ -1071,7 +1065,7 @@ START_TEST(nobody_writes_into_anothers_block) {
         else
             begin_block(l, &random);
         if (next_random(&random) % 500 == 0)
-            OK(ops->trim(engine, 0, WEIR_EVENT_TRIM, &released));
+            OK(weir__engine_trim(engine, 0, WEIR_EVENT_TRIM, &released));
     }
     for (int i = 0; i < LIVE; i++)
         if (live[i].block)

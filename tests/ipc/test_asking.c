@@ -377,31 +377,30 @@ START_TEST(how_long_a_share_asks) {
     weir_options options = options_of(KIND_POOL, "model", 0);
     struct weir_appeal said = {0};
     CUdeviceptr most, more;
-    struct weir_host *host;
     weir_allocator *a;
 
     options.limit = (weir_amount){0, WEIR_AMOUNT_DEFAULT, 0};
     options.prealloc = (weir_amount){.value = 1000000, .kind = WEIR_AMOUNT_SHARE};
     options.prealloc_at = WEIR_PREALLOC_AT_FIRST;
     OK(weir__allocator_create_on(driver, &options, &a, NULL, 0));
-    host = &a->host;
     CU(driver->cuDevicePrimaryCtxRetain(&primary, 0));
     CU(driver->cuCtxPushCurrent(primary));
     CU(driver->cuMemAlloc(&most, 512 * MIB));
     CU(driver->cuMemAlloc(&more, 384 * MIB));
-    ANSWERS(0, host->appeal(host, &said, 960 * MIB, 960 * MIB));
+    ANSWERS(0, weir__appeal_look(&a->reserve, &said, 960 * MIB, 960 * MIB));
     MUST_EQ(said.most_free, 128 * MIB);
     MUST_EQ(said.lacks, 960 * MIB + GIB / 64 - 128 * MIB);
     CU(driver->cuMemFree(more));
     said.moved_ns = 1; /* long ago */
-    ANSWERS(0, host->appeal(host, &said, 960 * MIB, 960 * MIB));
+    ANSWERS(0, weir__appeal_look(&a->reserve, &said, 960 * MIB, 960 * MIB));
     MUST_EQ(said.most_free, 512 * MIB);
     MUST_LE(2, said.moved_ns);
     said.moved_ns = 1;
-    ANSWERS(1, host->appeal(host, &said, 960 * MIB, 960 * MIB)); /* nothing has come since */
+    ANSWERS(1, weir__appeal_look(&a->reserve, &said, 960 * MIB,
+                                 960 * MIB)); /* nothing has come since */
     said.moved_ns = weir__ledger_now();
     weir__model_fail(WEIR_ENTRY_cuMemGetInfo, 1, CUDA_ERROR_UNKNOWN, 0);
-    ANSWERS(1, host->appeal(host, &said, 960 * MIB, 960 * MIB));
+    ANSWERS(1, weir__appeal_look(&a->reserve, &said, 960 * MIB, 960 * MIB));
     MUST_EQ(said.began_ns, 0);
     CU(driver->cuMemFree(most));
     OK(weir_allocator_destroy(a));

@@ -125,7 +125,7 @@ static void check_steps(weir_allocator *a) {
         }
         MUST_EQ(events[i].shrink, 0);
         MUST_LE(1, events[i].got);
-        MUST_LE(events[i].got, a->host.pace);
+        MUST_LE(events[i].got, a->reserve.engine->step_bytes);
         steps++;
         bytes += events[i].got;
         ns += events[i].stall_ns;
@@ -148,7 +148,7 @@ START_TEST(off_by_default) {
     weir_allocator *a = make(&real, _i, 0, 0);
     weir_statistics s;
 
-    ck_assert_ptr_null(a->host.ahead);
+    ck_assert_ptr_null(a->reserve.ahead);
     OK(weir_free(a, take(a, 100 * MIB, A), A));
     nap(5);
     s = stats_of(a);
@@ -164,7 +164,7 @@ START_TEST(little_is_idle_and_then_enough) {
 
     AWAIT(idle_of(a) >= 512 * MIB); /* from the beginning */
     await_rest(a);
-    MUST_LE(idle_of(a), 512 * MIB + a->host.pace);
+    MUST_LE(idle_of(a), 512 * MIB + a->reserve.engine->step_bytes);
     small = take(a, 100 * MIB, A); /* enough is left */
     expect_rest(a);
     MUST_LE(idle_of(a), 512 * MIB);
@@ -225,7 +225,7 @@ START_TEST(the_last_part_is_for_requests) {
     AWAIT(stats_of(a).ahead_refusals >= 2);
     left = device_free();
     MUST_LE(128 * MIB, left);
-    MUST_LE(left, 128 * MIB + a->host.pace);
+    MUST_LE(left, 128 * MIB + a->reserve.engine->step_bytes);
     ck_assert_int_eq(weir_last_driver_result(), 0);
     OK(weir_free(a, take(a, _i == REGIONS ? 100 * MIB : stats_of(a).reserve + 64 * MIB, A), A));
     check_steps(a);
@@ -506,7 +506,7 @@ static uint64_t steps_in(weir_allocator *a, uint64_t ms) {
 /* A step a millisecond, whether or not anybody looked meanwhile. */
 START_TEST(turns_come_when_they_are_due) {
     weir_allocator *a = make(driver, _i, 66 * MIB, 3 * GIB);
-    uint64_t steps = steps_in(a, 10), all = 3 * GIB / a->host.pace;
+    uint64_t steps = steps_in(a, 10), all = 3 * GIB / a->reserve.engine->step_bytes;
 
     if (all < 8) {
         ck_assert_uint_eq(steps, all);
@@ -517,7 +517,7 @@ START_TEST(turns_come_when_they_are_due) {
     weir__model_advance(200 * MS);
     OK(weir_free(a, take(a, 65 * MIB, A), A));
     MUST_LE(3 * GIB, idle_of(a));
-    MUST_LE(idle_of(a), 3 * GIB + 65 * MIB + a->host.pace);
+    MUST_LE(idle_of(a), 3 * GIB + 65 * MIB + a->reserve.engine->step_bytes);
     check_steps(a);
     destroy(a);
 }
@@ -531,8 +531,8 @@ START_TEST(the_less_is_idle_the_sooner_they_come) {
 
     for (int i = 0; i < 30; i++)
         block[i] = take(a, 100 * MIB, A);
-    steps = steps_in(a, a->host.pace > 64 * MIB ? 2 : 4);
-    MUST_LE(a->host.pace > 64 * MIB ? 5 : 24, steps);
+    steps = steps_in(a, a->reserve.engine->step_bytes > 64 * MIB ? 2 : 4);
+    MUST_LE(a->reserve.engine->step_bytes > 64 * MIB ? 5 : 24, steps);
     check_steps(a);
     for (int i = 0; i < 30; i++)
         OK(weir_free(a, block[i], A));
@@ -546,7 +546,7 @@ START_TEST(it_begins_with_the_allocator) {
     weir_statistics s = stats_of(a);
 
     MUST_LE(300 * MIB, s.reserve);
-    MUST_LE(s.reserve, 300 * MIB + a->host.pace);
+    MUST_LE(s.reserve, 300 * MIB + a->reserve.engine->step_bytes);
     MUST_LE(1, s.ahead_steps);
     MUST_LE(s.host_bytes, 64 * MIB);
     OK(weir_free(a, take(a, 100 * MIB, A), A));
@@ -751,11 +751,11 @@ START_TEST(idle_pieces_do_not_deceive_it) {
     }
     before = stats_of(a);
     MUST_LE(before.growth_allocs, 12);
-    weir__ahead_hold(a->host.ahead);
+    weir__ahead_hold(a->reserve.ahead);
     count = take_pieces(a, 60 * MIB, piece);
     for (int i = 0; i < count; i++)
         OK(weir_free(a, piece[i], A));
-    weir__ahead_go_on(a->host.ahead);
+    weir__ahead_go_on(a->reserve.ahead);
     MUST_LE(500 * MIB, idle_of(a));
     count = take_pieces(a, 500 * MIB, piece);
     weir__model_advance(20 * MS);
@@ -775,11 +775,11 @@ START_TEST(whoever_finds_a_turn_goes_on) {
     weir_allocator *a = make(driver, _i, 200 * MIB, 2 * GIB);
     uint64_t steps = stats_of(a).ahead_steps;
 
-    weir__ahead_hold(a->host.ahead);
+    weir__ahead_hold(a->reserve.ahead);
     weir__model_advance(5 * MS);
     OK(weir_free(a, take(a, 100 * MIB, A), A));
     MUST_EQ(stats_of(a).ahead_steps, steps);
-    weir__ahead_go_on(a->host.ahead);
+    weir__ahead_go_on(a->reserve.ahead);
     OK(weir_free(a, take(a, 101 * MIB, A), A));
     MUST_LE(steps + 1, stats_of(a).ahead_steps);
     destroy(a);
@@ -797,10 +797,10 @@ START_TEST(a_lost_device_is_left_alone) {
     options.prealloc_mode = WEIR_PREALLOC_BACKGROUND;
     a = make_on(&real, &options);
     AWAIT(stats_of(a).ahead_steps > 0);
-    weir__ahead_hold(a->host.ahead);
-    weir__detour_set(&a->host.device.slow_path, WEIR_DETOUR_LOST, 1);
+    weir__ahead_hold(a->reserve.ahead);
+    weir__detour_set(&a->device.slow_path, WEIR_DETOUR_LOST, 1);
     steps = stats_of(a).ahead_steps;
-    weir__ahead_go_on(a->host.ahead);
+    weir__ahead_go_on(a->reserve.ahead);
     nap(20);
     MUST_EQ(stats_of(a).ahead_steps, steps);
     OK(weir_allocator_destroy(a));
@@ -1178,18 +1178,18 @@ END_TEST
 static weir_allocator *_Atomic beside;
 static _Atomic int asked, went_on;
 
-static int lacks_some(struct weir_host *host, struct weir_appeal *s, uint64_t enough,
+static int lacks_some(const struct weir_reserve *v, struct weir_appeal *s, uint64_t enough,
                       uint64_t wanted) {
-    (void)host, (void)enough;
+    (void)v, (void)enough;
     s->lacks = s->is_answered ? 0 : wanted;
     return s->is_answered;
 }
 
 /* Answers when the other one's thread has made a step, or a long time is over. */
-static void wait_for_a_step(struct weir_host *host, struct weir_appeal *s) {
+static void wait_for_a_step(const struct weir_reserve *v, struct weir_appeal *s) {
     uint64_t before = stats_of(atomic_load(&beside)).ahead_steps;
 
-    (void)host;
+    (void)v;
     atomic_store(&asked, 1);
     for (int i = 0; i < 5000 && stats_of(atomic_load(&beside)).ahead_steps == before; i++)
         nap(1);
@@ -1208,8 +1208,8 @@ START_TEST(others_are_asked_beside_the_steps_of_all) {
     options.prealloc_mode = WEIR_PREALLOC_BACKGROUND;
     options.prealloc_at = WEIR_PREALLOC_AT_FIRST;
     a = make_on(&real, &options);
-    a->host.appeal = lacks_some;
-    a->host.ask = wait_for_a_step;
+    a->priming.look = lacks_some;
+    a->priming.ask = wait_for_a_step;
     atomic_store(&beside, b);
     OK(weir_free(a, take(a, MIB, A), A));
     while (!atomic_load(&asked))

@@ -47,7 +47,7 @@ static uint64_t window(uint64_t from, uint64_t peak, uint64_t reserve) {
 
 START_TEST(half_of_what_is_not_needed_goes) {
     open_rule(0);
-    weir__decay_grew(&d);
+    atomic_store(&d.grew, 1);
     ANSWERS(6 * GIB, window(0, 4 * GIB, 6 * GIB));    /* it grew: all was needed */
     ANSWERS(6 * GIB, window(1000, 4 * GIB, 6 * GIB)); /* as much as then */
     /* half as much in use needs 3 GiB */
@@ -62,7 +62,7 @@ END_TEST
 /* A reserve that was enough for more than it was when it grew was more than needed then. */
 START_TEST(what_was_enough_is_known_later_too) {
     open_rule(0);
-    weir__decay_grew(&d);
+    atomic_store(&d.grew, 1);
     ANSWERS(8 * GIB, window(0, GIB, 8 * GIB)); /* a generous step */
     ANSWERS(8 * GIB, window(1000, 4 * GIB, 8 * GIB));
     ANSWERS(6 * GIB, window(2000, GIB, 8 * GIB)); /* two for one, and 2 GiB as it began */
@@ -97,7 +97,7 @@ END_TEST
 START_TEST(what_headroom_keeps_idle_stays) {
     memset(&d, 0, sizeof d);
     weir__decay_open(&d, 1000, 0, 1, GIB);
-    weir__decay_grew(&d);
+    atomic_store(&d.grew, 1);
     ANSWERS(7 * GIB, window(0, 4 * GIB, 7 * GIB)); /* 3 for 2, and 1 GiB */
     ANSWERS(7 * GIB, window(1000, 4 * GIB, 7 * GIB));
     ANSWERS(7 * GIB - 3 * GIB / 2, window(2000, 2 * GIB, 7 * GIB)); /* 4 GiB are needed */
@@ -111,7 +111,7 @@ START_TEST(a_pause_is_not_counted) {
     uint64_t pause;
 
     open_rule(0);
-    weir__decay_grew(&d);
+    atomic_store(&d.grew, 1);
     window(0, 4 * GIB, 4 * GIB);
     MUST(weir__decay_note(&d, 9000, MIB, &pause));
     ANSWERS(4 * GIB, weir__decay_end(&d, 9000, MIB, 4 * GIB, pause));

@@ -229,7 +229,7 @@ START_TEST(beside_pending_frees) {
     if (is_exact(_i))
         MUST_LE(128 * MIB, largest);
     check_largest(largest, A, is_exact(_i));
-    weir__detour_set(&a->host.device.slow_path, WEIR_DETOUR_LOST, 1);
+    weir__detour_set(&a->device.slow_path, WEIR_DETOUR_LOST, 1);
     OK(weir_allocator_destroy(a));
 }
 END_TEST
@@ -319,7 +319,7 @@ START_TEST(less_than_a_slab) {
             take(largest, A);
     }
     CU(driver->cuCtxSynchronize());
-    weir__detour_set(&a->host.device.slow_path, WEIR_DETOUR_LOST, 1);
+    weir__detour_set(&a->device.slow_path, WEIR_DETOUR_LOST, 1);
     OK(weir_allocator_destroy(a));
 }
 END_TEST

@@ -563,7 +563,7 @@ static void expect_nothing_is_made(weir_allocator *a, size_t bytes) {
     for (int i = 0; i < FIRST; i++)
         block[i] = take(a, bytes);
     MUST_EQ(stats_of(a).prealloc_got, stats_of(a).growth_bytes);
-    most = a->host.options.engine == WEIR_ENGINE_POOL ? 32 * KIB : KIB;
+    most = a->options.engine == WEIR_ENGINE_POOL ? 32 * KIB : KIB;
     MUST_LE(stats_of(a).host_bytes, before + most);
     for (int i = 0; i < FIRST; i++)
         OK(weir_free(a, block[i], A));
@@ -725,7 +725,7 @@ START_TEST(a_thread_preallocates) {
     OK(weir_events(a, 0, events, sizeof events[0], 512, &count));
     for (size_t i = 0; i < count; i++) {
         ck_assert_int_eq(events[i].cause, WEIR_EVENT_BACKGROUND);
-        MUST_LE(events[i].got, a->host.pace);
+        MUST_LE(events[i].got, a->reserve.engine->step_bytes);
     }
     ck_assert_uint_eq(stats_of(a).prealloc_got, 2 * GIB);
     ck_assert_uint_eq(stats_of(a).stall_ns, 0);
@@ -738,7 +738,7 @@ START_TEST(a_thread_preallocates) {
     (void)take(a, 100 * MIB);
     await_reserve(a, 2 * GIB);
     ck_assert_uint_eq(stats_of(a).prealloc_got, 2 * GIB);
-    (void)weir__detour_set(&a->host.device.slow_path, WEIR_DETOUR_LOST, 1); /* with its block */
+    (void)weir__detour_set(&a->device.slow_path, WEIR_DETOUR_LOST, 1); /* with its block */
     OK(weir_allocator_destroy(a));
 }
 END_TEST

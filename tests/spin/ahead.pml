@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* ahead.pml: growth ahead of demand by a thread (lib/reserve/background_growth.c), beside requests, until the allocator
- * is destroyed or the process ends (lib/api/entry_points.c), in units of reserve.
+ * is destroyed or the process ends (lib/api/create.c), in units of reserve.
  *
  * Two threads allocate and free.  A request may find that what is idle is of no use, and grow although
  * there is some.  The first of all sets a preallocation off.  When all blocks are freed the allocator is

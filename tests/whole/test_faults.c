@@ -1073,7 +1073,7 @@ static void check_accounts(const struct scene *s) {
 }
 
 static int is_lost(const struct scene *s) {
-    return s->a && weir__detour_is(&s->a->host.device.slow_path, WEIR_DETOUR_LOST);
+    return s->a && weir__detour_is(&s->a->device.slow_path, WEIR_DETOUR_LOST);
 }
 
 /* Nothing works any more but the figures and the end. */

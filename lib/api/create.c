@@ -1,0 +1,620 @@
+/* SPDX-License-Identifier: MIT */
+/* create.c: an allocator's life: what it is made of, in which order, and its end.
+ *
+ * An allocator is a device, the completed options, a reserve over one engine, the books and the noted uses, and above
+ * the engine the caches and the guard, where they are on.
+ *
+ * Locks: `first` guards the preallocation at the first request; nothing is called under it but the preallocation.
+ *
+ * Must not know: how an engine places blocks, the names of settings.
+ */
+#include "config.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <weir/weir.h>
+
+#include "api/create.h"
+#include "api/oom_report.h"
+#include "base/log.h"
+#include "base/result.h"
+#include "base/size.h"
+#include "base/text.h"
+#include "config/settings.h"
+#include "driver/nvtx.h"
+#include "reserve/background_growth.h"
+#include "reserve/oom_ladder.h"
+
+/* Preallocated memory that host tables are made for beforehand, which take a 2048th of it; and the most pieces that
+ * it may lie in. */
+#define PREPARED ((size_t)32 << 30)
+enum { EXTENTS = 16 };
+
+const char *weir_version(void) {
+    return PACKAGE_VERSION;
+}
+
+/* ---- what cannot be ---------------------------------------------------------------------------- */
+
+/* A creation that cannot be: the reason goes to the message, for who asked for it to tell, else to the log. */
+weir_status weir__create_cannot(const struct weir_message *message, int log, weir_status status,
+                                const char *format, ...) {
+    char text[640];
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    if (message->bytes > 0)
+        snprintf(message->text, message->bytes, "%s", text);
+    else
+        weir__log(log, WEIR_LOG_ERROR, "%s", text);
+    return status;
+}
+
+weir_status weir__create_refused(weir_allocator *a, const struct weir_message *message,
+                                 const char *what, CUresult result) {
+    weir_status status = weir__device_status(&a->device, result);
+
+    return weir__create_cannot(message, a->options.log, status, "%s: the driver answered %s", what,
+                               weir__driver_error_name(a->device.driver, result));
+}
+
+/* What came of the last call below, as a person reads it. */
+const char *weir__why_not(const weir_allocator *a, weir_status status, char *text, size_t bytes) {
+    if (weir__driver_result == CUDA_SUCCESS || status == WEIR_E_NO_MEMORY)
+        return weir_status_message(status);
+    snprintf(text, bytes, "%s: the driver answered %s", weir_status_message(status),
+             weir__driver_error_name(a->device.driver, (CUresult)weir__driver_result));
+    return text;
+}
+
+static weir_status find_device(weir_allocator *a, int ordinal, const struct weir_message *message) {
+    const struct weir_driver *driver = a->device.driver;
+    int count = 0, pools = 0;
+    CUresult result = driver->cuDeviceGetCount(&count);
+
+    if (result != CUDA_SUCCESS)
+        return weir__create_refused(a, message, "cannot count the devices", result);
+    if (ordinal >= count)
+        return weir__create_cannot(message, a->options.log, weir__without_driver(WEIR_E_NO_DEVICE),
+                                   "device '%s': there %s %d device%s, numbered from 0",
+                                   a->options.device, count == 1 ? "is" : "are", count,
+                                   count == 1 ? "" : "s");
+    result = driver->cuDeviceGet(&a->device.ordinal, ordinal);
+    if (result == CUDA_SUCCESS)
+        result = driver->cuDeviceGetAttribute(&pools, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED,
+                                              a->device.ordinal);
+    if (result != CUDA_SUCCESS)
+        return weir__create_refused(a, message, "cannot ask the device", result);
+    if (!pools && a->options.engine == WEIR_ENGINE_POOL)
+        return weir__create_cannot(
+            message, a->options.log, weir__without_driver(WEIR_E_NO_DEVICE),
+            "device '%s' has no memory pools: choose engine arena or platform", a->options.device);
+    return WEIR_OK;
+}
+
+/* Retains the primary context, for which there is no room while others hold all of the device. */
+static weir_status open_context(weir_allocator *a, const struct weir_message *message) {
+    struct weir_admission admission = {0};
+    weir_status status;
+    CUresult result;
+    char why[WEIR_NEIGHBOURS_SHOWN + 80];
+
+    do
+        result = a->device.driver->cuDevicePrimaryCtxRetain(&a->device.context, a->device.ordinal);
+    while (result == CUDA_ERROR_OUT_OF_MEMORY &&
+           weir__allocator_admit(a->reserve.events.neighbours, &admission));
+    if (result == CUDA_SUCCESS)
+        return WEIR_OK;
+    if (result != CUDA_ERROR_OUT_OF_MEMORY || !a->reserve.events.neighbours)
+        return weir__create_refused(a, message, "cannot open the device's context", result);
+    status = weir__device_status(&a->device, result);
+    weir__allocator_not_admitted(a->reserve.events.neighbours, why, sizeof why);
+    return weir__create_cannot(message, a->options.log, status,
+                               "cannot open the device's context: the driver answered %s; %s",
+                               weir__driver_error_name(a->device.driver, result), why);
+}
+
+weir_status weir__read_memory(weir_allocator *a, struct weir_device_memory *memory,
+                              const struct weir_message *message) {
+    struct weir_driver_scope scope;
+    size_t free_bytes = 0, total = 0;
+    CUresult result = weir__driver_enter(a->device.driver, a->device.context, &scope);
+
+    if (result == CUDA_SUCCESS) {
+        result = a->device.driver->cuMemGetInfo(&free_bytes, &total);
+        weir__driver_leave(a->device.driver, &scope);
+    }
+    if (result != CUDA_SUCCESS)
+        return weir__create_refused(a, message, "cannot read the device's memory", result);
+    *memory = (struct weir_device_memory){.total = total, .free = free_bytes};
+    return WEIR_OK;
+}
+
+/* A thread preallocates, or most of it. */
+static int is_behind(const weir_allocator *a) {
+    return a->options.prealloc_mode == WEIR_PREALLOC_BACKGROUND &&
+           a->reserve.engine->step_bytes > 0;
+}
+
+/* What is not the thread's.  Not OK: `text` says why, or nothing. */
+weir_status weir__preallocate(weir_allocator *a, char *text, size_t text_bytes) {
+    weir_status status = WEIR_OK;
+
+    weir__ahead_hold(a->reserve.ahead); /* what it adds is not to be counted here */
+    if (!is_behind(a) || a->prealloc_min > 0)
+        status = weir__priming_run(&a->priming, !is_behind(a), text, text_bytes);
+    weir__ahead_go_on(a->reserve.ahead);
+    return status;
+}
+
+/* The rest; the foreground's too, if there can be no thread. */
+weir_status weir__preallocate_behind(weir_allocator *a, char *text, size_t text_bytes) {
+    if (!is_behind(a))
+        return WEIR_OK;
+    if (!a->reserve.ahead)
+        return weir__priming_run(&a->priming, 1, text, text_bytes);
+    weir__ahead_prime(a->reserve.ahead, &a->priming);
+    return WEIR_OK;
+}
+
+/* The front tells streams apart by ids, which drivers before 12.0 do not have. */
+static void need_ids(weir_allocator *a) {
+    if (a->options.front != WEIR_SWITCH_ON || (a->device.driver->capabilities & WEIR_CAP_STREAM_ID))
+        return;
+    a->options.front = WEIR_SWITCH_OFF;
+    weir__log(a->options.log, WEIR_LOG_WARNING,
+              "the driver has no stream ids (before 12.0): the front is off");
+}
+
+/* Under the front the pool and the direct engine are asked for regions, not for blocks. */
+typedef weir_status open_engine_fn(const struct weir_engine *setup, struct weir_engine **out);
+
+static open_engine_fn *open_engine_of(const weir_options *options) {
+    int front = options->front == WEIR_SWITCH_ON;
+
+    switch (options->engine) {
+    case WEIR_ENGINE_ARENA:
+        return weir__arena_open;
+    case WEIR_ENGINE_PLATFORM:
+        return front ? weir__spans_direct_open : weir__direct_open;
+    default:
+        return front ? weir__spans_pool_open : weir__pool_open;
+    }
+}
+
+/* The first requests would spend most of their time on it. */
+void weir__prepare(void *allocator) {
+    weir_allocator *a = allocator;
+    struct weir_extent extents[EXTENTS];
+    int count;
+
+    if (!a->front || !(a->reserve.engine->traits & WEIR_ENGINE_TAKES))
+        return;
+    count = weir__engine_list(a->reserve.engine, WEIR_VISIT_EXTENTS, extents, EXTENTS);
+    if (count > 0)
+        weir__front_prepare(a->front, extents, count < EXTENTS ? (size_t)count : EXTENTS, PREPARED);
+}
+
+/* Without it requests grow by themselves, and preallocation is done in the foreground. */
+static void look_ahead(weir_allocator *a, int at_create) {
+    struct weir_engine *e = a->reserve.engine;
+    int behind = a->prealloc > 0 && is_behind(a);
+    struct weir_priming *priming = behind && at_create ? &a->priming : NULL;
+
+    if (e->step_bytes == 0 || (a->low == 0 && !behind))
+        return;
+    if (a->low > 0)
+        e->traits |= WEIR_ENGINE_GROWS_AHEAD;
+    e->traits |= WEIR_ENGINE_IS_PEEKED;
+    if (weir__ahead_open(&a->reserve, a->low, a->high, priming, &a->reserve.ahead) == WEIR_OK) {
+        if (a->low > 0 && !priming)
+            weir__prepare(a);
+        return;
+    }
+    e->traits &= ~(unsigned)WEIR_ENGINE_GROWS_AHEAD;
+    weir__log(a->options.log, WEIR_LOG_WARNING,
+              "nothing is done in the background: the host has no memory, or no thread");
+}
+
+/* What earlier runs needed, or what nobody was to wait for, is a wish: without it there is an allocator all
+ * the same. */
+static weir_status as_a_wish(const weir_allocator *a, weir_status status) {
+    char why[160];
+
+    if (status == WEIR_OK || status == WEIR_E_DEVICE_LOST || a->prealloc_min > 0 ||
+        !(a->profile_asked > 0 || is_behind(a)))
+        return status;
+    weir__log(a->options.log, WEIR_LOG_WARNING, "preallocation is left out: %s",
+              weir__why_not(a, status, why, sizeof why));
+    return WEIR_OK;
+}
+
+/* As the allocator is made. */
+static weir_status preallocate_now(weir_allocator *a, char *text, size_t text_bytes) {
+    weir_status status = as_a_wish(a, weir__preallocate(a, text, text_bytes));
+
+    if (status == WEIR_OK)
+        look_ahead(a, 1);
+    if (status == WEIR_OK && !a->reserve.ahead)
+        status = as_a_wish(a, weir__preallocate_behind(a, text, text_bytes));
+    return status;
+}
+
+/* What earlier runs needed, unless the program says what it wants; never less than it must get. */
+static void learn(weir_allocator *a, const weir_options *given) {
+    uint64_t target;
+
+    a->learn = weir__learn_open(a->device.driver, a->device.ordinal, &a->options);
+    a->options.profile = a->learn ? a->learn->path : NULL; /* the caller's need not live on */
+    if (!a->learn || weir__option_is_set(given, WEIR_SETTING_PREALLOC))
+        return;
+    target = weir__learn_target(a->learn, a);
+    if (target <= a->prealloc)
+        return;
+    a->profile_asked = a->prealloc = target;
+    a->options.prealloc = (weir_amount){.value = target, .kind = WEIR_AMOUNT_BYTES};
+    if (a->threshold < a->prealloc)
+        a->threshold = a->prealloc;
+}
+
+/* NULL: the reserve can be told. */
+const char *weir__why_not_told(const weir_allocator *a) {
+    switch (a->options.engine) {
+    case WEIR_ENGINE_PLATFORM:
+        return "the platform engine has no reserve";
+    case WEIR_ENGINE_ARENA:
+        return NULL;
+    default:
+        return a->device.driver->capabilities & WEIR_CAP_POOL_FIGURES
+                   ? NULL
+                   : "the driver (before 11.3) does not tell what its pool has";
+    }
+}
+
+/* Why reserve never goes back by itself: it cannot be told, or is fixed.  NULL: it may. */
+const char *weir__why_it_stays(const weir_allocator *a) {
+    const char *reason = weir__why_not_told(a);
+
+    return !reason && weir__is_fixed(&a->options) ? "a fixed arena keeps its size" : reason;
+}
+
+int weir__can_shrink(const weir_allocator *a) {
+    return !weir__why_it_stays(a);
+}
+
+/* What is preallocated raises the floor when it has been. */
+static void set_decay(weir_allocator *a) {
+    const weir_options *o = &a->options;
+    int off = o->decay_ms == UINT64_MAX || !weir__can_shrink(a);
+    int in_requests = o->engine == WEIR_ENGINE_POOL || o->arena == WEIR_ARENA_MAPPED;
+
+    weir__decay_open(&a->reserve.decay, off ? 0 : o->decay_ms * UINT64_C(1000000),
+                     a->threshold < a->device.total ? a->threshold : 0, in_requests,
+                     a->low > 0 ? a->high : 0);
+    weir__relief_open(&a->reserve.relief, in_requests && weir__can_shrink(a));
+}
+
+static weir_status open_engine(weir_allocator *a) {
+    struct weir_quota *q = &a->reserve.quota;
+    struct weir_engine setup = {.device = &a->device,
+                                .options = &a->options,
+                                .events = &a->reserve.events,
+                                .limit = &q->limit,
+                                .threshold = a->threshold};
+    weir_status status;
+
+    if (a->options.engine == WEIR_ENGINE_POOL && q->limit != UINT64_MAX) /* for the ladder too */
+        q->limit = weir__size_round_down((size_t)q->limit, WEIR_POOL_UNIT);
+    if (a->reserve.decay.half_life_ns > 0 || q->follows)
+        setup.traits = WEIR_ENGINE_IS_FOLLOWED;
+    status = open_engine_of(&a->options)(&setup, &a->reserve.engine);
+    if (status == WEIR_OK && a->reserve.decay.half_life_ns > 0)
+        a->reserve.engine->traits |= WEIR_ENGINE_IS_PEEKED;
+    return status;
+}
+
+/* Everything after the context: undone by release_device on failure. */
+static weir_status furnish(weir_allocator *a, const weir_options *given,
+                           const struct weir_message *message) {
+    weir_status status = weir__hold_settings(a, given, message);
+    char why[160] = "";
+    int at_create, result;
+
+    if (status != WEIR_OK)
+        return status;
+    weir__size_fixed_arena(a);
+    learn(a, given);
+    set_decay(a);
+    status = open_engine(a);
+    if (status != WEIR_OK) {
+        weir__exports_close(a->exports);
+        weir__learn_close(a->learn);
+        return weir__create_cannot(message, a->options.log, status, "cannot open the engine: %s",
+                                   weir__why_not(a, status, why, sizeof why));
+    }
+    weir__quota_begin(&a->reserve, a->reserve.quota.limit);
+    if (a->options.front == WEIR_SWITCH_ON)
+        status = weir__front_open(&a->reserve, &a->front);
+    if (status == WEIR_OK && a->options.harden != WEIR_HARDEN_OFF)
+        status = weir__harden_open(&a->device, &a->options,
+                                   &(struct weir_harden_below){.alloc = weir__allocator_serve,
+                                                               .free = weir__allocator_take_back,
+                                                               .context = a},
+                                   &a->harden);
+    weir__priming_open(&a->priming, &a->reserve, a->prealloc, a->prealloc_min, weir__prepare, a);
+    at_create = a->prealloc > 0 && a->options.prealloc_at != WEIR_PREALLOC_AT_FIRST;
+    if (a->prealloc > 0 && !at_create)
+        (void)weir__detour_set(&a->device.slow_path, WEIR_DETOUR_PREALLOC, 1);
+    if (status == WEIR_OK && at_create)
+        status = preallocate_now(a, why, sizeof why);
+    else if (status == WEIR_OK)
+        look_ahead(a, 0);
+    if (status == WEIR_OK && !at_create)
+        weir__prepare(a);
+    if (!a->front || a->books.latency || a->harden)
+        (void)weir__detour_set(&a->device.slow_path, WEIR_DETOUR_ALWAYS, 1);
+    if (a->options.oom_callback)
+        (void)weir__detour_set(&a->device.slow_path, WEIR_DETOUR_OOM, 1);
+    if (status == WEIR_OK)
+        return WEIR_OK;
+    result = weir__driver_result;
+    weir__ahead_close(a->reserve.ahead);
+    weir__priming_close(&a->priming);
+    weir__harden_close(a->harden);
+    weir__front_close(a->front);
+    a->reserve.engine->ops->close(a->reserve.engine);
+    weir__exports_close(a->exports);
+    weir__learn_close(a->learn);
+    weir__set_driver_result(result);
+    return weir__create_cannot(message, a->options.log, status, "cannot start: %s",
+                               why[0] ? why : weir__why_not(a, status, why, sizeof why));
+}
+
+/* A zeroed one, its options understood.  NULL: the status says why, and `message` of the options. */
+static weir_allocator *begin(const struct weir_driver *driver, const weir_options *options,
+                             int *ordinal, weir_status *status,
+                             const struct weir_message *message) {
+    weir_allocator *a = aligned_alloc(_Alignof(weir_allocator), sizeof *a);
+    const char *driver_name;
+
+    *status = a ? WEIR_OK : weir__without_driver(WEIR_E_HOST_MEMORY);
+    if (!a)
+        return NULL;
+    memset(a, 0, sizeof *a);
+    a->device.driver = driver;
+    a->reserve.device = &a->device;
+    a->reserve.options = &a->options;
+    a->reserve.events.books = &a->books;
+    a->reserve.events.grew = &a->reserve.decay.grew;
+    a->reserve.lend_device = weir__borrow;
+    a->reserve.lend_context = a;
+    atomic_init(&a->device.log, WEIR_LOG_NONE);
+    *status = weir__options_complete(options, &a->options, message->text, message->bytes);
+    if (*status == WEIR_OK)
+        *status = weir__device_parse(a->options.device, &driver_name, ordinal, message->text,
+                                     message->bytes);
+    if (*status == WEIR_OK)
+        return a;
+    (void)weir__without_driver(*status);
+    free(a);
+    return NULL;
+}
+
+weir_status weir__allocator_check_on(const struct weir_driver *driver, const weir_options *options,
+                                     uint64_t *prealloc, char *message, size_t message_bytes) {
+    struct weir_message to = {message, message_bytes};
+    weir_status status;
+    int ordinal = 0;
+    weir_allocator *a = begin(driver, options, &ordinal, &status, &to);
+
+    if (!a)
+        return status;
+    need_ids(a);
+    status = find_device(a, ordinal, &to);
+    if (status == WEIR_OK)
+        status = open_context(a, &to);
+    if (status == WEIR_OK) {
+        int result;
+
+        status = weir__hold_settings(a, options, &to);
+        result = weir__driver_result;
+        weir__exports_close(a->exports);
+        driver->cuDevicePrimaryCtxRelease(a->device.ordinal);
+        weir__set_driver_result(result);
+    }
+    if (status == WEIR_OK)
+        *prealloc = a->prealloc;
+    free(a);
+    return status;
+}
+
+/* Who asks for it looks for it there: it is said where the log was not set, too, once in the process. */
+static void warn_of_verdict(const weir_options *o, const weir_options *given) {
+    int problem = weir__verdict_problem(o->verdict), is_new = 1;
+    char line[1024];
+
+    if (!problem)
+        return;
+    snprintf(line, sizeof line,
+             "verdict '%s': %s; expected stderr, off or a file that can be written: refusals are "
+             "told on standard error until then",
+             o->verdict, strerror(problem));
+    (void)weir__text_keep(line, &is_new);
+    if (is_new)
+        weir__log(weir__option_is_set(given, WEIR_SETTING_LOG) ? o->log : WEIR_LOG_WARNING,
+                  WEIR_LOG_WARNING, "%s", line);
+}
+
+static weir_status create_on(const struct weir_driver *driver, const weir_options *options,
+                             int decompresses, weir_allocator **allocator, char *message,
+                             size_t message_bytes) {
+    static _Atomic uint64_t made; /* so far */
+    struct weir_message to = {message, message_bytes};
+    weir_allocator *a;
+    weir_status status;
+    int ordinal = 0, result_before = weir__driver_result;
+
+    if (weir__driver_forked())
+        return weir__without_driver(WEIR_E_FORKED);
+    weir__nvtx_attach();
+    a = begin(driver, options, &ordinal, &status, &to);
+    if (!a)
+        return status;
+    a->number = atomic_fetch_add_explicit(&made, 1, memory_order_relaxed) + 1;
+    a->device.created_ticks = driver->ticks();
+    a->device.decompresses = decompresses;
+    if (weir__verdict_is_wanted(a->options.verdict)) /* the caller's need not live on */
+        a->options.verdict = weir__text_keep(a->options.verdict, NULL);
+    if (!a->options.verdict) {
+        status = weir__without_driver(WEIR_E_HOST_MEMORY);
+        goto free_allocator;
+    }
+    warn_of_verdict(&a->options, options);
+    need_ids(a);
+    if (!weir__books_open(&a->books, a->options.event_ring, a->options.latency == WEIR_SWITCH_ON)) {
+        status = weir__without_driver(WEIR_E_HOST_MEMORY);
+        goto free_allocator;
+    }
+    status = find_device(a, ordinal, &to);
+    if (status != WEIR_OK)
+        goto close_books;
+    weir__join_neighbours(a); /* before there is a context: others make room for it */
+    status = open_context(a, &to);
+    if (status != WEIR_OK)
+        goto leave_neighbours;
+    status = furnish(a, options, &to);
+    if (status != WEIR_OK)
+        goto release_context;
+    weir__uses_open(&a->uses, &a->device.slow_path);
+    pthread_mutex_init(&a->first, NULL);
+    a->sibling.driver = driver;
+    a->sibling.device = a->device.ordinal;
+    a->sibling.owner = a;
+    atomic_store_explicit(&a->device.log, a->options.log, memory_order_relaxed);
+    weir__siblings_join(&a->sibling); /* from here on others may call it */
+    *allocator = a;
+    return weir__ended(result_before, WEIR_OK);
+
+release_context:
+    driver->cuDevicePrimaryCtxRelease(a->device.ordinal);
+leave_neighbours:
+    weir__leave_neighbours(a);
+close_books:
+    weir__books_close(&a->books);
+free_allocator:
+    free(a);
+    return status;
+}
+
+weir_status weir__allocator_create_on(const struct weir_driver *driver, const weir_options *options,
+                                      weir_allocator **allocator, char *message,
+                                      size_t message_bytes) {
+    return create_on(driver, options, 0, allocator, message, message_bytes);
+}
+
+weir_status weir__allocator_create(const weir_options *options, int decompresses,
+                                   weir_allocator **allocator, char *message,
+                                   size_t message_bytes) {
+    struct weir_driver_failure failure;
+    const struct weir_driver *driver;
+    const char *name;
+    weir_options completed;
+    struct weir_message to = {message, message_bytes};
+    weir_status status;
+    char why[320];
+    int ordinal;
+
+    if (!allocator)
+        return weir__create_cannot(&to, weir__options_log(options),
+                                   weir__without_driver(WEIR_E_INVALID),
+                                   "weir_allocator_create: allocator is NULL");
+    if (weir__driver_forked())
+        return weir__without_driver(WEIR_E_FORKED);
+    status = weir__options_complete(options, &completed, why, sizeof why);
+    if (status == WEIR_OK)
+        status = weir__device_parse(completed.device, &name, &ordinal, why, sizeof why);
+    if (status != WEIR_OK)
+        return weir__create_cannot(&to, weir__options_log(options), weir__without_driver(status),
+                                   "%s", why);
+    driver = weir__driver_open(name, &failure);
+    if (!driver)
+        return weir__create_cannot(&to, completed.log, weir__without_driver(WEIR_E_NO_DEVICE), "%s",
+                                   failure.text);
+    return create_on(driver, options, decompresses, allocator, message, message_bytes);
+}
+
+weir_status weir_allocator_create(const weir_options *options, weir_allocator **allocator) {
+    return weir__allocator_create(options, 0, allocator, NULL, 0);
+}
+
+__attribute__((noinline, cold)) weir_status weir__allocator_misuse(const weir_allocator *a,
+                                                                   weir_status status,
+                                                                   const char *what,
+                                                                   const char *why) {
+    if (a)
+        weir__log(a->options.log, WEIR_LOG_ERROR, "%s: %s", what, why);
+    return weir__without_driver(status);
+}
+
+weir_status weir__misuse(const weir_allocator *a, weir_status status, const char *what) {
+    return weir__allocator_misuse(a, status, what, weir_status_message(status));
+}
+
+static int has_blocks(const weir_allocator *a) {
+    if (a->harden &&
+        (weir__harden_has_blocks(a->harden) || weir__harden_empty(a->harden, 1) != WEIR_OK))
+        return 1;
+    return a->front ? weir__front_has_blocks(a->front) : weir__engine_has_blocks(a->reserve.engine);
+}
+
+/* 1 if memory may go.  Where the device cannot be waited for, for want of memory, say, it stays, and the
+ * allocator with it: what is still used must not be unmapped, and is not lost either. */
+static int is_settled(weir_allocator *a) {
+    weir_status status = WEIR_OK;
+
+    if (a->reserve.engine->traits & WEIR_ENGINE_SETTLES)
+        status = weir__device_status(&a->device, weir__device_wait(&a->device));
+    return status == WEIR_OK || status == WEIR_E_DEVICE_LOST;
+}
+
+weir_status weir_allocator_destroy(weir_allocator *a) {
+    int result_before = weir__driver_result, lost, busy;
+
+    if (!a)
+        return WEIR_OK;
+    if (weir__driver_forked())
+        return weir__misuse(a, WEIR_E_FORKED, "destroy");
+    lost = weir__detour_is(&a->device.slow_path, WEIR_DETOUR_LOST);
+    weir__ahead_hold(a->reserve.ahead);
+    busy = !lost && (has_blocks(a) || !weir__ladder_drain(&a->reserve) || !is_settled(a));
+    weir__ahead_go_on(a->reserve.ahead);
+    if (busy)
+        return weir__misuse(a, WEIR_E_BUSY, "destroy");
+    weir__siblings_leave(&a->sibling);
+    weir__ahead_close(a->reserve.ahead);
+    weir__priming_close(&a->priming);
+    if (!lost && a->learn)
+        (void)weir__learn_save(a, NULL); /* a refusal is in the log */
+    weir__learn_close(a->learn);
+    weir__harden_close(a->harden);
+    weir__front_close(a->front);
+    weir__exports_close(a->exports);
+    a->reserve.engine->ops->close(a->reserve.engine);
+    weir__anywhere_close(a);
+    weir__decay_close(&a->reserve.decay);
+    weir__relief_close(&a->reserve.relief);
+    weir__leave_neighbours(a);
+    weir__device_end_waits(&a->device);
+    weir__set_driver_result(result_before);
+    a->device.driver->cuDevicePrimaryCtxRelease(a->device.ordinal);
+    weir__uses_close(&a->uses);
+    weir__books_close(&a->books);
+    pthread_mutex_destroy(&a->first);
+    free(a);
+    return WEIR_OK;
+}

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: MIT */
+/* create.h: what the files of the public functions share of an allocator's making and of each call's beginning.
+ *
+ * Must not know: how an engine places blocks.
+ */
+#ifndef WEIR_CREATE_H
+#define WEIR_CREATE_H
+
+#include "api/allocator_internal.h"
+
+/* ---- each call --------------------------------------------------------------------------------- */
+
+/* A call that cannot be, told by the status alone. */
+weir_status weir__misuse(const weir_allocator *a, weir_status status, const char *what);
+
+/* What every request asks first, */
+static inline __attribute__((always_inline)) weir_status weir__go_on(const weir_allocator *a) {
+    if (weir__driver_forked())
+        return weir__misuse(a, WEIR_E_FORKED, "a call");
+    if (weir__detour_is(&a->device.slow_path, WEIR_DETOUR_LOST))
+        return weir__without_driver(WEIR_E_DEVICE_LOST);
+    return WEIR_OK;
+}
+
+/* and every call of the program's before that. */
+static inline __attribute__((always_inline)) weir_status weir__gate(const weir_allocator *a) {
+    return a ? weir__go_on(a) : weir__without_driver(WEIR_E_INVALID);
+}
+
+/* The public boundary: inside, the driver refuses this and that, and the thread's last driver result comes and goes.  A
+ * call that succeeds leaves the one that the thread had as it began. */
+static inline weir_status weir__ended(int result_before, weir_status status) {
+    if (status == WEIR_OK)
+        weir__set_driver_result(result_before);
+    return status;
+}
+
+/* On a thread without a context a default stream needs one: see device.h. */
+static inline int weir__lend_context(const weir_allocator *a) {
+    return weir__device_lacks_context && weir__device_lend_context(&a->device);
+}
+
+/* ---- creation ---------------------------------------------------------------------------------- */
+
+struct weir_message {
+    char *text;
+    size_t bytes;
+};
+
+/* A creation that cannot be: the reason goes to the message, for who asked for it to tell, else to the log. */
+__attribute__((format(printf, 4, 5))) weir_status
+weir__create_cannot(const struct weir_message *message, int log, weir_status status,
+                    const char *format, ...);
+/* The same of a driver's answer. */
+weir_status weir__create_refused(weir_allocator *a, const struct weir_message *message,
+                                 const char *what, CUresult result);
+/* What came of the last call below, as a person reads it: `text', or a text that stays. */
+const char *weir__why_not(const weir_allocator *a, weir_status status, char *text, size_t bytes);
+weir_status weir__read_memory(weir_allocator *a, struct weir_device_memory *memory,
+                              const struct weir_message *message);
+
+/* hold_settings.c: what the device says of the settings; `given' are those of the program. */
+weir_status weir__hold_settings(weir_allocator *a, const weir_options *given,
+                                const struct weir_message *message);
+/* A fixed arena is one region of its whole size, taken at once or at the first request. */
+void weir__size_fixed_arena(weir_allocator *a);
+int weir__is_fixed(const weir_options *options);
+
+/* ---- preallocation and give-backs -------------------------------------------------------------- */
+
+/* What is not the thread's.  Not OK: `text` says why, or nothing. */
+weir_status weir__preallocate(weir_allocator *a, char *text, size_t text_bytes);
+/* The rest; the foreground's too, if there can be no thread. */
+weir_status weir__preallocate_behind(weir_allocator *a, char *text, size_t text_bytes);
+/* Reserve was taken beforehand: the host's tables for its addresses are made. */
+void weir__prepare(void *allocator);
+/* Why the reserve cannot be told, and why it never goes back by itself; NULL: it can, or may. */
+const char *weir__why_not_told(const weir_allocator *a);
+const char *weir__why_it_stays(const weir_allocator *a);
+int weir__can_shrink(const weir_allocator *a);
+
+/* Gives idle reserve back until at most `keep' is left, or until `wanted' bytes have gone, waiting for what that
+ * takes. */
+weir_status weir__trim_all(weir_allocator *a, size_t keep, int cause, size_t *released);
+weir_status weir__relieve(weir_allocator *a, uint64_t wanted, int cause, size_t *released);
+
+/* lend.c: as the reserve's lend_device; and of other processes. */
+uint64_t weir__borrow(void *allocator, uint64_t least, uint64_t most, int may_wait);
+void weir__join_neighbours(weir_allocator *a);
+void weir__leave_neighbours(weir_allocator *a);
+
+/* request.c: what serves under the guard. */
+weir_status weir__allocator_serve(void *allocator, size_t bytes, weir_stream stream,
+                                  CUdeviceptr *block);
+weir_status weir__allocator_take_back(void *allocator, CUdeviceptr block, weir_stream stream,
+                                      struct weir_use_list *uses);
+
+#endif

@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: MIT */
+/* hold_settings.c: settings held against the device as an allocator is made: amounts become bytes, and what
+ * cannot be is said.
+ *
+ * Must not know: how an engine places blocks.
+ */
+#include "config.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "api/create.h"
+#include "base/log.h"
+#include "base/result.h"
+#include "base/size.h"
+#include "base/text.h"
+#include "config/amount.h"
+#include "config/settings.h"
+#include "engine/peer_access.h"
+
+/* Of the device, what shares that are preallocated leave: contexts, and what programs load into theirs. */
+enum { APART_PART = 64 };
+
+int weir__is_fixed(const weir_options *options) {
+    return options->engine == WEIR_ENGINE_ARENA && options->arena == WEIR_ARENA_FIXED;
+}
+
+/* What is left to others, and shares, in bytes. */
+static weir_status set_shares(weir_allocator *a, const struct weir_device_memory *memory,
+                              const struct weir_message *message) {
+    weir_options *o = &a->options;
+    char asked[32], most[32];
+    uint64_t weights;
+
+    a->reserve.quota.leave = weir__budget_bytes(&o->leave, memory, 0);
+    if (a->reserve.quota.leave > memory->total) {
+        weir__amount_spell(&o->leave, asked, sizeof asked);
+        weir__bytes_show(memory->total, most, sizeof most);
+        return weir__create_cannot(
+            message, o->log, weir__without_driver(WEIR_E_NO_MEMORY),
+            "leave '%s' is above the device's %s: nothing could be allocated; leave less", asked,
+            most);
+    }
+    a->reserve.quota.follows =
+        !weir__is_fixed(o) && (a->reserve.quota.leave > 0 || weir__quota_has_share(o));
+    if (!weir__quota_has_share(o))
+        return WEIR_OK;
+    if (o->ledger != WEIR_SWITCH_ON)
+        weir__log(o->log, WEIR_LOG_WARNING,
+                  "%s share is all of the device with ledger off, which knows of no other process",
+                  o->limit.kind == WEIR_AMOUNT_SHARE ? "limit" : "prealloc");
+    weights = weir__quota_weights(&a->reserve);
+    if (weights == 0)
+        return weir__create_cannot(
+            message, o->log, weir__without_driver(WEIR_E_INVALID),
+            "the weights of all processes on the device sum to 0: give one of them a "
+            "share above 0");
+    a->reserve.quota.apart =
+        a->reserve.quota.leave > 0 ? a->reserve.quota.leave : memory->total / APART_PART;
+    if (o->limit.kind == WEIR_AMOUNT_SHARE && weir__is_fixed(o))
+        a->reserve.quota.limit =
+            weir__quota_part(&a->device, a->reserve.quota.leave, o->limit.value, weights);
+    else if (o->limit.kind == WEIR_AMOUNT_SHARE) /* it can become that */
+        a->reserve.quota.limit = memory->total;
+    if (o->prealloc.kind == WEIR_AMOUNT_SHARE)
+        a->prealloc = weir__size_smaller(
+            weir__quota_part(&a->device, a->reserve.quota.apart, o->prealloc.value, weights),
+            a->reserve.quota.limit);
+    return WEIR_OK;
+}
+
+/* Another program's variable knows nothing of weir's limit. */
+static void hold_to_limit(weir_allocator *a, const char *asked) {
+    char most[32];
+
+    weir__bytes_show(a->reserve.quota.limit, most, sizeof most);
+    weir__log(a->options.log, WEIR_LOG_WARNING,
+              "%s asks to preallocate %s, above the limit of %s: no more than the limit is "
+              "preallocated",
+              weir__compat_name(a->options.prealloc.reserved), asked, most);
+    a->prealloc = a->reserve.quota.limit < WEIR_QUOTA_UNIT
+                      ? a->reserve.quota.limit
+                      : a->reserve.quota.limit / WEIR_QUOTA_UNIT * WEIR_QUOTA_UNIT;
+}
+
+/* Of amounts of different kinds the options could not tell.  A part of what is free is another later, and a share may
+ * rise. */
+static weir_status hold_least(const weir_allocator *a, const char *asked,
+                              const struct weir_message *message) {
+    const weir_options *o = &a->options;
+    const char *of_another = weir__compat_name(o->prealloc.reserved);
+    char min[WEIR_SPELL_BYTES], prealloc[WEIR_SPELL_BYTES];
+
+    if ((o->prealloc.kind != WEIR_AMOUNT_BYTES && o->prealloc.kind != WEIR_AMOUNT_OF_TOTAL) ||
+        o->prealloc_min.kind == WEIR_AMOUNT_MAX || a->prealloc_min <= a->prealloc)
+        return WEIR_OK;
+    weir__amount_spell(&o->prealloc_min, min, sizeof min);
+    weir__amount_spell(&o->prealloc, prealloc, sizeof prealloc);
+    return weir__create_cannot(
+        message, o->log, weir__without_driver(WEIR_E_INVALID),
+        "prealloc-min '%s' is more than %s '%s', which is %s; expected at most that", min,
+        of_another ? of_another : "prealloc", prealloc, asked);
+}
+
+/* Bytes of a limit that leave the engine something; 0: any will do. */
+static size_t least_limit(const weir_options *options) {
+    return options->engine == WEIR_ENGINE_ARENA ||
+                   (options->engine == WEIR_ENGINE_PLATFORM && options->front != WEIR_SWITCH_ON)
+               ? 0
+               : WEIR_POOL_UNIT;
+}
+
+/* Amounts become bytes, and are held against each other and the device. */
+static weir_status set_budget(weir_allocator *a, const struct weir_message *message) {
+    weir_options *options = &a->options;
+    struct weir_device_memory memory;
+    weir_status status = weir__read_memory(a, &memory, message);
+    char asked[32], most[32];
+
+    if (status != WEIR_OK)
+        return status;
+    a->device.total = memory.total;
+    a->free_at_first = memory.free;
+    a->reserve.quota.limit = weir__budget_bytes(&options->limit, &memory, UINT64_MAX);
+    if (a->reserve.quota.limit > memory.total && weir__is_fixed(options))
+        a->reserve.quota.limit = memory.total;
+    a->threshold = weir__budget_bytes(&options->release_threshold, &memory, UINT64_MAX);
+    a->low = weir__budget_bytes(&options->headroom, &memory, 0);
+    a->high = weir__budget_bytes(&options->headroom_high, &memory, 0);
+    if (a->high < a->low) /* shares of different amounts */
+        a->high = a->low;
+    a->prealloc = weir__budget_bytes(&options->prealloc, &memory, 0);
+    status = set_shares(a, &memory, message);
+    if (status != WEIR_OK)
+        return status;
+    if (a->prealloc == UINT64_MAX) /* "max": all that the limit and the device leave */
+        a->prealloc = memory.free < a->reserve.quota.limit ? memory.free : a->reserve.quota.limit;
+    weir__bytes_show(a->prealloc, asked, sizeof asked);
+    a->prealloc_min = weir__budget_bytes(&options->prealloc_min, &memory, 0);
+    status = hold_least(a, asked, message);
+    if (status != WEIR_OK)
+        return status;
+    if (a->prealloc > a->reserve.quota.limit && options->prealloc.reserved != 0)
+        hold_to_limit(a, asked);
+    if (a->prealloc_min == UINT64_MAX) /* "max": all of it */
+        a->prealloc_min = a->prealloc;
+    if (a->prealloc > memory.total) {
+        weir__bytes_show(memory.total, most, sizeof most);
+        return weir__create_cannot(
+            message, options->log, weir__without_driver(WEIR_E_NO_MEMORY),
+            "preallocation of %s is above the device's %s: preallocate at most that", asked, most);
+    }
+    if (a->prealloc > a->reserve.quota.limit) {
+        weir__bytes_show(a->reserve.quota.limit, most, sizeof most);
+        return weir__create_cannot(
+            message, options->log, weir__without_driver(WEIR_E_LIMIT),
+            "preallocation of %s is above the limit of %s: raise the limit, or "
+            "preallocate at most that",
+            asked, most);
+    }
+    if (a->reserve.quota.limit < least_limit(options)) {
+        weir__bytes_show(a->reserve.quota.limit, asked, sizeof asked);
+        weir__bytes_show(least_limit(options), most, sizeof most);
+        return weir__create_cannot(
+            message, options->log, weir__without_driver(WEIR_E_LIMIT),
+            "a limit of %s leaves the engine nothing: its memory grows by %s", asked, most);
+    }
+    atomic_init(&a->reserve.quota.promised,
+                weir__size_larger(a->threshold < memory.total ? a->threshold : 0, a->prealloc_min));
+    if (a->threshold < a->prealloc)
+        a->threshold = a->prealloc;
+    return WEIR_OK;
+}
+
+/* Headroom that cannot be had, and steps that the release threshold throws away again, are worth a word. */
+static void warn_of_what_is_lost(const weir_allocator *a, uint64_t low) {
+    uint64_t all =
+        a->reserve.quota.limit < a->device.total ? a->reserve.quota.limit : a->device.total;
+    char asked[32], most[32];
+
+    if (low > all) {
+        weir__bytes_show(low, asked, sizeof asked);
+        weir__bytes_show(all, most, sizeof most);
+        weir__log(a->options.log, WEIR_LOG_WARNING,
+                  "headroom of %s is above the %s that can be had at most: so much is kept idle as "
+                  "there is",
+                  asked, most);
+    }
+    if (a->options.engine == WEIR_ENGINE_POOL && a->options.headroom.value > 0 &&
+        a->threshold < a->device.total)
+        weir__log(a->options.log, WEIR_LOG_WARNING,
+                  "the release threshold gives back at each synchronisation what headroom took: "
+                  "raise it");
+    if (a->options.engine == WEIR_ENGINE_POOL && a->options.growth != WEIR_GROWTH_EXACT &&
+        a->threshold < a->device.total && a->threshold < ((uint64_t)32 << 20))
+        weir__log(a->options.log, WEIR_LOG_WARNING,
+                  "the release threshold gives back at each synchronisation what the growth policy "
+                  "added: raise it, or choose growth exact");
+}
+
+static weir_status open_to_peers(weir_allocator *a, const struct weir_message *message) {
+    const char *peers = a->options.peers;
+    char why[256] = "";
+    CUresult result;
+    weir_status status = weir__peers_read(a->device.driver, a->device.ordinal, peers,
+                                          &a->device.access, &result, why, sizeof why);
+
+    a->options.peers = NULL; /* the caller's need not live on */
+    if (status == WEIR_OK)
+        return WEIR_OK;
+    status = result == CUDA_SUCCESS ? weir__without_driver(status)
+                                    : weir__device_status(&a->device, result);
+    return weir__create_cannot(message, a->options.log, status, "peers '%s': %s", peers, why);
+}
+
+/* Only pools of the driver's are for several processes. */
+static weir_status open_exports(weir_allocator *a, const struct weir_message *message) {
+    int kinds = 0;
+
+    if (a->options.exportable != WEIR_SWITCH_ON)
+        return WEIR_OK;
+    /* Older drivers do not know the question (11.2). */
+    if (!(a->device.driver->capabilities & WEIR_CAP_IPC) ||
+        (a->device.driver->cuDeviceGetAttribute(&kinds,
+                                                CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES,
+                                                a->device.ordinal) == CUDA_SUCCESS &&
+         !(kinds & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)))
+        return weir__create_cannot(
+            message, a->options.log, weir__without_driver(WEIR_E_NOT_SUPPORTED),
+            "export: neither driver nor device hands pools to other processes");
+    return weir__exports_open(&a->device, &a->exports);
+}
+
+/* A fixed arena is one region of its whole size, taken at once or at the first request. */
+void weir__size_fixed_arena(weir_allocator *a) {
+    weir_options *options = &a->options;
+
+    if (weir__is_fixed(options)) {
+        a->prealloc = a->reserve.quota.limit < 256 ? a->reserve.quota.limit
+                                                   : a->reserve.quota.limit / 256 * 256;
+        a->prealloc_min = 0;
+        options->prealloc = (weir_amount){.value = a->prealloc, .kind = WEIR_AMOUNT_BYTES};
+        options->prealloc_deadline_ms = UINT32_MAX;
+    }
+    if (options->engine == WEIR_ENGINE_PLATFORM)
+        a->prealloc = a->prealloc_min = 0;
+}
+
+/* More than a share falls to when another comes that counts as much. */
+static int is_above_share(const weir_allocator *a) {
+    const weir_options *o = &a->options;
+
+    return a->prealloc > 0 &&
+           (o->prealloc.kind == WEIR_AMOUNT_SHARE || o->prealloc.kind == WEIR_AMOUNT_MAX ||
+            a->prealloc > weir__quota_part(&a->device, a->reserve.quota.leave, o->limit.value,
+                                           weir__quota_weights(&a->reserve)) /
+                              2);
+}
+
+/* A share falls as others come; not every arena falls with it. */
+static void warn_of_what_stays(const weir_allocator *a) {
+    const weir_options *o = &a->options;
+
+    if (!weir__quota_has_share(o) || o->engine != WEIR_ENGINE_ARENA)
+        return;
+    if (weir__is_fixed(o))
+        weir__log(o->log, WEIR_LOG_WARNING,
+                  "a fixed arena keeps the share that it has now, also as others come: choose "
+                  "engine pool, or arena mapped, to have it fall");
+    else if (o->arena == WEIR_ARENA_REGIONS && is_above_share(a))
+        weir__log(o->log, WEIR_LOG_WARNING,
+                  "arena regions preallocates one region, which goes whole or not at all: it stays "
+                  "above its share as others come; choose engine pool, or arena mapped");
+}
+
+/* Nothing is ignored silently: settings that the chosen engine has no use for draw one warning. */
+static void warn_of_unused(const weir_allocator *a, const weir_options *given) {
+    const weir_options *o = &a->options;
+    int platform = o->engine == WEIR_ENGINE_PLATFORM, arena = o->engine == WEIR_ENGINE_ARENA;
+    int fixed = arena && o->arena == WEIR_ARENA_FIXED,
+        mapped = arena && o->arena == WEIR_ARENA_MAPPED;
+    const struct {
+        int unused;
+        enum weir_setting setting;
+    } settings[] = {
+        {platform || fixed, WEIR_SETTING_PREALLOC},
+        {platform || fixed, WEIR_SETTING_GROWTH},
+        {fixed, WEIR_SETTING_LEAVE},
+        {platform || arena, WEIR_SETTING_RELEASE_THRESHOLD},
+        {!arena, WEIR_SETTING_ARENA},
+        {!mapped, WEIR_SETTING_PACKING},
+        {!arena && o->front == WEIR_SWITCH_OFF, WEIR_SETTING_INTERNAL_DEPENDENCIES},
+        {platform || fixed, WEIR_SETTING_HEADROOM},
+        {platform || fixed, WEIR_SETTING_PREALLOC_MIN},
+        {platform || fixed, WEIR_SETTING_PREALLOC_DEADLINE},
+        {platform || fixed, WEIR_SETTING_PREALLOC_MODE},
+        {!weir__learn_can(o), WEIR_SETTING_PROFILE},
+        {platform || fixed, WEIR_SETTING_DECAY},
+    };
+
+    for (size_t i = 0; given && i < sizeof settings / sizeof settings[0]; i++)
+        if (settings[i].unused && weir__option_is_set(given, settings[i].setting))
+            weir__log(o->log, WEIR_LOG_WARNING, "%s has no effect with %s",
+                      weir__setting_row(settings[i].setting)->name,
+                      fixed      ? "a fixed arena: its size is the limit"
+                      : platform ? "engine platform"
+                      : arena && settings[i].setting == WEIR_SETTING_PACKING
+                          ? "an arena that is not mapped"
+                      : arena ? "engine arena"
+                              : "engines other than arena");
+}
+
+/* What the device says of the settings. */
+weir_status weir__hold_settings(weir_allocator *a, const weir_options *given,
+                                const struct weir_message *message) {
+    weir_status status = set_budget(a, message);
+
+    if (status == WEIR_OK)
+        status = open_to_peers(a, message);
+    if (status == WEIR_OK)
+        status = open_exports(a, message);
+    if (status != WEIR_OK)
+        return status;
+    warn_of_what_is_lost(a, a->low);
+    warn_of_unused(a, given);
+    warn_of_what_stays(a);
+    return WEIR_OK;
+}

@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: MIT */
+/* lend.c: what other allocators of the process, and other processes, get of an allocator's idle memory, and
+ * ask of it.
+ *
+ * Must not know: how an engine places blocks.
+ */
+#include "config.h"
+
+#include <stdio.h>
+#include <time.h>
+
+#include "api/create.h"
+#include "base/log.h"
+#include "base/result.h"
+#include "base/size.h"
+#include "cache/pinned.h"
+#include "ipc/ledger.h"
+
+/* On an H200 a context takes 0.5 GiB, and kernels are loaded into it; and how long others have to make room for
+ * one: a program that gets none ends. */
+#define CONTEXT_BYTES ((uint64_t)1 << 30)
+#define CONTEXT_NS UINT64_C(1000000000)
+#define CONTEXT_PAUSE_NS 10000000
+
+/* ---- allocators of the process -------------------------------------------------------------------- */
+
+/* Bytes that it has idle above what stays. */
+static uint64_t could_lend(weir_allocator *a, int may_wait) {
+    weir_statistics figures;
+
+    if (!weir__can_shrink(a) || weir__detour_is(&a->device.slow_path, WEIR_DETOUR_LOST) ||
+        (!may_wait &&
+         (a->harden || a->front || (a->reserve.engine->traits & WEIR_ENGINE_TRIM_WAITS))))
+        return 0;
+    weir__stats_read(a, &figures);
+    return weir__size_less(figures.reserve, weir__relief_keep(&a->reserve, figures.reserve,
+                                                              figures.in_use, UINT64_MAX));
+}
+
+/* Bytes that went. */
+static uint64_t lend(weir_allocator *a, uint64_t wanted, int may_wait) {
+    size_t released = 0;
+
+    if (could_lend(a, may_wait) == 0)
+        return 0;
+    /* What is done goes, whoever has seen it. */
+    if (may_wait && !(a->reserve.engine->traits & WEIR_ENGINE_TRIM_WAITS))
+        (void)weir__device_wait(&a->device);
+    (void)weir__relieve(a, wanted, WEIR_EVENT_LOW_MEMORY, &released);
+    return released;
+}
+
+uint64_t weir__borrow(void *allocator, uint64_t least, uint64_t most, int may_wait) {
+    weir_allocator *a = allocator;
+    struct weir_sibling *s = NULL;
+    uint64_t idle = 0, got = 0;
+
+    while ((s = weir__siblings_next(&a->sibling, s)))
+        idle += could_lend(s->owner, may_wait);
+    if (idle == 0 || idle < least)
+        return 0;
+    while (got < most && (s = weir__siblings_next(&a->sibling, s)))
+        got += lend(s->owner, most - got, may_wait);
+    if (s)
+        weir__siblings_let_go(s);
+    return got;
+}
+
+/* ---- other processes ---------------------------------------------------------------------------- */
+
+/* Bytes that it would give back: what it has idle, less what lies beside live blocks, or beside what stays. */
+static uint64_t could_give(weir_allocator *a) {
+    uint64_t idle = could_lend(a, 1), held;
+    weir_statistics figures;
+
+    if (idle == 0)
+        return idle;
+    /* Of an arena what is in one piece with what is to stay does not go; a region of the pool's becomes its units. */
+    held = weir__held(a->reserve.engine, a->front, a->harden,
+                      a->options.engine == WEIR_ENGINE_ARENA ? idle : UINT64_MAX);
+    weir__stats_read(a, &figures);
+    return weir__size_smaller(idle, weir__size_less(figures.reserve, held));
+}
+
+static void tell_holding(void *allocator, struct weir_holding *out) {
+    weir_allocator *a = allocator;
+    weir_statistics figures;
+
+    weir__stats_read(a, &figures);
+    *out = (struct weir_holding){
+        .reserve = figures.reserve,
+        .in_use = figures.in_use,
+        .idle = could_give(a),
+        .limit = atomic_load_explicit(&a->reserve.quota.limit, memory_order_relaxed),
+        .device_total = a->device.total,
+        .device_free = weir__device_free(&a->device),
+    };
+}
+
+/* Bytes that went: at first what nobody need be waited for, if `may_wait` then behind a wait for the device, and more
+ * than is wanted, where it lies in pieces that are larger. */
+static uint64_t give(weir_allocator *a, uint64_t wanted, int may_wait) {
+    int has_waited = !may_wait || (a->reserve.engine->traits & WEIR_ENGINE_TRIM_WAITS);
+    uint64_t given = 0, more = wanted, idle;
+    size_t released = 0;
+
+    while (given < wanted && (idle = could_give(a)) > 0) {
+        if (weir__relieve(a, more, WEIR_EVENT_YIELD, &released) != WEIR_OK)
+            break;
+        given += released;
+        if (released > 0) {
+            more = weir__size_less(wanted, given);
+            continue;
+        }
+        if (has_waited && more >= idle)
+            break;
+        if (!has_waited)
+            (void)weir__device_wait(&a->device);
+        else
+            more *= 2;
+        has_waited = 1;
+    }
+    return given;
+}
+
+static uint64_t give_way(void *allocator, uint64_t wanted) {
+    return give(allocator, wanted, 1);
+}
+
+/* What is above the limit goes, as far as it is idle.  What stayed although it was waited for, as what lies beside
+ * blocks does, is left alone until the program has called. */
+static void give_above(weir_allocator *a) {
+    weir_statistics figures;
+    uint64_t above, calls;
+
+    weir__stats_read(a, &figures);
+    above = weir__size_less(figures.reserve, a->reserve.quota.limit);
+    calls = figures.allocs + figures.frees;
+    if (above == 0 || ((a->reserve.engine->traits & WEIR_ENGINE_TRIM_WAITS) && above == a->stayed &&
+                       calls == a->stayed_after))
+        return;
+    a->stayed = weir__size_less(above, give(a, above, 0));
+    a->stayed_after = calls;
+}
+
+/* Other processes have come or gone, or some time has. */
+static void resize(void *allocator, uint64_t weights) {
+    weir_allocator *a = allocator;
+    weir_statistics figures;
+
+    if (!a->reserve.quota.follows || weir__detour_is(&a->device.slow_path, WEIR_DETOUR_LOST))
+        return;
+    weir__stats_read(a, &figures);
+    (void)weir__quota_refresh_for(&a->reserve, figures.in_use);
+    weir__quota_lower_floor(&a->reserve, weights);
+    give_above(a);
+}
+
+int weir__allocator_admit(struct weir_neighbours *n, struct weir_admission *admission) {
+    uint64_t now = weir__ledger_now();
+    struct weir_answers answers;
+
+    if (admission->began_ns == 0)
+        admission->began_ns = now;
+    if (!n || admission->is_over || now - admission->began_ns >= CONTEXT_NS)
+        return 0;
+    answers = weir__neighbours_ask(n, CONTEXT_BYTES, admission->began_ns,
+                                   admission->began_ns + CONTEXT_NS);
+    admission->is_over = answers.given < CONTEXT_BYTES && !answers.awaited;
+    if (answers.given == 0 && answers.awaited) /* nor is it asked again */
+        nanosleep(&(struct timespec){0, CONTEXT_PAUSE_NS}, NULL);
+    return answers.heard || answers.awaited; /* shares may have fallen for it, and left room */
+}
+
+void weir__allocator_not_admitted(struct weir_neighbours *n, char *text, size_t bytes) {
+    char holders[WEIR_NEIGHBOURS_SHOWN];
+
+    weir__neighbours_show(n, holders);
+    if (holders[0])
+        snprintf(text, bytes, "start these with leave 1GiB (--leave) to keep room for it: %s",
+                 holders);
+    else
+        snprintf(text, bytes, "weir knows of no other process that has memory there");
+}
+
+struct weir_neighbours *weir__allocator_join(const struct weir_driver *driver, CUdevice device,
+                                             struct weir_claim *claim, int log) {
+    static const struct weir_neighbours_calls calls = {tell_holding, give_way, resize};
+    char why[WEIR_LEDGER_PATH + 96];
+    struct weir_neighbours *n =
+        weir__neighbours_join(driver, device, &calls, claim, why, sizeof why);
+
+    if (!n && why[0])
+        weir__log(log, WEIR_LOG_WARNING,
+                  "no ledger of the device's processes (%s): they are not asked for memory", why);
+    return n;
+}
+
+struct weir_claim weir__allocator_claim(const weir_options *o) {
+    return (struct weir_claim){.priority = o->priority,
+                               .weight = weir__quota_weight(o),
+                               .shares = weir__quota_has_share(o) || o->leave.value > 0};
+}
+
+void weir__join_neighbours(weir_allocator *a) {
+    const weir_options *o = &a->options;
+
+    a->claim = weir__allocator_claim(o);
+    if (o->ledger == WEIR_SWITCH_ON)
+        a->reserve.events.neighbours =
+            weir__allocator_join(a->device.driver, a->device.ordinal, &a->claim, o->log);
+}
+
+void weir__leave_neighbours(weir_allocator *a) {
+    if (a->reserve.events.neighbours)
+        weir__neighbours_leave(a->reserve.events.neighbours, &a->claim, &a->reserve.events.shown);
+}

@@ -1,0 +1,424 @@
+/* SPDX-License-Identifier: MIT */
+/* request.c: weir_alloc and weir_free.
+ *
+ * The hit path is: argument checks and hit.h's inlined functions, or weir__front_free.  It makes no call.  Everything
+ * else hangs behind one word that is 0 in steady state (slow_path.h), or comes after a miss.  A miss goes through
+ * weir__allocator_serve, which tells of a refusal.
+ *
+ * Must not know: how an engine places blocks, the names of settings.
+ */
+#include <stdio.h>
+
+#include <weir/weir.h>
+
+#include "api/create.h"
+#include "api/oom_report.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "cache/hit.h"
+#include "reserve/oom_ladder.h"
+
+/* A callback of this thread is at work: what fails meanwhile fails. */
+static _Thread_local int asking;
+
+/* ---- refusals ---------------------------------------------------------------------------------- */
+
+/* What gaps and rounding leave of so many bytes of the engine. */
+static size_t fit(const weir_allocator *a, size_t bytes) {
+    if (a->options.front == WEIR_SWITCH_ON)
+        bytes = weir__front_fit(bytes);
+    return a->options.harden == WEIR_HARDEN_OFF ? bytes : weir__harden_fit(&a->options, bytes);
+}
+
+/* Why this thread was refused goes where the program wants it to. */
+static __attribute__((noinline, cold)) void tell(weir_allocator *a) {
+    weir_verdict verdict;
+
+    if (weir__verdict_is_news(a, &verdict))
+        weir__verdict_tell(&verdict, a->options.verdict);
+}
+
+/* It may be served yet, where something above the ladder asks again: then they tell. */
+static int is_asked_again(const weir_allocator *a) {
+    return a->harden || a->options.oom_callback;
+}
+
+static void log_refusal(const weir_allocator *a, const struct weir_refused *refused) {
+    const weir_refusal *r = &refused->figures;
+    char asked[32], reserve[32], in_use[32], device_free[32] = "not known", largest[32];
+    char bytes[32], limit[48] = "";
+
+    if (a->hushed)
+        return;
+    weir__bytes_show(r->asked, asked, sizeof asked);
+    weir__bytes_show(r->reserve, reserve, sizeof reserve);
+    weir__bytes_show(r->in_use, in_use, sizeof in_use);
+    if (r->device_free != UINT64_MAX)
+        weir__bytes_show(r->device_free, device_free, sizeof device_free);
+    weir__bytes_show(r->largest, largest, sizeof largest);
+    if (refused->status == WEIR_E_LIMIT) {
+        weir__bytes_show(r->limit, bytes, sizeof bytes);
+        snprintf(limit, sizeof limit, "limit %s, ", bytes);
+    }
+    weir__log(a->options.log, WEIR_LOG_WARNING,
+              "%s: asked %s, %sreserve %s, in use %s, free on the device %s; at least %s can be "
+              "had at once",
+              weir_status_message(refused->status), asked, limit, reserve, in_use, device_free,
+              largest);
+}
+
+uint64_t weir__allocator_largest(weir_allocator *a, const struct weir_refused *refused) {
+    return fit(a, (size_t)weir__ladder_largest(&a->reserve, refused));
+}
+
+/* The ladder has refused a request: its figures are completed, for the thread, and told to whoever wants to know. */
+static __attribute__((noinline, cold)) void note_refusal(weir_allocator *a,
+                                                         const struct weir_request *r) {
+    struct weir_refused *refused = r->refused;
+    weir_statistics figures;
+
+    weir__stats_read(a, &figures);
+    refused->by = a->number;
+    refused->figures.in_use = figures.in_use; /* to the engine what lies in caches is, too */
+    if (refused->stream == 0 && !refused->is_captured)
+        refused->is_captured =
+            weir__device_stream_id(&a->device, r->stream, &refused->stream) != CUDA_SUCCESS;
+    refused->figures.largest = weir__allocator_largest(a, refused);
+    weir__refusal_set(refused);
+    log_refusal(a, refused);
+    if (weir__verdict_is_wanted(a->options.verdict) && !is_asked_again(a) && !a->device.drop_in)
+        tell(a);
+    weir__set_driver_result(r->result);
+}
+
+/* ---- requests ---------------------------------------------------------------------------------- */
+
+/* The preallocation that waited for the first request; requests beside it wait for it.  A refusal is in the
+ * log and the figures, and the request may be served all the same, unless there is less than must be:
+ * then it fails, and the next one tries again. */
+static weir_status preallocate_first(weir_allocator *a) {
+    weir_status status = WEIR_OK;
+    char why[160] = "";
+
+    pthread_mutex_lock(&a->first);
+    /* unreached: not any more, for which another thread must do it meanwhile */
+    if (weir__detour_is(&a->device.slow_path, WEIR_DETOUR_PREALLOC)) {
+        status = weir__preallocate(a, why, sizeof why);
+        if (status == WEIR_OK)
+            status = weir__preallocate_behind(a, why, sizeof why);
+        if (status == WEIR_OK || a->prealloc_min == 0) {
+            status = WEIR_OK;
+            (void)weir__detour_set(&a->device.slow_path, WEIR_DETOUR_PREALLOC, 0);
+        } else {
+            weir__log(a->says_why ? WEIR_LOG_ERROR : a->options.log, WEIR_LOG_ERROR, "%s",
+                      why[0] ? why : weir_status_message(status));
+            a->says_why = 0;
+        }
+    }
+    pthread_mutex_unlock(&a->first);
+    return status;
+}
+
+/* A block from the engine itself. */
+static weir_status ask_engine(weir_allocator *a, struct weir_request *r) {
+    weir_status status;
+
+    r->bytes = r->asked;
+    status = weir__reserve_alloc(&a->reserve, r, NULL, NULL);
+    if (status == WEIR_OK)
+        weir__tally_add(&a->books.tally, WEIR_TALLY_ALLOCS);
+    else
+        weir__device_log_alloc(&a->device, r->asked, status);
+    return status;
+}
+
+/* More than the device has: the driver would take long to find that out. */
+static weir_status refuse(weir_allocator *a, struct weir_request *r) {
+    r->bytes = r->asked;
+    return weir__ladder_climb(&a->reserve, r, WEIR_E_NO_MEMORY);
+}
+
+weir_status weir__allocator_serve(void *allocator, size_t bytes, weir_stream stream,
+                                  CUdeviceptr *block) {
+    weir_allocator *a = allocator;
+    struct weir_refused refused;
+    struct weir_request r = {.asked = bytes, .stream = stream, .refused = &refused};
+    weir_status status;
+
+    refused.status = WEIR_OK;
+    status = bytes > a->device.total ? refuse(a, &r)
+             : a->front              ? weir__front_alloc(a->front, &r)
+                                     : ask_engine(a, &r);
+    if (status == WEIR_OK)
+        *block = r.block;
+    else if (refused.status !=
+             WEIR_OK) /* else no ladder was climbed: a question to the driver failed */
+        note_refusal(a, &r);
+    return status;
+}
+
+/* Of `met` refusals on the way no more count than what came of the request. */
+static void one_refusal(weir_allocator *a, uint64_t met, int refused) {
+    if (met > (uint64_t)refused)
+        atomic_fetch_sub_explicit(&a->books.refusals, met - (uint64_t)refused,
+                                  memory_order_relaxed);
+}
+
+static weir_status request_here(weir_allocator *a, size_t bytes, weir_stream stream, void **block) {
+    CUdeviceptr address = 0;
+    uint64_t met = a->harden ? weir__refusals_met() : 0;
+    weir_status status = WEIR_OK;
+
+    if (weir__detour_is(&a->device.slow_path, WEIR_DETOUR_PREALLOC))
+        status = preallocate_first(a);
+    if (status != WEIR_OK)
+        return status;
+    status = a->harden && bytes <= a->device.total
+                 ? weir__harden_alloc(a->harden, bytes, stream, &address)
+                 : weir__allocator_serve(a, bytes, stream, &address);
+    if (a->harden && bytes <= a->device.total) /* which may ask below more than once */
+        one_refusal(a, weir__refusals_met() - met, weir__is_refusal(status));
+    if (status == WEIR_OK)
+        *block = (void *)(uintptr_t)address;
+    else if (a->harden &&
+             weir__is_refusal(status)) /* what is put around a block is not of the request */
+        weir__refusal_asked(bytes);
+    if (status == WEIR_OK && weir__uses_any(&a->uses))
+        weir__uses_forget(&a->uses, (uintptr_t)*block);
+    return status;
+}
+
+static weir_status request(weir_allocator *a, size_t bytes, weir_stream stream, void **block) {
+    int lent = weir__lend_context(a);
+    weir_status status = request_here(a, bytes, stream, block);
+
+    weir__device_end_context(&a->device, lent);
+    return status;
+}
+
+/* Asks the program about this thread's last refusal; it may call weir: 1, or 0 with the thread's figures as they were.
+ * Nothing may be asked of a stream that is being captured. */
+static int ask_program(weir_allocator *a, size_t bytes, weir_stream stream, weir_status status,
+                       uint64_t attempt) {
+    const weir_options *options = &a->options;
+    int result = weir__driver_result, again;
+    struct weir_refused refused;
+    weir_oom oom = {
+        .size = sizeof oom,
+        .allocator = a,
+        .stream = stream,
+        .bytes = bytes,
+        .attempt = attempt,
+        .status = status,
+    };
+
+    weir__refusal_get(&refused);
+    if (refused.is_captured)
+        return 0;
+    oom.largest = refused.figures.largest;
+    asking = 1;
+    again = options->oom_callback(&oom, options->oom_callback_data);
+    asking = 0;
+    weir__refusal_set(&refused);
+    weir__set_driver_result(result);
+    return again != 0;
+}
+
+/* The ladder's last rung. */
+static weir_status request_or_ask(weir_allocator *a, size_t bytes, weir_stream stream,
+                                  void **block) {
+    for (uint64_t attempt = 1;; attempt++) {
+        uint64_t met = weir__refusals_met();
+        weir_status status = request(a, bytes, stream, block);
+
+        if (!weir__is_refusal(status) || asking || weir__refusals_met() == met ||
+            !ask_program(a, bytes, stream, status, attempt))
+            return status;
+        /* It is not refused yet. */
+        atomic_fetch_sub_explicit(&a->books.refusals, 1, memory_order_relaxed);
+        status = weir__go_on(a);
+        if (status != WEIR_OK)
+            return status;
+    }
+}
+
+static void note_latency(weir_allocator *a, int operation, uint64_t started) {
+    weir__histogram_add(&a->books.latency[operation], weir__device_since(&a->device, started));
+}
+
+static __attribute__((noinline)) weir_status alloc_fully(weir_allocator *a, size_t bytes,
+                                                         weir_stream stream, void **block) {
+    weir_status status = weir__gate(a);
+    uint64_t started, met = weir__refusals_met();
+    int result_before = weir__driver_result;
+
+    if (status != WEIR_OK)
+        return status;
+    if (!block)
+        return weir__misuse(a, WEIR_E_INVALID, "weir_alloc: block is NULL");
+    if (bytes == 0) {
+        *block = NULL;
+        return WEIR_OK;
+    }
+    started = a->books.latency ? a->device.driver->ticks() : 0;
+    status = a->options.oom_callback ? request_or_ask(a, bytes, stream, block)
+                                     : request(a, bytes, stream, block);
+    if (a->books.latency)
+        note_latency(a, WEIR_OPERATION_ALLOC, started);
+    if (weir__is_refusal(status) && is_asked_again(a) && !asking && weir__refusals_met() > met &&
+        weir__verdict_is_wanted(a->options.verdict) && !a->device.drop_in)
+        tell(a);
+    return weir__ended(result_before, status);
+}
+
+/* 1 if there is nothing to do about a call but to hand it to the caches: no detour but those that are no
+ * concern of the call, which is more than the gate asks. */
+static inline int is_plain(const weir_allocator *a, unsigned no_concern) {
+    return a &&
+           (atomic_load_explicit(&a->device.slow_path, memory_order_acquire) & ~no_concern) == 0 &&
+           !weir__driver_forked();
+}
+
+/* No hit at once, of a call that is plain. */
+static __attribute__((noinline)) weir_status alloc_missed(weir_allocator *a, size_t bytes,
+                                                          weir_stream stream, void **block) {
+    int result_before = weir__driver_result;
+    CUdeviceptr address;
+    weir_status status = weir__allocator_serve(a, bytes, stream, &address);
+
+    if (status == WEIR_OK)
+        *block = (void *)(uintptr_t)address;
+    return weir__ended(result_before, status);
+}
+
+/* The same, on a stream that the driver has named, and that has a cell. */
+static __attribute__((noinline)) weir_status miss(weir_allocator *a, struct weir_cell *c,
+                                                  uint64_t id, size_t bytes, weir_stream stream,
+                                                  void **block) {
+    int result_before = weir__driver_result;
+    struct weir_refused refused;
+    struct weir_request r = {.asked = bytes, .stream = stream, .id = id, .refused = &refused};
+    weir_status status;
+
+    refused.status = WEIR_OK;
+    status = weir__front_miss(a->front, c, (uintptr_t)stream, &r);
+    if (status == WEIR_OK)
+        *block = (void *)(uintptr_t)r.block;
+    else if (refused.status != WEIR_OK)
+        note_refusal(a, &r);
+    return weir__ended(result_before, status);
+}
+
+/* On a stream that goes by its handle, of which the driver must be asked. */
+static __attribute__((noinline)) weir_status alloc_checked(weir_allocator *a, struct weir_cell *c,
+                                                           size_t bytes, weir_stream stream,
+                                                           void **block) {
+    struct weir_front *f = a->front;
+    unsigned long long id = 0;
+    CUdeviceptr found;
+
+    if (__builtin_expect(!ask(f, stream, &id), 0))
+        return alloc_missed(a, bytes, stream, block);
+    found = take(f, c, (uintptr_t)stream, id, bytes);
+    if (__builtin_expect(!found, 0))
+        return miss(a, c, id, bytes, stream, block);
+    *block = (void *)(uintptr_t)found;
+    return WEIR_OK;
+}
+
+/* A whole block on a lock that is biased to this thread. */
+static __attribute__((noinline)) weir_status alloc_whole(weir_allocator *a, struct weir_cell *c,
+                                                         size_t bytes, weir_stream stream,
+                                                         void **block) {
+    CUdeviceptr found;
+
+    if (!enter_at_once(a->front, c))
+        return alloc_missed(a, bytes, stream, block);
+    found = weir__cell_take_last(c, bytes);
+    if (!found)
+        found = weir__cell_take_whole(c, bytes);
+    found = leave_with(c, found);
+    if (__builtin_expect(!found, 0))
+        return alloc_missed(a, bytes, stream, block);
+    *block = (void *)(uintptr_t)found;
+    return WEIR_OK;
+}
+
+/* A hit on a stream that goes by its handle and is vouched for, on a lock that is biased to this thread.  Nothing is
+ * called but at the end, so that there is no frame to make. */
+weir_status weir_alloc(weir_allocator *a, size_t bytes, weir_stream stream, void **block) {
+    struct weir_cell *c;
+    CUdeviceptr found;
+
+    if (__builtin_expect(!is_plain(a, 0) || !block || bytes - 1 >= a->device.total, 0))
+        return alloc_fully(a, bytes, stream, block);
+    if (!find_by_handle(a->front, stream, &c))
+        return alloc_missed(a, bytes, stream, block);
+    if (!is_vouched_for(a->front, c, stream))
+        return alloc_checked(a, c, bytes, stream, block);
+    if (bytes > WEIR_SPAN_SMALL)
+        return alloc_whole(a, c, bytes, stream, block);
+    if (!enter_at_once(a->front, c))
+        return alloc_missed(a, bytes, stream, block);
+    found = leave_with(c, weir__cell_take_home(c, bytes));
+    if (__builtin_expect(!found, 0))
+        return alloc_missed(a, bytes, stream, block);
+    *block = (void *)(uintptr_t)found;
+    return WEIR_OK;
+}
+
+/* ---- frees ------------------------------------------------------------------------------------- */
+
+weir_status weir__allocator_take_back(void *allocator, CUdeviceptr block, weir_stream stream,
+                                      struct weir_use_list *uses) {
+    weir_allocator *a = allocator;
+    struct weir_engine *e = a->reserve.engine;
+    weir_status status;
+
+    if (a->front)
+        return weir__front_free_used(a->front, block, stream, uses);
+    status = e->ops->free(e, block, stream, uses);
+    if (status == WEIR_OK)
+        weir__tally_add(&a->books.tally, WEIR_TALLY_FREES);
+    else
+        weir__device_log_free(&a->device, block, status);
+    return status;
+}
+
+static weir_status release(weir_allocator *a, CUdeviceptr block, weir_stream stream) {
+    struct weir_use_list *uses = weir__uses_any(&a->uses) ? weir__uses_take(&a->uses, block) : NULL;
+    int lent = weir__lend_context(a);
+    weir_status status = a->harden ? weir__harden_free(a->harden, block, stream, uses)
+                                   : weir__allocator_take_back(a, block, stream, uses);
+
+    if (uses)
+        weir__uses_settle(&a->uses, block, uses, status == WEIR_OK);
+    weir__device_end_context(&a->device, lent);
+    return status;
+}
+
+static __attribute__((noinline)) weir_status free_fully(weir_allocator *a, void *block,
+                                                        weir_stream stream) {
+    weir_status status = weir__gate(a);
+    int result_before = weir__driver_result;
+    uint64_t started;
+
+    if (status != WEIR_OK || !block)
+        return status;
+    if (weir__detour_is(&a->device.slow_path, WEIR_DETOUR_SHARED)) {
+        status = weir__exports_withdraw(a, (uintptr_t)block);
+        if (status != WEIR_OK)
+            return weir__misuse(a, status, "a free of a block that another process has");
+    }
+    started = a->books.latency ? a->device.driver->ticks() : 0;
+    status = release(a, (uintptr_t)block, stream);
+    if (a->books.latency)
+        note_latency(a, WEIR_OPERATION_FREE, started);
+    return weir__ended(result_before, status);
+}
+
+weir_status weir_free(weir_allocator *a, void *block, weir_stream stream) {
+    if (is_plain(a, WEIR_DETOUR_OOM) && block)
+        return weir__front_free(a->front, (uintptr_t)block, stream);
+    return free_fully(a, block, stream);
+}

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: MIT */
+/* resize.c: the reserve at the program's word: preallocated, limited, trimmed, given back.
+ *
+ * Must not know: how an engine places blocks.
+ */
+#include "config.h"
+
+#include <stdio.h>
+
+#include <weir/weir.h>
+
+#include "api/create.h"
+#include "base/log.h"
+#include "base/result.h"
+#include "base/size.h"
+#include "config/amount.h"
+#include "config/settings.h"
+#include "reserve/background_growth.h"
+
+/* For another reason than that there is no more.  What the driver answered is in the log by then. */
+static weir_status cannot_preallocate(const weir_allocator *a, weir_status status) {
+    const char *reason = weir__why_not_told(a);
+    char why[160];
+
+    if (status != WEIR_E_DRIVER && status != WEIR_E_DEVICE_LOST)
+        weir__log(a->options.log, WEIR_LOG_ERROR, "weir_preallocate: %s",
+                  reason ? reason : weir__why_not(a, status, why, sizeof why));
+    return status;
+}
+
+weir_status weir_preallocate(weir_allocator *a, size_t bytes, size_t *reserve) {
+    weir_statistics figures = {.size = sizeof figures};
+    weir_status status = weir__gate(a);
+    int result_before = weir__driver_result;
+
+    if (status != WEIR_OK)
+        return status;
+    (void)weir__quota_refresh(&a->reserve);
+    status = a->reserve.engine->ops->grow(a->reserve.engine, bytes, bytes, WEIR_EVENT_PREALLOC);
+    if (status != WEIR_OK && !weir__is_refusal(status))
+        return cannot_preallocate(a, status);
+    if (status == WEIR_OK) {
+        weir__decay_raise(&a->reserve.quota.promised, bytes);
+        weir__decay_raise_floor(&a->reserve.decay, bytes);
+        weir__prepare(a);
+    }
+    if (status != WEIR_OK || reserve)
+        a->reserve.engine->ops->figures(a->reserve.engine, &figures);
+    if (status != WEIR_OK)
+        weir__priming_tell(&a->priming, bytes, figures.reserve);
+    if (reserve)
+        *reserve = (size_t)figures.reserve;
+    return weir__ended(result_before, status);
+}
+
+weir_status weir_set_limit(weir_allocator *a, weir_amount limit) {
+    const struct weir_message nobody = {NULL, 0};
+    struct weir_device_memory memory;
+    weir_status status = weir__gate(a);
+    int result_before = weir__driver_result;
+    char why[160];
+
+    if (status != WEIR_OK)
+        return status;
+    if (weir__limit_check(&limit, why, sizeof why) != WEIR_OK)
+        return weir__allocator_misuse(a, WEIR_E_INVALID, "weir_set_limit", why);
+    if (weir__is_fixed(&a->options))
+        return weir__allocator_misuse(a, WEIR_E_NOT_SUPPORTED, "weir_set_limit",
+                                      "the limit of a fixed arena is its size");
+    status = weir__read_memory(a, &memory, &nobody);
+    if (status != WEIR_OK)
+        return status;
+    weir__quota_set(&a->reserve, weir__budget_bytes(&limit, &memory, UINT64_MAX));
+    return weir__ended(result_before, WEIR_OK);
+}
+
+weir_status weir__trim_all(weir_allocator *a, size_t keep, int cause, size_t *released) {
+    weir_statistics figures = {.size = sizeof figures};
+    weir_status status, emptied = WEIR_OK;
+    size_t bytes = 0;
+
+    if (a->harden || a->front)
+        a->reserve.engine->ops->figures(a->reserve.engine, &figures);
+    if (a->harden && figures.reserve > keep)
+        emptied = weir__harden_empty(a->harden, 0);
+    if (a->front && figures.reserve > keep && emptied == WEIR_OK)
+        emptied = weir__front_empty(a->front);
+    status = weir__engine_trim(a->reserve.engine, keep, cause, &bytes);
+    weir__ahead_forget(a->reserve.ahead);
+    if (released)
+        *released = bytes;
+    return status == WEIR_OK ? emptied : status;
+}
+
+weir_status weir_trim(weir_allocator *a, size_t keep, size_t *released) {
+    int result_before = weir__driver_result;
+    weir_status status = weir__gate(a);
+
+    if (status == WEIR_OK)
+        status = weir__trim_all(a, keep, WEIR_EVENT_TRIM, released);
+    return weir__ended(result_before, status);
+}
+
+/* Gives idle reserve back until `wanted` bytes have gone, waiting for what that takes. */
+weir_status weir__relieve(weir_allocator *a, uint64_t wanted, int cause, size_t *released) {
+    weir_statistics figures;
+    uint64_t keep;
+
+    *released = 0;
+    weir__stats_read(a, &figures); /* what caches hold is not in use */
+    keep = weir__relief_keep(&a->reserve, figures.reserve, figures.in_use, wanted);
+    if (keep >= figures.reserve)
+        return WEIR_OK;
+    return weir__trim_all(a, (size_t)keep, cause, released);
+}
+
+weir_status weir_low_memory(weir_allocator *a, size_t bytes) {
+    weir_status status = weir__gate(a);
+    const char *reason;
+
+    if (status != WEIR_OK)
+        return status;
+    reason = weir__why_it_stays(a);
+    if (reason)
+        return weir__allocator_misuse(a, WEIR_E_NOT_SUPPORTED, "weir_low_memory", reason);
+    weir__relief_raise(&a->reserve.relief, bytes ? bytes : UINT64_MAX);
+    return WEIR_OK;
+}
+
+/* What a signal wants, for which weir_decay may wait. */
+static weir_status answer_signal(weir_allocator *a, size_t *released) {
+    uint64_t wanted = atomic_load_explicit(&a->reserve.relief.wanted, memory_order_acquire);
+    weir_status status;
+
+    *released = 0;
+    if (wanted == 0)
+        return WEIR_OK;
+    status = weir__relieve(a, wanted, WEIR_EVENT_LOW_MEMORY, released);
+    if (status == WEIR_OK)
+        weir__relief_end(&a->reserve.relief, wanted);
+    return status;
+}
+
+weir_status weir_decay(weir_allocator *a, size_t *released) {
+    weir_statistics figures = {.size = sizeof figures};
+    weir_status status = weir__gate(a);
+    int result_before = weir__driver_result;
+    size_t answered = 0, decayed = 0;
+    const char *reason;
+    uint64_t keep;
+    int wanted;
+
+    if (status != WEIR_OK)
+        return status;
+    wanted = atomic_load_explicit(&a->reserve.relief.wanted, memory_order_relaxed) != 0;
+    if (a->reserve.decay.half_life_ns == 0 && !wanted) {
+        reason = weir__why_it_stays(a);
+        if (atomic_exchange(&a->decay_told, 1)) /* programs call it all the time */
+            return weir__without_driver(WEIR_E_NOT_SUPPORTED);
+        return weir__allocator_misuse(a, WEIR_E_NOT_SUPPORTED, "weir_decay",
+                                      reason ? reason : "decay is off, and no memory is wanted");
+    }
+    status = answer_signal(a, &answered);
+    if (status == WEIR_OK && a->reserve.decay.half_life_ns > 0) {
+        a->reserve.engine->ops->figures(a->reserve.engine, &figures);
+        keep = weir__decay_end(&a->reserve.decay,
+                               weir__device_since(&a->device, a->device.created_ticks),
+                               figures.in_use, figures.reserve, 0);
+        if (keep < figures.reserve)
+            status = weir__trim_all(a, (size_t)keep, WEIR_EVENT_DECAY, &decayed);
+    }
+    if (released)
+        *released = answered + decayed;
+    return weir__ended(result_before, status);
+}
+
+weir_status weir_profile_save(weir_allocator *a, const char *path) {
+    weir_status status = weir__gate(a);
+
+    if (status != WEIR_OK)
+        return status;
+    if (path ? !*path : !a->learn)
+        return weir__misuse(a, WEIR_E_INVALID, "weir_profile_save: no profile is named");
+    if (!weir__learn_can(&a->options))
+        return weir__allocator_misuse(a, WEIR_E_NOT_SUPPORTED, "weir_profile_save",
+                                      "the platform engine and fixed arenas have nothing to learn");
+    return weir__learn_save(a, path);
+}

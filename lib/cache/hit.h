@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: MIT */
+/* hit.h: what a request does that finds a block in its stream's cache, inlined into weir_alloc.
+ *
+ * So a hit makes no call, and whoever includes this knows when there was none: it then asks weir__front_alloc, and has
+ * the answer.
+ *
+ * Must not know: engines, what a miss leads to.
+ */
+#ifndef WEIR_HIT_H
+#define WEIR_HIT_H
+
+#include "base/map.h"
+#include "cache/front.h"
+#include "cache/span_table.h"
+#include "cache/stream_cache.h"
+#include "cache/stream_table.h"
+#include "engine/stream_order.h"
+
+struct weir_front {
+    struct weir_reserve *v;
+    struct weir_engine *engine; /* v's, as is */
+    struct weir_device *device;
+    struct weir_pagemap pages;
+    struct weir_cell_table by_handle; /* cells of created streams, which keep their keys, */
+    struct weir_cell_table by_id;     /* and of default streams */
+    _Atomic uint64_t demand;          /* rises when a request did not fit; read by every request */
+    int checks;                       /* options.stream_checks */
+    int sheds;         /* there is a release threshold: what goes back is seen to at once */
+    _Atomic int alone; /* no other stream is there that could have what the one frees before it asks
+                        * for more, and nobody waits for the reserve to fall */
+    _Atomic int
+        past; /* a block went past the caches, and was taken off what the loose cell holds */
+    uint64_t idle_ns; /* options.front_idle_ms; UINT64_MAX: for ever */
+
+    _Alignas(64) _Atomic uint64_t calm; /* requests that the engine served since one did not fit */
+    struct weir_records records;
+
+    pthread_mutex_t lock;             /* guards what follows */
+    struct weir_cell *cells;          /* all of them */
+    struct weir_cell *loose;          /* of these, the one that counts what no other cell does */
+    size_t streams;                   /* cells that have or had a key */
+    size_t default_streams;           /* cells that go by id, but for bound ones */
+    size_t cached;                    /* cells that have a store */
+    struct weir_order order;          /* for fences alone */
+    struct weir_strays *batches;      /* on their way home, those asked about last at the end; */
+    struct weir_strays **batches_end; /* without a fence until a wait for the device */
+    _Atomic size_t stranded; /* bytes of the slots that only a wait for the device brings home */
+    _Atomic size_t sent;     /* of them; read without the lock */
+    struct weir_map
+        graphs; /* where blocks of graphs were ever handed out: the driver has these again
+                              * at each launch, and other addresses without a record are nobody's */
+    size_t host_bytes;
+    int64_t requested, in_use; /* as the cells have told */
+    uint64_t requested_peak, in_use_peak;
+    uint64_t requested_lately; /* the former since weir__front_renew_peak */
+    _Atomic uint64_t
+        told_out; /* what the engine's blocks had at their most as all cells were asked last */
+    uint64_t lately[2];  /* the most in use in this span of idle_ns, and in the one before */
+    uint64_t span_ticks; /* when this one began */
+};
+
+/* ---- whose cell -------------------------------------------------------------------------------- */
+
+/* Odd: a stream by its id; even: by its handle, an address; 0: neither will do. */
+static inline uint64_t key_of(weir_stream stream, uint64_t id) {
+    uint64_t handle = (uintptr_t)stream;
+
+    if (handle > WEIR_STREAM_PER_THREAD_VALUE)
+        return handle & 1 ? 0 : handle; /* unreached: odd, which no driver's are */
+    return id << 1 | (id != 0);
+}
+
+static inline int is_default(weir_stream stream) {
+    return (uintptr_t)stream <= WEIR_STREAM_PER_THREAD_VALUE;
+}
+
+/* The driver need not be asked about the stream, but for a default stream's id. */
+static inline int is_vouched_for(const struct weir_front *f, const struct weir_cell *c,
+                                 weir_stream stream) {
+    return atomic_load_explicit(&c->trusted, memory_order_relaxed) > 0 ||
+           (!f->checks && !is_default(stream));
+}
+
+/* Asks the driver: 1 if the stream is not being captured, and its id. */
+static inline int ask(struct weir_front *f, weir_stream stream, unsigned long long *id) {
+    const struct weir_driver *driver = f->device->driver;
+    CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
+
+    return driver->cuStreamIsCapturing(stream, &capture) == CUDA_SUCCESS &&
+           capture == CU_STREAM_CAPTURE_STATUS_NONE &&
+           driver->cuStreamGetId(stream, id) == CUDA_SUCCESS;
+}
+
+/* 1 and the cell of a created stream, or 0: NULL stands for no key, and other default streams have
+ * none. */
+static inline __attribute__((always_inline)) int
+find_by_handle(struct weir_front *f, weir_stream stream, struct weir_cell **cell) {
+    return stream && weir__cell_table_find(&f->by_handle, (uintptr_t)stream, cell);
+}
+
+/* ---- hits -------------------------------------------------------------------------------------- */
+
+/* The cell is still the one of this key, and of this id; 0: the driver was not asked, as the program
+ * vouches for the stream, or a free goes by its handle.  The caller holds the cell's lock. */
+static inline int is_its(const struct weir_cell *c, uint64_t key, uint64_t id) {
+    /* unreached: another key, which another thread must give it between the look-up and the lock */
+    return atomic_load_explicit(&c->key, memory_order_relaxed) == key &&
+           (id == 0 || atomic_load_explicit(&c->id, memory_order_relaxed) == id);
+}
+
+static inline __attribute__((always_inline)) CUdeviceptr take_any(struct weir_cell *c,
+                                                                  size_t bytes) {
+    CUdeviceptr block;
+
+    if (bytes > WEIR_SPAN_SMALL) /* unreached: whole ones in copies that serve small requests, */
+        return weir__cell_take_whole(c, bytes);
+    block = weir__cell_take_home(c, bytes);
+    /* unreached: and what these ask the letter box for in one that serves whole ones */
+    return block ? block : weir__cell_take_further(c, bytes);
+}
+
+/* There is nothing to catch up with.  The caller holds the cell's lock. */
+static inline int is_ready(const struct weir_front *f, const struct weir_cell *c) {
+    return c->pass == atomic_load_explicit(&f->demand, memory_order_relaxed);
+}
+
+static inline void count_hit(struct weir_cell *c) {
+    uint64_t hits = atomic_load_explicit(&c->hits, memory_order_relaxed) + 1;
+
+    atomic_store_explicit(&c->hits, hits, memory_order_relaxed);
+    if (hits % WEIR_CELL_LOOK == 0)
+        weir__cell_due(c);
+}
+
+/* A hit, or 0: there is nothing, or something to catch up with.  Likewise. */
+static inline __attribute__((always_inline)) CUdeviceptr
+hit(const struct weir_front *f, struct weir_cell *c, uint64_t key, uint64_t id, size_t bytes) {
+    /* unreached: it is not the stream's, or not ready, in copies that look again under the same lock */
+    CUdeviceptr block = is_ready(f, c) && is_its(c, key, id) ? take_any(c, bytes) : 0;
+
+    if (block) /* unreached: none, or one, in copies that look again: the letter box had it, or not */
+        count_hit(c);
+    return block;
+}
+
+/* The same, of what lies in the letter box too. */
+static inline __attribute__((always_inline)) CUdeviceptr
+take(const struct weir_front *f, struct weir_cell *c, uint64_t key, uint64_t id, size_t bytes) {
+    int taken = weir__bias_take(&c->lock);
+    CUdeviceptr block = hit(f, c, key, id, bytes);
+
+    /* unreached: it serves nobody, in a copy for cells that were just visited */
+    if (!block && c->serves && weir__cell_has_post(c, bytes)) {
+        weir__cell_collect(c);
+        block = hit(f, c, key, id, bytes);
+    }
+    weir__bias_give(&c->lock, taken);
+    return block;
+}
+
+/* Takes the lock of a cell that is biased to this thread and has nothing to catch up with: 1, or 0 at once. */
+static inline __attribute__((always_inline)) int enter_at_once(const struct weir_front *f,
+                                                               struct weir_cell *c) {
+    if (__builtin_expect(!weir__bias_try(&c->lock), 0))
+        return 0;
+    if (__builtin_expect(is_ready(f, c), 1))
+        return 1;
+    weir__bias_leave();
+    return 0;
+}
+
+/* Gives it back, with the block that was found there: that, or 0: none was. */
+static inline __attribute__((always_inline)) CUdeviceptr leave_with(struct weir_cell *c,
+                                                                    CUdeviceptr found) {
+    if (__builtin_expect(found != 0, 1)) /* unreached: none in the copy that has found one */
+        count_hit(c);
+    weir__bias_leave();
+    return found;
+}
+
+/* ---- misses: front.c --------------------------------------------------------------------------- */
+
+/* For a stream that has a cell, which the driver has named (r->id) or the program vouches for (0), and that had no block
+ * of r->asked bytes at once; as weir__front_alloc. */
+weir_status weir__front_miss(struct weir_front *f, struct weir_cell *c, uint64_t key,
+                             struct weir_request *r);
+
+#endif

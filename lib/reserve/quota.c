@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: MIT */
+/* quota.c: see quota.h. */
+#include "reserve/quota.h"
+
+#include "base/size.h"
+#include "reserve/reserve.h"
+
+/* Of two figures that belong together, how often they are read at most. */
+enum { READS = 4 };
+/* Of a process that says nothing of shares, in millionths. */
+#define WEIGHT UINT64_C(1000000)
+
+uint64_t weir__quota_weight(const weir_options *o) {
+    if (o->limit.kind == WEIR_AMOUNT_SHARE)
+        return o->limit.value;
+    return o->prealloc.kind == WEIR_AMOUNT_SHARE ? o->prealloc.value : WEIGHT;
+}
+
+int weir__quota_has_share(const weir_options *o) {
+    return o->limit.kind == WEIR_AMOUNT_SHARE || o->prealloc.kind == WEIR_AMOUNT_SHARE;
+}
+
+uint64_t weir__quota_part(const struct weir_device *device, uint64_t apart, uint64_t weight,
+                          uint64_t weights) {
+    double all = (double)(device->total - apart), part;
+
+    part = weights > 0 ? all * (double)weight / (double)weights : 0;
+    return weir__size_round_down((size_t)(part < all ? part : all), WEIR_QUOTA_UNIT);
+}
+
+uint64_t weir__quota_weights(const struct weir_reserve *v) {
+    uint64_t own = weir__quota_weight(v->options);
+
+    if (v->events.neighbours)
+        return weir__neighbours_weights(v->events.neighbours);
+    return v->options->ledger == WEIR_SWITCH_ON
+               ? own +
+                     weir__neighbours_look(v->device->driver, v->device->ordinal, UINT64_MAX - own)
+               : own;
+}
+
+static uint64_t least_limit(const struct weir_reserve *v) {
+    return v->engine->ops->least_limit;
+}
+
+uint64_t weir__quota_units(const struct weir_reserve *v, uint64_t limit) {
+    return limit != UINT64_MAX && least_limit(v)
+               ? weir__size_round_down((size_t)limit, least_limit(v))
+               : limit;
+}
+
+uint64_t weir__quota_own(const struct weir_quota *q) {
+    return atomic_load_explicit(q->follows ? &q->own : &q->limit, memory_order_relaxed);
+}
+
+/* Never more than the program asks for by now, however long ago the bytes were found. */
+static void apply(struct weir_quota *q, uint64_t bytes) {
+    weir__lock_take(&q->limiting);
+    atomic_store_explicit(&q->limit, weir__size_smaller(bytes, atomic_load(&q->asked)),
+                          memory_order_relaxed);
+    weir__lock_give(&q->limiting);
+}
+
+/* What the reserve may be so that as much as is to be is left on the device.  The figures are of two sides: where the
+ * reserve has become another between, they are taken again. */
+static uint64_t limit_by_device(struct weir_reserve *v) {
+    uint64_t before, after = weir__engine_reserve(v->engine), device_free;
+
+    for (int i = 0; i < READS; i++) {
+        before = after;
+        device_free = weir__device_free(v->device);
+        if (device_free == UINT64_MAX)
+            return UINT64_MAX;
+        after = weir__engine_reserve(v->engine);
+        if (after == before)
+            break;
+    }
+    return weir__size_smaller(before, after) + weir__size_less(device_free, v->quota.leave);
+}
+
+/* More may be in use by the time that it is applied: that has been served, stays, and is the less that growth
+ * has left, as it would be a moment later; a request that is refused for it has the limit set again first. */
+int weir__quota_refresh_for(struct weir_reserve *v, uint64_t in_use) {
+    struct weir_quota *q = &v->quota;
+    uint64_t asked = atomic_load(&q->asked), limit = asked, before = q->limit;
+
+    if (!q->follows)
+        return 0;
+    if (v->options->limit.kind == WEIR_AMOUNT_SHARE && !atomic_load(&q->no_share))
+        limit =
+            weir__quota_part(v->device, q->leave, v->options->limit.value,
+                             v->events.neighbours ? weir__neighbours_weights(v->events.neighbours)
+                                                  : weir__quota_weight(v->options));
+    limit = weir__size_larger(weir__quota_units(v, weir__size_smaller(limit, q->most)),
+                              weir__size_smaller(least_limit(v), asked));
+    atomic_store_explicit(&q->own, limit, memory_order_relaxed);
+    if (q->leave > 0)
+        limit = weir__size_smaller(limit, limit_by_device(v));
+    limit = weir__size_larger(limit, in_use);
+    limit = weir__size_larger(limit, least_limit(v));
+    apply(q, weir__quota_units(v, limit));
+    return q->limit > before;
+}
+
+int weir__quota_refresh(struct weir_reserve *v) {
+    weir_statistics figures = {.size = sizeof figures};
+
+    if (!v->quota.follows)
+        return 0;
+    v->engine->ops->figures(v->engine, &figures);
+    return weir__quota_refresh_for(v, figures.in_use);
+}
+
+void weir__quota_begin(struct weir_reserve *v, uint64_t limit) {
+    v->quota.asked = v->quota.most = weir__quota_units(v, limit);
+    atomic_init(&v->quota.share, UINT64_MAX);
+    (void)weir__quota_refresh(v);
+}
+
+void weir__quota_set(struct weir_reserve *v, uint64_t bytes) {
+    atomic_store(&v->quota.no_share, 1);
+    atomic_store(&v->quota.asked, weir__quota_units(v, weir__size_smaller(bytes, v->quota.most)));
+    if (v->quota.follows)
+        (void)weir__quota_refresh(v);
+    else
+        apply(&v->quota, UINT64_MAX);
+}
+
+void weir__quota_lower_floor(struct weir_reserve *v, uint64_t weights) {
+    struct weir_quota *q = &v->quota;
+    const weir_amount *prealloc = &v->options->prealloc;
+    uint64_t most = UINT64_MAX;
+
+    if (v->options->limit.kind == WEIR_AMOUNT_SHARE && !atomic_load(&q->no_share))
+        most = atomic_load(&q->own);
+    if (prealloc->kind == WEIR_AMOUNT_SHARE) {
+        atomic_store(&q->share, weir__quota_part(v->device, q->apart, prealloc->value, weights));
+        most = weir__size_smaller(most, atomic_load(&q->share));
+    }
+    if (most == UINT64_MAX)
+        return;
+    weir__decay_lower_floor(&v->decay, weir__size_larger(most, atomic_load(&q->promised)));
+    /* What another thread has promised meanwhile: it says so before it raises the floor, which came down here. */
+    weir__decay_raise_floor(&v->decay, atomic_load(&q->promised));
+}

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: MIT */
+/* quota.h: how much of the device an allocator's reserve may be, and what of it stays.
+ *
+ * The limit is that of the settings or of the program, a share of the device among processes, or what leaves some of
+ * the device to others.  The last two move with the other processes: weir__quota_refresh sets the limit again.  One that
+ * the program has set is never exceeded, whatever is in use.
+ *
+ * Locks: `limiting` is held by whoever writes the limit; nothing is called under it.
+ *
+ * Must not know: any single engine, settings' names, who asks for memory.
+ */
+#ifndef WEIR_QUOTA_H
+#define WEIR_QUOTA_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include "base/lock.h"
+#include "driver/device.h"
+
+struct weir_reserve;
+
+/* Shares, and what is held to a limit, are multiples of it: what pools grow by. */
+#define WEIR_QUOTA_UNIT ((size_t)32 << 20)
+
+struct weir_quota {
+    _Atomic uint64_t limit; /* the most the reserve may be; UINT64_MAX: none.  Engines read it */
+    uint64_t leave; /* bytes on the device that are others': the limit is lowered for them; fixed */
+    uint64_t apart; /* bytes on the device that preallocated shares do not take; fixed */
+    int follows;    /* the limit moves with other processes; fixed */
+    /* Before shares and what is left; less than `most', which is that of the settings and fixed: the program has set it. */
+    _Atomic uint64_t asked;
+    uint64_t most;
+    _Atomic uint64_t
+        own; /* the limit, but for what it is lowered by for others; kept where it follows */
+    _Atomic uint64_t share;    /* preallocated at most, since others came; UINT64_MAX: none have */
+    _Atomic uint64_t promised; /* bytes of reserve that stay however small a share becomes */
+    atomic_int no_share; /* the program has set a limit in the place of a share, whatever to */
+    struct weir_lock limiting;
+};
+
+/* What a share of `weight` of `weights` comes to of the device, beside what is no share; 0 of 0: nothing. */
+uint64_t weir__quota_part(const struct weir_device *device, uint64_t apart, uint64_t weight,
+                          uint64_t weights);
+/* The weight of an allocator with these options, in millionths; and whether anything is a share. */
+uint64_t weir__quota_weight(const weir_options *options);
+int weir__quota_has_share(const weir_options *options);
+/* Of all processes on the device, this one among them, whether it takes part yet or not. */
+uint64_t weir__quota_weights(const struct weir_reserve *v);
+
+/* The engine is open: from here on the limit is `limit', and lowered as it must be. */
+void weir__quota_begin(struct weir_reserve *v, uint64_t limit);
+/* Sets the limit again, where it follows others: 1 if it is higher than before.  Without a lock.  `in_use' bytes stay,
+ * whatever the limit comes to. */
+int weir__quota_refresh_for(struct weir_reserve *v, uint64_t in_use);
+/* The same in a request: what caches hold counts as in use. */
+int weir__quota_refresh(struct weir_reserve *v);
+/* The program sets another. */
+void weir__quota_set(struct weir_reserve *v, uint64_t bytes);
+/* A limit as the engine counts. */
+uint64_t weir__quota_units(const struct weir_reserve *v, uint64_t limit);
+/* The limit, but for what it is lowered by so that something is left on the device. */
+uint64_t weir__quota_own(const struct weir_quota *q);
+/* What was preallocated is kept no further than a share that it is, or that is the limit, unless the program has
+ * promised more.  `weights': of all processes. */
+void weir__quota_lower_floor(struct weir_reserve *v, uint64_t weights);
+
+#endif

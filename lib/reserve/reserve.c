@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: MIT */
+/* reserve.c: a request that the caches could not serve, from the engine as it stands to the out-of-memory ladder, and
+ * what is done after it.
+ *
+ * Each step but the first is taken only if the one before did not do, and tries again only if it changed something.
+ * Before the reserve grows, or memory moves, the caches give what they have: the stream's own at once, others at their
+ * next request.
+ */
+#include "reserve/reserve.h"
+
+#include "reserve/background_growth.h"
+#include "reserve/oom_ladder.h"
+
+static int lend(const struct weir_lender *caches, struct weir_request *r, enum weir_lending what) {
+    return caches && caches->lend(caches->context, r, what);
+}
+
+static int may_wait(const struct weir_reserve *v) {
+    return v->options->recovery_timeout_ms != UINT32_MAX;
+}
+
+/* Nothing fits without growth: what may be tried first, in this order. */
+enum step { CATCH_UP, OWN, STUCK, GROW, STEPS };
+
+/* 1 if it is to be tried again. */
+static int take(struct weir_reserve *v, struct weir_request *r, const struct weir_lender *caches,
+                enum step step) {
+    switch (step) {
+    case CATCH_UP:
+        return weir__ahead_catch_up(v->ahead);
+    case OWN:
+        return lend(caches, r, WEIR_LEND_OWN);
+    case STUCK:
+        return may_wait(v) && lend(caches, r, WEIR_LEND_STUCK);
+    default:
+        (void)lend(caches, r, WEIR_LEND_LATER);
+        r->flags |= WEIR_REQUEST_MAY_GROW;
+        return 1;
+    }
+}
+
+static weir_status serve(struct weir_reserve *v, struct weir_request *r,
+                         const struct weir_lender *caches) {
+    weir_status status = weir__ladder_try(v, r);
+
+    if (status == WEIR_OK)
+        return status;
+    r->was_dry = 1;
+    for (enum step step = CATCH_UP; status == WEIR_ENGINE_DRY && step < STEPS; step++)
+        if (take(v, r, caches, step))
+            status = weir__ladder_try(v, r);
+    r->flags |= WEIR_REQUEST_MAY_GROW;
+    if (weir__is_refusal(status) && r->least > 0 && r->least < r->bytes) {
+        r->bytes = r->least;
+        status = weir__ladder_try(v, r);
+    }
+    if (weir__is_refusal(status) && may_wait(v) && lend(caches, r, WEIR_LEND_ALL))
+        status = weir__ladder_try(v, r);
+    return weir__is_refusal(status) ? weir__ladder_climb(v, r, status) : status;
+}
+
+/* What is due of the reserve goes back, and more comes. */
+static int look_after(struct weir_reserve *v, const struct weir_request *r) {
+    weir__ahead_look(v->ahead, r->bytes, r->grew);
+    if (r->grew) {
+        (void)weir__quota_refresh(v);
+        atomic_fetch_add_explicit(&v->events.books->growth_allocs, 1, memory_order_release);
+    }
+    weir__decay_look(v, r);
+    return weir__relief_is_due(&v->relief) && weir__relief_look(v, r);
+}
+
+weir_status weir__reserve_alloc(struct weir_reserve *v, struct weir_request *r,
+                                const struct weir_lender *caches, int *is_wanted) {
+    int wanted = 0, is_graphs = (r->flags & WEIR_REQUEST_CAPTURED) != 0;
+    weir_status status;
+
+    if (!caches) { /* nobody else can give */
+        r->flags |= WEIR_REQUEST_MAY_GROW;
+        if (!is_graphs)
+            (void)weir__ahead_catch_up(v->ahead);
+    }
+    status = serve(v, r, caches);
+    if (status == WEIR_OK && !is_graphs)
+        wanted = look_after(v, r);
+    if (is_wanted)
+        *is_wanted = wanted;
+    return status;
+}

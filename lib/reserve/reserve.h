@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: MIT */
+/* reserve.h: an allocator's reserve: the engine that has it, how much it may be, when it grows and when it goes back.
+ *
+ * What the caches do not have goes through weir__reserve_alloc, which is the one way to the engine's `alloc`.
+ *
+ * Must not know: any single engine, caches, the public API, settings' names.
+ */
+#ifndef WEIR_RESERVE_H
+#define WEIR_RESERVE_H
+
+#include "engine/engine.h"
+#include "reserve/decay.h"
+#include "reserve/pressure.h"
+#include "reserve/quota.h"
+
+struct weir_ahead;
+
+/* What a lender is asked for, each if what came before did not do. */
+enum weir_lending {
+    WEIR_LEND_OWN,   /* what the request's stream has, at once */
+    WEIR_LEND_STUCK, /* what only a wait for the device brings, where that is much */
+    WEIR_LEND_LATER, /* the reserve grows, or memory moves: other streams are to give at their next call */
+    WEIR_LEND_ALL /* the request would fail: everything, behind a wait for the device */
+};
+
+/* Who has memory of the engine's that is idle: caches.  1: some may have come, so that the request is tried again. */
+struct weir_lender {
+    int (*lend)(void *context, struct weir_request *r, enum weir_lending what);
+    void *context;
+};
+
+/* Has other allocators of the process give idle memory of the device back until `most` bytes have gone, if all together
+ * have `least`; bytes that went.  may_wait 0: only what takes no wait.  Called without a lock. */
+typedef uint64_t weir__lend_device_fn(void *context, uint64_t least, uint64_t most, int may_wait);
+
+/* Written by the allocator before the first request; what has locks or is atomic looks after itself. */
+struct weir_reserve {
+    struct weir_device *device;
+    const weir_options *options;
+    struct weir_engine *engine;
+    struct weir_event_sink events;
+    struct weir_quota quota;
+    struct weir_decay decay;
+    struct weir_relief relief;
+    struct weir_ahead *ahead;          /* grows ahead of demand; NULL: nobody does */
+    weir__lend_device_fn *lend_device; /* other allocators; NULL: there are none */
+    void *lend_context;
+};
+
+/* Serves r: from the engine as it stands; with what `caches' (NULL: there are none) give; with growth; by the
+ * out-of-memory ladder.  Then it does what is due after a request: growth in the background, the limit, decay, memory
+ * that is wanted elsewhere.  On a refusal *r->refused has the figures.  1 in *is_wanted (NULL: not asked): memory is
+ * wanted elsewhere since this request, so that caches should give what they have. */
+weir_status weir__reserve_alloc(struct weir_reserve *v, struct weir_request *r,
+                                const struct weir_lender *caches, int *is_wanted);
+
+#endif
