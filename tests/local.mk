@@ -76,6 +76,7 @@ unit_tests = \
 	tests/api/test_process \
 	tests/reserve/test_profile \
 	tests/base/test_replace \
+	tests/cache/test_revocation \
 	tests/ipc/test_segment \
 	tests/driver/test_sequence \
 	tests/api/test_share \
@@ -376,7 +377,7 @@ soak-processes: tests/ipc/test_neighbours
 EXTRA_DIST += tests/tree/check-mutants tests/tree/generate-mutants tests/tree/mutants
 .PHONY: check-mutants
 listed_suites = tests/ipc/test_asking tests/reserve/test_ladder tests/ipc/test_ledger tests/cache/test_pagemap \
-	tests/ipc/test_neighbours tests/engine/test_spans
+	tests/ipc/test_neighbours tests/cache/test_revocation tests/engine/test_spans
 check-mutants: tests/whole/sim $(listed_suites) $(MUTANT_SUITES)
 	@top_srcdir='$(top_srcdir)' top_builddir=. CC='$(CC)' CFLAGS='$(CFLAGS)' \
 	LIBS='$(CHECK_LIBS) $(LIBS)' MUTANTS='$(MUTANTS)' MUTANT_SUITES='$(MUTANT_SUITES)' \

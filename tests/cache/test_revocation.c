@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: MIT */
+/* test_revocation.c: which barriers the biased lock asks the kernel for as its bias is taken away.
+ *
+ * A revocation without its barrier goes wrong by chance alone.  This suite leaves nothing to chance: the program is its
+ * own kernel.  It defines `syscall`, which the linker prefers to the C library's.  That function counts barriers, makes
+ * none, and fails as a test wants it to.  No test needs a barrier: an owner does nothing while its bias is taken away.
+ */
+#include "tests/fixtures/support.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdarg.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#if defined(__linux__) && __has_include(<linux/membarrier.h>)
+#include <linux/membarrier.h>
+#include <sys/syscall.h>
+#endif
+
+#include "cache/biased_lock.h"
+
+enum { ENOUGH = 1 << 17 }; /* more takes in a row than the longest patience */
+
+static struct weir_bias lock;
+
+static struct {
+    atomic_int asked;    /* whether there are barriers */
+    atomic_int barriers; /* that passed */
+    atomic_int failures; /* that did not */
+    atomic_int to_fail;  /* so many are still to fail */
+    atomic_int reveals;  /* the next barrier shows that the owner is inside */
+    atomic_int was_late; /* a barrier came before the lock had lost its owner */
+} kernel;
+
+static uint32_t owner(void) {
+    return atomic_load(&lock.owner);
+}
+
+#ifdef SYS_membarrier
+static long pass_barrier(void) {
+    if (atomic_load(&kernel.to_fail) > 0) {
+        atomic_fetch_sub(&kernel.to_fail, 1);
+        atomic_fetch_add(&kernel.failures, 1);
+        errno = ENOMEM;
+        return -1;
+    }
+    if (owner() != 0)
+        atomic_store(&kernel.was_late, 1);
+    if (atomic_exchange(&kernel.reveals, 0))
+        atomic_store(&lock.mark->inside, 1);
+    atomic_fetch_add(&kernel.barriers, 1);
+    return 0;
+}
+
+long syscall(long number, ...) {
+    va_list arguments;
+    int command;
+
+    va_start(arguments, number);
+    command = va_arg(arguments, int);
+    va_end(arguments);
+    if (number == SYS_membarrier && command == MEMBARRIER_CMD_PRIVATE_EXPEDITED)
+        return pass_barrier();
+    if (number == SYS_membarrier && command == MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) {
+        atomic_fetch_add(&kernel.asked, 1);
+        if (!getenv("WEIR_TEST_NO_MEMBARRIER"))
+            return 0;
+    }
+    errno = ENOSYS;
+    return -1;
+}
+#endif
+
+static void set_up(void) {
+    memset(&lock, 0, sizeof lock);
+    atomic_store(&kernel.barriers, 0);
+}
+
+static void pass_through(void) {
+    weir__bias_give(&lock, weir__bias_take(&lock));
+}
+
+/* 1: the lock is biased to this thread.  0: this build never biases one, nor asks the kernel, as under
+ * ThreadSanitizer. */
+static int get_bias(void) {
+    for (int i = 0; i < ENOUGH && owner() != weir__bias_thread; i++)
+        pass_through();
+    if (atomic_load(&kernel.asked) > 0)
+        MUST_EQ(owner(), weir__bias_thread);
+    else
+        MUST_EQ(owner(), 0);
+    return owner() != 0;
+}
+
+enum manner { AS_USER, AS_GUEST, POLITELY };
+
+static void *come(void *arg) {
+    int *manner = arg;
+    int taken = *manner == AS_USER ? weir__bias_take(&lock)
+                                   : weir__bias_take_as_guest(&lock, *manner == POLITELY);
+
+    if (taken >= 0)
+        weir__bias_give(&lock, taken);
+    *manner = taken;
+    return NULL;
+}
+
+/* Another thread comes: what it took, -1: nothing. */
+static int come_elsewhere(enum manner manner) {
+    int how = (int)manner;
+    pthread_t thread;
+
+    MUST(pthread_create(&thread, NULL, come, &how) == 0);
+    MUST(pthread_join(thread, NULL) == 0);
+    return how;
+}
+
+START_TEST(each_revocation_makes_one_barrier) {
+    static const enum manner revokers[] = {AS_USER, AS_GUEST};
+
+    for (int round = 0; round < 10; round++) {
+        int is_biased = get_bias();
+        uint32_t biased_to = owner();
+
+        for (int i = 0; i < 1000; i++)
+            pass_through();
+        MUST_EQ(atomic_load(&kernel.barriers), is_biased * round); /* none for the owner */
+        MUST_EQ(come_elsewhere(POLITELY), is_biased ? -1 : 0);
+        MUST_EQ(owner(), biased_to);
+        MUST_EQ(atomic_load(&kernel.barriers), is_biased * round);
+        MUST_EQ(come_elsewhere(revokers[round % 2]), 0);
+        MUST_EQ(owner(), 0);
+        MUST_EQ(atomic_load(&kernel.barriers), is_biased * (round + 1));
+        pass_through(); /* nobody has the bias now */
+        MUST_EQ(come_elsewhere(AS_USER), 0);
+        MUST_EQ(come_elsewhere(POLITELY), 0);
+        MUST_EQ(atomic_load(&kernel.barriers), is_biased * (round + 1));
+    }
+    MUST_EQ(atomic_load(&kernel.was_late), 0);
+    MUST_LE(atomic_load(&kernel.asked), 1);
+}
+END_TEST
+
+/* The owner's store of `inside` may be seen by the barrier alone.  Who takes the bias away looks afterwards, and waits. */
+static atomic_int has_come;
+
+static void *take_away(void *unused) {
+    int taken = weir__bias_take(&lock);
+
+    (void)unused;
+    atomic_store(&has_come, 1);
+    weir__bias_give(&lock, taken);
+    return NULL;
+}
+
+START_TEST(the_owner_is_looked_for_behind_the_barrier) {
+    pthread_t thread;
+
+    if (!get_bias())
+        return;
+    atomic_store(&has_come, 0);
+    atomic_store(&kernel.reveals, 1);
+    MUST(pthread_create(&thread, NULL, take_away, NULL) == 0);
+    while (atomic_load(&kernel.barriers) == 0 && !atomic_load(&has_come))
+        sched_yield();
+    usleep(20000); /* it would come, did it not wait */
+    MUST_EQ(atomic_load(&kernel.barriers), 1);
+    MUST(!atomic_load(&has_come));
+    weir__bias_leave();
+    MUST(pthread_join(thread, NULL) == 0);
+    MUST(atomic_load(&has_come));
+    MUST_EQ(atomic_load(&kernel.was_late), 0);
+}
+END_TEST
+
+START_TEST(a_barrier_that_fails_is_repeated) {
+    if (!get_bias())
+        return;
+    atomic_store(&kernel.failures, 0);
+    atomic_store(&kernel.to_fail, 3);
+    MUST_EQ(come_elsewhere(AS_USER), 0);
+    MUST_EQ(atomic_load(&kernel.failures), 3);
+    MUST_EQ(atomic_load(&kernel.barriers), 1);
+}
+END_TEST
+
+/* In a process whose kernel has no barriers: 0, or the line that is not so. */
+static int go_without(void) {
+    for (int i = 0; i < ENOUGH; i++) {
+        pass_through();
+        if (owner() != 0)
+            return __LINE__;
+    }
+    if (come_elsewhere(AS_USER) != 0 || come_elsewhere(AS_GUEST) != 0 ||
+        come_elsewhere(POLITELY) != 0)
+        return __LINE__;
+    if (atomic_load(&kernel.asked) > 1)
+        return __LINE__;
+    if (atomic_load(&kernel.barriers) != 0 || atomic_load(&kernel.failures) != 0)
+        return __LINE__;
+    return 0;
+}
+
+/* The kernel is asked once, before main where that is possible, so another process finds none. */
+START_TEST(without_barriers_no_lock_is_biased) {
+    int status;
+    pid_t child = fork();
+
+    if (child == 0) {
+        setenv("WEIR_TEST_NO_MEMBARRIER", "1", 1);
+        exec_itself((char *[]){(char *)(uintptr_t) "test_revocation", NULL});
+        _exit(99);
+    }
+    MUST(child > 0);
+    MUST(waitpid(child, &status, 0) == child);
+    MUST_EQ(status, 0);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite;
+    TCase *tests;
+
+    if (getenv("WEIR_TEST_NO_MEMBARRIER")) {
+        int line = go_without();
+
+        if (line != 0)
+            fprintf(stderr, "line %d: not so\n", line);
+        return line != 0;
+    }
+    suite = suite_create("revocation");
+    tests = suite_add_case(suite, "revocation", 60, set_up, NULL);
+    tcase_add_test(tests, each_revocation_makes_one_barrier);
+    tcase_add_test(tests, the_owner_is_looked_for_behind_the_barrier);
+    tcase_add_test(tests, a_barrier_that_fails_is_repeated);
+    tcase_add_test(tests, without_barriers_no_lock_is_biased);
+    return run_suite(suite, CK_FORK_GETENV);
+}
