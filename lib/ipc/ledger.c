@@ -39,11 +39,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#if defined(__linux__)
-#include "base/futex.h"
-#endif
-
 #include "base/clock.h"
+#include "base/futex.h"
 #include "base/runfile.h"
 #include "base/who.h"
 
@@ -321,7 +318,6 @@ static int attach(struct weir_ledger *l) {
 
 /* ---- the bell ------------------------------------------------------------------------------------ */
 
-#if defined(__linux__)
 static void *bell_of(const struct weir_ledger *l) {
     return (char *)l->page + BELL_AT;
 }
@@ -336,16 +332,6 @@ static int sleep_on(struct weir_ledger *l, uint32_t bell, const struct timespec 
     return syscall(SYS_futex, bell_of(l), WEIR_FUTEX_WAIT, bell, longest, NULL, 0) == 0 ||
            errno != EFAULT;
 }
-#else
-void weir__ledger_ring(struct weir_ledger *l) {
-    (void)l;
-}
-
-static int sleep_on(struct weir_ledger *l, uint32_t bell, const struct timespec *longest) {
-    (void)l, (void)bell, (void)longest;
-    return 0;
-}
-#endif
 
 uint32_t weir__ledger_bell(struct weir_ledger *l) {
     uint32_t bell = 0;

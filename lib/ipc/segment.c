@@ -42,11 +42,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#if defined(__linux__)
-#include "base/futex.h"
-#endif
-
 #include "base/clock.h"
+#include "base/futex.h"
 #include "base/runfile.h"
 #include "base/who.h"
 
@@ -222,7 +219,6 @@ int weir__segment_is_watched(const struct weir_segment *s) {
     return is_recent(atomic_load_explicit(&s->file->watched, memory_order_relaxed));
 }
 
-#if defined(__linux__)
 /* The lower half of the word. */
 static uint32_t *bell_of(const struct weir_segment_file *file) {
     uint32_t *halves = (uint32_t *)(uintptr_t)&file->watched;
@@ -242,17 +238,6 @@ static void sleep_on(const struct weir_segment_file *file, uint64_t watched,
 static void ring(struct weir_segment_file *file) {
     (void)syscall(SYS_futex, bell_of(file), WEIR_FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
 }
-#else
-static void sleep_on(const struct weir_segment_file *file, uint64_t watched,
-                     const struct timespec *longest) {
-    (void)file, (void)watched;
-    nanosleep(longest ? longest : &(struct timespec){0, 250000000}, NULL);
-}
-
-static void ring(struct weir_segment_file *file) {
-    (void)file;
-}
-#endif
 
 void weir__segment_wait(const struct weir_segment *s, unsigned milliseconds) {
     uint64_t watched = atomic_load_explicit(&s->file->watched, memory_order_relaxed);
