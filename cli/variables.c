@@ -47,7 +47,9 @@ static const struct variable {
     {"WEIR_RUN_CHILDREN", "SWITCH", "0: weir run --no-children, likewise.", RUN},
     {"WEIR_RUN_VERBOSE", "SWITCH", "weir run --verbose, likewise.", RUN},
     {"WEIR_RUN_FOLDER", "FOLDER",
-     "Where programs show themselves to `weir top', which looks there alone.", "weir-top(1)"},
+     "Where processes find each other, and `weir top' finds programs, in place of /dev/shm and "
+     "/tmp.",
+     "weir-top(1)"},
     {"WEIR_RECORD_FOLDER", "FOLDER", TO_RECORD, RECORD},
     {"WEIR_RECORD_PROCESS", "PID", TO_RECORD, RECORD},
     {"WEIR_RECORD_RANGES", "PATTERN", TO_RECORD, RECORD},

@@ -28,6 +28,8 @@ lib_libweir_core_la_SOURCES = \
 	lib/base/replace.h \
 	lib/base/result.c \
 	lib/base/result.h \
+	lib/base/runfile.c \
+	lib/base/runfile.h \
 	lib/base/size.h \
 	lib/base/slow_path.h \
 	lib/base/striped_counter.c \
@@ -37,8 +39,6 @@ lib_libweir_core_la_SOURCES = \
 	lib/base/thread.c \
 	lib/base/thread.h \
 	lib/base/tls.h \
-	lib/base/unname.c \
-	lib/base/unname.h \
 	lib/base/who.c \
 	lib/base/who.h \
 	lib/driver/cuda_abi.h \

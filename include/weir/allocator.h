@@ -47,8 +47,8 @@ WEIR_API const char *weir_version(void);
  * is success, down to options.prealloc_min: weir_stats reports asked, got and kept).  May block for as
  * long as the driver takes to start and to preallocate, and then for other processes of the user that
  * preallocate on the device: half of options.prealloc_deadline_ms, 10 s if that is not set.  They share
- * a file in the folder that XDG_RUNTIME_DIR names, which is read then, in /dev/shm or /tmp.  Where other
- * processes hold all of the device, they have a second to make room for the context.
+ * a file in /dev/shm, or in /tmp where that cannot be had.  Where other processes hold all of the device, they
+ * have a second to make room for the context.
  * E_INVALID, E_HOST_MEMORY; E_NO_DEVICE; E_NOT_SUPPORTED; E_LIMIT: preallocation above the limit, or a limit of less
  * than 32 MiB, where the engine counts by that (the pool, and the platform engine with the front on);
  * E_NO_MEMORY: no room for the context, preallocation above the device's memory, less got than

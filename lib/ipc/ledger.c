@@ -30,23 +30,18 @@
  */
 #include "ipc/ledger.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
-#if defined(__linux__)
-#include "base/futex.h"
-#endif
-
 #include "base/clock.h"
-#include "base/unname.h"
+#include "base/futex.h"
+#include "base/runfile.h"
 #include "base/who.h"
 
 #define MAGIC "weirledg"
@@ -98,28 +93,8 @@ static uint64_t sum_of(const struct weir_ledger_entry *entry) {
 
 /* ---- the file ------------------------------------------------------------------------------------ */
 
-static const char *folder(char *text, size_t bytes) {
-    const char *own = getenv("XDG_RUNTIME_DIR");
-    struct stat is;
-
-    if (own && own[0] == '/')
-        return own;
-    snprintf(text, bytes, "/run/user/%lu", (unsigned long)geteuid());
-    if (stat(text, &is) == 0 && S_ISDIR(is.st_mode) && is.st_uid == geteuid())
-        return text;
-    return "/dev/shm";
-}
-
-static int name_file(struct weir_ledger *l, const char *device) {
-    char run[64];
-    int length =
-        snprintf(l->path, sizeof l->path, "%s/weir-%lu-ledger%d-%s", folder(run, sizeof run),
-                 (unsigned long)geteuid(), WEIR_LEDGER_VERSION, device);
-
-    if ((size_t)length < sizeof l->path)
-        return 0;
-    errno = ENAMETOOLONG;
-    return -1;
+static int name_file(char path[WEIR_LEDGER_PATH], const char *device) {
+    return weir__runfile_path(path, WEIR_LEDGER_PATH, "ledger%d-%s", WEIR_LEDGER_VERSION, device);
 }
 
 /* 1 if it is ours, whole, and has its name. */
@@ -127,8 +102,8 @@ static int is_sound(int file) {
     struct stat is;
     struct head head;
 
-    return fstat(file, &is) == 0 && S_ISREG(is.st_mode) && is.st_uid == geteuid() &&
-           (is.st_mode & 077) == 0 && is.st_nlink == 1 && is.st_size == (off_t)FILE_BYTES &&
+    return weir__runfile_is_own(file, &is) && (is.st_mode & 077) == 0 && is.st_nlink == 1 &&
+           is.st_size == (off_t)FILE_BYTES &&
            pread(file, &head, sizeof head, 0) == (ssize_t)sizeof head &&
            memcmp(&head, &the_head, sizeof head) == 0;
 }
@@ -136,7 +111,7 @@ static int is_sound(int file) {
 /* Gives the name to a fresh file.  0: it has it, or another process was first; -1 and errno. */
 static int make_file(const struct weir_ledger *l) {
     char in[WEIR_LEDGER_PATH], from[64];
-    int file, error;
+    int file, error = 0;
 
     snprintf(in, sizeof in, "%s", l->path);
     *strrchr(in, '/') = '\0';
@@ -144,18 +119,12 @@ static int make_file(const struct weir_ledger *l) {
     if (file < 0)
         return -1;
     snprintf(from, sizeof from, "/proc/self/fd/%d", file);
-    error = posix_fallocate(file, 0, (off_t)FILE_BYTES);
-    if (error == 0 && (fchmod(file, 0600) != 0 || /* whatever the umask is */
-                       pwrite(file, &the_head, sizeof the_head, 0) != (ssize_t)sizeof the_head ||
-                       linkat(AT_FDCWD, from, AT_FDCWD, l->path, AT_SYMLINK_FOLLOW) != 0))
+    if (weir__runfile_fill(file, FILE_BYTES, &the_head, sizeof the_head) != 0 ||
+        linkat(AT_FDCWD, from, AT_FDCWD, l->path, AT_SYMLINK_FOLLOW) != 0)
         error = errno;
     close(file);
     errno = error;
     return error == 0 || error == EEXIST ? 0 : -1;
-}
-
-static int open_file(const struct weir_ledger *l) {
-    return open(l->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
 }
 
 /* Does that errno of open() say that something else has the name?  What others say (no room for another open file) says
@@ -169,11 +138,11 @@ static int find_file(const struct weir_ledger *l) {
     int file, error;
 
     for (int i = 0; i < TRIES; i++) {
-        file = open_file(l);
+        file = weir__runfile_open(l->path, O_RDWR);
         if (file >= 0 && is_sound(file))
             return file;
         if (file >= 0) {
-            error = weir__unname(file, l->path) == 0 ? ENOENT : errno;
+            error = weir__runfile_unname(file, l->path) == 0 ? ENOENT : errno;
             close(file);
         } else { /* a link is not followed, but removed like everything else that is none of ours */
             error = errno;
@@ -337,7 +306,7 @@ static int attach(struct weir_ledger *l) {
         else
             i++;
         if (removals == REMOVALS)
-            (void)weir__unname(file, l->path);
+            (void)weir__runfile_unname(file, l->path);
         close(file);
         errno = error;
         if (slot < 0 && error != EAGAIN)
@@ -349,7 +318,6 @@ static int attach(struct weir_ledger *l) {
 
 /* ---- the bell ------------------------------------------------------------------------------------ */
 
-#if defined(__linux__)
 static void *bell_of(const struct weir_ledger *l) {
     return (char *)l->page + BELL_AT;
 }
@@ -364,16 +332,6 @@ static int sleep_on(struct weir_ledger *l, uint32_t bell, const struct timespec 
     return syscall(SYS_futex, bell_of(l), WEIR_FUTEX_WAIT, bell, longest, NULL, 0) == 0 ||
            errno != EFAULT;
 }
-#else
-void weir__ledger_ring(struct weir_ledger *l) {
-    (void)l;
-}
-
-static int sleep_on(struct weir_ledger *l, uint32_t bell, const struct timespec *longest) {
-    (void)l, (void)bell, (void)longest;
-    return 0;
-}
-#endif
 
 uint32_t weir__ledger_bell(struct weir_ledger *l) {
     uint32_t bell = 0;
@@ -411,23 +369,29 @@ static int begin(struct weir_ledger *l, const char *device) {
     l->file.number = l->slot = -1;
     l->start = weir__process_start(getpid());
     l->namespace = weir__process_namespace();
-    return name_file(l, device);
+    return name_file(l->path, device);
+}
+
+struct visit {
+    void (*device)(const char *device, void *context);
+    void *context;
+};
+
+/* Only where it would be looked for. */
+static void visit_device(const char *path, const char *device, void *context) {
+    const struct visit *visit = context;
+    char own[WEIR_LEDGER_PATH];
+
+    if (strlen(device) < WEIR_LEDGER_DEVICE && name_file(own, device) == 0 &&
+        strcmp(path, own) == 0)
+        visit->device(device, visit->context);
 }
 
 void weir__ledger_each(void (*visit)(const char *device, void *context), void *context) {
-    char run[64], prefix[64];
-    int length = snprintf(prefix, sizeof prefix, "weir-%lu-ledger%d-", (unsigned long)geteuid(),
-                          WEIR_LEDGER_VERSION);
-    DIR *entries = opendir(folder(run, sizeof run));
-    struct dirent *entry;
+    char begins[32];
 
-    if (!entries)
-        return;
-    while ((entry = readdir(entries)))
-        if (strncmp(entry->d_name, prefix, (size_t)length) == 0 &&
-            strlen(entry->d_name) < (size_t)length + WEIR_LEDGER_DEVICE)
-            visit(entry->d_name + length, context);
-    closedir(entries);
+    snprintf(begins, sizeof begins, "ledger%d-", WEIR_LEDGER_VERSION);
+    weir__runfile_each(begins, visit_device, &(struct visit){visit, context});
 }
 
 int weir__ledger_open(struct weir_ledger *l, const char *device) {
@@ -442,7 +406,7 @@ int weir__ledger_look(struct weir_ledger *l, const char *device) {
 
     if (begin(l, device) != 0)
         return -1;
-    file = open_file(l);
+    file = weir__runfile_open(l->path, O_RDWR);
     if (file < 0)
         return -1;
     if (!is_sound(file) || weir__kept_set(&l->file, file) != 0 || map_bell(l, file) != 0) {
@@ -512,7 +476,7 @@ void weir__ledger_leave(struct weir_ledger *l) {
         unlock_slots(l->file.number); /* of two that leave at once one finds itself alone */
         if (lock_slots(l->file.number, 0, WEIR_LEDGER_SLOTS) == 0) {
             if (!any_ending(l)) /* else who comes is to know of it */
-                (void)weir__unname(l->file.number, l->path);
+                (void)weir__runfile_unname(l->file.number, l->path);
             unlock_slots(l->file.number);
         }
         weir__ledger_ring(l);

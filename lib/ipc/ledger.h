@@ -2,8 +2,8 @@
 /* ledger.h: what the processes of a user have of one device, and what they ask of each other: a file of slots,
  * one for each process, which nobody but its owner writes.
  *
- * The file is FOLDER/weir-UID-ledgerVERSION-DEVICE, mode 0600, where FOLDER is $XDG_RUNTIME_DIR, or /run/user/UID, or
- * /dev/shm, the first that there is: all processes of the user must find the same.
+ * The file is FOLDER/weir-UID-ledgerVERSION-DEVICE, mode 0600, where FOLDER is as runfile.h says: all processes of
+ * the user must find the same.
  *
  * Glossary
  *   slot     the room of one process; it has it as long as it holds the kernel's lock on it, which goes with the

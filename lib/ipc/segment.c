@@ -30,7 +30,6 @@
 #include "ipc/segment.h"
 
 #include <ctype.h>
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -43,17 +42,15 @@
 #include <time.h>
 #include <unistd.h>
 
-#if defined(__linux__)
-#include "base/futex.h"
-#endif
-
 #include "base/clock.h"
+#include "base/futex.h"
+#include "base/runfile.h"
 #include "base/who.h"
 
 #define MAGIC "weirseg1"
 #define NEW ".new" /* behind the name of a file that is being made */
 
-enum { TRIES = 64, FOLDERS = 2 };
+enum { TRIES = 64, PREFIX_BYTES = 64 };
 
 struct weir_segment_head {
     char magic[8];
@@ -82,58 +79,31 @@ const char *weir__segment_fault_text(enum weir_segment_fault fault) {
 
 /* ---- names --------------------------------------------------------------------------------------- */
 
-/* "weir-UID-KIND-NAMESPACE-" */
-static void write_prefix(char *prefix, size_t bytes, const char *kind) {
-    snprintf(prefix, bytes, "weir-%lu-%s-%" PRIu64 "-", (unsigned long)geteuid(), kind,
-             weir__process_namespace());
+/* "KIND-NAMESPACE-" */
+static void write_prefix(char prefix[PREFIX_BYTES], const struct weir_segment_kind *kind) {
+    snprintf(prefix, PREFIX_BYTES, "%s-%" PRIu64 "-", kind->name, weir__process_namespace());
 }
 
-/* Decimal digits up to `end`. */
-static int read_number(const char **text, char end, uint64_t *number) {
+/* Decimal digits: what is behind them; NULL: there are none, or too many. */
+static const char *read_number(const char *text, uint64_t *number) {
     char *behind;
 
-    if (!isdigit((unsigned char)**text))
-        return 0;
     errno = 0;
-    *number = strtoull(*text, &behind, 10);
-    if (errno != 0 || *behind != end)
-        return 0;
-    *text = behind + (end != '\0');
-    return 1;
+    *number = strtoull(text, &behind, 10);
+    return isdigit((unsigned char)*text) && errno == 0 ? behind : NULL;
 }
 
-/* 1 if a file's name is one of ours, or of one that is being made. */
-static int read_name(const char *name, const char *prefix, struct weir_segment_name *out,
-                     int *is_new) {
-    size_t length = strlen(name), own = strlen(prefix), suffix = strlen(NEW);
-    char plain[256];
-    const char *at = plain + own;
+/* "PID-START", or that of one that is being made. */
+static int read_name(const char *name, struct weir_segment_name *out, int *is_new) {
     uint64_t pid;
+    const char *at = read_number(name, &pid);
 
-    /* unreached: it is longer, as no name on a file system here is */
-    if (length >= sizeof plain || strncmp(name, prefix, own) != 0)
+    if (!at || *at != '-' || pid == 0 || pid > INT32_MAX ||
+        !(at = read_number(at + 1, &out->start)))
         return 0;
-    memcpy(plain, name, length + 1);
-    *is_new = strcmp(name + length - suffix, NEW) == 0;
-    if (*is_new)
-        plain[length - suffix] = '\0';
-    if (!read_number(&at, '-', &pid) || pid == 0 || pid > INT32_MAX ||
-        !read_number(&at, '\0', &out->start))
-        return 0;
+    *is_new = strcmp(at, NEW) == 0;
     out->pid = (pid_t)pid;
-    return 1;
-}
-
-static void list_folders(const char *folders[FOLDERS]) {
-    const char *only = getenv("WEIR_RUN_FOLDER"), *own = getenv("XDG_RUNTIME_DIR");
-    int has_only = only && only[0] == '/';
-
-    folders[0] = has_only ? only : own && own[0] == '/' ? own : NULL;
-    folders[1] = has_only ? NULL : "/dev/shm";
-    if (has_only)
-        return;
-    if (folders[0] && strcmp(folders[0], folders[1]) == 0)
-        folders[0] = NULL;
+    return *is_new || *at == '\0';
 }
 
 int weir__segment_lives(const struct weir_segment_name *name) {
@@ -142,108 +112,76 @@ int weir__segment_lives(const struct weir_segment_name *name) {
     return start == UINT64_MAX || start == name->start;
 }
 
-/* Once more with `visit' for those that live; NULL: only to clear away. */
-static void look_through(const char *folder, const char *prefix, weir_segment_visitor *visit,
-                         void *context) {
-    DIR *entries = opendir(folder);
+struct visit {
+    weir_segment_visitor *living; /* NULL: only to clear away */
+    void *context;
+};
+
+static void look_at(const char *path, const char *rest, void *context) {
+    const struct visit *visit = context;
     struct weir_segment_name name;
-    struct dirent *entry;
     int is_new;
 
-    if (!entries)
+    if (!read_name(rest, &name, &is_new))
         return;
-    while ((entry = readdir(entries))) {
-        int length = snprintf(name.path, sizeof name.path, "%s/%s", folder, entry->d_name);
-
-        if ((size_t)length >= sizeof name.path || !read_name(entry->d_name, prefix, &name, &is_new))
-            continue;
-        if (!weir__segment_lives(&name))
-            (void)unlink(name.path); /* another user's stays, in such folders */
-        else if (visit && !is_new)
-            visit(&name, context);
-    }
-    closedir(entries);
+    snprintf(name.path, sizeof name.path, "%s", path);
+    if (!weir__segment_lives(&name))
+        (void)unlink(path); /* another user's stays, in such folders */
+    else if (visit->living && !is_new)
+        visit->living(&name, visit->context);
 }
 
 void weir__segment_each(const struct weir_segment_kind *kind, weir_segment_visitor *visit,
                         void *context) {
-    const char *folders[FOLDERS];
-    char prefix[128];
+    char prefix[PREFIX_BYTES];
 
-    list_folders(folders);
-    write_prefix(prefix, sizeof prefix, kind->name);
-    for (int i = 0; i < FOLDERS; i++)
-        if (folders[i])
-            look_through(folders[i], prefix, visit, context);
+    write_prefix(prefix, kind);
+    weir__runfile_each(prefix, look_at, &(struct visit){visit, context});
 }
 
 /* ---- the writer ---------------------------------------------------------------------------------- */
 
-/* Memory of the file that is there, and not had by children; NULL and errno. */
-static struct weir_segment_file *map_file(int file, size_t bytes) {
-    int error = posix_fallocate(file, 0, (off_t)bytes);
-    void *map;
+/* Memory of the file, which children do not have.  0; -1 and errno. */
+static int map_file(struct weir_segment *s, int file) {
+    void *map = mmap(NULL, s->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
 
-    if (error) {
-        errno = error;
-        return NULL;
-    }
-    if (fchmod(file, 0600) != 0) /* whatever the umask is */
-        return NULL;
-    map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     if (map == MAP_FAILED)
-        return NULL;
-    if (madvise(map, bytes, MADV_DONTFORK) == 0)
-        return map;
-    error = errno;
-    munmap(map, bytes);
-    errno = error;
-    return NULL;
-}
-
-static void fill_head(struct weir_segment_file *file, const struct weir_segment_kind *kind) {
-    memcpy(file->head.magic, MAGIC, sizeof file->head.magic);
-    snprintf(file->head.kind, sizeof file->head.kind, "%s", kind->name);
-    file->head.version = kind->version;
-    file->head.head_bytes = sizeof *file;
-    file->head.body_bytes = kind->bytes;
+        return -1;
+    s->file = map;
+    return madvise(map, s->bytes, MADV_DONTFORK);
 }
 
 /* The file comes into sight under its last name when it is whole. */
-static int create_in(struct weir_segment *s, const char *folder, const char *name,
-                     const struct weir_segment_kind *kind) {
+static int create_file(struct weir_segment *s, const struct weir_segment_head *head) {
     char made[WEIR_SEGMENT_PATH_BYTES + sizeof NEW];
-    int length = snprintf(s->path, sizeof s->path, "%s/%s", folder, name), file, error;
+    int file, error = 0;
 
-    if ((size_t)length >= sizeof s->path) {
-        errno = ENAMETOOLONG;
-        return -1;
-    }
     snprintf(made, sizeof made, "%s" NEW, s->path);
     (void)unlink(made);
-    file = open(made, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    file = weir__runfile_open(made, O_RDWR | O_CREAT | O_EXCL);
     if (file < 0)
         return -1;
-    s->file = map_file(file, s->bytes);
-    error = errno;
-    close(file);
-    if (s->file) {
-        fill_head(s->file, kind);
-        if (rename(made, s->path) == 0)
-            return 0;
+    if (weir__runfile_fill(file, s->bytes, head, sizeof *head) != 0 || map_file(s, file) != 0 ||
+        rename(made, s->path) != 0)
         error = errno;
-        munmap(s->file, s->bytes);
-        s->file = NULL;
-    }
+    close(file);
+    if (error == 0)
+        return 0;
     (void)unlink(made);
+    if (s->file)
+        munmap(s->file, s->bytes);
+    s->file = NULL;
     errno = error;
     return -1;
 }
 
 int weir__segment_create(struct weir_segment *s, const struct weir_segment_kind *kind) {
-    const char *folders[FOLDERS];
-    char prefix[128], name[192];
+    struct weir_segment_head head = {.magic = MAGIC,
+                                     .version = kind->version,
+                                     .head_bytes = sizeof *s->file,
+                                     .body_bytes = kind->bytes};
     uint64_t start = weir__process_start(getpid());
+    char prefix[PREFIX_BYTES];
 
     memset(s, 0, sizeof *s);
     if (start == 0 || start == UINT64_MAX || weir__process_namespace() == 0) {
@@ -253,15 +191,13 @@ int weir__segment_create(struct weir_segment *s, const struct weir_segment_kind 
     s->owner = getpid();
     s->body_bytes = kind->bytes;
     s->bytes = sizeof *s->file + kind->bytes;
-    list_folders(folders);
-    write_prefix(prefix, sizeof prefix, kind->name);
-    snprintf(name, sizeof name, "%s%ld-%" PRIu64, prefix, (long)s->owner, start);
-    for (int i = 0; i < FOLDERS && !s->file; i++)
-        if (folders[i]) {
-            look_through(folders[i], prefix, NULL, NULL);
-            (void)create_in(s, folders[i], name, kind);
-        }
-    return s->file ? 0 : -1;
+    snprintf(head.kind, sizeof head.kind, "%s", kind->name);
+    weir__segment_each(kind, NULL, NULL);
+    write_prefix(prefix, kind);
+    return weir__runfile_path(s->path, sizeof s->path, "%s%ld-%" PRIu64, prefix, (long)s->owner,
+                              start) != 0
+               ? -1
+               : create_file(s, &head);
 }
 
 void weir__segment_publish(struct weir_segment *s, const void *body) {
@@ -283,7 +219,6 @@ int weir__segment_is_watched(const struct weir_segment *s) {
     return is_recent(atomic_load_explicit(&s->file->watched, memory_order_relaxed));
 }
 
-#if defined(__linux__)
 /* The lower half of the word. */
 static uint32_t *bell_of(const struct weir_segment_file *file) {
     uint32_t *halves = (uint32_t *)(uintptr_t)&file->watched;
@@ -303,17 +238,6 @@ static void sleep_on(const struct weir_segment_file *file, uint64_t watched,
 static void ring(struct weir_segment_file *file) {
     (void)syscall(SYS_futex, bell_of(file), WEIR_FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
 }
-#else
-static void sleep_on(const struct weir_segment_file *file, uint64_t watched,
-                     const struct timespec *longest) {
-    (void)file, (void)watched;
-    nanosleep(longest ? longest : &(struct timespec){0, 250000000}, NULL);
-}
-
-static void ring(struct weir_segment_file *file) {
-    (void)file;
-}
-#endif
 
 void weir__segment_wait(const struct weir_segment *s, unsigned milliseconds) {
     uint64_t watched = atomic_load_explicit(&s->file->watched, memory_order_relaxed);
@@ -342,19 +266,27 @@ static int read_at(int file, size_t at, void *to, size_t bytes) {
     return got >= 0 && (size_t)got == bytes;
 }
 
-/* Whose it is, before anything in it counts. */
-static enum weir_segment_fault judge_file(int file, const struct weir_segment_kind *kind) {
-    struct weir_segment_head head;
+/* Why a file may not be read, from what is there now. */
+static enum weir_segment_fault fault_of(const char *path) {
     struct stat is;
 
-    if (fstat(file, &is) != 0)
-        return WEIR_SEGMENT_UNREADABLE;
+    if (lstat(path, &is) != 0)
+        return errno == ENOENT ? WEIR_SEGMENT_GONE : WEIR_SEGMENT_UNREADABLE;
     if (!S_ISREG(is.st_mode))
         return WEIR_SEGMENT_NOT_PLAIN;
     if (is.st_uid != geteuid())
         return WEIR_SEGMENT_NOT_OWN;
-    if ((is.st_mode & 077) != 0)
-        return WEIR_SEGMENT_NOT_PRIVATE;
+    return (is.st_mode & 077) != 0 ? WEIR_SEGMENT_NOT_PRIVATE : WEIR_SEGMENT_UNREADABLE;
+}
+
+/* Whose it is, before anything in it counts. */
+static enum weir_segment_fault judge_file(int file, const char *path,
+                                          const struct weir_segment_kind *kind) {
+    struct weir_segment_head head;
+    struct stat is;
+
+    if (!weir__runfile_is_own(file, &is) || (is.st_mode & 077) != 0)
+        return fault_of(path);
     if (!read_at(file, 0, &head, sizeof head))
         return WEIR_SEGMENT_SHORT;
     if (memcmp(head.magic, MAGIC, sizeof head.magic) != 0 ||
@@ -366,20 +298,6 @@ static enum weir_segment_fault judge_file(int file, const struct weir_segment_ki
     if ((uint64_t)is.st_size < sizeof(struct weir_segment_file) + kind->bytes)
         return WEIR_SEGMENT_SHORT;
     return WEIR_SEGMENT_NONE;
-}
-
-/* One of another user's is told apart from what cannot be read. */
-static enum weir_segment_fault open_fault(const char *path) {
-    int error = errno;
-    struct stat is;
-
-    if (error == ENOENT)
-        return WEIR_SEGMENT_GONE;
-    if (lstat(path, &is) != 0)
-        return errno == ENOENT ? WEIR_SEGMENT_GONE : WEIR_SEGMENT_UNREADABLE;
-    if (!S_ISREG(is.st_mode))
-        return WEIR_SEGMENT_NOT_PLAIN;
-    return is.st_uid != geteuid() ? WEIR_SEGMENT_NOT_OWN : WEIR_SEGMENT_UNREADABLE;
 }
 
 static void say_watched(int file) {
@@ -419,11 +337,11 @@ static enum weir_segment_fault read_body(int file, const struct weir_segment_kin
 enum weir_segment_fault weir__segment_read(const char *path, const struct weir_segment_kind *kind,
                                            void *body) {
     enum weir_segment_fault fault;
-    int file = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY | O_NONBLOCK);
+    int file = weir__runfile_open(path, O_RDWR);
 
     if (file < 0)
-        return open_fault(path);
-    fault = judge_file(file, kind);
+        return fault_of(path);
+    fault = judge_file(file, path, kind);
     if (fault == WEIR_SEGMENT_NONE) {
         say_watched(file);
         fault = read_body(file, kind, body);

@@ -19,8 +19,8 @@
 #include "base/log.h"
 #include "ipc/turn_lock.h"
 #include "tests/fixtures/support.h"
+#include "base/runfile.h"
 #include "base/thread.h"
-#include "base/unname.h"
 #include "base/who.h"
 
 static char folder[40];
@@ -28,7 +28,7 @@ static char folder[40];
 static void set_up(void) {
     snprintf(folder, sizeof folder, "/tmp/weir-system-XXXXXX");
     MUST(mkdtemp(folder) != NULL);
-    MUST(setenv("XDG_RUNTIME_DIR", folder, 1) == 0);
+    MUST(setenv("WEIR_RUN_FOLDER", folder, 1) == 0);
 }
 
 static void tear_down(void) {
@@ -256,14 +256,14 @@ START_TEST(a_file_loses_its_own_name_alone) {
     snprintf(path, sizeof path, "%s/file", folder);
     snprintf(beside, sizeof beside, "%s/beside", folder);
     file = make_file(path);
-    ANSWERS(0, weir__unname(file, path));
+    ANSWERS(0, weir__runfile_unname(file, path));
     ANSWERS(-1, access(path, F_OK));
-    ANSWERS(0, weir__unname(file, path)); /* it has none */
+    ANSWERS(0, weir__runfile_unname(file, path)); /* it has none */
     other = make_file(path);
-    ANSWERS(0, weir__unname(file, path));
+    ANSWERS(0, weir__runfile_unname(file, path));
     ANSWERS(0, access(path, F_OK));
     ANSWERS(0, symlink(path, beside));
-    ANSWERS(0, weir__unname(other, beside));
+    ANSWERS(0, weir__runfile_unname(other, beside));
     ANSWERS(0, access(beside, F_OK));
     close(file);
     close(other);
@@ -278,7 +278,7 @@ START_TEST(a_file_of_that_number_elsewhere) {
     if (file < 0 || fstat(file, &is) != 0 || lstat("/sys", &named) != 0 ||
         is.st_ino != named.st_ino || is.st_dev == named.st_dev)
         return;
-    ANSWERS(0, weir__unname(file, "/sys")); /* else it could not */
+    ANSWERS(0, weir__runfile_unname(file, "/sys")); /* else it could not */
     close(file);
 }
 END_TEST
@@ -298,7 +298,7 @@ START_TEST(a_name_that_cannot_be_taken) {
     file = make_file(path);
     for (size_t i = 0; i < sizeof denials_of / sizeof denials_of[0]; i++) {
         deny(denials_of[i].call, 1, 0, denials_of[i].with);
-        ANSWERS(denials_of[i].answer, weir__unname(file, path));
+        ANSWERS(denials_of[i].answer, weir__runfile_unname(file, path));
         ANSWERS(denials_of[i].with, errno);
         MUST_EQ(deny_none(), 1);
         ANSWERS(0, access(path, F_OK));
@@ -310,8 +310,16 @@ END_TEST
 
 /* ---- a lock between processes ---------------------------------------------------------------- */
 
+static char lock_name[32];
+
+/* Folders of everybody's are used, too: no other run of this suite has the name. */
+static void set_up_lock(void) {
+    set_up();
+    snprintf(lock_name, sizeof lock_name, "system-%ld", (long)getpid());
+}
+
 static void path_in(const char *where, char path[128]) {
-    snprintf(path, 128, "%s/weir-%lu-system.lock", where, (unsigned long)geteuid());
+    snprintf(path, 128, "%s/weir-%lu-%s.lock", where, (unsigned long)geteuid(), lock_name);
 }
 
 /* Taken where it can be; then it excludes. */
@@ -321,12 +329,12 @@ static void expect_lock(const char *where) {
 
     path_in(where, path);
     (void)unlink(path);
-    ANSWERS(1, weir__process_lock_try(&one, "system"));
+    ANSWERS(1, weir__process_lock_try(&one, lock_name));
     ANSWERS(0, access(path, F_OK));
-    ANSWERS(0, weir__process_lock_try(&other, "system"));
+    ANSWERS(0, weir__process_lock_try(&other, lock_name));
     weir__process_lock_give(&one);
     ANSWERS(-1, access(path, F_OK)); /* it goes with who had it */
-    ANSWERS(1, weir__process_lock_try(&other, "system"));
+    ANSWERS(1, weir__process_lock_try(&other, lock_name));
     ANSWERS(0, access(path, F_OK));
     weir__process_lock_give(&other);
     ANSWERS(-1, access(path, F_OK));
@@ -345,7 +353,7 @@ START_TEST(many_take_it_in_turn) {
         for (int turns = 0; pid[i] == 0 && turns < 500;) {
             struct weir_process_lock own = WEIR_PROCESS_LOCK_NONE;
 
-            while (weir__process_lock_try(&own, "system") == 0)
+            while (weir__process_lock_try(&own, lock_name) == 0)
                 sched_yield();
             turns++;
             if (close(open(turn, O_CREAT | O_EXCL | O_WRONLY, 0600)) != 0)
@@ -373,11 +381,11 @@ START_TEST(a_lock_that_was_swept) {
     char path[128];
 
     path_in(folder, path);
-    ANSWERS(1, weir__process_lock_try(&one, "system"));
+    ANSWERS(1, weir__process_lock_try(&one, lock_name));
     ANSWERS(0, unlink(path));
-    ANSWERS(1, weir__process_lock_try(&other, "system"));
+    ANSWERS(1, weir__process_lock_try(&other, lock_name));
     weir__process_lock_give(&one);
-    ANSWERS(0, weir__process_lock_try(&third, "system"));
+    ANSWERS(0, weir__process_lock_try(&third, lock_name));
     weir__process_lock_give(&third);
     weir__process_lock_give(&other);
     ANSWERS(-1, access(path, F_OK));
@@ -385,37 +393,65 @@ START_TEST(a_lock_that_was_swept) {
 END_TEST
 
 START_TEST(folders_that_will_not_do) {
+    struct weir_process_lock none = WEIR_PROCESS_LOCK_NONE;
     char *longest = malloc(5001);
 
     memset(longest, 'x', 5000);
     longest[0] = '/';
     longest[5000] = '\0';
     expect_lock(folder);
-    MUST(setenv("XDG_RUNTIME_DIR", longest, 1) == 0);
+    MUST(setenv("WEIR_RUN_FOLDER", longest, 1) == 0); /* no other in its place */
+    ANSWERS(-1, weir__process_lock_try(&none, lock_name));
+    ANSWERS(ENAMETOOLONG, errno);
+    MUST(setenv("WEIR_RUN_FOLDER", folder + 1, 1) == 0); /* from where the process is */
     expect_lock("/dev/shm");
-    MUST(setenv("XDG_RUNTIME_DIR", folder + 1, 1) == 0); /* from where the process is */
-    expect_lock("/dev/shm");
-    MUST(unsetenv("XDG_RUNTIME_DIR") == 0);
+    MUST(unsetenv("WEIR_RUN_FOLDER") == 0);
     expect_lock("/dev/shm");
     free(longest);
+}
+END_TEST
+
+/* A process of a login session and one of a service. */
+START_TEST(the_same_lock_whatever_the_environment) {
+    struct weir_process_lock one = WEIR_PROCESS_LOCK_NONE;
+    int status;
+    pid_t pid;
+
+    MUST(unsetenv("WEIR_RUN_FOLDER") == 0);
+    MUST(_i == 0 ? unsetenv("XDG_RUNTIME_DIR") == 0 : setenv("XDG_RUNTIME_DIR", folder, 1) == 0);
+    ANSWERS(1, weir__process_lock_try(&one, lock_name));
+    pid = fork();
+    if (pid == 0) {
+        struct weir_process_lock other = WEIR_PROCESS_LOCK_NONE;
+        int is_set = _i == 0 ? setenv("XDG_RUNTIME_DIR", folder, 1) : unsetenv("XDG_RUNTIME_DIR");
+
+        _exit(is_set != 0 ? 10 : weir__process_lock_try(&other, lock_name));
+    }
+    ANSWERS(pid, waitpid(pid, &status, 0));
+    weir__process_lock_give(&one);
+    ANSWERS(0, status);
 }
 END_TEST
 
 START_TEST(a_file_of_another_user) {
     char path[128];
 
-    path_in(folder, path);
+    path_in("/dev/shm", path);
     close(open(path, O_CREAT | O_WRONLY, 0666));
-    if (chown(path, 65534, 65534) != 0) /* it takes root */
+    if (chown(path, 65534, 65534) != 0) { /* it takes root */
+        ANSWERS(0, unlink(path));
         return;
-    MUST(chdir(folder) == 0);
+    }
+    MUST(unsetenv("WEIR_RUN_FOLDER") == 0);
     for (int i = 0; i < 2; i++) {
         struct weir_process_lock own = WEIR_PROCESS_LOCK_NONE;
 
-        ANSWERS(1, weir__process_lock_try(&own, "system"));
+        ANSWERS(1, weir__process_lock_try(&own, lock_name));
         weir__process_lock_give(&own);
     }
+    expect_lock("/tmp");
     ANSWERS(0, access(path, F_OK)); /* another did */
+    ANSWERS(0, unlink(path));
 }
 END_TEST
 
@@ -431,21 +467,21 @@ START_TEST(a_lock_with_each_call_denied) {
 
             errno = 0;
             deny(NULL, k, for_good, EIO);
-            got = weir__process_lock_try(&own, "system");
+            got = weir__process_lock_try(&own, lock_name);
             all = deny_none();
             MUST(got == 1 || (got == -1 && (errno == EIO || errno == EPERM)));
             weir__process_lock_give(&own);
             ANSWERS(files, files_open());
-            ANSWERS(1, weir__process_lock_try(&own, "system"));
+            ANSWERS(1, weir__process_lock_try(&own, lock_name));
             weir__process_lock_give(&own);
         }
     deny("flock", 1, 0, EINTR); /* it is tried again, by who waits */
     {
         struct weir_process_lock own = WEIR_PROCESS_LOCK_NONE;
 
-        ANSWERS(0, weir__process_lock_try(&own, "system"));
+        ANSWERS(0, weir__process_lock_try(&own, lock_name));
         MUST_EQ(deny_none(), 1);
-        ANSWERS(1, weir__process_lock_try(&own, "system"));
+        ANSWERS(1, weir__process_lock_try(&own, lock_name));
         weir__process_lock_give(&own);
     }
 }
@@ -522,10 +558,11 @@ static Suite *suite(void) {
 #ifdef CAN_DENY
     tcase_add_test(tests, a_name_that_cannot_be_taken);
 #endif
-    tests = suite_add_case(all, "locks", 30, set_up, tear_down);
+    tests = suite_add_case(all, "locks", 30, set_up_lock, tear_down);
     tcase_add_test(tests, folders_that_will_not_do);
     tcase_add_test(tests, many_take_it_in_turn);
     tcase_add_test(tests, a_lock_that_was_swept);
+    tcase_add_loop_test(tests, the_same_lock_whatever_the_environment, 0, 2);
     tcase_add_test(tests, a_file_of_another_user);
 #ifdef CAN_DENY
     tcase_add_test(tests, a_lock_with_each_call_denied);

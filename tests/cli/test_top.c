@@ -230,7 +230,7 @@ START_TEST(test_what_is_not_known_is_not_nothing) {
     pid_t quiet, stopped;
 
     ck_assert_ptr_nonnull(mkdtemp(folder));
-    ck_assert_int_eq(setenv("XDG_RUNTIME_DIR", folder, 1), 0);
+    ck_assert_int_eq(setenv("WEIR_RUN_FOLDER", folder, 1), 0);
     program.is_there = 0;
     quiet = holder(be_member, 0);
     expect_row(quiet,

@@ -41,7 +41,7 @@ static void set_up(void) {
 
     snprintf(folder, sizeof folder, "%s/weir-asking-XXXXXX", in);
     MUST(mkdtemp(folder) != NULL);
-    MUST(setenv("XDG_RUNTIME_DIR", folder, 1) == 0);
+    MUST(setenv("WEIR_RUN_FOLDER", folder, 1) == 0);
     snprintf(path, sizeof path, "%s/device", folder);
     MUST(setenv("WEIR_MODEL_SHARED", path, 1) == 0);
 }
@@ -664,7 +664,7 @@ static __attribute__((noreturn)) void end_with(int lock) {
     pthread_t thread;
 
     snprintf(path, sizeof path, "%s/%d", folder, lock); /* with a ledger of its own */
-    MUST(mkdir(path, 0700) == 0 && setenv("XDG_RUNTIME_DIR", path, 1) == 0);
+    MUST(mkdir(path, 0700) == 0 && setenv("WEIR_RUN_FOLDER", path, 1) == 0);
     open_devices();
     if (lock == 2)
         weir__thread_watch(never_begin);

@@ -2,7 +2,7 @@
 /* test_ledger.c: the ledger's file: who has a slot, who has lost it, and what becomes of a file that is not as it
  * should be.
  *
- * Every test has a folder of its own in the place of $XDG_RUNTIME_DIR.
+ * Every test has a folder of its own by $WEIR_RUN_FOLDER.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -39,7 +39,7 @@ static void set_up(void) {
 
     snprintf(folder, sizeof folder, "%s/weir-ledger-XXXXXX", in);
     ck_assert_ptr_nonnull(mkdtemp(folder));
-    ck_assert_int_eq(setenv("XDG_RUNTIME_DIR", folder, 1), 0);
+    ck_assert_int_eq(setenv("WEIR_RUN_FOLDER", folder, 1), 0);
     memset(&entry, 0, sizeof entry);
 }
 
@@ -868,7 +868,7 @@ START_TEST(test_of_another_user) {
 END_TEST
 
 START_TEST(test_no_folder) {
-    ck_assert_int_eq(setenv("XDG_RUNTIME_DIR", "/nonexistent/folder", 1), 0);
+    ck_assert_int_eq(setenv("WEIR_RUN_FOLDER", "/nonexistent/folder", 1), 0);
     ck_assert_int_eq(weir__ledger_open(&ledger, DEVICE), -1);
     ck_assert_int_eq(errno, ENOENT);
     ck_assert_int_eq(weir__ledger_look(&ledger, DEVICE), -1);
@@ -1188,34 +1188,53 @@ static void expect_folder(const char *begins) {
     ck_assert_msg(strncmp(ledger.path, begins, strlen(begins)) == 0, "%s", ledger.path);
 }
 
-/* Where no folder is told: that of the user's processes, if it is one and theirs, else everybody's. */
+/* Where no folder is told: the first one, or the other where nothing can be made there. */
 START_TEST(test_folders) {
-    char run[64], in_run[80], file[64];
-
-    ck_assert_int_eq(_i == 0 ? unsetenv("XDG_RUNTIME_DIR") : setenv("XDG_RUNTIME_DIR", "run", 1),
+    ck_assert_int_eq(_i == 0 ? unsetenv("WEIR_RUN_FOLDER") : setenv("WEIR_RUN_FOLDER", "run", 1),
                      0);
-    snprintf(run, sizeof run, "/run/user/%lu", (unsigned long)geteuid());
-    snprintf(in_run, sizeof in_run, "%s/weir-", run);
-    looks_at[0] = run;
-    looks_at[1] = folder;
-    expect_folder(in_run);
-    deny("stat", 2, 0, EACCES); /* the first is of the process itself */
     expect_folder("/dev/shm/weir-");
+    deny("access", 1, 0, EACCES);
+    expect_folder("/tmp/weir-");
     ck_assert_uint_eq(deny_none(), 1);
-    snprintf(file, sizeof file, "%s/file", folder);
-    close(open(file, O_CREAT | O_WRONLY, 0600));
-    looks_at[1] = file;
-    expect_folder("/dev/shm/weir-");
-    looks_at[1] = "/";
-    if (geteuid() == 0) { /* whose else all is */
-        ck_assert_int_eq(chown(folder, 65534, 65534), 0);
-        looks_at[1] = folder;
-    }
-    expect_folder("/dev/shm/weir-");
-    looks_at[0] = NULL;
 }
 END_TEST
 #endif
+
+static void count_own(const char *device, void *context) {
+    int *visits = context;
+
+    *visits += atol(device) == (long)getpid();
+}
+
+/* A process of a login session and one of a service. */
+START_TEST(test_the_same_whatever_the_environment) {
+    char device[WEIR_LEDGER_DEVICE], elsewhere[WEIR_LEDGER_PATH];
+    int status, visits = 0;
+    pid_t pid;
+
+    ck_assert_int_eq(unsetenv("WEIR_RUN_FOLDER"), 0);
+    ck_assert_int_eq(_i == 0 ? unsetenv("XDG_RUNTIME_DIR") : setenv("XDG_RUNTIME_DIR", folder, 1),
+                     0);
+    snprintf(device, sizeof device, "%ld", (long)getpid()); /* this process's alone */
+    ck_assert_int_eq(weir__ledger_open(&ledger, device), 0);
+    publish(&ledger, 5);
+    pid = fork();
+    if (pid == 0) {
+        if ((_i == 0 ? setenv("XDG_RUNTIME_DIR", folder, 1) : unsetenv("XDG_RUNTIME_DIR")) != 0 ||
+            weir__ledger_look(&ledger, device) != 0)
+            _exit(1);
+        _exit(weir__ledger_read(&ledger, 0, &entry) && entry.reserve == 5 ? 0 : 2);
+    }
+    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    snprintf(elsewhere, sizeof elsewhere, "/tmp%s", strrchr(ledger.path, '/'));
+    close(open(elsewhere, O_CREAT | O_WRONLY, 0600)); /* nobody looks for it there */
+    weir__ledger_each(count_own, &visits);
+    weir__ledger_close(&ledger);
+    ck_assert_int_eq(unlink(elsewhere), 0);
+    ck_assert_int_eq(status, 0);
+    ck_assert_int_eq(visits, 1);
+}
+END_TEST
 
 START_TEST(test_a_name_that_is_too_long) {
     char name[WEIR_LEDGER_PATH];
@@ -1242,7 +1261,13 @@ START_TEST(test_devices_that_have_one) {
     close(open(path, O_CREAT | O_WRONLY, 0600));
     weir__ledger_each(visit, &visits);
     ck_assert_int_eq(visits, 1);
-    ck_assert_int_eq(setenv("XDG_RUNTIME_DIR", "/nonexistent/folder", 1), 0);
+    ck_assert_int_eq(setenv("WEIR_RUN_FOLDER", "/nonexistent/folder", 1), 0);
+    weir__ledger_each(visit, &visits);
+    ck_assert_int_eq(visits, 1);
+    snprintf(path, sizeof path, "%s", folder);
+    while (strlen(path) < WEIR_LEDGER_PATH) /* a ledger's path is not so long */
+        strcat(path, "/.");
+    ck_assert_int_eq(setenv("WEIR_RUN_FOLDER", path, 1), 0);
     weir__ledger_each(visit, &visits);
     ck_assert_int_eq(visits, 1);
 }
@@ -1329,6 +1354,7 @@ int main(void) {
     tcase_add_loop_test(bell, test_without_a_file, 0, 2);
     tcase_add_test(bell, test_who_has_left_stays_away);
     tcase_add_test(bell, test_devices_that_have_one);
+    tcase_add_loop_test(bell, test_the_same_whatever_the_environment, 0, 2);
 #ifdef CAN_DENY
     tcase_add_loop_test(denied_calls, test_each_call_denied, 0, 6);
     tcase_add_loop_test(denied_calls, test_no_end_of_tries, 0, 3);

@@ -496,7 +496,7 @@ static void set_up(void) {
     FILE *file;
 
     ck_assert_ptr_nonnull(mkdtemp(folder));
-    ck_assert_int_eq(setenv("XDG_RUNTIME_DIR", folder, 1), 0);
+    ck_assert_int_eq(setenv("WEIR_RUN_FOLDER", folder, 1), 0);
     snprintf(path, sizeof path, "%s/device", folder);
     ck_assert_int_eq(setenv("WEIR_MODEL_SHARED", path, 1), 0);
     snprintf(path, sizeof path, "%s/turns", folder);
@@ -980,7 +980,7 @@ START_TEST(test_no_ledger_can_be_made) {
     FILE *file;
 
     snprintf(path, sizeof path, "%s/said", folder);
-    ck_assert_int_eq(setenv("XDG_RUNTIME_DIR", "/nonexistent/folder", 1), 0);
+    ck_assert_int_eq(setenv("WEIR_RUN_FOLDER", "/nonexistent/folder", 1), 0);
     ck_assert_ptr_nonnull(freopen(path, "w", stderr));
     start(&one, "0 log warning");
     start(&two, "0 log none");

@@ -112,13 +112,13 @@ START_TEST(test_elsewhere_without_the_folder) {
     ck_assert_int_eq(strncmp(segment.path, "/dev/shm/", 9), 0);
     expect_read(WEIR_SEGMENT_NONE);
     weir__segment_remove(&segment);
-    ck_assert_int_eq(setenv("XDG_RUNTIME_DIR", "relative", 1), 0);
+    ck_assert_int_eq(setenv("WEIR_RUN_FOLDER", "relative", 1), 0);
     create();
     ck_assert_int_eq(strncmp(segment.path, "/dev/shm/", 9), 0);
     weir__segment_remove(&segment);
-    ck_assert_int_eq(setenv("XDG_RUNTIME_DIR", folder, 1), 0);
-    create();
-    ck_assert_int_eq(strncmp(segment.path, folder, strlen(folder)), 0);
+    ck_assert_int_eq(setenv("WEIR_RUN_FOLDER", "/nonexistent/folder", 1), 0); /* that or none */
+    ck_assert_int_eq(weir__segment_create(&segment, &kind), -1);
+    ck_assert_int_eq(errno, ENOENT);
 }
 END_TEST
 
@@ -630,21 +630,79 @@ END_TEST
 START_TEST(test_folders_that_will_not_do) {
     char long_folder[WEIR_SEGMENT_PATH_BYTES];
 
-    ck_assert_int_eq(setenv("WEIR_RUN_FOLDER", "relative", 1), 0);
-    ck_assert_int_eq(unsetenv("XDG_RUNTIME_DIR"), 0);
     create();
-    ck_assert_int_eq(strncmp(segment.path, "/dev/shm/", 9), 0);
-    weir__segment_remove(&segment);
-    ck_assert_int_eq(setenv("XDG_RUNTIME_DIR", "/dev/shm", 1), 0); /* once is enough */
-    create();
-    expect_read(WEIR_SEGMENT_NONE);
-    weir__segment_remove(&segment);
+    ck_assert_uint_eq(look().count, 1);
     snprintf(long_folder, sizeof long_folder, "%s", folder);
     while (strlen(long_folder) + 3 < sizeof long_folder)
         strcat(long_folder, "/.");
-    ck_assert_int_eq(setenv("XDG_RUNTIME_DIR", long_folder, 1), 0);
+    ck_assert_int_eq(setenv("WEIR_RUN_FOLDER", long_folder, 1), 0);
+    ck_assert_uint_eq(look().count, 0);
+    weir__segment_remove(&segment);
+    ck_assert_int_eq(weir__segment_create(&segment, &kind), -1);
+    ck_assert_int_eq(errno, ENAMETOOLONG);
+}
+END_TEST
+
+/* In which folder a segment of that process is seen, if it is. */
+static char seen_in;
+static pid_t seen_pid;
+
+static void note_its(const struct weir_segment_name *name, void *unused) {
+    (void)unused;
+    if (name->pid == seen_pid)
+        seen_in = name->path[1];
+}
+
+static char folder_of(pid_t pid) {
+    seen_in = 0;
+    seen_pid = pid;
+    weir__segment_each(&kind, note_its, NULL);
+    return seen_in;
+}
+
+static void await(int way) {
+    char byte;
+
+    ck_assert_int_eq(read(way, &byte, 1), 1);
+}
+
+/* A program of a login session and one of a service, or one for which /dev/shm cannot be had, see each other. */
+START_TEST(test_seen_whatever_the_environment) {
+    int ready[2], go[2], status;
+    pid_t parent = getpid(), child;
+
+    ck_assert_int_eq(unsetenv("WEIR_RUN_FOLDER"), 0);
+    ck_assert_int_eq(_i == 0 ? unsetenv("XDG_RUNTIME_DIR") : setenv("XDG_RUNTIME_DIR", folder, 1),
+                     0);
     create();
-    ck_assert_int_eq(strncmp(segment.path, "/dev/shm/", 9), 0);
+    ck_assert_int_eq(pipe(ready), 0);
+    ck_assert_int_eq(pipe(go), 0);
+    child = fork();
+    if (child == 0) {
+        struct weir_segment own;
+
+        if ((_i == 0 ? setenv("XDG_RUNTIME_DIR", folder, 1) : unsetenv("XDG_RUNTIME_DIR")) != 0)
+            _exit(1);
+#ifdef CAN_DENY
+        if (_i == 2)
+            deny("access", 1, 0, EACCES);
+#endif
+        if (weir__segment_create(&own, &kind) != 0 || write(ready[1], "", 1) != 1)
+            _exit(2);
+        await(go[0]);
+        weir__segment_remove(&own);
+        _exit(folder_of(parent) == 'd' ? 0 : 3);
+    }
+    await(ready[0]);
+#ifdef CAN_DENY
+    ck_assert_int_eq(folder_of(child), _i == 2 ? 't' : 'd');
+#else
+    ck_assert_int_eq(folder_of(child), 'd');
+#endif
+    ck_assert_int_eq(write(go[1], "", 1), 1);
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    weir__segment_remove(&segment);
+    ck_assert_int_eq(status, 0);
 }
 END_TEST
 
@@ -787,6 +845,7 @@ int main(void) {
     tcase_add_test(tests, test_faults_have_texts);
     tcase_add_test(tests, test_names_of_others);
     tcase_add_test(tests, test_folders_that_will_not_do);
+    tcase_add_loop_test(tests, test_seen_whatever_the_environment, 0, 3);
 #ifdef CAN_DENY
     tcase_add_test(tests, test_each_call_of_a_writer_denied);
     tcase_add_test(tests, test_each_call_of_a_reader_denied);

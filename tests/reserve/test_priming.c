@@ -34,7 +34,7 @@ static pid_t folder_owner;
 static void set_up(void) {
     MUST(mkdtemp(folder) != NULL);
     folder_owner = getpid();
-    MUST(setenv("XDG_RUNTIME_DIR", folder, 1) == 0);
+    MUST(setenv("WEIR_RUN_FOLDER", folder, 1) == 0);
     catch_log();
     start_model(8 * GIB);
 }
@@ -899,7 +899,7 @@ static struct outcome outcome_of(const struct child *child) {
 static void set_up_apart(void) {
     MUST(mkdtemp(folder) != NULL);
     folder_owner = getpid();
-    MUST(setenv("XDG_RUNTIME_DIR", folder, 1) == 0);
+    MUST(setenv("WEIR_RUN_FOLDER", folder, 1) == 0);
 }
 
 /* The name needs a device to ask: in a process that goes. */
@@ -1114,28 +1114,39 @@ START_TEST(a_child_of_fork_does_not_keep_it) {
 }
 END_TEST
 
-/* What lies in the way is left alone, and another folder does. */
+static void put_in_the_way(const char *path, const char *target, int what) {
+    if (what == 0)
+        MUST(symlink(target, path) == 0);
+    else if (what == 1)
+        MUST(mkfifo(path, 0600) == 0);
+    else
+        MUST(mkdir(path, 0700) == 0);
+}
+
+/* What lies in the way is left alone, and another folder does, unless there is to be no other. */
 START_TEST(a_link_is_not_followed_nor_a_pipe_waited_for) {
     struct weir_process_lock lock = WEIR_PROCESS_LOCK_NONE;
-    char path[512], target[512], made[512];
+    char path[512], target[512], made[512], name[32];
     struct stat is;
 
     path_in(folder, path);
     snprintf(target, sizeof target, "%s/target", folder);
-    path_in("/dev/shm", made);
-    if (_i == 0)
-        MUST(symlink(target, path) == 0);
-    else if (_i == 1)
-        MUST(mkfifo(path, 0600) == 0);
-    else
-        MUST(mkdir(path, 0700) == 0);
-    ck_assert_int_eq(weir__process_lock_try(&lock, "test"), 1);
+    put_in_the_way(path, target, _i);
+    ck_assert_int_eq(weir__process_lock_try(&lock, "test"), -1);
+    ck_assert_int_eq(stat(target, &is), -1);
+    MUST(lstat(path, &is) == 0);
+    MUST(unsetenv("WEIR_RUN_FOLDER") == 0);
+    snprintf(name, sizeof name, "priming-%ld", (long)getpid()); /* this process's alone */
+    snprintf(path, sizeof path, "/dev/shm/weir-%lu-%s.lock", (unsigned long)geteuid(), name);
+    put_in_the_way(path, target, _i);
+    ck_assert_int_eq(weir__process_lock_try(&lock, name), 1);
+    snprintf(made, sizeof made, "/tmp/weir-%lu-%s.lock", (unsigned long)geteuid(), name);
+    ck_assert_str_eq(lock.path, made);
     ck_assert_int_eq(stat(target, &is), -1);
     MUST(lstat(path, &is) == 0);
     weir__process_lock_give(&lock);
-    (void)unlink(made);
-    path_in("/tmp", made);
-    (void)unlink(made);
+    MUST(remove(path) == 0);
+    ck_assert_int_eq(lstat(made, &is), -1);
 }
 END_TEST
 

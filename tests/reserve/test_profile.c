@@ -27,7 +27,7 @@ static char folder[240], file[256];
 
 /* Where run-tap clears up, or in memory where that can be had: some hundreds of files are synchronised. */
 static int make_all(void) {
-    const char *own = getenv("XDG_RUNTIME_DIR");
+    const char *own = getenv("WEIR_RUN_FOLDER");
 
     snprintf(all, sizeof all, "%s/weir-profile-XXXXXX",
              own && *own                            ? own
@@ -39,7 +39,7 @@ static int make_all(void) {
 static void make_folder(void) {
     snprintf(folder, sizeof folder, "%s/XXXXXX", all);
     MUST(mkdtemp(folder) != NULL);
-    MUST(setenv("XDG_RUNTIME_DIR", folder, 1) ==
+    MUST(setenv("WEIR_RUN_FOLDER", folder, 1) ==
          0); /* no turns with other processes, in real time */
     snprintf(file, sizeof file, "%s/profile", folder);
 }

@@ -1353,7 +1353,7 @@ static void open_world(void) {
     struct weir_driver_failure failure;
 
     remove_folder(); /* of a process that had this number */
-    if (mkdir(folder(), 0700) != 0 || setenv("XDG_RUNTIME_DIR", folder(), 1) != 0)
+    if (mkdir(folder(), 0700) != 0 || setenv("WEIR_RUN_FOLDER", folder(), 1) != 0)
         fail("no folder %s", folder());
     w.driver = weir__driver_open("model", &failure);
     if (!w.driver)

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: MIT */
+/* runfile.c: see runfile.h. */
+#include "base/runfile.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* NULL: there are no more. */
+static const char *folder(int number) {
+    static const char *const folders[] = {"/dev/shm", "/tmp", NULL};
+    const char *only = getenv("WEIR_RUN_FOLDER");
+
+    if (!only || only[0] != '/')
+        return folders[number];
+    return number == 0 ? only : NULL;
+}
+
+static int is_own(const struct stat *is) {
+    return S_ISREG(is->st_mode) && is->st_uid == geteuid();
+}
+
+static int may_have(const char *in, const char *path) {
+    struct stat is;
+
+    return access(in, W_OK | X_OK) == 0 && (lstat(path, &is) != 0 || is_own(&is));
+}
+
+int weir__runfile_path(char *path, size_t bytes, const char *format, ...) {
+    const char *in = folder(0), *next;
+    size_t length;
+    va_list words;
+
+    for (int i = 1;; i++, in = next) {
+        length = (size_t)snprintf(path, bytes, "%s/weir-%lu-", in, (unsigned long)geteuid());
+        va_start(words, format);
+        if (length < bytes)
+            length += (size_t)vsnprintf(path + length, bytes - length, format, words);
+        va_end(words);
+        next = folder(i);
+        if (length >= bytes) {
+            errno = ENAMETOOLONG;
+            return -1;
+        }
+        if (!next || may_have(in, path))
+            return 0;
+    }
+}
+
+void weir__runfile_each(const char *begins, weir_runfile_visitor *visit, void *context) {
+    char prefix[128], path[512];
+    size_t own =
+        (size_t)snprintf(prefix, sizeof prefix, "weir-%lu-%s", (unsigned long)geteuid(), begins);
+    const char *in;
+
+    for (int i = 0; (in = folder(i)); i++) {
+        DIR *entries = opendir(in);
+        struct dirent *entry;
+
+        while (entries && (entry = readdir(entries)))
+            if (strncmp(entry->d_name, prefix, own) == 0 &&
+                (size_t)snprintf(path, sizeof path, "%s/%s", in, entry->d_name) < sizeof path)
+                visit(path, entry->d_name + own, context);
+        if (entries)
+            closedir(entries);
+    }
+}
+
+int weir__runfile_open(const char *path, int flags) {
+    return open(path, flags | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY | O_NONBLOCK, 0600);
+}
+
+int weir__runfile_is_own(int file, struct stat *is) {
+    return fstat(file, is) == 0 && is_own(is);
+}
+
+int weir__runfile_fill(int file, size_t bytes, const void *head, size_t head_bytes) {
+    int error = posix_fallocate(file, 0, (off_t)bytes);
+
+    if (error) {
+        errno = error;
+        return -1;
+    }
+    return fchmod(file, 0600) == 0 && pwrite(file, head, head_bytes, 0) == (ssize_t)head_bytes ? 0
+                                                                                               : -1;
+}
+
+int weir__runfile_unname(int file, const char *path) {
+    struct stat is, named;
+
+    if (fstat(file, &is) != 0 || lstat(path, &named) != 0 || is.st_ino != named.st_ino ||
+        is.st_dev != named.st_dev)
+        return 0;
+    return unlink(path) == 0 || errno == ENOENT ? 0 : -1;
+}
