@@ -580,9 +580,10 @@ static weir_status fetch(struct weir_front *f, struct weir_cell *c, struct weir_
     weir_status status;
 
     r->flags = 0;
-    r->was_dry = r->grew = r->foretold = 0;
+    r->grew = r->foretold = 0;
+    r->dry_at = 0;
     status = weir__reserve_alloc(f->v, r, &caches, &is_wanted);
-    if (status == WEIR_OK && !r->was_dry)
+    if (status == WEIR_OK && !(r->flags & WEIR_REQUEST_WAS_DRY))
         note_calm(f);
     if (is_wanted)
         raise_demand(f, c);

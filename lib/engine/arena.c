@@ -40,14 +40,16 @@ static int wait_for_growth(struct weir_arena *a) {
 
 static weir_status place(struct weir_arena *a, struct weir_request *r,
                          struct weir_placement_block *out) {
-    int result = weir__suballoc_take(&a->blocks, r->bytes, r->id, SIZE_MAX, out);
+    int is_dry = weir__suballoc_is_dry(&a->blocks, r), result = WEIR_PLACEMENT_NO_FIT;
     weir_status status;
 
+    if (!is_dry)
+        result = weir__suballoc_take(&a->blocks, r->bytes, r->id, SIZE_MAX, out);
     if (result == WEIR_PLACEMENT_NO_FIT && wait_for_growth(a))
         result = weir__suballoc_take(&a->blocks, r->bytes, r->id, SIZE_MAX, out);
     if (result == WEIR_PLACEMENT_NO_FIT) {
-        r->was_dry = 1;
-        weir__suballoc_dry(&a->blocks);
+        if (!is_dry)
+            weir__suballoc_dry(&a->blocks, r);
         if (!(r->flags & WEIR_REQUEST_MAY_GROW))
             return WEIR_ENGINE_DRY;
         result = weir__suballoc_take_at_last(&a->blocks, r->bytes, r->id, SIZE_MAX, a->blocks.total,
@@ -208,7 +210,7 @@ static weir_status give_all_idle(struct weir_arena *a, size_t keep) {
 static void give_at_once(struct weir_arena *a, const struct weir_trim *trim) {
     weir__suballoc_ask(&a->blocks, trim->id, trim->stream);
     weir__suballoc_look_around(&a->blocks);
-    weir__suballoc_dry(&a->blocks); /* streams record what they free, to be seen next time */
+    weir__order_dry(&a->blocks.order); /* streams record what they free, to be seen next time */
     a->backing->shed(a, trim->keep);
 }
 

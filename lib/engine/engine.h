@@ -42,8 +42,9 @@ enum {
     /* Without it an engine that can tell beforehand that it would have to grow answers DRY, and has changed nothing but
      * that all streams will record what they have freed; others ignore it. */
     WEIR_REQUEST_MAY_GROW = 1,
-    WEIR_REQUEST_INSISTS = 2, /* the driver is asked even where it says that it has too little */
-    WEIR_REQUEST_CAPTURED = 4 /* the stream is being captured: it is for a graph's node */
+    WEIR_REQUEST_INSISTS = 2,  /* the driver is asked even where it says that it has too little */
+    WEIR_REQUEST_CAPTURED = 4, /* the stream is being captured: it is for a graph's node */
+    WEIR_REQUEST_WAS_DRY = 8   /* it was not served as things stood when it came */
 };
 
 /* From the caches to the placement, by pointer. */
@@ -58,8 +59,9 @@ struct weir_request {
     unsigned flags;
     /* What came of it. */
     CUdeviceptr block;
-    int was_dry; /* as things stood it did not fit */
-    int grew;    /* the reserve had to grow for it */
+    /* Above 0: as things stood it did not fit, which the engine need not find out again until they have changed. */
+    uint64_t dry_at;
+    int grew;     /* the reserve had to grow for it */
     int foretold; /* it was refused since the driver says that it has too little, and was not asked */
     int result;   /* the driver's, of the last refusal */
     struct weir_refused

@@ -48,6 +48,7 @@ struct weir_suballoc_pending {
 static void stream_observed(void *context, uint64_t id, uint64_t sequence) {
     struct weir_suballoc *s = context;
 
+    s->changes++;
     for (int i = 0; i < WEIR_SUBALLOC_KINDS && s->placement[i]; i++)
         weir__placement_observe(s->placement[i], id, sequence);
 }
@@ -176,6 +177,7 @@ static int give(struct weir_suballoc *s, CUdeviceptr block, uint64_t id, uint64_
                 struct weir_placement_block *out) {
     const struct weir_suballoc_region *r = region_of(s, block);
 
+    s->changes++;
     return r ? weir__placement_give(s->placement[r->kind], r->place + (block - r->base), id,
                                     sequence, out)
              : WEIR_PLACEMENT_FOREIGN;
@@ -434,6 +436,7 @@ static int place_region(struct weir_suballoc *s, struct weir_placement *p, uint6
 }
 
 static void count_total(struct weir_suballoc *s, uint64_t total) {
+    s->changes++;
     s->total = total;
     s->order.worth = total / WORTH_PART;
 }
@@ -739,8 +742,9 @@ int weir__suballoc_take_behind(struct weir_suballoc *s, size_t bytes, uint64_t i
     return result;
 }
 
-void weir__suballoc_dry(struct weir_suballoc *s) {
+void weir__suballoc_dry(struct weir_suballoc *s, struct weir_request *r) {
     weir__order_dry(&s->order);
+    r->dry_at = s->changes + 1;
 }
 
 int weir__suballoc_take_at_last(struct weir_suballoc *s, size_t bytes, uint64_t id, size_t most,

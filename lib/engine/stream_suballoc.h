@@ -91,6 +91,8 @@ struct weir_suballoc {
     uint64_t quarantined_bytes;     /* since the device was waited for */
     uint64_t requested, requested_peak;
     uint64_t in_use, in_use_peak;
+    uint64_t
+        changes; /* in what requests may have: one that did not fit need not try again before the next */
     uint64_t steals; /* requests served only because other streams were seen to be done */
 };
 
@@ -121,7 +123,12 @@ int weir__suballoc_take_anywhere(struct weir_suballoc *s, size_t bytes, uint64_t
  * anywhere now, of what is seen without waiting; 0: none. */
 size_t weir__suballoc_largest(struct weir_suballoc *s, uint64_t id);
 /* The request did not fit: every stream records what it has freed, at its owner's next call. */
-void weir__suballoc_dry(struct weir_suballoc *s);
+void weir__suballoc_dry(struct weir_suballoc *s, struct weir_request *r);
+/* 1: that was said of the request, and nothing has changed since. */
+static inline int weir__suballoc_is_dry(const struct weir_suballoc *s,
+                                        const struct weir_request *r) {
+    return r->dry_at == s->changes + 1;
+}
 /* The same as take, before the owner grows or moves regions: everything that may have completed is
  * looked at, since what a glance leaves out would be paid for with memory, and to ask each stream that
  * has marks is little beside a call that maps some.  `reserve` nonzero: it would grow from there; if a

@@ -342,8 +342,8 @@ static weir_status place_at_last(struct spans *s, struct weir_request *r,
         return weir__without_driver(WEIR_E_NO_MEMORY);
     if (needed > weir__engine_limit(&s->e)) /* nothing need move for it */
         return place_anywhere(s, r, weir__without_driver(WEIR_E_LIMIT), out);
-    r->was_dry = 1;
-    weir__suballoc_dry(&s->blocks);
+    if (!weir__suballoc_is_dry(&s->blocks, r))
+        weir__suballoc_dry(&s->blocks, r);
     grows = room_in(s, reserve) < needed;
     if (grows && !(r->flags & WEIR_REQUEST_MAY_GROW)) {
         /* What is idle may go as caches give back, by the threshold: above a lowered limit it is lost. */
@@ -442,6 +442,8 @@ static weir_status place(struct spans *s, struct weir_request *r,
                          struct weir_placement_block *out) {
     int placed;
 
+    if (weir__suballoc_is_dry(&s->blocks, r))
+        return place_at_last(s, r, out);
     if (r->bytes > s->largest)
         s->largest = r->bytes;
     if (!s->base_is_over && is_valley(s))

@@ -45,13 +45,14 @@ static weir_status serve(struct weir_reserve *v, struct weir_request *r,
 
     if (status == WEIR_OK)
         return status;
-    r->was_dry = 1;
+    r->flags |= WEIR_REQUEST_WAS_DRY;
     for (enum step step = CATCH_UP; status == WEIR_ENGINE_DRY && step < STEPS; step++)
         if (take(v, r, caches, step))
             status = weir__ladder_try(v, r);
     r->flags |= WEIR_REQUEST_MAY_GROW;
     if (weir__is_refusal(status) && r->least > 0 && r->least < r->bytes) {
         r->bytes = r->least;
+        r->dry_at = 0;
         status = weir__ladder_try(v, r);
     }
     if (weir__is_refusal(status) && may_wait(v) && lend(caches, r, WEIR_LEND_ALL))
