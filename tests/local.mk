@@ -376,7 +376,7 @@ soak-processes: tests/ipc/test_neighbours
 # That it finds the mistakes that tests/tree/mutants lists.
 EXTRA_DIST += tests/tree/check-mutants tests/tree/generate-mutants tests/tree/mutants
 .PHONY: check-mutants
-listed_suites = tests/ipc/test_asking tests/reserve/test_ladder tests/ipc/test_ledger tests/cache/test_pagemap \
+listed_suites = tests/engine/test_order tests/ipc/test_asking tests/reserve/test_ladder tests/ipc/test_ledger tests/cache/test_pagemap \
 	tests/ipc/test_neighbours tests/cache/test_revocation tests/engine/test_spans
 check-mutants: tests/whole/sim $(listed_suites) $(MUTANT_SUITES)
 	@top_srcdir='$(top_srcdir)' top_builddir=. CC='$(CC)' CFLAGS='$(CFLAGS)' \

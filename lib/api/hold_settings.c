@@ -78,9 +78,9 @@ static void hold_to_limit(weir_allocator *a, const char *asked) {
               "%s asks to preallocate %s, above the limit of %s: no more than the limit is "
               "preallocated",
               weir__compat_name(a->options.prealloc.reserved), asked, most);
-    a->prealloc = a->reserve.quota.limit < WEIR_QUOTA_UNIT
+    a->prealloc = a->reserve.quota.limit < WEIR_POOL_UNIT
                       ? a->reserve.quota.limit
-                      : a->reserve.quota.limit / WEIR_QUOTA_UNIT * WEIR_QUOTA_UNIT;
+                      : a->reserve.quota.limit / WEIR_POOL_UNIT * WEIR_POOL_UNIT;
 }
 
 /* Of amounts of different kinds the options could not tell.  A part of what is free is another later, and a share may

@@ -33,8 +33,8 @@ static uint64_t could_lend(weir_allocator *a, int may_wait) {
          (a->harden || a->front || (a->reserve.engine->traits & WEIR_ENGINE_TRIM_WAITS))))
         return 0;
     weir__stats_read(a, &figures);
-    return weir__size_less(figures.reserve, weir__relief_keep(&a->reserve, figures.reserve,
-                                                              figures.in_use, UINT64_MAX));
+    return weir__size_less(figures.reserve, weir__reserve_target(&a->reserve, figures.reserve,
+                                                                 figures.in_use, UINT64_MAX));
 }
 
 /* Bytes that went. */

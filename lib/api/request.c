@@ -313,13 +313,13 @@ static __attribute__((noinline)) weir_status miss(weir_allocator *a, struct weir
 static __attribute__((noinline)) weir_status alloc_checked(weir_allocator *a, struct weir_cell *c,
                                                            size_t bytes, weir_stream stream,
                                                            void **block) {
-    struct weir_front *f = a->front;
+    struct weir_hits *h = weir__hits_of(a->front);
     unsigned long long id = 0;
     CUdeviceptr found;
 
-    if (__builtin_expect(!ask(f, stream, &id), 0))
+    if (__builtin_expect(!ask(h, stream, &id), 0))
         return alloc_missed(a, bytes, stream, block);
-    found = take(f, c, (uintptr_t)stream, id, bytes);
+    found = take(h, c, (uintptr_t)stream, id, bytes);
     if (__builtin_expect(!found, 0))
         return miss(a, c, id, bytes, stream, block);
     *block = (void *)(uintptr_t)found;
@@ -332,7 +332,7 @@ static __attribute__((noinline)) weir_status alloc_whole(weir_allocator *a, stru
                                                          void **block) {
     CUdeviceptr found;
 
-    if (!enter_at_once(a->front, c))
+    if (!enter_at_once(weir__hits_of(a->front), c))
         return alloc_missed(a, bytes, stream, block);
     found = weir__cell_take_last(c, bytes);
     if (!found)
@@ -352,13 +352,13 @@ weir_status weir_alloc(weir_allocator *a, size_t bytes, weir_stream stream, void
 
     if (__builtin_expect(!is_plain(a, 0) || !block || bytes - 1 >= a->device.total, 0))
         return alloc_fully(a, bytes, stream, block);
-    if (!find_by_handle(a->front, stream, &c))
+    if (!find_by_handle(weir__hits_of(a->front), stream, &c))
         return alloc_missed(a, bytes, stream, block);
-    if (!is_vouched_for(a->front, c, stream))
+    if (!is_vouched_for(weir__hits_of(a->front), c, stream))
         return alloc_checked(a, c, bytes, stream, block);
     if (bytes > WEIR_SPAN_SMALL)
         return alloc_whole(a, c, bytes, stream, block);
-    if (!enter_at_once(a->front, c))
+    if (!enter_at_once(weir__hits_of(a->front), c))
         return alloc_missed(a, bytes, stream, block);
     found = leave_with(c, weir__cell_take_home(c, bytes));
     if (__builtin_expect(!found, 0))

@@ -108,7 +108,7 @@ weir_status weir__relieve(weir_allocator *a, uint64_t wanted, int cause, size_t 
 
     *released = 0;
     weir__stats_read(a, &figures); /* what caches hold is not in use */
-    keep = weir__relief_keep(&a->reserve, figures.reserve, figures.in_use, wanted);
+    keep = weir__reserve_target(&a->reserve, figures.reserve, figures.in_use, wanted);
     if (keep >= figures.reserve)
         return WEIR_OK;
     return weir__trim_all(a, (size_t)keep, cause, released);

@@ -77,7 +77,7 @@ static void fill_events(weir_allocator *a, struct weir_show_allocator *out) {
     size_t count = 0;
 
     pthread_mutex_lock(&a->books.lock);
-    last = a->books.next_sequence - 1;
+    last = a->books.ring.next_sequence - 1;
     pthread_mutex_unlock(&a->books.lock);
     if (weir_events(a, last > WEIR_SHOW_EVENTS ? last - WEIR_SHOW_EVENTS : 0, events,
                     sizeof events[0], WEIR_SHOW_EVENTS, &count) != WEIR_OK)

@@ -14,16 +14,16 @@ static _Thread_local uint64_t refusals_met;
 
 int weir__books_open(struct weir_books *books, size_t ring, int latency) {
     memset(books, 0, sizeof *books);
-    books->next_sequence = 1;
-    books->ring_capacity = ring;
-    books->ring = calloc(ring, sizeof *books->ring);
-    if (!books->ring) {
+    books->ring.next_sequence = 1;
+    books->ring.capacity = ring;
+    books->ring.event = calloc(ring, sizeof *books->ring.event);
+    if (!books->ring.event) {
         return 0;
     }
     if (latency) {
         books->latency = calloc(WEIR_OPERATION_COUNT, sizeof *books->latency);
         if (!books->latency) {
-            free(books->ring);
+            free(books->ring.event);
             return 0;
         }
     }
@@ -34,7 +34,7 @@ int weir__books_open(struct weir_books *books, size_t ring, int latency) {
 void weir__books_close(struct weir_books *books) {
     pthread_mutex_destroy(&books->lock);
     free(books->latency);
-    free(books->ring);
+    free(books->ring.event);
 }
 
 /* Nobody waited for it. */
@@ -46,25 +46,25 @@ void weir__books_event(struct weir_books *books, const weir_event *event) {
     struct weir_event *slot;
 
     pthread_mutex_lock(&books->lock);
-    slot = &books->ring[(books->next_sequence - 1) % books->ring_capacity];
+    slot = &books->ring.event[(books->ring.next_sequence - 1) % books->ring.capacity];
     *slot = *event;
-    slot->sequence = books->next_sequence++;
+    slot->sequence = books->ring.next_sequence++;
     if (event->shrink) {
-        books->trims += event->cause == WEIR_EVENT_TRIM;
-        books->trim_bytes += event->cause == WEIR_EVENT_TRIM ? event->got : 0;
-        books->yields += event->cause == WEIR_EVENT_YIELD;
-        books->yield_bytes += event->cause == WEIR_EVENT_YIELD ? event->got : 0;
+        books->sums.trims += event->cause == WEIR_EVENT_TRIM;
+        books->sums.trim_bytes += event->cause == WEIR_EVENT_TRIM ? event->got : 0;
+        books->sums.yields += event->cause == WEIR_EVENT_YIELD;
+        books->sums.yield_bytes += event->cause == WEIR_EVENT_YIELD ? event->got : 0;
     } else if (event->cause == WEIR_EVENT_APPEAL) {
-        books->appeals++;
-        books->appeal_bytes += event->got;
+        books->sums.appeals++;
+        books->sums.appeal_bytes += event->got;
     } else {
-        books->growths++;
-        books->growth_bytes += event->got;
+        books->sums.growths++;
+        books->sums.growth_bytes += event->got;
     }
     if (is_ahead(event)) {
-        books->ahead_steps++;
-        books->ahead_bytes += event->got;
-        books->ahead_ns += event->stall_ns;
+        books->sums.ahead_steps++;
+        books->sums.ahead_bytes += event->got;
+        books->sums.ahead_ns += event->stall_ns;
     }
     pthread_mutex_unlock(&books->lock);
     if (!event->shrink && !is_ahead(event) && event->cause != WEIR_EVENT_APPEAL)
@@ -87,25 +87,25 @@ void weir__books_read(struct weir_books *books, weir_statistics *out) {
     out->blocks = out->allocs > out->frees ? out->allocs - out->frees : 0;
     out->retries = read_counter(&books->retries);
     out->stall_ns = read_counter(&books->stall_ns);
-    out->prealloc_asked = read_counter(&books->prealloc_asked);
-    out->prealloc_got = read_counter(&books->prealloc_got);
-    out->prealloc_kept = read_counter(&books->prealloc_kept);
-    out->prealloc_ns = read_counter(&books->prealloc_ns);
-    out->prealloc_pending = read_counter(&books->prealloc_pending);
-    out->prealloc_waited_ns = read_counter(&books->prealloc_waited_ns);
+    out->prealloc_asked = read_counter(&books->prealloc.asked);
+    out->prealloc_got = read_counter(&books->prealloc.got);
+    out->prealloc_kept = read_counter(&books->prealloc.kept);
+    out->prealloc_ns = read_counter(&books->prealloc.ns);
+    out->prealloc_pending = read_counter(&books->prealloc.pending);
+    out->prealloc_waited_ns = read_counter(&books->prealloc.waited_ns);
     out->ahead_refusals = read_counter(&books->ahead_refusals);
     pthread_mutex_lock(&books->lock);
-    out->growths = books->growths;
-    out->growth_bytes = books->growth_bytes;
-    out->trims = books->trims;
-    out->trim_bytes = books->trim_bytes;
-    out->ahead_steps = books->ahead_steps;
-    out->ahead_bytes = books->ahead_bytes;
-    out->ahead_ns = books->ahead_ns;
-    out->appeals = books->appeals;
-    out->appeal_bytes = books->appeal_bytes;
-    out->yields = books->yields;
-    out->yield_bytes = books->yield_bytes;
+    out->growths = books->sums.growths;
+    out->growth_bytes = books->sums.growth_bytes;
+    out->trims = books->sums.trims;
+    out->trim_bytes = books->sums.trim_bytes;
+    out->ahead_steps = books->sums.ahead_steps;
+    out->ahead_bytes = books->sums.ahead_bytes;
+    out->ahead_ns = books->sums.ahead_ns;
+    out->appeals = books->sums.appeals;
+    out->appeal_bytes = books->sums.appeal_bytes;
+    out->yields = books->sums.yields;
+    out->yield_bytes = books->sums.yield_bytes;
     pthread_mutex_unlock(&books->lock);
 }
 
@@ -120,13 +120,13 @@ size_t weir__books_events(struct weir_books *books, uint64_t after, void *events
         return 0;
     }
     pthread_mutex_lock(&books->lock);
-    oldest = books->next_sequence > books->ring_capacity
-                 ? books->next_sequence - books->ring_capacity
+    oldest = books->ring.next_sequence > books->ring.capacity
+                 ? books->ring.next_sequence - books->ring.capacity
                  : 1;
     for (uint64_t s = after < oldest ? oldest : after + 1;
-         s < books->next_sequence && count < capacity; s++, count++) {
+         s < books->ring.next_sequence && count < capacity; s++, count++) {
         memset(to, 0, event_bytes);
-        memcpy(to, &books->ring[(s - 1) % books->ring_capacity], bytes);
+        memcpy(to, &books->ring.event[(s - 1) % books->ring.capacity], bytes);
         to += event_bytes;
     }
     pthread_mutex_unlock(&books->lock);

@@ -28,29 +28,24 @@ struct weir_books {
     _Atomic uint64_t refusals;
     _Atomic uint64_t retries;
     _Atomic uint64_t stall_ns;
-    _Atomic uint64_t prealloc_asked;
-    _Atomic uint64_t prealloc_got;
-    _Atomic uint64_t prealloc_kept;
-    _Atomic uint64_t prealloc_ns;
     _Atomic uint64_t ahead_refusals;
-    _Atomic uint64_t prealloc_pending;
-    _Atomic uint64_t prealloc_waited_ns;
+    struct {
+        _Atomic uint64_t asked, got, kept, ns, pending, waited_ns;
+    } prealloc;
 
     pthread_mutex_t lock; /* guards what follows; innermost: nothing is called under it */
-    uint64_t growths;
-    uint64_t growth_bytes;
-    uint64_t trims;
-    uint64_t trim_bytes;
-    uint64_t ahead_steps;
-    uint64_t ahead_bytes;
-    uint64_t ahead_ns;
-    uint64_t appeals;
-    uint64_t appeal_bytes;
-    uint64_t yields;
-    uint64_t yield_bytes;
-    uint64_t next_sequence;  /* of the next event; starts at 1 */
-    struct weir_event *ring; /* event with sequence s at ring[(s - 1) % ring_capacity] */
-    size_t ring_capacity;
+    struct {
+        uint64_t growths, growth_bytes;
+        uint64_t trims, trim_bytes;
+        uint64_t ahead_steps, ahead_bytes, ahead_ns;
+        uint64_t appeals, appeal_bytes;
+        uint64_t yields, yield_bytes;
+    } sums; /* of events */
+    struct {
+        uint64_t next_sequence;   /* of the next event; starts at 1 */
+        struct weir_event *event; /* with sequence s: at (s - 1) % capacity */
+        size_t capacity;
+    } ring;
 
     struct weir_histogram *latency; /* one per operation, or NULL: not kept; fixed after open */
 };

@@ -38,8 +38,8 @@
 #include "base/map.h"
 #include "base/result.h"
 #include "base/size.h"
-#include "cache/span_table.h"
 #include "config/amount.h"
+#include "cache/span_table.h"
 #include "engine/stream_order.h"
 
 enum {
@@ -58,10 +58,49 @@ enum {
 #define TELL_PART 32
 #define CELL_LEAST ((uint64_t)1 << 20) /* that a cell may keep however many there are */
 
+struct weir_front {
+    struct weir_hits hits; /* first: see weir__hits_of */
+    struct weir_reserve *v;
+    struct weir_engine *engine; /* v's */
+    struct weir_pagemap pages;
+    int sheds;         /* there is a release threshold: what goes back is seen to at once */
+    _Atomic int alone; /* no other stream is there that could have what the one frees before it asks
+                        * for more, and nobody waits for the reserve to fall */
+    _Atomic int
+        past; /* a block went past the caches, and was taken off what the loose cell holds */
+    uint64_t idle_ns; /* options.front_idle_ms; UINT64_MAX: for ever */
+
+    _Alignas(64) _Atomic uint64_t calm; /* requests that the engine served since one did not fit */
+    struct weir_records records;
+
+    pthread_mutex_t lock;             /* guards what follows */
+    struct weir_cell *cells;          /* all of them */
+    struct weir_cell *loose;          /* of these, the one that counts what no other cell does */
+    size_t streams;                   /* cells that have or had a key */
+    size_t default_streams;           /* cells that go by id, but for bound ones */
+    size_t cached;                    /* cells that have a store */
+    struct weir_order order;          /* for fences alone */
+    struct weir_strays *batches;      /* on their way home, those asked about last at the end; */
+    struct weir_strays **batches_end; /* without a fence until a wait for the device */
+    _Atomic size_t stranded; /* bytes of the slots that only a wait for the device brings home */
+    _Atomic size_t sent;     /* of them; read without the lock */
+    struct weir_map
+        graphs; /* where blocks of graphs were ever handed out: the driver has these again
+                              * at each launch, and other addresses without a record are nobody's */
+    size_t host_bytes;
+    int64_t requested, in_use; /* as the cells have told */
+    uint64_t requested_peak, in_use_peak;
+    uint64_t requested_lately; /* the former since weir__front_renew_peak */
+    _Atomic uint64_t
+        told_out; /* what the engine's blocks had at their most as all cells were asked last */
+    uint64_t lately[2];  /* the most in use in this span of idle_ns, and in the one before */
+    uint64_t span_ticks; /* when this one began */
+};
+
 /* ---- whose cell -------------------------------------------------------------------------------- */
 
 static struct weir_cell_table *table_of(struct weir_front *f, uint64_t key) {
-    return key & 1 ? &f->by_id : &f->by_handle;
+    return key & 1 ? &f->hits.by_id : &f->hits.by_handle;
 }
 
 /* The cell of a key, or NULL; 0 is nobody's.  That of an id may belong to another by now, which its user checks under
@@ -273,7 +312,7 @@ static void tell(struct weir_front *f, struct weir_cell *c) {
 
 /* What was in use before the last span of time counts no more; the caller holds `lock`. */
 static void age(struct weir_front *f, uint64_t now) {
-    if (f->device->driver->ticks_to_ns(now - f->span_ticks) < f->idle_ns)
+    if (f->hits.device->driver->ticks_to_ns(now - f->span_ticks) < f->idle_ns)
         return;
     f->span_ticks = now;
     f->lately[1] = f->lately[0];
@@ -283,14 +322,14 @@ static void age(struct weir_front *f, uint64_t now) {
 /* Looks after a cell whose turn it is, in a call on its stream that the driver has vouched for. */
 static void look_after(struct weir_front *f, struct weir_cell *c, weir_stream stream) {
     struct weir_harvest h = {0};
-    uint64_t now = f->device->driver->ticks();
+    uint64_t now = f->hits.device->driver->ticks();
     int taken, expired;
     size_t most;
 
     pthread_mutex_lock(&f->lock);
     age(f, now);
     tell(f, c);
-    expired = f->device->driver->ticks_to_ns(now - c->looked_ticks) >= f->idle_ns;
+    expired = f->hits.device->driver->ticks_to_ns(now - c->looked_ticks) >= f->idle_ns;
     if (expired)
         c->looked_ticks = now;
     pthread_mutex_unlock(&f->lock);
@@ -315,7 +354,7 @@ static int give_all(struct weir_front *f, struct weir_cell *c, weir_stream strea
 
     weir__cell_shrink(c, 0, &h);
     weir__cell_strays(c, 1, &h);
-    c->demand = atomic_load_explicit(&f->demand, memory_order_relaxed);
+    c->demand = atomic_load_explicit(&f->hits.demand, memory_order_relaxed);
     if (!is_calm(f))
         atomic_store_explicit(&c->most_whole, 0, memory_order_relaxed);
     weir__cell_pass(c);
@@ -416,7 +455,7 @@ static struct weir_cell *take_silent(struct weir_front *f) {
     key = silent ? atomic_load_explicit(&silent->key, memory_order_relaxed) : 0;
     if (!silent || !take_name(silent))
         return NULL;
-    weir__cell_table_remove(&f->by_id, key);
+    weir__cell_table_remove(&f->hits.by_id, key);
     retire(f, silent, atomic_load_explicit(&silent->id, memory_order_relaxed));
     return silent;
 }
@@ -452,14 +491,14 @@ static void mature(struct weir_front *f, struct weir_cell *c, uint64_t id) {
 
     if (weir__cell_open(c)) {
         atomic_store_explicit(&c->id, id, memory_order_relaxed);
-        c->demand = atomic_load_explicit(&f->demand, memory_order_relaxed);
+        c->demand = atomic_load_explicit(&f->hits.demand, memory_order_relaxed);
         c->serves = 1;
         weir__cell_readdress(c);
         weir__cell_pass(c);
     }
     f->cached += !had && c->store;
     weir__bias_give(&c->lock, taken);
-    c->looked_ticks = f->device->driver->ticks();
+    c->looked_ticks = f->hits.device->driver->ticks();
     tell(f, c);
 }
 
@@ -474,7 +513,7 @@ static struct weir_cell *visit(struct weir_front *f, weir_stream stream, uint64_
     if (c) {
         c->visits++;
         atomic_store_explicit(&c->capturing, 0, memory_order_relaxed);
-        vouched = is_vouched_for(f, c, stream);
+        vouched = is_vouched_for(&f->hits, c, stream);
         if (c->serves && atomic_load_explicit(&c->id, memory_order_relaxed) != id)
             retire(f, c, WEIR_ENGINE_UNKNOWN);
         if (c->young_id != id) {
@@ -516,7 +555,7 @@ static void count(struct weir_front *f, int counter) {
  * next call, and whole blocks go past the cells until the engine has been calm for a while.  A block
  * that lies in a cell cannot join its neighbours, and where blocks come to lie is decided now. */
 static void raise_demand(struct weir_front *f, struct weir_cell *c) {
-    uint64_t before = atomic_fetch_add_explicit(&f->demand, 1, memory_order_relaxed);
+    uint64_t before = atomic_fetch_add_explicit(&f->hits.demand, 1, memory_order_relaxed);
     int taken;
 
     atomic_store_explicit(&f->calm, 0, memory_order_relaxed);
@@ -691,7 +730,7 @@ static weir_status alloc_captured(struct weir_front *f, struct weir_request *r) 
     int noted;
 
     (void)visit_captured(f, r->stream, 0);
-    if (f->device->drop_in)
+    if (f->hits.device->drop_in)
         return weir__without_driver(WEIR_E_CAPTURE);
     r->bytes = r->asked;
     r->flags |= WEIR_REQUEST_CAPTURED;
@@ -720,21 +759,21 @@ static int is_graphs(struct weir_front *f, CUdeviceptr block) {
 
 /* The id of a stream, which is this device's: a cell that knows it has seen that. */
 static weir_status identify(struct weir_front *f, weir_stream stream, uint64_t *id) {
-    CUresult result = weir__device_stream_id(f->device, stream, id);
+    CUresult result = weir__device_stream_id(f->hits.device, stream, id);
     const struct weir_cell *c;
 
     if (result != CUDA_SUCCESS)
-        return weir__device_status(f->device, result);
+        return weir__device_status(f->hits.device, result);
     c = cell_of(f, key_of(stream, *id));
     if (c && atomic_load_explicit(&c->id, memory_order_relaxed) == *id)
         return WEIR_OK;
-    return weir__device_check_stream(f->device, stream);
+    return weir__device_check_stream(f->hits.device, stream);
 }
 
 /* What was put off while the cell's stream only hit, now that the driver has vouched for it. */
 static void catch_up(struct weir_front *f, struct weir_cell *c, weir_stream stream) {
     int taken = weir__bias_take(&c->lock);
-    int wanted = c->demand != atomic_load_explicit(&f->demand, memory_order_relaxed);
+    int wanted = c->demand != atomic_load_explicit(&f->hits.demand, memory_order_relaxed);
     int due = c->due;
 
     weir__cell_pass(c); /* a capture may be over */
@@ -775,7 +814,7 @@ static void tell_miss(struct weir_front *f, struct weir_cell *c) {
     uint64_t out = atomic_load_explicit(&f->engine->most_in_use, memory_order_relaxed);
     int is_most = out > told + weir__size_larger(told / TELL_PART, TELL_LEAST);
 
-    if (!is_most && !f->device->drop_in)
+    if (!is_most && !f->hits.device->drop_in)
         return;
     pthread_mutex_lock(&f->lock);
     if (is_most)
@@ -800,7 +839,7 @@ static weir_status alloc_fresh(struct weir_front *f, struct weir_cell *c, struct
 /* The driver is asked who the stream is, and the cell catches up. */
 static __attribute__((noinline)) weir_status alloc_slow(struct weir_front *f,
                                                         struct weir_request *r) {
-    weir_status status = weir__device_capture(f->device, r->stream);
+    weir_status status = weir__device_capture(f->hits.device, r->stream);
     struct weir_cell *c;
 
     if (status == WEIR_E_CAPTURE)
@@ -808,13 +847,13 @@ static __attribute__((noinline)) weir_status alloc_slow(struct weir_front *f,
     if (status == WEIR_OK)
         status = identify(f, r->stream, &r->id);
     if (status != WEIR_OK) {
-        weir__device_log_alloc(f->device, r->asked, status);
+        weir__device_log_alloc(f->hits.device, r->asked, status);
         return status;
     }
     c = visit(f, r->stream, r->id);
     if (c) {
         catch_up(f, c, r->stream);
-        r->block = take(f, c, key_of(r->stream, r->id), r->id, r->asked);
+        r->block = take(&f->hits, c, key_of(r->stream, r->id), r->id, r->asked);
     }
     if (!r->block)
         status = alloc_fresh(f, c, r);
@@ -836,7 +875,7 @@ static void note_miss(struct weir_front *f, struct weir_cell *c, struct weir_har
 weir_status weir__front_miss(struct weir_front *f, struct weir_cell *c, uint64_t key,
                              struct weir_request *r) {
     struct weir_harvest leaving = {0};
-    int taken = weir__bias_take(&c->lock), plain = is_ready(f, c) && is_its(c, key, r->id);
+    int taken = weir__bias_take(&c->lock), plain = is_ready(&f->hits, c) && is_its(c, key, r->id);
     weir_status status;
 
     if (r->id == 0) /* vouched for */
@@ -860,7 +899,7 @@ weir_status weir__front_miss(struct weir_front *f, struct weir_cell *c, uint64_t
 static inline struct weir_cell *find(struct weir_front *f, weir_stream stream, uint64_t *key,
                                      unsigned long long *id) {
     *id = 0;
-    if (is_default(stream) && !ask(f, stream, id))
+    if (is_default(stream) && !ask(&f->hits, stream, id))
         return NULL;
     *key = key_of(stream, *id);
     return cell_of(f, *key);
@@ -872,10 +911,10 @@ static weir_status alloc_as_asked(struct weir_front *f, struct weir_request *r) 
     struct weir_cell *c = find(f, r->stream, &key, &id);
 
     /* unreached: not vouched for, as that is asked elsewhere, unless it was until a moment ago */
-    if (!c || (id == 0 && !is_vouched_for(f, c, r->stream)))
+    if (!c || (id == 0 && !is_vouched_for(&f->hits, c, r->stream)))
         return alloc_slow(f, r);
     r->id = id;
-    r->block = take(f, c, key, id, r->asked);
+    r->block = take(&f->hits, c, key, id, r->asked);
     return r->block ? WEIR_OK : weir__front_miss(f, c, key, r);
 }
 
@@ -885,10 +924,10 @@ static inline int may_lack_context(weir_stream stream) {
 }
 
 weir_status weir__front_alloc(struct weir_front *f, struct weir_request *r) {
-    int lent = may_lack_context(r->stream) && weir__device_lend_context(f->device);
+    int lent = may_lack_context(r->stream) && weir__device_lend_context(f->hits.device);
     weir_status status = alloc_as_asked(f, r);
 
-    weir__device_end_context(f->device, lent);
+    weir__device_end_context(f->hits.device, lent);
     return status;
 }
 
@@ -1020,7 +1059,8 @@ static int put(const struct weir_front *f, struct weir_cell *c, uint64_t key, ui
         if (result == WEIR_CELL_TAKEN && atomic_load_explicit(&c->capturing, memory_order_relaxed))
             weir__cell_raise(&c->deferred);
         *known = atomic_load_explicit(&c->id, memory_order_relaxed);
-        *wanted = c->due || c->demand != atomic_load_explicit(&f->demand, memory_order_relaxed) ||
+        *wanted = c->due ||
+                  c->demand != atomic_load_explicit(&f->hits.demand, memory_order_relaxed) ||
                   (*out && f->sheds);
     }
     weir__bias_give(&c->lock, taken);
@@ -1034,9 +1074,9 @@ static __attribute__((noinline)) void give_up(struct weir_front *f, const struct
                                               uint64_t known, struct weir_span *spans) {
     int same;
 
-    if (id == 0 && is_vouched_for(f, c, stream))
+    if (id == 0 && is_vouched_for(&f->hits, c, stream))
         id = known;
-    same = (id != 0 || ask(f, stream, &id)) && id == known;
+    same = (id != 0 || ask(&f->hits, stream, &id)) && id == known;
     if (give_spans(f, spans, same ? known : WEIR_ENGINE_UNKNOWN))
         tend(f, known, stream);
 }
@@ -1067,7 +1107,7 @@ static int put_with_room(struct weir_front *f, struct weir_cell *c, weir_stream 
 static __attribute__((noinline)) weir_status free_slow(struct weir_front *f, struct weir_span *s,
                                                        CUdeviceptr block, weir_stream stream,
                                                        struct weir_use_list *uses) {
-    weir_status status = weir__device_capture(f->device, stream);
+    weir_status status = weir__device_capture(f->hits.device, stream);
     int captured = status == WEIR_E_CAPTURE, result = WEIR_CELL_FULL;
     struct weir_cell *c;
     uint64_t id = 0; /* a captured stream must not be asked for it */
@@ -1098,8 +1138,8 @@ static __attribute__((noinline)) void answer(struct weir_front *f, weir_stream s
     struct weir_cell *c;
     uint64_t id;
 
-    if (weir__device_capture(f->device, stream) == WEIR_OK &&
-        weir__device_stream_id(f->device, stream, &id) == CUDA_SUCCESS) {
+    if (weir__device_capture(f->hits.device, stream) == WEIR_OK &&
+        weir__device_stream_id(f->hits.device, stream, &id) == CUDA_SUCCESS) {
         c = visit(f, stream, id);
         if (c)
             catch_up(f, c, stream);
@@ -1236,7 +1276,7 @@ static inline __attribute__((always_inline)) int
 bring_back(const struct weir_front *f, struct weir_cell *c, struct weir_span *s, uint64_t address) {
     int done;
 
-    if (!enter_at_once(f, c))
+    if (!enter_at_once(&f->hits, c))
         return 0;
     done = weir__cell_put_plain(c, s, address);
     weir__bias_leave();
@@ -1250,7 +1290,7 @@ static weir_status free_as_asked(struct weir_front *f, CUdeviceptr block, weir_s
                                                       : free_other(f, block, stream, uses);
 
     if (status != WEIR_OK)
-        weir__device_log_free(f->device, block, status);
+        weir__device_log_free(f->hits.device, block, status);
     return status;
 }
 
@@ -1258,10 +1298,10 @@ static weir_status free_as_asked(struct weir_front *f, CUdeviceptr block, weir_s
 weir_status weir__front_free_used(struct weir_front *f, CUdeviceptr block, weir_stream stream,
                                   struct weir_use_list *uses) {
     int result_before = weir__driver_result;
-    int lent = may_lack_context(stream) && weir__device_lend_context(f->device);
+    int lent = may_lack_context(stream) && weir__device_lend_context(f->hits.device);
     weir_status status = free_as_asked(f, block, stream, uses);
 
-    weir__device_end_context(f->device, lent);
+    weir__device_end_context(f->hits.device, lent);
     if (status == WEIR_OK)
         weir__set_driver_result(result_before);
     return status;
@@ -1274,7 +1314,7 @@ static __attribute__((noinline)) weir_status free_leaving(struct weir_front *f, 
     int done = 0;
 
     if (weir__bias_try(&c->lock)) {
-        done = is_ready(f, c) && weir__cell_leave(c, s, block);
+        done = is_ready(&f->hits, c) && weir__cell_leave(c, s, block);
         weir__bias_leave();
     }
     return done ? WEIR_OK : weir__front_free_used(f, block, stream, NULL);
@@ -1295,7 +1335,7 @@ weir_status weir__front_free(struct weir_front *f, CUdeviceptr block, weir_strea
     struct weir_span *s = weir__records_find(&f->pages, block);
     struct weir_cell *c;
 
-    if (__builtin_expect(!s || !find_by_handle(f, stream, &c), 0))
+    if (__builtin_expect(!s || !find_by_handle(&f->hits, stream, &c), 0))
         return weir__front_free_used(f, block, stream, NULL);
     if (__builtin_expect(bring_back(f, c, s, block), 1))
         return WEIR_OK;
@@ -1351,8 +1391,8 @@ void weir__front_leave(struct weir_front *f, weir_stream stream) {
 
     if (!is_default(stream) && !cell_of(f, key_of(stream, 0)))
         return;
-    if (weir__device_capture(f->device, stream) != WEIR_OK ||
-        weir__device_stream_id(f->device, stream, &id) != CUDA_SUCCESS)
+    if (weir__device_capture(f->hits.device, stream) != WEIR_OK ||
+        weir__device_stream_id(f->hits.device, stream, &id) != CUDA_SUCCESS)
         return;
     pthread_mutex_lock(&f->lock);
     c = cell_of(f, key_of(stream, id));
@@ -1416,7 +1456,7 @@ weir_status weir__front_empty(struct weir_front *f) {
     f->batches_end = &f->batches;
     pthread_mutex_unlock(&f->lock);
     if (h.spans || h.strays || batches)
-        result = weir__device_wait(f->device);
+        result = weir__device_wait(f->hits.device);
     pthread_mutex_lock(&f->lock);
     if (result == CUDA_SUCCESS) {
         give_spans(f, h.spans, whose(f));
@@ -1442,7 +1482,7 @@ weir_status weir__front_empty(struct weir_front *f) {
     give_spans(f, slabs.spans, WEIR_ENGINE_UNKNOWN);
     send_home(f, slabs.strays, NULL);
     pthread_mutex_unlock(&f->lock);
-    return weir__device_status(f->device, result);
+    return weir__device_status(f->hits.device, result);
 }
 
 void weir__front_prepare(struct weir_front *f, const struct weir_extent *extents, size_t count,
@@ -1466,12 +1506,13 @@ weir_status weir__front_open(struct weir_reserve *v, struct weir_front **out) {
 
     if (f)
         memset(f, 0, sizeof *f);
-    if (!f || !weir__cell_table_open(&f->by_handle) || !weir__cell_table_open(&f->by_id) ||
-        !weir__records_open(&f->records, &f->pages) || !(f->loose = cell_make(f))) {
+    if (!f || !weir__cell_table_open(&f->hits.by_handle) ||
+        !weir__cell_table_open(&f->hits.by_id) || !weir__records_open(&f->records, &f->pages) ||
+        !(f->loose = cell_make(f))) {
         if (f) {
             weir__records_close(&f->records);
-            weir__cell_table_close(&f->by_id);
-            weir__cell_table_close(&f->by_handle);
+            weir__cell_table_close(&f->hits.by_id);
+            weir__cell_table_close(&f->hits.by_handle);
         }
         free(f);
         return weir__without_driver(WEIR_E_HOST_MEMORY);
@@ -1479,10 +1520,10 @@ weir_status weir__front_open(struct weir_reserve *v, struct weir_front **out) {
     weir__bias_prepare();
     f->v = v;
     f->engine = v->engine;
-    f->device = v->device;
+    f->hits.device = v->device;
     f->batches_end = &f->batches;
-    f->demand = 1; /* above a cell's pass that is none */
-    f->checks = v->options->stream_checks != WEIR_SWITCH_OFF;
+    f->hits.demand = 1; /* above a cell's pass that is none */
+    f->hits.checks = v->options->stream_checks != WEIR_SWITCH_OFF;
     f->sheds = v->engine->threshold < v->device->total;
     f->alone = !f->sheds;
     f->span_ticks = v->device->driver->ticks();
@@ -1512,10 +1553,11 @@ void weir__front_close(struct weir_front *f) {
             batch = more;
         }
     }
-    entered = weir__driver_enter(f->device->driver, f->device->context, &scope) == CUDA_SUCCESS;
+    entered =
+        weir__driver_enter(f->hits.device->driver, f->hits.device->context, &scope) == CUDA_SUCCESS;
     weir__order_close(&f->order);
     if (entered)
-        weir__driver_leave(f->device->driver, &scope);
+        weir__driver_leave(f->hits.device->driver, &scope);
     while (f->cells) {
         struct weir_cell *c = f->cells;
 
@@ -1524,8 +1566,8 @@ void weir__front_close(struct weir_front *f) {
         free(c);
     }
     weir__map_clear(&f->graphs);
-    weir__cell_table_close(&f->by_handle);
-    weir__cell_table_close(&f->by_id);
+    weir__cell_table_close(&f->hits.by_handle);
+    weir__cell_table_close(&f->hits.by_id);
     weir__records_close(&f->records);
     pthread_mutex_destroy(&f->lock);
     free(f);
@@ -1619,7 +1661,7 @@ void weir__front_figures(struct weir_front *f, weir_statistics *out) {
     }
     read_peaks(f, out);
     out->front_streams = f->cached;
-    out->event_records += f->order.event_records;
+    out->event_records += weir__order_records(&f->order);
     out->host_bytes += f->host_bytes + weir__records_host_bytes(&f->records) +
                        f->graphs.capacity * sizeof *f->graphs.slots;
     pthread_mutex_unlock(&f->lock);

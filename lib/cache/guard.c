@@ -539,8 +539,8 @@ static weir_status ask_below(struct weir_harden *h, size_t total, weir_stream st
                              CUdeviceptr *base) {
     weir_status status = h->below.alloc(h->below.context, total, stream, base);
 
-    if ((status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT) && holds(h, 0) &&
-        h->options->recovery_timeout_ms != UINT32_MAX && empty_on(h, 0, stream) == WEIR_OK)
+    if (weir__is_refusal(status) && holds(h, 0) && h->options->recovery_timeout_ms != UINT32_MAX &&
+        empty_on(h, 0, stream) == WEIR_OK)
         status = h->below.alloc(h->below.context, total, stream, base);
     return status;
 }

@@ -9,55 +9,22 @@
 #ifndef WEIR_HIT_H
 #define WEIR_HIT_H
 
-#include "base/map.h"
 #include "cache/front.h"
-#include "cache/span_table.h"
 #include "cache/stream_cache.h"
 #include "cache/stream_table.h"
-#include "engine/stream_order.h"
 
-struct weir_front {
-    struct weir_reserve *v;
-    struct weir_engine *engine; /* v's, as is */
+/* What a hit reads beside the stream's cell.  The caches begin with it. */
+struct weir_hits {
     struct weir_device *device;
-    struct weir_pagemap pages;
     struct weir_cell_table by_handle; /* cells of created streams, which keep their keys, */
     struct weir_cell_table by_id;     /* and of default streams */
     _Atomic uint64_t demand;          /* rises when a request did not fit; read by every request */
     int checks;                       /* options.stream_checks */
-    int sheds;         /* there is a release threshold: what goes back is seen to at once */
-    _Atomic int alone; /* no other stream is there that could have what the one frees before it asks
-                        * for more, and nobody waits for the reserve to fall */
-    _Atomic int
-        past; /* a block went past the caches, and was taken off what the loose cell holds */
-    uint64_t idle_ns; /* options.front_idle_ms; UINT64_MAX: for ever */
-
-    _Alignas(64) _Atomic uint64_t calm; /* requests that the engine served since one did not fit */
-    struct weir_records records;
-
-    pthread_mutex_t lock;             /* guards what follows */
-    struct weir_cell *cells;          /* all of them */
-    struct weir_cell *loose;          /* of these, the one that counts what no other cell does */
-    size_t streams;                   /* cells that have or had a key */
-    size_t default_streams;           /* cells that go by id, but for bound ones */
-    size_t cached;                    /* cells that have a store */
-    struct weir_order order;          /* for fences alone */
-    struct weir_strays *batches;      /* on their way home, those asked about last at the end; */
-    struct weir_strays **batches_end; /* without a fence until a wait for the device */
-    _Atomic size_t stranded; /* bytes of the slots that only a wait for the device brings home */
-    _Atomic size_t sent;     /* of them; read without the lock */
-    struct weir_map
-        graphs; /* where blocks of graphs were ever handed out: the driver has these again
-                              * at each launch, and other addresses without a record are nobody's */
-    size_t host_bytes;
-    int64_t requested, in_use; /* as the cells have told */
-    uint64_t requested_peak, in_use_peak;
-    uint64_t requested_lately; /* the former since weir__front_renew_peak */
-    _Atomic uint64_t
-        told_out; /* what the engine's blocks had at their most as all cells were asked last */
-    uint64_t lately[2];  /* the most in use in this span of idle_ns, and in the one before */
-    uint64_t span_ticks; /* when this one began */
 };
+
+static inline struct weir_hits *weir__hits_of(struct weir_front *front) {
+    return (struct weir_hits *)front;
+}
 
 /* ---- whose cell -------------------------------------------------------------------------------- */
 
@@ -75,15 +42,15 @@ static inline int is_default(weir_stream stream) {
 }
 
 /* The driver need not be asked about the stream, but for a default stream's id. */
-static inline int is_vouched_for(const struct weir_front *f, const struct weir_cell *c,
+static inline int is_vouched_for(const struct weir_hits *h, const struct weir_cell *c,
                                  weir_stream stream) {
     return atomic_load_explicit(&c->trusted, memory_order_relaxed) > 0 ||
-           (!f->checks && !is_default(stream));
+           (!h->checks && !is_default(stream));
 }
 
 /* Asks the driver: 1 if the stream is not being captured, and its id. */
-static inline int ask(struct weir_front *f, weir_stream stream, unsigned long long *id) {
-    const struct weir_driver *driver = f->device->driver;
+static inline int ask(struct weir_hits *h, weir_stream stream, unsigned long long *id) {
+    const struct weir_driver *driver = h->device->driver;
     CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
 
     return driver->cuStreamIsCapturing(stream, &capture) == CUDA_SUCCESS &&
@@ -94,8 +61,8 @@ static inline int ask(struct weir_front *f, weir_stream stream, unsigned long lo
 /* 1 and the cell of a created stream, or 0: NULL stands for no key, and other default streams have
  * none. */
 static inline __attribute__((always_inline)) int
-find_by_handle(struct weir_front *f, weir_stream stream, struct weir_cell **cell) {
-    return stream && weir__cell_table_find(&f->by_handle, (uintptr_t)stream, cell);
+find_by_handle(struct weir_hits *h, weir_stream stream, struct weir_cell **cell) {
+    return stream && weir__cell_table_find(&h->by_handle, (uintptr_t)stream, cell);
 }
 
 /* ---- hits -------------------------------------------------------------------------------------- */
@@ -120,8 +87,8 @@ static inline __attribute__((always_inline)) CUdeviceptr take_any(struct weir_ce
 }
 
 /* There is nothing to catch up with.  The caller holds the cell's lock. */
-static inline int is_ready(const struct weir_front *f, const struct weir_cell *c) {
-    return c->pass == atomic_load_explicit(&f->demand, memory_order_relaxed);
+static inline int is_ready(const struct weir_hits *h, const struct weir_cell *c) {
+    return c->pass == atomic_load_explicit(&h->demand, memory_order_relaxed);
 }
 
 static inline void count_hit(struct weir_cell *c) {
@@ -134,9 +101,9 @@ static inline void count_hit(struct weir_cell *c) {
 
 /* A hit, or 0: there is nothing, or something to catch up with.  Likewise. */
 static inline __attribute__((always_inline)) CUdeviceptr
-hit(const struct weir_front *f, struct weir_cell *c, uint64_t key, uint64_t id, size_t bytes) {
+hit(const struct weir_hits *h, struct weir_cell *c, uint64_t key, uint64_t id, size_t bytes) {
     /* unreached: it is not the stream's, or not ready, in copies that look again under the same lock */
-    CUdeviceptr block = is_ready(f, c) && is_its(c, key, id) ? take_any(c, bytes) : 0;
+    CUdeviceptr block = is_ready(h, c) && is_its(c, key, id) ? take_any(c, bytes) : 0;
 
     if (block) /* unreached: none, or one, in copies that look again: the letter box had it, or not */
         count_hit(c);
@@ -145,25 +112,25 @@ hit(const struct weir_front *f, struct weir_cell *c, uint64_t key, uint64_t id, 
 
 /* The same, of what lies in the letter box too. */
 static inline __attribute__((always_inline)) CUdeviceptr
-take(const struct weir_front *f, struct weir_cell *c, uint64_t key, uint64_t id, size_t bytes) {
+take(const struct weir_hits *h, struct weir_cell *c, uint64_t key, uint64_t id, size_t bytes) {
     int taken = weir__bias_take(&c->lock);
-    CUdeviceptr block = hit(f, c, key, id, bytes);
+    CUdeviceptr block = hit(h, c, key, id, bytes);
 
     /* unreached: it serves nobody, in a copy for cells that were just visited */
     if (!block && c->serves && weir__cell_has_post(c, bytes)) {
         weir__cell_collect(c);
-        block = hit(f, c, key, id, bytes);
+        block = hit(h, c, key, id, bytes);
     }
     weir__bias_give(&c->lock, taken);
     return block;
 }
 
 /* Takes the lock of a cell that is biased to this thread and has nothing to catch up with: 1, or 0 at once. */
-static inline __attribute__((always_inline)) int enter_at_once(const struct weir_front *f,
+static inline __attribute__((always_inline)) int enter_at_once(const struct weir_hits *h,
                                                                struct weir_cell *c) {
     if (__builtin_expect(!weir__bias_try(&c->lock), 0))
         return 0;
-    if (__builtin_expect(is_ready(f, c), 1))
+    if (__builtin_expect(is_ready(h, c), 1))
         return 1;
     weir__bias_leave();
     return 0;

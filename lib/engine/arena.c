@@ -61,7 +61,7 @@ static weir_status place(struct weir_arena *a, struct weir_request *r,
         weir__nvtx_push("make room", r->bytes);
         status = a->backing->make_room(a, r);
         weir__nvtx_pop();
-        if ((status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT) &&
+        if (weir__is_refusal(status) &&
             weir__suballoc_take_anywhere(&a->blocks, r->bytes, r->id, out) == WEIR_PLACEMENT_OK)
             return WEIR_OK;
         if (status != WEIR_OK)
@@ -266,7 +266,7 @@ static void arena_survey(struct weir_engine *e, struct weir_survey *out) {
         out->largest = weir__size_larger(weir__suballoc_largest(&a->blocks, out->id),
                                          a->backing->largest(a, out->id));
     if ((out->what & WEIR_SURVEY_PIECES) && a->backing->pieces)
-        a->backing->pieces(a, &out->largest_piece, &out->last_piece);
+        a->backing->pieces(a, &out->piece.largest, &out->piece.last);
     weir__lock_give(&a->lock);
 }
 

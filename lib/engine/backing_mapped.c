@@ -1083,10 +1083,6 @@ static weir_status make_room(struct weir_arena *a, struct weir_request *r, size_
     return status;
 }
 
-static int is_short(weir_status status) {
-    return status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT;
-}
-
 static weir_status mapped_make_room(struct weir_arena *a, struct weir_request *r) {
     weir_status status;
     size_t bytes;
@@ -1097,9 +1093,9 @@ static weir_status mapped_make_room(struct weir_arena *a, struct weir_request *r
     weir__suballoc_ask(&a->blocks, r->id, r->stream);
     lift_shadows(a, 1);
     status = make_room(a, r, bytes, OF_ITS_OWN);
-    if (is_short(status) && ((struct range *)a->range)->piece > 0)
+    if (weir__is_refusal(status) && ((struct range *)a->range)->piece > 0)
         status = make_room(a, r, bytes, LEAST);
-    if (is_short(status))
+    if (weir__is_refusal(status))
         status = make_room(a, r, bytes, SQUEEZED);
     if (status == WEIR_OK)
         r->foretold = 0;

@@ -110,8 +110,8 @@ enum { WEIR_SURVEY_STREAMS = 16 };
 enum {
     WEIR_SURVEY_IDLE = 1,    /* hole to by[] */
     WEIR_SURVEY_LARGEST = 2, /* largest */
-    WEIR_SURVEY_PIECES = 4,  /* largest_piece, last_piece */
-    WEIR_SURVEY_PENDING = 8  /* waiting, silent; looks at what is pending first */
+    WEIR_SURVEY_PIECES = 4,  /* piece */
+    WEIR_SURVEY_PENDING = 8  /* frees; looks at what is pending first */
 };
 
 /* Begins zeroed, but for what is asked. */
@@ -134,10 +134,14 @@ struct weir_survey {
     uint64_t largest;
     /* Of what is idle and everybody's: bytes of the largest piece, and of the one at the end, which grows with the
      * reserve.  Both 0: it has no end, or that cannot be told. */
-    uint64_t largest_piece, last_piece;
+    struct {
+        uint64_t largest, last;
+    } piece;
     /* Frees, or batches of them, that will be known to have completed by asking again; and streams whose frees only
      * their owner's next call will tell of, with what is pending that an allocator's end need not wait for. */
-    size_t waiting, silent;
+    struct {
+        size_t waiting, silent;
+    } frees;
 };
 
 /* How memory goes back. */
@@ -259,14 +263,6 @@ static inline weir_status weir__engine_trim(struct weir_engine *e, size_t keep, 
     return status;
 }
 
-static inline void weir__engine_shed(struct weir_engine *e, size_t keep, weir_stream stream,
-                                     uint64_t id, int cause) {
-    struct weir_trim trim = {
-        .mode = WEIR_TRIM_AT_ONCE, .keep = keep, .stream = stream, .id = id, .cause = cause};
-
-    (void)e->ops->trim(e, &trim);
-}
-
 static inline void weir__engine_tend(struct weir_engine *e, weir_stream stream, uint64_t id) {
     (void)e->ops->trim(e, &(struct weir_trim){.mode = WEIR_TRIM_TEND, .stream = stream, .id = id});
 }
@@ -278,8 +274,8 @@ static inline size_t weir__engine_reclaim(struct weir_engine *e, size_t *silent)
 
     e->ops->survey(e, &survey);
     if (silent)
-        *silent = survey.silent;
-    return survey.waiting;
+        *silent = survey.frees.silent;
+    return survey.frees.waiting;
 }
 
 static inline uint64_t weir__engine_reserve(struct weir_engine *e) {

@@ -847,7 +847,7 @@ static void pool_survey(struct weir_engine *e, struct weir_survey *out) {
 
     out->is_untold = 1;
     if (out->what & WEIR_SURVEY_PENDING)
-        out->waiting = (size_t)weir__async_is_pending(&p->async);
+        out->frees.waiting = (size_t)weir__async_is_pending(&p->async);
     if (out->what & WEIR_SURVEY_LARGEST)
         out->largest = largest(p, out->back);
 }

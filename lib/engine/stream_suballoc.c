@@ -834,8 +834,8 @@ void weir__suballoc_survey_for(struct weir_suballoc *s, struct weir_survey *out)
         survey_idle(s, out);
     if (out->what & WEIR_SURVEY_PENDING) {
         weir__suballoc_look_around(s);
-        out->silent = s->order.several ? s->order.silent_streams : 0;
-        out->waiting = s->order.waiting_marks + s->pending_blocks.count;
+        out->frees.silent = s->order.several ? s->order.silent_streams : 0;
+        out->frees.waiting = s->order.waiting_marks + s->pending_blocks.count;
     }
 }
 

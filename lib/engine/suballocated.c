@@ -306,7 +306,7 @@ static weir_status find_room(struct spans *s, struct weir_request *r, uint64_t r
     }
     if (status == WEIR_OK)
         status = extend(s, r, needed);
-    if (status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT)
+    if (weir__is_refusal(status))
         status = extend_at_last(s, r, needed, status);
     if (status == WEIR_OK)
         r->foretold = 0;
@@ -363,7 +363,7 @@ static weir_status place_at_last(struct spans *s, struct weir_request *r,
     if (placed != WEIR_PLACEMENT_NO_FIT)
         return placed_or(placed);
     status = find_room(s, r, reserve, needed);
-    if (status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT)
+    if (weir__is_refusal(status))
         return place_anywhere(s, r, status, out);
     if (status != WEIR_OK)
         return status;
@@ -704,10 +704,10 @@ static uint64_t largest(struct spans *s, const struct weir_survey *asked) {
 
 /* Likewise. */
 static void survey_pending(struct spans *s, struct weir_survey *out) {
-    out->waiting += weir__engine_reclaim(s->inner, NULL);
+    out->frees.waiting += weir__engine_reclaim(s->inner, NULL);
     if (s->behind && weir__order_fence_done(&s->blocks.order, s->behind))
         forget_work_behind(s);
-    out->silent += s->behind != NULL;
+    out->frees.silent += s->behind != NULL;
 }
 
 /* Blocks are the front's, which knows their streams.  How that lies which the inner engine has idle nobody knows. */

@@ -130,8 +130,8 @@ static uint64_t rest_of_largest(struct weir_ahead *a, uint64_t idle) {
     struct weir_survey survey = {.what = WEIR_SURVEY_PIECES};
 
     a->engine->ops->survey(a->engine, &survey);
-    piece = survey.largest_piece;
-    last = survey.last_piece;
+    piece = survey.piece.largest;
+    last = survey.piece.last;
     if (piece >= wanted || wanted - last > wanted / REST_PART ||
         idle + wanted - last > a->most_idle)
         return 0;

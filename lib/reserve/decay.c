@@ -2,7 +2,6 @@
 /* decay.c: see decay.h. */
 #include "reserve/decay.h"
 
-#include "reserve/background_growth.h"
 #include "reserve/reserve.h"
 
 /* What the reserve has beyond the need goes whole when it is no more. */
@@ -118,10 +117,8 @@ end_window(struct weir_reserve *v, const struct weir_request *r, uint64_t now, u
     v->engine->ops->figures(v->engine, &figures);
     /* unreached: no pause, for which another thread must end the window at the same time */
     keep = weir__decay_end(&v->decay, now, figures.in_use, figures.reserve, pause ? pause : 1);
-    if (keep < figures.reserve) {
-        weir__engine_shed(v->engine, (size_t)keep, r->stream, r->id, WEIR_EVENT_DECAY);
-        weir__ahead_forget(v->ahead);
-    }
+    if (keep < figures.reserve)
+        weir__reserve_shed(v, r, keep, WEIR_EVENT_DECAY);
 }
 
 void weir__decay_look(struct weir_reserve *v, const struct weir_request *r) {

@@ -33,7 +33,7 @@
 /* Where one that is ending is waited for, which takes the driver a tenth of a second. */
 #define ENDING_PAUSE_NS UINT64_C(10000000)
 /* What engines may have to grow by for a small request. */
-#define UNIT ((uint64_t)32 << 20)
+#define UNIT ((uint64_t)WEIR_POOL_UNIT)
 /* Of the deadline, what others have; all of it where one of them is ending. */
 #define NEIGHBOURS_PART 10
 /* How long those who have just left may take to be gone, once nobody is there. */

@@ -123,7 +123,7 @@ static int is_our_turn(struct weir_priming *p) {
     if (got == 0)
         weir__log(log, WEIR_LOG_WARNING,
                   "preallocation: another process has not ended its own: it goes on beside it");
-    atomic_fetch_add(&p->v->events.books->prealloc_waited_ns, weir__clock_ns() - p->begun_ns);
+    atomic_fetch_add(&p->v->events.books->prealloc.waited_ns, weir__clock_ns() - p->begun_ns);
     p->has_turn = 1;
     look_again(p);
     return 1;
@@ -185,7 +185,7 @@ static void wait_for_others(struct weir_priming *p, uint64_t goal) {
     while (!have_given(p, lacks, lacks))
         if (!weir__priming_ask(p))
             nanosleep(&(struct timespec){0, APPEAL_PAUSE_NS}, NULL);
-    atomic_fetch_add(&p->v->events.books->prealloc_waited_ns, weir__clock_ns() - began);
+    atomic_fetch_add(&p->v->events.books->prealloc.waited_ns, weir__clock_ns() - began);
     (void)weir__quota_refresh(p->v); /* who has a share has a limit that moves */
 }
 
@@ -203,7 +203,7 @@ static void wait_for_turn(struct weir_priming *p) {
 static int is_late(const struct weir_priming *p) {
     uint64_t deadline = deadline_ns(p);
     uint64_t waited = p->v->device->driver->charge
-                          ? atomic_load(&p->v->events.books->prealloc_waited_ns)
+                          ? atomic_load(&p->v->events.books->prealloc.waited_ns)
                           : 0; /* the device's clock is the host's */
 
     return deadline != UINT64_MAX &&
@@ -220,12 +220,12 @@ static void end(struct weir_priming *p) {
 static void note(struct weir_priming *p, uint64_t reserve, int is_over) {
     struct weir_books *books = p->v->events.books;
 
-    atomic_store(&books->prealloc_asked, p->target);
-    atomic_store(&books->prealloc_got, p->got);
-    atomic_store(&books->prealloc_kept, reserve);
+    atomic_store(&books->prealloc.asked, p->target);
+    atomic_store(&books->prealloc.got, p->got);
+    atomic_store(&books->prealloc.kept, reserve);
     weir__decay_raise_floor(&p->v->decay, reserve < p->target ? reserve : p->target);
-    atomic_store(&books->prealloc_ns, p->took_ns);
-    atomic_store(&books->prealloc_pending,
+    atomic_store(&books->prealloc.ns, p->took_ns);
+    atomic_store(&books->prealloc.pending,
                  is_over || reserve >= p->target ? 0 : p->target - reserve);
 }
 
@@ -291,7 +291,7 @@ void weir__priming_tell(const struct weir_priming *p, uint64_t asked, uint64_t r
 }
 
 static int is_too_little(weir_status status) {
-    return status == WEIR_OK || status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT;
+    return status == WEIR_OK || weir__is_refusal(status);
 }
 
 /* Less is there than must be: nothing of it stays.  `figures` are the engine's, before and after. */

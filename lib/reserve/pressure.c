@@ -3,7 +3,6 @@
 #include "reserve/pressure.h"
 
 #include "base/size.h"
-#include "reserve/background_growth.h"
 #include "reserve/reserve.h"
 
 #define FIRST_PAUSE_NS UINT64_C(1000000)
@@ -29,15 +28,6 @@ void weir__relief_raise(struct weir_relief *r, uint64_t bytes) {
         ;
 }
 
-uint64_t weir__relief_keep(const struct weir_reserve *v, uint64_t reserve, uint64_t in_use,
-                           uint64_t wanted) {
-    uint64_t floor = atomic_load_explicit(&v->decay.floor, memory_order_relaxed);
-    uint64_t keep = weir__size_less(reserve, wanted);
-
-    keep = weir__size_larger(keep, in_use + v->decay.idle);
-    return weir__size_larger(keep, floor);
-}
-
 /* Less is wanted, unless that has changed. */
 static void want_less(struct weir_relief *r, uint64_t wanted, uint64_t rest) {
     (void)atomic_compare_exchange_strong_explicit(&r->wanted, &wanted, rest, memory_order_relaxed,
@@ -54,11 +44,10 @@ static uint64_t give(struct weir_reserve *v, const struct weir_request *r, uint6
     uint64_t keep;
 
     v->engine->ops->figures(v->engine, &before);
-    keep = weir__relief_keep(v, before.reserve, before.in_use, wanted);
+    keep = weir__reserve_target(v, before.reserve, before.in_use, wanted);
     if (keep >= before.reserve)
         return 0;
-    weir__engine_shed(v->engine, (size_t)keep, r->stream, r->id, WEIR_EVENT_LOW_MEMORY);
-    weir__ahead_forget(v->ahead);
+    weir__reserve_shed(v, r, keep, WEIR_EVENT_LOW_MEMORY);
     return weir__size_less(before.reserve, weir__engine_reserve(v->engine));
 }
 

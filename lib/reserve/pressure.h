@@ -35,9 +35,6 @@ void weir__relief_open(struct weir_relief *r, int in_requests);
 void weir__relief_close(struct weir_relief *r);
 /* Raises the signal. */
 void weir__relief_raise(struct weir_relief *r, uint64_t bytes);
-/* Bytes of reserve that stay if `wanted` are to go, while so much is in use. */
-uint64_t weir__relief_keep(const struct weir_reserve *v, uint64_t reserve, uint64_t in_use,
-                           uint64_t wanted);
 /* A signal that wanted so much has been answered, as far as it can be. */
 void weir__relief_end(struct weir_relief *r, uint64_t wanted);
 

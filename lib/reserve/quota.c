@@ -25,7 +25,7 @@ uint64_t weir__quota_part(const struct weir_device *device, uint64_t apart, uint
     double all = (double)(device->total - apart), part;
 
     part = weights > 0 ? all * (double)weight / (double)weights : 0;
-    return weir__size_round_down((size_t)(part < all ? part : all), WEIR_QUOTA_UNIT);
+    return weir__size_round_down((size_t)(part < all ? part : all), WEIR_POOL_UNIT);
 }
 
 uint64_t weir__quota_weights(const struct weir_reserve *v) {

@@ -20,9 +20,6 @@
 
 struct weir_reserve;
 
-/* Shares, and what is held to a limit, are multiples of it: what pools grow by. */
-#define WEIR_QUOTA_UNIT ((size_t)32 << 20)
-
 struct weir_quota {
     _Atomic uint64_t limit; /* the most the reserve may be; UINT64_MAX: none.  Engines read it */
     uint64_t leave; /* bytes on the device that are others': the limit is lowered for them; fixed */

@@ -8,8 +8,30 @@
  */
 #include "reserve/reserve.h"
 
+#include "base/size.h"
 #include "reserve/background_growth.h"
 #include "reserve/oom_ladder.h"
+
+uint64_t weir__reserve_target(const struct weir_reserve *v, uint64_t reserve, uint64_t in_use,
+                              uint64_t wanted) {
+    uint64_t floor = atomic_load_explicit(&v->decay.floor, memory_order_relaxed);
+    uint64_t target = weir__size_less(reserve, wanted);
+
+    target = weir__size_larger(target, in_use + v->decay.idle);
+    return weir__size_larger(target, floor);
+}
+
+void weir__reserve_shed(struct weir_reserve *v, const struct weir_request *r, uint64_t target,
+                        int cause) {
+    struct weir_trim trim = {.mode = WEIR_TRIM_AT_ONCE,
+                             .keep = (size_t)target,
+                             .stream = r->stream,
+                             .id = r->id,
+                             .cause = cause};
+
+    (void)v->engine->ops->trim(v->engine, &trim);
+    weir__ahead_forget(v->ahead);
+}
 
 static int lend(const struct weir_lender *caches, struct weir_request *r, enum weir_lending what) {
     return caches && caches->lend(caches->context, r, what);

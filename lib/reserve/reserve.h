@@ -47,6 +47,14 @@ struct weir_reserve {
     void *lend_context;
 };
 
+/* Bytes of reserve that stay if `wanted` are to go, while so much is in use: what is in use, what is kept idle, and what
+ * was preallocated. */
+uint64_t weir__reserve_target(const struct weir_reserve *v, uint64_t reserve, uint64_t in_use,
+                              uint64_t wanted);
+/* Gives idle reserve back after a request, down to that, as far as nobody need be waited for. */
+void weir__reserve_shed(struct weir_reserve *v, const struct weir_request *r, uint64_t target,
+                        int cause);
+
 /* Serves r: from the engine as it stands; with what `caches' (NULL: there are none) give; with growth; by the
  * out-of-memory ladder.  Then it does what is due after a request: growth in the background, the limit, decay, memory
  * that is wanted elsewhere.  On a refusal *r->refused has the figures.  1 in *is_wanted (NULL: not asked): memory is

@@ -2981,6 +2981,34 @@ START_TEST(what_is_held_stays) {
 }
 END_TEST
 
+/* A large block that the reserve must grow for: the driver is asked once who the stream is, and an engine that looks
+ * whether the stream is at work, before it cuts what is idle, looks once.  A mapped arena asks for a capture again before
+ * that: the program may have vouched for the stream. */
+START_TEST(growth_is_looked_for_once) {
+    weir_allocator *a = make_plain(_i);
+    uint64_t ids, captures, queries;
+    void *block[4];
+
+    if (_i == KIND_FIXED) { /* it does not grow */
+        end(a);
+        return;
+    }
+    warm(a, A);
+    for (int i = 0; i < 3; i++)
+        block[i] = take(a, (size_t)(100 + i) * MIB, A);
+    ids = weir__model_calls(WEIR_ENTRY_cuStreamGetId);
+    captures = weir__model_calls(WEIR_ENTRY_cuStreamIsCapturing);
+    queries = weir__model_calls(WEIR_ENTRY_cuStreamQuery);
+    block[3] = take(a, 300 * MIB, A);
+    MUST_EQ(weir__model_calls(WEIR_ENTRY_cuStreamGetId), ids + 1);
+    MUST_EQ(weir__model_calls(WEIR_ENTRY_cuStreamIsCapturing), captures + 1 + (_i == KIND_MAPPED));
+    MUST_LE(weir__model_calls(WEIR_ENTRY_cuStreamQuery), queries + 1);
+    for (int i = 0; i < 4; i++)
+        give(a, block[i], A);
+    end(a);
+}
+END_TEST
+
 /* ---- the suite ------------------------------------------------------------------------------- */
 
 #define LOOP(tests, test, times) tcase_add_loop_test(tests, test, 0, times)
@@ -3079,6 +3107,7 @@ static void add_held(TCase *tests) {
     LOOP(tests, pieces_are_live_with_their_blocks, ENGINES);
     tcase_add_test(tests, pieces_are_held_by_the_blocks_in_them);
     LOOP(tests, what_is_held_stays, ENGINES);
+    LOOP(tests, growth_is_looked_for_once, ENGINES);
 }
 
 #ifdef CAN_REFUSE_HOST_MEMORY
