@@ -31,7 +31,7 @@ static inline __attribute__((always_inline)) weir_status weir__gate(const weir_a
  * call that succeeds leaves the one that the thread had as it began. */
 static inline weir_status weir__ended(int result_before, weir_status status) {
     if (status == WEIR_OK)
-        weir__set_driver_result(result_before);
+        weir__driver_result = result_before;
     return status;
 }
 

@@ -291,17 +291,16 @@ static __attribute__((noinline)) weir_status alloc_missed(weir_allocator *a, siz
     return weir__ended(result_before, status);
 }
 
-/* The same, on a stream that the driver has named, and that has a cell. */
-static __attribute__((noinline)) weir_status miss(weir_allocator *a, struct weir_cell *c,
-                                                  uint64_t id, size_t bytes, weir_stream stream,
-                                                  void **block) {
+/* The same, on a stream that the driver has named, with its cell and that one's lock. */
+static inline weir_status miss(weir_allocator *a, struct weir_cell *c, int taken, uint64_t id,
+                               size_t bytes, weir_stream stream, void **block) {
     int result_before = weir__driver_result;
     struct weir_refused refused;
     struct weir_request r = {.asked = bytes, .stream = stream, .id = id, .refused = &refused};
     weir_status status;
 
     refused.status = WEIR_OK;
-    status = weir__front_miss(a->front, c, (uintptr_t)stream, &r);
+    status = weir__front_miss(a->front, c, taken, (uintptr_t)stream, &r);
     if (status == WEIR_OK)
         *block = (void *)(uintptr_t)r.block;
     else if (refused.status != WEIR_OK)
@@ -316,12 +315,15 @@ static __attribute__((noinline)) weir_status alloc_checked(weir_allocator *a, st
     struct weir_hits *h = weir__hits_of(a->front);
     unsigned long long id = 0;
     CUdeviceptr found;
+    int taken;
 
     if (__builtin_expect(!ask(h, stream, &id), 0))
         return alloc_missed(a, bytes, stream, block);
+    taken = weir__bias_take(&c->lock);
     found = take(h, c, (uintptr_t)stream, id, bytes);
     if (__builtin_expect(!found, 0))
-        return miss(a, c, id, bytes, stream, block);
+        return miss(a, c, taken, id, bytes, stream, block);
+    weir__bias_give(&c->lock, taken);
     *block = (void *)(uintptr_t)found;
     return WEIR_OK;
 }

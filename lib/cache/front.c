@@ -410,7 +410,7 @@ static void rename_cell(struct weir_cell *c, uint64_t key) {
 static int take_name(struct weir_cell *c) {
     int taken = weir__bias_take(&c->lock), idle;
 
-    idle = atomic_load_explicit(&c->pins, memory_order_relaxed) == 0;
+    idle = c->pins == 0;
     if (idle)
         atomic_store_explicit(&c->key, 0, memory_order_relaxed);
     weir__bias_give(&c->lock, taken);
@@ -418,14 +418,22 @@ static int take_name(struct weir_cell *c) {
 }
 
 /* A call that works with a cell beyond one hold of its lock keeps it from being given to another
- * stream: pinned under the cell's lock, or the front's. */
+ * stream. */
 static void pin(struct weir_cell *c) {
-    atomic_fetch_add_explicit(&c->pins, 1, memory_order_relaxed);
+    int taken = weir__bias_take(&c->lock);
+
+    c->pins++;
+    weir__bias_give(&c->lock, taken);
 }
 
 static void unpin(struct weir_cell *c) {
-    if (c)
-        atomic_fetch_sub_explicit(&c->pins, 1, memory_order_release);
+    int taken;
+
+    if (!c)
+        return;
+    taken = weir__bias_take(&c->lock);
+    c->pins--;
+    weir__bias_give(&c->lock, taken);
 }
 
 /* Calls on the cell's stream so far; the caller holds `lock`. */
@@ -612,7 +620,8 @@ static int lend(void *context, struct weir_request *r, enum weir_lending what) {
 
 /* A block from the engine for a request on a stream that is not being captured; of r->bytes, or of r->least where there
  * is no memory for more. */
-static weir_status fetch(struct weir_front *f, struct weir_cell *c, struct weir_request *r) {
+static inline __attribute__((always_inline)) weir_status
+fetch(struct weir_front *f, struct weir_cell *c, struct weir_request *r) {
     struct borrower borrower = {f, c};
     const struct weir_lender caches = {lend, &borrower};
     int is_wanted;
@@ -685,16 +694,9 @@ static weir_status add_slab(struct weir_front *f, struct weir_cell *c, struct we
     return WEIR_OK;
 }
 
-/* In the books of a stream's cell, or of the loose one: a live block more, or less. */
-static void account(struct weir_cell *c, int64_t requested, int64_t in_use) {
-    int taken = weir__bias_take(&c->lock);
-
-    weir__cell_account(c, requested, in_use);
-    weir__bias_give(&c->lock, taken);
-}
-
 /* A whole block, for a cell (NULL: a stream without a cache, and of any size). */
-static weir_status add_whole(struct weir_front *f, struct weir_cell *c, struct weir_request *r) {
+static inline __attribute__((always_inline)) weir_status
+add_whole(struct weir_front *f, struct weir_cell *c, struct weir_request *r) {
     struct weir_span *s;
     weir_status status;
 
@@ -709,7 +711,6 @@ static weir_status add_whole(struct weir_front *f, struct weir_cell *c, struct w
     }
     atomic_store_explicit(&s->fetched_for, r->id, memory_order_relaxed);
     atomic_store_explicit(&s->asked, r->asked, memory_order_relaxed);
-    account(c ? c : f->loose, (int64_t)r->asked, (int64_t)r->bytes);
     return WEIR_OK;
 }
 
@@ -785,10 +786,9 @@ static void catch_up(struct weir_front *f, struct weir_cell *c, weir_stream stre
     tend(f, atomic_load_explicit(&c->id, memory_order_relaxed), stream);
 }
 
-/* Nothing in the cell: from the engine. */
-static weir_status alloc_missed(struct weir_front *f, struct weir_cell *c, struct weir_request *r) {
-    if (r->asked > WEIR_SPAN_SMALL)
-        return add_whole(f, c, r);
+/* A slot, of which the cell has none: of what is on its way home, or of a slab from the engine. */
+static __attribute__((noinline)) weir_status add_slot(struct weir_front *f, struct weir_cell *c,
+                                                      struct weir_request *r) {
     if (atomic_load_explicit(&f->sent, memory_order_relaxed) > 0) {
         pthread_mutex_lock(&f->lock);
         settle_batches(f);
@@ -807,15 +807,8 @@ static weir_status alloc_missed(struct weir_front *f, struct weir_cell *c, struc
     }
 }
 
-/* Callers have never had more than the engine's blocks: as these have more than ever, all cells are asked.  In the place
- * of the driver's pools, whose peak programs read and begin anew, it is looked at more often. */
-static void tell_miss(struct weir_front *f, struct weir_cell *c) {
-    uint64_t told = atomic_load_explicit(&f->told_out, memory_order_relaxed);
-    uint64_t out = atomic_load_explicit(&f->engine->most_in_use, memory_order_relaxed);
-    int is_most = out > told + weir__size_larger(told / TELL_PART, TELL_LEAST);
-
-    if (!is_most && !f->hits.device->drop_in)
-        return;
+static __attribute__((noinline)) void tell_all(struct weir_front *f, struct weir_cell *c,
+                                               int is_most, uint64_t out) {
     pthread_mutex_lock(&f->lock);
     if (is_most)
         atomic_store_explicit(&f->told_out, out, memory_order_relaxed);
@@ -825,10 +818,30 @@ static void tell_miss(struct weir_front *f, struct weir_cell *c) {
     pthread_mutex_unlock(&f->lock);
 }
 
-/* From the engine, for a stream that is r->id. */
-static weir_status alloc_fresh(struct weir_front *f, struct weir_cell *c, struct weir_request *r) {
-    weir_status status = c ? alloc_missed(f, c, r) : add_whole(f, NULL, r);
+/* Callers have never had more than the engine's blocks: as these have more than ever, all cells are asked.  In the place
+ * of the driver's pools, whose peak programs read and begin anew, it is looked at more often. */
+static inline void tell_miss(struct weir_front *f, struct weir_cell *c) {
+    uint64_t told = atomic_load_explicit(&f->told_out, memory_order_relaxed);
+    uint64_t out = atomic_load_explicit(&f->engine->most_in_use, memory_order_relaxed);
+    int is_most = out > told + weir__size_larger(told / TELL_PART, TELL_LEAST);
 
+    if (is_most || f->hits.device->drop_in)
+        tell_all(f, c, is_most, out);
+}
+
+/* From the engine, for a stream that is r->id.  Its cell was pinned, and is no more. */
+static inline __attribute__((always_inline)) weir_status
+alloc_fresh(struct weir_front *f, struct weir_cell *c, struct weir_request *r) {
+    int is_slot = c && r->asked <= WEIR_SPAN_SMALL, taken;
+    weir_status status = is_slot ? add_slot(f, c, r) : add_whole(f, c, r);
+    struct weir_cell *counts = c ? c : f->loose;
+
+    taken = weir__bias_take(&counts->lock);
+    if (status == WEIR_OK && !is_slot)
+        weir__cell_account(counts, (int64_t)r->asked, (int64_t)r->bytes);
+    if (c)
+        c->pins--;
+    weir__bias_give(&counts->lock, taken);
     if (status != WEIR_OK)
         return status;
     count(f, c ? WEIR_TALLY_FRONT_EMPTY : WEIR_TALLY_FRONT_YOUNG);
@@ -841,6 +854,7 @@ static __attribute__((noinline)) weir_status alloc_slow(struct weir_front *f,
                                                         struct weir_request *r) {
     weir_status status = weir__device_capture(f->hits.device, r->stream);
     struct weir_cell *c;
+    int taken;
 
     if (status == WEIR_E_CAPTURE)
         return alloc_captured(f, r);
@@ -853,12 +867,12 @@ static __attribute__((noinline)) weir_status alloc_slow(struct weir_front *f,
     c = visit(f, r->stream, r->id);
     if (c) {
         catch_up(f, c, r->stream);
+        taken = weir__bias_take(&c->lock);
         r->block = take(&f->hits, c, key_of(r->stream, r->id), r->id, r->asked);
+        c->pins -= r->block != 0;
+        weir__bias_give(&c->lock, taken);
     }
-    if (!r->block)
-        status = alloc_fresh(f, c, r);
-    unpin(c);
-    return status;
+    return r->block ? WEIR_OK : alloc_fresh(f, c, r);
 }
 
 /* The cell has nothing for a request, and nothing to catch up with.  What is leaving goes, since the
@@ -872,27 +886,24 @@ static void note_miss(struct weir_front *f, struct weir_cell *c, struct weir_har
 }
 
 /* If there is nothing to catch up with the driver need not be asked again. */
-weir_status weir__front_miss(struct weir_front *f, struct weir_cell *c, uint64_t key,
+weir_status weir__front_miss(struct weir_front *f, struct weir_cell *c, int taken, uint64_t key,
                              struct weir_request *r) {
     struct weir_harvest leaving = {0};
-    int taken = weir__bias_take(&c->lock), plain = is_ready(&f->hits, c) && is_its(c, key, r->id);
-    weir_status status;
+    int plain = is_ready(&f->hits, c) && is_its(c, key, r->id);
 
     if (r->id == 0) /* vouched for */
         r->id = atomic_load_explicit(&c->id, memory_order_relaxed);
     if (plain) {
         note_miss(f, c, &leaving);
-        pin(c);
+        c->pins++;
     }
     weir__bias_give(&c->lock, taken);
     if (!plain)
         return alloc_slow(f, r);
     /* A whole block is the engine's to find: it is called next, and sees to it. */
-    if (give_spans(f, leaving.spans, r->id) && r->asked <= WEIR_SPAN_SMALL)
+    if (leaving.spans && give_spans(f, leaving.spans, r->id) && r->asked <= WEIR_SPAN_SMALL)
         tend(f, r->id, r->stream);
-    status = alloc_fresh(f, c, r);
-    unpin(c);
-    return status;
+    return alloc_fresh(f, c, r);
 }
 
 /* The cell by which a call on the stream goes, if there is one; a default stream's id is asked. */
@@ -909,13 +920,18 @@ static weir_status alloc_as_asked(struct weir_front *f, struct weir_request *r) 
     unsigned long long id;
     uint64_t key;
     struct weir_cell *c = find(f, r->stream, &key, &id);
+    int taken;
 
     /* unreached: not vouched for, as that is asked elsewhere, unless it was until a moment ago */
     if (!c || (id == 0 && !is_vouched_for(&f->hits, c, r->stream)))
         return alloc_slow(f, r);
     r->id = id;
+    taken = weir__bias_take(&c->lock);
     r->block = take(&f->hits, c, key, id, r->asked);
-    return r->block ? WEIR_OK : weir__front_miss(f, c, key, r);
+    if (!r->block)
+        return weir__front_miss(f, c, taken, key, r);
+    weir__bias_give(&c->lock, taken);
+    return WEIR_OK;
 }
 
 /* A default stream, on a thread that was seen without a context. */
@@ -950,6 +966,14 @@ static int is_live(const struct weir_span *s, uint64_t address, int64_t *request
     *requested = state;
     *in_use = (int64_t)s->slot_units * WEIR_SPAN_UNIT;
     return !(state & WEIR_SLOT_IDLE);
+}
+
+/* In the books of the loose cell: a live block less. */
+static void count_loose_free(struct weir_front *f, int64_t requested, int64_t in_use) {
+    int taken = weir__bias_take(&f->loose->lock);
+
+    weir__cell_account(f->loose, -requested, -in_use);
+    weir__bias_give(&f->loose->lock, taken);
 }
 
 /* A live slot is on its way home from now on: 1, or 0 if it is not live. */
@@ -1033,7 +1057,7 @@ static weir_status free_past(struct weir_front *f, struct weir_span *s, uint64_t
                            : free_whole(f, s, address, stream, uses);
     if (status != WEIR_OK)
         return status;
-    account(f->loose, -requested, -in_use);
+    count_loose_free(f, requested, in_use);
     atomic_store_explicit(&f->past, 1, memory_order_relaxed);
     count(f, WEIR_TALLY_FREES);
     if (captured)
@@ -1264,7 +1288,7 @@ weir_status weir__front_free_done(struct weir_front *f, CUdeviceptr block) {
     pthread_mutex_unlock(&f->lock);
     if (!done) /* unreached: freed meanwhile */
         return weir__without_driver(WEIR_E_NOT_OWNED);
-    account(f->loose, -requested, -in_use);
+    count_loose_free(f, requested, in_use);
     atomic_store_explicit(&f->past, 1, memory_order_relaxed);
     count(f, WEIR_TALLY_FREES);
     return WEIR_OK;

@@ -113,7 +113,6 @@ hit(const struct weir_hits *h, struct weir_cell *c, uint64_t key, uint64_t id, s
 /* The same, of what lies in the letter box too. */
 static inline __attribute__((always_inline)) CUdeviceptr
 take(const struct weir_hits *h, struct weir_cell *c, uint64_t key, uint64_t id, size_t bytes) {
-    int taken = weir__bias_take(&c->lock);
     CUdeviceptr block = hit(h, c, key, id, bytes);
 
     /* unreached: it serves nobody, in a copy for cells that were just visited */
@@ -121,7 +120,6 @@ take(const struct weir_hits *h, struct weir_cell *c, uint64_t key, uint64_t id, 
         weir__cell_collect(c);
         block = hit(h, c, key, id, bytes);
     }
-    weir__bias_give(&c->lock, taken);
     return block;
 }
 
@@ -147,9 +145,9 @@ static inline __attribute__((always_inline)) CUdeviceptr leave_with(struct weir_
 
 /* ---- misses: front.c --------------------------------------------------------------------------- */
 
-/* For a stream that has a cell, which the driver has named (r->id) or the program vouches for (0), and that had no block
- * of r->asked bytes at once; as weir__front_alloc. */
-weir_status weir__front_miss(struct weir_front *f, struct weir_cell *c, uint64_t key,
+/* For a stream that has a cell, which the driver has named (r->id) or the program vouches for (0), where `take` found
+ * nothing; as weir__front_alloc.  The caller has taken the cell's lock (`taken`), which is given back. */
+weir_status weir__front_miss(struct weir_front *f, struct weir_cell *c, int taken, uint64_t key,
                              struct weir_request *r);
 
 #endif

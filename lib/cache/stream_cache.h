@@ -121,10 +121,10 @@ struct weir_cell {
     struct weir_cell_sum requested, in_use; /* handed out less given back here: may be < 0 */
 
     /* Under the lock as well. */
-    int serves;            /* it has a store, and all in it was freed on the stream `id` */
-    int due;               /* 1: its stream's next request looks after it */
-    uint32_t epoch;        /* looks at what lies unused so far */
-    _Atomic uint32_t pins; /* calls at work with it that have left its lock in between */
+    int serves;     /* it has a store, and all in it was freed on the stream `id` */
+    int due;        /* 1: its stream's next request looks after it */
+    uint32_t epoch; /* looks at what lies unused so far */
+    uint32_t pins;  /* calls at work with it that have left its lock in between */
     _Atomic uint64_t deferred;
     _Atomic uint64_t misses; /* requests that it had nothing for, and that were no visits */
 

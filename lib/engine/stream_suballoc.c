@@ -173,8 +173,8 @@ static int find(struct weir_suballoc *s, CUdeviceptr block, struct weir_placemen
              : WEIR_PLACEMENT_FOREIGN;
 }
 
-static int give(struct weir_suballoc *s, CUdeviceptr block, uint64_t id, uint64_t sequence,
-                struct weir_placement_block *out) {
+static inline int give(struct weir_suballoc *s, CUdeviceptr block, uint64_t id, uint64_t sequence,
+                       struct weir_placement_block *out) {
     const struct weir_suballoc_region *r = region_of(s, block);
 
     s->changes++;

@@ -47,14 +47,6 @@ static uint64_t deadline_ns(const struct weir_reserve *v) {
                : (uint64_t)v->options->recovery_timeout_ms * 1000000;
 }
 
-weir_status weir__ladder_try(struct weir_reserve *v, struct weir_request *r) {
-    weir_status status = v->engine->ops->alloc(v->engine, r);
-
-    if (status < 0)
-        r->result = weir__driver_result;
-    return status;
-}
-
 /* What went with the refusal. */
 static weir_refusal read_refusal(struct weir_reserve *v, size_t bytes) {
     weir_statistics figures = {.size = sizeof figures};

@@ -6,10 +6,17 @@
 #ifndef WEIR_OOM_LADDER_H
 #define WEIR_OOM_LADDER_H
 
+#include "base/result.h"
 #include "reserve/reserve.h"
 
 /* One try, after which r->result is the driver's part in a refusal. */
-weir_status weir__ladder_try(struct weir_reserve *v, struct weir_request *r);
+static inline weir_status weir__ladder_try(struct weir_reserve *v, struct weir_request *r) {
+    weir_status status = v->engine->ops->alloc(v->engine, r);
+
+    if (status < 0)
+        r->result = weir__driver_result;
+    return status;
+}
 
 /* After the engine answered `why' (E_NO_MEMORY or E_LIMIT): climbs the out-of-memory ladder and tries again.  OK with
  * the block, or the last status, counted in the books and with the figures in *r->refused.  Waits at most
