@@ -65,6 +65,8 @@ void weir__books_event(struct weir_books *books, const weir_event *event) {
         books->sums.ahead_steps++;
         books->sums.ahead_bytes += event->got;
         books->sums.ahead_ns += event->stall_ns;
+        books->prealloc.got += event->cause == WEIR_EVENT_BACKGROUND ? event->got : 0;
+        books->prealloc.ns += event->cause == WEIR_EVENT_BACKGROUND ? event->stall_ns : 0;
     }
     pthread_mutex_unlock(&books->lock);
     if (!event->shrink && !is_ahead(event) && event->cause != WEIR_EVENT_APPEAL)

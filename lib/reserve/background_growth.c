@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* background_growth.c: growth ahead of demand, in the background.
  *
+ * The thread makes steps towards a goal: first what is to be preallocated, of which prealloc.c says how much
+ * may be had now; then what is to be idle, the headroom.
+ *
  * What tells whether the next request meets an empty reserve is what the engine has in no live block (what
  * the caches of streams hold is live to the engine), less what has proved to be of no use: pieces that are
  * too small, or wait for other streams.  That shows when a request has to grow the reserve though more
@@ -12,12 +15,12 @@
  * for all; where more is missing it would cost more memory than it saves waits.
  *
  * Below `low` of what is left the thread is woken, and takes turns until it is `high`: a growth step, a
- * pause, and so on.  A growth step holds the driver's lock
+ * pause, and so on; likewise until all is preallocated.  A growth step holds the driver's lock
  * for its whole length, and pace decides the tail of everybody's latencies (H200: 32 MiB back to back
  * take the pairs of another thread from 0.7 to 12 us, every millisecond they do not show).  So a step is
  * what the engine takes in about a tenth of a millisecond, and a pause ten times as long.  Below `low` the
- * pause is a quarter of that, and shorter by as much as is missing: a request that finds nothing idle makes the
- * step itself, and waits for it.
+ * pause of headroom is a quarter of that, and shorter by as much as is missing: a request that finds nothing idle
+ * makes the step itself, and waits for it.
  *
  * A request says that little is idle by exchanging `mark`, below which it would be told, for 0, and by a
  * signal; so it does that once, until the thread has armed the mark again.  The thread arms it before it
@@ -25,8 +28,8 @@
  * thread look in any case: what it knows is old by then.  (tests/spin/ahead.pml goes through this;
  * the rest of the last piece is not in it: a request as large comes again, and looks again.)
  *
- * The last part of the device is left to requests, which need it more.  A step that is refused, or left
- * out, is tried again after a pause that doubles; nobody hears of it but a counter.
+ * Headroom leaves the last part of the device to requests, which need it more.  A step for it that is refused, or left
+ * out, is tried again after a pause that doubles; nobody hears of it but a counter.  A refusal ends a preallocation.
  *
  * On a modelled device time is virtual and one clock for all threads, and a real thread would make
  * figures depend on the scheduler.  There turns are played aside, by the first request of the engine
@@ -51,6 +54,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/result.h"
 #include "base/size.h"
@@ -60,6 +64,7 @@
 enum { HURRY = 4 }; /* times as often below `low` */
 /* Played: what a thread takes to wake up, and for its first step. */
 #define WAKE_NS UINT64_C(200000)
+#define OTHERS_PAUSE_NS UINT64_C(10000000) /* other processes are waited for */
 #define FIRST_BACK_OFF_NS UINT64_C(10000000)
 #define LONGEST_BACK_OFF_NS UINT64_C(2560000000)
 /* What a turn answers when there is nothing to do until it is told. */
@@ -153,11 +158,29 @@ static uint64_t refused(struct weir_ahead *a) {
     return pause;
 }
 
-/* What a step should add; 0: nothing can be had. */
+/* No step can be made, now or ever. */
+static uint64_t give_up(struct weir_ahead *a) {
+    a->low = a->high = 0;
+    atomic_store(&a->mark, 0);
+    return REST;
+}
+
+/* What is idle of the reserve, and of use. */
+static uint64_t idle_of(struct weir_ahead *a, uint64_t *reserve) {
+    weir_statistics figures = {.size = sizeof figures};
+
+    a->engine->ops->figures(a->engine, &figures);
+    *reserve = figures.reserve;
+    return usable(a, weir__size_less(figures.reserve, figures.in_use));
+}
+
+/* What a step should add; 0: nothing can be had.  What a preallocation lacks it may take. */
 static uint64_t step_of(const struct weir_ahead *a, uint64_t reserve, uint64_t lacks) {
     uint64_t room = weir__size_less(a->v->quota.limit, reserve), step = a->engine->step_bytes;
     uint64_t device;
 
+    if (a->priming)
+        return weir__size_smaller(lacks, step);
     if (lacks < step)
         step = (lacks + PAGE - 1) / PAGE * PAGE;
     if (room < step)
@@ -168,46 +191,37 @@ static uint64_t step_of(const struct weir_ahead *a, uint64_t reserve, uint64_t l
     return step;
 }
 
-/* No step can be made, now or ever. */
-static uint64_t give_up(struct weir_ahead *a) {
-    a->low = a->high = 0;
-    atomic_store(&a->mark, 0);
-    return REST;
-}
-
-/* After a step, with that much idle. */
-static uint64_t pause_of(const struct weir_ahead *a, uint64_t idle) {
-    return idle < a->low ? 1 + (uint64_t)((double)PAUSE_NS / HURRY * (double)idle / (double)a->low)
-                         : PAUSE_NS;
-}
-
-static uint64_t grow(struct weir_ahead *a, uint64_t reserve, uint64_t idle, uint64_t lacks) {
-    uint64_t step = step_of(a, reserve, lacks);
-    weir_status status;
+/* A step towards the goal, which lacks less by that. */
+static weir_status grow(struct weir_ahead *a, uint64_t reserve, uint64_t *lacks) {
+    uint64_t step = step_of(a, reserve, *lacks), target = reserve + step;
 
     if (step == 0)
-        return refused(a);
-    status = a->engine->ops->grow(a->engine, reserve + step, reserve + step, WEIR_EVENT_HEADROOM);
-    switch (status) {
-    case WEIR_OK:
-        a->back_off_ns = FIRST_BACK_OFF_NS;
-        return pause_of(a, idle + step);
-    case WEIR_E_NOT_SUPPORTED:
-        weir__log(a->v->options->log, WEIR_LOG_WARNING,
-                  "headroom has no effect with this driver: it does not tell what its pool has");
-        return give_up(a);
-    case WEIR_E_DEVICE_LOST:
-        return give_up(a);
-    default:
-        return refused(a);
-    }
+        return WEIR_E_NO_MEMORY;
+    *lacks = weir__size_less(*lacks, step);
+    return a->engine->ops->grow(a->engine, target, a->priming ? a->priming->target : target,
+                                a->priming ? WEIR_EVENT_BACKGROUND : WEIR_EVENT_HEADROOM);
 }
 
-/* Looks, and makes a step if little is idle.  Nanoseconds until the next turn, or REST.  The caller holds
- * `turning`. */
+/* What came of a step for headroom, which lacks so much now.  Nanoseconds until the next turn, or REST. */
+static uint64_t came_of(struct weir_ahead *a, weir_status status, uint64_t lacks) {
+    double idle = (double)weir__size_less(a->high, lacks), low = (double)a->low;
+
+    if (status == WEIR_E_NOT_SUPPORTED)
+        weir__log(a->v->options->log, WEIR_LOG_WARNING,
+                  "headroom has no effect with this driver: it does not tell what its pool has");
+    if (status == WEIR_E_NOT_SUPPORTED || status == WEIR_E_DEVICE_LOST)
+        return give_up(a);
+    if (status != WEIR_OK)
+        return refused(a);
+    a->back_off_ns = FIRST_BACK_OFF_NS;
+    return idle < low ? 1 + (uint64_t)((double)PAUSE_NS / HURRY * idle / low) : PAUSE_NS;
+}
+
+/* Looks, and makes a step towards what is to be preallocated, then towards headroom.  Nanoseconds until the next turn,
+ * or REST.  The caller holds `turning`. */
 static uint64_t take_turn(struct weir_ahead *a) {
-    weir_statistics figures = {.size = sizeof figures};
-    uint64_t idle, lacks, pause;
+    uint64_t reserve, idle, lacks, pause;
+    weir_status status;
 
     atomic_store(&a->mark, 0);
     if (weir__detour_is(&a->v->device->slow_path, WEIR_DETOUR_LOST)) {
@@ -218,20 +232,23 @@ static uint64_t take_turn(struct weir_ahead *a) {
     }
     if (a->priming) {
         atomic_store(&a->mark, a->is_played ? UINT64_MAX : 0);
-        pause = weir__priming_turn(a->priming);
-        if (pause > 0)
+        lacks = weir__priming_lacks(a->priming, a->engine->step_bytes, &reserve);
+        pause = lacks > 0 ? PAUSE_NS : OTHERS_PAUSE_NS;
+        if (lacks > 0)
+            weir__priming_note(a->priming, grow(a, reserve, &lacks));
+        if (a->priming->has_begun)
             return pause;
         a->priming = NULL;
     }
     atomic_store(&a->mark, a->low);
-    a->engine->ops->figures(a->engine, &figures);
-    idle = usable(a, weir__size_less(figures.reserve, figures.in_use));
+    idle = idle_of(a, &reserve);
     a->raising = idle < (a->raising ? a->high : a->low);
     lacks = a->raising ? a->high - idle : rest_of_largest(a, idle);
     if (lacks == 0)
         return REST;
     atomic_store(&a->mark, a->is_played ? a->high : 0);
-    return grow(a, figures.reserve, idle, lacks);
+    status = grow(a, reserve, &lacks);
+    return came_of(a, status, lacks);
 }
 
 /* What a turn left to be asked of others, who may take their time.  The caller holds `turning`. */
@@ -242,19 +259,16 @@ static uint64_t ask_others(struct weir_ahead *a, uint64_t pause) {
 /* Before there is a thread, and before anybody waits for a request: until `low` is idle.  The thread goes on
  * from there. */
 static void begin(struct weir_ahead *a) {
-    struct weir_engine *e = a->engine;
-    weir_statistics figures = {.size = sizeof figures};
-    uint64_t idle, step = 1, target;
+    uint64_t reserve, idle, lacks;
+    weir_status status = WEIR_OK;
 
-    while (step > 0) {
-        e->ops->figures(e, &figures);
-        idle = weir__size_less(figures.reserve, figures.in_use);
-        a->raising |= idle < a->low;
-        step = idle < a->low ? step_of(a, figures.reserve, a->low - idle) : 0;
-        target = figures.reserve + step;
-        if (step > 0 && e->ops->grow(e, target, target, WEIR_EVENT_HEADROOM) != WEIR_OK)
-            break;
+    while (status == WEIR_OK && (idle = idle_of(a, &reserve)) < a->low) {
+        a->raising = 1;
+        lacks = a->low - idle;
+        status = grow(a, reserve, &lacks);
     }
+    if (a->is_played && a->low > 0)
+        a->due_ticks = a->v->device->driver->ticks() + PAUSE_NS;
 }
 
 /* ---- the thread ------------------------------------------------------------------------------ */
@@ -272,28 +286,17 @@ static void prepare_exit(void) {
     (void)atexit(stop_for_good);
 }
 
-static struct timespec after(uint64_t ns) {
-    struct timespec at;
-
-    clock_gettime(CLOCK_MONOTONIC, &at);
-    ns += (uint64_t)at.tv_nsec;
-    at.tv_sec += (time_t)(ns / 1000000000);
-    at.tv_nsec = (long)(ns % 1000000000);
-    return at;
-}
-
 /* Until the time is over or, with REST, until it is told.  The caller holds `lock`. */
 static void wait(struct weir_ahead *a, uint64_t pause) {
-    struct timespec until;
+    uint64_t ns = weir__clock_ns() + pause;
+    struct timespec until = {(time_t)(ns / 1000000000), (long)(ns % 1000000000)};
 
-    if (pause == REST) {
+    if (pause == REST)
         while (!a->stopped && !a->told)
             pthread_cond_wait(&a->woken, &a->lock);
-        return;
-    }
-    until = after(pause);
-    while (!a->stopped && pthread_cond_timedwait(&a->woken, &a->lock, &until) != ETIMEDOUT)
-        ;
+    else
+        while (!a->stopped && pthread_cond_timedwait(&a->woken, &a->lock, &until) != ETIMEDOUT)
+            ;
 }
 
 static void *run(void *ahead) {
@@ -358,8 +361,8 @@ static int play(struct weir_ahead *a, int begins) {
     return turns;
 }
 
-int weir__ahead_play(struct weir_ahead *a) {
-    return a->is_played && play(a, 0) > 0;
+int weir__ahead_catch_up(struct weir_ahead *a) {
+    return a && a->is_played && play(a, 0) > 0;
 }
 
 /* ---- for others ------------------------------------------------------------------------------ */
@@ -371,7 +374,7 @@ static void note_size(struct weir_ahead *a, uint64_t bytes) {
         atomic_store_explicit(&a->largest, bytes, memory_order_relaxed);
 }
 
-void weir__ahead_check(struct weir_ahead *a, size_t bytes, int grew) {
+void weir__ahead_look(struct weir_ahead *a, size_t bytes, int grew) {
     uint64_t mark, reserve, in_use, idle;
 
     note_size(a, bytes);
@@ -440,21 +443,20 @@ weir_status weir__ahead_open(struct weir_reserve *v, uint64_t low, uint64_t high
     a->engine = v->engine;
     a->low = low;
     a->high = a->most_idle = high;
-    a->priming = priming;
     a->back_off_ns = FIRST_BACK_OFF_NS;
     a->is_played = v->device->driver->aside != NULL;
-    atomic_init(&a->mark, priming ? UINT64_MAX : low);
+    atomic_init(&a->mark, low);
     pthread_mutex_init(&a->turning, NULL);
     pthread_mutex_init(&a->lock, NULL);
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&a->woken, &monotonic);
     pthread_condattr_destroy(&monotonic);
-    if (!priming)
+    if (priming)
+        weir__ahead_prime(a, priming);
+    else
         begin(a);
-    if (a->is_played) {
-        a->due_ticks = low == 0 && !priming ? 0 : v->device->driver->ticks() + PAUSE_NS;
-    } else if (!start(a)) {
+    if (!a->is_played && !start(a)) {
         discard(a);
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     }

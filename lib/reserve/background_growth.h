@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* background_growth.h: growth ahead of demand, in the background.
  *
- * One thread of an allocator raises the reserve when little of it is idle, so that a request seldom
- * meets an empty one; and preallocates, where nobody is to wait for that.
+ * One thread of an allocator raises the reserve in small steps: to what is to be preallocated, where nobody is to wait
+ * for that; and when little of it is idle, so that a request seldom meets an empty one.
  *
  * Must not know: any single engine, settings' names, who asks for memory.
  */
@@ -31,23 +31,13 @@ void weir__ahead_forget(struct weir_ahead *a);
 void weir__ahead_hold(struct weir_ahead *a);
 void weir__ahead_go_on(struct weir_ahead *a);
 
-/* Sees whether little is idle; makes no driver call, takes no lock that a step
- * holds for longer, and is not called under the engine's. */
-void weir__ahead_check(struct weir_ahead *a, size_t bytes, int grew);
-
-/* Where turns are played: those that have become due.  1 if there was one. */
-int weir__ahead_play(struct weir_ahead *a);
-
 /* Before the reserve grows for a request: on a modelled device, what the thread would have done by now is done.  1 if
- * there was anything. */
-static inline int weir__ahead_catch_up(struct weir_ahead *a) {
-    return a && weir__ahead_play(a);
-}
+ * there was anything.  NULL is fine. */
+int weir__ahead_catch_up(struct weir_ahead *a);
 
-/* After each request that the engine has served, of so many bytes.  `grew`: the reserve had to grow for it. */
-static inline void weir__ahead_look(struct weir_ahead *a, size_t bytes, int grew) {
-    if (a)
-        weir__ahead_check(a, bytes, grew);
-}
+/* After each request that the engine has served, of so many bytes: sees whether little is idle.  `grew`: the
+ * reserve had to grow for it.  Makes no driver call, takes no lock that a step holds for longer, and is not called
+ * under the engine's. */
+void weir__ahead_look(struct weir_ahead *a, size_t bytes, int grew);
 
 #endif

@@ -31,8 +31,6 @@
 #include "config/settings.h"
 #include "reserve/decay.h"
 
-#define PAUSE_NS UINT64_C(1000000)
-#define LOCK_PAUSE_NS UINT64_C(10000000)
 #define APPEAL_PAUSE_NS UINT64_C(10000000)
 /* For the lock, without a deadline. */
 #define LONGEST_WAIT_NS UINT64_C(10000000000)
@@ -210,7 +208,7 @@ static int is_late(const struct weir_priming *p) {
            weir__device_since(p->v->device, p->begun_ticks) + waited >= deadline;
 }
 
-static void end(struct weir_priming *p) {
+void weir__priming_close(struct weir_priming *p) {
     weir__process_lock_give(&p->lock);
     p->has_begun = p->has_turn = 0;
 }
@@ -221,12 +219,9 @@ static void note(struct weir_priming *p, uint64_t reserve, int is_over) {
     struct weir_books *books = p->v->events.books;
 
     atomic_store(&books->prealloc.asked, p->target);
-    atomic_store(&books->prealloc.got, p->got);
     atomic_store(&books->prealloc.kept, reserve);
-    weir__decay_raise_floor(&p->v->decay, reserve < p->target ? reserve : p->target);
-    atomic_store(&books->prealloc.ns, p->took_ns);
-    atomic_store(&books->prealloc.pending,
-                 is_over || reserve >= p->target ? 0 : p->target - reserve);
+    weir__decay_raise_floor(&p->v->decay, weir__size_smaller(reserve, p->target));
+    atomic_store(&books->prealloc.pending, is_over ? 0 : weir__size_less(p->target, reserve));
 }
 
 /* What the reserve grows by at least. */
@@ -322,10 +317,10 @@ static weir_status too_little(struct weir_priming *p, weir_status status, uint64
 
 /* ---- in the foreground ----------------------------------------------------------------------- */
 
-static weir_status grow(struct weir_priming *p, uint64_t to, int cause) {
+static weir_status grow(struct weir_priming *p, uint64_t to) {
     struct weir_engine *e = p->v->engine;
 
-    return e->ops->grow(e, to, weir__size_larger(to, p->target), cause);
+    return e->ops->grow(e, to, weir__size_larger(to, p->target), WEIR_EVENT_PREALLOC);
 }
 
 /* In one step if there is all the time in the world. */
@@ -334,19 +329,20 @@ static weir_status grow_to(struct weir_priming *p, uint64_t goal, int *late) {
     weir_status status = WEIR_OK;
 
     if (deadline_ns(p) == UINT64_MAX)
-        return grow(p, goal, WEIR_EVENT_PREALLOC);
+        return grow(p, goal);
     for (reserve = reserve_of(p); status == WEIR_OK && reserve < goal; reserve = reserve_of(p)) {
         *late = is_late(p);
         if (*late)
             break;
         next = goal - reserve < chunk ? goal : reserve + chunk;
-        status = grow(p, next, WEIR_EVENT_PREALLOC);
+        status = grow(p, next);
     }
     return status;
 }
 
 weir_status weir__priming_run(struct weir_priming *p, int all, char *text, size_t text_bytes) {
     weir_statistics before = {.size = sizeof before}, after = {.size = sizeof after};
+    struct weir_books *books = p->v->events.books;
     int late = 0, lacks;
     uint64_t started, goal;
     weir_status status;
@@ -359,20 +355,20 @@ weir_status weir__priming_run(struct weir_priming *p, int all, char *text, size_
         p->target = beside_others(p, p->target);
     goal = all ? p->target : p->least;
     started = p->v->device->driver->ticks();
-    weir__books_read(p->v->events.books, &before);
+    weir__books_read(books, &before);
     p->v->engine->ops->figures(p->v->engine, &before);
     status = grow_to(p, goal, &late);
-    weir__books_read(p->v->events.books, &after);
+    weir__books_read(books, &after);
     p->v->engine->ops->figures(p->v->engine, &after);
-    p->got += after.growth_bytes - before.growth_bytes;
+    atomic_fetch_add(&books->prealloc.got, after.growth_bytes - before.growth_bytes);
     lacks = after.reserve < p->least;
     if (lacks)
         status = too_little(p, status, before.reserve, late, &after, text, text_bytes);
     else
         p->prepare(p->context);
-    p->took_ns += weir__device_since(p->v->device, started);
+    atomic_fetch_add(&books->prealloc.ns, weir__device_since(p->v->device, started));
     note(p, after.reserve, all);
-    end(p);
+    weir__priming_close(p);
     if (lacks || !is_too_little(status))
         return status;
     if (status == WEIR_OK && !late)
@@ -383,51 +379,46 @@ weir_status weir__priming_run(struct weir_priming *p, int all, char *text, size_
     return WEIR_OK; /* partial success is success */
 }
 
-/* ---- in turns -------------------------------------------------------------------------------- */
+/* ---- in the background ----------------------------------------------------------------------- */
 
 static uint64_t over(struct weir_priming *p, uint64_t reserve, int late) {
     p->prepare(p->context);
     note(p, reserve, 1);
     if (reserve < p->target)
         tell(p, p->target, reserve, apart_of(p), late);
-    end(p);
+    weir__priming_close(p);
     return 0;
 }
 
-uint64_t weir__priming_turn(struct weir_priming *p) {
-    weir_statistics before = {.size = sizeof before}, after = {.size = sizeof after};
-    uint64_t reserve, step;
-    weir_status status;
+uint64_t weir__priming_lacks(struct weir_priming *p, uint64_t step, uint64_t *reserve) {
+    uint64_t lacks;
+    int waits;
 
     begin(p);
-    if (!p->has_turn && !is_our_turn(p)) {
-        note(p, reserve_of(p), 0);
-        return LOCK_PAUSE_NS;
-    }
-    p->target =
-        weir__size_smaller(p->target, weir__size_larger(atomic_load(&p->v->quota.share), p->least));
-    reserve = reserve_of(p);
-    if (reserve >= p->target || is_late(p))
-        return over(p, reserve, reserve < p->target);
-    step = weir__size_smaller(p->target - reserve, p->v->engine->step_bytes);
-    if (p->look && !have_given(p, step, p->target - reserve)) {
-        note(p, reserve, 0);
-        return APPEAL_PAUSE_NS;
+    waits = !p->has_turn && !is_our_turn(p);
+    if (!waits)
+        p->target = weir__size_smaller(
+            p->target, weir__size_larger(atomic_load(&p->v->quota.share), p->least));
+    *reserve = reserve_of(p);
+    lacks = weir__size_less(p->target, *reserve);
+    if (!waits && (lacks == 0 || is_late(p)))
+        return over(p, *reserve, lacks > 0);
+    if (waits || (p->look && !have_given(p, weir__size_smaller(lacks, step), lacks))) {
+        note(p, *reserve, 0);
+        return 0;
     }
     (void)weir__quota_refresh(p->v);
-    step = weir__size_less(beside_others(p, reserve + step), reserve);
-    if (step == 0)
-        return over(p, reserve, 0);
-    weir__books_read(p->v->events.books, &before);
-    status = grow(p, reserve + step, WEIR_EVENT_BACKGROUND);
-    weir__books_read(p->v->events.books, &after);
-    p->got += after.ahead_bytes - before.ahead_bytes;
-    p->took_ns += after.ahead_ns - before.ahead_ns;
-    reserve = reserve_of(p);
+    lacks = weir__size_less(beside_others(p, p->target), *reserve);
+    return lacks > 0 ? lacks : over(p, *reserve, 0);
+}
+
+void weir__priming_note(struct weir_priming *p, weir_status status) {
+    uint64_t reserve = reserve_of(p);
+
     if (status != WEIR_OK || reserve >= p->target)
-        return over(p, reserve, 0);
-    note(p, reserve, 0);
-    return PAUSE_NS;
+        (void)over(p, reserve, 0);
+    else
+        note(p, reserve, 0);
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */
@@ -444,8 +435,4 @@ void weir__priming_open(struct weir_priming *p, struct weir_reserve *v, uint64_t
         p->look = weir__appeal_look;
         p->ask = weir__appeal_ask;
     }
-}
-
-void weir__priming_close(struct weir_priming *p) {
-    end(p);
 }

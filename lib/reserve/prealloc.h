@@ -30,10 +30,9 @@ struct weir_priming {
     int (*look)(const struct weir_reserve *v, struct weir_appeal *appeal, uint64_t enough,
                 uint64_t wanted);
     void (*ask)(const struct weir_reserve *v, struct weir_appeal *appeal);
-    uint64_t target, least; /* bytes of reserve: wanted, and needed */
-    uint64_t got, took_ns;
+    uint64_t target, least;         /* bytes of reserve: wanted, and needed */
     uint64_t begun_ticks, begun_ns; /* now, by the device's clock and by the host's */
-    int has_begun, has_turn;
+    int has_begun, has_turn;        /* until it is over */
     struct weir_appeal appeal;
     struct weir_process_lock lock;
 };
@@ -51,11 +50,14 @@ weir_status weir__priming_run(struct weir_priming *p, int all, char *text, size_
  * thread. */
 void weir__priming_tell(const struct weir_priming *p, uint64_t asked, uint64_t reserve);
 
-/* The same in turns, each of at most one step of the engine's.  Nanoseconds until the next; 0: it is
- * over. */
-uint64_t weir__priming_turn(struct weir_priming *p);
-/* After each turn: asks others for what it lacks, without any call of the driver.  1: all have answered, and the next
- * turn may come at once. */
+/* The same by the steps of background_growth.h, each of at most `step` bytes: what the reserve lacks now, and in
+ * *reserve what there is.  0: other processes are waited for, and the caller asks again later; or it is over, and
+ * `has_begun` is 0. */
+uint64_t weir__priming_lacks(struct weir_priming *p, uint64_t step, uint64_t *reserve);
+/* What came of a step: after it all may be over, likewise. */
+void weir__priming_note(struct weir_priming *p, weir_status status);
+/* After each turn: asks others for what it lacks, without any call of the driver.  1: all have answered, and the
+ * next turn may come at once. */
 int weir__priming_ask(struct weir_priming *p);
 /* 1: on the device `enough' bytes are free beside what stays there, or it is of no use to go on.  0: other processes are
  * to give, which have more than their share until they have heard of this one; and it is to be called again after

@@ -84,7 +84,8 @@ static weir_status serve(struct weir_reserve *v, struct weir_request *r,
 
 /* What is due of the reserve goes back, and more comes. */
 static int look_after(struct weir_reserve *v, const struct weir_request *r) {
-    weir__ahead_look(v->ahead, r->bytes, r->grew);
+    if (v->ahead)
+        weir__ahead_look(v->ahead, r->bytes, r->grew);
     if (r->grew) {
         (void)weir__quota_refresh(v);
         atomic_fetch_add_explicit(&v->events.books->growth_allocs, 1, memory_order_release);

@@ -690,6 +690,76 @@ START_TEST(in_the_background_nobody_waits) {
 }
 END_TEST
 
+static void play_turns(weir_allocator *a, int count) {
+    for (int i = 0; i < count; i++) {
+        weir__model_advance(2 * MS);
+        OK(weir_free(a, take(a, 1000 + (size_t)i % 2 * 8 * MIB), A));
+    }
+}
+
+enum end_of_it { ALL_IS_THERE, IT_IS_REFUSED, IT_IS_LATE, ENDS_OF_IT };
+
+/* However that ends, headroom comes after it, and the books tell them apart. */
+START_TEST(headroom_comes_after_what_is_preallocated) {
+    int way = _i % WAYS;
+    enum end_of_it ends = (enum end_of_it)(_i / WAYS);
+    weir_options options = options_for(way, 6 * GIB);
+    uint64_t got = 0, ns = 0, later = 0;
+    weir_event events[512];
+    weir_allocator *a;
+    weir_statistics s;
+    size_t count, blocks = 0;
+    CUdeviceptr hoard;
+    void *block[128];
+
+    options.prealloc_mode = WEIR_PREALLOC_BACKGROUND;
+    options.prealloc_deadline_ms = ends == IT_IS_LATE ? 200 : UINT32_MAX;
+    options.headroom = bytes_amount(256 * MIB);
+    options.headroom_high = bytes_amount(512 * MIB);
+    a = make_on(driver, &options);
+    ck_assert_uint_eq(stats_of(a).ahead_steps, 0); /* it begins in a turn */
+    play_turns(a, 1);
+    s = stats_of(a);
+    MUST_LE(1, s.prealloc_got);
+    MUST_LE(1, s.prealloc_pending);
+    hoard = ends == IT_IS_REFUSED ? leave(2 * MIB) : 0;
+    weir__model_advance(ends == IT_IS_LATE ? 200 * MS : 10 * MS);
+    play_turns(a, ends == ALL_IS_THERE ? 300 : 2);
+    s = stats_of(a);
+    MUST((s.prealloc_got >= 6 * GIB - 32 * MIB) == (ends == ALL_IS_THERE));
+    ck_assert_uint_eq(s.prealloc_pending, 0);
+    ck_assert_int_eq(log_has("preallocation: asked 6GiB, got and kept "), ends != ALL_IS_THERE);
+    if (ends == IT_IS_LATE)
+        ck_assert(strstr(logged, "the deadline has passed") != NULL);
+    MUST_LE(s.ahead_refusals, ends == IT_IS_REFUSED); /* of headroom's, which was next */
+    if (hoard)
+        CU(driver->cuMemFree(hoard));
+    for (s = stats_of(a); s.reserve - s.in_use > 128 * MIB; s = stats_of(a))
+        block[blocks++] = take(a, 64 * MIB);
+    play_turns(a, 100);
+    OK(weir_events(a, 0, events, sizeof events[0], 512, &count));
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].cause == WEIR_EVENT_HEADROOM)
+            later += events[i].got;
+        if (events[i].cause != WEIR_EVENT_BACKGROUND)
+            continue;
+        ck_assert_uint_eq(later, 0);
+        MUST_LE(events[i].got, a->reserve.engine->step_bytes);
+        got += events[i].got;
+        ns += events[i].stall_ns;
+    }
+    s = check_identities(a);
+    MUST_LE(1, later);
+    ck_assert_uint_eq(s.prealloc_got, got);
+    ck_assert_uint_eq(s.prealloc_ns, ns);
+    ck_assert_uint_eq(s.ahead_bytes, got + later);
+    MUST_LE(256 * MIB, s.reserve - s.in_use);
+    while (blocks > 0)
+        OK(weir_free(a, block[--blocks], A));
+    destroy(a);
+}
+END_TEST
+
 /* What was asked for is there by then, of which requests made most. */
 START_TEST(in_the_background_requests_may_be_first) {
     weir_options options = options_for(_i, GIB);
@@ -1191,6 +1261,7 @@ static Suite *suite(void) {
     tcase_add_test(tests, a_mapped_arena_has_tables_from_the_start);
     tcase_add_loop_test(tests, tables_have_a_bound, 0, MAPPED);
     tcase_add_loop_test(tests, in_the_background_nobody_waits, 0, WAYS);
+    tcase_add_loop_test(tests, headroom_comes_after_what_is_preallocated, 0, ENDS_OF_IT * WAYS);
     tcase_add_loop_test(tests, in_the_background_requests_may_be_first, 0, WAYS);
     tcase_add_loop_test(tests, in_the_background_a_deadline_passes_too, 0, WAYS);
     tcase_add_loop_test(tests, in_the_background_a_share_may_be_nothing, 0, WAYS);
