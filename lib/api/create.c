@@ -305,6 +305,7 @@ static weir_status open_engine(weir_allocator *a) {
                                 .options = &a->options,
                                 .events = &a->reserve.events,
                                 .limit = &q->limit,
+                                .graphs = &a->reserve.graphs,
                                 .threshold = a->threshold};
     weir_status status;
 
@@ -344,7 +345,8 @@ static weir_status furnish(weir_allocator *a, const weir_options *given,
         status = weir__harden_open(&a->device, &a->options,
                                    &(struct weir_harden_below){.alloc = weir__allocator_serve,
                                                                .free = weir__allocator_take_back,
-                                                               .context = a},
+                                                               .context = a,
+                                                               .graphs = &a->reserve.graphs},
                                    &a->harden);
     weir__priming_open(&a->priming, &a->reserve, a->prealloc, a->prealloc_min, weir__prepare, a);
     at_create = a->prealloc > 0 && a->options.prealloc_at != WEIR_PREALLOC_AT_FIRST;
@@ -491,6 +493,7 @@ static weir_status create_on(const struct weir_driver *driver, const weir_option
     if (status != WEIR_OK)
         goto release_context;
     weir__uses_open(&a->uses, &a->device.slow_path);
+    weir__graphs_open(&a->reserve.graphs);
     pthread_mutex_init(&a->first, NULL);
     a->sibling.driver = driver;
     a->sibling.device = a->device.ordinal;
@@ -612,6 +615,7 @@ weir_status weir_allocator_destroy(weir_allocator *a) {
     weir__device_end_waits(&a->device);
     weir__set_driver_result(result_before);
     a->device.driver->cuDevicePrimaryCtxRelease(a->device.ordinal);
+    weir__graphs_close(&a->reserve.graphs);
     weir__uses_close(&a->uses);
     weir__books_close(&a->books);
     pthread_mutex_destroy(&a->first);

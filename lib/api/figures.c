@@ -33,6 +33,7 @@ void weir__stats_read(weir_allocator *a, weir_statistics *out) {
     *out = (weir_statistics){.size = sizeof *out};
     weir__books_read(&a->books, out);
     a->reserve.engine->ops->figures(a->reserve.engine, out);
+    out->host_bytes += weir__graphs_host_bytes(&a->reserve.graphs);
     if (a->front)
         weir__front_figures(a->front, out);
     if (a->harden)

@@ -35,7 +35,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/map.h"
 #include "base/result.h"
 #include "base/size.h"
 #include "config/amount.h"
@@ -84,9 +83,6 @@ struct weir_front {
     struct weir_strays **batches_end; /* without a fence until a wait for the device */
     _Atomic size_t stranded; /* bytes of the slots that only a wait for the device brings home */
     _Atomic size_t sent;     /* of them; read without the lock */
-    struct weir_map
-        graphs; /* where blocks of graphs were ever handed out: the driver has these again
-                              * at each launch, and other addresses without a record are nobody's */
     size_t host_bytes;
     int64_t requested, in_use; /* as the cells have told */
     uint64_t requested_peak, in_use_peak;
@@ -728,7 +724,6 @@ static CUdeviceptr take_brought(struct weir_cell *c, uint64_t key, uint64_t id, 
  * what is idle is not what a graph's memory comes of (oom_ladder.c). */
 static weir_status alloc_captured(struct weir_front *f, struct weir_request *r) {
     weir_status status;
-    int noted;
 
     (void)visit_captured(f, r->stream, 0);
     if (f->hits.device->drop_in)
@@ -736,26 +731,9 @@ static weir_status alloc_captured(struct weir_front *f, struct weir_request *r) 
     r->bytes = r->asked;
     r->flags |= WEIR_REQUEST_CAPTURED;
     status = weir__reserve_alloc(f->v, r, NULL, NULL);
-    if (status != WEIR_OK)
-        return status;
-    pthread_mutex_lock(&f->lock);
-    noted = weir__map_put(&f->graphs, r->block, 1);
-    pthread_mutex_unlock(&f->lock);
-    if (!noted) {
-        (void)f->engine->ops->free(f->engine, r->block, r->stream, NULL);
-        return weir__without_driver(WEIR_E_HOST_MEMORY);
-    }
-    count(f, WEIR_TALLY_FRONT_CAPTURE);
-    return WEIR_OK;
-}
-
-static int is_graphs(struct weir_front *f, CUdeviceptr block) {
-    int known;
-
-    pthread_mutex_lock(&f->lock);
-    known = weir__map_get(&f->graphs, block, NULL);
-    pthread_mutex_unlock(&f->lock);
-    return known;
+    if (status == WEIR_OK)
+        count(f, WEIR_TALLY_FRONT_CAPTURE);
+    return status;
 }
 
 /* The id of a stream, which is this device's: a cell that knows it has seen that. */
@@ -822,7 +800,7 @@ static __attribute__((noinline)) void tell_all(struct weir_front *f, struct weir
  * of the driver's pools, whose peak programs read and begin anew, it is looked at more often. */
 static inline void tell_miss(struct weir_front *f, struct weir_cell *c) {
     uint64_t told = atomic_load_explicit(&f->told_out, memory_order_relaxed);
-    uint64_t out = atomic_load_explicit(&f->engine->most_in_use, memory_order_relaxed);
+    uint64_t out = atomic_load_explicit(&f->engine->seen.most_in_use, memory_order_relaxed);
     int is_most = out > told + weir__size_larger(told / TELL_PART, TELL_LEAST);
 
     if (is_most || f->hits.device->drop_in)
@@ -1171,12 +1149,12 @@ static __attribute__((noinline)) void answer(struct weir_front *f, weir_stream s
     }
 }
 
-/* Not one of ours: a graph's, or nobody's. */
+/* Not one of ours: a graph's, or nobody's, which a pool of the driver would free if the driver knows it. */
 static weir_status free_other(struct weir_front *f, CUdeviceptr block, weir_stream stream,
                               struct weir_use_list *uses) {
     weir_status status;
 
-    if (!is_graphs(f, block)) /* a pool of the driver would free whatever the driver knows */
+    if (!weir__graphs_has(&f->v->graphs, block))
         return weir__without_driver(WEIR_E_NOT_OWNED);
     status = f->engine->ops->free(f->engine, block, stream, uses);
     if (status == WEIR_OK)
@@ -1189,7 +1167,7 @@ int weir__front_is_live(struct weir_front *f, CUdeviceptr block) {
     int64_t requested, in_use;
 
     return s && weir__span_bytes(s) > 0 ? is_live(s, block, &requested, &in_use)
-                                        : is_graphs(f, block);
+                                        : weir__graphs_has(&f->v->graphs, block);
 }
 
 /* The live block of that record around an address: 1, or 0. */
@@ -1589,7 +1567,6 @@ void weir__front_close(struct weir_front *f) {
         weir__cell_close(c);
         free(c);
     }
-    weir__map_clear(&f->graphs);
     weir__cell_table_close(&f->hits.by_handle);
     weir__cell_table_close(&f->hits.by_id);
     weir__records_close(&f->records);
@@ -1686,8 +1663,7 @@ void weir__front_figures(struct weir_front *f, weir_statistics *out) {
     read_peaks(f, out);
     out->front_streams = f->cached;
     out->event_records += weir__order_records(&f->order);
-    out->host_bytes += f->host_bytes + weir__records_host_bytes(&f->records) +
-                       f->graphs.capacity * sizeof *f->graphs.slots;
+    out->host_bytes += f->host_bytes + weir__records_host_bytes(&f->records);
     pthread_mutex_unlock(&f->lock);
     out->front_misses_young = weir__tally_sum(tally, WEIR_TALLY_FRONT_YOUNG);
     out->front_misses_empty = weir__tally_sum(tally, WEIR_TALLY_FRONT_EMPTY);

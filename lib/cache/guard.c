@@ -71,9 +71,8 @@ struct weir_harden {
     uint64_t kinds; /* WEIR_HARDEN_ */
     CUstream quiet; /* runs nothing but copies of what is given down after a wait for the device */
 
-    pthread_mutex_t lock;   /* guards what follows */
-    struct weir_map live;   /* from the caller's address to struct block * */
-    struct weir_map graphs; /* where blocks of graphs were ever handed out */
+    pthread_mutex_t lock; /* guards what follows */
+    struct weir_map live; /* from the caller's address to struct block * */
     struct shelf *shelves;
     size_t shelf_count;
     struct block *kept_out;
@@ -561,9 +560,7 @@ static struct block *fresh(struct weir_harden *h, size_t total, weir_stream stre
         return NULL;
     }
     /* What lies there by now is no graph's, and a free of it goes by what is known of blocks. */
-    pthread_mutex_lock(&h->lock);
-    (void)weir__map_take(&h->graphs, b->base, NULL);
-    pthread_mutex_unlock(&h->lock);
+    weir__graphs_forget(h->below.graphs, b->base);
     return b;
 }
 
@@ -610,7 +607,7 @@ static struct block *take_live(struct weir_harden *h, CUdeviceptr address) {
     return b;
 }
 
-/* The block is a node of a graph. */
+/* The block is a node of a graph.  A pool without caches does not ask for captures, so it is noted here, too. */
 static weir_status alloc_captured(struct weir_harden *h, size_t bytes, weir_stream stream,
                                   CUdeviceptr *block) {
     weir_status status = h->below.alloc(h->below.context, bytes, stream, block);
@@ -619,9 +616,7 @@ static weir_status alloc_captured(struct weir_harden *h, size_t bytes, weir_stre
 
     if (status != WEIR_OK)
         return status;
-    pthread_mutex_lock(&h->lock);
-    noted = weir__map_put(&h->graphs, *block, 1);
-    pthread_mutex_unlock(&h->lock);
+    noted = weir__graphs_note(h->below.graphs, *block);
     if (noted && is_on(h, WEIR_HARDEN_ZERO_ALWAYS | WEIR_HARDEN_ZERO_STREAM))
         result = fill(h, *block, 0, bytes, stream);
     if (noted && result == CUDA_SUCCESS)
@@ -772,16 +767,12 @@ static weir_status free_hardened(struct weir_harden *h, struct block *b, weir_st
 
 weir_status weir__harden_free(struct weir_harden *h, CUdeviceptr block, weir_stream stream,
                               struct weir_use_list *uses) {
-    int is_graphs;
     struct block *b = take_live(h, block);
     weir_status status;
 
     if (b)
         return free_hardened(h, b, stream, uses);
-    pthread_mutex_lock(&h->lock);
-    is_graphs = weir__map_get(&h->graphs, block, NULL);
-    pthread_mutex_unlock(&h->lock);
-    if (is_graphs)
+    if (weir__graphs_has(h->below.graphs, block))
         return h->below.free(h->below.context, block, stream, uses);
     status = weir__without_driver(WEIR_E_NOT_OWNED);
     weir__device_log_free(h->device, block, status);
@@ -792,9 +783,9 @@ int weir__harden_is_live(struct weir_harden *h, CUdeviceptr block) {
     int live;
 
     pthread_mutex_lock(&h->lock);
-    live = weir__map_get(&h->live, block, NULL) || weir__map_get(&h->graphs, block, NULL);
+    live = weir__map_get(&h->live, block, NULL);
     pthread_mutex_unlock(&h->lock);
-    return live;
+    return live || weir__graphs_has(h->below.graphs, block);
 }
 
 int weir__harden_find(struct weir_harden *h, CUdeviceptr base, CUdeviceptr *block, size_t *bytes) {
@@ -889,7 +880,6 @@ void weir__harden_close(struct weir_harden *h) {
     for (size_t i = 0; i < h->live.capacity; i++)
         free((void *)h->live.slots[i].value); /* NOLINT: as it was put in */
     weir__map_clear(&h->live);
-    weir__map_clear(&h->graphs);
     pthread_mutex_destroy(&h->checking);
     pthread_mutex_destroy(&h->lock);
     free(h->buffer);
@@ -936,6 +926,6 @@ void weir__harden_figures(struct weir_harden *h, weir_statistics *out) {
     out->overruns = h->overruns;
     out->kept_out = h->kept_out_bytes;
     out->host_bytes += BUFFER + sizeof *h + (h->live.count + h->held) * sizeof(struct block) +
-                       (h->live.capacity + h->graphs.capacity) * sizeof *h->live.slots;
+                       h->live.capacity * sizeof *h->live.slots;
     pthread_mutex_unlock(&h->lock);
 }

@@ -9,7 +9,7 @@
 #ifndef WEIR_GUARD_H
 #define WEIR_GUARD_H
 
-#include "engine/engine.h"
+#include "engine/graph_blocks.h"
 
 struct weir_harden;
 
@@ -19,6 +19,7 @@ struct weir_harden_below {
     weir_status (*free)(void *context, CUdeviceptr block, weir_stream stream,
                         struct weir_use_list *uses);
     void *context;
+    struct weir_graph_table *graphs; /* what that notes for frees; outlives it */
 };
 
 /* Device and options outlive it.  OK, E_HOST_MEMORY, or what the driver has against it. */

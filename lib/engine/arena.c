@@ -78,9 +78,7 @@ static weir_status place(struct weir_arena *a, struct weir_request *r,
 
 /* Of a captured stream, or of the legacy stream beside a capture (906), where nothing may be asked. */
 static weir_status alloc_node(struct weir_arena *a, struct weir_request *r) {
-    return weir__driver_result == CUDA_SUCCESS
-               ? weir__nodes_alloc(&a->nodes, r->bytes, r->stream, &r->block)
-               : WEIR_E_CAPTURE;
+    return weir__driver_result == CUDA_SUCCESS ? weir__nodes_alloc(&a->nodes, r) : WEIR_E_CAPTURE;
 }
 
 static weir_status arena_alloc(struct weir_engine *e, struct weir_request *r) {
@@ -100,8 +98,8 @@ static weir_status arena_alloc(struct weir_engine *e, struct weir_request *r) {
     status = weir__suballoc_visit(&a->blocks, r->id, r->stream);
     if (status == WEIR_OK)
         status = place(a, r, &placed);
-    atomic_store_explicit(&e->reserve, weir__arena_reserve(a), memory_order_relaxed);
-    atomic_store_explicit(&e->in_use, a->blocks.in_use, memory_order_relaxed);
+    atomic_store_explicit(&e->seen.reserve, weir__arena_reserve(a), memory_order_relaxed);
+    atomic_store_explicit(&e->seen.in_use, a->blocks.in_use, memory_order_relaxed);
     weir__lock_give(&a->lock);
     if (status == WEIR_OK)
         r->block = placed.address;
@@ -122,7 +120,7 @@ static weir_status arena_give(struct weir_engine *e, CUdeviceptr block, uint64_t
 static int is_node(struct weir_arena *a, CUdeviceptr block) {
     int ours;
 
-    if (!weir__nodes_has(&a->nodes, block))
+    if (!weir__graphs_has(a->e.graphs, block))
         return 0;
     weir__lock_take(&a->lock);
     ours = weir__suballoc_holds(&a->blocks, block, NULL);
@@ -359,7 +357,6 @@ static void arena_figures(struct weir_engine *e, weir_statistics *out) {
     out->reserve = weir__arena_reserve(a);
     out->reserve_peak = a->reserve_peak;
     weir__lock_give(&a->lock);
-    out->host_bytes += weir__nodes_host_bytes(&a->nodes);
 }
 
 static const struct weir_engine_ops arena_ops = {

@@ -43,7 +43,7 @@ enum {
      * that all streams will record what they have freed; others ignore it. */
     WEIR_REQUEST_MAY_GROW = 1,
     WEIR_REQUEST_INSISTS = 2,  /* the driver is asked even where it says that it has too little */
-    WEIR_REQUEST_CAPTURED = 4, /* the stream is being captured: it is for a graph's node */
+    WEIR_REQUEST_CAPTURED = 4, /* it is for a graph's node, or was served by one */
     WEIR_REQUEST_WAS_DRY = 8   /* it was not served as things stood when it came */
 };
 
@@ -194,6 +194,7 @@ enum {
 };
 
 struct weir_engine;
+struct weir_graph_table;
 
 struct weir_engine_ops {
     size_t least_limit; /* bytes: a limit below it leaves the engine nothing; 0: any will do */
@@ -238,10 +239,13 @@ struct weir_engine {
      * grow ahead of demand. */
     size_t step_bytes;
     unsigned traits;
-    CUmemoryPool driver_pool; /* that the memory is from; NULL: there is none */
+    CUmemoryPool driver_pool;        /* that the memory is from; NULL: there is none */
+    struct weir_graph_table *graphs; /* where blocks of graphs are: graph_blocks.h */
     /* As of the last request, written by the engine and read without its lock. */
-    _Atomic uint64_t reserve, in_use; /* the latter with IS_PEEKED or CUTS */
-    _Atomic uint64_t most_in_use;     /* of CUTS: bytes that its blocks had at their most */
+    struct {
+        _Atomic uint64_t reserve, in_use; /* the latter with IS_PEEKED or CUTS */
+        _Atomic uint64_t most_in_use;     /* of CUTS: bytes that its blocks had at their most */
+    } seen;
 };
 
 /* Each makes an engine of what `setup` has of struct weir_engine; nothing is taken from the device yet. */

@@ -6,6 +6,52 @@
 
 #include "base/result.h"
 
+void weir__graphs_open(struct weir_graph_table *g) {
+    pthread_mutex_init(&g->lock, NULL);
+}
+
+void weir__graphs_close(struct weir_graph_table *g) {
+    weir__map_clear(&g->places);
+    pthread_mutex_destroy(&g->lock);
+}
+
+int weir__graphs_note(struct weir_graph_table *g, CUdeviceptr block) {
+    int noted;
+
+    pthread_mutex_lock(&g->lock);
+    noted = weir__map_put(&g->places, block, 1);
+    pthread_mutex_unlock(&g->lock);
+    if (noted)
+        atomic_store_explicit(&g->any, 1, memory_order_release);
+    return noted;
+}
+
+int weir__graphs_has(struct weir_graph_table *g, CUdeviceptr block) {
+    int has;
+
+    if (!atomic_load_explicit(&g->any, memory_order_acquire))
+        return 0;
+    pthread_mutex_lock(&g->lock);
+    has = weir__map_get(&g->places, block, NULL);
+    pthread_mutex_unlock(&g->lock);
+    return has;
+}
+
+void weir__graphs_forget(struct weir_graph_table *g, CUdeviceptr block) {
+    pthread_mutex_lock(&g->lock);
+    (void)weir__map_take(&g->places, block, NULL);
+    pthread_mutex_unlock(&g->lock);
+}
+
+size_t weir__graphs_host_bytes(struct weir_graph_table *g) {
+    size_t bytes;
+
+    pthread_mutex_lock(&g->lock);
+    bytes = g->places.capacity * sizeof *g->places.slots;
+    pthread_mutex_unlock(&g->lock);
+    return bytes;
+}
+
 void weir__nodes_open(struct weir_nodes *n, struct weir_device *device) {
     weir__async_open(&n->async, device);
     pthread_mutex_init(&n->lock, NULL);
@@ -57,17 +103,14 @@ static CUresult drop_pool(struct weir_nodes *n) {
 
 void weir__nodes_close(struct weir_nodes *n) {
     (void)drop_pool(n);
-    weir__map_clear(&n->places);
     pthread_mutex_destroy(&n->lock);
     weir__async_close(&n->async);
 }
 
 /* The caller holds the lock. */
-static weir_status take(struct weir_nodes *n, size_t bytes, weir_stream stream,
-                        CUdeviceptr *block) {
+static weir_status take(struct weir_nodes *n, struct weir_request *r) {
     struct weir_device *device = n->async.device;
     CUresult result = n->outdated ? drop_pool(n) : CUDA_SUCCESS;
-    CUdeviceptr node = 0;
 
     if (result == CUDA_SUCCESS)
         n->outdated = 0;
@@ -76,40 +119,22 @@ static weir_status take(struct weir_nodes *n, size_t bytes, weir_stream stream,
     if (result == CUDA_ERROR_NOT_SUPPORTED)
         return weir__without_driver(WEIR_E_CAPTURE);
     if (result == CUDA_SUCCESS)
-        result = weir__async_take(device, n->pool, bytes, stream, &node);
-    if (result != CUDA_SUCCESS)
-        return weir__device_status(device, result);
-    if (!weir__map_put(&n->places, node, 1)) {
-        (void)weir__async_give(device, node, stream);
-        return weir__without_driver(WEIR_E_HOST_MEMORY);
-    }
-    atomic_store_explicit(&n->any, 1, memory_order_release);
-    *block = node;
-    return WEIR_OK;
+        result = weir__async_take(device, n->pool, r->bytes, r->stream, &r->block);
+    if (result == CUDA_SUCCESS)
+        r->flags |= WEIR_REQUEST_CAPTURED;
+    return weir__device_status(device, result);
 }
 
-weir_status weir__nodes_alloc(struct weir_nodes *n, size_t bytes, weir_stream stream,
-                              CUdeviceptr *block) {
+weir_status weir__nodes_alloc(struct weir_nodes *n, struct weir_request *r) {
     const struct weir_device *device = n->async.device;
     weir_status status;
 
     if (device->drop_in || !(device->driver->capabilities & WEIR_CAP_GRAPH))
         return weir__without_driver(WEIR_E_CAPTURE);
     pthread_mutex_lock(&n->lock);
-    status = take(n, bytes, stream, block);
+    status = take(n, r);
     pthread_mutex_unlock(&n->lock);
     return status;
-}
-
-int weir__nodes_has(struct weir_nodes *n, CUdeviceptr block) {
-    int has;
-
-    if (!atomic_load_explicit(&n->any, memory_order_acquire))
-        return 0;
-    pthread_mutex_lock(&n->lock);
-    has = weir__map_get(&n->places, block, NULL);
-    pthread_mutex_unlock(&n->lock);
-    return has;
 }
 
 weir_status weir__nodes_free(struct weir_nodes *n, CUdeviceptr block, weir_stream stream,
@@ -131,13 +156,4 @@ void weir__nodes_allow(struct weir_nodes *n, const CUmemAccessDesc *access) {
     weir__peers_note(&n->access, access);
     n->outdated = drop_pool(n) != CUDA_SUCCESS;
     pthread_mutex_unlock(&n->lock);
-}
-
-size_t weir__nodes_host_bytes(struct weir_nodes *n) {
-    size_t bytes;
-
-    pthread_mutex_lock(&n->lock);
-    bytes = n->places.capacity * sizeof *n->places.slots;
-    pthread_mutex_unlock(&n->lock);
-    return bytes;
 }

@@ -5,7 +5,10 @@
  * it at each launch, and takes it back.  For that it wants a pool of its own kind, of which it keeps nothing in a graph
  * but who has access; this one is made for the first such request, and never has a byte.
  *
- * Locks: one of its own, under which the pool is made, and nodes.
+ * One table of an allocator has where they are, and those of a pool; caches and guard read it too.  Each launch brings
+ * the block back at its address, so the note stays.  A layer that has another block there by now goes by that.
+ *
+ * Locks: one under which the pool is made, and nodes; one of the table's, under which nothing is called.
  *
  * Must not know: what the engine's own memory is.
  */
@@ -14,27 +17,39 @@
 
 #include "engine/driver_blocks.h"
 
+/* An allocator has one. */
+struct weir_graph_table {
+    _Atomic int any;        /* there is a note; read without the lock */
+    pthread_mutex_t lock;   /* guards what follows */
+    struct weir_map places; /* addresses where requests under capture were served */
+};
+
+/* Of a zeroed one. */
+void weir__graphs_open(struct weir_graph_table *graphs);
+void weir__graphs_close(struct weir_graph_table *graphs);
+/* Notes the address: 1, or 0 if host memory ran out. */
+int weir__graphs_note(struct weir_graph_table *graphs, CUdeviceptr block);
+/* 1 if the address is noted. */
+int weir__graphs_has(struct weir_graph_table *graphs, CUdeviceptr block);
+/* For the guard alone: a block of its own lies there by now. */
+void weir__graphs_forget(struct weir_graph_table *graphs, CUdeviceptr block);
+size_t weir__graphs_host_bytes(struct weir_graph_table *graphs);
+
 struct weir_nodes {
     struct weir_async async;
-    _Atomic int any;           /* there was one; read without the lock */
     pthread_mutex_t lock;      /* guards what follows */
     CUmemoryPool pool;         /* NULL: no request has needed it, as access is now */
     int outdated;              /* its access is another, and it could not go yet */
     struct weir_access access; /* of the next pool */
-    struct weir_map places;    /* where nodes ever were: at each launch there is a block again */
 };
 
 void weir__nodes_open(struct weir_nodes *nodes, struct weir_device *device);
 void weir__nodes_close(struct weir_nodes *nodes);
 
-/* A node of the graph that the stream is being captured into.  E_CAPTURE: the driver has no memory of graphs (before
- * 11.4), or the device no pools, or such requests are the driver's (drop_in.h); the capture stays as valid as it
- * was. */
-weir_status weir__nodes_alloc(struct weir_nodes *nodes, size_t bytes, weir_stream stream,
-                              CUdeviceptr *block);
-
-/* 1 if a node was ever there. */
-int weir__nodes_has(struct weir_nodes *nodes, CUdeviceptr block);
+/* Serves r, and marks it CAPTURED, by a node of the graph that the stream is being captured into.  E_CAPTURE: the driver
+ * has no memory of graphs (before 11.4), or the device no pools, or such requests are the driver's (drop_in.h); the
+ * capture stays as valid as it was. */
+weir_status weir__nodes_alloc(struct weir_nodes *nodes, struct weir_request *r);
 
 /* Of such a block, as an engine's free; in a thread's relaxed mode. */
 weir_status weir__nodes_free(struct weir_nodes *nodes, CUdeviceptr block, weir_stream stream,
@@ -43,7 +58,5 @@ weir_status weir__nodes_free(struct weir_nodes *nodes, CUdeviceptr block, weir_s
 /* As an engine's, of nodes to come: what a graph has keeps what it was captured with.  Cannot fail: a pool that cannot
  * go now goes at the next request. */
 void weir__nodes_allow(struct weir_nodes *nodes, const CUmemAccessDesc *access);
-
-size_t weir__nodes_host_bytes(struct weir_nodes *nodes);
 
 #endif

@@ -143,7 +143,7 @@ static uint64_t read_reserve(struct pool *p) {
 
     if (p->has_figures)
         return attribute(p, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT,
-                         atomic_load_explicit(&p->e.reserve, memory_order_relaxed));
+                         atomic_load_explicit(&p->e.seen.reserve, memory_order_relaxed));
     pthread_mutex_lock(&p->sizing);
     peak = p->in_use_peak;
     pthread_mutex_unlock(&p->sizing);
@@ -380,7 +380,7 @@ static void top_up(struct pool *p, size_t request, uint64_t got, uint64_t reserv
     after = raise_reserve(p, reserve + (step - got), &ignored);
     weir__nvtx_pop();
     weir__driver_leave(driver, &scope);
-    atomic_store_explicit(&p->e.reserve, after, memory_order_relaxed);
+    atomic_store_explicit(&p->e.seen.reserve, after, memory_order_relaxed);
     if (after > reserve)
         weir__engine_note(&p->e, WEIR_EVENT_POLICY, 0, step - got, after - reserve,
                           weir__device_since(p->e.device, started), after);
@@ -410,9 +410,9 @@ static int reserve_moved(struct pool *p, size_t request, uint64_t started) {
      * growth all the same. */
     if (pthread_mutex_trylock(&p->growing) != 0)
         return 1;
-    before = atomic_load_explicit(&p->e.reserve, memory_order_relaxed);
+    before = atomic_load_explicit(&p->e.seen.reserve, memory_order_relaxed);
     now = read_reserve(p);
-    atomic_store_explicit(&p->e.reserve, now, memory_order_relaxed);
+    atomic_store_explicit(&p->e.seen.reserve, now, memory_order_relaxed);
     grew = now > before;
     if (grew) {
         weir__engine_note(&p->e, WEIR_EVENT_REQUEST, 0, request, now - before,
@@ -516,8 +516,8 @@ static void see_fall(struct pool *p) {
     if (pthread_mutex_trylock(&p->growing) != 0)
         return;
     now = read_reserve(p);
-    if (now < atomic_load_explicit(&p->e.reserve, memory_order_relaxed)) {
-        atomic_store_explicit(&p->e.reserve, now, memory_order_relaxed);
+    if (now < atomic_load_explicit(&p->e.seen.reserve, memory_order_relaxed)) {
+        atomic_store_explicit(&p->e.seen.reserve, now, memory_order_relaxed);
         weir__growth_shrunk(&p->cursor, now);
     }
     lower_ceiling(p, now);
@@ -552,8 +552,8 @@ static void unwind(struct pool *p, int is_refused) {
     if (!is_refused)
         return;
     pthread_mutex_lock(&p->growing);
-    undo_growth(
-        p, weir__size_smaller(least, atomic_load_explicit(&p->e.reserve, memory_order_relaxed)));
+    undo_growth(p, weir__size_smaller(
+                       least, atomic_load_explicit(&p->e.seen.reserve, memory_order_relaxed)));
     pthread_mutex_unlock(&p->growing);
 }
 
@@ -592,7 +592,7 @@ static __attribute__((noinline)) weir_status look_at_reserve(struct pool *p, str
         }
     }
     reserve = read_reserve(p);
-    if (reserve != atomic_load_explicit(&p->e.reserve, memory_order_relaxed))
+    if (reserve != atomic_load_explicit(&p->e.seen.reserve, memory_order_relaxed))
         r->grew |= reserve_moved(p, r->bytes, started);
     return WEIR_OK;
 }
@@ -620,7 +620,7 @@ static __attribute__((noinline, cold)) void see_limit(struct pool *p) {
 static weir_status serve(struct pool *p, struct weir_request *r) {
     const struct weir_driver *driver = p->e.device->driver;
     uint64_t started = steady(p) ? 0 : driver->ticks(), reserve = 0, limit = limit_of(p);
-    uint64_t before = atomic_load_explicit(&p->e.reserve, memory_order_relaxed);
+    uint64_t before = atomic_load_explicit(&p->e.seen.reserve, memory_order_relaxed);
     CUresult result;
 
     if (limit != atomic_load_explicit(&p->limit_seen, memory_order_relaxed))
@@ -643,7 +643,7 @@ static weir_status serve(struct pool *p, struct weir_request *r) {
             return status;
     }
     if (p->has_figures && ask(p, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserve) == CUDA_SUCCESS &&
-        reserve == atomic_load_explicit(&p->e.reserve, memory_order_relaxed) &&
+        reserve == atomic_load_explicit(&p->e.seen.reserve, memory_order_relaxed) &&
         reserve <= ceiling_of(p))
         return WEIR_OK;
     return look_at_reserve(p, r, started);
@@ -654,7 +654,7 @@ static weir_status pool_alloc(struct weir_engine *e, struct weir_request *r) {
     weir_status status = serve(p, r);
 
     if (status == WEIR_OK && (e->traits & WEIR_ENGINE_IS_PEEKED))
-        atomic_store_explicit(&e->in_use, read_in_use(p), memory_order_relaxed);
+        atomic_store_explicit(&e->seen.in_use, read_in_use(p), memory_order_relaxed);
     return status;
 }
 
@@ -719,7 +719,7 @@ static weir_status pool_grow(struct weir_engine *e, uint64_t target, uint64_t go
     result = driver->cuStreamSynchronize(p->grow_stream);
     if (result == CUDA_SUCCESS)
         result = ask(p, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &after);
-    atomic_store_explicit(&p->e.reserve, after, memory_order_relaxed);
+    atomic_store_explicit(&p->e.seen.reserve, after, memory_order_relaxed);
     pthread_mutex_unlock(&p->growing);
     weir__driver_leave(driver, &scope);
     if (why != CUDA_SUCCESS && after < target)
@@ -791,7 +791,7 @@ static weir_status give_back(struct pool *p, struct weir_trim *trim) {
     weir__nvtx_pop();
     weir__driver_leave(driver, &scope);
     after = read_reserve(p);
-    atomic_store_explicit(&p->e.reserve, after, memory_order_relaxed);
+    atomic_store_explicit(&p->e.seen.reserve, after, memory_order_relaxed);
     lower_ceiling(p, after);
     trim->released = (size_t)weir__size_less(before, after);
     if (trim->released > 0) {

@@ -92,7 +92,7 @@ static void account(struct weir_suballoc *s, const struct weir_placement_block *
     s->requested += block->requested;
     if (s->in_use > s->in_use_peak) {
         s->in_use_peak = s->in_use;
-        atomic_store_explicit(&s->engine->most_in_use, s->in_use, memory_order_relaxed);
+        atomic_store_explicit(&s->engine->seen.most_in_use, s->in_use, memory_order_relaxed);
     }
     if (s->requested > s->requested_peak)
         s->requested_peak = s->requested;

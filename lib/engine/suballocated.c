@@ -456,9 +456,9 @@ static weir_status place(struct spans *s, struct weir_request *r,
 
 /* What is read without the lock. */
 static void note_seen(struct spans *s) {
-    atomic_store_explicit(&s->e.in_use, s->blocks.in_use, memory_order_relaxed);
-    atomic_store_explicit(&s->e.reserve,
-                          atomic_load_explicit(&s->inner->reserve, memory_order_relaxed),
+    atomic_store_explicit(&s->e.seen.in_use, s->blocks.in_use, memory_order_relaxed);
+    atomic_store_explicit(&s->e.seen.reserve,
+                          atomic_load_explicit(&s->inner->seen.reserve, memory_order_relaxed),
                           memory_order_relaxed);
 }
 

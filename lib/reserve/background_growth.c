@@ -381,8 +381,8 @@ void weir__ahead_look(struct weir_ahead *a, size_t bytes, int grew) {
     mark = atomic_load_explicit(&a->mark, memory_order_relaxed);
     if (mark == 0 && !grew)
         return;
-    reserve = atomic_load_explicit(&a->engine->reserve, memory_order_relaxed);
-    in_use = atomic_load_explicit(&a->engine->in_use, memory_order_relaxed);
+    reserve = atomic_load_explicit(&a->engine->seen.reserve, memory_order_relaxed);
+    in_use = atomic_load_explicit(&a->engine->seen.in_use, memory_order_relaxed);
     idle = weir__size_less(reserve, in_use);
     if (grew && !(a->engine->traits & WEIR_ENGINE_MOVES) && learn(a, bytes, idle) && !a->is_played)
         wake(a); /* others may have taken some since */

@@ -129,7 +129,8 @@ void weir__decay_look(struct weir_reserve *v, const struct weir_request *r) {
     if (d->half_life_ns == 0)
         return;
     now = weir__device_since(e->device, e->device->created_ticks);
-    if (weir__decay_note(d, now, atomic_load_explicit(&e->in_use, memory_order_relaxed), &pause) &&
+    if (weir__decay_note(d, now, atomic_load_explicit(&e->seen.in_use, memory_order_relaxed),
+                         &pause) &&
         d->in_requests)
         end_window(v, r, now, pause);
 }

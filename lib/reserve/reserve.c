@@ -8,6 +8,7 @@
  */
 #include "reserve/reserve.h"
 
+#include "base/result.h"
 #include "base/size.h"
 #include "reserve/background_growth.h"
 #include "reserve/oom_ladder.h"
@@ -94,6 +95,15 @@ static int look_after(struct weir_reserve *v, const struct weir_request *r) {
     return weir__relief_is_due(&v->relief) && weir__relief_look(v, r);
 }
 
+/* A block of a graph: its free will be known by the note.  E_HOST_MEMORY: there is none, and the block has gone back to
+ * the driver, which has the memory of graphs with every engine. */
+static weir_status note_node(struct weir_reserve *v, const struct weir_request *r) {
+    if (weir__graphs_note(&v->graphs, r->block))
+        return WEIR_OK;
+    (void)weir__async_give(v->device, r->block, r->stream);
+    return weir__without_driver(WEIR_E_HOST_MEMORY);
+}
+
 weir_status weir__reserve_alloc(struct weir_reserve *v, struct weir_request *r,
                                 const struct weir_lender *caches, int *is_wanted) {
     int wanted = 0, is_graphs = (r->flags & WEIR_REQUEST_CAPTURED) != 0;
@@ -105,6 +115,8 @@ weir_status weir__reserve_alloc(struct weir_reserve *v, struct weir_request *r,
             (void)weir__ahead_catch_up(v->ahead);
     }
     status = serve(v, r, caches);
+    if (status == WEIR_OK && (r->flags & WEIR_REQUEST_CAPTURED))
+        status = note_node(v, r);
     if (status == WEIR_OK && !is_graphs)
         wanted = look_after(v, r);
     if (is_wanted)

@@ -8,7 +8,7 @@
 #ifndef WEIR_RESERVE_H
 #define WEIR_RESERVE_H
 
-#include "engine/engine.h"
+#include "engine/graph_blocks.h"
 #include "reserve/decay.h"
 #include "reserve/pressure.h"
 #include "reserve/quota.h"
@@ -38,6 +38,7 @@ struct weir_reserve {
     struct weir_device *device;
     const weir_options *options;
     struct weir_engine *engine;
+    struct weir_graph_table graphs;
     struct weir_event_sink events;
     struct weir_quota quota;
     struct weir_decay decay;
