@@ -2471,6 +2471,68 @@ START_TEST(each_request_for_host_memory_fails_once) {
 }
 END_TEST
 
+static uint64_t memory_of_graphs(void) {
+    uint64_t bytes = UINT64_MAX;
+
+    CU(driver->cuCtxSynchronize());
+    CU(driver->cuDeviceGetGraphMemAttribute(0, CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT, &bytes));
+    return bytes;
+}
+
+/* Without caches, with them, and with the guard above either: where the host has no memory for a note of a graph's
+ * block, the graph has no such block, and nobody frees what was never handed out.  One that is noted is freed outside,
+ * after each launch, and noted once. */
+START_TEST(a_graphs_block_that_cannot_be_noted) {
+    enum { NOTES = 32, MANY = 1000, BYTES = 2 * MIB }; /* as many as there is room for at first */
+    weir_options options = plain(_i / 4);
+    void *block = NULL, *passing[NOTES];
+    weir_statistics before;
+    uint64_t requests = 0;
+    weir_allocator *a;
+    weir_status status;
+    CUgraphExec exec;
+    CUgraph graph;
+
+    options.front = _i & 1 ? WEIR_SWITCH_ON : WEIR_SWITCH_OFF;
+    options.harden = _i & 2 ? WEIR_HARDEN_POISON : WEIR_HARDEN_OFF;
+    a = make(&options);
+    begin_capture(A);
+    for (int i = 0; i < 4; i++) /* the model's list of steps does not grow at the same request */
+        busy(A, MS);
+    before = stats_of(a);
+    for (int i = 0; i < NOTES; i++) {
+        refuse_in = MANY;
+        passing[i] = take(a, BYTES, A);
+        requests = MANY - refuse_in;
+    }
+    refuse_in = requests + 1; /* behind those of the model */
+    status = weir_alloc(a, BYTES, A, &block);
+    MUST_EQ(refuse_in, 0);
+    EXPECT(WEIR_E_HOST_MEMORY, status);
+    MUST(!block);
+    MUST_EQ(stats_of(a).host_bytes, before.host_bytes + 2 * NOTES * sizeof(struct weir_map_slot));
+    block = take(a, BYTES, A);
+    MUST_EQ(stats_of(a).host_bytes, before.host_bytes + 4 * NOTES * sizeof(struct weir_map_slot));
+    for (int i = 0; i < NOTES; i++)
+        give(a, passing[i], A);
+    MUST_EQ(check_identities(a).blocks, 1);
+    CU(driver->cuStreamEndCapture(A, &graph));
+    CU(driver->cuGraphInstantiateWithFlags(&exec, graph, 0));
+    for (int i = 0; i < 2; i++) {
+        CU(driver->cuGraphLaunch(exec, A));
+        MUST_EQ(memory_of_graphs(), BYTES);
+        EXPECT(WEIR_OK, weir_free(a, block, i == 0 ? A : B));
+        MUST_EQ(memory_of_graphs(), 0);
+    }
+    CU(driver->cuGraphExecDestroy(exec));
+    CU(driver->cuGraphDestroy(graph));
+    CU(driver->cuDeviceGraphMemTrim(0));
+    OK(weir_allocator_destroy(a));
+    check_model();
+    MUST_EQ(device_free(), 4 * GIB);
+}
+END_TEST
+
 /* Each stream finds no host memory at first; one of them, for a larger table of streams. */
 START_TEST(streams_without_a_place) {
     enum { STREAMS_MADE = 70 };
@@ -3113,6 +3175,8 @@ static void add_held(TCase *tests) {
 #ifdef CAN_REFUSE_HOST_MEMORY
 static void add_host_memory(TCase *tests) {
     LOOP(tests, each_request_for_host_memory_fails_once, ENGINES * CHORES);
+    /* A pool without caches and guard notes nothing. */
+    tcase_add_loop_test(tests, a_graphs_block_that_cannot_be_noted, 1, 4 * KIND_PLATFORM);
     LOOP(tests, streams_without_a_place, ENGINES);
     tcase_add_loop_test(tests, whole_blocks_without_a_record, KIND_POOL, KIND_POOL + 1);
     tcase_add_loop_test(tests, whole_blocks_without_a_record, KIND_REGIONS, KIND_REGIONS + 1);
