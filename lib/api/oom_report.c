@@ -2,8 +2,8 @@
 /* oom_report.c: why a request was refused: gathers the figures, and draws the conclusion.
  *
  * Everything is looked at when it is asked for; a refusal itself costs no more than it did.  The engine tells what of
- * its reserve is idle and for whom (`survey`), the front the same of its caches, and whoever hands blocks out goes
- * through them (`blocks`).  Each takes its own locks, one after the other, and none is held here.
+ * its reserve is idle and for whom (`survey`), the front the same of its caches.  The front, or without one the
+ * engine (`visit`), lists the live blocks.  Each takes its own locks, one after the other, and none is held here.
  *
  * Groups are counted in a table of fixed size that is taken from the host before any lock is, or, where the host
  * has no memory, in a small one on the stack.  What finds no place there is a sum.

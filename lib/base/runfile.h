@@ -15,9 +15,9 @@
 #include <stddef.h>
 #include <sys/stat.h>
 
-/* Writes the path of a file: in the first folder that may be written to and where nothing but a plain file of this
- * user has the name; in the last, if that is so in none.  So all processes of the user get the same path, also where
- * another user has taken the name.  0; -1 and errno: it is too long. */
+/* Writes the path of a file: in the first folder that this user may write to and where the name is free or is that of a
+ * plain file of this user; else in the last folder.  So all processes of the user get the same path, even if another
+ * user has taken the name in a folder.  0; -1 and errno: the path is too long. */
 int weir__runfile_path(char *path, size_t bytes, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* hit.h: what a request does that finds a block in its stream's cache, inlined into weir_alloc.
  *
- * So a hit makes no call, and whoever includes this knows when there was none: it then asks weir__front_alloc, and has
- * the answer.
+ * So most hits call nothing in front.c.  After a miss the including file calls weir__front_miss or weir__front_alloc,
+ * and gets the status.
  *
  * Must not know: engines, what a miss leads to.
  */

@@ -74,7 +74,7 @@ weir_status weir__device_capture(struct weir_device *device, weir_stream stream)
  * captured CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, without asking. */
 CUresult weir__device_stream_id(struct weir_device *device, weir_stream stream, uint64_t *id);
 /* OK, or E_STREAM: the stream is another device's, so that no wait for this one covers what runs there.
- * What the driver does not tell is taken for well. */
+ * Also OK if the driver cannot tell. */
 weir_status weir__device_check_stream(struct weir_device *device, weir_stream stream);
 /* The stream is being captured, or stands beside a capture as the legacy stream does. */
 static inline int weir__device_is_capture(CUresult result) {
@@ -93,7 +93,7 @@ int weir__device_is_idle(struct weir_device *device, weir_stream stream);
 /* Waits until the device has finished all work, however long that takes, and harms no capture.
  * CUDA_ERROR_OUT_OF_MEMORY: neither device nor host has the memory that this takes. */
 CUresult weir__device_wait(struct weir_device *device);
-/* What waits may have left goes. */
+/* Frees the block that an earlier wait may have left (`waited_by`). */
 void weir__device_end_waits(struct weir_device *device);
 
 /* A line about a free that was refused, or a request on a stream that will not do. */

@@ -53,13 +53,14 @@ struct weir_request {
     size_t least; /* and what will do where there is no memory for as much; 0: nothing less */
     size_t asked; /* what the program asked for */
     weir_stream stream;
-    /* The stream's id: the driver was asked for it in this call, and said that the stream is not being captured.  0: not
-     * yet, or it does not tell; the engine asks where it needs to know, and notes it here. */
+    /* The stream's id: this call has asked the driver, or the program vouches for the stream.  The stream is not being
+     * captured then.  0: not known; an engine that needs the id asks for it, and notes it here. */
     uint64_t id;
     unsigned flags;
     /* What came of it. */
     CUdeviceptr block;
-    /* Above 0: as things stood it did not fit, which the engine need not find out again until they have changed. */
+    /* Above 0: the request did not fit; this is the engine's count of changes at that time, plus 1.  Until the next
+     * change the engine need not search again. */
     uint64_t dry_at;
     int grew;     /* the reserve had to grow for it */
     int foretold; /* it was refused since the driver says that it has too little, and was not asked */

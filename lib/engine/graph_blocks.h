@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* graph_blocks.h: requests under stream capture for engines whose own memory no graph could own.
  *
- * They become memory nodes of the graph, as the pool engine's do by themselves: the driver has the memory, maps
- * it at each launch, and takes it back.  For that it wants a pool of its own kind, of which it keeps nothing in a graph
- * but who has access; this one is made for the first such request, and never has a byte.
+ * Such requests become memory nodes of the graph, as requests to the pool engine do anyway.  The driver owns that
+ * memory, maps it at each launch, and takes it back.  It needs a pool for that, and a graph takes over nothing of the
+ * pool but who has access.  The first such request makes this pool, which itself never holds a byte.
  *
- * One table of an allocator has where they are, and those of a pool; caches and guard read it too.  Each launch brings
- * the block back at its address, so the note stays.  A layer that has another block there by now goes by that.
+ * Each allocator has one table of the addresses of graphs' blocks, with every engine; caches and guard read it too.
+ * Each launch brings a block back at its address, so the note stays after a free.  A layer that has a live block of its
+ * own at that address ignores the note.
  *
  * Locks: one under which the pool is made, and nodes; one of the table's, under which nothing is called.
  *

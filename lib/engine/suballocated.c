@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* suballocated.c: blocks cut from regions of another engine, so that steady state makes no driver call.
  *
- * An inner engine (pool, platform) gives regions, multiples of 32 MiB; stream_suballoc.c cuts blocks out of
+ * An inner engine (pool, direct) gives regions, multiples of 32 MiB; stream_suballoc.c cuts blocks out of
  * them by best fit.  What the inner engine would do well by itself, with a call for each block, is
  * done here without one; growth, limits and release stay its own.
  *

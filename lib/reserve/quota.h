@@ -25,7 +25,8 @@ struct weir_quota {
     uint64_t leave; /* bytes on the device that are others': the limit is lowered for them; fixed */
     uint64_t apart; /* bytes on the device that preallocated shares do not take; fixed */
     int follows;    /* the limit moves with other processes; fixed */
-    /* Before shares and what is left; less than `most', which is that of the settings and fixed: the program has set it. */
+    /* The limit before shares and `leave` lower it.  `most`: that of the settings, fixed.  `asked` is less only if the
+     * program has set a lower one. */
     _Atomic uint64_t asked;
     uint64_t most;
     _Atomic uint64_t
@@ -36,13 +37,13 @@ struct weir_quota {
     struct weir_lock limiting;
 };
 
-/* What a share of `weight` of `weights` comes to of the device, beside what is no share; 0 of 0: nothing. */
+/* Bytes of a share: of the device less `apart`, the part `weight` / `weights`; 0 if `weights` is 0. */
 uint64_t weir__quota_part(const struct weir_device *device, uint64_t apart, uint64_t weight,
                           uint64_t weights);
 /* The weight of an allocator with these options, in millionths; and whether anything is a share. */
 uint64_t weir__quota_weight(const weir_options *options);
 int weir__quota_has_share(const weir_options *options);
-/* Of all processes on the device, this one among them, whether it takes part yet or not. */
+/* The sum of the weights of all processes on the device; this process counts even before it takes part. */
 uint64_t weir__quota_weights(const struct weir_reserve *v);
 
 /* The engine is open: from here on the limit is `limit', and lowered as it must be. */
@@ -54,9 +55,9 @@ int weir__quota_refresh_for(struct weir_reserve *v, uint64_t in_use);
 int weir__quota_refresh(struct weir_reserve *v);
 /* The program sets another. */
 void weir__quota_set(struct weir_reserve *v, uint64_t bytes);
-/* A limit as the engine counts. */
+/* A limit, rounded down to whole units of the engine. */
 uint64_t weir__quota_units(const struct weir_reserve *v, uint64_t limit);
-/* The limit, but for what it is lowered by so that something is left on the device. */
+/* The limit before it is lowered so that `leave` bytes stay free on the device. */
 uint64_t weir__quota_own(const struct weir_quota *q);
 /* What was preallocated is kept no further than a share that it is, or that is the limit, unless the program has
  * promised more.  `weights': of all processes. */

@@ -95,8 +95,8 @@ static int look_after(struct weir_reserve *v, const struct weir_request *r) {
     return weir__relief_is_due(&v->relief) && weir__relief_look(v, r);
 }
 
-/* A block of a graph: its free will be known by the note.  E_HOST_MEMORY: there is none, and the block has gone back to
- * the driver, which has the memory of graphs with every engine. */
+/* Notes a graph's block, so that its free is recognised.  E_HOST_MEMORY: the block could not be noted, and has
+ * gone back to the driver, which owns the memory of graphs whatever the engine is. */
 static weir_status note_node(struct weir_reserve *v, const struct weir_request *r) {
     if (weir__graphs_note(&v->graphs, r->block))
         return WEIR_OK;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* reserve.h: an allocator's reserve: the engine that has it, how much it may be, when it grows and when it goes back.
  *
- * What the caches do not have goes through weir__reserve_alloc, which is the one way to the engine's `alloc`.
+ * A request that the caches cannot serve goes through weir__reserve_alloc.  Only a request for more than the device has
+ * goes straight to the out-of-memory ladder.
  *
  * Must not know: any single engine, caches, the public API, settings' names.
  */
@@ -15,7 +16,7 @@
 
 struct weir_ahead;
 
-/* What a lender is asked for, each if what came before did not do. */
+/* What the caches are asked for, in this order, until the request is served. */
 enum weir_lending {
     WEIR_LEND_OWN,   /* what the request's stream has, at once */
     WEIR_LEND_STUCK, /* what only a wait for the device brings, where that is much */
@@ -23,7 +24,8 @@ enum weir_lending {
     WEIR_LEND_ALL /* the request would fail: everything, behind a wait for the device */
 };
 
-/* Who has memory of the engine's that is idle: caches.  1: some may have come, so that the request is tried again. */
+/* The caches: what lies idle there is live to the engine.  `lend` gives some of it back.  1: memory may have come back,
+ * so the request is tried again. */
 struct weir_lender {
     int (*lend)(void *context, struct weir_request *r, enum weir_lending what);
     void *context;
@@ -48,18 +50,18 @@ struct weir_reserve {
     void *lend_context;
 };
 
-/* Bytes of reserve that stay if `wanted` are to go, while so much is in use: what is in use, what is kept idle, and what
- * was preallocated. */
+/* Bytes of reserve that stay if `wanted` bytes are to go: at least what is in use plus what is kept idle, and at least
+ * the floor (decay.h). */
 uint64_t weir__reserve_target(const struct weir_reserve *v, uint64_t reserve, uint64_t in_use,
                               uint64_t wanted);
-/* Gives idle reserve back after a request, down to that, as far as nobody need be waited for. */
+/* After a request: gives idle reserve back until `target` is left, as far as that takes no wait. */
 void weir__reserve_shed(struct weir_reserve *v, const struct weir_request *r, uint64_t target,
                         int cause);
 
 /* Serves r: from the engine as it stands; with what `caches' (NULL: there are none) give; with growth; by the
- * out-of-memory ladder.  Then it does what is due after a request: growth in the background, the limit, decay, memory
- * that is wanted elsewhere.  On a refusal *r->refused has the figures.  1 in *is_wanted (NULL: not asked): memory is
- * wanted elsewhere since this request, so that caches should give what they have. */
+ * out-of-memory ladder.  After a success it looks after background growth, the limit, decay and memory pressure, except
+ * for a graph's block.  On a failure of the ladder *r->refused, if not NULL, has the figures.  1 in *is_wanted (may be
+ * NULL): memory is wanted elsewhere since this request, so that the caches should give what they have. */
 weir_status weir__reserve_alloc(struct weir_reserve *v, struct weir_request *r,
                                 const struct weir_lender *caches, int *is_wanted);
 

@@ -186,7 +186,7 @@ START_TEST(a_barrier_that_fails_is_repeated) {
 }
 END_TEST
 
-/* In a process whose kernel has no barriers: 0, or the line that is not so. */
+/* Checks in a process whose kernel has no barriers: 0, or the line of the check that failed. */
 static int go_without(void) {
     for (int i = 0; i < ENOUGH; i++) {
         pass_through();
