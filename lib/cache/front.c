@@ -507,8 +507,8 @@ static void mature(struct weir_front *f, struct weir_cell *c, uint64_t id) {
 }
 
 /* In a call on a stream that is not being captured and has that id: its cell, if it has a cache.
- * Counts the calls of young streams.  The cell is pinned. */
-static struct weir_cell *visit(struct weir_front *f, weir_stream stream, uint64_t id) {
+ * Counts the calls of young streams.  pins 1: the cell is pinned; 0: the call does not need it, and gets NULL. */
+static struct weir_cell *visit(struct weir_front *f, weir_stream stream, uint64_t id, int pins) {
     struct weir_cell *c;
     int vouched;
 
@@ -526,7 +526,7 @@ static struct weir_cell *visit(struct weir_front *f, weir_stream stream, uint64_
         }
         if (!c->serves && (++c->young > YOUNG || vouched || f->cached == 0))
             mature(f, c, id);
-        if (c->serves)
+        if (c->serves && pins)
             pin(c);
         else
             c = NULL;
@@ -624,7 +624,7 @@ fetch(struct weir_front *f, struct weir_cell *c, struct weir_request *r) {
     weir_status status;
 
     r->flags = 0;
-    r->grew = r->foretold = 0;
+    r->grew = 0;
     r->dry_at = 0;
     status = weir__reserve_alloc(f->v, r, &caches, &is_wanted);
     if (status == WEIR_OK && !(r->flags & WEIR_REQUEST_WAS_DRY))
@@ -729,6 +729,7 @@ static weir_status alloc_captured(struct weir_front *f, struct weir_request *r) 
     if (f->hits.device->drop_in)
         return weir__without_driver(WEIR_E_CAPTURE);
     r->bytes = r->asked;
+    r->id = 0; /* an engine takes a stream whose id it is told for one that is not being captured */
     r->flags |= WEIR_REQUEST_CAPTURED;
     status = weir__reserve_alloc(f->v, r, NULL, NULL);
     if (status == WEIR_OK)
@@ -842,7 +843,7 @@ static __attribute__((noinline)) weir_status alloc_slow(struct weir_front *f,
         weir__device_log_alloc(f->hits.device, r->asked, status);
         return status;
     }
-    c = visit(f, r->stream, r->id);
+    c = visit(f, r->stream, r->id, 1);
     if (c) {
         catch_up(f, c, r->stream);
         taken = weir__bias_take(&c->lock);
@@ -1118,7 +1119,7 @@ static __attribute__((noinline)) weir_status free_slow(struct weir_front *f, str
         status = identify(f, stream, &id);
     if (status != WEIR_OK && !captured)
         return status;
-    c = captured ? visit_captured(f, stream, id) : visit(f, stream, id);
+    c = captured ? visit_captured(f, stream, id) : visit(f, stream, id, !uses);
     if (c && !uses)
         result = put_with_room(f, c, stream, id, s, block);
     status = WEIR_OK;
@@ -1142,7 +1143,7 @@ static __attribute__((noinline)) void answer(struct weir_front *f, weir_stream s
 
     if (weir__device_capture(f->hits.device, stream) == WEIR_OK &&
         weir__device_stream_id(f->hits.device, stream, &id) == CUDA_SUCCESS) {
-        c = visit(f, stream, id);
+        c = visit(f, stream, id, 1);
         if (c)
             catch_up(f, c, stream);
         unpin(c);
@@ -1332,7 +1333,7 @@ static __attribute__((noinline)) weir_status free_beside(struct weir_front *f, s
     return weir__front_free_used(f, block, stream, NULL);
 }
 
-/* Nothing is called but at the end, as in weir__front_alloc. */
+/* Nothing is called but at the end, as in weir_alloc. */
 weir_status weir__front_free(struct weir_front *f, CUdeviceptr block, weir_stream stream) {
     struct weir_span *s = weir__records_find(&f->pages, block);
     struct weir_cell *c;

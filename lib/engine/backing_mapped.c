@@ -1097,8 +1097,6 @@ static weir_status mapped_make_room(struct weir_arena *a, struct weir_request *r
         status = make_room(a, r, bytes, LEAST);
     if (weir__is_refusal(status))
         status = make_room(a, r, bytes, SQUEEZED);
-    if (status == WEIR_OK)
-        r->foretold = 0;
     return status;
 }
 

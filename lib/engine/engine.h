@@ -239,7 +239,7 @@ struct weir_engine {
     /* Bytes of a growth step that takes the driver's lock for about a tenth of a millisecond; 0: the engine does not
      * grow ahead of demand. */
     size_t step_bytes;
-    unsigned traits;
+    _Atomic unsigned traits;         /* of these SETTLES may change later */
     CUmemoryPool driver_pool;        /* that the memory is from; NULL: there is none */
     struct weir_graph_table *graphs; /* where blocks of graphs are: graph_blocks.h */
     /* As of the last request, written by the engine and read without its lock. */

@@ -38,6 +38,8 @@ int weir__graphs_has(struct weir_graph_table *g, CUdeviceptr block) {
 }
 
 void weir__graphs_forget(struct weir_graph_table *g, CUdeviceptr block) {
+    if (!atomic_load_explicit(&g->any, memory_order_acquire))
+        return;
     pthread_mutex_lock(&g->lock);
     (void)weir__map_take(&g->places, block, NULL);
     pthread_mutex_unlock(&g->lock);

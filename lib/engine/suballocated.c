@@ -147,9 +147,10 @@ static void name_region(const struct spans *s, CUdeviceptr base, size_t bytes) {
 
 /* The device is waited for before the end if there are any, or if the inner engine wants it. */
 static void note_regions(struct spans *s) {
-    s->e.traits &= ~(unsigned)WEIR_ENGINE_SETTLES;
     if (s->blocks.region_count > 0 || (s->inner->traits & WEIR_ENGINE_SETTLES))
         s->e.traits |= WEIR_ENGINE_SETTLES;
+    else
+        s->e.traits &= ~(unsigned)WEIR_ENGINE_SETTLES;
 }
 
 /* Gives a region that serves the stream of that id back, on `stream`.  Beside a global capture, whoever's
@@ -308,8 +309,6 @@ static weir_status find_room(struct spans *s, struct weir_request *r, uint64_t r
         status = extend(s, r, needed);
     if (weir__is_refusal(status))
         status = extend_at_last(s, r, needed, status);
-    if (status == WEIR_OK)
-        r->foretold = 0;
     return status;
 }
 
@@ -325,8 +324,6 @@ static weir_status place_anywhere(struct spans *s, struct weir_request *r, weir_
                                   struct weir_placement_block *out) {
     int placed = weir__suballoc_take_anywhere(&s->blocks, r->bytes, r->id, out);
 
-    if (placed == WEIR_PLACEMENT_OK)
-        r->foretold = 0;
     return placed == WEIR_PLACEMENT_OK ? WEIR_OK : why;
 }
 

@@ -214,7 +214,8 @@ static uint64_t came_of(struct weir_ahead *a, weir_status status, uint64_t lacks
     if (status != WEIR_OK)
         return refused(a);
     a->back_off_ns = FIRST_BACK_OFF_NS;
-    return idle < low ? 1 + (uint64_t)((double)PAUSE_NS / HURRY * idle / low) : PAUSE_NS;
+    return a->raising && idle < low ? 1 + (uint64_t)((double)PAUSE_NS / HURRY * idle / low)
+                                    : PAUSE_NS;
 }
 
 /* Looks, and makes a step towards what is to be preallocated, then towards headroom.  Nanoseconds until the next turn,

@@ -299,7 +299,7 @@ weir_status weir__ladder_climb(struct weir_reserve *v, struct weir_request *r, w
     r->flags |= WEIR_REQUEST_MAY_GROW;
     if (why == WEIR_E_LIMIT && weir__quota_refresh(v))
         status = try_again(&c);
-    if (!is_captured(v, r))
+    if (weir__is_refusal(status) && !is_captured(v, r))
         status = climb(&c, status);
     if (c.tries > 0)
         atomic_fetch_add_explicit(&books->retries, 1, memory_order_relaxed);

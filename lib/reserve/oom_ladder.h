@@ -11,8 +11,10 @@
 
 /* One try, after which r->result is the driver's part in a refusal. */
 static inline weir_status weir__ladder_try(struct weir_reserve *v, struct weir_request *r) {
-    weir_status status = v->engine->ops->alloc(v->engine, r);
+    weir_status status;
 
+    r->foretold = 0;
+    status = v->engine->ops->alloc(v->engine, r);
     if (status < 0)
         r->result = weir__driver_result;
     return status;

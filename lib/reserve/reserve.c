@@ -106,18 +106,18 @@ static weir_status note_node(struct weir_reserve *v, const struct weir_request *
 
 weir_status weir__reserve_alloc(struct weir_reserve *v, struct weir_request *r,
                                 const struct weir_lender *caches, int *is_wanted) {
-    int wanted = 0, is_graphs = (r->flags & WEIR_REQUEST_CAPTURED) != 0;
     weir_status status;
+    int wanted = 0;
 
     if (!caches) { /* nobody else can give */
         r->flags |= WEIR_REQUEST_MAY_GROW;
-        if (!is_graphs)
+        if (!(r->flags & WEIR_REQUEST_CAPTURED))
             (void)weir__ahead_catch_up(v->ahead);
     }
     status = serve(v, r, caches);
     if (status == WEIR_OK && (r->flags & WEIR_REQUEST_CAPTURED))
         status = note_node(v, r);
-    if (status == WEIR_OK && !is_graphs)
+    else if (status == WEIR_OK)
         wanted = look_after(v, r);
     if (is_wanted)
         *is_wanted = wanted;

@@ -1223,6 +1223,44 @@ START_TEST(a_graphs_block_is_freed_outside) {
 }
 END_TEST
 
+static uint64_t memory_of_graphs(void) {
+    uint64_t bytes = UINT64_MAX;
+
+    CU(driver->cuCtxSynchronize());
+    CU(driver->cuDeviceGetGraphMemAttribute(0, CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT, &bytes));
+    return bytes;
+}
+
+/* A program has bound a stream and captures it all the same.  Once the driver was asked, a request is the graph's: no
+ * later request on another stream may have its memory. */
+START_TEST(a_bound_stream_is_captured) {
+    weir_allocator *a = make_plain(_i);
+    CUgraphExec exec;
+    CUgraph graph;
+    void *block, *node;
+
+    warm(a, A);
+    OK(weir_bind(a, A));
+    block = take(a, MIB, A);
+    OK(weir_use(a, block, B));
+    begin_capture(A);
+    EXPECT(WEIR_E_CAPTURE, weir_free(a, block, A)); /* asks the driver */
+    node = take(a, 2 * MIB, A);
+    CU(driver->cuStreamEndCapture(A, &graph));
+    CU(driver->cuGraphInstantiateWithFlags(&exec, graph, 0));
+    CU(driver->cuGraphLaunch(exec, A));
+    MUST_EQ(memory_of_graphs(), 2 * MIB);
+    give(a, node, A);
+    MUST_EQ(memory_of_graphs(), 0);
+    CU(driver->cuGraphExecDestroy(exec));
+    CU(driver->cuGraphDestroy(graph));
+    CU(driver->cuDeviceGraphMemTrim(0));
+    give(a, block, A);
+    OK(weir_unbind(a, A));
+    end(a);
+}
+END_TEST
+
 /* Where a block of the pool lay once, the driver may put a graph's: this one does. */
 static CUdeviceptr place_of_graphs, freed_by_driver;
 
@@ -2471,14 +2509,6 @@ START_TEST(each_request_for_host_memory_fails_once) {
 }
 END_TEST
 
-static uint64_t memory_of_graphs(void) {
-    uint64_t bytes = UINT64_MAX;
-
-    CU(driver->cuCtxSynchronize());
-    CU(driver->cuDeviceGetGraphMemAttribute(0, CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT, &bytes));
-    return bytes;
-}
-
 /* Without caches, with them, and with the guard above either: where the host has no memory for a note of a graph's
  * block, the graph has no such block, and nobody frees what was never handed out.  One that is noted is freed outside,
  * after each launch, and noted once. */
@@ -3117,6 +3147,7 @@ static void add_capture(TCase *tests) {
     LOOP(tests, slots_of_others_are_freed_under_capture, ENGINES);
     LOOP(tests, used_blocks_wait_for_the_end_of_a_capture, ENGINES);
     LOOP(tests, a_graphs_block_is_freed_outside, KIND_PLATFORM);
+    LOOP(tests, a_bound_stream_is_captured, KIND_PLATFORM);
 }
 
 static void add_amounts(TCase *tests) {
