@@ -106,18 +106,19 @@ static weir_status note_node(struct weir_reserve *v, const struct weir_request *
 
 weir_status weir__reserve_alloc(struct weir_reserve *v, struct weir_request *r,
                                 const struct weir_lender *caches, int *is_wanted) {
+    /* As the caches say: without them each request ends what is due, a graph's too. */
+    int wanted = 0, is_graphs = (r->flags & WEIR_REQUEST_CAPTURED) != 0;
     weir_status status;
-    int wanted = 0;
 
     if (!caches) { /* nobody else can give */
         r->flags |= WEIR_REQUEST_MAY_GROW;
-        if (!(r->flags & WEIR_REQUEST_CAPTURED))
+        if (!is_graphs)
             (void)weir__ahead_catch_up(v->ahead);
     }
     status = serve(v, r, caches);
     if (status == WEIR_OK && (r->flags & WEIR_REQUEST_CAPTURED))
         status = note_node(v, r);
-    else if (status == WEIR_OK)
+    if (status == WEIR_OK && !is_graphs)
         wanted = look_after(v, r);
     if (is_wanted)
         *is_wanted = wanted;
