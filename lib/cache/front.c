@@ -623,9 +623,6 @@ fetch(struct weir_front *f, struct weir_cell *c, struct weir_request *r) {
     int is_wanted;
     weir_status status;
 
-    r->flags = 0;
-    r->grew = 0;
-    r->dry_at = 0;
     status = weir__reserve_alloc(f->v, r, &caches, &is_wanted);
     if (status == WEIR_OK && !(r->flags & WEIR_REQUEST_WAS_DRY))
         note_calm(f);
@@ -673,6 +670,9 @@ static weir_status add_slab(struct weir_front *f, struct weir_cell *c, struct we
     weir_status status;
     int taken;
 
+    r->flags = 0; /* what another try of the request has left */
+    r->grew = 0;
+    r->dry_at = 0;
     r->bytes = in_pages(slab_slots(c, size_class) * slot);
     r->least = in_pages(slot);
     status = fetch(f, c, r);

@@ -126,8 +126,6 @@ void weir__decay_look(struct weir_reserve *v, const struct weir_request *r) {
     struct weir_engine *e = v->engine;
     uint64_t now, pause;
 
-    if (d->half_life_ns == 0)
-        return;
     now = weir__device_since(e->device, e->device->created_ticks);
     if (weir__decay_note(d, now, atomic_load_explicit(&e->seen.in_use, memory_order_relaxed),
                          &pause) &&

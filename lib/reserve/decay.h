@@ -66,7 +66,7 @@ int weir__decay_note(struct weir_decay *d, uint64_t now, uint64_t in_use, uint64
 uint64_t weir__decay_end(struct weir_decay *d, uint64_t now, uint64_t in_use, uint64_t reserve,
                          uint64_t pause);
 
-/* After a request that the engine has served: what is due goes back, as far as nobody need be waited for. */
+/* If there is a half-life, after a request that the engine has served: what is due goes back, as far as nobody need be waited for. */
 void weir__decay_look(struct weir_reserve *v, const struct weir_request *r);
 
 #endif

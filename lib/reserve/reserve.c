@@ -91,7 +91,8 @@ static int look_after(struct weir_reserve *v, const struct weir_request *r) {
         (void)weir__quota_refresh(v);
         atomic_fetch_add_explicit(&v->events.books->growth_allocs, 1, memory_order_release);
     }
-    weir__decay_look(v, r);
+    if (v->decay.half_life_ns > 0)
+        weir__decay_look(v, r);
     return weir__relief_is_due(&v->relief) && weir__relief_look(v, r);
 }
 
