@@ -1,0 +1,360 @@
+/* SPDX-License-Identifier: MIT */
+/* two_builds.c: how fast one build of the library is beside another.
+ *
+ *     bench/two_builds OLD/libweir.so.0 NEW/libweir.so.0 [cuda[:N] [PROCESSES [ROUNDS]]]
+ *
+ * A process loads both builds and does the same work with them in turn, a millisecond or so each, so that a machine
+ * that is now faster and now slower is so to both.  In every other process the new build is loaded first, since
+ * where a library lies tells in its time too.  A line for each load and engine: the median time, in nanoseconds, of
+ * one allocation with its free (of growth: of one allocation) of either build, and the ratio new over old, which is
+ * the geometric mean of both orders, each the median of its processes' median rounds; then the least and the largest
+ * of the processes' medians.
+ */
+#include <weir/weir.h>
+
+#include <dlfcn.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "driver/driver.h"
+
+#define KIB ((size_t)1 << 10)
+#define MIB ((size_t)1 << 20)
+
+enum { OLD, NEW, BUILDS };
+enum { THREADS = 16, MOST_ROUNDS = 1001, MOST_PROCESSES = 100 };
+
+static void fail(const char *what, const char *why) {
+    fprintf(stderr, "two_builds: %s: %s\n", what, why);
+    exit(1);
+}
+
+static const struct load {
+    const char *name;
+    size_t smallest, largest; /* bytes; equal: all of one size */
+    size_t live;              /* blocks that stay; 0: each block is freed at once */
+    unsigned threads;
+    unsigned pairs; /* in one turn, of each thread */
+    int is_bound;   /* the streams are bound to the allocator */
+    int grows;      /* a turn takes `live` blocks from an allocator that has nothing */
+} loads[] = {
+    {"pair, 4 KiB", 4 * KIB, 4 * KIB, 0, 1, 20000, 0, 0},
+    {"pair, 64 KiB", 64 * KIB, 64 * KIB, 0, 1, 20000, 0, 0},
+    {"pair, 64 KiB, bound", 64 * KIB, 64 * KIB, 0, 1, 20000, 1, 0},
+    {"churn, 10^4 live", 4 * KIB, 36 * KIB, 10000, 1, 10000, 0, 0},
+    {"churn, 10^5 live", 4 * KIB, 36 * KIB, 100000, 1, 10000, 0, 0},
+    {"16 threads, 64 KiB", 64 * KIB, 64 * KIB, 0, THREADS, 20000, 0, 0},
+    {"16 threads, 64 KiB, bound", 64 * KIB, 64 * KIB, 0, THREADS, 20000, 1, 0},
+    {"misses, 1 to 64 MiB", MIB, 64 * MIB, 100, 1, 2000, 0, 0},
+    {"growth, 16 to 32 MiB", 16 * MIB, 32 * MIB, 100, 1, 100, 0, 1},
+};
+
+static const struct engine {
+    const char *name;
+    int engine, arena;
+} engines[] = {
+    {"pool", WEIR_ENGINE_POOL, WEIR_ARENA_DEFAULT},
+    {"arena", WEIR_ENGINE_ARENA, WEIR_ARENA_DEFAULT},
+    {"mapped", WEIR_ENGINE_ARENA, WEIR_ARENA_MAPPED},
+};
+
+enum { LOADS = sizeof loads / sizeof *loads, ENGINES = sizeof engines / sizeof *engines };
+
+/* What a process tells of one load and engine. */
+struct result {
+    double ns[BUILDS]; /* medians of the rounds */
+    double ratio;      /* the same of new over old */
+};
+
+static struct build {
+    weir_status (*allocator_create)(const weir_options *options, weir_allocator **allocator);
+    weir_status (*allocator_destroy)(weir_allocator *allocator);
+    weir_status (*bind)(weir_allocator *allocator, weir_stream stream);
+    weir_status (*alloc)(weir_allocator *allocator, size_t bytes, weir_stream stream, void **block);
+    weir_status (*free)(weir_allocator *allocator, void *block, weir_stream stream);
+    weir_allocator *allocator;
+    void **live;
+    uint64_t random;
+} builds[BUILDS];
+
+static const char *device = "cuda";
+static weir_stream streams[THREADS];
+
+/* --------------------------------------------------------------------- loads ---- */
+
+static uint64_t next_random(struct build *b) { /* Knuth, MMIX: the upper half is used */
+    b->random = b->random * 6364136223846793005u + 1442695040888963407u;
+    return b->random >> 32;
+}
+
+static int take(struct build *b, const struct load *load, void **place) {
+    const size_t more = next_random(b) * (load->largest - load->smallest) >> 32;
+
+    return b->alloc(b->allocator, load->smallest + more, streams[0], place) == WEIR_OK;
+}
+
+static int replace_one(struct build *b, const struct load *load) {
+    void **place = &b->live[next_random(b) * load->live >> 32];
+
+    return b->free(b->allocator, *place, streams[0]) == WEIR_OK && take(b, load, place);
+}
+
+static int pair(struct build *b, const struct load *load, weir_stream stream) {
+    void *block;
+
+    return b->alloc(b->allocator, load->largest, stream, &block) == WEIR_OK &&
+           b->free(b->allocator, block, stream) == WEIR_OK;
+}
+
+static void fill(struct build *b, const struct load *load) {
+    for (size_t i = 0; i < load->live; i++)
+        if (!take(b, load, &b->live[i]))
+            fail(load->name, "weir_alloc failed");
+}
+
+static void work(struct build *b, const struct load *load, weir_stream stream) {
+    int good = 1;
+
+    for (unsigned i = 0; i < load->pairs; i++)
+        good &= load->live ? replace_one(b, load) : pair(b, load, stream);
+    if (!good)
+        fail(load->name, "weir_alloc or weir_free failed");
+}
+
+static void begin(struct build *b, const struct load *load, const struct engine *engine) {
+    weir_options options;
+
+    memset(&options, 0, sizeof options);
+    options.size = sizeof options;
+    options.device = device;
+    options.engine = engine->engine;
+    options.arena = engine->arena;
+    if (b->allocator_create(&options, &b->allocator) != WEIR_OK)
+        fail("weir_allocator_create", device);
+    for (unsigned i = 0; i < load->threads && load->is_bound; i++)
+        if (b->bind(b->allocator, streams[i]) != WEIR_OK)
+            fail("weir_bind", load->name);
+    b->random = 1;
+    b->live = calloc(load->live + 1, sizeof *b->live);
+    if (!b->live)
+        fail("calloc", load->name);
+}
+
+static void end(struct build *b, const struct load *load) {
+    for (size_t i = 0; i < load->live; i++)
+        if (b->free(b->allocator, b->live[i], streams[0]) != WEIR_OK)
+            fail("weir_free", load->name);
+    free(b->live);
+    if (b->allocator_destroy(b->allocator) != WEIR_OK)
+        fail("weir_allocator_destroy", load->name);
+}
+
+/* --------------------------------------------------------------------- turns ---- */
+
+/* The threads of a load, which wait between its turns. */
+static pthread_barrier_t gate;
+static struct build *their_build;
+static const struct load *their_load; /* NULL: they end */
+
+static void *run_thread(void *stream) {
+    for (pthread_barrier_wait(&gate); their_load; pthread_barrier_wait(&gate)) {
+        work(their_build, their_load, stream);
+        pthread_barrier_wait(&gate);
+    }
+    return NULL;
+}
+
+/* Nanoseconds a pair. */
+static double turn(struct build *b, const struct load *load, const struct engine *engine) {
+    struct timespec from, to;
+
+    if (load->grows)
+        begin(b, load, engine);
+    their_build = b;
+    clock_gettime(CLOCK_MONOTONIC, &from);
+    if (load->grows) {
+        fill(b, load);
+    } else if (load->threads > 1) {
+        pthread_barrier_wait(&gate);
+        pthread_barrier_wait(&gate);
+    } else {
+        work(b, load, streams[0]);
+    }
+    clock_gettime(CLOCK_MONOTONIC, &to);
+    if (load->grows)
+        end(b, load);
+    return ((double)(to.tv_sec - from.tv_sec) * 1e9 + (double)(to.tv_nsec - from.tv_nsec)) /
+           load->pairs;
+}
+
+static int by_value(const void *one, const void *other) {
+    const double a = *(const double *)one, b = *(const double *)other;
+
+    return (a > b) - (a < b);
+}
+
+static double median(double *values, size_t count) {
+    qsort(values, count, sizeof *values, by_value);
+    return values[count / 2];
+}
+
+static struct result measure(const struct load *load, const struct engine *engine, size_t rounds) {
+    static double ns[BUILDS][MOST_ROUNDS], ratios[MOST_ROUNDS];
+    pthread_t threads[THREADS];
+    struct result result;
+
+    for (int i = 0; i < BUILDS && !load->grows; i++) {
+        begin(&builds[i], load, engine);
+        fill(&builds[i], load);
+    }
+    their_load = load;
+    pthread_barrier_init(&gate, NULL, load->threads + 1);
+    for (unsigned i = 0; i < load->threads && load->threads > 1; i++)
+        if (pthread_create(&threads[i], NULL, run_thread, streams[i]) != 0)
+            fail("pthread_create", load->name);
+    for (int i = 0; i < BUILDS; i++)
+        turn(&builds[i], load, engine); /* to warm up */
+    for (size_t round = 0; round < rounds; round++) {
+        for (size_t i = 0; i < BUILDS; i++) {
+            const size_t which = (i + round) % BUILDS;
+
+            ns[which][round] = turn(&builds[which], load, engine);
+        }
+        ratios[round] = ns[NEW][round] / ns[OLD][round];
+    }
+    their_load = NULL;
+    if (load->threads > 1)
+        pthread_barrier_wait(&gate);
+    for (unsigned i = 0; i < load->threads && load->threads > 1; i++)
+        pthread_join(threads[i], NULL);
+    pthread_barrier_destroy(&gate);
+    for (int i = 0; i < BUILDS && !load->grows; i++)
+        end(&builds[i], load);
+    result.ns[OLD] = median(ns[OLD], rounds);
+    result.ns[NEW] = median(ns[NEW], rounds);
+    result.ratio = median(ratios, rounds);
+    return result;
+}
+
+/* ----------------------------------------------------------------- processes ---- */
+
+static void open_build(struct build *b, const char *path) {
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+
+    if (!library)
+        fail("dlopen", dlerror());
+#define FUNCTION(name)                                                                             \
+    if (!(*(void **)&b->name = dlsym(library, "weir_" #name)))                                     \
+    fail(path, "has no weir_" #name)
+    FUNCTION(allocator_create);
+    FUNCTION(allocator_destroy);
+    FUNCTION(bind);
+    FUNCTION(alloc);
+    FUNCTION(free);
+#undef FUNCTION
+}
+
+static void open_streams(void) {
+    struct weir_driver_failure failure;
+    const struct weir_driver *driver = weir__driver_open(device, &failure);
+    CUcontext context;
+
+    if (!driver)
+        fail(device, "there is no driver");
+    if (driver->cuDevicePrimaryCtxRetain(&context, device[4] ? atoi(device + 5) : 0) !=
+            CUDA_SUCCESS ||
+        driver->cuCtxPushCurrent(context) != CUDA_SUCCESS)
+        fail("cuDevicePrimaryCtxRetain", device);
+    for (int i = 0; i < THREADS; i++)
+        if (driver->cuStreamCreate((CUstream *)&streams[i], CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS)
+            fail("cuStreamCreate", device);
+}
+
+static void run_process(char **paths, int first, size_t rounds, int to) {
+    open_build(&builds[first], paths[first]);
+    open_build(&builds[!first], paths[!first]);
+    open_streams();
+    for (size_t i = 0; i < LOADS * ENGINES; i++) {
+        const struct result result = measure(&loads[i / ENGINES], &engines[i % ENGINES], rounds);
+
+        if (write(to, &result, sizeof result) != sizeof result)
+            fail("write", "the results are lost");
+    }
+}
+
+static void start_process(char **paths, int first, size_t rounds, struct result *results) {
+    int ends[2], status;
+    pid_t child;
+
+    if (pipe(ends) != 0 || (child = fork()) < 0)
+        fail("fork", "there is no process to be had");
+    if (child == 0) {
+        close(ends[0]);
+        run_process(paths, first, rounds, ends[1]);
+        exit(0);
+    }
+    close(ends[1]);
+    for (size_t i = 0; i < LOADS * ENGINES; i++)
+        if (read(ends[0], &results[i], sizeof results[i]) != sizeof results[i])
+            fail("process", "it ended early");
+    close(ends[0]);
+    if (waitpid(child, &status, 0) != child || status != 0)
+        fail("process", "it failed");
+}
+
+static void print_line(size_t which, struct result (*results)[LOADS * ENGINES], size_t processes) {
+    double ns[BUILDS][MOST_PROCESSES], ratios[BUILDS][MOST_PROCESSES], order[BUILDS],
+        all[MOST_PROCESSES];
+
+    for (size_t i = 0; i < processes; i++) {
+        ns[OLD][i] = results[i][which].ns[OLD];
+        ns[NEW][i] = results[i][which].ns[NEW];
+        all[i] = ratios[i % BUILDS][i / BUILDS] = results[i][which].ratio;
+    }
+    for (int i = 0; i < BUILDS; i++)
+        order[i] = median(ratios[i], processes / BUILDS);
+    median(all, processes); /* sorts */
+    printf("%-6s  %-26s %9.1f %9.1f  %6.3f  %6.3f to %.3f\n", engines[which % ENGINES].name,
+           loads[which / ENGINES].name, median(ns[OLD], processes), median(ns[NEW], processes),
+           sqrt(order[0] * order[1]), all[0], all[processes - 1]);
+}
+
+/* A number of the command line, or 0. */
+static size_t number(const char *word, size_t most) {
+    char *rest;
+    unsigned long value = strtoul(word, &rest, 10);
+
+    return *rest == 0 && value <= most ? value : 0;
+}
+
+int main(int count, char **words) {
+    static struct result results[MOST_PROCESSES][LOADS * ENGINES];
+    const size_t processes = count > 4 ? number(words[4], MOST_PROCESSES) : 8;
+    const size_t rounds = count > 5 ? number(words[5], MOST_ROUNDS) : 31;
+
+    if (count > 3)
+        device = words[3];
+    if (count < 3 || processes == 0 || processes % BUILDS != 0 || rounds == 0 ||
+        strncmp(device, "cuda", 4) != 0) {
+        fprintf(
+            stderr,
+            "usage: two_builds OLD/libweir.so.0 NEW/libweir.so.0 [cuda[:N] [PROCESSES [ROUNDS]]]\n"
+            "PROCESSES: an even number, %d at most.  ROUNDS: %d at most.\n",
+            MOST_PROCESSES, MOST_ROUNDS);
+        return 2;
+    }
+    for (size_t i = 0; i < processes; i++)
+        start_process(words + 1, (int)(i % BUILDS), rounds, results[i]);
+    printf("%-6s  %-26s %9s %9s  %6s  %s\n", "engine", "load", "old, ns", "new, ns", "ratio",
+           "of the processes");
+    for (size_t i = 0; i < LOADS * ENGINES; i++)
+        print_line(i, results, processes);
+    return 0;
+}
