@@ -124,7 +124,7 @@ static weir_status ask_engine(weir_allocator *a, struct weir_request *r) {
     weir_status status;
 
     r->bytes = r->asked;
-    status = weir__reserve_alloc(&a->reserve, r, NULL, NULL);
+    status = weir__reserve_alloc_alone(&a->reserve, r);
     if (status == WEIR_OK)
         weir__tally_add(&a->books.tally, WEIR_TALLY_ALLOCS);
     else
@@ -292,8 +292,9 @@ static __attribute__((noinline)) weir_status alloc_missed(weir_allocator *a, siz
 }
 
 /* The same, on a stream that the driver has named, with its cell and that one's lock. */
-static inline weir_status miss(weir_allocator *a, struct weir_cell *c, int taken, uint64_t id,
-                               size_t bytes, weir_stream stream, void **block) {
+static __attribute__((noinline)) weir_status miss(weir_allocator *a, struct weir_cell *c, int taken,
+                                                  uint64_t id, size_t bytes, weir_stream stream,
+                                                  void **block) {
     int result_before = weir__driver_result;
     struct weir_refused refused;
     struct weir_request r = {.asked = bytes, .stream = stream, .id = id, .refused = &refused};

@@ -620,13 +620,11 @@ static inline __attribute__((always_inline)) weir_status
 fetch(struct weir_front *f, struct weir_cell *c, struct weir_request *r) {
     struct borrower borrower = {f, c};
     const struct weir_lender caches = {lend, &borrower};
-    int is_wanted;
-    weir_status status;
+    weir_status status = weir__reserve_alloc(f->v, r, &caches);
 
-    status = weir__reserve_alloc(f->v, r, &caches, &is_wanted);
     if (status == WEIR_OK && !(r->flags & WEIR_REQUEST_WAS_DRY))
         note_calm(f);
-    if (is_wanted)
+    if (r->flags & WEIR_REQUEST_PRESSURE)
         raise_demand(f, c);
     return status;
 }
@@ -731,7 +729,7 @@ static weir_status alloc_captured(struct weir_front *f, struct weir_request *r) 
     r->bytes = r->asked;
     r->id = 0; /* an engine takes a stream whose id it is told for one that is not being captured */
     r->flags |= WEIR_REQUEST_CAPTURED;
-    status = weir__reserve_alloc(f->v, r, NULL, NULL);
+    status = weir__reserve_alloc_alone(f->v, r);
     if (status == WEIR_OK)
         count(f, WEIR_TALLY_FRONT_CAPTURE);
     return status;

@@ -106,22 +106,26 @@ static weir_status note_node(struct weir_reserve *v, const struct weir_request *
 }
 
 weir_status weir__reserve_alloc(struct weir_reserve *v, struct weir_request *r,
-                                const struct weir_lender *caches, int *is_wanted) {
-    /* As the caches say: without them each request ends what is due, a graph's too. */
-    int wanted = 0, is_graphs = (r->flags & WEIR_REQUEST_CAPTURED) != 0;
+                                const struct weir_lender *caches) {
+    weir_status status = serve(v, r, caches);
+
+    if (status == WEIR_OK && look_after(v, r))
+        r->flags |= WEIR_REQUEST_PRESSURE;
+    return status;
+}
+
+weir_status weir__reserve_alloc_alone(struct weir_reserve *v, struct weir_request *r) {
+    /* A graph's request, too, ends what is due, where only the engine finds that it is one. */
+    const int is_graphs = (r->flags & WEIR_REQUEST_CAPTURED) != 0;
     weir_status status;
 
-    if (!caches) { /* nobody else can give */
-        r->flags |= WEIR_REQUEST_MAY_GROW;
-        if (!is_graphs)
-            (void)weir__ahead_catch_up(v->ahead);
-    }
-    status = serve(v, r, caches);
+    r->flags |= WEIR_REQUEST_MAY_GROW; /* nobody else can give */
+    if (!is_graphs)
+        (void)weir__ahead_catch_up(v->ahead);
+    status = serve(v, r, NULL);
     if (status == WEIR_OK && (r->flags & WEIR_REQUEST_CAPTURED))
         status = note_node(v, r);
     if (status == WEIR_OK && !is_graphs)
-        wanted = look_after(v, r);
-    if (is_wanted)
-        *is_wanted = wanted;
+        (void)look_after(v, r);
     return status;
 }

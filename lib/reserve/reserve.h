@@ -58,11 +58,12 @@ uint64_t weir__reserve_target(const struct weir_reserve *v, uint64_t reserve, ui
 void weir__reserve_shed(struct weir_reserve *v, const struct weir_request *r, uint64_t target,
                         int cause);
 
-/* Serves r: from the engine as it stands; with what `caches' (NULL: there are none) give; with growth; by the
- * out-of-memory ladder.  After a success it looks after background growth, the limit, decay and memory pressure, except
- * for a graph's block.  On a failure of the ladder *r->refused, if not NULL, has the figures.  1 in *is_wanted (may be
- * NULL): memory is wanted elsewhere since this request, so that the caches should give what they have. */
+/* Serves r for a stream that is not being captured: from the engine as it stands; with what `caches` give; with growth;
+ * by the out-of-memory ladder.  After a success it looks after background growth, the limit, decay and memory pressure.
+ * On a failure of the ladder *r->refused, if not NULL, has the figures. */
 weir_status weir__reserve_alloc(struct weir_reserve *v, struct weir_request *r,
-                                const struct weir_lender *caches, int *is_wanted);
+                                const struct weir_lender *caches);
+/* The same without caches, for a graph's block too; after that nothing is looked after. */
+weir_status weir__reserve_alloc_alone(struct weir_reserve *v, struct weir_request *r);
 
 #endif
