@@ -58,6 +58,9 @@ struct ending {
     uint64_t pid, start, since_ns;
 };
 
+/* How often the allocators are asked again what they have, since one has grown meanwhile. */
+enum { REFRESHES = 8 };
+
 struct weir_neighbours {
     struct weir_neighbours *next; /* guarded by `joining` */
     struct weir_sibling own;      /* in no list: what the device's allocators are found by */
@@ -71,6 +74,7 @@ struct weir_neighbours {
     pthread_mutex_t lock; /* guards the entry, and what follows */
     struct weir_ledger_entry entry;
     struct weir_claim *claims;
+    uint64_t notes; /* how often a reserve was noted */
 
     pthread_mutex_t asking; /* held by who asks; guards what follows */
     struct silent silent[SILENT];
@@ -109,22 +113,39 @@ static void add(struct weir_holding *sum, const struct weir_holding *h) {
     sum->device_free = h->device_free;
 }
 
-/* What the allocators have now, by shares that are of that time. */
-static void refresh(struct weir_neighbours *n, uint64_t looked_ns) {
-    struct weir_holding sum = {0}, h;
+/* What the allocators have.  1: there are some. */
+static int sum_up(struct weir_neighbours *n, struct weir_holding *sum) {
     struct weir_sibling *s = NULL;
+    struct weir_holding h;
     int any = 0;
 
+    memset(sum, 0, sizeof *sum);
     while ((s = weir__siblings_next(&n->own, s))) {
         memset(&h, 0, sizeof h);
         n->calls.holding(s->owner, &h);
-        add(&sum, &h);
+        add(sum, &h);
         any = 1;
     }
+    return any;
+}
+
+/* What the allocators have now, by shares that are of that time. */
+static void refresh(struct weir_neighbours *n, uint64_t looked_ns) {
+    struct weir_holding sum;
+    uint64_t notes;
+    int any, tries = 0;
+
     pthread_mutex_lock(&n->lock);
+    do { /* a reserve that was noted meanwhile may not be in the sum */
+        notes = n->notes;
+        pthread_mutex_unlock(&n->lock);
+        any = sum_up(n, &sum);
+        pthread_mutex_lock(&n->lock);
+    } while (notes != n->notes && ++tries < REFRESHES);
     n->entry.heartbeat_ns = looked_ns;
     n->entry.limit = sum.limit;
-    if (any) { /* else the first is being made, or there is none: what stands there is still so */
+    /* Else the first is being made, or there is none, or they grow all the time: what was noted stands. */
+    if (any && notes == n->notes) {
         n->entry.reserve = sum.reserve;
         n->entry.in_use = sum.in_use;
         n->entry.idle = sum.idle;
@@ -177,6 +198,7 @@ void weir__neighbours_note(struct weir_neighbours *n, _Atomic uint64_t *shown, u
     uint64_t before = atomic_exchange_explicit(shown, reserve, memory_order_relaxed);
 
     pthread_mutex_lock(&n->lock);
+    n->notes++;
     n->entry.reserve += reserve - before; /* or less */
     if ((int64_t)n->entry.reserve < 0)
         n->entry.reserve = reserve;

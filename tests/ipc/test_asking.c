@@ -70,12 +70,17 @@ static struct weir_sibling sibling;
 static _Atomic uint64_t has_reserve, gives, was_asked;
 static void (*_Atomic in_give)(void);   /* called there, if it is not NULL */
 static void (*_Atomic in_resize)(void); /* likewise, once */
+static void (*_Atomic in_tell)(void);   /* likewise, after it has looked */
 static _Atomic uint64_t last_weights;
 
 static void tell(void *owner, struct weir_holding *out) {
+    void (*call)(void) = atomic_exchange(&in_tell, NULL);
+
     (void)owner;
     out->reserve = atomic_load(&has_reserve);
     out->idle = atomic_load(&last_weights); /* the more others there are, the more it would give */
+    if (call)
+        call();
 }
 
 static uint64_t give(void *owner, uint64_t bytes) {
@@ -503,6 +508,31 @@ START_TEST(what_is_told_knows_of_who_was_there) {
 }
 END_TEST
 
+static _Atomic uint64_t noted;
+
+static void grow_meanwhile(void) {
+    atomic_store(&has_reserve, 50);
+    weir__neighbours_note(own, &noted, 50);
+}
+
+/* The thread looks what the allocator has, and the allocator grows before the thread writes it down. */
+START_TEST(growth_during_a_look_is_told) {
+    atomic_store(&has_reserve, 20);
+    own = join(driver, 0);
+    comes(0, 10, 0);
+    has_allocator();
+    weir__neighbours_note(own, &noted, 20);
+    atomic_store(&in_tell, grow_meanwhile);
+    weir__ledger_ring(&other[0]);
+    while (atomic_load(&in_tell))
+        nap(1);
+    nap(20); /* it has written by then */
+    MUST_EQ(own_entry().reserve, 50);
+    weir__siblings_leave(&sibling);
+    leave(own);
+}
+END_TEST
+
 /* It has a second, in which one that has been asked once may still give. */
 START_TEST(a_context_waits_for_who_has_not_answered) {
     struct weir_admission admission = {0};
@@ -764,6 +794,7 @@ static Suite *suite(void) {
     tcase_add_test(tests, only_who_is_asked_gives);
     tcase_add_test(tests, weights_are_added_up);
     tcase_add_test(tests, what_is_told_knows_of_who_was_there);
+    tcase_add_test(tests, growth_during_a_look_is_told);
     tcase_add_test(tests, a_context_waits_for_who_has_not_answered);
     tcase_add_test(tests, claims_count_until_they_end);
     tcase_add_test(tests, a_step_that_was_counted_before);
