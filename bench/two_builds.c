@@ -3,12 +3,14 @@
  *
  *     bench/two_builds OLD/libweir.so.0 NEW/libweir.so.0 [cuda[:N] [PROCESSES [ROUNDS]]]
  *
- * A process loads both builds and does the same work with them in turn, a millisecond or so each, so that a machine
- * that is now faster and now slower is so to both.  In every other process the new build is loaded first, since
- * where a library lies tells in its time too.  A line for each load and engine: the median time, in nanoseconds, of
- * one allocation with its free (of growth: of one allocation) of either build, and the ratio new over old, which is
- * the geometric mean of both orders, each the median of its processes' median rounds; then the least and the largest
- * of the processes' medians.
+ * A process loads both builds.  Both do the same work in turn, a millisecond or so each: so a machine that is faster at
+ * one time than at another is so to both.  Every other process loads the new build first, since a library's place in
+ * memory changes its time, too.
+ *
+ * A line for each load and engine: the median time of either build for one allocation with its free, in nanoseconds (of
+ * growth: for one allocation); the ratio new over old; and the least and the largest ratio of a process.  A process has
+ * the median of its rounds, an order of loading has the median of its processes, and the ratio is the geometric mean of
+ * both orders.
  */
 #include <weir/weir.h>
 
@@ -202,17 +204,18 @@ static int by_value(const void *one, const void *other) {
 
 static double median(double *values, size_t count) {
     qsort(values, count, sizeof *values, by_value);
-    return values[count / 2];
+    return (values[(count - 1) / 2] + values[count / 2]) / 2;
 }
 
-static struct result measure(const struct load *load, const struct engine *engine, size_t rounds) {
+static struct result measure(const struct load *load, const struct engine *engine, int first,
+                             size_t rounds) {
     static double ns[BUILDS][MOST_ROUNDS], ratios[MOST_ROUNDS];
     pthread_t threads[THREADS];
     struct result result;
 
     for (int i = 0; i < BUILDS && !load->grows; i++) {
-        begin(&builds[i], load, engine);
-        fill(&builds[i], load);
+        begin(&builds[i ^ first], load, engine);
+        fill(&builds[i ^ first], load);
     }
     their_load = load;
     pthread_barrier_init(&gate, NULL, load->threads + 1);
@@ -220,10 +223,10 @@ static struct result measure(const struct load *load, const struct engine *engin
         if (pthread_create(&threads[i], NULL, run_thread, streams[i]) != 0)
             fail("pthread_create", load->name);
     for (int i = 0; i < BUILDS; i++)
-        turn(&builds[i], load, engine); /* to warm up */
+        turn(&builds[i ^ first], load, engine); /* to warm up */
     for (size_t round = 0; round < rounds; round++) {
         for (size_t i = 0; i < BUILDS; i++) {
-            const size_t which = (i + round) % BUILDS;
+            const size_t which = (i + round + (size_t)first) % BUILDS;
 
             ns[which][round] = turn(&builds[which], load, engine);
         }
@@ -263,11 +266,11 @@ static void open_build(struct build *b, const char *path) {
 
 static void open_streams(void) {
     struct weir_driver_failure failure;
-    const struct weir_driver *driver = weir__driver_open(device, &failure);
+    const struct weir_driver *driver = weir__driver_open("cuda", &failure);
     CUcontext context;
 
     if (!driver)
-        fail(device, "there is no driver");
+        fail("the driver", failure.text);
     if (driver->cuDevicePrimaryCtxRetain(&context, device[4] ? atoi(device + 5) : 0) !=
             CUDA_SUCCESS ||
         driver->cuCtxPushCurrent(context) != CUDA_SUCCESS)
@@ -282,7 +285,8 @@ static void run_process(char **paths, int first, size_t rounds, int to) {
     open_build(&builds[!first], paths[!first]);
     open_streams();
     for (size_t i = 0; i < LOADS * ENGINES; i++) {
-        const struct result result = measure(&loads[i / ENGINES], &engines[i % ENGINES], rounds);
+        const struct result result =
+            measure(&loads[i / ENGINES], &engines[i % ENGINES], first, rounds);
 
         if (write(to, &result, sizeof result) != sizeof result)
             fail("write", "the results are lost");
@@ -346,7 +350,7 @@ int main(int count, char **words) {
         fprintf(
             stderr,
             "usage: two_builds OLD/libweir.so.0 NEW/libweir.so.0 [cuda[:N] [PROCESSES [ROUNDS]]]\n"
-            "PROCESSES: an even number, %d at most.  ROUNDS: %d at most.\n",
+            "PROCESSES: an even number, 2 to %d; 8 by default.  ROUNDS: 1 to %d; 31 by default.\n",
             MOST_PROCESSES, MOST_ROUNDS);
         return 2;
     }

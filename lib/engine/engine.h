@@ -45,8 +45,8 @@ enum {
     WEIR_REQUEST_INSISTS = 2,  /* the driver is asked even where it says that it has too little */
     WEIR_REQUEST_CAPTURED = 4, /* it is for a graph's node, or was served by one */
     WEIR_REQUEST_WAS_DRY = 8,  /* it was not served as things stood when it came */
-    WEIR_REQUEST_PRESSURE =
-        16 /* memory is short since then: the caches should give what they have */
+    /* Set after a request: the device has become short of memory, so the caches should give theirs. */
+    WEIR_REQUEST_PRESSURE = 16
 };
 
 /* From the caches to the placement, by pointer. */

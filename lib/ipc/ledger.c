@@ -496,23 +496,22 @@ void weir__ledger_close(struct weir_ledger *l) {
 
 void weir__ledger_publish(struct weir_ledger *l, struct weir_ledger_entry *entry) {
     struct slot slot;
-    int saved_errno = errno;
+    int saved_errno = errno, is_kept;
     uint64_t now;
-    int is_kept;
 
     pthread_mutex_lock(&l->lock);
-    now = weir__ledger_now();
-    is_kept = weir__kept_is(&l->file);
-    if (now - l->looked_ns > LOOK_NS || !is_kept) {
-        look_after(l);
-        l->looked_ns = now;
-        is_kept = weir__kept_is(&l->file);
-    }
     entry->pid = (uint64_t)getpid();
     entry->start = l->start;
     entry->namespace = l->namespace;
     slot.entry = *entry;
     slot.sum = sum_of(entry);
+    now = weir__ledger_now();
+    is_kept = now - l->looked_ns <= LOOK_NS && weir__kept_is(&l->file);
+    if (!is_kept) {
+        look_after(l);
+        l->looked_ns = now;
+        is_kept = weir__kept_is(&l->file);
+    }
     if (l->slot >= 0 && is_kept)
         (void)!pwrite(l->file.number, &slot, sizeof slot, place_of(l->slot));
     pthread_mutex_unlock(&l->lock);

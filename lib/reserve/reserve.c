@@ -115,7 +115,7 @@ weir_status weir__reserve_alloc(struct weir_reserve *v, struct weir_request *r,
 }
 
 weir_status weir__reserve_alloc_alone(struct weir_reserve *v, struct weir_request *r) {
-    /* A graph's request, too, ends what is due, where only the engine finds that it is one. */
+    /* If only the engine finds out that the stream is being captured, the work after a request is done. */
     const int is_graphs = (r->flags & WEIR_REQUEST_CAPTURED) != 0;
     weir_status status;
 

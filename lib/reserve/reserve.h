@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* reserve.h: an allocator's reserve: the engine that has it, how much it may be, when it grows and when it goes back.
  *
- * A request that the caches cannot serve goes through weir__reserve_alloc.  Only a request for more than the device has
+ * A request that the caches cannot serve goes through weir__reserve_alloc, or weir__reserve_alloc_alone.  Only a request for more than the device has
  * goes straight to the out-of-memory ladder.
  *
  * Must not know: any single engine, caches, the public API, settings' names.
@@ -63,7 +63,7 @@ void weir__reserve_shed(struct weir_reserve *v, const struct weir_request *r, ui
  * On a failure of the ladder *r->refused, if not NULL, has the figures. */
 weir_status weir__reserve_alloc(struct weir_reserve *v, struct weir_request *r,
                                 const struct weir_lender *caches);
-/* The same without caches, for a graph's block too; after that nothing is looked after. */
+/* The same without caches, also for a graph's block (WEIR_REQUEST_CAPTURED), after which nothing is looked after. */
 weir_status weir__reserve_alloc_alone(struct weir_reserve *v, struct weir_request *r);
 
 #endif
