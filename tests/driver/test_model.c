@@ -490,6 +490,39 @@ START_TEST(per_thread_stream_is_another_in_each_thread) {
 }
 END_TEST
 
+static pthread_barrier_t after_the_context;
+
+static void *outlive_the_context(void *id) {
+    own_stream_id(id);
+    pthread_barrier_wait(&after_the_context); /* the context ends, */
+    pthread_barrier_wait(&after_the_context); /* and others have made streams */
+    return NULL;
+}
+
+/* The slots of what the context had are those of the new streams: the thread must not take one of them with it. */
+START_TEST(a_thread_ends_after_the_context_of_its_own_stream) {
+    unsigned long long id, fresh_id;
+    CUstream fresh[8];
+    pthread_t thread;
+
+    pthread_barrier_init(&after_the_context, NULL, 2);
+    pthread_create(&thread, NULL, outlive_the_context, &id);
+    pthread_barrier_wait(&after_the_context);
+    OK(d->cuDevicePrimaryCtxRelease(0));
+    OK(d->cuDevicePrimaryCtxRetain(&context, 0));
+    OK(d->cuCtxPushCurrent(context));
+    for (int i = 0; i < 8; i++)
+        OK(d->cuStreamCreate(&fresh[i], CU_STREAM_NON_BLOCKING));
+    pthread_barrier_wait(&after_the_context);
+    pthread_join(thread, NULL);
+    for (int i = 0; i < 8; i++) {
+        OK(d->cuStreamGetId(fresh[i], &fresh_id));
+        ck_assert_uint_ne(fresh_id, id);
+        OK(d->cuStreamDestroy(fresh[i]));
+    }
+}
+END_TEST
+
 START_TEST(nothing_is_capturing_and_the_mode_is_the_thread_s_own) {
     CUstreamCaptureStatus status = 9;
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
@@ -2259,6 +2292,7 @@ static void add_devices(Suite *suite) {
     tcase_add_test(streams_case, waiting_stream_is_done_after_the_event);
     tcase_add_test(streams_case, legacy_stream_and_blocking_streams_wait_for_each_other);
     tcase_add_test(streams_case, per_thread_stream_is_another_in_each_thread);
+    tcase_add_test(streams_case, a_thread_ends_after_the_context_of_its_own_stream);
     tcase_add_test(streams_case, nothing_is_capturing_and_the_mode_is_the_thread_s_own);
 
     tcase_add_test(direct, cuMemAlloc_of_nothing_is_invalid);

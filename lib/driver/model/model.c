@@ -96,9 +96,13 @@ static void retire_thread(void *pointer) {
     weir__model_lock();
     for (i = 0; i < WEIR_ENTRY_COUNT; i++)
         weir__model.retired_calls[i] += atomic_load_explicit(&self->calls[i], memory_order_relaxed);
-    for (i = 0; i < MODEL_DEVICES; i++)
-        if (self->state == usual_state(state) && self->own[i])
-            weir__model_stream_drop(self->own[i]);
+    for (i = 0; i < MODEL_DEVICES; i++) {
+        struct model_stream *own =
+            self->state == usual_state(state) ? weir__model_stream_own(self, i) : NULL;
+
+        if (own)
+            weir__model_stream_drop(own);
+    }
     weir__model_capture_drop_thread(self);
     if (self->prev)
         self->prev->next = self->next;

@@ -182,7 +182,9 @@ struct model_thread {
     int depth;      /* of the stack of current contexts */
     CUstreamCaptureMode capture_mode;
     struct model_context *stack[MODEL_CONTEXT_DEPTH];
-    struct model_stream *own[MODEL_DEVICES];  /* its per-thread default streams */
+    struct model_stream
+        *own[MODEL_DEVICES]; /* its per-thread default streams, which end with their contexts: */
+    uint64_t own_id[MODEL_DEVICES]; /* these are the same only if they still have these ids */
     _Atomic uint64_t calls[WEIR_ENTRY_COUNT]; /* written by this thread alone */
     struct model_thread *prev, *next;         /* guarded by the lock */
 };
@@ -283,6 +285,8 @@ void weir__model_give(struct model_device *device, uint64_t bytes);
 
 struct model_stream *weir__model_stream_make(struct model_context *context, unsigned flags);
 void weir__model_stream_drop(struct model_stream *stream);
+/* The thread's own stream on that device, or NULL if there is none yet, or it went with its context. */
+struct model_stream *weir__model_stream_own(const struct model_thread *thread, CUdevice device);
 void weir__model_streams_drop(struct model_context *context); /* its events too */
 /* Brings a stream behind what its kind is implicitly ordered behind, and counts an operation. */
 void weir__model_stream_touch(struct model_stream *stream);

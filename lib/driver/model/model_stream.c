@@ -163,20 +163,31 @@ void weir__model_streams_drop(struct model_context *context) {
         drop_event(context->events);
 }
 
+struct model_stream *weir__model_stream_own(const struct model_thread *thread, CUdevice device) {
+    struct model_stream *own = thread->own[device];
+
+    if (!own || weir__model_slab_find(&weir__model.streams, own) != own ||
+        atomic_load_explicit(&own->slot.id, memory_order_relaxed) != thread->own_id[device])
+        return NULL;
+    return own;
+}
+
 /* The calling thread's default stream in the current context. */
 static struct model_stream *thread_stream(struct model_context *context, CUresult *why) {
     struct model_thread *self = weir__model_thread();
-    struct model_stream **own = &self->own[context->device];
+    struct model_stream *own = weir__model_stream_own(self, context->device);
 
-    if (*own && (*own)->context == context &&
-        weir__model_slab_find(&weir__model.streams, *own) == *own)
-        return *own;
+    if (own && own->context == context)
+        return own;
     weir__model_lock();
-    *own = weir__model_stream_make(context, CU_STREAM_DEFAULT);
+    own = weir__model_stream_make(context, CU_STREAM_DEFAULT);
+    self->own[context->device] = own;
+    self->own_id[context->device] =
+        own ? atomic_load_explicit(&own->slot.id, memory_order_relaxed) : 0;
     weir__model_unlock();
-    if (!*own)
+    if (!own)
         *why = CUDA_ERROR_OUT_OF_MEMORY;
-    return *own;
+    return own;
 }
 
 struct model_stream *weir__model_stream(CUstream handle, CUresult *why) {
