@@ -30,6 +30,9 @@
 
 #define FIRST_PAUSE_NS UINT64_C(20000)
 #define LONGEST_PAUSE_NS UINT64_C(2000000)
+/* How long the threads have whose streams freed something without an event, to call and to record one.  Rung 3, which
+ * waits for the device, needs no event. */
+#define SILENT_NS UINT64_C(4000000)
 /* Where one that is ending is waited for, which takes the driver a tenth of a second. */
 #define ENDING_PAUSE_NS UINT64_C(10000000)
 /* What engines may have to grow by for a small request. */
@@ -110,17 +113,35 @@ static weir_status try_with_more(struct climb *c) {
     return settled(c, try_again(c));
 }
 
-/* Rung 3: 1 if there may be room that was not there before.  For more than the limit there never is: only what is idle
- * where it lies serves that. */
+/* Of rung 3: it waits for the device. */
+static int trim_waits(const struct climb *c) {
+    return (c->v->engine->traits & WEIR_ENGINE_TRIM_WAITS) != 0;
+}
+
+/* Rung 3 is left out for more than the limit: only what is idle where it lies serves that. */
+static int may_give_back(const struct climb *c) {
+    return c->r->bytes <= c->v->quota.limit && (!trim_waits(c) || deadline_ns(c->v) > 0);
+}
+
+/* Rung 3: 1 if there may be room that was not there before. */
 static int give_back(struct climb *c) {
-    struct weir_engine *e = c->v->engine;
-    int waits = (e->traits & WEIR_ENGINE_TRIM_WAITS) != 0;
     size_t released = 0;
 
-    if (c->r->bytes > c->v->quota.limit || (waits && deadline_ns(c->v) == 0))
-        return 0;
-    return weir__engine_trim(e, 0, WEIR_EVENT_RECOVERY, &released) == WEIR_OK &&
-           (released > 0 || waits);
+    return may_give_back(c) &&
+           weir__engine_trim(c->v->engine, 0, WEIR_EVENT_RECOVERY, &released) == WEIR_OK &&
+           (released > 0 || trim_waits(c));
+}
+
+/* How long rung 2 goes on: as long as something is pending; for streams that are silent only a moment if rung 3 will
+ * wait for the device. */
+static uint64_t patience_ns(const struct climb *c, size_t pending, size_t silent) {
+    if (pending > 0 || (c->v->engine->traits & WEIR_ENGINE_HIDES_PENDING))
+        return deadline_ns(c->v);
+    if (silent > 0)
+        return trim_waits(c) && may_give_back(c)
+                   ? weir__size_smaller(SILENT_NS, deadline_ns(c->v))
+                   : deadline_ns(c->v);
+    return 0;
 }
 
 /* Rung 1 and 2.  The status of the last try, or `why'. */
@@ -133,8 +154,7 @@ static weir_status wait_for_frees(struct climb *c, weir_status why) {
     while (weir__is_refusal(why)) {
         uint64_t waited = weir__device_since(e->device, started);
 
-        if ((pending + silent == 0 && !(e->traits & WEIR_ENGINE_HIDES_PENDING)) ||
-            waited >= deadline_ns(c->v))
+        if (waited >= patience_ns(c, pending, silent))
             break;
         e->device->driver->sleep_ns(pause);
         pause = weir__size_smaller(pause * 2, LONGEST_PAUSE_NS);
