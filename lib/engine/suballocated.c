@@ -73,7 +73,8 @@ enum { BASE_PART = 5, BASE_REQUESTS = 3, LOOK_PART = 64 };
 struct spans {
     struct weir_engine e;
     struct weir_engine *inner;
-    CUstream resting;      /* runs nothing: regions given back there can be had by all at once */
+    CUstream resting;      /* runs nothing: regions given back there can be had by all at once, */
+    uint64_t resting_id;   /* as can those that were taken there */
     struct weir_lock lock; /* guards all that follows */
     struct weir_suballoc blocks;
     double reluctance;
@@ -181,24 +182,36 @@ static weir_status give_back(struct spans *s, size_t at, uint64_t id, weir_strea
     return status == WEIR_E_NOT_OWNED ? WEIR_E_DRIVER : status;
 }
 
-/* Adds a region that came from the inner engine, or gives it back at once: a placement's result. */
-static int take_in(struct spans *s, struct weir_request *r, CUdeviceptr base, size_t bytes,
-                   int kind) {
+/* Adds a region that came from the inner engine for that stream, or gives it back at once: a placement's result. */
+static int take_in(struct spans *s, const struct weir_request *region, int kind, uint64_t id) {
+    CUdeviceptr base = region->block;
+    size_t bytes = region->bytes;
     int placed = base % GRANULARITY != 0 ? WEIR_PLACEMENT_INVALID
-                                         : weir__suballoc_add(&s->blocks, base, bytes, kind, r->id);
+                                         : weir__suballoc_add(&s->blocks, base, bytes, kind, id);
 
     if (placed == WEIR_PLACEMENT_OK) {
         name_region(s, base, bytes);
         note_regions(s);
-    } else if (s->inner->ops->free(s->inner, base, r->stream, NULL) != WEIR_OK)
-        (void)s->inner->ops->free(s->inner, base, r->stream, NULL); /* else it would be lost */
+    } else if (s->inner->ops->free(s->inner, base, region->stream, NULL) != WEIR_OK)
+        (void)s->inner->ops->free(s->inner, base, region->stream, NULL); /* else it would be lost */
     return placed;
+}
+
+/* A unit that comes from the device, so that no stream's work is to be waited for: it is asked for on the stream that
+ * runs nothing, and all streams may cut it at once. */
+static int is_for_all(const struct spans *s, size_t bytes) {
+    return bytes == UNIT && s->blocks.order.several && room_in(s, reserve_of(s)) < UNIT &&
+           s->e.options->internal_dependencies != WEIR_SWITCH_ON;
 }
 
 /* Takes a region of `bytes` from the inner engine. */
 static weir_status extend_by(struct spans *s, struct weir_request *r, size_t bytes, int kind) {
-    struct weir_request region = {
-        .bytes = bytes, .asked = bytes, .stream = r->stream, .id = r->id, .flags = r->flags};
+    int for_all = is_for_all(s, bytes);
+    struct weir_request region = {.bytes = bytes,
+                                  .asked = bytes,
+                                  .stream = for_all ? s->resting : r->stream,
+                                  .id = for_all ? s->resting_id : r->id,
+                                  .flags = r->flags};
     struct weir_driver_scope scope;
     CUresult result = weir__driver_relax(s->e.device->driver, &scope);
     int placed = WEIR_PLACEMENT_OK;
@@ -211,8 +224,12 @@ static weir_status extend_by(struct spans *s, struct weir_request *r, size_t byt
         status = weir__device_status(s->e.device, CUDA_ERROR_OUT_OF_MEMORY);
     else
         status = s->inner->ops->alloc(s->inner, &region);
-    if (status == WEIR_OK)
-        placed = take_in(s, r, region.block, bytes, kind);
+    if (status == WEIR_OK) {
+        /* Until the host has seen that the driver has it there, it is for the stream that runs nothing. */
+        for_all = for_all &&
+                  s->e.device->driver->cuStreamSynchronize(s->resting) == CUDA_SUCCESS;
+        placed = take_in(s, &region, kind, for_all ? WEIR_ENGINE_OBSERVED : region.id);
+    }
     weir__driver_unrelax(s->e.device->driver, &scope);
     if (placed == WEIR_PLACEMENT_OK) {
         r->grew |= region.grew;
@@ -760,6 +777,8 @@ static CUresult make_resting(struct spans *s) {
     if (result != CUDA_SUCCESS)
         return result;
     result = s->e.device->driver->cuStreamCreate(&s->resting, CU_STREAM_NON_BLOCKING);
+    if (result == CUDA_SUCCESS)
+        result = weir__device_stream_id(s->e.device, s->resting, &s->resting_id);
     weir__driver_leave(s->e.device->driver, &scope);
     return result;
 }
