@@ -32,6 +32,7 @@ AM_CPPFLAGS += $(CHECK_CFLAGS)
 unit_tests = \
 	tests/whole/conformance \
 	tests/whole/test_faults \
+	tests/whole/test_service \
 	tests/whole/test_worlds \
 	tests/api/test_abi \
 	tests/adapters/test_adapters \

@@ -29,7 +29,12 @@
  *                others beside it on the device, where the base would hold all of it for one block.
  *   Busy.        While work is pending on the stream the inner engine cannot move what is given back
  *                there: then idle regions are cut, whatever their size.
- *   Growth.      Last.
+ *   Growth.      Last.  A block of 17 MiB leaves 15 MiB of its unit over, which no block of its size fits into.  So a
+ *                region is for several blocks of a size, as many as waste least, but no more than a quarter of
+ *                those that the reserve has grown for.  Not sized to the block: in the driver's pool a region that is no
+ *                multiple of a unit breaks up the units beside it, and swaps then grow (1.05 became 2.07 of the live
+ *                peak).  Nor joined to the region beside it: a copy refuses what lies in two of the driver's
+ *                allocations (H100, driver 580).
  * Requests of up to 512 KiB have regions of their own, unless there is no memory for another: a small
  * block that stays in the corner of a large region would keep it from ever being idle.  Among equals the newest region
  * serves: it holds the sizes of now.  No choice depends on an address, so the same requests take the same memory on
@@ -70,6 +75,12 @@
 enum { RELUCTANCE = 2, PATIENCE = 16, PATIENCE_WASTEFUL = 96 }; /* swaps */
 enum { BASE_PART = 5, BASE_REQUESTS = 3, LOOK_PART = 64 };
 
+/* Sizes of which it is known how often the reserve grew for them: requests of 1 MiB or more, and the largest region that
+ * is for several blocks. */
+enum { GROWN_BITS = 6, GROWN = 1 << GROWN_BITS, GROWN_PART = 4 };
+#define GROWN_LEAST ((size_t)1 << 20)
+#define GROWN_MOST ((size_t)1 << 30)
+
 struct spans {
     struct weir_engine e;
     struct weir_engine *inner;
@@ -85,8 +96,13 @@ struct spans {
     uint64_t deepest;               /* bytes that were free in the deepest valley, */
     uint64_t looked_at;             /* and when a base was last thought of */
     uint64_t threshold;             /* bytes in idle regions that are kept after a free */
-    int awaits;                     /* regions went back behind work that nobody has seen done */
-    struct weir_fence *behind;      /* of these the last that others may wait for; or NULL */
+    /* By a hash of their size, blocks that regions were asked for. */
+    struct grown {
+        size_t bytes; /* of one */
+        size_t count;
+    } grown[GROWN];
+    int awaits;                /* regions went back behind work that nobody has seen done */
+    struct weir_fence *behind; /* of these the last that others may wait for; or NULL */
 };
 
 /* ---- regions --------------------------------------------------------------------------------- */
@@ -226,8 +242,7 @@ static weir_status extend_by(struct spans *s, struct weir_request *r, size_t byt
         status = s->inner->ops->alloc(s->inner, &region);
     if (status == WEIR_OK) {
         /* Until the host has seen that the driver has it there, it is for the stream that runs nothing. */
-        for_all = for_all &&
-                  s->e.device->driver->cuStreamSynchronize(s->resting) == CUDA_SUCCESS;
+        for_all = for_all && s->e.device->driver->cuStreamSynchronize(s->resting) == CUDA_SUCCESS;
         placed = take_in(s, &region, kind, for_all ? WEIR_ENGINE_OBSERVED : region.id);
     }
     weir__driver_unrelax(s->e.device->driver, &scope);
@@ -311,18 +326,49 @@ static weir_status extend_at_last(struct spans *s, struct weir_request *r, size_
     return any ? extend(s, r, bytes) : why;
 }
 
-/* Nothing fits but perhaps large idle regions: with OK there is a region of `needed` bytes. */
+/* What a region of so many bytes has left over for blocks of that size, in 256ths. */
+static size_t waste_of(size_t region, size_t bytes) {
+    return region % bytes * 256 / region;
+}
+
+/* The reserve grows for a block that takes `needed` bytes of whole units: bytes of the region. */
+static size_t size_to_grow(struct spans *s, size_t bytes, size_t needed) {
+    const uint32_t hash = (uint32_t)(bytes / GRANULARITY) * UINT32_C(2654435761);
+    struct grown *g = &s->grown[hash >> (32 - GROWN_BITS)];
+    size_t best = needed;
+
+    if (bytes < GROWN_LEAST)
+        return needed;
+    if (g->bytes != bytes)
+        *g = (struct grown){.bytes = bytes};
+    for (size_t blocks = 2; blocks <= 1 + g->count / GROWN_PART && blocks * bytes <= GROWN_MOST;
+         blocks++) {
+        size_t region = (blocks * bytes + UNIT - 1) / UNIT * UNIT;
+
+        if (waste_of(region, bytes) < waste_of(best, bytes))
+            best = region;
+    }
+    g->count += best / bytes;
+    return best;
+}
+
+/* Nothing fits but perhaps large idle regions: with OK there is a region of `needed` bytes, or more. */
 static weir_status find_room(struct spans *s, struct weir_request *r, uint64_t reserve,
                              size_t needed) {
+    size_t region = needed, at;
     weir_status status;
 
     weir__suballoc_survey(&s->blocks, r->id);
+    if (room_in(s, reserve) < needed && !find_spare(s, UINT64_MAX, &at))
+        region = size_to_grow(s, r->bytes, needed);
     status = make_room(s, r, reserve, needed);
-    if (s->blocks.total + needed > s->most) { /* still growing */
-        s->most = s->blocks.total + needed;
+    if (s->blocks.total + region > s->most) { /* still growing */
+        s->most = s->blocks.total + region;
         s->wasteful_swaps = 0;
     }
     if (status == WEIR_OK)
+        status = extend(s, r, region);
+    if (weir__is_refusal(status) && region > needed)
         status = extend(s, r, needed);
     if (weir__is_refusal(status))
         status = extend_at_last(s, r, needed, status);
