@@ -306,9 +306,14 @@ static void tell(struct weir_front *f, struct weir_cell *c) {
     atomic_store_explicit(&c->most_whole, is_calm(f) ? now - now / 4 : 0, memory_order_relaxed);
 }
 
+/* `front_idle' has gone by since then.  Another thread may have written `then' after this one read its `now'. */
+static int is_over(const struct weir_front *f, uint64_t then, uint64_t now) {
+    return now > then && f->hits.device->driver->ticks_to_ns(now - then) >= f->idle_ns;
+}
+
 /* What was in use before the last span of time counts no more; the caller holds `lock`. */
 static void age(struct weir_front *f, uint64_t now) {
-    if (f->hits.device->driver->ticks_to_ns(now - f->span_ticks) < f->idle_ns)
+    if (!is_over(f, f->span_ticks, now))
         return;
     f->span_ticks = now;
     f->lately[1] = f->lately[0];
@@ -325,7 +330,7 @@ static void look_after(struct weir_front *f, struct weir_cell *c, weir_stream st
     pthread_mutex_lock(&f->lock);
     age(f, now);
     tell(f, c);
-    expired = f->hits.device->driver->ticks_to_ns(now - c->looked_ticks) >= f->idle_ns;
+    expired = is_over(f, c->looked_ticks, now);
     if (expired)
         c->looked_ticks = now;
     pthread_mutex_unlock(&f->lock);

@@ -1486,6 +1486,33 @@ START_TEST(what_was_in_use_counts_for_two_spans) {
 }
 END_TEST
 
+/* A thread reads the clock, and another one begins the next span before it: its time is that span's, and no other. */
+START_TEST(a_thread_that_is_late_ends_no_span) {
+    struct weir_driver other = *driver;
+    weir_options options = plain(_i);
+    weir_allocator *a;
+    void *held;
+
+    idle_clock = 1000 * MS;
+    other.ticks = read_idle_clock;
+    options.front_idle_ms = 10;
+    options.front_cache = (weir_amount){.kind = WEIR_AMOUNT_OF_IN_USE, .value = 100000};
+    OK(weir__allocator_create_on(&other, &options, &a, NULL, 0));
+    OK(weir_preallocate(a, 256 * MIB, NULL));
+    held = take(a, 100 * MIB, A);
+    for (int i = 0; i < 3; i++)
+        use_until_looked_at(a);
+    give(a, held, A);
+    use_until_looked_at(a);
+    for (int i = 0; i < 3; i++) {
+        idle_clock -= 10 * MS + 1; /* before that span began */
+        use_until_looked_at(a);
+    }
+    MUST_LE(4 * MIB, stats_of(a).front_idle);
+    end(a);
+}
+END_TEST
+
 static uint64_t idle_after_much(const weir_options *options) {
     weir_allocator *a = make(options);
     void *held = take(a, 100 * MIB, C);
@@ -3159,6 +3186,7 @@ static void add_amounts(TCase *tests) {
     LOOP(tests, the_cap_may_be_reached, ENGINES);
     LOOP(tests, idle_blocks_go_at_the_moment, ENGINES);
     LOOP(tests, what_was_in_use_counts_for_two_spans, ENGINES);
+    LOOP(tests, a_thread_that_is_late_ends_no_span, ENGINES);
     LOOP(tests, idle_blocks_go_in_time, ENGINES);
     LOOP(tests, idle_blocks_stay_for_ever, ENGINES);
     LOOP(tests, demand_reaches_other_streams, ENGINES * 2);
