@@ -35,6 +35,7 @@ static struct weir__pagemap_leaf *make_dense(void) {
     weir__hostmem_prefer_large_pages(leaf->value, sizeof leaf->value);
     weir__hostmem_populate(leaf, sizeof *leaf);
     memset(leaf, 0, sizeof *leaf);
+    memset(leaf->counted, 0xff, sizeof leaf->counted);
     return leaf;
 }
 
@@ -66,14 +67,31 @@ static struct weir__pagemap_leaf *leaf_of(struct weir_pagemap *map, uint64_t pag
     leaf = large ? make_large() : make_dense();
     if (!leaf)
         return NULL;
-    map->host_bytes += sizeof *leaf;
+    map->host_bytes += large ? sizeof *leaf - sizeof leaf->value : sizeof *leaf;
     atomic_store_explicit(
         &node->leaf[page >> WEIR__PAGEMAP_LEAF_BITS & (WEIR__PAGEMAP_NODE_SLOTS - 1)], leaf,
         memory_order_release);
     return leaf;
 }
 
+/* Of the table the words of these pages, in the leaf of the first. */
+static void count_words(struct weir_pagemap *map, struct weir__pagemap_leaf *leaf, uint64_t page,
+                        uint64_t last) {
+    const uint64_t end = page | (WEIR__PAGEMAP_LEAF_SLOTS - 1);
+
+    for (last = last < end ? last : end; page <= last;
+         page = (page | (WEIR__PAGEMAP_HOST_SLOTS - 1)) + 1) {
+        const size_t at = (page & (WEIR__PAGEMAP_LEAF_SLOTS - 1)) / WEIR__PAGEMAP_HOST_SLOTS;
+        const uint64_t bit = UINT64_C(1) << at % 64;
+
+        if (!(leaf->counted[at / 64] & bit))
+            map->host_bytes += WEIR__PAGEMAP_HOST_SLOTS * sizeof leaf->value[0];
+        leaf->counted[at / 64] |= bit;
+    }
+}
+
 static int reserve(struct weir_pagemap *map, uint64_t address, size_t bytes, int large) {
+    struct weir__pagemap_leaf *leaf;
     uint64_t page = address >> WEIR__PAGE_SHIFT, last;
 
     if (bytes == 0 || address % WEIR_PAGE != 0 || address + (bytes - 1) < address)
@@ -81,9 +99,13 @@ static int reserve(struct weir_pagemap *map, uint64_t address, size_t bytes, int
     last = (address + (bytes - 1)) >> WEIR__PAGE_SHIFT;
     if (last >> (WEIR__PAGEMAP_NODE_BITS + WEIR__PAGEMAP_LEAF_BITS) >= WEIR__PAGEMAP_TOP_SLOTS)
         return 0;
-    for (; page <= last; page = (page | (WEIR__PAGEMAP_LEAF_SLOTS - 1)) + 1)
-        if (!leaf_of(map, page, large))
+    for (; page <= last; page = (page | (WEIR__PAGEMAP_LEAF_SLOTS - 1)) + 1) {
+        leaf = leaf_of(map, page, large);
+        if (!leaf)
             return 0;
+        if (!large)
+            count_words(map, leaf, page, last);
+    }
     return 1;
 }
 

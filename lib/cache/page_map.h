@@ -38,6 +38,8 @@ enum {
 #define WEIR__PAGEMAP_LEAF_SLOTS ((size_t)1 << WEIR__PAGEMAP_LEAF_BITS)
 #define WEIR__PAGEMAP_LARGE_SLOTS                                                                  \
     (WEIR__PAGEMAP_LEAF_SLOTS >> (WEIR__LARGE_SHIFT - WEIR__PAGE_SHIFT))
+/* Of `value', in 4 KiB of host memory. */
+#define WEIR__PAGEMAP_HOST_SLOTS ((size_t)512)
 #define WEIR__PAGEMAP_NODE_SLOTS ((size_t)1 << WEIR__PAGEMAP_NODE_BITS)
 #define WEIR__PAGEMAP_TOP_SLOTS ((size_t)1 << WEIR__PAGEMAP_TOP_BITS)
 
@@ -45,6 +47,8 @@ struct weir__pagemap_leaf {
     _Atomic(void *) value[WEIR__PAGEMAP_LEAF_SLOTS]; /* 2 MiB, and begins at a multiple of that */
     /* The first is NULL for ever, so that each has one before it. */
     _Atomic(void *) large[1 + WEIR__PAGEMAP_LARGE_SLOTS];
+    /* Bit by 4 KiB of `value': host memory is there, or will be as soon as it is touched. */
+    uint64_t counted[WEIR__PAGEMAP_LEAF_SLOTS / WEIR__PAGEMAP_HOST_SLOTS / 64];
 };
 
 struct weir__pagemap_node {
@@ -53,7 +57,8 @@ struct weir__pagemap_node {
 
 struct weir_pagemap {
     _Atomic(struct weir__pagemap_node *) *top; /* WEIR__PAGEMAP_TOP_SLOTS */
-    size_t host_bytes;                         /* of the tables; guarded by the writers' lock */
+    /* Of the tables, without what of them was never wanted; guarded by the writers' lock. */
+    size_t host_bytes;
 };
 
 /* 1, or 0 if host memory ran out. */

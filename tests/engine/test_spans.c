@@ -633,7 +633,7 @@ START_TEST(little_of_a_valley_is_idle) {
 
     begin(tables[_i]);
     for (int i = 0; i < REGIONS; i++) {
-        large[i] = take(40 * MIB, A);
+        large[i] = take(40 * MIB + (size_t)i * 64 * KIB, A); /* no two of a size */
         small[i] = take(20 * MIB, A);
     }
     MUST_EQ(reserve(), REGIONS * 64 * MIB);
