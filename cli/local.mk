@@ -8,6 +8,8 @@ weir_SOURCES = \
 	cli/common/flags.h \
 	cli/common/help.c \
 	cli/common/help.h \
+	cli/common/interrupt.c \
+	cli/common/interrupt.h \
 	cli/common/jsonfile.c \
 	cli/common/jsonfile.h \
 	cli/common/lines.c \

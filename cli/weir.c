@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "cli/common/commands.h"
 #include "cli/common/flags.h"
+#include "cli/common/interrupt.h"
 #include "cli/common/runner.h"
 #include "cli/variables.h"
 
@@ -123,6 +124,7 @@ static int help(const char *topic) {
 
 int main(int argc, char **argv) {
     static char version[64];
+    int code;
 
     snprintf(version, sizeof version, "weir %s", weir_version());
     argp_program_version = version;
@@ -145,5 +147,7 @@ int main(int argc, char **argv) {
         puts(version);
         return !weir_cli_written();
     }
-    return run_command(argv[1], argc - 1, argv + 1);
+    code = run_command(argv[1], argc - 1, argv + 1);
+    interrupt_end();
+    return code;
 }

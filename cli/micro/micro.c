@@ -15,6 +15,7 @@
 
 #include "base/text.h"
 #include "cli/common/help.h"
+#include "cli/common/interrupt.h"
 #include "cli/common/jsonfile.h"
 #include "cli/common/progress.h"
 
@@ -241,6 +242,11 @@ static void measure_all(struct micro *micro) {
         const struct micro_case *of = &micro->cases[i];
         int had_failed = micro->has_failed;
 
+        if (interrupt_came()) {
+            fprintf(stderr, "weir: interrupted: %zu of %zu measurements were made\n", i,
+                    micro->case_count);
+            break;
+        }
         snprintf(what, sizeof what, "%s, %s", of->scenario, of->column);
         progress_step(&progress, what);
         micro->has_failed = 0;
@@ -318,8 +324,9 @@ static int run(struct micro *micro, int argc, char **argv) {
     }
     if (good) {
         micro_price_questions(micro);
+        interrupt_watch();
         measure_all(micro);
-        good = tell(micro, argc, argv) && !micro->has_failed;
+        good = tell(micro, argc, argv) && !micro->has_failed && !interrupt_came();
     }
     close_device(micro);
     return good;

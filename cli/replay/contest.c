@@ -22,6 +22,7 @@
 #include "api/timeline.h"
 #include "base/size.h"
 #include "base/text.h"
+#include "cli/common/interrupt.h"
 #include "cli/common/jsonfile.h"
 #include "cli/common/outputs.h"
 #include "cli/common/progress.h"
@@ -228,18 +229,27 @@ static weir_amount threshold_of(const struct contest *contest, const struct outc
 
 /* ------------------------------------------------------------------ JSON ---- */
 
+/* An interrupt came first. */
+static int was_left_out(const struct outcome *outcome) {
+    return !outcome->result && !outcome->error;
+}
+
 static json_t *results_json(const struct contest *contest) {
     json_t *array = json_array(), *common = jsonfile_common(contest->argc, contest->argv);
 
     for (size_t i = 0; i < contest->outcome_count; i++) {
         const struct outcome *outcome = &contest->outcomes[i];
-        json_t *object = outcome->result
-                             ? json_copy(outcome->result)
-                             : json_pack("{s:s,s:s,s:s,s:b,s:s}", "trace",
-                                         contest->traces[outcome->trace].header.name, "contestant",
-                                         contest->contestants[outcome->contestant], "device",
-                                         contest->device, "modelled", contest->modelled, "error",
-                                         outcome->error ? outcome->error : "");
+        json_t *object;
+
+        if (was_left_out(outcome))
+            continue;
+        object = outcome->result
+                     ? json_copy(outcome->result)
+                     : json_pack("{s:s,s:s,s:s,s:b,s:s}", "trace",
+                                 contest->traces[outcome->trace].header.name, "contestant",
+                                 contest->contestants[outcome->contestant], "device",
+                                 contest->device, "modelled", contest->modelled, "error",
+                                 outcome->error ? outcome->error : "");
 
         if (contest->modelled)
             json_object_set_new(object, "model_profile", json_string(weir_cli_model_profile()));
@@ -599,6 +609,10 @@ static int run_one(struct contest *contest, struct progress *progress, struct ou
              outcome->busy_factor > 0 ? ", busy" : "");
     progress_step(progress, what);
     outcome->result = run_children(contest, outcome, message, sizeof message);
+    if (!outcome->result && interrupt_came()) { /* the signal went to the child, too */
+        progress_clear(progress);
+        return 0;
+    }
     outcome->timeline = json_incref(json_object_get(outcome->result, "timeline"));
     json_object_del(outcome->result, "timeline");
     if (!outcome->result)
@@ -625,6 +639,8 @@ static int run_all(struct contest *contest) {
                 size_t group = trace * count + (i + trace + repeat) % count;
                 struct outcome *outcome = &contest->outcomes[group * contest->repeat + repeat];
 
+                if (interrupt_came())
+                    break;
                 outcome->notes = repeat + 1 == contest->repeat && i + 1 == count;
                 good &= run_one(contest, &progress, outcome);
             }
@@ -715,13 +731,25 @@ int contest_prepare(struct contest *contest) {
            look_at_device(contest);
 }
 
+static int tell_interrupt(const struct contest *contest) {
+    size_t done = 0;
+
+    for (size_t i = 0; i < contest->outcome_count; i++)
+        done += !was_left_out(&contest->outcomes[i]);
+    fprintf(stderr, "weir: interrupted: %zu of %zu runs were made\n", done, contest->outcome_count);
+    return 0;
+}
+
 int contest_run(struct contest *contest) {
     json_t *results;
     int good, code = 0;
 
     if (!contest_prepare(contest) || !make_outcomes(contest))
         return 1;
+    interrupt_watch();
     good = run_all(contest);
+    if (interrupt_came())
+        good = tell_interrupt(contest);
     if (!any_result(contest)) /* nothing to show, and no file that says nothing */
         return 1;
     table_print(contest_table_file(contest), contest);

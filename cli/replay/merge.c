@@ -55,7 +55,7 @@ static void replace_sums(json_t *result, const struct iteration *first,
     replace_parts(result, "first_iteration", "first_iteration_single", first->alloc_ns,
                   first->driver_ns, first->own_ns);
     replace_first(result, "prealloc", first);
-    replace_first(result, "beforehand", first);
+    replace_first(result, "creation", first);
 }
 
 /* What either was refused spoils its times, which others may not have met: of memory that other processes have. */

@@ -170,19 +170,28 @@ static void print_steady(FILE *file, const struct group *group) {
         fprintf(file, " %9s", "-");
 }
 
+/* 1 if a run has a result; and how many failed. */
+static int any_result(const struct group *group, size_t *failures) {
+    int any = 0;
+
+    for (size_t i = 0; i < group->count; i++) {
+        any |= group->first[i].result != NULL;
+        *failures += group->first[i].error != NULL;
+    }
+    return any;
+}
+
 /* Of a table of release thresholds. */
 static void print_threshold_row(FILE *file, const struct contest *contest,
                                 const struct group *group, int *any_unsettled) {
     char threshold[16];
     size_t failures = 0;
 
-    for (size_t i = 0; i < group->count; i++)
-        failures += group->first[i].result == NULL;
     print_name(file, contest, group);
     contest_threshold_spell(group->first, threshold, sizeof threshold);
     fprintf(file, " %9s", threshold);
-    if (failures == group->count) {
-        fprintf(file, " failed\n");
+    if (!any_result(group, &failures)) {
+        fprintf(file, failures ? " failed\n" : " not run\n");
         return;
     }
     print_ms(file, group, 9, "first_iteration_ns", 0);
@@ -207,11 +216,11 @@ static void print_threshold_heads(FILE *file, const struct contest *contest) {
 }
 
 static void print_heads(FILE *file, const struct contest *contest) {
-    fprintf(file, "  %-14s %9s %9s  %10s %7s %7s %7s %7s %8s%s%s\n", "", "first", "steady", "op",
-            "", "reserve", "before", "before", "before", contest->pace > 0 ? "    longest" : "",
-            contest->busy_factor > 0 ? "   makespan" : "");
-    fprintf(file, "  %-14s %9s %9s  %10s %7s %7s %7s %7s %8s%s%s\n", "contestant", "ms/iter",
-            "ms/iter", "p99.9 ns", "growths", "/ live", "/ live", "ms", "+ first",
+    fprintf(file, "  %-14s %7s %8s %8s %9s  %10s %7s %7s %8s%s%s\n", "", "create", "first",
+            "create", "steady", "op", "", "reserve", "prealloc",
+            contest->pace > 0 ? "    longest" : "", contest->busy_factor > 0 ? "   makespan" : "");
+    fprintf(file, "  %-14s %7s %8s %8s %9s  %10s %7s %7s %8s%s%s\n", "contestant", "ms", "ms/iter",
+            "+ first", "ms/iter", "p99.9 ns", "growths", "/ live", "/ live",
             contest->pace > 0 ? "   alloc ns" : "", contest->busy_factor > 0 ? "     all ms" : "");
 }
 
@@ -220,23 +229,21 @@ static void print_row(FILE *file, const struct contest *contest, const struct gr
     size_t failures = 0;
     uint64_t failed;
 
-    for (size_t i = 0; i < group->count; i++)
-        failures += group->first[i].result == NULL;
     print_name(file, contest, group);
-    if (failures == group->count) {
-        fprintf(file, " failed\n");
+    if (!any_result(group, &failures)) {
+        fprintf(file, failures ? " failed\n" : " not run\n");
         return;
     }
-    print_ms(file, group, 9, "first_iteration_ns", 0);
+    print_ms(file, group, 7, "creation_ns", 0);
+    print_ms(file, group, 8, "first_iteration_ns", 0);
+    print_ms(file, group, 8, "creation_and_first_iteration_ns", 0);
     print_ms(file, group, 9, "steady_alloc_ns", 0);
     fputc(all_settled(group) ? ' ' : '~', file);
     *any_unsettled |= !all_settled(group);
     print_whole(file, group, 10, "op_ns", "p999");
     print_whole(file, group, 7, "growths", NULL);
     print_ratio(file, group, 7, "reserve_peak_bytes", 0);
-    print_ratio(file, group, 7, "beforehand_bytes", 1);
-    print_ms(file, group, 7, "beforehand_ns", 1);
-    print_ms(file, group, 8, "beforehand_and_first_iteration_ns", 0);
+    print_ratio(file, group, 8, "beforehand_bytes", 1);
     if (contest->pace > 0)
         print_whole(file, group, 10, "alloc_op_ns", "max");
     if (contest->busy_factor > 0)
@@ -260,6 +267,46 @@ void table_trace(FILE *file, const struct tape_header *header) {
             weir__plural(header->allocs), header->streams, weir__plural(header->streams), live);
 }
 
+/* Of the contestants that were refused nothing, without work on the streams, the one that has least of what `key'
+ * names; NULL: none has any. */
+static const char *name_of_least(const struct contest *contest, size_t trace, const char *key) {
+    uint64_t value, failed, least = UINT64_MAX;
+    const char *name = NULL;
+
+    for (size_t i = 0; i < contest->contestant_count * contest_modes(contest); i++) {
+        struct group group = group_of(contest, trace, i);
+
+        if (group.first->busy_factor > 0 ||
+            (median_integer(&group, "failed", NULL, &failed) && failed > 0) ||
+            !median_integer(&group, key, NULL, &value) || value >= least)
+            continue;
+        least = value;
+        name = name_of(contest, &group);
+    }
+    return name;
+}
+
+/* Which contestant is best in each column that is a choice. */
+static void print_best(FILE *file, const struct contest *contest, size_t trace) {
+    static const struct {
+        const char *column, *key;
+    } columns[] = {{"create + first", "creation_and_first_iteration_ns"},
+                   {"steady", "steady_alloc_ns"},
+                   {"reserve", "reserve_peak_bytes"}};
+    const char *between = "  best:";
+
+    for (size_t i = 0; i < sizeof columns / sizeof columns[0]; i++) {
+        const char *name = name_of_least(contest, trace, columns[i].key);
+
+        if (!name)
+            continue;
+        fprintf(file, "%s %s %s", between, columns[i].column, name);
+        between = ",";
+    }
+    if (*between == ',')
+        fputc('\n', file);
+}
+
 static void print_block(FILE *file, const struct contest *contest, size_t trace,
                         int *any_unsettled) {
     table_trace(file, &contest->traces[trace].header);
@@ -270,6 +317,8 @@ static void print_block(FILE *file, const struct contest *contest, size_t trace,
         (contest->thresholds ? print_threshold_row : print_row)(file, contest, &group,
                                                                 any_unsettled);
     }
+    if (contest->contestant_count > 1 && !contest->thresholds)
+        print_best(file, contest, trace);
 }
 
 static uint64_t timer_cost(const struct contest *contest) {

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: MIT */
+/* interrupt.h: a command that takes long and is interrupted shows what it has by then.
+ *
+ * Must not know: what a command does.
+ */
+#ifndef WEIR_CLI_INTERRUPT_H
+#define WEIR_CLI_INTERRUPT_H
+
+/* From now on SIGINT and SIGTERM are noted. */
+void interrupt_watch(void);
+/* 1: it came, and nothing new is to be begun. */
+int interrupt_came(void);
+/* Ends the process by the signal, if one came: whoever started it is to know. */
+void interrupt_end(void);
+
+#endif
