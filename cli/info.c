@@ -15,6 +15,7 @@
 #include <weir/allocator.h>
 
 #include "api/allocator_internal.h"
+#include "api/default_engine.h"
 #include "api/profile_use.h"
 #include "base/replace.h"
 #include "base/size.h"
@@ -123,6 +124,20 @@ static void without_ids(struct info *info) {
     info->settings.sources.of[WEIR_SETTING_FRONT] = "driver";
 }
 
+/* The engine that an allocator would have there, if nobody named one. */
+static void choose_engine(struct info *info) {
+    weir_options *options = &info->settings.options;
+    CUdevice handle;
+
+    if (options->engine != WEIR_ENGINE_DEFAULT ||
+        info->device.driver->cuDeviceGet(&handle, info->device.ordinal) != CUDA_SUCCESS)
+        return;
+    weir__default_engine_fill(info->device.driver, handle, options);
+    if (options->engine != WEIR_ENGINE_DEFAULT)
+        info->settings.sources.of[WEIR_SETTING_ENGINE] =
+            info->settings.sources.of[WEIR_SETTING_ARENA] = "device";
+}
+
 /* An allocator would preallocate what its profile says. */
 static void learn(struct info *info) {
     weir_options *options = &info->settings.options, completed;
@@ -175,6 +190,7 @@ static int gather(struct info *info) {
         code = weir_cli_device_open(&info->settings, &info->device, 1);
     if (code != 0)
         return code;
+    choose_engine(info);
     without_ids(info);
     if (check_settings(info) || weir_cli_profile_check(&info->settings, 0) != 0 ||
         weir_cli_verdict_check(&info->settings) != 0)

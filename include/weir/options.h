@@ -43,7 +43,8 @@ typedef struct weir_amount {
                      * a variable of another program's: it is then no more than the limit, with a warning in the log */
 } weir_amount;
 
-/* Engines: X(name, word, value). POOL is the default. */
+/* Engines: X(name, word, value).  DEFAULT: an arena, MAPPED, where the device can map memory; else, and for an exportable
+ * pool or with a release threshold, POOL; with an arena kind set, ARENA. */
 #define WEIR_ENGINES(X)                                                                            \
     X(DEFAULT, "default", 0)                                                                       \
     X(POOL, "pool", 1)         /* a private CUDA memory pool */                                    \

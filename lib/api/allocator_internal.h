@@ -74,6 +74,12 @@ void weir__allocator_not_admitted(struct weir_neighbours *n, char *text, size_t 
 weir_status weir__allocator_create(const weir_options *options, int decompresses,
                                    weir_allocator **allocator, char *message, size_t message_bytes);
 
+/* The same on `driver', of the engine that the options name, or the pool's. */
+weir_status weir__engine_allocator_create(const struct weir_driver *driver,
+                                          const weir_options *options, int decompresses,
+                                          weir_allocator **allocator, char *message,
+                                          size_t message_bytes);
+
 /* weir_allocator_create on `driver` (options.device then counts for its ordinal alone).  On an error
  * `message` (NUL-terminated; may be NULL with 0 bytes, and then the log) says what was wrong and what would be
  * right. */

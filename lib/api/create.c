@@ -18,6 +18,7 @@
 #include <weir/weir.h>
 
 #include "api/create.h"
+#include "api/default_engine.h"
 #include "api/oom_report.h"
 #include "base/log.h"
 #include "base/result.h"
@@ -452,9 +453,10 @@ static void warn_of_verdict(const weir_options *o, const weir_options *given) {
                   WEIR_LOG_WARNING, "%s", line);
 }
 
-static weir_status create_on(const struct weir_driver *driver, const weir_options *options,
-                             int decompresses, weir_allocator **allocator, char *message,
-                             size_t message_bytes) {
+weir_status weir__engine_allocator_create(const struct weir_driver *driver,
+                                          const weir_options *options, int decompresses,
+                                          weir_allocator **allocator, char *message,
+                                          size_t message_bytes) {
     static _Atomic uint64_t made; /* so far */
     struct weir_message to = {message, message_bytes};
     weir_allocator *a;
@@ -512,6 +514,26 @@ close_books:
 free_allocator:
     free(a);
     return status;
+}
+
+/* Options of which something is wrong are told about as those of a named engine are. */
+static weir_status create_on(const struct weir_driver *driver, const weir_options *options,
+                             int decompresses, weir_allocator **allocator, char *message,
+                             size_t message_bytes) {
+    weir_options completed, its;
+    const char *name;
+    int ordinal;
+
+    if (weir__driver_forked() || weir__options_complete(options, &completed, NULL, 0) != WEIR_OK ||
+        weir__device_parse(completed.device, &name, &ordinal, NULL, 0) != WEIR_OK)
+        return weir__engine_allocator_create(driver, options, decompresses, allocator, message,
+                                             message_bytes);
+    weir_options_init(&its);
+    if (options)
+        memcpy(&its, options, weir__size_smaller(options->size, sizeof its));
+    its.size = sizeof its;
+    return weir__default_engine_create(driver, ordinal, &its, decompresses, allocator, message,
+                                       message_bytes);
 }
 
 weir_status weir__allocator_create_on(const struct weir_driver *driver, const weir_options *options,

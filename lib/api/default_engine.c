@@ -41,20 +41,47 @@ static CUresult try_kind(const struct weir_driver *driver, CUdevice device) {
 }
 
 static int is_open(const weir_options *options) {
-    return options->engine == WEIR_ENGINE_DEFAULT && options->exportable != WEIR_SWITCH_ON &&
+    return options->engine == WEIR_ENGINE_DEFAULT && options->arena == WEIR_ARENA_DEFAULT &&
+           options->exportable != WEIR_SWITCH_ON &&
            options->release_threshold.kind == WEIR_AMOUNT_DEFAULT;
 }
 
-weir_status weir__choice_create(const struct weir_driver *driver, CUdevice device, int decompresses,
-                                weir_options *options, weir_allocator **allocator, char *message,
-                                size_t message_bytes) {
-    static _Atomic uint64_t
-        full; /* such devices, a bit each: what was lost with a context keeps its addresses */
-    uint64_t bit = UINT64_C(1) << (unsigned)device % 64;
-    int is_named = options->engine == WEIR_ENGINE_ARENA && options->arena == WEIR_ARENA_MAPPED;
-    int is_ours = is_open(options) && !(atomic_load_explicit(&full, memory_order_relaxed) & bit);
-    int maps = (is_ours || (is_named && decompresses)) && can_map(driver, device);
-    CUresult result = maps && decompresses ? try_kind(driver, device) : CUDA_SUCCESS;
+static void name(weir_options *options, int engine, int arena) {
+    options->engine = engine;
+    options->arena = arena;
+}
+
+/* Devices that had no addresses left, a bit each: what was lost with a context keeps its addresses. */
+static _Atomic uint64_t full;
+
+static uint64_t bit_of(CUdevice device) {
+    return UINT64_C(1) << (unsigned)device % 64;
+}
+
+static int maps_for(const struct weir_driver *driver, CUdevice device,
+                    const weir_options *options) {
+    return is_open(options) &&
+           !(atomic_load_explicit(&full, memory_order_relaxed) & bit_of(device)) &&
+           can_map(driver, device);
+}
+
+void weir__default_engine_fill(const struct weir_driver *driver, CUdevice device,
+                               weir_options *options) {
+    if (maps_for(driver, device, options))
+        name(options, WEIR_ENGINE_ARENA, WEIR_ARENA_MAPPED);
+}
+
+weir_status weir__default_engine_create(const struct weir_driver *driver, CUdevice device,
+                                        const weir_options *options, int decompresses,
+                                        weir_allocator **allocator, char *message,
+                                        size_t message_bytes) {
+    int is_named = options->arena == WEIR_ARENA_MAPPED &&
+                   (options->engine == WEIR_ENGINE_ARENA || options->engine == WEIR_ENGINE_DEFAULT);
+    int is_chosen = maps_for(driver, device, options);
+    CUresult result = decompresses && (is_chosen || (is_named && can_map(driver, device)))
+                          ? try_kind(driver, device)
+                          : CUDA_SUCCESS;
+    weir_options its = *options;
     weir_status why, status;
 
     if (message_bytes > 0)
@@ -63,18 +90,19 @@ weir_status weir__choice_create(const struct weir_driver *driver, CUdevice devic
         weir__set_driver_result((int)result);
         return WEIR_E_NOT_SUPPORTED;
     }
-    if (!is_ours || !maps || result != CUDA_SUCCESS)
-        return weir__allocator_create(options, decompresses, allocator, message, message_bytes);
-    options->engine = WEIR_ENGINE_ARENA;
-    options->arena = WEIR_ARENA_MAPPED;
-    why = weir__allocator_create(options, decompresses, allocator, message, message_bytes);
+    if (!is_chosen || result != CUDA_SUCCESS)
+        return weir__engine_allocator_create(driver, options, decompresses, allocator, message,
+                                             message_bytes);
+    name(&its, WEIR_ENGINE_ARENA, WEIR_ARENA_MAPPED);
+    why = weir__engine_allocator_create(driver, &its, decompresses, allocator, message,
+                                        message_bytes);
     if ((why != WEIR_E_NOT_SUPPORTED && why != WEIR_E_NO_MEMORY) ||
         weir__driver_result == CUDA_SUCCESS) /* any engine's settings */
         return why;
-    options->engine = WEIR_ENGINE_POOL;
-    options->arena = WEIR_ARENA_DEFAULT;
-    status = weir__allocator_create(options, decompresses, allocator, message, message_bytes);
+    name(&its, WEIR_ENGINE_POOL, WEIR_ARENA_DEFAULT);
+    status = weir__engine_allocator_create(driver, &its, decompresses, allocator, message,
+                                           message_bytes);
     if (status == WEIR_OK && why == WEIR_E_NO_MEMORY) /* which memory would have kept from both */
-        atomic_fetch_or_explicit(&full, bit, memory_order_relaxed);
+        atomic_fetch_or_explicit(&full, bit_of(device), memory_order_relaxed);
     return status;
 }

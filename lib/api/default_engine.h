@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* default_engine.h: allocators of an engine that nobody has named, for those who make them in a user's place: the
- * process's own (process.c) and those below a program that knows nothing of weir (drop_in.h).
+/* default_engine.h: which engine serves where nobody has named one.
+ *
+ * A mapped arena where the device can map memory: it hardly reserves more than is in use while work is pending, when every
+ * other way reserves a third more.  The pool engine where the device cannot map, or not memory for hardware
+ * decompression if that is wanted, or has no addresses left; and for what only a pool has.
  *
  * Must not know: who asks.
  */
@@ -16,14 +19,15 @@
 weir_status weir__choice_options(weir_options *options, struct weir_sources *sources, char *message,
                                  size_t message_bytes);
 
-/* As weir__allocator_create, of options.device, which is that one, and options of weir__choice_options, to which an
- * arena names its engine.  Where they name none, nor want what only a pool has, it is a mapped arena, which hardly
- * reserves more than is in use while work is pending, when every other way reserves a third more; and the pool engine
- * where the device cannot map, or not memory for hardware decompression if `decompresses', or has no addresses left.
- * The options say which one it was; on an error `message' (NUL-terminated; may be NULL with 0 bytes) says why, or is
- * empty. */
-weir_status weir__choice_create(const struct weir_driver *driver, CUdevice device, int decompresses,
-                                weir_options *options, weir_allocator **allocator, char *message,
-                                size_t message_bytes);
+/* Fills in the engine that serves these options on that device, as far as nothing need be tried, if they name none. */
+void weir__default_engine_fill(const struct weir_driver *driver, CUdevice device,
+                               weir_options *options);
+
+/* As weir__allocator_create_on, of options of this version that are an allocator's.  `decompresses': see
+ * allocator_internal.h. */
+weir_status weir__default_engine_create(const struct weir_driver *driver, CUdevice device,
+                                        const weir_options *options, int decompresses,
+                                        weir_allocator **allocator, char *message,
+                                        size_t message_bytes);
 
 #endif

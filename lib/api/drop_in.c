@@ -24,13 +24,9 @@ weir_status weir__drop_in_options(weir_options *options, char *message, size_t m
     return weir__choice_options(options, NULL, message, message_bytes);
 }
 
-weir_status weir__drop_in_create(weir_options *options, int device, int decompresses,
+weir_status weir__drop_in_create(const weir_options *options, int decompresses,
                                  weir_allocator **allocator) {
-    struct weir_driver_failure failure;
-    const struct weir_driver *driver = weir__driver_open("cuda", &failure);
-
-    return driver ? weir__choice_create(driver, device, decompresses, options, allocator, NULL, 0)
-                  : weir_allocator_create(options, allocator); /* which says why not */
+    return weir__allocator_create(options, decompresses, allocator, NULL, 0);
 }
 
 void weir__drop_in_lose(weir_allocator *a) {

@@ -41,9 +41,8 @@ void weir__drop_in_hush(weir_allocator *allocator);
  * preallocation count where that program is told to ask CUDA's memory pools: see settings.h. */
 weir_status weir__drop_in_options(weir_options *options, char *message, size_t message_bytes);
 
-/* As weir_allocator_create, of options.device, which is that one; the options may leave the engine open: see
- * default_engine.h.  `decompresses': its memory is made for hardware decompression, too. */
-weir_status weir__drop_in_create(weir_options *options, int device, int decompresses,
+/* As weir_allocator_create.  `decompresses': its memory is made for hardware decompression, too. */
+weir_status weir__drop_in_create(const weir_options *options, int decompresses,
                                  weir_allocator **allocator);
 
 /* The device's context is about to be destroyed with all that weir has in it: E_DEVICE_LOST from then on. */

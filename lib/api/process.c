@@ -249,7 +249,7 @@ static __attribute__((noinline, cold)) weir_status make(int device, weir_allocat
 
         snprintf(names[device], sizeof names[device], "%s:%d", place.driver->name, device);
         its.device = names[device];
-        status = weir__choice_create(place.driver, device, 0, &its, &a, why, sizeof why);
+        status = weir__allocator_create_on(place.driver, &its, &a, why, sizeof why);
         if (status != WEIR_OK) {
             say_refusal(status, &options, names[device], why);
             goto done;

@@ -530,7 +530,7 @@ static void warn_unknown(struct reading *reading, int compat_on) {
 
 /* ------------------------------------------------------------------- public ---- */
 
-/* The engine that weir chooses in a user's place might have no arena. */
+/* The engine that weir chooses might have no arena. */
 static void let_arena_name_engine(weir_options *options) {
     if (!weir__option_is_set(options, WEIR_SETTING_ENGINE) &&
         weir__option_is_set(options, WEIR_SETTING_ARENA))
@@ -556,8 +556,7 @@ static weir_status read_all(struct reading *reading) {
     if (status != WEIR_OK)
         return status;
     apply_compat(reading, &compat);
-    if (reading->place != WEIR_PLACE_OWN)
-        let_arena_name_engine(&reading->options);
+    let_arena_name_engine(&reading->options);
     if (reading->warn)
         warn_unknown(reading, compat_on);
     return WEIR_OK;

@@ -934,7 +934,7 @@ static const struct row rows[WEIR_SETTING_COUNT] = {
          NULL,
          0},
     [WEIR_SETTING_ENGINE] = {{"engine", "WEIR_ENGINE", "ENGINE", "pool, arena or platform",
-                              "pool; of weir run, plug-ins and weir/cuda.h arena",
+                              "arena (mapped) where the device can map memory, else pool",
                               "Where blocks come from: a CUDA memory pool, a BFC arena as in "
                               "TensorFlow and XLA, or one "
                               "call of the driver per block."},
@@ -944,9 +944,9 @@ static const struct row rows[WEIR_SETTING_COUNT] = {
                              0},
     [WEIR_SETTING_ARENA] =
         {{"arena", "WEIR_ARENA", "KIND", "fixed, regions or mapped",
-          "regions; of those, with no engine named, mapped",
-          "Arena engine, which it names where no engine is named (of weir run, plug-ins and "
-          "weir/cuda.h): one region of the size of the limit, taken at once; regions added as the "
+          "regions; with no engine named, mapped",
+          "Arena engine, which it names where no engine is named: one region of the size of the "
+          "limit, taken at once; regions added as the "
           "growth policy says; or one range of addresses with memory mapped where it is needed."},
          &word_kind,
          AT(arena),
@@ -1186,6 +1186,8 @@ static const struct row rows[WEIR_SETTING_COUNT] = {
 
 /* Every field's default replaced by its meaning; no amount says that of front_cache. */
 static void fill_defaults(weir_options *options) {
+    if (options->engine == WEIR_ENGINE_DEFAULT && options->arena != WEIR_ARENA_DEFAULT)
+        options->engine = WEIR_ENGINE_ARENA;
     if (!options->device)
         options->device = "cuda";
     if (!options->profile)

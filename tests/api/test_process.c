@@ -515,7 +515,7 @@ static void expect_choice(const struct weir_driver *table, int on, int engine) {
 
     weir_options_init(&options);
     options.device = names[on];
-    OK(weir__choice_create(table, on, 0, &options, &a, NULL, 0));
+    OK(weir__allocator_create_on(table, &options, &a, NULL, 0));
     MUST_EQ(a->options.engine, engine);
     OK(weir_allocator_destroy(a));
 }
@@ -567,7 +567,7 @@ START_TEST(what_keeps_from_both) {
     options.device = "model";
     weir__model_fail(WEIR_ENTRY_cuMemAddressReserve, 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
     weir__model_fail(WEIR_ENTRY_cuMemPoolCreate, 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
-    EXPECT(WEIR_E_NO_MEMORY, weir__choice_create(driver, 0, 0, &options, &a, NULL, 0));
+    EXPECT(WEIR_E_NO_MEMORY, weir__allocator_create_on(driver, &options, &a, NULL, 0));
     MUST(a == NULL);
     weir__model_faults_clear();
     expect_choice(driver, 0, WEIR_ENGINE_ARENA);

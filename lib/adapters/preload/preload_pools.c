@@ -306,7 +306,7 @@ static struct weir_served *make(int device, struct weir_pool_kind kind, int *sta
     is_told = options.log == WEIR_LOG_DEFAULT && is_first_of_device(device);
     if (is_told)
         options.log = WEIR_LOG_WARNING;
-    status = weir__drop_in_create(&options, device, kind.decompresses, &s->allocator);
+    status = weir__drop_in_create(&options, kind.decompresses, &s->allocator);
     if (is_of_settings(status, &options))
         *state = WEIR_POOL_REFUSED;
     if (status != WEIR_OK)
