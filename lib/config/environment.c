@@ -556,7 +556,8 @@ static weir_status read_all(struct reading *reading) {
     if (status != WEIR_OK)
         return status;
     apply_compat(reading, &compat);
-    let_arena_name_engine(&reading->options);
+    if (reading->place != WEIR_PLACE_OWN) /* who completes the options sees to it there */
+        let_arena_name_engine(&reading->options);
     if (reading->warn)
         warn_unknown(reading, compat_on);
     return WEIR_OK;
