@@ -425,39 +425,86 @@ static int what_is(const struct survey *v, const struct weir_placement_span *spa
                : OTHERS;
 }
 
-static int visit(void *context, const struct weir_placement_span *span) {
+static void visit_free(void *context, const struct weir_placement_span *span) {
     struct survey *v = context;
-    struct range *g = v->range;
-    int what = span->hole ? HOLE : what_is(v, span);
 
-    if (what == HOLE)
-        visit_hole(v, span->address, span->size);
-    else if (what == TAKEN && g->pieces[g->piece_count - 1].what == TAKEN)
-        g->pieces[g->piece_count - 1].bytes += span->size;
-    else
-        add_piece(
-            v, &(struct piece){
-                   span->address, span->size, what, span->address, {span->stream, span->sequence}});
-    return v->failed;
+    add_piece(v, &(struct piece){span->address,
+                                 span->size,
+                                 what_is(v, span),
+                                 span->address,
+                                 {span->stream, span->sequence}});
+}
+
+/* What has no memory lies between the handles. */
+static void add_holes(struct survey *v, const struct weir_placement *p, uint64_t base,
+                      uint64_t end) {
+    const struct range *g = v->range;
+    uint64_t at = base;
+    size_t bytes;
+
+    if (weir__placement_holes(p) == 1 && weir__placement_last_hole(p, &at, &bytes)) {
+        visit_hole(v, at, bytes);
+        return;
+    }
+    for (size_t i = handle_above(g, base); i < g->handle_count && g->handles[i].base < end; i++) {
+        const struct handle *h = &g->handles[i];
+
+        if (h->base > at)
+            visit_hole(v, at, (size_t)(h->base - at));
+        at = h->base + h->bytes;
+    }
+    if (at < end)
+        visit_hole(v, at, (size_t)(end - at));
+}
+
+static int by_base(const void *one, const void *other) {
+    const struct piece *a = one, *b = other;
+
+    return (a->base > b->base) - (a->base < b->base);
+}
+
+/* The pieces of one kind, by base; what is neither free nor a hole is taken. */
+static void survey_kind(struct survey *v, int kind, uint64_t base, uint64_t end) {
+    struct range *g = v->range;
+    struct weir_placement *p = v->arena->blocks.placement[kind];
+    size_t first, count;
+    uint64_t at = base;
+
+    add_border(v, base);
+    first = g->piece_count;
+    weir__placement_walk_free(p, visit_free, v);
+    add_holes(v, p, base, end);
+    if (v->failed)
+        return;
+    qsort(g->pieces + first, g->piece_count - first, sizeof *g->pieces, by_base);
+    count = g->piece_count;
+    for (size_t i = first; i < count; i++) {
+        const struct piece piece = g->pieces[i];
+
+        if (piece.base > at)
+            add_piece(v, &(struct piece){at, (size_t)(piece.base - at), TAKEN, at, {0}});
+        at = piece.base + piece.bytes;
+    }
+    if (at < end)
+        add_piece(v, &(struct piece){at, (size_t)(end - at), TAKEN, at, {0}});
+    if (!v->failed && g->piece_count > count)
+        qsort(g->pieces + first, g->piece_count - first, sizeof *g->pieces, by_base);
 }
 
 /* 1, or 0: no host memory. */
 static int survey(struct weir_arena *a, uint64_t id) {
     struct range *g = a->range;
     struct survey v = {.arena = a, .range = g, .id = id};
+    const uint64_t end = g->base + g->bytes, middle = end - small_part(g);
 
     g->piece_count = 0;
     if (!weir__placement_settle(a->blocks.placement[WEIR_SUBALLOC_COMMON]) ||
         !weir__placement_settle(a->blocks.placement[WEIR_SUBALLOC_SMALL]))
         return 0;
-    add_border(&v, g->base);
-    if (v.failed)
-        return 0;
-    weir__placement_walk(a->blocks.placement[WEIR_SUBALLOC_COMMON], visit, &v);
+    survey_kind(&v, WEIR_SUBALLOC_COMMON, g->base, middle);
     g->small_pieces = g->piece_count;
-    add_border(&v, g->base + g->bytes - small_part(g));
-    weir__placement_walk(a->blocks.placement[WEIR_SUBALLOC_SMALL], visit, &v);
-    add_border(&v, g->base + g->bytes);
+    survey_kind(&v, WEIR_SUBALLOC_SMALL, middle, end);
+    add_border(&v, end);
     g->piece_count--;
     return !v.failed;
 }

@@ -1732,6 +1732,23 @@ size_t weir__placement_tail(struct weir_placement *p) {
     return id != 0 && chunk_is(p, id, CLEAN) ? p->all.chunk[id].size << p->shift : 0;
 }
 
+static struct weir_placement_span span_of(const struct weir_placement *p, uint32_t id) {
+    const struct weir__chunk *c = &p->all.chunk[id];
+    struct weir_placement_span span = {.address = c->address << p->shift,
+                                       .size = c->size << p->shift};
+
+    if (p->all.kind[id] == HOLE) {
+        span.hole = 1;
+    } else if (p->all.kind[id] == LIVE) {
+        span.live = 1;
+        span.requested = c->requested;
+    } else if (p->several ? chunk_is(p, id, TAGGED) : c->sequence > p->pace.observed) {
+        span.stream = p->several ? p->all.tag[id].stream : p->only;
+        span.sequence = c->sequence;
+    }
+    return span;
+}
+
 void weir__placement_walk(const struct weir_placement *p,
                           int (*visit)(void *context, const struct weir_placement_span *span),
                           void *context) {
@@ -1740,21 +1757,9 @@ void weir__placement_walk(const struct weir_placement *p,
         uint32_t border = p->region[p->by_base[i]].border;
 
         for (uint32_t id = p->all.chunk[border].next; id != border; id = p->all.chunk[id].next) {
-            const struct weir__chunk *c = &p->all.chunk[id];
-            struct weir_placement_span span = {.address = c->address << p->shift,
-                                               .size = c->size << p->shift};
-            int told;
+            struct weir_placement_span span = span_of(p, id);
+            int told = visit(context, &span);
 
-            if (p->all.kind[id] == HOLE) {
-                span.hole = 1;
-            } else if (p->all.kind[id] == LIVE) {
-                span.live = 1;
-                span.requested = c->requested;
-            } else if (p->several ? chunk_is(p, id, TAGGED) : c->sequence > p->pace.observed) {
-                span.stream = p->several ? p->all.tag[id].stream : p->only;
-                span.sequence = c->sequence;
-            }
-            told = visit(context, &span);
             if (told == WEIR_PLACEMENT_STOP) {
                 return;
             }
@@ -1763,6 +1768,33 @@ void weir__placement_walk(const struct weir_placement *p,
             }
         }
     }
+}
+
+void weir__placement_walk_free(struct weir_placement *p,
+                               void (*visit)(void *context, const struct weir_placement_span *span),
+                               void *context) {
+    struct weir__bestfit_hit hit;
+
+    unpark(p);
+    for (hit = weir__bestfit_from(&p->clean, 0); hit.key != WEIR__BESTFIT_NONE;
+         hit = weir__bestfit_from(&p->clean, hit.key + 1)) {
+        const struct weir_placement_span span = span_of(p, hit.value);
+
+        visit(context, &span);
+    }
+    for (size_t i = 0; i < p->stream_slots; i++) {
+        uint32_t id = p->streams[i] != NULL ? p->streams[i]->oldest : 0;
+
+        for (; id != 0; id = p->all.tag[id].newer) {
+            const struct weir_placement_span span = span_of(p, id);
+
+            visit(context, &span);
+        }
+    }
+}
+
+size_t weir__placement_holes(const struct weir_placement *p) {
+    return p->holes;
 }
 
 /* --------------------------------------------------------------------- check -- */

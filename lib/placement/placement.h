@@ -187,6 +187,12 @@ enum { WEIR_PLACEMENT_GO_ON, WEIR_PLACEMENT_STOP, WEIR_PLACEMENT_NEXT_REGION };
 void weir__placement_walk(const struct weir_placement *p,
                           int (*visit)(void *context, const struct weir_placement_span *span),
                           void *context);
+/* Calls visit for every free chunk, in no order: as often as there are such, however many blocks there are.  Not for
+ * those that a lack of host memory keeps out of the sets (weir__placement_settle). */
+void weir__placement_walk_free(struct weir_placement *p,
+                               void (*visit)(void *context, const struct weir_placement_span *span),
+                               void *context);
+size_t weir__placement_holes(const struct weir_placement *p);
 /* Checks every invariant. 1 if all hold; else 0 and one line on `complain` (may be NULL). */
 int weir__placement_check(const struct weir_placement *p, FILE *complain);
 
