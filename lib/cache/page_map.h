@@ -57,7 +57,7 @@ struct weir__pagemap_node {
 
 struct weir_pagemap {
     _Atomic(struct weir__pagemap_node *) *top; /* WEIR__PAGEMAP_TOP_SLOTS */
-    /* Of the tables, without what of them was never wanted; guarded by the writers' lock. */
+    /* Host memory of the tables, without their parts that were never used; guarded by the writers' lock. */
     size_t host_bytes;
 };
 

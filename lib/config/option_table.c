@@ -944,8 +944,9 @@ static const struct row rows[WEIR_SETTING_COUNT] = {
                              0},
     [WEIR_SETTING_ARENA] =
         {{"arena", "WEIR_ARENA", "KIND", "fixed, regions or mapped",
-          "regions; with no engine named, mapped",
-          "Arena engine, which it names where no engine is named: one region of the size of the "
+          "mapped if no engine is named, else regions",
+          "Kind of arena, which selects the arena engine if no engine is named: one region of the "
+          "size of the "
           "limit, taken at once; regions added as the "
           "growth policy says; or one range of addresses with memory mapped where it is needed."},
          &word_kind,

@@ -144,7 +144,7 @@ static void refresh(struct weir_neighbours *n, uint64_t looked_ns) {
     } while (notes != n->notes && ++tries < REFRESHES);
     n->entry.heartbeat_ns = looked_ns;
     n->entry.limit = sum.limit;
-    /* Else the first is being made, or there is none, or they grow all the time: what was noted stands. */
+    /* Otherwise the sum stays as it was noted: there is no allocator yet, or they grow all the time. */
     if (any && notes == n->notes) {
         n->entry.reserve = sum.reserve;
         n->entry.in_use = sum.in_use;

@@ -30,8 +30,7 @@
 
 #define FIRST_PAUSE_NS UINT64_C(20000)
 #define LONGEST_PAUSE_NS UINT64_C(2000000)
-/* How long the threads have whose streams freed something without an event, to call and to record one.  Rung 3, which
- * waits for the device, needs no event. */
+/* Time for threads to record an event after frees without one.  Rung 3 waits for the device and needs no event. */
 #define SILENT_NS UINT64_C(4000000)
 /* Where one that is ending is waited for, which takes the driver a tenth of a second. */
 #define ENDING_PAUSE_NS UINT64_C(10000000)
@@ -138,9 +137,8 @@ static uint64_t patience_ns(const struct climb *c, size_t pending, size_t silent
     if (pending > 0 || (c->v->engine->traits & WEIR_ENGINE_HIDES_PENDING))
         return deadline_ns(c->v);
     if (silent > 0)
-        return trim_waits(c) && may_give_back(c)
-                   ? weir__size_smaller(SILENT_NS, deadline_ns(c->v))
-                   : deadline_ns(c->v);
+        return trim_waits(c) && may_give_back(c) ? weir__size_smaller(SILENT_NS, deadline_ns(c->v))
+                                                 : deadline_ns(c->v);
     return 0;
 }
 

@@ -1539,15 +1539,31 @@ static int same_piece(void *context, const struct weir_placement_span *span) {
     return 0;
 }
 
+/* A free piece, each but once. */
+static void same_free_piece(void *context, const struct weir_placement_span *span) {
+    size_t *found = context;
+    size_t i = 0;
+
+    while (i < model.pieces && model.piece[i].base != span->address)
+        i++;
+    MUST(i < model.pieces && model.piece[i].requested == 0);
+    (void)same_piece(&i, span);
+    *found += span->size;
+}
+
 static void same_layout(void) {
     struct weir_placement_figures f = figures();
     size_t at = 0;
     size_t used = 0;
     size_t unobserved = 0;
-    size_t largest = 0;
+    size_t largest = 0, found = 0, idle = 0;
 
     weir__placement_walk(p, same_piece, &at);
     MUST_EQUAL(at, model.pieces);
+    weir__placement_walk_free(p, same_free_piece, &found);
+    for (size_t i = 0; i < model.pieces; i++)
+        idle += model.piece[i].requested == 0 ? model.piece[i].size : 0;
+    MUST_EQUAL(found, idle);
     for (size_t i = 0; i < model.pieces; i++) {
         const struct piece *c = &model.piece[i];
 
