@@ -11,6 +11,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "cli/common/interrupt.h"
+
 static const char magic[8] = "weirjob1";
 
 /* Options that are text: of no use in another process, so the job has them itself. */
@@ -122,6 +124,8 @@ json_t *runner_run(const struct job *job, int tape_fd, char *message, size_t mes
     pid_t child;
 
     message[0] = '\0';
+    if (interrupt_came())
+        return NULL;
     if (!high_pipe(jobs))
         goto failed;
     if (!high_pipe(results))

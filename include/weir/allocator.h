@@ -264,8 +264,7 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_set_access(weir_allocator *allocator
  * they are in in_use of weir_stats, with the front on weir takes them for idle reserve, and weir_free must not be
  * called with them.  The pool is weir's: it must not be destroyed, nor its attributes set; what was taken
  * from it must be freed before weir_allocator_destroy.
- * E_INVALID: NULL; E_NOT_SUPPORTED: another engine, as the process's own allocators have it unless WEIR_ENGINE=pool
- * is set; E_DEVICE_LOST; E_FORKED.  Since 0.1. */
+ * E_INVALID: NULL; E_NOT_SUPPORTED: another engine, as it is by default where the device can map memory; E_DEVICE_LOST; E_FORKED.  Since 0.1. */
 struct CUmemPoolHandle_st;
 WEIR_API WEIR_CHECK_RESULT weir_status weir_pool(weir_allocator *allocator,
                                                  struct CUmemPoolHandle_st **pool);

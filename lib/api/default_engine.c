@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 
 #include "api/allocator_internal.h"
+#include "base/log.h"
 #include "base/result.h"
 
 #define PAGE ((size_t)2 << 20) /* that mapped memory is made of */
@@ -81,8 +82,11 @@ weir_status weir__default_engine_create(const struct weir_driver *driver, CUdevi
     CUresult result = decompresses && (is_chosen || (is_named && can_map(driver, device)))
                           ? try_kind(driver, device)
                           : CUDA_SUCCESS;
+    int result_before = weir__driver_result;
     weir_options its = *options;
     weir_status why, status;
+    char text
+        [320]; /* the log is told of what nobody else is told, once it is known what comes of it */
 
     if (message_bytes > 0)
         message[0] = '\0';
@@ -94,11 +98,18 @@ weir_status weir__default_engine_create(const struct weir_driver *driver, CUdevi
         return weir__engine_allocator_create(driver, options, decompresses, allocator, message,
                                              message_bytes);
     name(&its, WEIR_ENGINE_ARENA, WEIR_ARENA_MAPPED);
-    why = weir__engine_allocator_create(driver, &its, decompresses, allocator, message,
-                                        message_bytes);
+    why = weir__engine_allocator_create(driver, &its, decompresses, allocator,
+                                        message_bytes > 0 ? message : text,
+                                        message_bytes > 0 ? message_bytes : sizeof text);
     if ((why != WEIR_E_NOT_SUPPORTED && why != WEIR_E_NO_MEMORY) ||
-        weir__driver_result == CUDA_SUCCESS) /* any engine's settings */
+        weir__driver_result == CUDA_SUCCESS) { /* any engine's settings */
+        if (why != WEIR_OK && message_bytes == 0 && text[0])
+            weir__log(weir__options_log(options), WEIR_LOG_ERROR, "%s", text);
         return why;
+    }
+    if (message_bytes > 0)
+        message[0] = '\0';
+    weir__set_driver_result(result_before);
     name(&its, WEIR_ENGINE_POOL, WEIR_ARENA_DEFAULT);
     status = weir__engine_allocator_create(driver, &its, decompresses, allocator, message,
                                            message_bytes);

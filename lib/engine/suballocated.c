@@ -240,14 +240,17 @@ static weir_status extend_by(struct spans *s, struct weir_request *r, size_t byt
         status = weir__device_status(s->e.device, CUDA_ERROR_OUT_OF_MEMORY);
     else
         status = s->inner->ops->alloc(s->inner, &region);
-    if (status == WEIR_OK) {
-        /* Until the host has seen that the driver has it there, it is for the stream that runs nothing. */
-        for_all = for_all && s->e.device->driver->cuStreamSynchronize(s->resting) == CUDA_SUCCESS;
+    if (status == WEIR_OK && for_all) /* the driver has it there, for all to see */
+        result = s->e.device->driver->cuStreamSynchronize(s->resting);
+    if (status == WEIR_OK && result == CUDA_SUCCESS)
         placed = take_in(s, &region, kind, for_all ? WEIR_ENGINE_OBSERVED : region.id);
+    else if (status == WEIR_OK) {
+        (void)s->inner->ops->free(s->inner, region.block, s->resting, NULL);
+        status = weir__device_status(s->e.device, result);
     }
     weir__driver_unrelax(s->e.device->driver, &scope);
     if (placed == WEIR_PLACEMENT_OK) {
-        r->grew |= region.grew;
+        r->grew |= status == WEIR_OK && region.grew;
         return status;
     }
     if (placed == WEIR_PLACEMENT_NO_MEMORY)
@@ -331,45 +334,74 @@ static size_t waste_of(size_t region, size_t bytes) {
     return region % bytes * 256 / region;
 }
 
-/* The reserve grows for a block that takes `needed` bytes of whole units: bytes of the region. */
-static size_t size_to_grow(struct spans *s, size_t bytes, size_t needed) {
+/* What is known of blocks of that size. */
+static struct grown *grown_for(struct spans *s, size_t bytes) {
     const uint32_t hash = (uint32_t)(bytes / GRANULARITY) * UINT32_C(2654435761);
-    struct grown *g = &s->grown[hash >> (32 - GROWN_BITS)];
-    size_t best = needed;
 
-    if (bytes < GROWN_LEAST)
+    return &s->grown[hash >> (32 - GROWN_BITS)];
+}
+
+/* The reserve grows for a block of `bytes', which takes `needed' bytes of whole units: bytes of the region. */
+static size_t size_to_grow(struct spans *s, size_t bytes, size_t needed) {
+    const struct grown *g = grown_for(s, bytes);
+    size_t blocks = 2, best = needed;
+
+    if (bytes < GROWN_LEAST || g->bytes != bytes)
         return needed;
-    if (g->bytes != bytes)
-        *g = (struct grown){.bytes = bytes};
-    for (size_t blocks = 2; blocks <= 1 + g->count / GROWN_PART && blocks * bytes <= GROWN_MOST;
-         blocks++) {
-        size_t region = (blocks * bytes + UNIT - 1) / UNIT * UNIT;
+    for (; blocks <= 1 + g->count / GROWN_PART && blocks * bytes <= GROWN_MOST; blocks++) {
+        const size_t region = (blocks * bytes + UNIT - 1) / UNIT * UNIT;
 
         if (waste_of(region, bytes) < waste_of(best, bytes))
             best = region;
     }
-    g->count += best / bytes;
     return best;
+}
+
+/* A region of so many bytes came. */
+static void note_grown(struct spans *s, size_t bytes, size_t region) {
+    struct grown *g = grown_for(s, bytes);
+
+    if (bytes < GROWN_LEAST)
+        return;
+    if (g->bytes != bytes)
+        *g = (struct grown){.bytes = bytes};
+    g->count += region / bytes;
+}
+
+/* Takes a region that is for several blocks, or for the one alone where there is no memory for more. */
+static weir_status extend_for_several(struct spans *s, struct weir_request *r, size_t bytes,
+                                      size_t needed) {
+    size_t region = size_to_grow(s, bytes, needed);
+    weir_status status = extend(s, r, region);
+
+    if (weir__is_refusal(status) && region > needed) {
+        struct weir_trim trim = {.mode = WEIR_TRIM_REFUSED}; /* what the driver took for it */
+
+        (void)s->inner->ops->trim(s->inner, &trim);
+        region = needed;
+        status = extend(s, r, region);
+    }
+    if (status == WEIR_OK)
+        note_grown(s, bytes, region);
+    return status;
 }
 
 /* Nothing fits but perhaps large idle regions: with OK there is a region of `needed` bytes, or more. */
 static weir_status find_room(struct spans *s, struct weir_request *r, uint64_t reserve,
                              size_t needed) {
-    size_t region = needed, at;
+    size_t bytes = weir__size_round_down(r->bytes + GRANULARITY - 1, GRANULARITY), at;
     weir_status status;
+    int grows;
 
     weir__suballoc_survey(&s->blocks, r->id);
-    if (room_in(s, reserve) < needed && !find_spare(s, UINT64_MAX, &at))
-        region = size_to_grow(s, r->bytes, needed);
+    grows = room_in(s, reserve) < needed && !find_spare(s, UINT64_MAX, &at);
     status = make_room(s, r, reserve, needed);
-    if (s->blocks.total + region > s->most) { /* still growing */
-        s->most = s->blocks.total + region;
+    if (s->blocks.total + needed > s->most) { /* still growing */
+        s->most = s->blocks.total + needed;
         s->wasteful_swaps = 0;
     }
     if (status == WEIR_OK)
-        status = extend(s, r, region);
-    if (weir__is_refusal(status) && region > needed)
-        status = extend(s, r, needed);
+        status = grows ? extend_for_several(s, r, bytes, needed) : extend(s, r, needed);
     if (weir__is_refusal(status))
         status = extend_at_last(s, r, needed, status);
     return status;

@@ -652,6 +652,26 @@ START_TEST(little_of_a_valley_is_idle) {
 }
 END_TEST
 
+/* A unit for all streams: where the host cannot see that the driver has it there, it goes back, and the request is told. */
+START_TEST(a_unit_for_all_that_cannot_be_seen) {
+    CUdeviceptr first, second, third;
+    int grew;
+
+    begin(tables[_i]);
+    first = take(20 * MIB, A);
+    third = take(MIB, B);
+    MUST_EQ(reserve(), 64 * MIB);
+    weir__model_fail(WEIR_ENTRY_cuStreamSynchronize, 1, CUDA_ERROR_UNKNOWN, 0);
+    EXPECT(WEIR_E_DRIVER, try_take(32 * MIB, B, 1, &second, &grew));
+    second = take(32 * MIB, B);
+    MUST_EQ(reserve(), 96 * MIB);
+    give(second, B);
+    give(third, B);
+    give(first, A);
+    end();
+}
+END_TEST
+
 START_TEST(several_streams_make_no_base) {
     CUdeviceptr left;
 
@@ -1114,6 +1134,7 @@ static void add_growth(TCase *tests) {
     BOTH(little_of_a_valley_is_idle);
     tcase_add_test(tests, what_cannot_be_shed_stays);
     tcase_add_test(tests, no_base_is_made_while_work_is_pending);
+    BOTH(a_unit_for_all_that_cannot_be_seen);
     BOTH(several_streams_make_no_base);
     BOTH(a_reserve_taken_beforehand_makes_no_base);
     BOTH(dry_before_growth_and_swaps);
