@@ -242,11 +242,12 @@ static weir_status extend_by(struct spans *s, struct weir_request *r, size_t byt
         status = s->inner->ops->alloc(s->inner, &region);
     if (status == WEIR_OK && for_all) /* the driver has it there, for all to see */
         result = s->e.device->driver->cuStreamSynchronize(s->resting);
-    if (status == WEIR_OK && result == CUDA_SUCCESS)
+    if (status == WEIR_OK && result == CUDA_SUCCESS) {
         placed = take_in(s, &region, kind, for_all ? WEIR_ENGINE_OBSERVED : region.id);
-    else if (status == WEIR_OK) {
-        (void)s->inner->ops->free(s->inner, region.block, s->resting, NULL);
+    } else if (status == WEIR_OK) {
         status = weir__device_status(s->e.device, result);
+        if (s->inner->ops->free(s->inner, region.block, s->resting, NULL) != WEIR_OK)
+            (void)take_in(s, &region, kind, region.id); /* else it would be lost */
     }
     weir__driver_unrelax(s->e.device->driver, &scope);
     if (placed == WEIR_PLACEMENT_OK) {
