@@ -94,6 +94,7 @@ static void tell_holding(void *allocator, struct weir_holding *out) {
         .limit = atomic_load_explicit(&a->reserve.quota.limit, memory_order_relaxed),
         .device_total = a->device.total,
         .device_free = weir__device_free(&a->device),
+        .shown = &a->reserve.events.shown,
     };
 }
 

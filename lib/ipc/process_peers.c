@@ -123,6 +123,8 @@ static int sum_up(struct weir_neighbours *n, struct weir_holding *sum) {
     while ((s = weir__siblings_next(&n->own, s))) {
         memset(&h, 0, sizeof h);
         n->calls.holding(s->owner, &h);
+        if (h.shown) /* what is in the sum is not noted once more */
+            atomic_store_explicit(h.shown, h.reserve, memory_order_relaxed);
         add(sum, &h);
         any = 1;
     }
@@ -195,9 +197,10 @@ static int take_claim(struct weir_neighbours *n, struct weir_claim *claim) {
 }
 
 void weir__neighbours_note(struct weir_neighbours *n, _Atomic uint64_t *shown, uint64_t reserve) {
-    uint64_t before = atomic_exchange_explicit(shown, reserve, memory_order_relaxed);
+    uint64_t before;
 
     pthread_mutex_lock(&n->lock);
+    before = atomic_exchange_explicit(shown, reserve, memory_order_relaxed);
     n->notes++;
     n->entry.reserve += reserve - before; /* or less */
     if ((int64_t)n->entry.reserve < 0)

@@ -21,6 +21,7 @@ struct weir_holding {
     uint64_t reserve, in_use, idle; /* idle: that it could give back */
     uint64_t limit;                 /* UINT64_MAX: none */
     uint64_t device_total, device_free;
+    _Atomic uint64_t *shown; /* the allocator's, as of weir__neighbours_note; NULL: there is none */
 };
 
 /* What counts of one that takes part, from before it is made until it is gone: of its process the largest. */

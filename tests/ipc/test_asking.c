@@ -73,11 +73,14 @@ static void (*_Atomic in_resize)(void); /* likewise, once */
 static void (*_Atomic in_tell)(void);   /* likewise, after it has looked */
 static _Atomic uint64_t last_weights;
 
+static _Atomic uint64_t noted;
+
 static void tell(void *owner, struct weir_holding *out) {
     void (*call)(void) = atomic_exchange(&in_tell, NULL);
 
     (void)owner;
     out->reserve = atomic_load(&has_reserve);
+    out->shown = &noted;
     out->idle = atomic_load(&last_weights); /* the more others there are, the more it would give */
     if (call)
         call();
@@ -508,8 +511,6 @@ START_TEST(what_is_told_knows_of_who_was_there) {
 }
 END_TEST
 
-static _Atomic uint64_t noted;
-
 static void grow_meanwhile(void) {
     atomic_store(&has_reserve, 50);
     weir__neighbours_note(own, &noted, 50);
@@ -527,6 +528,25 @@ START_TEST(growth_during_a_look_is_told) {
     while (atomic_load(&in_tell))
         nap(1);
     nap(20); /* it has written by then */
+    MUST_EQ(own_entry().reserve, 50);
+    weir__siblings_leave(&sibling);
+    leave(own);
+}
+END_TEST
+
+/* The thread sees a larger reserve before the allocator says so. */
+START_TEST(growth_that_was_seen_counts_once) {
+    atomic_store(&has_reserve, 20);
+    own = join(driver, 0);
+    comes(0, 10, 0);
+    has_allocator();
+    weir__neighbours_note(own, &noted, 20);
+    atomic_store(&has_reserve, 50);
+    weir__ledger_ring(&other[0]);
+    while (own_entry().reserve != 50)
+        nap(1);
+    nap(20);
+    weir__neighbours_note(own, &noted, 50);
     MUST_EQ(own_entry().reserve, 50);
     weir__siblings_leave(&sibling);
     leave(own);
@@ -795,6 +815,7 @@ static Suite *suite(void) {
     tcase_add_test(tests, weights_are_added_up);
     tcase_add_test(tests, what_is_told_knows_of_who_was_there);
     tcase_add_test(tests, growth_during_a_look_is_told);
+    tcase_add_test(tests, growth_that_was_seen_counts_once);
     tcase_add_test(tests, a_context_waits_for_who_has_not_answered);
     tcase_add_test(tests, claims_count_until_they_end);
     tcase_add_test(tests, a_step_that_was_counted_before);
