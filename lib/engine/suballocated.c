@@ -31,18 +31,16 @@
  *                there: then idle regions are cut, whatever their size.
  *   Growth.      Last.  A block of 17 MiB leaves 15 MiB of its unit over, which no block of its size fits into.  So a
  *                region is for several blocks of a size, as many as waste least, but no more than a quarter of
- *                those that the reserve has grown for.  Not sized to the block: in the driver's pool a region that is no
- *                multiple of a unit breaks up the units beside it, and swaps then grow (1.05 became 2.07 of the live
- *                peak).  Nor joined to the region beside it: a copy refuses what lies in two of the driver's
- *                allocations (H100, driver 580).
+ *                those that the reserve has grown for (doc/design.md has what else was tried).
  * Requests of up to 512 KiB have regions of their own, unless there is no memory for another: a small
  * block that stays in the corner of a large region would keep it from ever being idle.  Among equals the newest region
  * serves: it holds the sizes of now.  No choice depends on an address, so the same requests take the same memory on
  * every machine.
  *
  * Stream order.  The inner engine orders a region for the stream that it was asked for on: until the
- * host has observed that stream, no other may have any of it.  A region goes back on a stream that
- * may have all of it at once.
+ * host has observed that stream, no other may have any of it.  A unit that comes from the device is asked for on a
+ * stream that runs nothing, and the host waits for that stream: then all may have it.  A region goes back on a stream
+ * that may have all of it at once.
  *
  * What does not lie in a region goes to the inner engine as it is: requests under capture, which the
  * pool engine turns into graph memory.

@@ -1461,23 +1461,32 @@ static void use_until_looked_at(weir_allocator *a) {
     idle_clock += 10 * MS;
 }
 
-/* A share of what is in use is one of the most that was in this span of front_idle and in the last. */
-START_TEST(what_was_in_use_counts_for_two_spans) {
-    struct weir_driver other = *driver;
-    weir_options options = plain(_i);
+/* An allocator whose caches keep a tenth of what is in use, by that driver's clock.  A span began after 100 MiB were given
+ * back. */
+static weir_allocator *come_down(struct weir_driver *other, int engine) {
+    weir_options options = plain(engine);
     weir_allocator *a;
     void *held;
 
-    other.ticks = read_idle_clock;
+    idle_clock = 1000 * MS;
+    other->ticks = read_idle_clock;
     options.front_idle_ms = 10;
     options.front_cache = (weir_amount){.kind = WEIR_AMOUNT_OF_IN_USE, .value = 100000};
-    OK(weir__allocator_create_on(&other, &options, &a, NULL, 0));
+    OK(weir__allocator_create_on(other, &options, &a, NULL, 0));
     OK(weir_preallocate(a, 256 * MIB, NULL));
     held = take(a, 100 * MIB, A);
     for (int i = 0; i < 3; i++)
         use_until_looked_at(a);
     give(a, held, A);
     use_until_looked_at(a);
+    return a;
+}
+
+/* A share of what is in use is one of the most that was in this span of front_idle and in the last. */
+START_TEST(what_was_in_use_counts_for_two_spans) {
+    struct weir_driver other = *driver;
+    weir_allocator *a = come_down(&other, _i);
+
     MUST_LE(4 * MIB, stats_of(a).front_idle);
     use_until_looked_at(a);
     use_until_looked_at(a);
@@ -1489,21 +1498,8 @@ END_TEST
 /* A thread reads the clock, and another one begins the next span before it: its time is that span's, and no other. */
 START_TEST(a_thread_that_is_late_ends_no_span) {
     struct weir_driver other = *driver;
-    weir_options options = plain(_i);
-    weir_allocator *a;
-    void *held;
+    weir_allocator *a = come_down(&other, _i);
 
-    idle_clock = 1000 * MS;
-    other.ticks = read_idle_clock;
-    options.front_idle_ms = 10;
-    options.front_cache = (weir_amount){.kind = WEIR_AMOUNT_OF_IN_USE, .value = 100000};
-    OK(weir__allocator_create_on(&other, &options, &a, NULL, 0));
-    OK(weir_preallocate(a, 256 * MIB, NULL));
-    held = take(a, 100 * MIB, A);
-    for (int i = 0; i < 3; i++)
-        use_until_looked_at(a);
-    give(a, held, A);
-    use_until_looked_at(a);
     for (int i = 0; i < 3; i++) {
         idle_clock -= 10 * MS + 1; /* before that span began */
         use_until_looked_at(a);

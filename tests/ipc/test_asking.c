@@ -511,6 +511,15 @@ START_TEST(what_is_told_knows_of_who_was_there) {
 }
 END_TEST
 
+/* An allocator that has 20, and has told so. */
+static void has_told(void) {
+    atomic_store(&has_reserve, 20);
+    own = join(driver, 0);
+    comes(0, 10, 0);
+    has_allocator();
+    weir__neighbours_note(own, &noted, 20);
+}
+
 static void grow_meanwhile(void) {
     atomic_store(&has_reserve, 50);
     weir__neighbours_note(own, &noted, 50);
@@ -518,11 +527,7 @@ static void grow_meanwhile(void) {
 
 /* The thread looks what the allocator has, and the allocator grows before the thread writes it down. */
 START_TEST(growth_during_a_look_is_told) {
-    atomic_store(&has_reserve, 20);
-    own = join(driver, 0);
-    comes(0, 10, 0);
-    has_allocator();
-    weir__neighbours_note(own, &noted, 20);
+    has_told();
     atomic_store(&in_tell, grow_meanwhile);
     weir__ledger_ring(&other[0]);
     while (atomic_load(&in_tell))
@@ -536,11 +541,7 @@ END_TEST
 
 /* The thread sees a larger reserve before the allocator says so. */
 START_TEST(growth_that_was_seen_counts_once) {
-    atomic_store(&has_reserve, 20);
-    own = join(driver, 0);
-    comes(0, 10, 0);
-    has_allocator();
-    weir__neighbours_note(own, &noted, 20);
+    has_told();
     atomic_store(&has_reserve, 50);
     weir__ledger_ring(&other[0]);
     while (own_entry().reserve != 50)
