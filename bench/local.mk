@@ -26,6 +26,9 @@ EXTRA_DIST += bench/processes
 # Traces with other sizes.
 EXTRA_DIST += bench/vary-sizes
 
+# RMM's random allocations, for a machine with a GPU and nvcc.
+EXTRA_DIST += bench/rmm/random_allocations.cpp bench/rmm/run
+
 # Programs of frameworks, for a machine with a GPU: tests/gpu/drop-in, several, record-overhead.
 EXTRA_DIST += \
 	bench/record-cost \
