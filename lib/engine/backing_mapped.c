@@ -57,6 +57,8 @@ enum { FORESEEN_PART = 8 };
 /* Of what a place of its own would lack: who lacks no more joins what there is. */
 enum { LITTLE_PART = 8 };
 
+enum { MOVES_PART = 64 }; /* of what requests get: so much may move for it */
+
 enum { TAGS = 8 }; /* the most pieces, not seen done, of what moves */
 
 /* Physical memory, mapped whole. */
@@ -130,9 +132,7 @@ struct packing {
     size_t step_part, step_least, step_most;
     size_t large_part, large_least; /* SIZE_MAX: no request is large */
     size_t pieces, pieces_several;
-    /* Times the arena that may be moved without growth, before the next request grows: a load that
-     * would need moves for ever is given a little more instead. */
-    double patience;
+    size_t patience; /* bytes that may move for each that the arena grows by */
     /* A handle that is taken ahead of requests is no larger than this, and one that is preallocated, but in the
      * background, no larger than such a part of all that there will be, or than the least of others: what lies
      * in large ones cannot move. */
@@ -143,7 +143,7 @@ static const struct packing packings[] = {
     [WEIR_PACKING_FIT] = {1, 8 * MIB, 8 * MIB, 8 * MIB, 4, 2 * MIB, 8 * MIB, 1, SIZE_MAX, 0, 0, 8,
                           64 * MIB, 1},
     [WEIR_PACKING_BALANCED] = {16, 40 * MIB, 256 * MIB, 80 * MIB, 16, 40 * MIB, 256 * MIB, 12,
-                               32 * MIB, 8, 16, 2, 256 * MIB, 64},
+                               32 * MIB, 8, 16, 4, 256 * MIB, 64},
     [WEIR_PACKING_FAST] = {1, SIZE_MAX, SIZE_MAX, SIZE_MAX, 1, 2 * MIB, SIZE_MAX, 1, SIZE_MAX, 0, 0,
                            0, 4096 * MIB, 1},
 };
@@ -164,7 +164,8 @@ struct range {
     size_t move_count, move_capacity;
     size_t
         piece; /* of the request for which room was made last, if it may have handles of its own; else 0 */
-    uint64_t moved;            /* bytes since the last growth */
+    int64_t may_move;          /* bytes, below 0 after a large request; as of when the arena had */
+    uint64_t total, taken;     /* so many, and its requests had got so many */
     struct weir_access access; /* to all of it; changes under `bringing` */
     pthread_mutex_t bringing;  /* before the arena's lock */
     size_t coming;             /* bytes, part of what is kept: see "bringing" */
@@ -1025,10 +1026,9 @@ static weir_status carry_out(struct weir_arena *a, struct weir_request *r, int w
     release_leftovers(a);
     if (unseen) /* else nobody may ever see them done */
         weir__suballoc_mark(&a->blocks, r->id, r->stream);
-    g->moved += moved;
+    g->may_move -= (int64_t)moved;
     if (weir__arena_reserve(a) > before) {
         r->grew = 1;
-        g->moved = 0;
         weir__arena_grown(a);
         weir__engine_note(&a->e, WEIR_EVENT_REQUEST, 0, r->bytes, weir__arena_reserve(a) - before,
                           weir__device_since(a->e.device, started), weir__arena_reserve(a));
@@ -1055,12 +1055,26 @@ enum {
     SQUEEZED    /* at the end, with all that is idle */
 };
 
+/* A load that would need moves for ever is given a little more memory instead.  Moves are earned: by growth, `patience`
+ * times as many bytes, and by what requests get, a part of it; no more are kept than `patience` times the arena.
+ * So a load that seldom needs them need not grow, and one that often does waits for them less than it takes to
+ * write what it asks for once (H200: 75 us for each GiB, and 220). */
+static void earn_moves(const struct weir_arena *a) {
+    struct range *g = a->range;
+    uint64_t grown = weir__size_less(a->blocks.total, g->total);
+    int64_t most = (int64_t)(g->packing->patience * a->blocks.total);
+
+    g->may_move +=
+        (int64_t)(g->packing->patience * grown + (a->blocks.taken - g->taken) / MOVES_PART);
+    if (g->may_move > most)
+        g->may_move = most;
+    g->total = a->blocks.total;
+    g->taken = a->blocks.taken;
+}
+
 /* Handles may move: there have not been too many moves, or nothing else is left. */
 static int may_move(const struct weir_arena *a, int way) {
-    const struct range *g = a->range;
-
-    return way == SQUEEZED ||
-           (!hurries(a) && (double)g->moved < g->packing->patience * (double)a->blocks.total);
+    return way == SQUEEZED || (!hurries(a) && ((const struct range *)a->range)->may_move > 0);
 }
 
 /* The bytes of each handle of a request that has some of its own; 0: it has not. */
@@ -1115,6 +1129,7 @@ static weir_status make_room(struct weir_arena *a, struct weir_request *r, size_
     if (w.missing == SIZE_MAX)
         return weir__without_driver(WEIR_E_NO_MEMORY);
     g->spare_count = 0;
+    earn_moves(a);
     /* What moves unseen becomes the stream's own, which is nobody's where it is not known. */
     if (may_move(a, way))
         find_spares(g, &w, r->id != 0 ? BEHIND : CLEAN);

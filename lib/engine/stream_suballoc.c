@@ -88,6 +88,7 @@ void weir__suballoc_close(struct weir_suballoc *s) {
 
 static void account(struct weir_suballoc *s, const struct weir_placement_block *block) {
     weir__order_taken(&s->order, block->size);
+    s->taken += block->size;
     s->in_use += block->size;
     s->requested += block->requested;
     if (s->in_use > s->in_use_peak) {

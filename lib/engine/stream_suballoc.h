@@ -91,6 +91,7 @@ struct weir_suballoc {
     uint64_t quarantined_bytes;     /* since the device was waited for */
     uint64_t requested, requested_peak;
     uint64_t in_use, in_use_peak;
+    uint64_t taken; /* bytes that requests got so far */
     uint64_t
         changes; /* in what requests may have: one that did not fit need not try again before the next */
     uint64_t steals; /* requests served only because other streams were seen to be done */
