@@ -464,12 +464,43 @@ static int by_base(const void *one, const void *other) {
     return (a->base > b->base) - (a->base < b->base);
 }
 
+/* Enters what is taken between the pieces from `first` on, which stand by base: from the last down, each to its place. */
+static void add_taken(struct survey *v, size_t first, uint64_t base, uint64_t end) {
+    struct range *g = v->range;
+    size_t count = g->piece_count, gaps = 0;
+    struct piece *pieces;
+    uint64_t at = base;
+
+    for (size_t i = first; i < count; i++) {
+        gaps += g->pieces[i].base > at;
+        at = g->pieces[i].base + g->pieces[i].bytes;
+    }
+    gaps += end > at;
+    pieces = weir__hostmem_room(g->pieces, count + gaps, &g->piece_capacity, sizeof *pieces);
+    if (!pieces) {
+        v->failed = 1;
+        return;
+    }
+    g->pieces = pieces;
+    g->piece_count += gaps;
+    at = end;
+    for (size_t to = g->piece_count; to > count;) {
+        uint64_t from = count > first ? pieces[count - 1].base + pieces[count - 1].bytes : base;
+
+        if (from < at)
+            pieces[--to] = (struct piece){from, (size_t)(at - from), TAKEN, from, {0}};
+        if (count > first) {
+            pieces[--to] = pieces[--count];
+            at = pieces[to].base;
+        }
+    }
+}
+
 /* The pieces of one kind, by base; what is neither free nor a hole is taken. */
 static void survey_kind(struct survey *v, int kind, uint64_t base, uint64_t end) {
     struct range *g = v->range;
     struct weir_placement *p = v->arena->blocks.placement[kind];
-    size_t first, count;
-    uint64_t at = base;
+    size_t first;
 
     add_border(v, base);
     first = g->piece_count;
@@ -478,18 +509,7 @@ static void survey_kind(struct survey *v, int kind, uint64_t base, uint64_t end)
     if (v->failed)
         return;
     qsort(g->pieces + first, g->piece_count - first, sizeof *g->pieces, by_base);
-    count = g->piece_count;
-    for (size_t i = first; i < count; i++) {
-        const struct piece piece = g->pieces[i];
-
-        if (piece.base > at)
-            add_piece(v, &(struct piece){at, (size_t)(piece.base - at), TAKEN, at, {0}});
-        at = piece.base + piece.bytes;
-    }
-    if (at < end)
-        add_piece(v, &(struct piece){at, (size_t)(end - at), TAKEN, at, {0}});
-    if (!v->failed && g->piece_count > count)
-        qsort(g->pieces + first, g->piece_count - first, sizeof *g->pieces, by_base);
+    add_taken(v, first, base, end);
 }
 
 /* 1, or 0: no host memory. */
@@ -524,12 +544,13 @@ static int what_holds(const struct range *g, size_t first, const struct handle *
 }
 
 /* The idle handles in pieces [first, end), side by side, and outside the window, but for those of too many
- * tags. */
-static void find_spares_in(struct range *g, const struct window *w, size_t first, size_t end) {
+ * tags.  Those before `at` lie below; the answer is the first that ends above. */
+static size_t find_spares_in(struct range *g, const struct window *w, size_t at, size_t first,
+                             size_t end) {
     uint64_t begins = g->pieces[first].base,
              ends = g->pieces[end - 1].base + g->pieces[end - 1].bytes;
 
-    for (size_t at = handle_above(g, begins); at < g->handle_count; at++) {
+    for (; at < g->handle_count; at++) {
         const struct handle *h = &g->handles[at];
         size_t tags;
         int what;
@@ -544,18 +565,19 @@ static void find_spares_in(struct range *g, const struct window *w, size_t first
         if (tags <= TAGS)
             g->spares[g->spare_count++] = (struct spare){first, h->base, h->bytes, what};
     }
+    return at;
 }
 
 /* The idle handles outside the window, in what is `least` or better. */
 static void find_spares(struct range *g, const struct window *w, int least) {
-    size_t end;
+    size_t end, at = 0;
 
     g->spare_count = 0;
     for (size_t i = 0; i < g->piece_count; i = end) {
         for (end = i; g->pieces[end].what >= least && g->pieces[end].what != HOLE; end++)
             ;
         if (end > i)
-            find_spares_in(g, w, i, end);
+            at = find_spares_in(g, w, at, i, end);
         end += end == i;
     }
 }
