@@ -59,6 +59,10 @@ enum { LITTLE_PART = 8 };
 
 enum { MOVES_PART = 64 }; /* of what requests get: so much may move for it */
 
+/* The most of a handle that is made while the memory is fragmented: so much, or such a part of it. */
+#define FRAGMENT (16 * MIB)
+enum { FRAGMENT_PART = 64, WASTE_PART = 8 };
+
 enum { TAGS = 8 }; /* the most pieces, not seen done, of what moves */
 
 /* Physical memory, mapped whole. */
@@ -164,6 +168,7 @@ struct range {
     size_t move_count, move_capacity;
     size_t
         piece; /* of the request for which room was made last, if it may have handles of its own; else 0 */
+    size_t most_new;           /* of a handle that is made for it */
     int64_t may_move;          /* bytes, below 0 after a large request; as of when the arena had */
     uint64_t total, taken;     /* so many, and its requests had got so many */
     struct weir_access access; /* to all of it; changes under `bringing` */
@@ -769,13 +774,16 @@ static size_t step_for(struct weir_arena *a, int small, size_t want, size_t most
     if (a->e.options->growth != WEIR_GROWTH_EXACT && step > want)
         wanted = step;
     least = small ? weir__size_smaller(p->step_least, STEP_SMALL) : p->step_least;
-    least = g->piece ? 0 : within(least, total / p->step_part, p->step_most);
+    least = g->piece ? 0
+                     : weir__size_smaller(within(least, total / p->step_part, p->step_most),
+                                          g->most_new);
     step = weir__size_smaller(weir__size_larger(step, least), most);
     /* What is beyond the request stays below the limit. */
     step = within(want, step, weir__size_less(room, planned));
-    unit = g->piece ? g->piece
-                    : within(p->unit_least, (total + want) / p->unit_part,
-                             a->blocks.order.several ? p->unit_most_several : p->unit_most);
+    unit = a->blocks.order.several ? p->unit_most_several : p->unit_most;
+    unit =
+        weir__size_smaller(within(p->unit_least, (total + want) / p->unit_part, unit), g->most_new);
+    unit = g->piece ? g->piece : unit;
     return weir__size_round_down(weir__size_smaller(step, weir__size_larger(unit, wanted)), PAGE);
 }
 
@@ -1112,6 +1120,18 @@ static size_t piece_for(const struct weir_arena *a, size_t bytes) {
     return weir__size_round_down((bytes + pieces - 1) / pieces + PAGE - 1, PAGE);
 }
 
+/* The most of a handle that is made for a request.  More than an eighth of the memory would be left if it fitted in: that
+ * is fragmented, and handles that are made then are small, so that they can move. */
+static size_t most_new_for(const struct weir_arena *a, int small, size_t bytes) {
+    const struct range *g = a->range;
+    uint64_t total = a->blocks.total;
+
+    if (small || hurries(a) || g->packing->patience == 0 ||
+        a->blocks.in_use + bytes + total / WASTE_PART > total)
+        return SIZE_MAX;
+    return weir__size_larger(FRAGMENT, held(g, 0) / FRAGMENT_PART);
+}
+
 static void find_place(const struct weir_arena *a, int small, size_t bytes, int way,
                        struct window *w) {
     struct range *g = a->range;
@@ -1150,6 +1170,7 @@ static weir_status make_room(struct weir_arena *a, struct weir_request *r, size_
     find_place(a, small, bytes, way, &w);
     if (w.missing == SIZE_MAX)
         return weir__without_driver(WEIR_E_NO_MEMORY);
+    g->most_new = most_new_for(a, small, bytes);
     g->spare_count = 0;
     earn_moves(a);
     /* What moves unseen becomes the stream's own, which is nobody's where it is not known. */
