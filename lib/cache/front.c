@@ -47,15 +47,18 @@ enum {
                             * then on whole blocks are kept */
     DEFAULT_STREAMS = 256, /* cells of default streams that are not bound: threads come and go, and
                             * theirs with them */
-    SLAB_DOUBLINGS = 3,    /* how far a slab grows beyond its least size as a class takes more */
+    SLAB_DOUBLINGS = 3,    /* how far a slab grows beyond its first size as a class takes more */
+    HELD_PART = 16,        /* of what is in use, or HELD_LEAST, that live slots may hold in slabs */
     GLANCE = 8             /* batches that are asked about at a time */
 };
-#define SLAB_LEAST ((size_t)64 << 10)
+#define SLAB_FIRST ((size_t)64 << 10)
+#define SLAB_LEAST ((size_t)32 << 10)
+#define HELD_LEAST ((uint64_t)1 << 20)
 #define STRANDED_MOST ((size_t)64 << 20) /* in strays of streams that ended, before growth waits */
 /* By how much the engine's blocks have more than when all cells were asked, and by what part of that. */
 #define TELL_LEAST ((uint64_t)16 << 20)
 #define TELL_PART 32
-#define CELL_LEAST ((uint64_t)1 << 20) /* that a cell may keep however many there are */
+#define CELL_LEAST WEIR_CELL_SLABS /* that a cell may keep however many there are */
 
 struct weir_front {
     struct weir_hits hits; /* first: see weir__hits_of */
@@ -78,6 +81,7 @@ struct weir_front {
     size_t streams;                   /* cells that have or had a key */
     size_t default_streams;           /* cells that go by id, but for bound ones */
     size_t cached;                    /* cells that have a store */
+    uint64_t granted;                 /* bytes that these may keep, or keep though they may not */
     struct weir_order order;          /* for fences alone */
     struct weir_strays *batches;      /* on their way home, those asked about last at the end; */
     struct weir_strays **batches_end; /* without a fence until a wait for the device */
@@ -249,15 +253,53 @@ static int is_calm(const struct weir_front *f) {
     return atomic_load_explicit(&f->calm, memory_order_relaxed) >= CALM;
 }
 
-/* What a cell may keep if so much is in use; the caller holds `lock`. */
-static size_t share(const struct weir_front *f, uint64_t in_use) {
-    uint64_t bytes = weir__budget_of_in_use(&f->v->options->front_cache, in_use, f->in_use_peak) /
-                     (f->cached ? f->cached : 1);
+/* What all cells may keep if so much is in use; the caller holds `lock`. */
+static uint64_t most_of_all(const struct weir_front *f, uint64_t in_use) {
+    return weir__budget_of_in_use(&f->v->options->front_cache, in_use, f->in_use_peak);
+}
+
+/* What a cell may keep of so many bytes that all may keep; the caller holds `lock`. */
+static size_t share(const struct weir_front *f, uint64_t all) {
+    uint64_t bytes = all / (f->cached ? f->cached : 1);
 
     if (f->v->options->front_cache.kind == WEIR_AMOUNT_DEFAULT)
         bytes = weir__size_larger(bytes, CELL_LEAST);
     /* What is kept here cannot go at a synchronisation. */
     return (size_t)weir__size_smaller(bytes, f->engine->threshold);
+}
+
+/* The cell may keep `most` bytes from now on, and has what it keeps already; the caller holds `lock`. */
+static void grant(struct weir_front *f, struct weir_cell *c, size_t most) {
+    size_t idle = atomic_load_explicit(&c->idle, memory_order_relaxed);
+
+    f->granted -= c->store->granted;
+    c->store->granted = weir__size_larger(most, idle);
+    f->granted += c->store->granted;
+    atomic_store_explicit(&c->most, most, memory_order_relaxed);
+}
+
+/* The cell may keep its share, as far as others leave some: a silent stream has what it has.  The caller holds
+ * `lock`. */
+static void grant_share(struct weir_front *f, struct weir_cell *c) {
+    uint64_t all = most_of_all(f, weir__size_larger(f->lately[0], f->lately[1]));
+    size_t most = share(f, all),
+           left = (size_t)weir__size_less(all, f->granted - c->store->granted);
+
+    if (most > left)
+        most = f->v->options->front_cache.kind == WEIR_AMOUNT_DEFAULT
+                   ? weir__size_larger(left, weir__size_smaller(most, CELL_LEAST))
+                   : left;
+    grant(f, c, most);
+}
+
+/* One cell more has a cache: what the others may keep is less.  The caller holds `lock`. */
+static void lower_grants(struct weir_front *f) {
+    uint64_t all = most_of_all(f, weir__size_larger(f->lately[0], f->lately[1]));
+    size_t most = share(f, all);
+
+    for (struct weir_cell *c = f->cells; c; c = c->next)
+        if (atomic_load_explicit(&c->most, memory_order_relaxed) > most)
+            grant(f, c, most);
 }
 
 /* What a cell has handed out, for the sums; the caller holds `lock`. */
@@ -299,10 +341,11 @@ static void tell(struct weir_front *f, struct weir_cell *c) {
     f->requested_lately = weir__size_larger(f->requested_lately, at_least_none(f->requested));
     f->in_use_peak = weir__size_larger(f->in_use_peak, now);
     f->lately[0] = weir__size_larger(f->lately[0], now);
-    atomic_store_explicit(&c->most, share(f, weir__size_larger(f->lately[0], f->lately[1])),
-                          memory_order_relaxed);
+    if (!c->store)
+        return;
+    grant_share(f, c);
     /* Less of what should join its neighbours. */
-    now = share(f, now);
+    now = share(f, most_of_all(f, now));
     atomic_store_explicit(&c->most_whole, is_calm(f) ? now - now / 4 : 0, memory_order_relaxed);
 }
 
@@ -340,7 +383,9 @@ static void look_after(struct weir_front *f, struct weir_cell *c, weir_stream st
     most = atomic_load_explicit(&c->most, memory_order_relaxed);
     weir__cell_drop_excess(c, &h);
     if (atomic_load_explicit(&c->idle, memory_order_relaxed) > most)
-        weir__cell_shrink(c, most - most / 4, &h); /* so that not every request finds it too full */
+        /* So that not every request finds it too full. */
+        weir__cell_shrink(
+            c, weir__size_larger(most - most / 4, weir__size_smaller(most, CELL_LEAST)), &h);
     if (expired)
         weir__cell_expire(c, &h);
     weir__cell_strays(c, WEIR_CELL_STRAYS, &h);
@@ -505,9 +550,12 @@ static void mature(struct weir_front *f, struct weir_cell *c, uint64_t id) {
         weir__cell_readdress(c);
         weir__cell_pass(c);
     }
-    f->cached += !had && c->store;
     weir__bias_give(&c->lock, taken);
     c->looked_ticks = f->hits.device->driver->ticks();
+    if (!had && c->store) {
+        f->cached++;
+        lower_grants(f);
+    }
     tell(f, c);
 }
 
@@ -654,14 +702,24 @@ size_t weir__front_fit(size_t bytes) {
     return most;
 }
 
-/* Slots of the next slab of a class: more as the class takes more.  Where it is more than one, no other fits in what is
- * left of their pages. */
-static size_t slab_slots(const struct weir_cell *c, unsigned size_class) {
+/* Slabs are held by slots that stay: what is idle in them is of no use to other classes. */
+static int has_held_slabs(struct weir_cell *c) {
+    uint64_t in_use = at_least_none(weir__cell_now(&c->in_use));
+    size_t most = (size_t)weir__size_larger(in_use / HELD_PART, HELD_LEAST);
+
+    return weir__cell_held(c, most) >= most;
+}
+
+/* Slots of the next slab of a class: more as the class takes more, as long as slabs become whole again.  Where it is
+ * more than one, no other fits in what is left of their pages. */
+static size_t slab_slots(struct weir_cell *c, unsigned size_class) {
     size_t slot = (size_t)weir__span_units(size_class) * WEIR_SPAN_UNIT;
     uint32_t slabs = atomic_load_explicit(&c->store->small[size_class].slabs, memory_order_relaxed);
-    size_t slots = (SLAB_LEAST << weir__size_smaller(slabs, SLAB_DOUBLINGS)) / slot;
+    size_t bytes = SLAB_FIRST << weir__size_smaller(slabs, SLAB_DOUBLINGS);
 
-    return weir__size_smaller(weir__size_larger(slots, 1), WEIR_RECORDS_SLOTS);
+    if (slabs > 0 && has_held_slabs(c))
+        bytes = SLAB_LEAST;
+    return weir__size_smaller(weir__size_larger(bytes / slot, 1), WEIR_RECORDS_SLOTS);
 }
 
 /* A slab for the request's class in the cell; of as many slots as a page holds, or one, if there is no

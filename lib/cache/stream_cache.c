@@ -165,6 +165,8 @@ static void drop_wholes(struct weir_cell *c, unsigned count, size_t bytes,
         add_span(out, take_oldest(c));
 }
 
+enum { LOOKED_AT = 256 }; /* slabs, at most */
+
 static void drop_slab(struct weir_cell *c, struct weir_span *s, struct weir_harvest *out) {
     weir__cell_unlink(c, s);
     count_slabs(c, s, -1);
@@ -189,10 +191,24 @@ static void drop_slabs(struct weir_cell *c, size_t keep, size_t all, struct weir
     }
 }
 
+size_t weir__cell_held(struct weir_cell *c, size_t some) {
+    int taken = weir__bias_take(&c->lock), left = LOOKED_AT;
+    size_t held = 0;
+
+    for (int i = 0; i < WEIR_SPAN_CLASSES; i++)
+        for (const struct weir_span *s = c->store->open[i]; s && held < some && left > 0;
+             s = s->next, left--)
+            if (s->idle < s->slots)
+                held += (size_t)s->idle * s->slot_units * WEIR_SPAN_UNIT;
+    weir__bias_give(&c->lock, taken);
+    return held;
+}
+
 void weir__cell_shrink(struct weir_cell *c, size_t keep, struct weir_harvest *out) {
     weir__cell_collect(c);
     weir__cell_drop_leaving(c, out);
-    drop_slabs(c, keep / 4, keep, out);
+    drop_slabs(c, weir__size_larger(keep / 4, weir__size_smaller(keep, WEIR_CELL_SLABS)), keep,
+               out);
     while (idle(c) > keep && c->store->recents > 0)
         add_span(out, take_oldest(c));
 }

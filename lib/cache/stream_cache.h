@@ -37,6 +37,8 @@ enum {
     WEIR_CELL_LOOK = 4096   /* hits between two looks at what lies unused: a power of two */
 };
 
+#define WEIR_CELL_SLABS                                                                            \
+    ((size_t)64 << 10) /* bytes in idle slabs that may stay beside whole blocks */
 #define WEIR_CELL_BOX_LOOK ((uint64_t)32 << 20) /* bytes in it between two looks at its owner */
 
 struct weir_stray {
@@ -68,6 +70,7 @@ struct weir_cell_store {
     struct weir_span *recent[WEIR_CELL_RECENT];
     struct weir_span *leaving; /* chained by next */
     unsigned leavings;
+    size_t granted; /* guarded by the front's lock: what its sum of grants has of the cell */
 };
 
 /* Everything under its own lock, which is taken under the cell's or alone; `count` is read without. */
@@ -471,8 +474,11 @@ void weir__cell_add_slab(struct weir_cell *c, struct weir_span *slab);
 /* Room for one more stray of a class than now: 1, or 0 if host memory ran out. */
 int weir__cell_stray_room(struct weir_cell *c, unsigned size_class);
 
+/* Bytes of idle slots in slabs that other slots hold; `some`, or a little more, if there are more, and fewer
+ * if there are many slabs. */
+size_t weir__cell_held(struct weir_cell *c, size_t some);
 /* Takes spans out until at most `keep` bytes lie idle: slabs while they are more than a quarter of
- * that, then the whole blocks that were freed first. */
+ * that, and than WEIR_CELL_SLABS, then the whole blocks that were freed first. */
 void weir__cell_shrink(struct weir_cell *c, size_t keep, struct weir_harvest *out);
 void weir__cell_let_go(struct weir_cell *c, struct weir_harvest *out); /* its slow half */
 /* Takes those out that are leaving, and whole blocks beyond what may be kept. */
