@@ -150,6 +150,272 @@ START_TEST(weights_take_little_more_than_they_are) {
 }
 END_TEST
 
+/* ---- what patterns take ------------------------------------------------------------------------ */
+
+/* What a pattern has, and the most that it had. */
+static uint64_t live, live_peak;
+
+struct block {
+    void *address;
+    size_t bytes;
+};
+
+static struct block get(size_t bytes) {
+    struct block b = {.bytes = bytes};
+
+    OK(weir_alloc(made, bytes, A, &b.address));
+    live += bytes;
+    live_peak = live > live_peak ? live : live_peak;
+    return b;
+}
+
+static void put(struct block *b) {
+    if (b->address)
+        OK(weir_free(made, b->address, A));
+    live -= b->address ? b->bytes : 0;
+    b->address = NULL;
+}
+
+/* The same numbers each time. */
+static uint64_t draws;
+
+static size_t draw(size_t below) {
+    draws = draws * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return (size_t)(draws >> 33) % below;
+}
+
+/* Each tooth builds up from small blocks to large ones, and is freed whole. */
+static void sawtooth(void) {
+    static struct block tooth[4096];
+
+    for (int teeth = 0; teeth < 40; teeth++) {
+        size_t bytes = (1 + draw(24)) * MIB + draw(1024) * KIB;
+        int count = 0;
+
+        for (; live + bytes <= 2 * GIB; bytes = (bytes + bytes / 16) & ~(size_t)511)
+            tooth[count++] = get(bytes);
+        while (count > 0)
+            put(&tooth[--count]);
+    }
+}
+
+/* Each block is twice the one before, which is freed then. */
+static void doubling_ladder(void) {
+    for (size_t ladder = 0; ladder < 4; ladder++) {
+        struct block last = get(MIB + ladder * 64 * KIB);
+
+        for (int step = 0; step < 12; step++) {
+            struct block next = get(2 * last.bytes);
+
+            put(&last);
+            last = next;
+        }
+        put(&last);
+    }
+}
+
+/* Arrays that grow by half. */
+static void vector_growth(void) {
+    enum { VECTORS = 16 };
+    struct block vector[VECTORS];
+
+    for (int i = 0; i < VECTORS; i++)
+        vector[i] = get(256 * KIB);
+    for (int turn = 0; turn < 60 * VECTORS; turn++) {
+        struct block *v = &vector[draw(VECTORS)], next;
+
+        next = get(v->bytes > 256 * MIB ? 256 * KIB : (v->bytes + v->bytes / 2) & ~(size_t)511);
+        put(v);
+        *v = next;
+    }
+}
+
+static void sizes_that_never_repeat(void) {
+    static struct block block[100];
+
+    for (size_t turn = 0; turn < 20000; turn++) {
+        struct block *b = &block[draw(100)];
+
+        put(b);
+        *b = get(((size_t)64 * KIB << draw(10)) + draw(64) * KIB + turn * 512 % MIB + 512);
+    }
+}
+
+static void first_in_first_out(void) {
+    static struct block block[256];
+
+    for (int turn = 0; turn < 20000; turn++) {
+        put(&block[turn % 256]);
+        block[turn % 256] = get((1 + draw(32768)) * 512);
+    }
+}
+
+/* A cache of keys and values for each sequence, made anew for each of its steps. */
+static void growing_sequences(void) {
+    enum { SEQUENCES = 32, LONGEST = 2048, STEP = 32 * 1024 };
+    static struct block block[SEQUENCES];
+
+    for (int i = 0; i < SEQUENCES; i++)
+        block[i] = get((1 + draw(512)) * STEP);
+    for (int turn = 0; turn < 20000; turn++) {
+        struct block *b = &block[draw(SEQUENCES)], next;
+
+        next = get(b->bytes < (size_t)LONGEST * STEP ? b->bytes + STEP : (1 + draw(256)) * STEP);
+        put(b);
+        *b = next;
+    }
+}
+
+/* Of each of 64 sizes one block stays in every half mebibyte, and the others go. */
+static void survivors(void) {
+    static struct block block[16384];
+
+    for (size_t size = 1; size <= 64; size++) {
+        size_t bytes = size * KIB, count = 16 * MIB / bytes, behind = 0;
+
+        for (size_t i = 0; i < count; i++)
+            block[i] = get(bytes);
+        for (size_t i = 0; i < count; i++) {
+            behind += bytes;
+            if (behind < 512 * KIB)
+                put(&block[i]);
+            else
+                behind = 0;
+        }
+    }
+}
+
+/* Robson's: sizes double, and of each size those blocks stay that most of the next size would have to avoid. */
+static void robson(void) {
+    enum { BLOCKS = 16384, SIZES_OF = 12 };
+    const uint64_t budget = 16 * GIB;
+    static struct block block[BLOCKS];
+    size_t count = 0;
+    uint64_t offset = 0;
+
+    while (count < BLOCKS)
+        block[count++] = get(MIB);
+    for (int step = 1; step <= SIZES_OF; step++) {
+        const uint64_t size = (uint64_t)MIB << step;
+        uint64_t avoided[2] = {0, 0};
+        size_t kept = 0;
+
+        for (int half = 0; half < 2; half++)
+            for (size_t i = 0; i < count; i++) {
+                uint64_t at =
+                    ((uint64_t)(uintptr_t)block[i].address - offset - (uint64_t)half * size / 2) %
+                    size;
+
+                if (at == 0 || at + block[i].bytes > size)
+                    avoided[half] += size - block[i].bytes;
+            }
+        offset += avoided[1] > avoided[0] ? size / 2 : 0;
+        for (size_t i = 0; i < count; i++) {
+            uint64_t at = ((uint64_t)(uintptr_t)block[i].address - offset) % size;
+
+            if (at == 0 || at + block[i].bytes > size)
+                block[kept++] = block[i];
+            else
+                put(&block[i]);
+        }
+        for (count = kept; live + size <= budget && count < BLOCKS;)
+            block[count++] = get(size);
+    }
+}
+
+static const struct {
+    const char *name;
+    void (*play)(void);
+    double most[OWN_KINDS]; /* what is reserved at most over what was live at most, by engine */
+} patterns[] = {
+    {"sawtooth", sawtooth, {1.25, 2.05, 1.22}},
+    {"doubling ladder", doubling_ladder, {1.31, 2.30, 1.05}},
+    {"vector growth", vector_growth, {1.25, 1.75, 1.15}},
+    {"sizes that never repeat", sizes_that_never_repeat, {1.70, 1.95, 1.28}},
+    {"first in, first out", first_in_first_out, {1.20, 1.85, 1.10}},
+    {"growing sequences", growing_sequences, {1.42, 2.30, 1.25}},
+    {"survivors", survivors, {2.00, 3.50, 2.00}},
+    {"Robson's", robson, {3.60, 8.05, 4.90}},
+};
+enum { PATTERNS = sizeof patterns / sizeof patterns[0] };
+
+START_TEST(patterns_take_little_more_than_they_have) {
+    const int kind = _i / PATTERNS, pattern = _i % PATTERNS;
+    weir_statistics now = {.size = sizeof now};
+    double part;
+
+    make(kinds[kind], 0);
+    patterns[pattern].play();
+    OK(weir_stats(made, &now));
+    part = (double)now.reserve_peak / (double)live_peak;
+    ck_assert_msg(part <= patterns[pattern].most[kind], "%s, %s: reserves %.3f times what is live",
+                  kind_names[kinds[kind]], patterns[pattern].name, part);
+}
+END_TEST
+
+/* ---- what caches keep -------------------------------------------------------------------------- */
+
+static uint64_t idle_now(void) {
+    weir_statistics now = {.size = sizeof now};
+
+    OK(weir_stats(made, &now));
+    return now.front_idle;
+}
+
+/* A stream earns its cache, and fills it. */
+static void use(CUstream stream, size_t bytes) {
+    enum { SOME = 32 };
+    void *block[SOME];
+
+    for (int turn = 0; turn < 100; turn++) {
+        for (int i = 0; i < SOME; i++)
+            OK(weir_alloc(made, bytes, stream, &block[i]));
+        for (int i = 0; i < SOME; i++)
+            OK(weir_free(made, block[i], stream));
+    }
+}
+
+/* All caches together keep no more than the limit, whichever stream is silent by then. */
+START_TEST(caches_keep_no_more_than_their_limit) {
+    enum { SOME = 64 };
+    const uint64_t most = 64 * MIB;
+    weir_options options = options_of(kinds[_i], "model", DEVICE / 4 * 3);
+
+    options.front_cache = bytes_amount(most);
+    OK(weir_allocator_create(&options, &made));
+    for (int i = 0; i < SOME; i++) {
+        CU(driver->cuStreamCreate(&streams[i], CU_STREAM_NON_BLOCKING));
+        use(streams[i], 64 * KIB);
+        ck_assert_msg(idle_now() <= most, "%s, %d streams: %llu KiB idle", kind_names[kinds[_i]],
+                      i + 1, (unsigned long long)(idle_now() / KIB));
+    }
+    for (int i = 0; i < SOME; i++) {
+        use(streams[i], (size_t)(i + 1) * 128 * KIB);
+        ck_assert_msg(idle_now() <= most, "%s, stream %d again: %llu KiB idle",
+                      kind_names[kinds[_i]], i, (unsigned long long)(idle_now() / KIB));
+    }
+}
+END_TEST
+
+/* What ended streams have left is little: a stream that comes after them takes what it asks for and hardly more. */
+START_TEST(ended_streams_keep_little) {
+    enum { SOME = 1000 };
+
+    make(kinds[_i], 0);
+    for (int i = 0; i < SOME; i++) {
+        CU(driver->cuStreamCreate(&streams[i], CU_STREAM_NON_BLOCKING));
+        use(streams[i], 64 * KIB);
+    }
+    for (int i = 0; i < SOME; i++)
+        CU(driver->cuStreamDestroy(streams[i]));
+    ck_assert_msg(reserve_now() <= 128 * MIB, "%s: %llu MiB reserved", kind_names[kinds[_i]],
+                  (unsigned long long)(reserve_now() / MIB));
+    take(GIB, A);
+    ck_assert_msg(reserve_now() <= GIB + 128 * MIB, "%s: %llu MiB reserved", kind_names[kinds[_i]],
+                  (unsigned long long)(reserve_now() / MIB));
+}
+END_TEST
+
 /* ---- how long a request takes ------------------------------------------------------------------ */
 
 /* Streams come and go below a limit that has room for two units alone: nothing is ever queued, so nobody need wait. */
@@ -185,6 +451,9 @@ int main(void) {
     tcase_add_loop_test(tests, most_of_the_device_can_be_used, 0, OWN_KINDS * SIZES);
     tcase_add_loop_test(tests, streams_share_what_is_reserved, 0, KINDS * 3);
     tcase_add_loop_test(tests, weights_take_little_more_than_they_are, 0, 3 * MODELS);
+    tcase_add_loop_test(tests, patterns_take_little_more_than_they_have, 0, OWN_KINDS * PATTERNS);
+    tcase_add_loop_test(tests, caches_keep_no_more_than_their_limit, 0, OWN_KINDS);
+    tcase_add_loop_test(tests, ended_streams_keep_little, 0, OWN_KINDS);
     tcase_add_loop_test(tests, no_request_waits_while_nothing_is_queued, 0, KINDS);
     return run_suite(suite, CK_FORK);
 }
