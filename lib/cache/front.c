@@ -285,9 +285,10 @@ static void grant_share(struct weir_front *f, struct weir_cell *c) {
     size_t most = share(f, all),
            left = (size_t)weir__size_less(all, f->granted - c->store->granted);
 
-    if (most > left)
+    if (most >
+        left) /* the standard limit is no promise: no stream goes without for another that is silent */
         most = f->v->options->front_cache.kind == WEIR_AMOUNT_DEFAULT
-                   ? weir__size_larger(left, weir__size_smaller(most, CELL_LEAST))
+                   ? weir__size_larger(left, weir__size_larger(most / 2, CELL_LEAST))
                    : left;
     grant(f, c, most);
 }
