@@ -15,7 +15,8 @@
 enum { WHOLES_KEPT = 1 << 16 };
 #define CHUNK ((size_t)64 << 10)      /* host memory that records are cut from, */
 #define CHUNK_LARGE ((size_t)2 << 20) /* once there are many */
-#define STOCK_PART ((size_t)16 << 10) /* of memory, what its records take beforehand */
+#define STOCK_PART ((size_t)16 << 10) /* of memory, what its records take beforehand, */
+#define STOCK_MOST (2 * CHUNK)        /* at most: what first iterations need */
 
 struct weir_records_chunk {
     struct weir_records_chunk *next;
@@ -195,7 +196,7 @@ void weir__records_stock(struct weir_records *r, size_t bytes) {
 
     weir__lock_take(&r->lock);
     if (!r->chunks && size > 0)
-        (void)add_chunk(r, size < CHUNK_LARGE ? size : CHUNK_LARGE);
+        (void)add_chunk(r, size < STOCK_MOST ? size : STOCK_MOST);
     weir__lock_give(&r->lock);
 }
 

@@ -112,10 +112,10 @@ struct weir_span *weir__records_slab(struct weir_records *r, uint64_t base, size
                                      unsigned size_class, uint32_t slots);
 /* A whole block of the caller's, not live yet, or NULL likewise. */
 struct weir_span *weir__records_whole(struct weir_records *r, uint64_t base, size_t bytes);
-/* Makes the page map there, in place of the first blocks: 2 MiB of host memory for each 4 GiB of addresses that
- * any of it lies in; 64 KiB if there will be none but `large` blocks.  As far as there is host memory. */
+/* Makes the page map there, in place of the first blocks: up to 2 MiB of host memory for each 4 GiB of addresses that
+ * any of it lies in; up to 64 KiB if there will be none but `large` blocks.  As far as there is host memory. */
 void weir__records_prepare(struct weir_records *r, uint64_t base, size_t bytes, int large);
-/* Takes host memory for the first records of blocks in so much memory, no more than 2 MiB.  Likewise. */
+/* Takes host memory for the first records of blocks in so much memory, no more than 128 KiB.  Likewise. */
 void weir__records_stock(struct weir_records *r, size_t bytes);
 /* Forgets a span before its block goes back: once the engine has it, it may be another's at once. */
 void weir__records_end(struct weir_records *r, struct weir_span *s);
