@@ -21,9 +21,6 @@
 #include "base/size.h"
 #include "driver/nvtx.h"
 
-/* Memory that the host's tables are made for beforehand, in place of the first requests. */
-#define STOCK_MOST ((size_t)32 << 30)
-
 static void arena_close(struct weir_engine *e) {
     struct weir_arena *a = (struct weir_arena *)e;
 
@@ -157,7 +154,7 @@ static size_t stock_of(const struct weir_arena *a) {
         count = a->backing->foresee(a, next);
     while (count > 0)
         bytes += next[--count].bytes;
-    return (size_t)weir__size_smaller(bytes, STOCK_MOST);
+    return bytes;
 }
 
 static weir_status arena_grow(struct weir_engine *e, uint64_t target, uint64_t goal, int cause) {

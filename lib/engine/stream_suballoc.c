@@ -14,6 +14,7 @@
 
 #include "base/hostmem.h"
 #include "base/result.h"
+#include "base/size.h"
 
 /* Not streams.  OBSERVED: carried by blocks whose end the host saw by other means than one stream's
  * event.  QUARANTINE: by blocks whose end only a wait for the device will tell. */
@@ -35,8 +36,10 @@ enum { STRANDED_PART = 32 }; /* of the reserve */
 /* Of all memory, what is worth an event. */
 enum { WORTH_PART = 256 };
 
-/* Of memory, what there is a chunk for beforehand. */
+/* Of memory, what there is a chunk for beforehand; and how many at most: no trace's first iteration in an arena has
+ * more. */
 #define STOCK_PART ((size_t)16 << 20)
+enum { STOCK_MOST = 400 };
 
 /* A free that waits for other streams: the block stays placed until the fence is done. */
 struct weir_suballoc_pending {
@@ -841,8 +844,10 @@ void weir__suballoc_survey_for(struct weir_suballoc *s, struct weir_survey *out)
 }
 
 void weir__suballoc_stock(struct weir_suballoc *s, int kinds, size_t bytes) {
+    size_t chunks = (size_t)weir__size_smaller(bytes / STOCK_PART, STOCK_MOST);
+
     for (int i = 0; i < kinds && s->placement[i]; i++)
-        weir__placement_stock(s->placement[i], bytes / STOCK_PART);
+        weir__placement_stock(s->placement[i], chunks);
 }
 
 struct visiting {

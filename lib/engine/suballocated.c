@@ -68,8 +68,6 @@
 #define UNIT WEIR_POOL_UNIT
 /* Requests that are kept apart, so that small blocks that stay do not hold large regions. */
 #define SMALL ((size_t)512 << 10)
-/* Memory that the host's tables are made for beforehand, in place of the first requests. */
-#define STOCK_MOST ((size_t)32 << 30)
 enum { RELUCTANCE = 2, PATIENCE = 16, PATIENCE_WASTEFUL = 96 }; /* swaps */
 enum { BASE_PART = 5, BASE_REQUESTS = 3, LOOK_PART = 64 };
 
@@ -683,8 +681,7 @@ static weir_status spans_grow(struct weir_engine *e, uint64_t target, uint64_t g
     status = s->inner->ops->grow(s->inner, target, goal, cause);
     weir__lock_take(&s->lock);
     if (is_prealloc && target >= goal)
-        weir__suballoc_stock(&s->blocks, WEIR_SUBALLOC_KINDS,
-                             (size_t)weir__size_smaller(reserve_of(s), STOCK_MOST));
+        weir__suballoc_stock(&s->blocks, WEIR_SUBALLOC_KINDS, (size_t)reserve_of(s));
     note_seen(s);
     weir__lock_give(&s->lock);
     return status;
