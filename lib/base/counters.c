@@ -16,7 +16,8 @@ int weir__books_open(struct weir_books *books, size_t ring, int latency) {
     memset(books, 0, sizeof *books);
     books->ring.next_sequence = 1;
     books->ring.capacity = ring;
-    books->ring.event = calloc(ring, sizeof *books->ring.event);
+    /* No event is read before it is written. */
+    books->ring.event = malloc(ring * sizeof *books->ring.event);
     if (!books->ring.event) {
         return 0;
     }
