@@ -24,32 +24,30 @@ struct weir__hostmem {
     size_t bytes;                    /* held now */
 };
 
-/* Tells the kernel about the whole pages of a piece of memory; whatever it answers is fine. */
-static inline void weir__hostmem_advise(void *memory, size_t bytes, uintptr_t page, int advice) {
+/* Large tables that are read here and there spend more on address translation than on the reads; in a
+ * virtual machine twice so.  Asks for large pages where the kernel has them, before the memory is
+ * touched; whatever it answers is fine. */
+static inline void weir__hostmem_prefer_large_pages(void *memory, size_t bytes) {
+#ifdef MADV_HUGEPAGE
+    const uintptr_t page = (uintptr_t)2 << 20;
     uintptr_t first = ((uintptr_t)memory + page - 1) & ~(page - 1);
     uintptr_t end = ((uintptr_t)memory + bytes) & ~(page - 1);
 
     if (end > first)
-        (void)madvise((void *)first, end - first, advice);
-}
-
-/* Large tables that are read here and there spend more on address translation than on the reads; in a
- * virtual machine twice so.  Asks for large pages where the kernel has them, before the memory is
- * touched. */
-static inline void weir__hostmem_prefer_large_pages(void *memory, size_t bytes) {
-#ifdef MADV_HUGEPAGE
-    weir__hostmem_advise(memory, bytes, (uintptr_t)2 << 20, MADV_HUGEPAGE);
+        (void)madvise((void *)first, end - first, MADV_HUGEPAGE);
 #else
     (void)memory;
     (void)bytes;
 #endif
 }
 
-/* Has the kernel map all of it now, in one call where it can (Linux 5.14): touched page by page later,
- * each costs its first user as much as several hits. */
+/* Has the kernel map all pages that any of it lies in now, in one call where it can (Linux 5.14): touched page by page
+ * later, each costs its first user as much as several hits.  Whatever it answers is fine. */
 static inline void weir__hostmem_populate(void *memory, size_t bytes) {
 #ifdef MADV_POPULATE_WRITE
-    weir__hostmem_advise(memory, bytes, (uintptr_t)4 << 10, MADV_POPULATE_WRITE);
+    const uintptr_t page = (uintptr_t)4 << 10, first = (uintptr_t)memory & ~(page - 1);
+
+    (void)madvise((void *)first, (uintptr_t)memory + bytes - first, MADV_POPULATE_WRITE);
 #else
     (void)memory;
     (void)bytes;

@@ -7,18 +7,23 @@
 
 #include "base/hostmem.h"
 
+/* A leaf of which so many words are wanted at first is made whole: a large page is no dearer then. */
+#define DENSE (WEIR__PAGEMAP_LEAF_SLOTS / 8)
+
 int weir__pagemap_open(struct weir_pagemap *map) {
     map->top = calloc(WEIR__PAGEMAP_TOP_SLOTS, sizeof *map->top);
+    map->nodes = NULL;
     map->host_bytes = 0;
     return map->top != NULL;
 }
 
 void weir__pagemap_close(struct weir_pagemap *map) {
-    for (size_t i = 0; map->top && i < WEIR__PAGEMAP_TOP_SLOTS; i++) {
-        struct weir__pagemap_node *node = atomic_load_explicit(&map->top[i], memory_order_relaxed);
+    while (map->nodes) {
+        struct weir__pagemap_node *node = map->nodes;
 
-        for (size_t k = 0; node && k < WEIR__PAGEMAP_NODE_SLOTS; k++)
+        for (size_t k = 0; k < WEIR__PAGEMAP_NODE_SLOTS; k++)
             free(atomic_load_explicit(&node->leaf[k], memory_order_relaxed));
+        map->nodes = node->next;
         free(node);
     }
     free(map->top);
@@ -39,16 +44,23 @@ static struct weir__pagemap_leaf *make_dense(void) {
     return leaf;
 }
 
-static struct weir__pagemap_leaf *make_large(void) {
+/* Of pages' words none is there; of those of large blocks the ones around these pages. */
+static struct weir__pagemap_leaf *make_sparse(uint64_t page, uint64_t last) {
     struct weir__pagemap_leaf *leaf = calloc(1, sizeof *leaf);
 
-    if (leaf)
-        weir__hostmem_populate(leaf->large, sizeof leaf->large);
+    if (leaf) {
+        _Atomic(void *) *first = weir__pagemap_large_at(leaf, page << WEIR__PAGE_SHIFT) - 1;
+        _Atomic(void *) *end = weir__pagemap_large_at(leaf, last << WEIR__PAGE_SHIFT) + 1;
+
+        weir__hostmem_populate(first, (size_t)(end - first) * sizeof *first);
+    }
     return leaf;
 }
 
-/* The leaf of a page, made if it is not there; NULL: host memory ran out. */
-static struct weir__pagemap_leaf *leaf_of(struct weir_pagemap *map, uint64_t page, int large) {
+/* The leaf of these pages, made if it is not there; NULL: host memory ran out. */
+static struct weir__pagemap_leaf *leaf_of(struct weir_pagemap *map, uint64_t page, uint64_t last,
+                                          int large) {
+    int is_dense = !large && last - page + 1 >= DENSE;
     struct weir__pagemap_leaf *leaf = weir__pagemap_leaf(map, page);
     _Atomic(struct weir__pagemap_node *) *above;
     struct weir__pagemap_node *node;
@@ -61,50 +73,63 @@ static struct weir__pagemap_leaf *leaf_of(struct weir_pagemap *map, uint64_t pag
         node = calloc(1, sizeof *node);
         if (!node)
             return NULL;
+        node->next = map->nodes;
+        map->nodes = node;
         map->host_bytes += sizeof *node;
         atomic_store_explicit(above, node, memory_order_release);
     }
-    leaf = large ? make_large() : make_dense();
+    leaf = is_dense ? make_dense() : make_sparse(page, last);
     if (!leaf)
         return NULL;
-    map->host_bytes += large ? sizeof *leaf - sizeof leaf->value : sizeof *leaf;
+    map->host_bytes += is_dense ? sizeof *leaf : sizeof *leaf - sizeof leaf->value;
     atomic_store_explicit(
         &node->leaf[page >> WEIR__PAGEMAP_LEAF_BITS & (WEIR__PAGEMAP_NODE_SLOTS - 1)], leaf,
         memory_order_release);
     return leaf;
 }
 
-/* Of the table the words of these pages, in the leaf of the first. */
-static void count_words(struct weir_pagemap *map, struct weir__pagemap_leaf *leaf, uint64_t page,
-                        uint64_t last) {
+/* The last page that has a word in the same leaf, or `last', if that comes first. */
+static uint64_t last_in_leaf(uint64_t page, uint64_t last) {
     const uint64_t end = page | (WEIR__PAGEMAP_LEAF_SLOTS - 1);
 
-    for (last = last < end ? last : end; page <= last;
-         page = (page | (WEIR__PAGEMAP_HOST_SLOTS - 1)) + 1) {
-        const size_t at = (page & (WEIR__PAGEMAP_LEAF_SLOTS - 1)) / WEIR__PAGEMAP_HOST_SLOTS;
+    return last < end ? last : end;
+}
+
+/* Has the words of these pages in the leaf, and counts what they take of the host that was not counted before. */
+static void want_words(struct weir_pagemap *map, struct weir__pagemap_leaf *leaf, uint64_t page,
+                       uint64_t last) {
+    const size_t mask = WEIR__PAGEMAP_LEAF_SLOTS - 1, before = map->host_bytes;
+    const size_t first = (page & mask) / WEIR__PAGEMAP_HOST_SLOTS;
+    const size_t end = (last & mask) / WEIR__PAGEMAP_HOST_SLOTS + 1;
+    const size_t bytes = WEIR__PAGEMAP_HOST_SLOTS * sizeof leaf->value[0];
+
+    for (size_t at = first; at < end; at++) {
         const uint64_t bit = UINT64_C(1) << at % 64;
 
         if (!(leaf->counted[at / 64] & bit))
-            map->host_bytes += WEIR__PAGEMAP_HOST_SLOTS * sizeof leaf->value[0];
+            map->host_bytes += bytes;
         leaf->counted[at / 64] |= bit;
     }
+    if (map->host_bytes > before)
+        weir__hostmem_populate((char *)leaf->value + first * bytes, (end - first) * bytes);
 }
 
 static int reserve(struct weir_pagemap *map, uint64_t address, size_t bytes, int large) {
     struct weir__pagemap_leaf *leaf;
-    uint64_t page = address >> WEIR__PAGE_SHIFT, last;
+    uint64_t page = address >> WEIR__PAGE_SHIFT, last, end;
 
     if (bytes == 0 || address % WEIR_PAGE != 0 || address + (bytes - 1) < address)
         return 0;
     last = (address + (bytes - 1)) >> WEIR__PAGE_SHIFT;
     if (last >> (WEIR__PAGEMAP_NODE_BITS + WEIR__PAGEMAP_LEAF_BITS) >= WEIR__PAGEMAP_TOP_SLOTS)
         return 0;
-    for (; page <= last; page = (page | (WEIR__PAGEMAP_LEAF_SLOTS - 1)) + 1) {
-        leaf = leaf_of(map, page, large);
+    for (; page <= last; page = end + 1) {
+        end = last_in_leaf(page, last);
+        leaf = leaf_of(map, page, end, large);
         if (!leaf)
             return 0;
         if (!large)
-            count_words(map, leaf, page, last);
+            want_words(map, leaf, page, end);
     }
     return 1;
 }

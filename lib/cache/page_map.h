@@ -4,13 +4,13 @@
  * A radix tree of three levels over pages of 16 KiB, as in tcmalloc.  Reading takes three loads and no
  * lock, from any thread; two blocks that are multiples of a page in size and place never share an
  * entry.  Tables are made as addresses come up and stay until the end, so what a reader holds cannot
- * go: 2 MiB of host memory for every 4 GiB of addresses of which any was ever in use, mapped at once, as
- * a page that is first touched in a hit would cost as much as ten (a virtual machine that has to ask its host for them
- * takes 0.4 ms).  Not so where a large block came first: what small ones need of such a table is mapped as they come.
+ * go: one for every 4 GiB of addresses of which any was ever in use.  Of its 2 MiB of words the kernel maps those that
+ * are reserved, in one call.  Where an eighth or more is reserved at first it maps all of them, in one large page, which
+ * takes it no longer than 70 small ones.
  *
  * Blocks that are large, so that no two of them begin within 512 KiB, have words of their own, one for each 512 KiB:
  * 14 GiB take 224 KiB of them, which stay in a processor's cache, as single words that lie anywhere in 7 MiB do
- * not.  Where only these are, their words, 64 KiB for 4 GiB of addresses, are all of a table that is mapped.
+ * not.  Where only these are, their words, up to 64 KiB for 4 GiB of addresses, are all of a table that is mapped.
  *
  * Writers hold a lock of their owner.  A reader that asks for an address whose owner it knows to be
  * settled (a live block's) sees what was set for it; for any other address it sees an old value, a
@@ -32,8 +32,8 @@ enum {
     WEIR__PAGE_SHIFT = 14,
     WEIR__LARGE_SHIFT = 19,
     WEIR__PAGEMAP_LEAF_BITS = 18,
-    WEIR__PAGEMAP_NODE_BITS = 12,
-    WEIR__PAGEMAP_TOP_BITS = 13
+    WEIR__PAGEMAP_NODE_BITS = 11,
+    WEIR__PAGEMAP_TOP_BITS = 14
 };
 #define WEIR__PAGEMAP_LEAF_SLOTS ((size_t)1 << WEIR__PAGEMAP_LEAF_BITS)
 #define WEIR__PAGEMAP_LARGE_SLOTS                                                                  \
@@ -53,10 +53,12 @@ struct weir__pagemap_leaf {
 
 struct weir__pagemap_node {
     _Atomic(struct weir__pagemap_leaf *) leaf[WEIR__PAGEMAP_NODE_SLOTS];
+    struct weir__pagemap_node *next; /* of all nodes */
 };
 
 struct weir_pagemap {
     _Atomic(struct weir__pagemap_node *) *top; /* WEIR__PAGEMAP_TOP_SLOTS */
+    struct weir__pagemap_node *nodes;
     /* Host memory of the tables, without their parts that were never used; guarded by the writers' lock. */
     size_t host_bytes;
 };
