@@ -52,7 +52,7 @@ enum { PREALLOC_SMALL = 16 }; /* a part of it, unless they have so much idle */
 
 /* Of the device, what its programs are taken to need at least; host tables are made for it at once. */
 enum { FORESEEN_PART = 8 };
-#define FORESEEN_MOST ((size_t)16 << 30)
+#define FORESEEN_MOST ((size_t)8 << 30)
 
 /* Of what a place of its own would lack: who lacks no more joins what there is. */
 enum { LITTLE_PART = 8 };
