@@ -729,6 +729,11 @@ static int choose_spare(const struct range *g, size_t want, uint64_t most, size_
     return best != NULL;
 }
 
+/* Memory that the request's stream may have. */
+static int is_free_for(const struct piece *p) {
+    return p->what == CLEAN || p->what == OWN || p->what == BEHIND;
+}
+
 /* Memory of the large or of the small requests. */
 static size_t held(const struct range *g, int small) {
     size_t bytes = 0, end = small ? g->piece_count : g->small_pieces;
@@ -1120,16 +1125,19 @@ static size_t piece_for(const struct weir_arena *a, size_t bytes) {
     return weir__size_round_down((bytes + pieces - 1) / pieces + PAGE - 1, PAGE);
 }
 
-/* The most of a handle that is made for a request.  More than an eighth of the memory would be left if it fitted in: that
- * is fragmented, and handles that are made then are small, so that they can move. */
+/* The most of a handle that is made for a request.  More than an eighth of the memory would be left for its stream if it
+ * fitted in: that is fragmented, and handles that are made then are small, so that they can move. */
 static size_t most_new_for(const struct weir_arena *a, int small, size_t bytes) {
     const struct range *g = a->range;
-    uint64_t total = a->blocks.total;
+    size_t free_bytes = 0, total = held(g, 0);
 
-    if (small || hurries(a) || g->packing->patience == 0 ||
-        a->blocks.in_use + bytes + total / WASTE_PART > total)
+    if (small || hurries(a) || g->packing->patience == 0)
         return SIZE_MAX;
-    return weir__size_larger(FRAGMENT, held(g, 0) / FRAGMENT_PART);
+    for (size_t i = 0; i < g->small_pieces; i++)
+        free_bytes += is_free_for(&g->pieces[i]) ? g->pieces[i].bytes : 0;
+    if (free_bytes < bytes + total / WASTE_PART)
+        return SIZE_MAX;
+    return weir__size_larger(FRAGMENT, total / FRAGMENT_PART);
 }
 
 static void find_place(const struct weir_arena *a, int small, size_t bytes, int way,
