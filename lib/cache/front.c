@@ -48,7 +48,7 @@ enum {
     DEFAULT_STREAMS = 256, /* cells of default streams that are not bound: threads come and go, and
                             * theirs with them */
     SLAB_DOUBLINGS = 3,    /* how far a slab grows beyond its first size as a class takes more */
-    HELD_PART = 16,        /* of what is in use, or HELD_LEAST, that live slots may hold in slabs */
+    HELD_PART = 4,         /* of what is in use, or HELD_LEAST, that live slots may hold in slabs */
     GLANCE = 8             /* batches that are asked about at a time */
 };
 #define SLAB_FIRST ((size_t)64 << 10)
