@@ -1504,9 +1504,84 @@ START_TEST(holes_that_were_settled_serve_latest_freed_first) {
 }
 END_TEST
 
+/* The best fit may be one that the request is not ordered behind: measured where work kept all streams busy. */
+START_TEST(of_a_stream_the_best_fit_serves_or_else_the_oldest_that_holds_it) {
+    CUdeviceptr holes[3];
+    CUevent event;
+
+    for (int i = 0; i < 3; i++) {
+        holes[i] = alloc((size_t)(8 - 2 * i) * MIB, s);
+        alloc(512, s);
+    }
+    OK(d->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    OK(weir__model_kernel(s, 40 * MS));
+    release(holes[0], s);
+    release(holes[1], s);
+    OK(d->cuEventRecord(event, s));
+    OK(d->cuStreamWaitEvent(t, event, 0));
+    release(holes[2], s);
+    ck_assert_uint_eq(alloc(4 * MIB, t), holes[0]);
+    ck_assert_uint_eq(alloc(5 * MIB, t), holes[1]);
+}
+END_TEST
+
+/* The first requests of a load of four streams without work, STREAM:BYTES@OFFSET, and its frees, STREAM:free@REQUEST,
+ * as they went on an H200 (driver 580.159.04). */
+START_TEST(idle_streams_take_from_each_other_as_on_an_h200) {
+    static const char steps[] =
+        "3:21107959@0 3:free@0 3:7614461@0 3:free@1 3:14723897@0 3:free@2 3:4026913@0 "
+        "3:free@3 3:904@0 3:free@4 3:548590@0 3:free@5 3:5497997@0 3:free@6 1:11581520@0 "
+        "1:11389513@11581952 1:free@7 1:48164@0 1:free@9 1:18306130@22971904 1:free@8 "
+        "1:20781095@0 1:free@11 1:4448086@0 1:free@12 1:246491@0 1:free@10 "
+        "1:1285976@22971904 1:free@14 1:52505@22971904 1:4129@23024640 1:free@15 "
+        "1:761@22971904 1:free@13 1:104014@23029248 1:2049@22972928 1:703738@23133696 "
+        "1:1418878@23837696 0:122696644@25256960 0:598618@0 0:free@23 0:1871954@599040 "
+        "0:free@24 0:94618@0 0:free@22 3:676612@2471424 3:free@26 3:1718306@3148288 "
+        "3:free@27 3:630@2471424 3:free@28 3:14145@2471424 3:16752921@4867072 "
+        "2:492777@21620224 2:4434423@25256960 2:free@31 2:43721823@29691392 "
+        "2:10181667@73413632 2:7563@21620224 2:free@35 2:1046951@2485760 ";
+    CUdeviceptr blocks[64];
+    CUstream four[4];
+    size_t count = 0, bytes, number;
+    unsigned stream;
+    int length;
+
+    for (int i = 0; i < 4; i++)
+        OK(d->cuStreamCreate(&four[i], CU_STREAM_NON_BLOCKING));
+    for (const char *step = steps; *step; step += length) {
+        if (sscanf(step, "%u:free@%zu %n", &stream, &number, &length) == 2) {
+            release(blocks[number], four[stream]);
+            continue;
+        }
+        ck_assert_int_eq(sscanf(step, "%u:%zu@%zu %n", &stream, &bytes, &number, &length), 3);
+        blocks[count] = alloc(bytes, four[stream]);
+        ck_assert_uint_eq(blocks[count++] - blocks[0], number);
+    }
+}
+END_TEST
+
+/* What is settled may be backed, larger, and left alone. */
+START_TEST(growth_takes_the_smallest_hole_backed_or_not) {
+    CUdeviceptr hole = alloc(100 * MIB, s), first, second;
+
+    alloc(512, s);
+    first = alloc(60 * MIB, s);
+    second = alloc(60 * MIB, s);
+    alloc(512, s);
+    release(hole, s);
+    OK(d->cuStreamSynchronize(s));
+    alloc(160 * MIB, s); /* moves units out of the hole */
+    release(first, s);
+    OK(d->cuStreamSynchronize(s));
+    release(second, s);
+    ck_assert_uint_eq(alloc(90 * MIB, s), hole);
+    ck_assert_uint_eq(alloc(100 * MIB, s), first);
+}
+END_TEST
+
 /* Recorded programs, replayed on an H200: a hash of the offset and the reserve after each
- * allocation (FNV-1a, 64 bits, a step each), and the peak of the reserve.  With several streams the
- * addresses are not the driver's own, the peak is. */
+ * allocation (FNV-1a, 64 bits, a step each), and the peak of the reserve.  Of the one with several
+ * streams the peak alone. */
 static const struct program {
     const char *name;
     uint64_t hash, reserve;
@@ -2365,6 +2440,9 @@ static void add_units(Suite *suite) {
     tcase_add_test(placement, among_equal_holes_the_first_freed_serves_first);
     tcase_add_test(placement, the_smallest_hole_that_fits_is_cut_from_its_front);
     tcase_add_test(placement, holes_that_were_settled_serve_latest_freed_first);
+    tcase_add_test(placement, of_a_stream_the_best_fit_serves_or_else_the_oldest_that_holds_it);
+    tcase_add_test(placement, idle_streams_take_from_each_other_as_on_an_h200);
+    tcase_add_test(placement, growth_takes_the_smallest_hole_backed_or_not);
     tcase_add_loop_test(placement, recorded_programs_get_the_addresses_of_an_h200, 0,
                         (int)(sizeof programs / sizeof programs[0]));
 }

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /* model_pool.c: memory pools: life, attributes, and who may have which span.
  *
- * A pool is a range of spans (model_span.h, rules R1 to R6) with the physical memory of one device
+ * A pool is a range of spans (model_span.h, rules R1 to R7) with the physical memory of one device
  * behind it.  An allocation goes up this ladder, and each rung but the first may be switched off
  * or be impossible:
  *   own        a span that the same stream freed, or a free backed one (R3): no order is needed
  *   ordered    a span of another stream that this stream is ordered behind by an event
- *              (REUSE_FOLLOW_EVENT_DEPENDENCIES); neighbours of two streams do not serve as one
- *   completed  spans whose work the host clock has passed become free (REUSE_ALLOW_OPPORTUNISTIC,
- *              R4)
- *   grow       units move or are taken from the device (R5), never past maxSize
+ *              (REUSE_FOLLOW_EVENT_DEPENDENCIES, R4); neighbours of two streams do not serve as one
+ *   completed  a span of another stream whose work the host clock has passed
+ *              (REUSE_ALLOW_OPPORTUNISTIC, R4); if there is none, all such spans of all streams
+ *              become free (R5)
+ *   grow       what is free now, or units move or are taken from the device (R6), never past maxSize
  *   behind     REUSE_ALLOW_INTERNAL_DEPENDENCIES, only on a full device or at maxSize: a pending
  *              span of another stream, behind whose free this stream is from now on; the host does
  *              not wait, and several spans together serve nobody.  Which of several is assumed
@@ -498,6 +499,13 @@ static void settle_all(struct model_pool *pool) {
     }
 }
 
+void weir__model_pools_forget(uint64_t id) {
+    struct model_pool *pool;
+
+    for (pool = weir__model.live_pools; pool; pool = pool->next)
+        weir__model_range_forget(&pool->range, id);
+}
+
 void weir__model_pools_observe(uint64_t id, uint64_t seq, const struct model_orders *after) {
     struct model_pool *pool;
 
@@ -685,29 +693,32 @@ static struct model_span *own_or_backed(struct model_pool *pool, uint64_t stream
     return weir__model_range_fit(pool->range.backed, bytes);
 }
 
-/* The smallest span in the queue, freed up to its stream's operation `seq`, that holds the request. */
-static struct model_span *fit_up_to(const struct model_queue *queue, uint64_t bytes, uint64_t seq) {
+/* R4, of one stream: freed up to its operation `seq`, and done by `now_ns`. */
+static struct model_span *of_other(const struct model_queue *queue, uint64_t bytes, uint64_t seq,
+                                   uint64_t now_ns) {
     struct model_span *span = weir__model_range_fit(queue->spans, bytes);
 
-    while (span && span->seq > seq)
-        span = (struct model_span *)(void *)weir__model_tree_ceiling(
-            queue->spans, span->block.node.key, span->block.node.tie + 1);
-    return span;
+    if (!span || (span->seq <= seq && span->end_ns <= now_ns))
+        return span;
+    for (span = queue->oldest; span && span->seq <= seq && span->end_ns <= now_ns;
+         span = span->newer)
+        if (span->size >= bytes)
+            return span;
+    return NULL;
 }
 
-static struct model_span *ordered(const struct model_pool *pool, const struct model_stream *stream,
-                                  uint64_t bytes) {
+static struct model_span *of_others(const struct model_pool *pool,
+                                    const struct model_stream *stream, uint64_t bytes) {
     const struct model_queue *queue = pool->follow_events ? pool->range.queues : NULL;
-    struct model_span *span, *best = NULL;
-    uint64_t seq;
+    struct model_span *span = NULL;
 
-    for (; queue; queue = queue->next) {
-        seq = weir__model_order(&stream->after, queue->stream_id);
-        span = seq ? fit_up_to(queue, bytes, seq) : NULL;
-        if (span && (!best || span->size < best->size))
-            best = span;
-    }
-    return best;
+    for (; queue && !span; queue = queue->next)
+        span =
+            of_other(queue, bytes, weir__model_order(&stream->after, queue->stream_id), UINT64_MAX);
+    queue = pool->opportunistic ? pool->range.queues : NULL;
+    for (; queue && !span; queue = queue->next)
+        span = of_other(queue, bytes, UINT64_MAX, weir__model_now());
+    return span;
 }
 
 static int is_child(void) {
@@ -746,14 +757,22 @@ static uint64_t units_for(const struct model_pool *pool, const struct model_span
     return is_child() ? 0 : weir__model_range_movable(&pool->range, span, bytes) + units_left(pool);
 }
 
+static int is_before(const struct model_span *a, const struct model_span *b) {
+    return a->size < b->size || (a->size == b->size && a->block.node.tie < b->block.node.tie);
+}
+
+/* R6 */
 static struct model_span *grow(struct model_pool *pool, uint64_t bytes) {
     struct model_range *range = &pool->range;
     struct model_span *span = weir__model_range_fit(range->partial, bytes), *block;
+    struct model_span *backed = weir__model_range_fit(range->backed, bytes);
     uint64_t lacks, moved, added, most;
 
     while (span && weir__model_range_lacks(range, span, bytes) > units_for(pool, span, bytes))
         span = (struct model_span *)(void *)weir__model_tree_ceiling(
             range->partial, span->block.node.key, span->block.node.tie + 1);
+    if (backed && (!span || is_before(backed, span)))
+        return weir__model_range_take(range, backed, bytes);
     if (!span)
         return NULL;
     lacks = weir__model_range_lacks(range, span, bytes);
@@ -795,17 +814,14 @@ static struct model_span *behind(struct model_pool *pool, struct model_stream *s
 
 static struct model_span *climb(struct model_pool *pool, struct model_stream *stream,
                                 uint64_t stream_id, uint64_t bytes) {
-    struct model_range *range = &pool->range;
     struct model_span *span = own_or_backed(pool, stream_id, bytes);
 
     if (!span)
-        span = ordered(pool, stream, bytes);
-    if (!span && pool->opportunistic && range->queues) {
-        settle_all(pool);
-        span = own_or_backed(pool, stream_id, bytes);
-    }
+        span = of_others(pool, stream, bytes);
     if (span)
-        return weir__model_range_take(range, span, bytes);
+        return weir__model_range_take(&pool->range, span, bytes);
+    if (pool->opportunistic)
+        settle_all(pool);
     span = grow(pool, bytes);
     return span ? span : behind(pool, stream, bytes);
 }
@@ -837,8 +853,10 @@ static struct model_span *alloc_block(struct model_pool *pool, struct model_stre
 
     weir__model_direct_settle(pool->device);
     weir__model_stream_touch(stream);
-    if (bytes <= pool->range.bytes && weir__model_range_provide(&pool->range) == 0)
+    if (bytes <= pool->range.bytes && weir__model_range_provide(&pool->range) == 0) {
+        weir__model_range_meet(&pool->range, stream_id, stream->context->device);
         span = climb(pool, stream, stream_id, (bytes + align - 1) & ~(align - 1));
+    }
     if (!span) {
         refuse(pool, bytes);
         return NULL;

@@ -159,25 +159,28 @@ static void unshelve(struct model_range *range, struct model_span *span) {
 }
 
 static struct model_queue *queue_for(struct model_range *range, uint64_t stream_id, int device) {
-    struct model_queue *queue;
+    struct model_queue **link, *queue;
 
-    for (queue = range->queues; queue; queue = queue->next)
-        if (queue->stream_id == stream_id)
-            return queue;
+    for (link = &range->queues; *link; link = &(*link)->next)
+        if ((*link)->stream_id == stream_id)
+            return *link;
     queue = range->spare_queues;
     range->spare_queues = queue->next;
     memset(queue, 0, sizeof *queue);
     queue->stream_id = stream_id;
     queue->device = device;
-    queue->next = range->queues;
-    range->queues = queue;
+    *link = queue;
     return queue;
 }
 
-static void drop_queue_if_empty(struct model_range *range, struct model_queue *queue) {
+void weir__model_range_meet(struct model_range *range, uint64_t stream_id, int device) {
+    queue_for(range, stream_id, device);
+}
+
+static void drop_queue_if_done(struct model_range *range, struct model_queue *queue) {
     struct model_queue **link = &range->queues;
 
-    if (queue->oldest)
+    if (queue->oldest || !queue->is_gone)
         return;
     while (*link != queue)
         link = &(*link)->next;
@@ -211,7 +214,7 @@ static void dequeue(struct model_span *span) {
         queue->newest = span->older;
 }
 
-/* R6: `rest` takes the turn that `span` had. */
+/* R7: `rest` takes the turn that `span` had. */
 static void requeue(struct model_span *rest, const struct model_span *span) {
     rest->queue = span->queue;
     rest->seq = span->seq;
@@ -335,7 +338,7 @@ static void make_used(struct model_range *range, struct model_span *span) {
     span->backed = 1;
     span->queue = NULL;
     if (queue)
-        drop_queue_if_empty(range, queue);
+        drop_queue_if_done(range, queue);
 }
 
 struct model_span *weir__model_range_take(struct model_range *range, struct model_span *span,
@@ -527,7 +530,7 @@ void weir__model_range_defer(struct model_range *range, struct model_span *span,
     put_back(range, span);
 }
 
-/* R4: from `span` to the oldest. */
+/* R5: from `span` to the oldest. */
 static void settle_from(struct model_range *range, struct model_queue *queue,
                         struct model_span *span) {
     while (span) {
@@ -539,7 +542,7 @@ static void settle_from(struct model_range *range, struct model_queue *queue,
         weir__model_range_free(range, span);
         span = older;
     }
-    drop_queue_if_empty(range, queue);
+    drop_queue_if_done(range, queue);
 }
 
 void weir__model_range_settle(struct model_range *range, struct model_queue *queue,
@@ -558,6 +561,17 @@ void weir__model_range_settle_seq(struct model_range *range, struct model_queue 
     while (span && span->seq > seq)
         span = span->older;
     settle_from(range, queue, span);
+}
+
+void weir__model_range_forget(struct model_range *range, uint64_t stream_id) {
+    struct model_queue *queue = range->queues;
+
+    while (queue && queue->stream_id != stream_id)
+        queue = queue->next;
+    if (queue) {
+        queue->is_gone = 1;
+        drop_queue_if_done(range, queue);
+    }
 }
 
 /* ---- Checking ---- */
@@ -584,8 +598,8 @@ static const char *check_span(const struct model_range *range, const struct mode
 static const char *check_queue(const struct model_queue *queue) {
     const struct model_span *span;
 
-    if (!queue->oldest || !queue->newest)
-        return "an empty queue";
+    if (!queue->oldest && queue->is_gone)
+        return "an empty queue of a stream that is gone";
     for (span = queue->oldest; span; span = span->newer) {
         if (span->kind != SPAN_PENDING || span->queue != queue)
             return "a span in a queue that is not its own";

@@ -355,6 +355,8 @@ void weir__model_pools_observe(uint64_t id, uint64_t seq, const struct model_ord
 void weir__model_pools_observe_device(int device);
 /* The host has synchronised: release thresholds act. */
 void weir__model_pools_synchronised(int device);
+/* Stream `id` is gone. */
+void weir__model_pools_forget(uint64_t id);
 void weir__model_pool_free_now(struct model_block *block);
 void weir__model_pool_free_on(struct model_block *block, struct model_stream *stream);
 void weir__model_pools_drop(void);

@@ -13,7 +13,7 @@
  *
  * Every call asks the captures first (model_capture.c), which may take an operation over.
  *
- * Must not know: pools, beyond telling them what the host has seen done; what a capture does.
+ * Must not know: pools, beyond telling them what the host has seen done and which stream is gone; what a capture does.
  */
 #include "driver/model/model_state.h"
 
@@ -135,6 +135,7 @@ struct model_stream *weir__model_stream_make(struct model_context *context, unsi
 
 void weir__model_stream_drop(struct model_stream *stream) {
     weir__model_capture_drop_stream(stream);
+    weir__model_pools_forget(stream_id(stream));
     if (stream->prev)
         stream->prev->next = stream->next;
     else
