@@ -41,8 +41,8 @@ static inline void weir__hostmem_prefer_large_pages(void *memory, size_t bytes) 
 #endif
 }
 
-/* Has the kernel map all pages that any of it lies in now, in one call where it can (Linux 5.14): touched page by page
- * later, each costs its first user as much as several hits.  Whatever it answers is fine. */
+/* Maps at once every page that this memory touches, in one call where the kernel can (Linux 5.14).  A page that is mapped
+ * on first use costs its user as much as several hits.  A refusal does no harm. */
 static inline void weir__hostmem_populate(void *memory, size_t bytes) {
 #ifdef MADV_POPULATE_WRITE
     const uintptr_t page = (uintptr_t)4 << 10, first = (uintptr_t)memory & ~(page - 1);

@@ -75,14 +75,14 @@ struct weir_front {
     _Alignas(64) _Atomic uint64_t calm; /* requests that the engine served since one did not fit */
     struct weir_records records;
 
-    pthread_mutex_t lock;             /* guards what follows */
-    struct weir_cell *cells;          /* all of them */
-    struct weir_cell *loose;          /* of these, the one that counts what no other cell does */
-    size_t streams;                   /* cells that have or had a key */
-    size_t default_streams;           /* cells that go by id, but for bound ones */
-    size_t cached;                    /* cells that have a store */
-    uint64_t granted;                 /* bytes that these may keep, or keep though they may not */
-    struct weir_order order;          /* for fences alone */
+    pthread_mutex_t lock;    /* guards what follows */
+    struct weir_cell *cells; /* all of them */
+    struct weir_cell *loose; /* of these, the one that counts what no other cell does */
+    size_t streams;          /* cells that have or had a key */
+    size_t default_streams;  /* cells that go by id, but for bound ones */
+    size_t cached;           /* cells that have a store */
+    uint64_t granted;        /* sum over them of what each may keep or, if that is more, keeps */
+    struct weir_order order; /* for fences alone */
     struct weir_strays *batches;      /* on their way home, those asked about last at the end; */
     struct weir_strays **batches_end; /* without a fence until a wait for the device */
     _Atomic size_t stranded; /* bytes of the slots that only a wait for the device brings home */
@@ -268,7 +268,7 @@ static size_t share(const struct weir_front *f, uint64_t all) {
     return (size_t)weir__size_smaller(bytes, f->engine->threshold);
 }
 
-/* The cell may keep `most` bytes from now on, and has what it keeps already; the caller holds `lock`. */
+/* Sets the limit of a cell to `most`.  Counts what it already keeps, if that is more.  The caller holds `lock`. */
 static void grant(struct weir_front *f, struct weir_cell *c, size_t most) {
     size_t idle = atomic_load_explicit(&c->idle, memory_order_relaxed);
 
@@ -278,15 +278,15 @@ static void grant(struct weir_front *f, struct weir_cell *c, size_t most) {
     atomic_store_explicit(&c->most, most, memory_order_relaxed);
 }
 
-/* The cell may keep its share, as far as others leave some: a silent stream has what it has.  The caller holds
- * `lock`. */
+/* Gives a cell its share, or less if other cells still hold the memory: a stream that makes no calls cannot release
+ * its own.  The caller holds `lock`. */
 static void grant_share(struct weir_front *f, struct weir_cell *c) {
     uint64_t all = most_of_all(f, weir__size_larger(f->lately[0], f->lately[1]));
     size_t most = share(f, all),
            left = (size_t)weir__size_less(all, f->granted - c->store->granted);
 
     if (most >
-        left) /* the standard limit is no promise: no stream goes without for another that is silent */
+        left) /* the default limit may be exceeded, so that idle streams leave each stream a cache */
         most = f->v->options->front_cache.kind == WEIR_AMOUNT_DEFAULT
                    ? weir__size_larger(left, weir__size_larger(most / 2, CELL_LEAST))
                    : left;
@@ -703,7 +703,7 @@ size_t weir__front_fit(size_t bytes) {
     return most;
 }
 
-/* Slabs are held by slots that stay: what is idle in them is of no use to other classes. */
+/* Partly used slabs hold many idle slots, which other classes cannot use. */
 static int has_held_slabs(struct weir_cell *c) {
     uint64_t in_use = at_least_none(weir__cell_now(&c->in_use));
     size_t most = (size_t)weir__size_larger(in_use / HELD_PART, HELD_LEAST);
@@ -711,7 +711,7 @@ static int has_held_slabs(struct weir_cell *c) {
     return weir__cell_held(c, most) >= most;
 }
 
-/* Slots of the next slab of a class: more as the class takes more, as long as slabs become whole again.  Where it is
+/* Slots of the next slab of a class: more as the class takes more, while slabs still empty completely.  Where it is
  * more than one, no other fits in what is left of their pages. */
 static size_t slab_slots(struct weir_cell *c, unsigned size_class) {
     size_t slot = (size_t)weir__span_units(size_class) * WEIR_SPAN_UNIT;

@@ -44,7 +44,7 @@ static struct weir__pagemap_leaf *make_dense(void) {
     return leaf;
 }
 
-/* Of pages' words none is there; of those of large blocks the ones around these pages. */
+/* A leaf without mapped words of pages.  Of the words of large blocks those near these pages are mapped. */
 static struct weir__pagemap_leaf *make_sparse(uint64_t page, uint64_t last) {
     struct weir__pagemap_leaf *leaf = calloc(1, sizeof *leaf);
 
@@ -95,7 +95,7 @@ static uint64_t last_in_leaf(uint64_t page, uint64_t last) {
     return last < end ? last : end;
 }
 
-/* Has the words of these pages in the leaf, and counts what they take of the host that was not counted before. */
+/* Maps the words of these pages in the leaf, and counts the host memory that was not counted before. */
 static void want_words(struct weir_pagemap *map, struct weir__pagemap_leaf *leaf, uint64_t page,
                        uint64_t last) {
     const size_t mask = WEIR__PAGEMAP_LEAF_SLOTS - 1, before = map->host_bytes;

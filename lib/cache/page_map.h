@@ -4,9 +4,9 @@
  * A radix tree of three levels over pages of 16 KiB, as in tcmalloc.  Reading takes three loads and no
  * lock, from any thread; two blocks that are multiples of a page in size and place never share an
  * entry.  Tables are made as addresses come up and stay until the end, so what a reader holds cannot
- * go: one for every 4 GiB of addresses of which any was ever in use.  Of its 2 MiB of words the kernel maps those that
- * are reserved, in one call.  Where an eighth or more is reserved at first it maps all of them, in one large page, which
- * takes it no longer than 70 small ones.
+ * go: one for every 4 GiB of addresses of which any was ever in use.  It has 2 MiB of words, of which the kernel maps those
+ * that are reserved.  If the first reservation covers an eighth or more, it maps the whole table, in one large page where
+ * it can.
  *
  * Blocks that are large, so that no two of them begin within 512 KiB, have words of their own, one for each 512 KiB:
  * 14 GiB take 224 KiB of them, which stay in a processor's cache, as single words that lie anywhere in 7 MiB do

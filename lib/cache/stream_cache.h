@@ -70,7 +70,7 @@ struct weir_cell_store {
     struct weir_span *recent[WEIR_CELL_RECENT];
     struct weir_span *leaving; /* chained by next */
     unsigned leavings;
-    size_t granted; /* guarded by the front's lock: what its sum of grants has of the cell */
+    size_t granted; /* this cell's part of `front.granted`; guarded by the front's lock */
 };
 
 /* Everything under its own lock, which is taken under the cell's or alone; `count` is read without. */
@@ -474,8 +474,8 @@ void weir__cell_add_slab(struct weir_cell *c, struct weir_span *slab);
 /* Room for one more stray of a class than now: 1, or 0 if host memory ran out. */
 int weir__cell_stray_room(struct weir_cell *c, unsigned size_class);
 
-/* Bytes of idle slots in slabs that other slots hold; `some`, or a little more, if there are more, and fewer
- * if there are many slabs. */
+/* Idle bytes in partly used slabs.  Stops once it has counted `some`, or looked at 256 slabs: the result may be too
+ * low. */
 size_t weir__cell_held(struct weir_cell *c, size_t some);
 /* Takes spans out until at most `keep` bytes lie idle: slabs while they are more than a quarter of
  * that, and than WEIR_CELL_SLABS, then the whole blocks that were freed first. */

@@ -168,9 +168,9 @@ struct range {
     size_t move_count, move_capacity;
     size_t
         piece; /* of the request for which room was made last, if it may have handles of its own; else 0 */
-    size_t most_new;           /* of a handle that is made for it */
-    int64_t may_move;          /* bytes, below 0 after a large request; as of when the arena had */
-    uint64_t total, taken;     /* so many, and its requests had got so many */
+    size_t most_new;           /* largest new handle for this request */
+    int64_t may_move;          /* bytes that may still move; negative after one large move */
+    uint64_t total, taken;     /* blocks.total and blocks.taken when `may_move` was last updated */
     struct weir_access access; /* to all of it; changes under `bringing` */
     pthread_mutex_t bringing;  /* before the arena's lock */
     size_t coming;             /* bytes, part of what is kept: see "bringing" */
@@ -469,7 +469,8 @@ static int by_base(const void *one, const void *other) {
     return (a->base > b->base) - (a->base < b->base);
 }
 
-/* Enters what is taken between the pieces from `first` on, which stand by base: from the last down, each to its place. */
+/* Adds a TAKEN piece for each gap between the pieces from `first` on, which stand by base.  Fills the array from its end,
+ * so that one pass is enough. */
 static void add_taken(struct survey *v, size_t first, uint64_t base, uint64_t end) {
     struct range *g = v->range;
     size_t count = g->piece_count, gaps = 0;
@@ -549,7 +550,8 @@ static int what_holds(const struct range *g, size_t first, const struct handle *
 }
 
 /* The idle handles in pieces [first, end), side by side, and outside the window, but for those of too many
- * tags.  Those before `at` lie below; the answer is the first that ends above. */
+ * tags.  Handles before `at` end below the pieces.  Returns where the next search
+ * starts. */
 static size_t find_spares_in(struct range *g, const struct window *w, size_t at, size_t first,
                              size_t end) {
     uint64_t begins = g->pieces[first].base,
@@ -1090,10 +1092,9 @@ enum {
     SQUEEZED    /* at the end, with all that is idle */
 };
 
-/* A load that would need moves for ever is given a little more memory instead.  Moves are earned: by growth, `patience`
- * times as many bytes, and by what requests get, a part of it; no more are kept than `patience` times the arena.
- * So a load that seldom needs them need not grow, and one that often does waits for them less than it takes to
- * write what it asks for once (H200: 75 us for each GiB, and 220). */
+/* Raises the allowance of bytes that may move: by `patience` times what the arena grew, and by a part of what requests got,
+ * up to `patience` times the arena.  A load that rarely needs moves need not grow.  A load that often needs them spends
+ * less time on moves than on writing the requested memory once; when the allowance is used up it grows. */
 static void earn_moves(const struct weir_arena *a) {
     struct range *g = a->range;
     uint64_t grown = weir__size_less(a->blocks.total, g->total);
@@ -1125,8 +1126,8 @@ static size_t piece_for(const struct weir_arena *a, size_t bytes) {
     return weir__size_round_down((bytes + pieces - 1) / pieces + PAGE - 1, PAGE);
 }
 
-/* The most of a handle that is made for a request.  More than an eighth of the memory would be left for its stream if it
- * fitted in: that is fragmented, and handles that are made then are small, so that they can move. */
+/* The largest handle that is made for a request.  If the free memory of its stream exceeds it by an eighth of the arena,
+ * the arena is fragmented: handles are small then, so that they can move later. */
 static size_t most_new_for(const struct weir_arena *a, int small, size_t bytes) {
     const struct range *g = a->range;
     size_t free_bytes = 0, total = held(g, 0);

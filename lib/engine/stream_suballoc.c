@@ -36,8 +36,8 @@ enum { STRANDED_PART = 32 }; /* of the reserve */
 /* Of all memory, what is worth an event. */
 enum { WORTH_PART = 256 };
 
-/* Of memory, what there is a chunk for beforehand; and how many at most: no trace's first iteration in an arena has
- * more. */
+/* Of memory, what there is a chunk for beforehand; and how many at most, which nearly all first iterations do with.  More
+ * are made on demand. */
 #define STOCK_PART ((size_t)16 << 20)
 enum { STOCK_MOST = 400 };
 

@@ -103,10 +103,9 @@ START_TEST(a_move_is_no_growth) {
 }
 END_TEST
 
-/* A load that would move handles for ever is given more once eight times the arena has moved, and a 64th of what was
- * asked for: here each move is of a third of it. */
+/* A load that would move handles for ever grows once its allowance is used up. */
 START_TEST(what_would_move_for_ever_grows) {
-    /* Of 192 MiB a move takes 8, and the next requests bring back 40/64. */
+    /* The allowance is 192 MiB.  Each move uses 8 MiB, and the 40 MiB requested in between add 40/64 MiB. */
     enum { MOVES = 27 };
     weir_allocator *a = plain(WEIR_PACKING_FIT, 0);
     void *large, *piece[3];
@@ -130,8 +129,8 @@ START_TEST(what_would_move_for_ever_grows) {
 }
 END_TEST
 
-/* Growth does not begin that anew: of random blocks that fill 2 GiB, or as much as finds room there, no more ever moves
- * than eight times the arena and a 64th of what was asked for. */
+/* Growth does not reset the allowance: of random blocks that fill 2 GiB at most 8 times the arena and 1/64 of the
+ * requested bytes move, and as much as one request more, since the last move may exceed what is left. */
 START_TEST(growth_earns_no_more_than_its_part_of_moves) {
     enum { BLOCKS = 64, STEPS = 8000 };
     weir_allocator *a = plain(WEIR_PACKING_FIT, 0);
@@ -159,7 +158,7 @@ START_TEST(growth_earns_no_more_than_its_part_of_moves) {
         }
     }
     moved = calls(WEIR_ENTRY_cuMemUnmap) * 8 * MIB;
-    MUST_LE(8 * reserve(a), moved); /* more would, if it might */
+    MUST_LE(8 * reserve(a), moved); /* the load does use its allowance up */
     MUST_LE(moved, 8 * reserve(a) + asked / 64 + 512 * MIB);
     while (count > 0)
         give(a, block[--count], A);

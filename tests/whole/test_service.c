@@ -266,7 +266,7 @@ static void growing_sequences(void) {
     }
 }
 
-/* Of each of 64 sizes one block stays in every half mebibyte, and the others go. */
+/* For each of 64 sizes, one block in every 512 KiB stays live. */
 static void survivors(void) {
     static struct block block[16384];
 
@@ -285,7 +285,7 @@ static void survivors(void) {
     }
 }
 
-/* Robson's: sizes double, and of each size those blocks stay that most of the next size would have to avoid. */
+/* Robson's worst case: sizes double.  The blocks that stay are those that block most places of the next size. */
 static void robson(void) {
     enum { BLOCKS = 16384, SIZES_OF = 12 };
     const uint64_t budget = 16 * GIB;
@@ -326,7 +326,7 @@ static void robson(void) {
 static const struct {
     const char *name;
     void (*play)(void);
-    double most[OWN_KINDS]; /* what is reserved at most over what was live at most, by engine */
+    double most[OWN_KINDS]; /* peak reserve / peak of live bytes, at most, by engine */
 } patterns[] = {
     {"sawtooth", sawtooth, {1.25, 2.05, 1.22}},
     {"doubling ladder", doubling_ladder, {1.31, 2.30, 1.05}},
@@ -339,7 +339,7 @@ static const struct {
 };
 enum { PATTERNS = sizeof patterns / sizeof patterns[0] };
 
-START_TEST(patterns_take_little_more_than_they_have) {
+START_TEST(patterns_reserve_no_more_than_their_bounds) {
     const int kind = _i / PATTERNS, pattern = _i % PATTERNS;
     weir_statistics now = {.size = sizeof now};
     double part;
@@ -451,7 +451,7 @@ int main(void) {
     tcase_add_loop_test(tests, most_of_the_device_can_be_used, 0, OWN_KINDS * SIZES);
     tcase_add_loop_test(tests, streams_share_what_is_reserved, 0, KINDS * 3);
     tcase_add_loop_test(tests, weights_take_little_more_than_they_are, 0, 3 * MODELS);
-    tcase_add_loop_test(tests, patterns_take_little_more_than_they_have, 0, OWN_KINDS * PATTERNS);
+    tcase_add_loop_test(tests, patterns_reserve_no_more_than_their_bounds, 0, OWN_KINDS * PATTERNS);
     tcase_add_loop_test(tests, caches_keep_no_more_than_their_limit, 0, OWN_KINDS);
     tcase_add_loop_test(tests, ended_streams_keep_little, 0, OWN_KINDS);
     tcase_add_loop_test(tests, no_request_waits_while_nothing_is_queued, 0, KINDS);
