@@ -913,6 +913,18 @@ START_TEST(event_policy_switched_off_gives_no_reuse_by_events) {
 }
 END_TEST
 
+/* A free is done when it is made, and what follows it has not begun: placed so on an H200. */
+START_TEST(launch_hides_what_was_done_until_its_work_begins) {
+    CUdeviceptr block = alloc(MIB, s);
+
+    release(block, s);
+    OK(weir__model_kernel(s, 40 * MS));
+    ck_assert_uint_ne(alloc(MIB, t), block);
+    d->sleep_ns(10000);
+    ck_assert_uint_eq(alloc(MIB, t), block);
+}
+END_TEST
+
 START_TEST(opportunistic_policy_switched_off_leaves_reuse_to_synchronisation) {
     CUdeviceptr block = alloc(MIB, s), second;
 
@@ -2401,6 +2413,7 @@ static void add_pools(Suite *suite) {
     tcase_add_test(reuse, wait_on_an_event_before_the_free_does_not);
     tcase_add_test(reuse, order_is_passed_on_through_a_third_stream);
     tcase_add_test(reuse, event_policy_switched_off_gives_no_reuse_by_events);
+    tcase_add_test(reuse, launch_hides_what_was_done_until_its_work_begins);
     tcase_add_test(reuse, opportunistic_policy_switched_off_leaves_reuse_to_synchronisation);
     tcase_add_test(reuse, full_device_orders_a_stream_behind_pending_room);
     tcase_add_test(reuse, internal_dependencies_are_on_the_best_fit);

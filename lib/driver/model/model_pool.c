@@ -17,8 +17,8 @@
  *
  * Facts played here (measured on the device of the profile): used memory counts the bytes asked
  * for, and a pending free is no longer used; a block freed on a busy stream goes to no other
- * stream, the pool grows instead; 0 bytes give a null pointer; thresholds act at a synchronisation,
- * rounded down to units, trims at once, rounded up; a trim gives back what the host has waited for, not
+ * stream, the pool grows instead; nor does one freed before a launch, until the work that was launched
+ * has begun; 0 bytes give a null pointer; thresholds act at a synchronisation, rounded down to units, trims at once, rounded up; a trim gives back what the host has waited for, not
  * what is merely done, was found done by a query, or was waited for by cuMemFree on the way; a high-water
  * mark takes 0 and falls to the current value; maxSize holds at allocation, rounded up to units; a
  * request that it refuses, or the device, leaves units reserved (assumed: all that it may, or the device
@@ -506,6 +506,13 @@ void weir__model_pools_forget(uint64_t id) {
         weir__model_range_forget(&pool->range, id);
 }
 
+void weir__model_pools_begin(uint64_t id, uint64_t seq, uint64_t begin_ns) {
+    struct model_pool *pool;
+
+    for (pool = weir__model.live_pools; pool; pool = pool->next)
+        weir__model_range_begin(&pool->range, id, seq, begin_ns);
+}
+
 void weir__model_pools_observe(uint64_t id, uint64_t seq, const struct model_orders *after) {
     struct model_pool *pool;
 
@@ -530,7 +537,7 @@ void weir__model_pools_observe_device(int device) {
         for (; queue; queue = next) {
             next = queue->next;
             if (queue->device == device)
-                weir__model_range_settle(&pool->range, queue, weir__model_now());
+                weir__model_range_settle(&pool->range, queue, UINT64_MAX);
         }
     }
 }

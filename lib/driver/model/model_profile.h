@@ -44,7 +44,8 @@
     X(copy_bytes_per_us)                                                                           \
     X(capture_step_ns)                                                                             \
     X(instantiate_step_ns)                                                                         \
-    X(launch_step_ns)
+    X(launch_step_ns)                                                                              \
+    X(work_begin_ns)
 
 #define MODEL_PROFILE_CURVES(X)                                                                    \
     X(pool_pair_ns)                                                                                \

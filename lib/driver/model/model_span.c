@@ -527,7 +527,29 @@ void weir__model_range_defer(struct model_range *range, struct model_span *span,
     span->queue = queue_for(range, stream_id, device);
     span->seq = seq;
     span->end_ns = end_ns;
+    if (span->queue->newest && end_ns < span->queue->newest->end_ns)
+        span->end_ns = span->queue->newest->end_ns;
     put_back(range, span);
+}
+
+static struct model_queue *find_queue(const struct model_range *range, uint64_t stream_id) {
+    struct model_queue *queue = range->queues;
+
+    while (queue && queue->stream_id != stream_id)
+        queue = queue->next;
+    return queue;
+}
+
+void weir__model_range_begin(struct model_range *range, uint64_t stream_id, uint64_t seq,
+                             uint64_t begin_ns) {
+    struct model_queue *queue = find_queue(range, stream_id);
+    struct model_span *span = queue ? queue->newest : NULL;
+
+    for (; span && span->seq > queue->begun; span = span->older)
+        if (span->end_ns < begin_ns)
+            span->end_ns = begin_ns;
+    if (queue)
+        queue->begun = seq;
 }
 
 /* R5: from `span` to the oldest. */
@@ -564,10 +586,8 @@ void weir__model_range_settle_seq(struct model_range *range, struct model_queue 
 }
 
 void weir__model_range_forget(struct model_range *range, uint64_t stream_id) {
-    struct model_queue *queue = range->queues;
+    struct model_queue *queue = find_queue(range, stream_id);
 
-    while (queue && queue->stream_id != stream_id)
-        queue = queue->next;
     if (queue) {
         queue->is_gone = 1;
         drop_queue_if_done(range, queue);

@@ -355,6 +355,8 @@ void weir__model_pools_observe(uint64_t id, uint64_t seq, const struct model_ord
 void weir__model_pools_observe_device(int device);
 /* The host has synchronised: release thresholds act. */
 void weir__model_pools_synchronised(int device);
+/* Operation `seq` of stream `id` is work that begins then. */
+void weir__model_pools_begin(uint64_t id, uint64_t seq, uint64_t begin_ns);
 /* Stream `id` is gone. */
 void weir__model_pools_forget(uint64_t id);
 void weir__model_pool_free_now(struct model_block *block);

@@ -13,7 +13,8 @@
  *
  * Every call asks the captures first (model_capture.c), which may take an operation over.
  *
- * Must not know: pools, beyond telling them what the host has seen done and which stream is gone; what a capture does.
+ * Must not know: pools, beyond telling them what the host has seen done, what work begins and which stream is
+ * gone; what a capture does.
  */
 #include "driver/model/model_state.h"
 
@@ -109,9 +110,11 @@ void weir__model_stream_touch(struct model_stream *stream) {
 
 void weir__model_stream_work(struct model_stream *stream, uint64_t duration_ns) {
     struct model_device *device = &weir__model.devices[stream->context->device];
-    uint64_t now = weir__model_now();
+    uint64_t now = weir__model_now(), begin = now + weir__model.profile.work_begin_ns;
 
     weir__model_stream_touch(stream);
+    weir__model_pools_begin(stream_id(stream), stream->seq,
+                            begin > stream->end_ns ? begin : stream->end_ns);
     stream->end_ns = (stream->end_ns > now ? stream->end_ns : now) + duration_ns;
     if (device->work_end_ns < stream->end_ns)
         device->work_end_ns = stream->end_ns;
