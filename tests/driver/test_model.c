@@ -1572,7 +1572,7 @@ START_TEST(idle_streams_take_from_each_other_as_on_an_h200) {
 }
 END_TEST
 
-/* What is settled may be backed, larger, and left alone. */
+/* The pool may grow a smaller, partly backed range although a larger backed one is free. */
 START_TEST(growth_takes_the_smallest_hole_backed_or_not) {
     CUdeviceptr hole = alloc(100 * MIB, s), first, second;
 

@@ -10,7 +10,8 @@
  *   completed  a span of another stream whose work the host clock has passed
  *              (REUSE_ALLOW_OPPORTUNISTIC, R4); if there is none, all such spans of all streams
  *              become free (R5)
- *   grow       what is free now, or units move or are taken from the device (R6), never past maxSize
+ *   grow       the smallest free span; if it lacks memory, units move there or come from the device (R6), never past
+ *              maxSize
  *   behind     REUSE_ALLOW_INTERNAL_DEPENDENCIES, only on a full device or at maxSize: a pending
  *              span of another stream, behind whose free this stream is from now on; the host does
  *              not wait, and several spans together serve nobody.  Which of several is assumed
@@ -700,7 +701,7 @@ static struct model_span *own_or_backed(struct model_pool *pool, uint64_t stream
     return weir__model_range_fit(pool->range.backed, bytes);
 }
 
-/* R4, of one stream: freed up to its operation `seq`, and done by `now_ns`. */
+/* R4 for one stream: a span that was freed by operation `seq` and completed by `now_ns`; NULL: none. */
 static struct model_span *of_other(const struct model_queue *queue, uint64_t bytes, uint64_t seq,
                                    uint64_t now_ns) {
     struct model_span *span = weir__model_range_fit(queue->spans, bytes);

@@ -10,16 +10,15 @@
  * spans with each other, so a unit that nobody needs lies wholly in one free span.
  *
  * Rules of placement, found by comparing addresses and reserve with those of an H200 (driver 580.159.04): six recorded
- * programs, and eighteen made loads of one to four streams (2026-11-27: the host ahead, or slowed down, or waiting after
- * each free, or ahead of work that outlasts it all).  All 303,000 allocations of the five programs that use one stream
- * agree, and every reserve peak of a program, with work on its streams or without; so do all 1.9 million allocations of
- * the made loads in which it is not the clock that says what is done:
+ * programs, and eighteen synthetic loads of one to four streams.  All allocations of the programs that use one stream
+ * agree, and every reserve peak of a program.  The addresses match for all 1.9 million allocations of the synthetic loads
+ * whose results do not depend on timing (bench/results/model-h200-2026-11-21.txt).
  *   R1  best fit; among equal sizes, what was put back first;
  *   R2  a block is cut from the front of its span;
  *   R3  a stream's own pending spans are tried first, then backed free spans, and no run of both;
- *   R4  then what other streams have pending, those that the request is ordered behind before those whose work is done,
- *       stream by stream in the order of their first requests: the best fit or, where that one may not be taken, the oldest
- *       that holds the request;
+ *   R4  then pending spans of other streams: first those whose free the request is ordered after, then those whose work
+ *       is completed.  Streams are tried in the order of their first requests.  From each: the best fit; if that one may
+ *       not be used, the oldest usable span that is large enough;
  *   R5  then spans whose work is done become free, stream by stream likewise, latest freed first;
  *   R6  the pool grows last: best fit by address space over free spans, wholly backed or not; the units missing there
  *       are moved from free spans, highest address first, then taken from the device;
@@ -110,13 +109,14 @@ void weir__model_range_defer(struct model_range *range, struct model_span *span,
 void weir__model_range_begin(struct model_range *range, uint64_t stream_id, uint64_t seq,
                              uint64_t begin_ns);
 /* Pending spans of a queue become free: the newest that is done by `now_ns` and all older ones; or
- * those up to operation `seq`.  The queue may be gone when it was emptied. */
+ * those up to operation `seq`.  An emptied queue is removed if its stream was destroyed. */
 void weir__model_range_settle(struct model_range *range, struct model_queue *queue,
                               uint64_t now_ns);
 void weir__model_range_settle_seq(struct model_range *range, struct model_queue *queue,
                                   uint64_t seq);
-/* The stream has a place in the order of R4 from now on; it is gone. */
+/* Puts the stream last in the order of R4, unless it has a place. */
 void weir__model_range_meet(struct model_range *range, uint64_t stream_id, int device);
+/* The stream was destroyed: its queue goes once it is empty. */
 void weir__model_range_forget(struct model_range *range, uint64_t stream_id);
 /* Takes memory from up to `units` loose units, highest address first.  How many. */
 uint64_t weir__model_range_shrink(struct model_range *range, uint64_t units);
