@@ -232,11 +232,11 @@ typedef struct weir_options {
     /* The most that all caches of the allocator keep idle in blocks above 512 KiB and in idle slabs
      * of smaller ones: BYTES (0 keeps nothing), OF_IN_USE or MAX.  Blocks above 512 KiB have three
      * quarters of it at most, and of a fraction three quarters of what it is of the bytes in use now.
-     * Default: 2%, and at least 32 MiB as long as no more than 256 MiB were ever in use.  By default each
-     * stream may keep at least half of an equal share, or 64 KiB if that is more, even if idle streams
-     * still hold the rest.  More serves more requests without the engine and leaves less to other
-     * streams.  Blocks above 512 KiB are kept once the engine has served 1,024 requests without
-     * growing or moving anything. */
+     * Default: 2%, and at least 32 MiB as long as no more than 256 MiB were ever in use; and 1 MiB for
+     * each stream, however many there are.  A stream gives back what it may not keep at its next
+     * request.  What one keeps that makes no more counts: others have less then.  More serves more requests without the engine and leaves less to other streams.
+     * Blocks above 512 KiB are kept once the engine has served 1,024 requests without growing or
+     * moving anything. */
     weir_amount front_cache;
 
     /* WEIR_SWITCH_; default on.  Off: the program promises that it allocates on no stream that is

@@ -58,7 +58,7 @@ enum {
 /* By how much the engine's blocks have more than when all cells were asked, and by what part of that. */
 #define TELL_LEAST ((uint64_t)16 << 20)
 #define TELL_PART 32
-#define CELL_LEAST WEIR_CELL_SLABS /* that a cell may keep however many there are */
+#define CELL_LEAST ((uint64_t)1 << 20) /* that a cell may keep however many there are */
 
 struct weir_front {
     struct weir_hits hits; /* first: see weir__hits_of */
@@ -75,14 +75,13 @@ struct weir_front {
     _Alignas(64) _Atomic uint64_t calm; /* requests that the engine served since one did not fit */
     struct weir_records records;
 
-    pthread_mutex_t lock;    /* guards what follows */
-    struct weir_cell *cells; /* all of them */
-    struct weir_cell *loose; /* of these, the one that counts what no other cell does */
-    size_t streams;          /* cells that have or had a key */
-    size_t default_streams;  /* cells that go by id, but for bound ones */
-    size_t cached;           /* cells that have a store */
-    uint64_t granted;        /* sum over them of what each may keep or, if that is more, keeps */
-    struct weir_order order; /* for fences alone */
+    pthread_mutex_t lock;             /* guards what follows */
+    struct weir_cell *cells;          /* all of them */
+    struct weir_cell *loose;          /* of these, the one that counts what no other cell does */
+    size_t streams;                   /* cells that have or had a key */
+    size_t default_streams;           /* cells that go by id, but for bound ones */
+    size_t cached;                    /* cells that have a store */
+    struct weir_order order;          /* for fences alone */
     struct weir_strays *batches;      /* on their way home, those asked about last at the end; */
     struct weir_strays **batches_end; /* without a fence until a wait for the device */
     _Atomic size_t stranded; /* bytes of the slots that only a wait for the device brings home */
@@ -253,14 +252,10 @@ static int is_calm(const struct weir_front *f) {
     return atomic_load_explicit(&f->calm, memory_order_relaxed) >= CALM;
 }
 
-/* What all cells may keep if so much is in use; the caller holds `lock`. */
-static uint64_t most_of_all(const struct weir_front *f, uint64_t in_use) {
-    return weir__budget_of_in_use(&f->v->options->front_cache, in_use, f->in_use_peak);
-}
-
-/* What a cell may keep of so many bytes that all may keep; the caller holds `lock`. */
-static size_t share(const struct weir_front *f, uint64_t all) {
-    uint64_t bytes = all / (f->cached ? f->cached : 1);
+/* What a cell may keep if so much is in use; the caller holds `lock`. */
+static size_t share(const struct weir_front *f, uint64_t in_use) {
+    uint64_t bytes = weir__budget_of_in_use(&f->v->options->front_cache, in_use, f->in_use_peak) /
+                     (f->cached ? f->cached : 1);
 
     if (f->v->options->front_cache.kind == WEIR_AMOUNT_DEFAULT)
         bytes = weir__size_larger(bytes, CELL_LEAST);
@@ -268,39 +263,44 @@ static size_t share(const struct weir_front *f, uint64_t all) {
     return (size_t)weir__size_smaller(bytes, f->engine->threshold);
 }
 
-/* Sets the limit of a cell to `most`.  Counts what it already keeps, if that is more.  The caller holds `lock`. */
-static void grant(struct weir_front *f, struct weir_cell *c, size_t most) {
-    size_t idle = atomic_load_explicit(&c->idle, memory_order_relaxed);
+static void set_most(struct weir_cell *c, size_t most) {
+    size_t most_whole = atomic_load_explicit(&c->most_whole, memory_order_relaxed);
 
-    f->granted -= c->store->granted;
-    c->store->granted = weir__size_larger(most, idle);
-    f->granted += c->store->granted;
     atomic_store_explicit(&c->most, most, memory_order_relaxed);
+    if (most_whole > most - most / 4)
+        atomic_store_explicit(&c->most_whole, most - most / 4, memory_order_relaxed);
 }
 
-/* Gives a cell its share, or less if other cells still hold the memory: a stream that makes no calls cannot release
- * its own.  The caller holds `lock`. */
-static void grant_share(struct weir_front *f, struct weir_cell *c) {
-    uint64_t all = most_of_all(f, weir__size_larger(f->lately[0], f->lately[1]));
-    size_t most = share(f, all),
-           left = (size_t)weir__size_less(all, f->granted - c->store->granted);
+/* What a cell keeps or may keep; what is leaving goes at the next miss. */
+static size_t most_kept(const struct weir_cell *c) {
+    size_t idle = atomic_load_explicit(&c->idle, memory_order_relaxed);
+    size_t leaving = atomic_load_explicit(&c->leaving, memory_order_relaxed);
 
-    if (most >
-        left) /* the default limit may be exceeded, so that idle streams leave each stream a cache */
-        most = f->v->options->front_cache.kind == WEIR_AMOUNT_DEFAULT
-                   ? weir__size_larger(left, weir__size_larger(most / 2, CELL_LEAST))
-                   : left;
-    grant(f, c, most);
+    return (size_t)weir__size_larger(weir__size_less(idle, leaving),
+                                     atomic_load_explicit(&c->most, memory_order_relaxed));
+}
+
+/* What the user set is a limit: a cell gets less than its share if others still hold the memory, since a stream that
+ * makes no calls cannot release its own.  The caller holds `lock`. */
+static size_t share_left(const struct weir_front *f, const struct weir_cell *c, uint64_t in_use) {
+    uint64_t left = weir__budget_of_in_use(&f->v->options->front_cache, in_use, f->in_use_peak);
+    size_t most = share(f, in_use);
+
+    if (f->v->options->front_cache.kind == WEIR_AMOUNT_DEFAULT)
+        return most;
+    for (const struct weir_cell *other = f->cells; other && left > 0; other = other->next)
+        if (other != c && other->store)
+            left = weir__size_less(left, most_kept(other));
+    return (size_t)weir__size_smaller(most, left);
 }
 
 /* One cell more has a cache: what the others may keep is less.  The caller holds `lock`. */
-static void lower_grants(struct weir_front *f) {
-    uint64_t all = most_of_all(f, weir__size_larger(f->lately[0], f->lately[1]));
-    size_t most = share(f, all);
+static void lower_shares(struct weir_front *f) {
+    size_t most = share(f, weir__size_larger(f->lately[0], f->lately[1]));
 
     for (struct weir_cell *c = f->cells; c; c = c->next)
-        if (atomic_load_explicit(&c->most, memory_order_relaxed) > most)
-            grant(f, c, most);
+        if (c->store && atomic_load_explicit(&c->most, memory_order_relaxed) > most)
+            set_most(c, most);
 }
 
 /* What a cell has handed out, for the sums; the caller holds `lock`. */
@@ -332,7 +332,7 @@ static int is_above_peak(const struct weir_front *f) {
  * what was taken on one and freed on another counts until the other has told. */
 static void tell(struct weir_front *f, struct weir_cell *c) {
     struct weir_cell *other;
-    uint64_t now;
+    uint64_t now, lately;
 
     tell_sums(f, c);
     for (other = is_above_peak(f) ? f->cells : NULL; other; other = other->next)
@@ -344,9 +344,10 @@ static void tell(struct weir_front *f, struct weir_cell *c) {
     f->lately[0] = weir__size_larger(f->lately[0], now);
     if (!c->store)
         return;
-    grant_share(f, c);
+    lately = weir__size_larger(f->lately[0], f->lately[1]);
+    atomic_store_explicit(&c->most, share_left(f, c, lately), memory_order_relaxed);
     /* Less of what should join its neighbours. */
-    now = share(f, most_of_all(f, now));
+    now = weir__size_smaller(share(f, now), atomic_load_explicit(&c->most, memory_order_relaxed));
     atomic_store_explicit(&c->most_whole, is_calm(f) ? now - now / 4 : 0, memory_order_relaxed);
 }
 
@@ -384,9 +385,7 @@ static void look_after(struct weir_front *f, struct weir_cell *c, weir_stream st
     most = atomic_load_explicit(&c->most, memory_order_relaxed);
     weir__cell_drop_excess(c, &h);
     if (atomic_load_explicit(&c->idle, memory_order_relaxed) > most)
-        /* So that not every request finds it too full. */
-        weir__cell_shrink(
-            c, weir__size_larger(most - most / 4, weir__size_smaller(most, CELL_LEAST)), &h);
+        weir__cell_shrink(c, most - most / 4, &h); /* so that not every request finds it too full */
     if (expired)
         weir__cell_expire(c, &h);
     weir__cell_strays(c, WEIR_CELL_STRAYS, &h);
@@ -555,7 +554,7 @@ static void mature(struct weir_front *f, struct weir_cell *c, uint64_t id) {
     c->looked_ticks = f->hits.device->driver->ticks();
     if (!had && c->store) {
         f->cached++;
-        lower_grants(f);
+        lower_shares(f);
     }
     tell(f, c);
 }
@@ -706,9 +705,8 @@ size_t weir__front_fit(size_t bytes) {
 /* Partly used slabs hold many idle slots, which other classes cannot use. */
 static int has_held_slabs(struct weir_cell *c) {
     uint64_t in_use = at_least_none(weir__cell_now(&c->in_use));
-    size_t most = (size_t)weir__size_larger(in_use / HELD_PART, HELD_LEAST);
 
-    return weir__cell_held(c, most) >= most;
+    return weir__cell_is_held(c, (size_t)weir__size_larger(in_use / HELD_PART, HELD_LEAST));
 }
 
 /* Slots of the next slab of a class: more as the class takes more, while slabs still empty completely.  Where it is
@@ -718,7 +716,7 @@ static size_t slab_slots(struct weir_cell *c, unsigned size_class) {
     uint32_t slabs = atomic_load_explicit(&c->store->small[size_class].slabs, memory_order_relaxed);
     size_t bytes = SLAB_FIRST << weir__size_smaller(slabs, SLAB_DOUBLINGS);
 
-    if (slabs > 0 && has_held_slabs(c))
+    if (slabs > 0 && bytes / slot > 1 && has_held_slabs(c))
         bytes = SLAB_LEAST;
     return weir__size_smaller(weir__size_larger(bytes / slot, 1), WEIR_RECORDS_SLOTS);
 }

@@ -165,7 +165,7 @@ static void drop_wholes(struct weir_cell *c, unsigned count, size_t bytes,
         add_span(out, take_oldest(c));
 }
 
-enum { LOOKED_AT = 256 }; /* slabs, at most */
+enum { LOOKED_AT = 4096, LOOK_PART = 16 }; /* slabs at most; of them, slabs for which that holds */
 
 static void drop_slab(struct weir_cell *c, struct weir_span *s, struct weir_harvest *out) {
     weir__cell_unlink(c, s);
@@ -191,24 +191,32 @@ static void drop_slabs(struct weir_cell *c, size_t keep, size_t all, struct weir
     }
 }
 
-size_t weir__cell_held(struct weir_cell *c, size_t some) {
-    int taken = weir__bias_take(&c->lock), left = LOOKED_AT;
+int weir__cell_is_held(struct weir_cell *c, size_t most) {
+    struct weir_cell_store *store = c->store;
+    int taken = weir__bias_take(&c->lock), is_held;
+    unsigned looked_at = 0;
     size_t held = 0;
 
-    for (int i = 0; i < WEIR_SPAN_CLASSES; i++)
-        for (const struct weir_span *s = c->store->open[i]; s && held < some && left > 0;
-             s = s->next, left--)
-            if (s->idle < s->slots)
-                held += (size_t)s->idle * s->slot_units * WEIR_SPAN_UNIT;
+    if (store->held_for > 0) {
+        store->held_for--;
+    } else {
+        for (int i = 0; i < WEIR_SPAN_CLASSES; i++)
+            for (const struct weir_span *s = store->open[i];
+                 s && held < most && looked_at < LOOKED_AT; s = s->next, looked_at++)
+                if (s->idle < s->slots)
+                    held += (size_t)s->idle * s->slot_units * WEIR_SPAN_UNIT;
+        store->is_held = held >= most;
+        store->held_for = looked_at / LOOK_PART;
+    }
+    is_held = store->is_held;
     weir__bias_give(&c->lock, taken);
-    return held;
+    return is_held;
 }
 
 void weir__cell_shrink(struct weir_cell *c, size_t keep, struct weir_harvest *out) {
     weir__cell_collect(c);
     weir__cell_drop_leaving(c, out);
-    drop_slabs(c, weir__size_larger(keep / 4, weir__size_smaller(keep, WEIR_CELL_SLABS)), keep,
-               out);
+    drop_slabs(c, keep / 4, keep, out);
     while (idle(c) > keep && c->store->recents > 0)
         add_span(out, take_oldest(c));
 }

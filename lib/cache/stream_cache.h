@@ -37,8 +37,6 @@ enum {
     WEIR_CELL_LOOK = 4096   /* hits between two looks at what lies unused: a power of two */
 };
 
-#define WEIR_CELL_SLABS                                                                            \
-    ((size_t)64 << 10) /* bytes in idle slabs that may stay beside whole blocks */
 #define WEIR_CELL_BOX_LOOK ((uint64_t)32 << 20) /* bytes in it between two looks at its owner */
 
 struct weir_stray {
@@ -70,7 +68,8 @@ struct weir_cell_store {
     struct weir_span *recent[WEIR_CELL_RECENT];
     struct weir_span *leaving; /* chained by next */
     unsigned leavings;
-    size_t granted; /* this cell's part of `front.granted`; guarded by the front's lock */
+    int is_held;       /* what weir__cell_is_held has seen, */
+    unsigned held_for; /* which holds for so many slabs more */
 };
 
 /* Everything under its own lock, which is taken under the cell's or alone; `count` is read without. */
@@ -474,11 +473,11 @@ void weir__cell_add_slab(struct weir_cell *c, struct weir_span *slab);
 /* Room for one more stray of a class than now: 1, or 0 if host memory ran out. */
 int weir__cell_stray_room(struct weir_cell *c, unsigned size_class);
 
-/* Idle bytes in partly used slabs.  Stops once it has counted `some`, or looked at 256 slabs: the result may be too
- * low. */
-size_t weir__cell_held(struct weir_cell *c, size_t some);
+/* 1 if idle slots in partly used slabs have `most` bytes or more.  Looks at some thousand slabs at most, and not for each
+ * call anew. */
+int weir__cell_is_held(struct weir_cell *c, size_t most);
 /* Takes spans out until at most `keep` bytes lie idle: slabs while they are more than a quarter of
- * that, and than WEIR_CELL_SLABS, then the whole blocks that were freed first. */
+ * that, then the whole blocks that were freed first. */
 void weir__cell_shrink(struct weir_cell *c, size_t keep, struct weir_harvest *out);
 void weir__cell_let_go(struct weir_cell *c, struct weir_harvest *out); /* its slow half */
 /* Takes those out that are leaving, and whole blocks beyond what may be kept. */

@@ -1032,8 +1032,8 @@ static weir_status make_new(struct weir_arena *a, struct weir_request *r) {
     return result == CUDA_SUCCESS ? WEIR_OK : weir__device_status(a->e.device, result);
 }
 
-/* Carries the plan out. */
-static weir_status carry_out(struct weir_arena *a, struct weir_request *r, int what) {
+/* Carries the plan out.  `counts`: what moves is taken off the allowance. */
+static weir_status carry_out(struct weir_arena *a, struct weir_request *r, int what, int counts) {
     struct range *g = a->range;
     uint64_t started = a->e.device->driver->ticks(), before = weir__arena_reserve(a), moved = 0;
     uint64_t end = 0, hole;
@@ -1063,7 +1063,7 @@ static weir_status carry_out(struct weir_arena *a, struct weir_request *r, int w
     release_leftovers(a);
     if (unseen) /* else nobody may ever see them done */
         weir__suballoc_mark(&a->blocks, r->id, r->stream);
-    g->may_move -= (int64_t)moved;
+    g->may_move -= counts ? (int64_t)moved : 0;
     if (weir__arena_reserve(a) > before) {
         r->grew = 1;
         weir__arena_grown(a);
@@ -1173,6 +1173,7 @@ static weir_status make_room(struct weir_arena *a, struct weir_request *r, size_
     weir_status status;
     CUresult result;
     size_t planned;
+    int may;
 
     if (!survey(a, r->id))
         return weir__without_driver(WEIR_E_HOST_MEMORY);
@@ -1182,17 +1183,24 @@ static weir_status make_room(struct weir_arena *a, struct weir_request *r, size_
     g->most_new = most_new_for(a, small, bytes);
     g->spare_count = 0;
     earn_moves(a);
+    may = may_move(a, way);
     /* What moves unseen becomes the stream's own, which is nobody's where it is not known. */
-    if (may_move(a, way))
+    if (may)
         find_spares(g, &w, r->id != 0 ? BEHIND : CLEAN);
     if (!plan(a, &w, way == SQUEEZED, &planned))
         return weir__without_driver(WEIR_E_HOST_MEMORY);
+    if (planned > weir__arena_room(a) && !may &&
+        g->packing->patience > 0) { /* it cannot grow instead */
+        find_spares(g, &w, r->id != 0 ? BEHIND : CLEAN);
+        if (!plan(a, &w, 0, &planned))
+            return weir__without_driver(WEIR_E_HOST_MEMORY);
+    }
     if (planned > weir__arena_room(a))
         return weir__arena_is_full(a);
     result = weir__driver_enter(a->e.device->driver, a->e.device->context, &scope);
     if (result != CUDA_SUCCESS)
         return weir__device_status(a->e.device, result);
-    status = carry_out(a, r, w.what);
+    status = carry_out(a, r, w.what, may && way != SQUEEZED);
     weir__driver_leave(a->e.device->driver, &scope);
     return status;
 }
