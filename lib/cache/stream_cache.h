@@ -473,8 +473,8 @@ void weir__cell_add_slab(struct weir_cell *c, struct weir_span *slab);
 /* Room for one more stray of a class than now: 1, or 0 if host memory ran out. */
 int weir__cell_stray_room(struct weir_cell *c, unsigned size_class);
 
-/* 1 if idle slots in partly used slabs have `most` bytes or more.  Looks at some thousand slabs at most, and not for each
- * call anew. */
+/* 1 if idle slots in partly used slabs have `most` bytes or more.  Looks at some thousand slabs at most, and not at each
+ * call. */
 int weir__cell_is_held(struct weir_cell *c, size_t most);
 /* Takes spans out until at most `keep` bytes lie idle: slabs while they are more than a quarter of
  * that, then the whole blocks that were freed first. */

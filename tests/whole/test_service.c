@@ -250,7 +250,7 @@ static void first_in_first_out(void) {
     }
 }
 
-/* A cache of keys and values for each sequence, made anew for each of its steps. */
+/* A cache of keys and values for each sequence, which each step allocates again. */
 static void growing_sequences(void) {
     enum { SEQUENCES = 32, LONGEST = 2048, STEP = 32 * 1024 };
     static struct block block[SEQUENCES];
@@ -407,7 +407,22 @@ START_TEST(caches_keep_no_more_than_their_limit) {
 }
 END_TEST
 
-/* A stream that has ended keeps what it had; once that was trimmed, the next stream has the whole limit. */
+/* A silent stream may keep less at once when another comes, which has its share then, though nobody asks for figures. */
+START_TEST(a_silent_stream_leaves_others_their_share) {
+    CUstream other;
+    weir_statistics now;
+
+    make_with_cache(kinds[_i], 64 * MIB);
+    use(A, KIB);
+    CU(driver->cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+    use(other, 64 * KIB);
+    use(other, 64 * KIB);
+    now = figures();
+    MUST_LE(now.allocs / 10 * 9, now.front_hits);
+}
+END_TEST
+
+/* What a stream has kept and a trim has taken does not count: the next stream has the whole limit. */
 START_TEST(a_trim_gives_caches_their_share_back) {
     CUstream other;
     weir_statistics before, after;
@@ -479,6 +494,7 @@ int main(void) {
     tcase_add_loop_test(tests, weights_take_little_more_than_they_are, 0, 3 * MODELS);
     tcase_add_loop_test(tests, patterns_reserve_no_more_than_their_bounds, 0, OWN_KINDS * PATTERNS);
     tcase_add_loop_test(tests, caches_keep_no_more_than_their_limit, 0, 2 * OWN_KINDS);
+    tcase_add_loop_test(tests, a_silent_stream_leaves_others_their_share, 0, OWN_KINDS);
     tcase_add_loop_test(tests, a_trim_gives_caches_their_share_back, 0, OWN_KINDS);
     tcase_add_loop_test(tests, ended_streams_keep_what_the_limit_lets_them, 0, OWN_KINDS);
     tcase_add_loop_test(tests, no_request_waits_while_nothing_is_queued, 0, KINDS);

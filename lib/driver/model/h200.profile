@@ -100,8 +100,8 @@ virtual_release_gib_ns = 300000
 # Data sheet, not measured: HBM3e 4.8 TB/s, PCIe 5.0 x16 64 GB/s.
 memset_bytes_per_us = 4800000
 copy_bytes_per_us = 64000
-# A block is not seen done between the next launch on its stream and the begin of that work, which is so long after the
-# launch at least.  Fitted to 25,038 requests of two streams with work, on a host that paused 15 us after each free: with
+# A freed block does not count as completed between the next launch on its stream and the begin of that work, which is
+# so long after the launch at least.  Fitted to 25,038 requests of two streams with work, on a host that paused 15 us after each free: with
 # 1.5 to 3.5 us all went where they went on an H200 (driver 580.159.04, 2026-11-27), with 0 and with 4 they did not.
 work_begin_ns = 2500
 

@@ -43,7 +43,7 @@ struct model_span {
     /* While pending: */
     struct model_queue *queue;
     struct model_span *older, *newer; /* in the order of their last free */
-    uint64_t seq, end_ns;             /* of the last free: its operation, when it is seen done */
+    uint64_t seq, end_ns;             /* of the last free: its operation, when that is completed */
 };
 
 /* What one stream has freed. */
@@ -105,7 +105,7 @@ int weir__model_range_add(struct model_range *range, uint64_t bytes, uint64_t un
 void weir__model_range_free(struct model_range *range, struct model_span *span);
 void weir__model_range_defer(struct model_range *range, struct model_span *span, uint64_t stream_id,
                              int device, uint64_t seq, uint64_t end_ns);
-/* Operation `seq` of the stream is work that begins then: what was freed since the last one is not seen done before. */
+/* Operation `seq` of the stream is work that begins then: what was freed since the last one is not completed before. */
 void weir__model_range_begin(struct model_range *range, uint64_t stream_id, uint64_t seq,
                              uint64_t begin_ns);
 /* Pending spans of a queue become free: the newest that is done by `now_ns` and all older ones; or
