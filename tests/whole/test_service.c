@@ -396,7 +396,7 @@ START_TEST(caches_keep_no_more_than_their_limit) {
         for (int i = 0; i < SOME; i++) {
             if (turn == 0)
                 CU(driver->cuStreamCreate(&streams[i], CU_STREAM_NON_BLOCKING));
-            use(streams[i], (turn + 1) * 64 * KIB);
+            use(streams[i], (size_t)(turn + 1) * 64 * KIB);
             if (is_watched)
                 MUST_LE(figures().front_idle, most);
         }
