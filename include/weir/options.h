@@ -234,9 +234,9 @@ typedef struct weir_options {
      * quarters of it at most, and of a fraction three quarters of what it is of the bytes in use now.
      * Default: 2%, and at least 32 MiB as long as no more than 256 MiB were ever in use; and 1 MiB for
      * each stream, however many there are.  A stream gives back what it may not keep at its next
-     * request.  What one keeps that makes no more counts: others have less then.  More serves more requests without the engine and leaves less to other streams.
-     * Blocks above 512 KiB are kept once the engine has served 1,024 requests without growing or
-     * moving anything. */
+     * request.  Where a limit is set, what silent streams keep counts: others have less then.  More
+     * serves more requests without the engine and leaves less to other streams.  Blocks above 512 KiB
+     * are kept once the engine has served 1,024 requests without growing or moving anything. */
     weir_amount front_cache;
 
     /* WEIR_SWITCH_; default on.  Off: the program promises that it allocates on no stream that is

@@ -13,7 +13,7 @@
  *
  * Every call asks the captures first (model_capture.c), which may take an operation over.
  *
- * Must not know: pools, beyond telling them what the host has seen done, what work begins and which stream is
+ * Must not know: pools, beyond telling them which work is completed, what work begins and which stream is
  * gone; what a capture does.
  */
 #include "driver/model/model_state.h"
