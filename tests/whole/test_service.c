@@ -457,6 +457,30 @@ START_TEST(ended_streams_keep_what_the_limit_lets_them) {
 }
 END_TEST
 
+/* By default too, where weir is told that a stream ends: what it had serves the next, though nobody waits for it. */
+START_TEST(ended_streams_leave_all_where_they_are_told) {
+    enum { SOME = 1000 };
+    uint64_t before;
+
+    make(kinds[_i], 0);
+    for (int i = 0; i < SOME; i++) {
+        CU(driver->cuStreamCreate(&streams[i], CU_STREAM_NON_BLOCKING));
+        OK(weir_bind(made, streams[i]));
+        use(streams[i], 64 * KIB);
+    }
+    before = reserve_now();
+    MUST_LE(GIB / 4 * 3, before);
+    for (int i = 0; i < SOME; i++) {
+        OK(weir_unbind(made, streams[i]));
+        CU(driver->cuStreamDestroy(streams[i]));
+    }
+    MUST_LE(figures().front_idle, MIB);
+    for (int i = 0; i < 512; i++)
+        take(MIB, A);
+    MUST_LE(reserve_now(), before);
+}
+END_TEST
+
 /* ---- how long a request takes ------------------------------------------------------------------ */
 
 /* Streams come and go below a limit that has room for two units alone: nothing is ever queued, so nobody need wait. */
@@ -497,6 +521,7 @@ int main(void) {
     tcase_add_loop_test(tests, a_silent_stream_leaves_others_their_share, 0, OWN_KINDS);
     tcase_add_loop_test(tests, a_trim_gives_caches_their_share_back, 0, OWN_KINDS);
     tcase_add_loop_test(tests, ended_streams_keep_what_the_limit_lets_them, 0, OWN_KINDS);
+    tcase_add_loop_test(tests, ended_streams_leave_all_where_they_are_told, 0, OWN_KINDS);
     tcase_add_loop_test(tests, no_request_waits_while_nothing_is_queued, 0, KINDS);
     return run_suite(suite, CK_FORK);
 }
