@@ -4,11 +4,35 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "base/hostmem.h"
 
+/* A leaf in whole pages of the host, of whatever size. */
+#define LEAF_BYTES ((sizeof(struct weir__pagemap_leaf) + 0xffff) & ~(size_t)0xffff)
 /* A leaf of which so many words are wanted at first is made whole: a large page is no dearer then. */
 #define DENSE (WEIR__PAGEMAP_LEAF_SLOTS / 8)
+
+/* Fresh from the kernel: calloc clears what a process has freed before, all of it at once.  NULL: there is none. */
+static struct weir__pagemap_leaf *map_leaf(size_t alignment) {
+    char *all = mmap(NULL, LEAF_BYTES + alignment, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0),
+         *leaf;
+
+    if (all == MAP_FAILED)
+        return NULL;
+    leaf = all + (alignment ? -(uintptr_t)all % alignment : 0);
+    if (leaf > all)
+        (void)munmap(all, (size_t)(leaf - all));
+    if (leaf < all + alignment)
+        (void)munmap(leaf + LEAF_BYTES, (size_t)(all + alignment - leaf));
+    return (struct weir__pagemap_leaf *)(void *)leaf;
+}
+
+static void unmap_leaf(struct weir__pagemap_leaf *leaf) {
+    if (leaf)
+        (void)munmap(leaf, LEAF_BYTES);
+}
 
 int weir__pagemap_open(struct weir_pagemap *map) {
     map->top = calloc(WEIR__PAGEMAP_TOP_SLOTS, sizeof *map->top);
@@ -22,7 +46,7 @@ void weir__pagemap_close(struct weir_pagemap *map) {
         struct weir__pagemap_node *node = map->nodes;
 
         for (size_t k = 0; k < WEIR__PAGEMAP_NODE_SLOTS; k++)
-            free(atomic_load_explicit(&node->leaf[k], memory_order_relaxed));
+            unmap_leaf(atomic_load_explicit(&node->leaf[k], memory_order_relaxed));
         map->nodes = node->next;
         free(node);
     }
@@ -33,20 +57,19 @@ void weir__pagemap_close(struct weir_pagemap *map) {
 /* All of it is there at once, pages' words in one large page if the kernel has one: for a seventh of what its small
  * pages would cost their first users. */
 static struct weir__pagemap_leaf *make_dense(void) {
-    struct weir__pagemap_leaf *leaf = aligned_alloc(sizeof leaf->value, 2 * sizeof leaf->value);
+    struct weir__pagemap_leaf *leaf = map_leaf(sizeof leaf->value);
 
     if (!leaf)
         return NULL;
     weir__hostmem_prefer_large_pages(leaf->value, sizeof leaf->value);
     weir__hostmem_populate(leaf, sizeof *leaf);
-    memset(leaf, 0, sizeof *leaf);
     memset(leaf->counted, 0xff, sizeof leaf->counted);
     return leaf;
 }
 
 /* A leaf without mapped words of pages.  Of the words of large blocks those near these pages are mapped. */
 static struct weir__pagemap_leaf *make_sparse(uint64_t page, uint64_t last) {
-    struct weir__pagemap_leaf *leaf = calloc(1, sizeof *leaf);
+    struct weir__pagemap_leaf *leaf = map_leaf(0);
 
     if (leaf) {
         _Atomic(void *) *first = weir__pagemap_large_at(leaf, page << WEIR__PAGE_SHIFT) - 1;
