@@ -550,14 +550,12 @@ static int what_holds(const struct range *g, size_t first, const struct handle *
 }
 
 /* The idle handles in pieces [first, end), side by side, and outside the window, but for those of too many
- * tags.  Handles before `at` end below the pieces.  Returns where the next search
- * starts. */
-static size_t find_spares_in(struct range *g, const struct window *w, size_t at, size_t first,
-                             size_t end) {
+ * tags. */
+static void find_spares_in(struct range *g, const struct window *w, size_t first, size_t end) {
     uint64_t begins = g->pieces[first].base,
              ends = g->pieces[end - 1].base + g->pieces[end - 1].bytes;
 
-    for (; at < g->handle_count; at++) {
+    for (size_t at = handle_above(g, begins); at < g->handle_count; at++) {
         const struct handle *h = &g->handles[at];
         size_t tags;
         int what;
@@ -572,19 +570,18 @@ static size_t find_spares_in(struct range *g, const struct window *w, size_t at,
         if (tags <= TAGS)
             g->spares[g->spare_count++] = (struct spare){first, h->base, h->bytes, what};
     }
-    return at;
 }
 
 /* The idle handles outside the window, in what is `least` or better. */
 static void find_spares(struct range *g, const struct window *w, int least) {
-    size_t end, at = 0;
+    size_t end;
 
     g->spare_count = 0;
     for (size_t i = 0; i < g->piece_count; i = end) {
         for (end = i; g->pieces[end].what >= least && g->pieces[end].what != HOLE; end++)
             ;
         if (end > i)
-            at = find_spares_in(g, w, at, i, end);
+            find_spares_in(g, w, i, end);
         end += end == i;
     }
 }
