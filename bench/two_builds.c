@@ -8,9 +8,9 @@
  * memory changes its time, too.
  *
  * A line for each load and engine: the median time of either build for one allocation with its free, in nanoseconds (of
- * growth: for one allocation); the ratio new over old; and the least and the largest ratio of a process.  A process has
- * the median of its rounds, an order of loading has the median of its processes, and the ratio is the geometric mean of
- * both orders.
+ * growth: for one allocation; of creation: for all of it); the ratio new over old; and the least and the largest ratio
+ * of a process.  A process has the median of its rounds, an order of loading has the median of its processes, and the
+ * ratio is the geometric mean of both orders.
  */
 #include <weir/weir.h>
 
@@ -45,26 +45,29 @@ static const struct load {
     unsigned threads;
     unsigned pairs; /* in one turn, of each thread */
     int is_bound;   /* the streams are bound to the allocator */
-    int grows;      /* a turn takes `live` blocks from an allocator that has nothing */
+    int grows;      /* a turn takes `live` blocks from an allocator that has nothing, */
+    int makes;      /* and makes it */
 } loads[] = {
-    {"pair, 4 KiB", 4 * KIB, 4 * KIB, 0, 1, 20000, 0, 0},
-    {"pair, 64 KiB", 64 * KIB, 64 * KIB, 0, 1, 20000, 0, 0},
-    {"pair, 64 KiB, bound", 64 * KIB, 64 * KIB, 0, 1, 20000, 1, 0},
-    {"churn, 10^4 live", 4 * KIB, 36 * KIB, 10000, 1, 10000, 0, 0},
-    {"churn, 10^5 live", 4 * KIB, 36 * KIB, 100000, 1, 10000, 0, 0},
-    {"16 threads, 64 KiB", 64 * KIB, 64 * KIB, 0, THREADS, 20000, 0, 0},
-    {"16 threads, 64 KiB, bound", 64 * KIB, 64 * KIB, 0, THREADS, 20000, 1, 0},
-    {"misses, 1 to 64 MiB", MIB, 64 * MIB, 100, 1, 2000, 0, 0},
-    {"growth, 16 to 32 MiB", 16 * MIB, 32 * MIB, 100, 1, 100, 0, 1},
+    {"pair, 4 KiB", 4 * KIB, 4 * KIB, 0, 1, 20000, 0, 0, 0},
+    {"pair, 64 KiB", 64 * KIB, 64 * KIB, 0, 1, 20000, 0, 0, 0},
+    {"pair, 64 KiB, bound", 64 * KIB, 64 * KIB, 0, 1, 20000, 1, 0, 0},
+    {"churn, 10^4 live", 4 * KIB, 36 * KIB, 10000, 1, 10000, 0, 0, 0},
+    {"churn, 10^5 live", 4 * KIB, 36 * KIB, 100000, 1, 10000, 0, 0, 0},
+    {"16 threads, 64 KiB", 64 * KIB, 64 * KIB, 0, THREADS, 20000, 0, 0, 0},
+    {"16 threads, 64 KiB, bound", 64 * KIB, 64 * KIB, 0, THREADS, 20000, 1, 0, 0},
+    {"misses, 1 to 64 MiB", MIB, 64 * MIB, 100, 1, 2000, 0, 0, 0},
+    {"growth, 16 to 32 MiB", 16 * MIB, 32 * MIB, 100, 1, 100, 0, 1, 0},
+    {"creation, and a block", 64 * KIB, 64 * KIB, 1, 1, 1, 0, 1, 1},
 };
 
 static const struct engine {
     const char *name;
-    int engine, arena;
+    int engine, arena, packing;
 } engines[] = {
-    {"pool", WEIR_ENGINE_POOL, WEIR_ARENA_DEFAULT},
-    {"arena", WEIR_ENGINE_ARENA, WEIR_ARENA_DEFAULT},
-    {"mapped", WEIR_ENGINE_ARENA, WEIR_ARENA_MAPPED},
+    {"pool", WEIR_ENGINE_POOL, WEIR_ARENA_DEFAULT, WEIR_PACKING_DEFAULT},
+    {"arena", WEIR_ENGINE_ARENA, WEIR_ARENA_DEFAULT, WEIR_PACKING_DEFAULT},
+    {"mapped", WEIR_ENGINE_ARENA, WEIR_ARENA_MAPPED, WEIR_PACKING_DEFAULT},
+    {"fit", WEIR_ENGINE_ARENA, WEIR_ARENA_MAPPED, WEIR_PACKING_FIT},
 };
 
 enum { LOADS = sizeof loads / sizeof *loads, ENGINES = sizeof engines / sizeof *engines };
@@ -138,6 +141,7 @@ static void begin(struct build *b, const struct load *load, const struct engine 
     options.device = device;
     options.engine = engine->engine;
     options.arena = engine->arena;
+    options.packing = engine->packing;
     if (b->allocator_create(&options, &b->allocator) != WEIR_OK)
         fail("weir_allocator_create", device);
     for (unsigned i = 0; i < load->threads && load->is_bound; i++)
@@ -177,10 +181,12 @@ static void *run_thread(void *stream) {
 static double turn(struct build *b, const struct load *load, const struct engine *engine) {
     struct timespec from, to;
 
-    if (load->grows)
+    if (load->grows && !load->makes)
         begin(b, load, engine);
     their_build = b;
     clock_gettime(CLOCK_MONOTONIC, &from);
+    if (load->makes)
+        begin(b, load, engine);
     if (load->grows) {
         fill(b, load);
     } else if (load->threads > 1) {

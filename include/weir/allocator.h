@@ -212,7 +212,8 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_bind(weir_allocator *allocator, weir
 
 /* Takes one weir_bind back; with the last the promise ends.  Call it while the stream lives: its cache gives back what
  * is idle, which serves every stream once the stream's work is done.  What the cache of a stream that ends without it
- * keeps serves others when memory runs out, or after weir_trim.  Blocks stay valid.  Destroying the allocator unbinds all streams.  With the front off it is OK, as weir_bind is.
+ * keeps serves others when memory runs out, or after weir_trim.  Blocks stay valid.  Destroying the allocator unbinds
+ * all streams.  With the front off it is OK, as weir_bind is.
  * E_INVALID: allocator NULL, or the stream is not bound: nothing changed; E_STREAM; E_CAPTURE;
  * E_DRIVER; E_DEVICE_LOST; E_FORKED. */
 WEIR_API weir_status weir_unbind(weir_allocator *allocator, weir_stream stream);
