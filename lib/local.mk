@@ -44,6 +44,7 @@ lib_libweir_core_la_SOURCES = \
 	lib/driver/cuda_abi.h \
 	lib/driver/device.c \
 	lib/driver/device.h \
+	lib/driver/device_wait.c \
 	lib/driver/driver.c \
 	lib/driver/driver.h \
 	lib/driver/driver_count.c \

@@ -37,6 +37,7 @@ typedef unsigned int CUpointer_attribute;
 typedef unsigned int CUmemAccess_flags;
 typedef unsigned int CUmemAllocationGranularity_flags;
 typedef unsigned long long CUmemGenericAllocationHandle;
+typedef void (*CUhostFn)(void *data);
 
 typedef struct CUuuid_st {
     char bytes[16];
@@ -211,6 +212,8 @@ typedef struct CUmemPoolPtrExportData_st {
       (CUstream stream, CUstreamCaptureStatus *status), (stream, status))                          \
     X(BASE, cuThreadExchangeStreamCaptureMode, "cuThreadExchangeStreamCaptureMode", 10010,         \
       (CUstreamCaptureMode *mode), (mode))                                                         \
+    X(BASE, cuLaunchHostFunc, "cuLaunchHostFunc", 10000,                                           \
+      (CUstream stream, CUhostFn function, void *data), (stream, function, data))                  \
     X(BASE, cuEventCreate, "cuEventCreate", 2000, (CUevent *event, unsigned int flags),            \
       (event, flags))                                                                              \
     X(BASE, cuEventRecord, "cuEventRecord", 2000, (CUevent event, CUstream stream),                \

@@ -7,9 +7,6 @@
 #include "base/size.h"
 #include "base/text.h"
 
-/* Of the block that is made for a wait, on the device or the host. */
-#define WAIT_BYTES ((size_t)2 << 20)
-#define WAIT_HOST_BYTES ((size_t)64 << 10)
 /* What large blocks of cuMemAlloc are made of. */
 #define DRIVER_PAGE ((size_t)2 << 20)
 
@@ -244,58 +241,4 @@ __attribute__((cold)) void weir__device_log_free(const struct weir_device *devic
         return;
     weir__log(device->log, WEIR_LOG_ERROR, "free of 0x%llx: %s", (unsigned long long)block,
               weir_status_message(status));
-}
-
-/* A block that the driver does not take back is the next wait's. */
-static CUresult wait_by_block(struct weir_device *device) {
-    CUdeviceptr block = atomic_exchange_explicit(&device->waited_by, 0, memory_order_relaxed);
-    CUresult result = CUDA_SUCCESS;
-
-    if (block == 0)
-        result = device->driver->cuMemAlloc(&block, WAIT_BYTES);
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = device->driver->cuMemFree(block);
-    if (result != CUDA_SUCCESS)
-        atomic_store_explicit(&device->waited_by, block, memory_order_relaxed);
-    return result;
-}
-
-void weir__device_end_waits(struct weir_device *device) {
-    CUdeviceptr block = atomic_exchange_explicit(&device->waited_by, 0, memory_order_relaxed);
-    struct weir_driver_scope scope;
-
-    if (block == 0 || weir__driver_enter(device->driver, device->context, &scope) != CUDA_SUCCESS)
-        return;
-    (void)device->driver->cuMemFree(block);
-    weir__driver_leave(device->driver, &scope);
-}
-
-/* A free that is refused once is tried again: what it leaves would be lost. */
-static CUresult wait_by_host_block(const struct weir_driver *driver) {
-    void *block = NULL;
-    CUresult result = driver->cuMemAllocHost(&block, WAIT_HOST_BYTES);
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = driver->cuMemFreeHost(block);
-    if (result != CUDA_SUCCESS)
-        (void)driver->cuMemFreeHost(block);
-    return result;
-}
-
-/* cuMemFree and cuMemFreeHost wait for the device, and in relaxed mode do no harm to a capture that is
- * under way anywhere; cuCtxSynchronize is refused then, and breaks the capture (H200, driver 580).
- * Memory of the host is dearer by a quarter of a millisecond, and there is some on a full device too. */
-CUresult weir__device_wait(struct weir_device *device) {
-    struct weir_driver_scope scope;
-    CUresult result = weir__driver_enter(device->driver, device->context, &scope);
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = wait_by_block(device);
-    if (result == CUDA_ERROR_OUT_OF_MEMORY)
-        result = wait_by_host_block(device->driver);
-    weir__driver_leave(device->driver, &scope);
-    return result;
 }

@@ -90,7 +90,7 @@ CUresult weir__device_record(struct weir_device *device, CUevent event, weir_str
 CUresult weir__device_follow(struct weir_device *device, weir_stream stream, CUevent event);
 /* 1 if the stream has nothing to do, as the driver then knows too. */
 int weir__device_is_idle(struct weir_device *device, weir_stream stream);
-/* Waits until the device has finished all work, however long that takes, and harms no capture.
+/* Waits until the device has finished all work, however long that takes, and harms no capture (device_wait.c says by what).
  * CUDA_ERROR_OUT_OF_MEMORY: neither device nor host has the memory that this takes. */
 CUresult weir__device_wait(struct weir_device *device);
 /* Frees the block that an earlier wait may have left (`waited_by`). */

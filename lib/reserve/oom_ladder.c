@@ -194,10 +194,11 @@ static uint64_t lack_of(const struct weir_reserve *v, const weir_refusal *now, s
 }
 
 /* Nobody has given: is there nobody who may?  `room` is what others may keep, `lacks` what they must give; *alone:
- * until when those who have left unseen are waited for, 0 while somebody was there.  To find that out may have taken
- * longer: who is not heard of is waited for, and may be killed meanwhile. */
+ * until when those who have left unseen are waited for, 0 while somebody was there; a round that began later follows a
+ * try that was late enough.  To find that out may have taken longer: who is not heard of is waited for, and may be
+ * killed meanwhile. */
 static int nobody_will(const struct weir_answers *answers, uint64_t room, uint64_t lacks,
-                       uint64_t now, uint64_t *alone) {
+                       uint64_t began, uint64_t now, uint64_t *alone) {
     if (answers->kept != UINT64_MAX) {
         *alone = 0;
         return room < answers->kept;
@@ -206,7 +207,7 @@ static int nobody_will(const struct weir_answers *answers, uint64_t room, uint64
         return 0;
     if (*alone == 0)
         *alone = now + ALONE_NS;
-    return now > *alone;
+    return began > *alone;
 }
 
 /* Rung 5, in real time.  Likewise. */
@@ -239,7 +240,7 @@ static weir_status ask_neighbours(struct climb *c, weir_status why) {
         has_ended = was_ending && answers.ending == 0;
         if (answers.given == 0 && !has_ended &&
             nobody_will(&answers, weir__size_less(all, figures.in_use + bytes),
-                        lack_of(v, &figures, bytes), now, &alone))
+                        lack_of(v, &figures, bytes), began, now, &alone))
             break;
         if (has_ended)
             least = now + 2 * ENDING_PAUSE_NS;

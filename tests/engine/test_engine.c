@@ -163,6 +163,73 @@ START_TEST(waits_on_a_full_device) {
 }
 END_TEST
 
+/* The first wait of a process on a device shows that the driver's call does wait. */
+START_TEST(a_wait_is_proved_once) {
+    device.ordinal = 1;
+    for (int i = 0; i < 3; i++) {
+        CU(weir__device_wait(&device));
+        MUST_EQ(weir__model_calls(WEIR_ENTRY_cuLaunchHostFunc), 1);
+    }
+    MUST_EQ(weir__model_calls(WEIR_ENTRY_cuCtxSynchronize), 0);
+    weir__model_fail(WEIR_ENTRY_cuMemAlloc, 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
+    for (int i = 0; i < 3; i++) {
+        CU(weir__device_wait(&device));
+        MUST_EQ(weir__model_calls(WEIR_ENTRY_cuLaunchHostFunc), 2);
+    }
+    MUST_EQ(weir__model_calls(WEIR_ENTRY_cuCtxSynchronize), 0);
+    (void)lines();
+    ck_assert_str_eq(logged, "");
+}
+END_TEST
+
+/* Where there is no proof to be had now, the next wait brings it. */
+START_TEST(a_proof_that_fails) {
+    device.ordinal = 2;
+    weir__model_fail(WEIR_ENTRY_cuStreamCreate, 1, CUDA_ERROR_OUT_OF_MEMORY, 0);
+    CU(weir__device_wait(&device));
+    weir__model_fail(WEIR_ENTRY_cuLaunchHostFunc, 1, CUDA_ERROR_UNKNOWN, 0);
+    CU(weir__device_wait(&device));
+    CU(weir__device_wait(&device));
+    CU(weir__device_wait(&device));
+    MUST_EQ(weir__model_calls(WEIR_ENTRY_cuLaunchHostFunc), 2);
+    MUST_EQ(weir__model_calls(WEIR_ENTRY_cuCtxSynchronize), 0);
+}
+END_TEST
+
+static CUresult free_at_once(CUdeviceptr block) {
+    (void)block;
+    return CUDA_SUCCESS;
+}
+
+static CUresult free_host_at_once(void *host) {
+    (void)host;
+    return CUDA_SUCCESS;
+}
+
+static void expect_wait(const char *words) {
+    uint64_t now = weir__model_now_ns();
+
+    busy(A, 10 * MS);
+    CU(weir__device_wait(&device));
+    MUST_LE(now + 10 * MS, weir__model_now_ns());
+    expect_log(words);
+}
+
+START_TEST(a_driver_whose_frees_do_not_wait) {
+    struct weir_driver hasty = *driver;
+
+    hasty.cuMemFree = free_at_once;
+    hasty.cuMemFreeHost = free_host_at_once;
+    device.driver = &hasty;
+    device.ordinal = 3;
+    expect_wait("cuMemFree does not wait");
+    expect_wait("cuMemFree does not wait");
+    weir__model_fail(WEIR_ENTRY_cuMemAlloc, 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
+    expect_wait("cuMemFreeHost does not wait");
+    MUST_EQ(weir__model_calls(WEIR_ENTRY_cuCtxSynchronize), 3);
+}
+END_TEST
+
 /* ---- siblings -------------------------------------------------------------------------------- */
 
 static struct weir_sibling sibling[4];
@@ -230,6 +297,9 @@ static Suite *suite(void) {
     tcase_add_test(tests, a_stream_of_another_device);
     tcase_add_test(tests, waits_whose_memory_stays);
     tcase_add_test(tests, waits_on_a_full_device);
+    tcase_add_test(tests, a_wait_is_proved_once);
+    tcase_add_test(tests, a_proof_that_fails);
+    tcase_add_test(tests, a_driver_whose_frees_do_not_wait);
     tcase_add_test(tests, a_sibling_that_two_hold);
     tcase_add_test(tests, relief_that_another_gives);
     return all;

@@ -110,6 +110,7 @@ static inline CUstream own_stream(CUstream stream) {
 #define STREAM_cuMemcpyDtoHAsync YES
 #define STREAM_cuGraphLaunch YES
 #define STREAM_cuLaunchKernel YES
+#define STREAM_cuLaunchHostFunc YES
 
 #define HAS_STREAM(name) IS(STREAM_##name)
 

@@ -16,6 +16,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -1046,6 +1047,29 @@ START_TEST(the_legacy_stream_is_behind_blocking_ones) {
 }
 END_TEST
 
+static void take_time(void *nothing) {
+    (void)nothing;
+    nanosleep(&(struct timespec){0, 1000000}, NULL);
+}
+
+/* Which weir's wait for the device rests on, and proves so (device_wait.c). */
+START_TEST(frees_wait_for_a_host_function) {
+    CUdeviceptr block;
+    void *host;
+
+    CU(driver->cuMemAlloc(&block, UNIT));
+    CU(driver->cuLaunchHostFunc(s, take_time, NULL));
+    MUST_EQ(driver->cuStreamQuery(s), CUDA_ERROR_NOT_READY);
+    CU(driver->cuMemFree(block));
+    CU(driver->cuStreamQuery(s));
+    CU(driver->cuMemAllocHost(&host, 64 << 10));
+    CU(driver->cuLaunchHostFunc(s, take_time, NULL));
+    MUST_EQ(driver->cuStreamQuery(s), CUDA_ERROR_NOT_READY);
+    CU(driver->cuMemFreeHost(host));
+    CU(driver->cuStreamQuery(s));
+}
+END_TEST
+
 /* A non-blocking stream that has nothing but a wait is at work until what it waits for is done, and so is one that
  * waits for that. */
 START_TEST(who_waits_is_at_work) {
@@ -1171,6 +1195,7 @@ void add_driver_points(Suite *suite) {
     tcase_add_test(tests, neighbours_of_two_streams);
     tcase_add_test(tests, the_legacy_stream_is_behind_blocking_ones);
     tcase_add_test(tests, what_an_idle_stream_proves);
+    tcase_add_test(tests, frees_wait_for_a_host_function);
     tcase_add_loop_test(tests, who_waits_is_at_work, 0, 2);
     tcase_add_test(tests, who_was_given_what_is_pending_is_at_work);
     tcase_add_test(tests, a_captured_stream_tells_nothing_of_itself);

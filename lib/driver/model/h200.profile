@@ -150,6 +150,7 @@ cuCtxPushCurrent = 15
 cuCtxPopCurrent = 15
 cuCtxSynchronize = 2000
 cuMemGetAddressRange = 100
+cuLaunchHostFunc = 3000
 cuMemFreeHost = 30000
 cuMemPoolTrimTo = 300
 cuMemPoolSetAttribute = 34

@@ -438,6 +438,30 @@ CUresult weir__model_use(CUstream stream, CUdeviceptr address, size_t bytes, uin
                                                .owner = owner});
 }
 
+/* As weir uses it, to keep a stream busy: the function is called at once, and takes a millisecond of the stream's time.
+ * Not modelled in captures. */
+#define HOST_FUNCTION_NS UINT64_C(1000000)
+
+CUresult weir__model_cuLaunchHostFunc(CUstream handle, CUhostFn function, void *data) {
+    CUresult why = CUDA_SUCCESS;
+    struct model_stream *stream = weir__model_stream(handle, &why);
+
+    if (!function)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!stream)
+        return why;
+    if (atomic_load_explicit(&stream->capture_status, memory_order_acquire) !=
+        CU_STREAM_CAPTURE_STATUS_NONE)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    weir__model_lock();
+    why = weir__model_stream_kernel(
+        stream, &(struct model_step){.kind = STEP_KERNEL, .duration_ns = HOST_FUNCTION_NS});
+    weir__model_unlock();
+    if (why == CUDA_SUCCESS)
+        function(data);
+    return why;
+}
+
 /* ---- Events ---- */
 
 CUresult weir__model_cuEventCreate(CUevent *handle, unsigned int flags) {
