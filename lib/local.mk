@@ -253,6 +253,7 @@ lib_libweir_preload_la_SOURCES = \
 	lib/adapters/preload/preload_pools.c \
 	lib/adapters/preload/preload_report.c \
 	lib/adapters/preload/preload_show.c \
+	lib/adapters/preload/preload_streams.c \
 	lib/adapters/preload/preload_trace.c
 lib_libweir_preload_la_CPPFLAGS = $(AM_CPPFLAGS) -DWEIR_INTERPOSED='"adapters/preload/preload_calls.h"'
 lib_libweir_preload_la_LIBADD = lib/libweir-shown.la lib/libweir-core.la

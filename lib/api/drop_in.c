@@ -12,8 +12,15 @@
 #include "base/result.h"
 #include "config/settings.h"
 
-void weir__drop_in_begin(weir_allocator *a) {
+void weir__drop_in_begin(weir_allocator *a, int (*watches)(weir_stream stream),
+                         const atomic_int *other_contexts) {
     a->device.drop_in = 1;
+    a->device.watches = watches;
+    a->device.other_contexts = other_contexts;
+}
+
+void weir__drop_in_context_changes(void) {
+    weir__context_seen = NULL;
 }
 
 void weir__drop_in_hush(weir_allocator *a) {
@@ -57,6 +64,12 @@ weir_status weir__drop_in_free_done(weir_allocator *a, void *block) {
         !weir__detour_is(&a->device.slow_path, WEIR_DETOUR_LOST))
         return weir__front_free_done(a->front, (uintptr_t)block);
     return weir_free(a, block, (weir_stream)(uintptr_t)WEIR_STREAM_LEGACY_VALUE);
+}
+
+void weir__drop_in_stream_begins(weir_allocator *a, weir_stream stream) {
+    if (a->front && !weir__driver_forked() &&
+        !weir__detour_is(&a->device.slow_path, WEIR_DETOUR_LOST))
+        weir__front_meet(a->front, stream);
 }
 
 void weir__drop_in_stream_ends(weir_allocator *a, weir_stream stream) {

@@ -11,6 +11,8 @@
 #ifndef WEIR_DROP_IN_H
 #define WEIR_DROP_IN_H
 
+#include <stdatomic.h>
+
 #include <weir/weir.h>
 
 #include "driver/driver.h"
@@ -31,8 +33,18 @@ static inline void weir__drop_in_end_use(void) {
 
 /* Before the first request.  From then on one on a stream that is being captured is refused (E_CAPTURE) rather
  * than made a node of the graph, which is for the driver; and peaks are seen at every request that no cache
- * serves. */
-void weir__drop_in_begin(weir_allocator *allocator);
+ * serves.
+ *
+ * `watches' (NULL: none): 1 of a created stream of which weir__drop_in_stream_begins was called.  The driver is not asked
+ * about such a stream once it has a cache, nor about a thread's default streams, as if they were bound: the caller
+ * passes no request or free of a stream that is being captured.  It may be called with locks held, and may not call weir.
+ * `other_contexts' (NULL: unknown): 0 as long as no thread can have another context than the device's own, or none; then
+ * a thread that had it current has it until weir__drop_in_context_changes. */
+void weir__drop_in_begin(weir_allocator *allocator, int (*watches)(weir_stream stream),
+                         const atomic_int *other_contexts);
+
+/* The calling thread may have another context current from now on. */
+void weir__drop_in_context_changes(void);
 
 /* Before the first request: refusals are told elsewhere, so the log does not say them. */
 void weir__drop_in_hush(weir_allocator *allocator);
@@ -60,6 +72,8 @@ int weir__drop_in_keeps_addresses(const weir_allocator *allocator);
 /* As weir_free, of a block whose last use is over on every stream, as the caller knows. */
 weir_status weir__drop_in_free_done(weir_allocator *allocator, void *block);
 
+/* A stream was created, maybe with the handle of another whose end was not seen. */
+void weir__drop_in_stream_begins(weir_allocator *allocator, weir_stream stream);
 /* A stream that lives is about to end: what its cache holds goes back behind an event, rather than to wait for
  * the device.  Nothing if it is being captured, or not known. */
 void weir__drop_in_stream_ends(weir_allocator *allocator, weir_stream stream);

@@ -347,6 +347,26 @@ static __attribute__((noinline)) weir_status alloc_whole(weir_allocator *a, stru
     return WEIR_OK;
 }
 
+/* On a stream that does not go by its handle. */
+static __attribute__((noinline)) weir_status alloc_default(weir_allocator *a, size_t bytes,
+                                                           weir_stream stream, void **block) {
+    struct weir_hits *h = weir__hits_of(a->front);
+    CUdeviceptr found = 0;
+    struct weir_cell *c;
+    uint64_t key;
+
+    if (!find_by_default(h, stream, &c, &key) || !enter_at_once(h, c))
+        return alloc_missed(a, bytes, stream, block);
+    if (is_its(c, key, 0))
+        found = bytes > WEIR_SPAN_SMALL ? weir__cell_take_whole(c, bytes)
+                                        : weir__cell_take_home(c, bytes);
+    found = leave_with(c, found);
+    if (__builtin_expect(!found, 0))
+        return alloc_missed(a, bytes, stream, block);
+    *block = (void *)(uintptr_t)found;
+    return WEIR_OK;
+}
+
 /* A hit on a stream that goes by its handle and is vouched for, on a lock that is biased to this thread.  Nothing is
  * called but at the end, so that there is no frame to make. */
 weir_status weir_alloc(weir_allocator *a, size_t bytes, weir_stream stream, void **block) {
@@ -356,7 +376,7 @@ weir_status weir_alloc(weir_allocator *a, size_t bytes, weir_stream stream, void
     if (__builtin_expect(!is_plain(a, 0) || !block || bytes - 1 >= a->device.total, 0))
         return alloc_fully(a, bytes, stream, block);
     if (!find_by_handle(weir__hits_of(a->front), stream, &c))
-        return alloc_missed(a, bytes, stream, block);
+        return alloc_default(a, bytes, stream, block);
     if (!is_vouched_for(weir__hits_of(a->front), c, stream))
         return alloc_checked(a, c, bytes, stream, block);
     if (bytes > WEIR_SPAN_SMALL)

@@ -410,6 +410,10 @@ static int give_all(struct weir_front *f, struct weir_cell *c, weir_stream strea
     return some;
 }
 
+static void unwatch(struct weir_cell *c) {
+    atomic_fetch_and_explicit(&c->trusted, ~WEIR_CELL_WATCHED, memory_order_relaxed);
+}
+
 /* Nobody knows any more on which stream the idle blocks of the cell were freed (`id` UNKNOWN), or it is
  * to make room (its id).  The caller holds `lock`. */
 static void retire(struct weir_front *f, struct weir_cell *c, uint64_t id) {
@@ -425,6 +429,7 @@ static void retire(struct weir_front *f, struct weir_cell *c, uint64_t id) {
     }
     weir__cell_pass(c);
     weir__bias_give(&c->lock, taken);
+    unwatch(c);
     give_spans(f, h.spans, id);
     send_home(f, h.strays, NULL);
     c->young = 0;
@@ -559,6 +564,12 @@ static void mature(struct weir_front *f, struct weir_cell *c, uint64_t id) {
     tell(f, c);
 }
 
+static int is_watched(const struct weir_front *f, weir_stream stream) {
+    const struct weir_device *device = f->hits.device;
+
+    return device->watches && !is_default(stream) && device->watches(stream);
+}
+
 /* In a call on a stream that is not being captured and has that id: its cell, if it has a cache.
  * Counts the calls of young streams.  pins 1: the cell is pinned; 0: the call does not need it, and gets NULL. */
 static struct weir_cell *visit(struct weir_front *f, weir_stream stream, uint64_t id, int pins) {
@@ -579,6 +590,8 @@ static struct weir_cell *visit(struct weir_front *f, weir_stream stream, uint64_
         }
         if (!c->serves && (++c->young > YOUNG || vouched || f->cached == 0))
             mature(f, c, id);
+        if (c->serves && is_watched(f, stream))
+            atomic_fetch_or_explicit(&c->trusted, WEIR_CELL_WATCHED, memory_order_relaxed);
         if (c->serves && pins)
             pin(c);
         else
@@ -949,8 +962,11 @@ weir_status weir__front_miss(struct weir_front *f, struct weir_cell *c, int take
 static inline struct weir_cell *find(struct weir_front *f, weir_stream stream, uint64_t *key,
                                      unsigned long long *id) {
     *id = 0;
-    if (is_default(stream) && !ask(&f->hits, stream, id))
-        return NULL;
+    if (is_default(stream) && !weir__device_default_id(f->hits.device, stream, id)) {
+        if (!ask(&f->hits, stream, id))
+            return NULL;
+        weir__device_note_default_id(f->hits.device, stream, *id);
+    }
     *key = key_of(stream, *id);
     return cell_of(f, *key);
 }
@@ -1393,13 +1409,31 @@ static __attribute__((noinline)) weir_status free_beside(struct weir_front *f, s
     return weir__front_free_used(f, block, stream, NULL);
 }
 
+/* On a stream that does not go by its handle. */
+static __attribute__((noinline)) weir_status free_default(struct weir_front *f, struct weir_span *s,
+                                                          CUdeviceptr block, weir_stream stream) {
+    struct weir_cell *c;
+    uint64_t key;
+    int done;
+
+    if (find_by_default(&f->hits, stream, &c, &key) && enter_at_once(&f->hits, c)) {
+        done = is_its(c, key, 0) && weir__cell_put_plain(c, s, block);
+        weir__bias_leave();
+        if (done)
+            return WEIR_OK;
+    }
+    return weir__front_free_used(f, block, stream, NULL);
+}
+
 /* Nothing is called but at the end, as in weir_alloc. */
 weir_status weir__front_free(struct weir_front *f, CUdeviceptr block, weir_stream stream) {
     struct weir_span *s = weir__records_find(&f->pages, block);
     struct weir_cell *c;
 
-    if (__builtin_expect(!s || !find_by_handle(&f->hits, stream, &c), 0))
+    if (__builtin_expect(!s, 0))
         return weir__front_free_used(f, block, stream, NULL);
+    if (!find_by_handle(&f->hits, stream, &c))
+        return free_default(f, s, block, stream);
     if (__builtin_expect(bring_back(f, c, s, block), 1))
         return WEIR_OK;
     if (s->slot_units == 0 && is_alone(f))
@@ -1420,20 +1454,20 @@ weir_status weir__front_bind(struct weir_front *f, weir_stream stream, int more)
         return status;
     pthread_mutex_lock(&f->lock);
     c = cell_at(f, stream, id, more);
-    bindings = c ? atomic_load_explicit(&c->trusted, memory_order_relaxed) : 0;
+    bindings = c ? atomic_load_explicit(&c->trusted, memory_order_relaxed) & ~WEIR_CELL_WATCHED : 0;
     if (more && c) {
         if (c->serves && atomic_load_explicit(&c->id, memory_order_relaxed) != id)
             retire(f, c, WEIR_ENGINE_UNKNOWN);
         if (!c->serves)
             mature(f, c, id);
-        atomic_store_explicit(&c->trusted, bindings + 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(&c->trusted, 1, memory_order_relaxed);
         f->default_streams -= bindings == 0 && is_default(stream);
     } else if (more) {
         status = weir__without_driver(WEIR_E_HOST_MEMORY);
     } else if (bindings == 0) {
         status = weir__without_driver(WEIR_E_INVALID);
     } else {
-        atomic_store_explicit(&c->trusted, bindings - 1, memory_order_relaxed);
+        atomic_fetch_sub_explicit(&c->trusted, 1, memory_order_relaxed);
         f->default_streams += bindings == 1 && is_default(stream);
         last = bindings == 1 && c->serves;
         if (last)
@@ -1452,8 +1486,12 @@ void weir__front_leave(struct weir_front *f, weir_stream stream) {
     struct weir_cell *c = NULL;
     uint64_t id = 0;
 
-    if (!is_default(stream) && !cell_of(f, key_of(stream, 0)))
-        return;
+    if (!is_default(stream)) {
+        c = cell_of(f, key_of(stream, 0));
+        if (!c)
+            return;
+        unwatch(c);
+    }
     if (weir__device_capture(f->hits.device, stream) != WEIR_OK ||
         weir__device_stream_id(f->hits.device, stream, &id) != CUDA_SUCCESS)
         return;
@@ -1473,6 +1511,17 @@ void weir__front_leave(struct weir_front *f, weir_stream stream) {
            id); /* whoever has the handle next is asked who it is, though streams be vouched for */
     pthread_mutex_unlock(&f->lock);
     unpin(c);
+}
+
+void weir__front_meet(struct weir_front *f, weir_stream stream) {
+    struct weir_cell *c = cell_of(f, key_of(stream, 0));
+
+    if (!c)
+        return;
+    pthread_mutex_lock(&f->lock);
+    if (c->serves)
+        retire(f, c, WEIR_ENGINE_UNKNOWN);
+    pthread_mutex_unlock(&f->lock);
 }
 
 /* ---- everything back --------------------------------------------------------------------------- */

@@ -65,6 +65,18 @@ find_by_handle(struct weir_hits *h, weir_stream stream, struct weir_cell **cell)
     return stream && weir__cell_table_find(&h->by_handle, (uintptr_t)stream, cell);
 }
 
+/* Likewise of a default stream, with its key, where the driver need not be asked about it.  The cell may be another's by
+ * now: `is_its' tells, under its lock. */
+static inline int find_by_default(struct weir_hits *h, weir_stream stream, struct weir_cell **cell,
+                                  uint64_t *key) {
+    unsigned long long id;
+
+    if (!is_default(stream) || !weir__device_default_id(h->device, stream, &id))
+        return 0;
+    *key = key_of(stream, id);
+    return weir__cell_table_find(&h->by_id, *key, cell);
+}
+
 /* ---- hits -------------------------------------------------------------------------------------- */
 
 /* The cell is still the one of this key, and of this id; 0: the driver was not asked, as the program

@@ -91,6 +91,9 @@ struct weir_cell_sum {
     _Atomic int64_t peak;
 };
 
+/* Of `trusted': the adapter sees the stream's captures, its end, and who has its handle next. */
+#define WEIR_CELL_WATCHED (UINT32_C(1) << 31)
+
 struct weir_cell {
     /* Guarded by the front's lock.  (Processors fetch cache lines in pairs: what one thread's hits write
      * does not lie beside what others read.) */
@@ -109,8 +112,8 @@ struct weir_cell {
     _Atomic size_t most;           /* of idle that may be kept, */
     _Atomic size_t most_whole;     /* and of that in whole blocks: 0 until the engine is calm */
     uint64_t demand;               /* front.demand when the cell last gave */
-    _Atomic uint32_t trusted;      /* bindings; above 0 the driver is not asked about the stream */
-    _Atomic int capturing;         /* the stream was being captured when it was seen last */
+    _Atomic uint32_t trusted; /* bindings, and WATCHED; above 0 the driver is not asked of it */
+    _Atomic int capturing;    /* the stream was being captured when it was seen last */
 
     /* Astride two cache lines: whose it is belongs to the first, that it is taken to the second. */
     struct weir_bias lock;

@@ -11,6 +11,8 @@
 #define DRIVER_PAGE ((size_t)2 << 20)
 
 _Thread_local int weir__device_lacks_context WEIR_FAST_TLS;
+_Thread_local CUcontext weir__context_seen WEIR_FAST_TLS;
+_Thread_local struct weir_default_ids weir__default_ids[WEIR_DEFAULT_IDS] WEIR_FAST_TLS;
 
 int weir__device_lend_context(const struct weir_device *device) {
     CUcontext current = NULL;
@@ -182,6 +184,19 @@ CUresult weir__device_stream_id(struct weir_device *device, weir_stream stream, 
     if (result == CUDA_SUCCESS)
         *id = value;
     return result;
+}
+
+void weir__device_note_default_id(const struct weir_device *device, weir_stream stream,
+                                  unsigned long long id) {
+    struct weir_default_ids *known = &weir__default_ids[device->number % WEIR_DEFAULT_IDS];
+    CUcontext current = NULL;
+
+    if (!device->watches || device->driver->cuCtxGetCurrent(&current) != CUDA_SUCCESS ||
+        current != device->context)
+        return;
+    if (known->device != device->number)
+        *known = (struct weir_default_ids){.device = device->number};
+    known->id[(uintptr_t)stream == WEIR_STREAM_PER_THREAD_VALUE] = id;
 }
 
 CUresult weir__device_record(struct weir_device *device, CUevent event, weir_stream stream,

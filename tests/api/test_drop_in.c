@@ -5,6 +5,7 @@
  */
 #include "tests/fixtures/model_device.h"
 
+#include <pthread.h>
 #include <string.h>
 
 #include "tests/fixtures/calls.h"
@@ -23,7 +24,7 @@ static void make(int world) {
     options.front = worlds[world].front;
     options.log = WEIR_LOG_ERROR;
     OK(weir_allocator_create(&options, &a));
-    weir__drop_in_begin(a);
+    weir__drop_in_begin(a, NULL, NULL);
 }
 
 static int has_front(int world) {
@@ -303,7 +304,7 @@ START_TEST(a_handle_that_comes_again) {
     options.front = worlds[_i].front;
     options.stream_checks = WEIR_SWITCH_OFF;
     OK(weir_allocator_create(&options, &a));
-    weir__drop_in_begin(a);
+    weir__drop_in_begin(a, NULL, NULL);
     CU(driver->cuStreamCreate(&first, CU_STREAM_NON_BLOCKING));
     block = take(1000, first);
     before = id_of(first);
@@ -320,6 +321,134 @@ START_TEST(a_handle_that_comes_again) {
         give(other, second);
     }
     CU(driver->cuStreamDestroy(second));
+    end();
+}
+END_TEST
+
+/* ---- streams that the adapter watches --------------------------------------------------------- */
+
+static CUstream watched;
+
+static int watches(weir_stream stream) {
+    return stream == watched;
+}
+
+static void make_watched(int world) {
+    make(world);
+    weir__drop_in_begin(a, watches, NULL);
+    CU(driver->cuStreamCreate(&watched, CU_STREAM_NON_BLOCKING));
+    weir__drop_in_stream_begins(a, watched);
+}
+
+/* Pairs of 1000 bytes, once the stream has a cache; how many questions were asked about it. */
+static uint64_t questions(CUstream stream) {
+    for (int i = 0; i < 50; i++)
+        give(take(1000, stream), stream);
+    count_from_here();
+    for (int i = 0; i < 50; i++)
+        give(take(1000, stream), stream);
+    return calls(WEIR_ENTRY_cuStreamIsCapturing) + calls(WEIR_ENTRY_cuStreamGetId);
+}
+
+START_TEST(who_is_watched_is_not_asked_about) {
+    make_watched(_i);
+    MUST_EQ(questions(watched), 0);
+    MUST_EQ(questions(NULL), 0);
+    MUST_EQ(questions((CUstream)(uintptr_t)WEIR_STREAM_LEGACY_VALUE), 0);
+    MUST_EQ(questions((CUstream)(uintptr_t)WEIR_STREAM_PER_THREAD_VALUE), 0);
+    MUST_LE(1, questions(A));
+    weir__drop_in_stream_ends(a, watched);
+    CU(driver->cuStreamDestroy(watched));
+    end();
+}
+END_TEST
+
+/* Its end was not seen, but that its handle is another's. */
+START_TEST(who_was_watched_is_not_who_has_the_handle_next) {
+    unsigned char *block;
+    CUstream first;
+    uint64_t before;
+
+    make_watched(_i);
+    (void)questions(watched);
+    block = take(1000, watched);
+    first = watched;
+    before = id_of(first);
+    give(block, first);
+    busy(first, 50 * MS);
+    CU(driver->cuStreamDestroy(first)); /* its work goes on */
+    CU(driver->cuStreamCreate(&watched, CU_STREAM_NON_BLOCKING));
+    MUST(watched == first && id_of(watched) != before);
+    weir__drop_in_stream_begins(a, watched);
+    for (int i = 0; i < 100; i++) {
+        unsigned char *other = take(1000, watched);
+
+        MUST(other != block); /* it is still in use there */
+        give(other, watched);
+    }
+    weir__drop_in_stream_ends(a, watched);
+    CU(driver->cuStreamDestroy(watched));
+    end();
+}
+END_TEST
+
+/* One that was watched may be made anew by means that are not seen. */
+START_TEST(who_is_watched_no_more_is_asked_about) {
+    make_watched(_i);
+    (void)questions(watched);
+    watched = NULL;
+    weir__drop_in_stream_ends(a, A); /* which nobody has used */
+    MUST_LE(questions(B), 100);
+    weir__drop_in_stream_ends(a, B);
+    MUST_LE(1, questions(B));
+    end();
+}
+END_TEST
+
+static void *give_on_own(void *block) {
+    CUstream own = (CUstream)(uintptr_t)WEIR_STREAM_PER_THREAD_VALUE;
+    CUcontext popped;
+
+    CU(driver->cuCtxPushCurrent(primary));
+    (void)questions(own);
+    busy(own, 50 * MS);
+    give(block, own);
+    CU(driver->cuCtxPopCurrent(&popped));
+    return NULL;
+}
+
+/* Each thread's own stream is another, and each context's. */
+START_TEST(default_streams_that_are_known_are_told_apart) {
+    CUstream own = (CUstream)(uintptr_t)WEIR_STREAM_PER_THREAD_VALUE;
+    CUcontext second, popped;
+    unsigned char *block, *other;
+    pthread_t thread;
+    void *refused;
+
+    ANSWERS(0, weir__model_reset(&(struct weir_model_setup){.devices = 2, .capacity = CAPACITY}));
+    CU(driver->cuDevicePrimaryCtxRetain(&primary, 0));
+    CU(driver->cuCtxPushCurrent(primary));
+    CU(driver->cuStreamCreate(&A, CU_STREAM_NON_BLOCKING));
+    make_watched(_i);
+    (void)questions(own);
+    (void)questions(NULL);
+    block = take(1000, own);
+    ANSWERS(0, pthread_create(&thread, NULL, give_on_own, block));
+    ANSWERS(0, pthread_join(thread, NULL));
+    for (int i = 0; i < 100; i++) {
+        other = take(1000, own);
+        MUST(other != block); /* the thread's stream is at work */
+        give(other, own);
+    }
+    CU(driver->cuDevicePrimaryCtxRetain(&second, 1));
+    CU(driver->cuCtxPushCurrent(second));
+    EXPECT(WEIR_E_STREAM, weir_alloc(a, 1000, NULL, &refused));
+    EXPECT(WEIR_E_STREAM, weir_alloc(a, 1000, own, &refused));
+    CU(driver->cuCtxPopCurrent(&popped));
+    CU(driver->cuDevicePrimaryCtxRelease(1));
+    give(take(1000, NULL), NULL);
+    weir__drop_in_stream_ends(a, watched);
+    CU(driver->cuStreamDestroy(watched));
     end();
 }
 END_TEST
@@ -438,6 +567,15 @@ int main(void) {
         if (has_front(world))
             tcase_add_loop_test(tests, a_handle_that_comes_again, world, world + 1);
     }
+    for (int world = 0; world < WORLDS; world++)
+        if (has_front(world)) {
+            tcase_add_loop_test(tests, who_is_watched_is_not_asked_about, world, world + 1);
+            tcase_add_loop_test(tests, who_was_watched_is_not_who_has_the_handle_next, world,
+                                world + 1);
+            tcase_add_loop_test(tests, who_is_watched_no_more_is_asked_about, world, world + 1);
+            tcase_add_loop_test(tests, default_streams_that_are_known_are_told_apart, world,
+                                world + 1);
+        }
     tcase_add_loop_test(tests, a_slot_that_is_done_comes_home, 0, WORLDS);
     tcase_add_loop_test(tests, a_stream_ends, 0, WORLDS);
     tcase_add_loop_test(tests, a_stream_ends_that_left_nothing, 0, WORLDS);

@@ -79,10 +79,11 @@ static int device_of(CUstream stream) {
     CUcontext context = NULL;
     CUdevice device = -1;
 
+    /* On a thread without a context the allocator finds that out; one is not made for that. */
+    if (count_devices() == 1 && (!is_default(stream) || weir__served_known() > 0))
+        return 0;
     if (is_default(stream))
         return REAL(cuCtxGetDevice)(&device) == CUDA_SUCCESS ? device : -1;
-    if (count_devices() == 1)
-        return 0;
     if (REAL(cuStreamGetDevice)(stream, &device) == CUDA_SUCCESS) /* from 12.8 on */
         return device;
     return REAL(cuStreamGetCtx)(stream, &context) == CUDA_SUCCESS ? device_of_context(context) : -1;
@@ -90,6 +91,10 @@ static int device_of(CUstream stream) {
 
 /* The program has made a context of its own. */
 static atomic_int has_contexts;
+
+const atomic_int *weir__other_contexts(void) {
+    return count_devices() == 1 ? &has_contexts : NULL;
+}
 
 /* The stream is of another context than weir's, whose events may not order what runs there. */
 static int is_apart(const struct weir_served *s, CUstream stream) {
@@ -920,16 +925,7 @@ CUresult weir__serve_cuMemGetDefaultMemPool(CUmemoryPool *pool, CUmemLocation *l
                                         : note_other_pool(result, pool, location, type);
 }
 
-/* ---- streams ------------------------------------------------------------------------------------- */
-
-CUresult weir__serve_cuStreamDestroy_v2(CUstream stream) {
-    if (!is_default(stream) && weir__served_known() > 0 && enter()) {
-        for (unsigned i = 0; i < weir__served_known(); i++)
-            weir__drop_in_stream_ends(weir__served_at(i)->allocator, stream);
-        leave();
-    }
-    return REAL(cuStreamDestroy_v2)(stream);
-}
+/* ---- contexts and captures ------------------------------------------------------------------------- */
 
 static CUresult note_context(CUresult result) {
     if (result == CUDA_SUCCESS && !weir__inside)

@@ -66,6 +66,13 @@
     X(cuMemSetMemPool, cuMemSetMemPool, 13000,                                                     \
       (CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool),                      \
       (location, type, pool))                                                                      \
+    X(cuStreamCreate, cuStreamCreate, 2000, (CUstream *stream, unsigned int flags),                \
+      (stream, flags))                                                                             \
+    X(cuStreamCreateWithPriority, cuStreamCreateWithPriority, 5050,                                \
+      (CUstream *stream, unsigned int flags, int priority), (stream, flags, priority))             \
+    X(cuCtxSetCurrent, cuCtxSetCurrent, 4000, (CUcontext context), (context))                      \
+    X(cuCtxPushCurrent, cuCtxPushCurrent_v2, 4000, (CUcontext context), (context))                 \
+    X(cuCtxPopCurrent, cuCtxPopCurrent_v2, 4000, (CUcontext *context), (context))                  \
     X(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, 7000,                                    \
       (CUcontext *context, CUdevice device), (context, device))                                    \
     X(cuCtxCreate, cuCtxCreate_v2, 3020,                                                           \
@@ -84,10 +91,6 @@
 #define WEIR_INTERPOSED_USED(X)                                                                    \
     WEIR_BOTH_USED(X)                                                                              \
     X(cuCtxGetCurrent, cuCtxGetCurrent, 4000, (CUcontext *context), (context))                     \
-    X(cuCtxPushCurrent, cuCtxPushCurrent_v2, 4000, (CUcontext context), (context))                 \
-    X(cuCtxPopCurrent, cuCtxPopCurrent_v2, 4000, (CUcontext *context), (context))                  \
-    X(cuStreamCreate, cuStreamCreate, 2000, (CUstream *stream, unsigned int flags),                \
-      (stream, flags))                                                                             \
     X(cuStreamSynchronize, cuStreamSynchronize, 2000, (CUstream stream), (stream))                 \
     X(cuStreamWaitEvent, cuStreamWaitEvent, 3020,                                                  \
       (CUstream stream, CUevent event, unsigned int flags), (stream, event, flags))                \

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: MIT
+// stream_kinds.cu: what a request and a free cost a program of the CUDA runtime, by the kind of stream.
+//
+//     stream_kinds [ROUNDS]          default: 5
+//
+// A program that knows nothing of weir; bench/stream-kinds runs it natively, under `weir run', and with a library that
+// answers at once (at_once.c).  A line for each kind: nanoseconds of a pair of 64 KiB, and of a free and a request of up
+// to 4 MiB among 300 live ones; each the least of the rounds.
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+#include <cuda_runtime.h>
+
+enum { LIVE = 300, PAIRS = 20000, TURNS = 6000, MOST = 4 << 20 };
+
+static void check(cudaError_t error) {
+    if (error == cudaSuccess)
+        return;
+    fprintf(stderr, "stream_kinds: %s\n", cudaGetErrorString(error));
+    exit(1);
+}
+
+static double now_ns() {
+    timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1e9 + now.tv_nsec;
+}
+
+static size_t random_bytes() {
+    static uint64_t state = 1;
+
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    return 1 + (size_t)(state >> 33) % MOST;
+}
+
+static void *take(size_t bytes, cudaStream_t stream) {
+    void *block;
+
+    check(cudaMallocAsync(&block, bytes, stream));
+    return block;
+}
+
+static double pair_ns(cudaStream_t stream) {
+    double began = now_ns();
+
+    for (int i = 0; i < PAIRS; i++)
+        check(cudaFreeAsync(take(65536, stream), stream));
+    return (now_ns() - began) / PAIRS;
+}
+
+static double turn_ns(cudaStream_t stream) {
+    static void *live[LIVE];
+    double began;
+
+    for (void *&block : live)
+        block = take(random_bytes(), stream);
+    for (int warm = 1; warm >= 0; warm--) {
+        began = now_ns();
+        for (int i = 0; i < TURNS; i++) {
+            void *&block = live[random_bytes() % LIVE];
+
+            check(cudaFreeAsync(block, stream));
+            block = take(random_bytes(), stream);
+        }
+    }
+    began = (now_ns() - began) / TURNS;
+    for (void *block : live)
+        check(cudaFreeAsync(block, stream));
+    check(cudaStreamSynchronize(stream));
+    return began;
+}
+
+static void measure(const char *kind, cudaStream_t stream, int rounds) {
+    double pair = 1e18, turn = 1e18;
+
+    (void)pair_ns(stream);
+    for (int i = 0; i < rounds; i++) {
+        double took = pair_ns(stream);
+
+        pair = took < pair ? took : pair;
+        took = turn_ns(stream);
+        turn = took < turn ? took : turn;
+    }
+    printf("%s %.0f %.0f\n", kind, pair, turn);
+}
+
+int main(int argc, char **argv) {
+    int rounds = argc > 1 ? atoi(argv[1]) : 5;
+    unsigned long long keep = UINT64_MAX;
+    cudaStream_t created, blocking;
+    cudaMemPool_t pool;
+
+    check(cudaDeviceGetDefaultMemPool(&pool, 0));
+    check(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep));
+    check(cudaStreamCreateWithFlags(&created, cudaStreamNonBlocking));
+    check(cudaStreamCreate(&blocking));
+    measure("created", created, rounds);
+    measure("blocking", blocking, rounds);
+    measure("legacy", 0, rounds);
+    measure("legacy-by-name", cudaStreamLegacy, rounds);
+    measure("per-thread", cudaStreamPerThread, rounds);
+    return 0;
+}
