@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* run.c: `weir run': a program that knows nothing of weir, with its stream-ordered memory from weir.
  *
- * All of it is environment: the preload library goes in front of LD_PRELOAD, settings go into WEIR_
+ * All of it is environment: the preload library goes behind LD_PRELOAD's own, settings go into WEIR_
  * variables, frameworks are told where to ask for memory (frameworks.h).  Settings are read and
  * checked here first, so that a mistake is said before anything starts.  What variables of TensorFlow,
  * XLA and JAX mean to weir is settled here too and handed on as WEIR_ variables, with WEIR_COMPAT=0:
@@ -153,15 +153,6 @@ static int put_run(struct run *run) {
            put_file(run, "WEIR_RUN_TRACE", run->trace);
 }
 
-static int put_preload(struct run *run, const char *library) {
-    int is_there, failed;
-    char *value = preloading_value(library, &is_there);
-
-    failed = !value || (!is_there && put(run, "LD_PRELOAD", value) != 0);
-    free(value);
-    return failed;
-}
-
 /* To a limit that is less, or may be: amounts of different kinds only the device compares. */
 static int is_held(const weir_options *options) {
     const weir_amount *limit = &options->limit, *all = &options->prealloc;
@@ -205,8 +196,8 @@ static int set_environment(struct run *run, const char *library) {
     int failed;
 
     run->said = open_memstream(&said, &said_bytes);
-    failed = !file || !run->said || put_preload(run, library) != 0 || put_settings(run) != 0 ||
-             put_run(run) != 0;
+    failed = !file || !run->said || preloading_tell(library, put, run) != 0 ||
+             put_settings(run) != 0 || put_run(run) != 0;
     if (!failed)
         failed = (!run->no_env && put(run, "WEIR_COMPAT", "0") != 0) ||
                  frameworks_tell(run->no_env ? NULL : put, run, run->serve_malloc, compatible,

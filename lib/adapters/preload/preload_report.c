@@ -5,8 +5,8 @@
  * is called before the driver goes.  What the program frees later than that is not in them.  A line leaves in
  * one write(2), also into a file that several processes write to.
  *
- * Who ends by _exit runs no such function, so that call is exported here, in front of libc's and of any other
- * library's, which is called then.  It may come from the handler of a signal, in the midst of anything, so all that it
+ * Who ends by _exit runs no such function, so that call is exported here, in front of libc's and of any
+ * library's that comes behind, which is called then.  It may come from the handler of a signal, in the midst of anything, so all that it
  * does is to post what a thread waits for that is there already, where there is something to tell, and to wait for that
  * a while; and where nothing was served, to say so, without memory and without a lock, and to remove the file that
  * `weir top' reads.  Who ends while another thread is ending waits for what that writes.  quick_exit has functions of
