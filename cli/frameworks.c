@@ -39,8 +39,8 @@ static const char *served(int serves_plain) {
     return serves_plain ? "what it asks of cuMemAlloc" : "none of it";
 }
 
-static void note_elsewhere(const char *name, const char *who, int serves_plain, FILE *notes) {
-    fprintf(notes, "; %s=%s stays, so %s takes memory elsewhere: weir serves %s", name,
+static void note_elsewhere(const char *name, const char *who, int serves_plain, FILE *lacks) {
+    fprintf(lacks, "; %s=%s stays, so %s takes memory elsewhere: weir serves %s", name,
             set_value(name), who, served(serves_plain));
 }
 
@@ -55,13 +55,14 @@ static void note_untold(FILE *notes) {
 }
 
 /* JAX takes the word in any case, and preallocates from all but its platform allocator. */
-static int tell_jax(put_function *put, void *to, int serves_plain, int preallocates, FILE *notes) {
+static int tell_jax(put_function *put, void *to, int serves_plain, int preallocates, FILE *lacks,
+                    FILE *notes) {
     const char *is = set_value(jax_allocator);
 
     if (is && strcasecmp(is, jax_pools) != 0) {
-        note_elsewhere(jax_allocator, "JAX", serves_plain, notes);
+        note_elsewhere(jax_allocator, "JAX", serves_plain, lacks);
         if (strcasecmp(is, "platform") != 0)
-            fputs(", and what it preallocates is its own", notes);
+            fputs(", and what it preallocates is its own", lacks);
         return 0;
     }
     if (!put && !is)
@@ -75,11 +76,11 @@ static int tell_jax(put_function *put, void *to, int serves_plain, int prealloca
     return 0;
 }
 
-static int tell_tensorflow(put_function *put, void *to, int serves_plain, FILE *notes) {
+static int tell_tensorflow(put_function *put, void *to, int serves_plain, FILE *lacks) {
     const char *is = set_value(tf_allocator);
 
     if (is && strcmp(is, tf_pools) != 0)
-        note_elsewhere(tf_allocator, "TensorFlow", serves_plain, notes);
+        note_elsewhere(tf_allocator, "TensorFlow", serves_plain, lacks);
     return put_if_unset(put, to, tf_allocator, tf_pools);
 }
 
@@ -153,7 +154,7 @@ static int is_on(const char *option, size_t length) {
     return value && strncasecmp(value + 1, "true", 4) == 0;
 }
 
-static int tell_torch(put_function *put, void *to, int serves_plain, FILE *notes) {
+static int tell_torch(put_function *put, void *to, int serves_plain, FILE *lacks) {
     static const char *const names[2] = {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"};
     const char *values[2] = {set_value(names[0]), set_value(names[1])};
     int noted = 0, failed = 0;
@@ -166,7 +167,7 @@ static int tell_torch(put_function *put, void *to, int serves_plain, FILE *notes
         option = find_option(list, "backend", &length);
         if (option) {
             if (!noted && !memmem(option, length, "cudaMallocAsync", strlen("cudaMallocAsync")))
-                noted = fprintf(notes, "; PyTorch stays on %.*s: weir serves %s", (int)length,
+                noted = fprintf(lacks, "; PyTorch stays on %.*s: weir serves %s", (int)length,
                                 option, served(serves_plain));
             continue;
         }
@@ -174,7 +175,7 @@ static int tell_torch(put_function *put, void *to, int serves_plain, FILE *notes
             continue;
         option = find_option(list, "expandable_segments", &length);
         if (option && is_on(option, length) && !noted)
-            noted = fprintf(notes, "; expandable_segments is left out, which PyTorch's backend "
+            noted = fprintf(lacks, "; expandable_segments is left out, which PyTorch's backend "
                                    "cudaMallocAsync does not have");
         made = with_backend(list);
         failed = !made || put(to, names[i], made);
@@ -184,8 +185,8 @@ static int tell_torch(put_function *put, void *to, int serves_plain, FILE *notes
 }
 
 int frameworks_tell(int (*put)(void *to, const char *name, const char *value), void *to,
-                    int serves_plain, int preallocates, FILE *notes) {
-    return tell_jax(put, to, serves_plain, preallocates, notes) ||
-           tell_tensorflow(put, to, serves_plain, notes) ||
-           tell_torch(put, to, serves_plain, notes);
+                    int serves_plain, int preallocates, FILE *lacks, FILE *notes) {
+    return tell_jax(put, to, serves_plain, preallocates, lacks, notes) ||
+           tell_tensorflow(put, to, serves_plain, lacks) ||
+           tell_torch(put, to, serves_plain, lacks);
 }

@@ -11,10 +11,11 @@
 
 /* Calls `put` (NULL: nothing is told) with each variable that is to be set; what the environment has by now stays, but
  * for PyTorch's options, to which the backend is added, and that JAX preallocates where it does not ask there.  Writes
- * to `notes` what else a user should know, each as "; ..."; `serves_plain': cuMemAlloc is served too; `preallocates':
- * weir does in JAX's place, what its variables say.  0, or 1 when memory is short. */
+ * to `lacks` what the user asked for and does not get, to `notes` what else there is to know, each as "; ...";
+ * `serves_plain': cuMemAlloc is served too; `preallocates': weir does in JAX's place, what its variables say.  0, or 1
+ * when memory is short. */
 int frameworks_tell(int (*put)(void *to, const char *name, const char *value), void *to,
-                    int serves_plain, int preallocates, FILE *notes);
+                    int serves_plain, int preallocates, FILE *lacks, FILE *notes);
 
 /* Notes whose place weir's preallocation takes, of which the variable NAME says that amount; `are_told': those whose
  * allocator is not named are told to ask there. */

@@ -47,15 +47,42 @@ int preloading_find(const char *name, char *path, size_t bytes, const char **why
     return EXIT_OWN;
 }
 
-char *preloading_value(const char *library, int *is_there) {
-    const char *before = getenv("LD_PRELOAD");
-    char *both = NULL;
+/* 1 if the list names the library. */
+static int names(const char *list, const char *library) {
+    size_t length;
 
-    *is_there = before && *before && strncmp(before, library, strlen(library)) == 0 &&
-                strchr(": ", before[strlen(library)]); /* its end too */
-    if (*is_there || !before || !*before)
-        return strdup(*is_there ? before : library);
-    return asprintf(&both, "%s:%s", library, before) < 0 ? NULL : both;
+    for (; *list; list += length + (list[length] != '\0')) {
+        length = strcspn(list, ": ");
+        if (length == strlen(library) && strncmp(list, library, length) == 0)
+            return 1;
+    }
+    return 0;
+}
+
+/* The variable's value, or nothing, with that word behind. */
+static int put_behind(const char *name, const char *word,
+                      int (*put)(void *to, const char *name, const char *value), void *to) {
+    const char *before = getenv(name);
+    char *both = NULL;
+    int failed =
+        asprintf(&both, "%s%s%s", before ? before : "", before && *before ? ":" : "", word) < 0 ||
+        put(to, name, both) != 0;
+
+    free(both);
+    return failed;
+}
+
+/* AddressSanitizer's runtime, where it is a library that the program is linked with, comes behind what is preloaded, and
+ * ends the program unless it is told that this is meant so.  A program may be started by another, so all are told. */
+int preloading_tell(const char *library, int (*put)(void *to, const char *name, const char *value),
+                    void *to) {
+    static const char asan[] = "ASAN_OPTIONS", order[] = "verify_asan_link_order";
+    const char *before = getenv("LD_PRELOAD"), *options = getenv(asan);
+
+    if ((!before || !names(before, library)) && put_behind("LD_PRELOAD", library, put, to) != 0)
+        return 1;
+    return (!options || !strstr(options, order)) &&
+           put_behind(asan, "verify_asan_link_order=0", put, to) != 0;
 }
 
 void preloading_no_command(struct argp_state *state) {

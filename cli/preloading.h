@@ -16,9 +16,10 @@ enum { EXIT_USAGE = 2, EXIT_OWN = 125, EXIT_NOT_RUN = 126, EXIT_NOT_FOUND = 127 
  * is wrong with `path', and *why. */
 int preloading_find(const char *name, char *path, size_t bytes, const char **why);
 
-/* The value that LD_PRELOAD needs: the library in front of what is there, and not twice.  For free(3);
- * *is_there: it is so already.  NULL: no memory. */
-char *preloading_value(const char *library, int *is_there);
+/* Calls `put` with each variable that is to be set so that a program starts with the library: behind what the user
+ * preloads, and not twice.  0, or 1 when memory is short. */
+int preloading_tell(const char *library, int (*put)(void *to, const char *name, const char *value),
+                    void *to);
 
 /* There is no command: usage, and which flag took what may be meant as one. */
 void preloading_no_command(struct argp_state *state);

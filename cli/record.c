@@ -514,11 +514,15 @@ static int try_file(void) {
     return 0;
 }
 
+static int put(void *to, const char *name, const char *value) {
+    (void)to;
+    return setenv(name, value, 1);
+}
+
 static int prepare(void) {
     char library[4200], process[16], folders[sizeof record.folders + FOLDERS];
     const char *why;
-    char *value;
-    int is_there, code;
+    int code;
 
     if (preloading_find(LIBRARY, library, sizeof library, &why) != 0)
         return fail(EXIT_OWN, library, why);
@@ -535,9 +539,7 @@ static int prepare(void) {
     snprintf(process, sizeof process, "%d", (int)getpid());
     snprintf(folders, sizeof folders, "%s%s%s", record.folders[0],
              *record.folders[0] && *record.folders[1] ? ":" : "", record.folders[1]);
-    value = preloading_value(library, &is_there);
-    if (!value || setenv("LD_PRELOAD", value, 1) != 0 ||
-        setenv(WEIR_RECORD_FOLDER, folders, 1) != 0 ||
+    if (preloading_tell(library, put, NULL) != 0 || setenv(WEIR_RECORD_FOLDER, folders, 1) != 0 ||
         setenv(WEIR_RECORD_PROCESS, process, 1) != 0 ||
         (record.ranges && (setenv(WEIR_RECORD_RANGES, record.ranges, 1) != 0 ||
                            setenv(NVTX_LIBRARY, library, 1) != 0)) ||
@@ -545,7 +547,6 @@ static int prepare(void) {
         remove_folders();
         code = fail(EXIT_OWN, "the environment", strerror(ENOMEM));
     }
-    free(value);
     record.has_counter = weir__record_has_counter();
     look_at_clock();
     record.first_ns = record.now_ns;

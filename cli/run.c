@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* run.c: `weir run': a program that knows nothing of weir, with its stream-ordered memory from weir.
  *
- * All of it is environment: the preload library goes in front of LD_PRELOAD, settings go into WEIR_
+ * All of it is environment: the preload library goes behind LD_PRELOAD's own, settings go into WEIR_
  * variables, frameworks are told where to ask for memory (frameworks.h).  Settings are read and
  * checked here first, so that a mistake is said before anything starts.  What variables of TensorFlow,
  * XLA and JAX mean to weir is settled here too and handed on as WEIR_ variables, with WEIR_COMPAT=0:
@@ -153,15 +153,6 @@ static int put_run(struct run *run) {
            put_file(run, "WEIR_RUN_TRACE", run->trace);
 }
 
-static int put_preload(struct run *run, const char *library) {
-    int is_there, failed;
-    char *value = preloading_value(library, &is_there);
-
-    failed = !value || (!is_there && put(run, "LD_PRELOAD", value) != 0);
-    free(value);
-    return failed;
-}
-
 /* To a limit that is less, or may be: amounts of different kinds only the device compares. */
 static int is_held(const weir_options *options) {
     const weir_amount *limit = &options->limit, *all = &options->prealloc;
@@ -197,33 +188,45 @@ static int is_compatible(void) {
     return !value || !weir__switch_read(value, &on, &problem) || on;
 }
 
+/* What the user asked for and does not get is told, all else on request.  Notes begin with "; ". */
+static void tell(const struct run *run, const char *said, const char *lacks, const char *notes) {
+    if (run->verbose && !run->dry)
+        fprintf(stderr, "weir run:%s%s%s\n", said, lacks, notes);
+    else if (!run->verbose && !run->dry && *lacks)
+        fprintf(stderr, "weir run: %s\n", lacks + 2);
+    else if (run->dry && (*lacks || *notes))
+        fprintf(stderr, "weir run: %s%s\n", *lacks ? lacks + 2 : "", *lacks ? notes : notes + 2);
+}
+
 static int set_environment(struct run *run, const char *library) {
-    char *said = NULL, *notes = NULL;
-    size_t said_bytes, notes_bytes;
+    char *said = NULL, *lacks = NULL, *notes = NULL;
+    size_t said_bytes, lacks_bytes, notes_bytes;
     int compatible = is_compatible();
+    FILE *lacking = open_memstream(&lacks, &lacks_bytes);
     FILE *file = open_memstream(&notes, &notes_bytes);
     int failed;
 
     run->said = open_memstream(&said, &said_bytes);
-    failed = !file || !run->said || put_preload(run, library) != 0 || put_settings(run) != 0 ||
-             put_run(run) != 0;
+    failed = !lacking || !file || !run->said || preloading_tell(library, put, run) != 0 ||
+             put_settings(run) != 0 || put_run(run) != 0;
     if (!failed)
         failed = (!run->no_env && put(run, "WEIR_COMPAT", "0") != 0) ||
                  frameworks_tell(run->no_env ? NULL : put, run, run->serve_malloc, compatible,
-                                 file) != 0;
+                                 lacking, file) != 0;
     if (!failed)
         note_prealloc(run, file);
     if (run->said)
         failed |= fclose(run->said) != 0;
+    if (lacking)
+        failed |= fclose(lacking) != 0;
     if (file)
         failed |= fclose(file) != 0;
     if (failed)
         fail(EXIT_OWN, "the environment", strerror(ENOMEM));
-    else if (!run->dry)
-        fprintf(stderr, "weir run:%s%s\n", said, notes);
-    else if (*notes)
-        fprintf(stderr, "weir run: %s\n", notes + 2);
+    else
+        tell(run, said, lacks, notes);
     free(said);
+    free(lacks);
     free(notes);
     return failed ? EXIT_OWN : 0;
 }
@@ -369,8 +372,8 @@ static const char doc[] =
     "asks "
     "of cudaMallocAsync and of CUDA's memory pools.\v"
     "JAX, TensorFlow and PyTorch are told by their own variables to ask there, unless the "
-    "environment already says where, or --no-env is given; what was set is said on standard "
-    "error.  There is no --device: the program chooses its devices itself.\n\n"
+    "environment already says where, or --no-env is given; --dry-run and --verbose tell what is "
+    "set.  There is no --device: the program chooses its devices itself.\n\n"
     "Exit code: the command's; 126 if it cannot be run, 127 if there is none, as env(1); 2 usage "
     "or a "
     "bad setting, 125 another failure, and the command did not start.";
@@ -478,7 +481,8 @@ int weir_cmd_run(int argc, char **argv) {
          0},
         {"no-children", NO_CHILDREN_KEY, NULL, 0, "Not those.", 0},
         {"no-top", NO_TOP_KEY, NULL, 0, "Show nothing to `weir top'.", 0},
-        {"verbose", 'v', NULL, 0, "Say in the program what is served, and what is not.", 0},
+        {"verbose", 'v', NULL, 0,
+         "Say what is set, and in the program what is served, and what is not.", 0},
         {"dry-run", 'n', NULL, 0, "Print what would be set, and run nothing.", 0},
         {0}};
     struct argp_child children[] = {

@@ -154,7 +154,7 @@ complete -c weir -n '__fish_seen_subcommand_from run' -l report -r -d 'Make a pa
 complete -c weir -n '__fish_seen_subcommand_from run' -l serve-malloc -d 'Serve cudaMalloc and cuMemAlloc too, for programs that use nothing else'
 complete -c weir -n '__fish_seen_subcommand_from run' -l stats -d 'Write statistics to standard error when the program ends'
 complete -c weir -n '__fish_seen_subcommand_from run' -l trace-events -r -d 'Write what happened when to FILE as the program ends, for Perfetto or Chrome'
-complete -c weir -n '__fish_seen_subcommand_from run' -s v -l verbose -d 'Say in the program what is served, and what is not'
+complete -c weir -n '__fish_seen_subcommand_from run' -s v -l verbose -d 'Say what is set, and in the program what is served, and what is not'
 complete -c weir -n '__fish_seen_subcommand_from run' -l arena -x -a 'fixed regions mapped' -d 'Kind of arena, which selects the arena engine if no engine is named'
 complete -c weir -n '__fish_seen_subcommand_from run' -l decay -r -f -d 'Reserve that nothing needed for so long goes back to the device by halves, each time so much goes by'
 complete -c weir -n '__fish_seen_subcommand_from run' -l engine -x -a 'pool arena platform' -d 'Where blocks come from'

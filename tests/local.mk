@@ -207,6 +207,7 @@ victims = \
 	tests/victims/older \
 	tests/victims/plain \
 	tests/victims/pools \
+	tests/victims/preallocates \
 	tests/victims/ranges \
 	tests/victims/records \
 	tests/victims/resets \
@@ -253,6 +254,8 @@ tests_victims_plain_SOURCES = tests/victims/plain.c $(victim_work)
 tests_victims_plain_LDADD =
 tests_victims_pools_SOURCES = tests/victims/pools.c $(victim_work)
 tests_victims_pools_LDADD =
+tests_victims_preallocates_SOURCES = tests/victims/preallocates.c $(victim_work)
+tests_victims_preallocates_LDADD =
 tests_victims_ranges_SOURCES = tests/victims/ranges.c $(victim_work)
 tests_victims_ranges_LDADD =
 tests_victims_records_SOURCES = tests/victims/records.c $(victim_work)

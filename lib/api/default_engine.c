@@ -29,13 +29,12 @@ static int can_map(const struct weir_driver *driver, CUdevice device) {
 /* What the driver has against mapping memory for hardware decompression, which only making some tells.  Where there is
  * no room for it now it is taken for granted. */
 static CUresult try_kind(const struct weir_driver *driver, CUdevice device) {
-    CUmemAllocationProp properties = {
-        .type = CU_MEM_ALLOCATION_TYPE_PINNED,
-        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device},
-        .allocFlags = {.usage = CU_MEM_CREATE_USAGE_HW_DECOMPRESS}};
+    CUmemAllocationProp kind;
     CUmemGenericAllocationHandle handle;
-    CUresult result = driver->cuMemCreate(&handle, PAGE, &properties, 0);
+    CUresult result = weir__device_mapped_kind(driver, device, 1, &kind);
 
+    if (result == CUDA_SUCCESS)
+        result = driver->cuMemCreate(&handle, PAGE, &kind, 0);
     if (result == CUDA_SUCCESS)
         (void)driver->cuMemRelease(handle);
     return result == CUDA_ERROR_OUT_OF_MEMORY ? CUDA_SUCCESS : result;

@@ -37,6 +37,20 @@ int weir__device_retry_in_context(const struct weir_device *device, CUresult *re
     return *result == CUDA_SUCCESS;
 }
 
+CUresult weir__device_mapped_kind(const struct weir_driver *driver, CUdevice device,
+                                  int decompresses, CUmemAllocationProp *kind) {
+    int direct = 0;
+    CUresult result = driver->cuDeviceGetAttribute(
+        &direct, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, device);
+
+    *kind = (CUmemAllocationProp){.type = CU_MEM_ALLOCATION_TYPE_PINNED};
+    kind->location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    kind->location.id = device;
+    kind->allocFlags.gpuDirectRDMACapable = result == CUDA_SUCCESS && direct;
+    kind->allocFlags.usage = decompresses ? CU_MEM_CREATE_USAGE_HW_DECOMPRESS : 0;
+    return result == CUDA_ERROR_INVALID_VALUE ? CUDA_SUCCESS : result; /* an older driver */
+}
+
 int weir__device_is_idle(struct weir_device *device, weir_stream stream) {
     struct weir_driver_scope scope;
     CUresult result;

@@ -51,6 +51,10 @@ struct weir_device {
 /* The status for a driver result, which becomes the thread's last driver result; fatal results mark
  * the device lost. */
 weir_status weir__device_status(struct weir_device *device, CUresult result);
+/* What to ask of cuMemCreate on a device, the same for all of an allocator's memory: network adapters and storage may reach
+ * it directly (GPUDirect RDMA) where the device has that, which memory of cuMemAlloc always may there. */
+CUresult weir__device_mapped_kind(const struct weir_driver *driver, CUdevice device,
+                                  int decompresses, CUmemAllocationProp *kind);
 /* Free bytes on the device now, UINT64_MAX if it cannot be told. */
 uint64_t weir__device_free(struct weir_device *device);
 /* Bytes that cuMemAlloc would surely give in one piece now, if the device had `back` bytes more: whole pages

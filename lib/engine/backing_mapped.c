@@ -155,7 +155,8 @@ static const struct packing packings[] = {
 struct range {
     uint64_t base;
     size_t bytes;
-    struct handle *handles; /* by base */
+    CUmemAllocationProp kind; /* of all handles, which may come to serve any block */
+    struct handle *handles;   /* by base */
     size_t handle_count, handle_capacity;
     struct shadow *shadows; /* by base, among which those that are not mapped stand anywhere */
     size_t shadow_count, shadow_capacity;
@@ -213,16 +214,6 @@ static void link_handle(struct range *g, const struct handle *h) {
 static void unlink_handle(struct range *g, size_t at) {
     g->handle_count--;
     memmove(&g->handles[at], &g->handles[at + 1], (g->handle_count - at) * sizeof g->handles[0]);
-}
-
-static CUmemAllocationProp properties(const struct weir_arena *a) {
-    CUmemAllocationProp p = {.type = CU_MEM_ALLOCATION_TYPE_PINNED};
-
-    p.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    p.location.id = a->e.device->ordinal;
-    if (a->e.device->decompresses)
-        p.allocFlags.usage = CU_MEM_CREATE_USAGE_HW_DECOMPRESS;
-    return p;
 }
 
 /* Room for so many more handles, with as many spares, and shadows, and for one more of each, which is what is coming.
@@ -358,9 +349,9 @@ static CUresult map_handle(const struct weir_arena *a, struct move *m) {
 }
 
 static CUresult make_handle(const struct weir_arena *a, struct handle *h) {
-    CUmemAllocationProp p = properties(a);
+    const struct range *g = a->range;
 
-    return a->e.device->driver->cuMemCreate(&h->handle, h->bytes, &p, 0);
+    return a->e.device->driver->cuMemCreate(&h->handle, h->bytes, &g->kind, 0);
 }
 
 /* What the placement is asked for the survey has seen there: host memory alone may be short. */
@@ -1600,7 +1591,10 @@ static weir_status mapped_open(struct weir_arena *a) {
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     g->packing = &packings[a->e.options->packing];
     g->bytes = device * ADDRESSES;
-    result = weir__driver_enter(driver, a->e.device->context, &scope);
+    result =
+        weir__device_mapped_kind(driver, a->e.device->ordinal, a->e.device->decompresses, &g->kind);
+    if (result == CUDA_SUCCESS)
+        result = weir__driver_enter(driver, a->e.device->context, &scope);
     if (result == CUDA_SUCCESS) {
         result = driver->cuMemAddressReserve(&base, g->bytes, 0, 0, 0);
         while (result == CUDA_ERROR_OUT_OF_MEMORY && g->bytes > device * LEAST_ADDRESSES) {

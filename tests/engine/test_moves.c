@@ -647,6 +647,53 @@ START_TEST(without_host_memory_a_verdict_promises_nothing) {
 END_TEST
 #endif
 
+/* ---- the kind of memory ---------------------------------------------------------------------- */
+
+static int is_direct;
+static size_t handles_made;
+
+static CUresult tell_direct(int *value, CUdevice_attribute attribute, CUdevice device) {
+    CUresult result = driver->cuDeviceGetAttribute(value, attribute, device);
+
+    if (attribute == CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED) {
+        *value = is_direct == 1;
+        return is_direct < 0 ? CUDA_ERROR_INVALID_VALUE : result;
+    }
+    return result;
+}
+
+static CUresult create_of_a_kind(CUmemGenericAllocationHandle *handle, size_t bytes,
+                                 const CUmemAllocationProp *properties, unsigned long long flags) {
+    handles_made++;
+    MUST_EQ(properties->allocFlags.gpuDirectRDMACapable, is_direct == 1);
+    return driver->cuMemCreate(handle, bytes, properties, flags);
+}
+
+/* GPUDirect RDMA, where the device has it for mapped memory: all handles, of requests, of a preallocation, of what is
+ * split.  -1: a driver that does not know the question. */
+START_TEST(network_adapters_may_reach_all_of_it) {
+    weir_options options = packed(WEIR_PACKING_FIT, 0);
+    struct weir_driver other = *driver;
+    weir_allocator *a;
+    void *block[3];
+
+    is_direct = _i;
+    handles_made = 0;
+    other.cuDeviceGetAttribute = tell_direct;
+    other.cuMemCreate = create_of_a_kind;
+    a = make(&other, &options);
+    OK(weir_preallocate(a, 64 * MIB, NULL));
+    for (int i = 0; i < 3; i++)
+        block[i] = take(a, 40 * MIB + (size_t)i, A);
+    give(a, block[1], A);
+    block[1] = take(a, 90 * MIB, A);
+    MUST_LE(2, handles_made);
+    for (int i = 0; i < 3; i++)
+        give(a, block[i], A);
+    destroy(a);
+}
+END_TEST
+
 /* ---- beside other calls ---------------------------------------------------------------------- */
 
 static weir_allocator *trimmed_beside;
@@ -728,6 +775,7 @@ static Suite *suite(void) {
     tcase_add_test(tests, addresses_are_asked_for_down_to_four_devices);
     tcase_add_test(tests, behind_the_last_address_is_nothing);
     tcase_add_test(tests, behind_the_end_begins_another_part);
+    tcase_add_loop_test(tests, network_adapters_may_reach_all_of_it, -1, 2);
     tcase_add_test(tests, a_trim_beside_a_preallocation_is_no_limit);
     tcase_add_test(tests, what_is_known_of_graphs_is_counted);
 #ifdef CAN_REFUSE_HOST_MEMORY

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* sized.c: a program with one pool, of a size of its own, as XLA makes it. */
+/* sized.c: a program with one pool, of a size of its own, as XLA makes it.  With --abort it ends so where a request of
+ * it is out of memory, as one does that does not catch what it is thrown then. */
 #include "work.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define MIB ((size_t)1 << 20)
@@ -22,6 +24,7 @@ int main(int argc, char **argv) {
     struct cuda cuda;
     CUmemoryPool pool;
     CUstream stream;
+    CUresult result;
 
     library = dlopen("libcuda.so.1", RTLD_NOW);
     HOLDS(library);
@@ -34,7 +37,10 @@ int main(int argc, char **argv) {
     CU(cuda.cuMemPoolCreate(&pool, &properties));
     CU(cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     CU(cuda.cuMemAllocFromPoolAsync(&block, 200 * MIB, pool, stream));
-    printf("too much: %u\n", cuda.cuMemAllocFromPoolAsync(&other, 100 * MIB, pool, stream));
+    result = cuda.cuMemAllocFromPoolAsync(&other, 100 * MIB, pool, stream);
+    if (result != CUDA_SUCCESS && argc > 1 && strcmp(argv[1], "--abort") == 0)
+        abort();
+    printf("too much: %u\n", result);
     CU(cuda.cuMemFreeAsync(block, stream));
     CU(cuda.cuStreamSynchronize(stream));
     CU(cuda.cuMemPoolDestroy(pool));

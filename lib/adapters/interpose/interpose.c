@@ -3,10 +3,14 @@
  *
  * dlsym answers for RTLD_NEXT and RTLD_DEFAULT by who calls it, so the real one is reached by a call at
  * this one's end, which compilers make a jump, for every name but those that are served.  Nothing is
- * allocated, locked or loaded on the way.
+ * allocated, locked or loaded on the way, except for these.
  *
- * What the driver's own address of a row is, each lookup by the program tells anew.  Rows that the
- * program never asked for are looked up when they are needed.
+ * Between the program and the driver there may be a library with the same names, which looks up the ones behind it: a
+ * loader that stands in the driver's place (as in WSL), or a wrapper.  It is answered what it would find without this
+ * library; given what serves, it would call this library, which calls it.  The program's lookups are answered with what
+ * serves, and the first address that one finds for a row is the driver's own from then on, for as long as the library
+ * that it is of stays: a loader's resolver may answer with another one than its symbol.  Rows that the program never
+ * asked for are looked up when they are needed.
  *
  * Must not know: what is served, weir.
  */
@@ -43,8 +47,10 @@ _Thread_local int weir__inside;
 /* ---- what is exported -------------------------------------------------------------------------- */
 
 EXPORT void *dlsym(void *restrict handle, const char *restrict name);
-EXPORT resolver_v1 cuGetProcAddress;
-EXPORT resolver_v2 cuGetProcAddress_v2;
+static resolver_v1 resolve_v1;
+static resolver_v2 resolve_v2;
+EXPORT resolver_v1 cuGetProcAddress __attribute__((alias("resolve_v1")));
+EXPORT resolver_v2 cuGetProcAddress_v2 __attribute__((alias("resolve_v2")));
 
 #define EXPORTED(base, symbol, version, params, args)                                              \
     EXPORT CUresult symbol params;                                                                 \
@@ -56,9 +62,6 @@ EXPORT resolver_v2 cuGetProcAddress_v2;
     EXPORTED(base, symbol##_ptsz, version, params, args)
 WEIR_INTERPOSED_STREAMS(EXPORTED_BOTH)
 WEIR_INTERPOSED_PLAIN(EXPORTED)
-
-static resolver_v1 resolve_v1;
-static resolver_v2 resolve_v2;
 
 static const struct row {
     const char *base, *symbol;
@@ -114,8 +117,27 @@ BARE static const struct row *row_of(const char *symbol) {
     return NULL;
 }
 
+/* 1 if the library that the address is of has the row's symbol itself. */
+static int is_of_exporter(const void *address, const struct row *row) {
+    Dl_info of, found;
+    void *library, *symbol;
+
+    if (!address || !dladdr(address, &of))
+        return 0;
+    library = dlopen(of.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+    symbol = library ? real_dlsym()(library, row->symbol) : NULL;
+    if (library)
+        dlclose(library);
+    (void)dlerror(); /* a miss here is no error of the program's */
+    return symbol && dladdr(symbol, &found) && found.dli_fbase == of.dli_fbase;
+}
+
 static void note(const struct row *row, void *real) {
-    atomic_store_explicit(&weir__interposed_real[row - rows], real, memory_order_release);
+    _Atomic(void *) *place = &weir__interposed_real[row - rows];
+    void *known = atomic_load_explicit(place, memory_order_relaxed);
+
+    if (known != real && !is_of_exporter(known, row))
+        atomic_store_explicit(place, real, memory_order_release);
 }
 
 static int is_ours(const struct row *row, const void *address) {
@@ -134,7 +156,7 @@ BARE JUMPS void *dlsym(void *restrict handle, const char *restrict name) {
     const struct row *row = weir__inside ? NULL : row_of(name);
     void *found;
 
-    if (!row)
+    if (!row || is_of_exporter(__builtin_return_address(0), row))
         JUMP return real(handle, name);
     found = find_behind(real, row, handle);
     if (!found)
@@ -195,8 +217,14 @@ static void *answer(const struct row *row, void *real, const void *same) {
     return row->serves;
 }
 
-static int is_replaced(CUresult result, void *const *address) {
-    return result == CUDA_SUCCESS && address && *address && !weir__inside;
+/* The row with which a request is answered; NULL: as the driver answers it. */
+static const struct row *row_to_answer(CUresult result, void *const *address, const char *base,
+                                       int version, uint64_t flags, const void *caller) {
+    const struct row *row = NULL;
+
+    if (result == CUDA_SUCCESS && address && *address && !weir__inside)
+        row = row_of_request(base, version, flags);
+    return row && is_of_exporter(caller, row) ? NULL : row;
 }
 
 static CUresult resolve_v1(const char *name, void **address, int version, uint64_t flags) {
@@ -204,7 +232,7 @@ static CUresult resolve_v1(const char *name, void **address, int version, uint64
         __extension__(resolver_v1 *) weir__interpose_real(WEIR_ROW_cuGetProcAddress);
     CUresult result = real(name, address, version, flags);
     const struct row *row =
-        is_replaced(result, address) ? row_of_request(name, version, flags) : NULL;
+        row_to_answer(result, address, name, version, flags, __builtin_return_address(0));
     void *same = NULL;
 
     if (row && real(row->base, &same, row->version, flags) == CUDA_SUCCESS)
@@ -218,19 +246,10 @@ static CUresult resolve_v2(const char *name, void **address, int version, uint64
         __extension__(resolver_v2 *) weir__interpose_real(WEIR_ROW_cuGetProcAddress_v2);
     CUresult result = real(name, address, version, flags, status);
     const struct row *row =
-        is_replaced(result, address) ? row_of_request(name, version, flags) : NULL;
+        row_to_answer(result, address, name, version, flags, __builtin_return_address(0));
     void *same = NULL;
 
     if (row && real(row->base, &same, row->version, flags, NULL) == CUDA_SUCCESS)
         *address = answer(row, *address, same);
     return result;
-}
-
-CUresult cuGetProcAddress(const char *name, void **address, int version, uint64_t flags) {
-    return resolve_v1(name, address, version, flags);
-}
-
-CUresult cuGetProcAddress_v2(const char *name, void **address, int version, uint64_t flags,
-                             unsigned *status) {
-    return resolve_v2(name, address, version, flags, status);
 }

@@ -2,7 +2,7 @@
 /* interpose.h: how a call of the CUDA driver comes by here on its way, and goes on.
  *
  * A program reaches the driver in three ways: it is linked against libcuda.so.1, it asks dlsym, or it
- * asks cuGetProcAddress, whose address it has from dlsym.  A library that is loaded before all others
+ * asks cuGetProcAddress, whose address it has from dlsym.  A library that is loaded before it
  * exports the driver's names and dlsym, and so stands in each way.  Which names those are its build says:
  * WEIR_INTERPOSED is the file of its lists (preload_calls.h, record_calls.h):
  *     WEIR_INTERPOSED_STREAMS  symbols with a second form, _ptsz, to which stream 0 is the thread's own

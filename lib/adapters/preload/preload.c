@@ -178,6 +178,8 @@ static int may_have_room(CUresult result) {
 
     if (result == CUDA_ERROR_OUT_OF_MEMORY && weir__served_known() > 0 && enter()) {
         any = make_room(NULL);
+        if (!any)
+            weir__report_failure();
         leave();
     }
     return any;
@@ -218,6 +220,7 @@ static int request(struct weir_served *s, CUdeviceptr *block, size_t bytes, CUst
     if (__builtin_expect(status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT, 0)) {
         weir__report_refusal(s);
         weir__trace_refused(s, bytes);
+        weir__report_failure();
     }
     switch (status) {
     case WEIR_E_STREAM: /* another device's, or none */

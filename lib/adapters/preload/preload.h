@@ -222,7 +222,7 @@ void weir__heap_ended(void);
 void weir__heap_lose(const struct weir_served *s);
 /* The first allocator was made: a signal asks for a profile from now on. */
 void weir__heap_start(void);
-/* The profile at the end. */
+/* The profile, at the end or before. */
 void weir__heap_write(void);
 
 /* ---- preload_report.c ----------------------------------------------------------------------------- */
@@ -254,6 +254,8 @@ int weir__run_switch(const char *variable, int standard);
 void weir__run_tell(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* It has refused a request of this thread for good: says why. */
 void weir__report_refusal(const struct weir_served *s);
+/* A request of this thread failed, of weir or of the driver: the first time, what is written at the end is written now. */
+void weir__report_failure(void);
 /* The first allocator was made: statistics are due at the end. */
 void weir__report_due(void);
 /* How many requests were not served. */

@@ -5,7 +5,7 @@
  * stack had at the peak is not copied when the peak rises, which it does with each request in a program's beginning,
  * but when the stack changes for the first time after: until then it is what it has (`rises` tells).
  *
- * Written at exit (preload_report.c), and when a signal comes, by a thread that does nothing else: a handler may not,
+ * Written at exit and as a request fails (preload_report.c), and when a signal comes, by a thread that does nothing else: a handler may not,
  * and a program that waits makes no calls in which it could be done.
  *
  * Locks: `lock` guards all of it.  Under it nothing is called but malloc: a stack is read before, and what is

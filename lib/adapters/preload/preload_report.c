@@ -5,12 +5,16 @@
  * is called before the driver goes.  What the program frees later than that is not in them.  A line leaves in
  * one write(2), also into a file that several processes write to.
  *
- * Who ends by _exit runs no such function, so that call is exported here, in front of libc's and of any other
- * library's, which is called then.  It may come from the handler of a signal, in the midst of anything, so all that it
+ * Who ends by _exit runs no such function, so that call is exported here, in front of libc's and of any
+ * library's that comes behind, which is called then.  It may come from the handler of a signal, in the midst of anything, so all that it
  * does is to post what a thread waits for that is there already, where there is something to tell, and to wait for that
  * a while; and where nothing was served, to say so, without memory and without a lock, and to remove the file that
  * `weir top' reads.  Who ends while another thread is ending waits for what that writes.  quick_exit has functions of
  * its own, of which those here are two.
+ *
+ * Who is refused memory may end by abort, which runs nothing at all, and is the one whose figures are wanted most: so the
+ * text and the heap profile are written at the first request that fails, too.  Not the line of JSON, of which each process
+ * has one.
  *
  * What is said last may find standard error closed: programs of coreutils close it in a function of atexit, and the
  * destructor here runs behind all of these.  So where something was asked for, the process that `weir run' became has a
@@ -136,16 +140,27 @@ static __attribute__((format(printf, 2, 3))) void add(struct line *line, const c
         line->length += (size_t)length;
 }
 
-/* Of each that is served, as the process ends. */
-static struct at_end {
-    atomic_int is_known; /* set when the figures are there */
+/* Of each that is served. */
+struct figures {
+    atomic_int are_known; /* set when they are there */
     weir_statistics figures;
-} at_end[WEIR_MOST_SERVED];
+};
+
+static struct figures at_end[WEIR_MOST_SERVED]; /* of the process */
+
+static atomic_int is_over; /* nobody waits for those any more */
+
+static void read_figures(struct figures *all) {
+    for (unsigned i = 0; i < weir__served_known() && !atomic_load(&is_over); i++) {
+        all[i].figures = (weir_statistics){.size = sizeof all[i].figures};
+        if (weir_stats(weir__served_at(i)->allocator, &all[i].figures) == WEIR_OK)
+            atomic_store_explicit(&all[i].are_known, 1, memory_order_release);
+    }
+}
 
 /* NULL: it has not told. */
-static const weir_statistics *figures_of(unsigned i) {
-    return atomic_load_explicit(&at_end[i].is_known, memory_order_acquire) ? &at_end[i].figures
-                                                                           : NULL;
+static const weir_statistics *figures_of(const struct figures *all, unsigned i) {
+    return atomic_load_explicit(&all[i].are_known, memory_order_acquire) ? &all[i].figures : NULL;
 }
 
 /* Nothing unless latencies are kept: WEIR_LATENCY. */
@@ -298,8 +313,8 @@ static void report_json(const char *path) {
 
     add(&line, "{\"weir\":\"%s\",\"pid\":%ld,\"served\":[", weir_version(), (long)getpid());
     for (unsigned i = 0; i < weir__served_known(); i++)
-        if (figures_of(i))
-            add_served(&line, weir__served_at(i), figures_of(i), !any++);
+        if (figures_of(at_end, i))
+            add_served(&line, weir__served_at(i), figures_of(at_end, i), !any++);
         else
             is_incomplete = 1;
     add(&line, "],\"not_served\":[");
@@ -324,20 +339,20 @@ static double mebibytes(uint64_t bytes) {
 }
 
 /* Each line says whose it is: those of several processes may stand between each other. */
-static void report_text(void) {
+static void report_text(const struct figures *all, const char *when) {
     long process = (long)getpid();
     char text[TEXT_BYTES], refused[40];
     int at = 0, is_incomplete = 0;
 
     for (unsigned i = 0; i < weir__served_known(); i++) {
         const struct weir_served *s = weir__served_at(i);
-        const weir_statistics *f = figures_of(i);
+        const weir_statistics *f = figures_of(all, i);
 
         if (!f) {
             is_incomplete = 1;
             weir__log(WEIR_LOG_INFO, WEIR_LOG_INFO,
-                      "process %ld (%s): %s, %s, engine %s: what was served is not known", process,
-                      program_invocation_short_name, s->device_text,
+                      "process %ld (%s)%s: %s, %s, engine %s: what was served is not known",
+                      process, program_invocation_short_name, when, s->device_text,
                       s->is_plain ? "cuMemAlloc" : "a memory pool", s->engine);
             continue;
         }
@@ -345,10 +360,10 @@ static void report_text(void) {
         if (f->refusals > 0)
             snprintf(refused, sizeof refused, ", %llu refused", (unsigned long long)f->refusals);
         weir__log(WEIR_LOG_INFO, WEIR_LOG_INFO,
-                  "process %ld (%s): %s, %s, engine %s: %llu request%s served, %llu of them from "
+                  "process %ld (%s)%s: %s, %s, engine %s: %llu request%s served, %llu of them from "
                   "caches%s, %llu free%s; at most %.1f MiB requested, %.1f MiB reserved; %llu "
                   "growth step%s in %.3f ms",
-                  process, program_invocation_short_name, s->device_text,
+                  process, program_invocation_short_name, when, s->device_text,
                   s->is_plain ? "cuMemAlloc" : "a memory pool", s->engine,
                   (unsigned long long)f->allocs, weir__plural(f->allocs),
                   (unsigned long long)f->front_hits, refused, (unsigned long long)f->frees,
@@ -361,8 +376,9 @@ static void report_text(void) {
             at += snprintf(text + at, sizeof text - (size_t)at, "%s %llu %s", at ? "," : "",
                            unserved(i), unserved_names[i]);
     if (at > 0 || !is_incomplete)
-        weir__log(WEIR_LOG_INFO, WEIR_LOG_INFO, "process %ld (%s): requests left to the driver:%s",
-                  process, program_invocation_short_name, at ? text : " none");
+        weir__log(WEIR_LOG_INFO, WEIR_LOG_INFO,
+                  "process %ld (%s)%s: requests left to the driver:%s", process,
+                  program_invocation_short_name, when, at ? text : " none");
 }
 
 /* Standard error has it where nothing else was asked for; the statistics have a line of their own then. */
@@ -443,7 +459,6 @@ static void put_error_back(void) {
 /* ---- the end ------------------------------------------------------------------------------------- */
 
 static sem_t has_figures, has_profiles; /* posted when they are there */
-static atomic_int is_over;              /* nobody waits any more */
 
 static void save_profiles(void) {
     for (unsigned i = 0; i < weir__served_known() && !atomic_load(&is_over); i++)
@@ -453,11 +468,7 @@ static void save_profiles(void) {
 static void *gather(void *unused) {
     weir__inside++;
     (void)weir__trace_look();
-    for (unsigned i = 0; i < weir__served_known() && !atomic_load(&is_over); i++) {
-        at_end[i].figures = (weir_statistics){.size = sizeof at_end[i].figures};
-        if (weir_stats(weir__served_at(i)->allocator, &at_end[i].figures) == WEIR_OK)
-            atomic_store_explicit(&at_end[i].is_known, 1, memory_order_release);
-    }
+    read_figures(at_end);
     (void)sem_post(&has_figures);
     save_profiles();
     (void)sem_post(&has_profiles);
@@ -549,13 +560,28 @@ static void report(void) {
     weir__show_end();
     weir__heap_write();
     if (has_text)
-        report_text();
+        report_text(at_end, "");
     if (path)
         report_json(path);
     weir__inside--;
     is_reporting = 0;
     if (has_teller)
         (void)sem_post(&has_told);
+}
+
+__attribute__((cold)) void weir__report_failure(void) {
+    static atomic_int is_told;
+    struct figures *now;
+
+    if (atomic_load(&has_begun) || atomic_exchange(&is_told, 1))
+        return;
+    weir__heap_write();
+    now = weir__run_switch("WEIR_RUN_STATS", 0) ? calloc(WEIR_MOST_SERVED, sizeof *now) : NULL;
+    if (!now)
+        return;
+    read_figures(now);
+    report_text(now, ", as a request failed");
+    free(now);
 }
 
 static void *tell_at_end(void *unused) {

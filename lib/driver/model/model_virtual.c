@@ -468,7 +468,7 @@ static CUresult check_properties(const CUmemAllocationProp *properties) {
         if (properties->allocFlags.reserved[i])
             return CUDA_ERROR_INVALID_VALUE;
     if (properties->requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE ||
-        properties->allocFlags.compressionType || properties->allocFlags.gpuDirectRDMACapable ||
+        properties->allocFlags.compressionType || properties->allocFlags.gpuDirectRDMACapable > 1 ||
         !weir__model_usage_is_known(properties->allocFlags.usage))
         return CUDA_ERROR_NOT_SUPPORTED;
     return weir__model_device_check(properties->location.id);

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: MIT */
+/* preallocates.c: what TensorFlow asks of memory pools with TF_GPU_ALLOCATOR=cuda_malloc_async, call for call, where
+ * TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC is a number of bytes, -1 (all that TensorFlow may have) or 0.
+ *
+ * The calls are those of its GpuCudaMallocAsyncAllocator, made as its process state makes one for each device
+ * (xla/stream_executor/gpu/gpu_cudamallocasync_allocator.cc, 2025): the device's default pool with a release threshold,
+ * access between all devices, and the preallocation as one block that is freed at once, before the first tensor.  What
+ * TensorFlow may have of a device is here 15/16 of what is free; its own rule goes by the device's kind.
+ */
+#include "work.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_DEVICES = 8, POOLS_SUPPORTED = 115, TENSORS = 24 };
+
+#define ASKED(X)                                                                                   \
+    X(cuDriverGetVersion, "cuDriverGetVersion", (int *version))                                    \
+    X(cuDeviceGetCount, "cuDeviceGetCount", (int *count))                                          \
+    X(cuDeviceGetAttribute, "cuDeviceGetAttribute", (int *value, int attribute, CUdevice device))  \
+    X(cuDeviceCanAccessPeer, "cuDeviceCanAccessPeer", (int *can, CUdevice device, CUdevice peer))  \
+    X(cuMemPoolSetAccess, "cuMemPoolSetAccess",                                                    \
+      (CUmemoryPool pool, const CUmemAccessDesc *access, size_t count))                            \
+    X(cuMemGetInfo, "cuMemGetInfo_v2", (size_t * unused, size_t * total))
+
+static struct cuda cuda;
+static struct {
+#define POINTER(name, symbol, params) CUresult(*name) params;
+    ASKED(POINTER)
+} asked;
+
+static struct device {
+    CUcontext context;
+    CUmemoryPool pool;
+    CUstream stream;
+} devices[MOST_DEVICES];
+
+static void *library;
+
+static void *find(const char *name, int version, const char *symbol) {
+    (void)name;
+    (void)version;
+    return dlsym(library, symbol);
+}
+
+static void load(void) {
+    void *address;
+
+    library = dlopen("libcuda.so.1", RTLD_NOW);
+    HOLDS(library);
+    victim_load(&cuda, find, 0);
+#define LOAD(name, symbol, params)                                                                 \
+    address = dlsym(library, symbol);                                                              \
+    HOLDS(address);                                                                                \
+    memcpy(&asked.name, &address, sizeof address);
+    ASKED(LOAD)
+}
+
+static void let_at(CUmemoryPool pool, CUdevice of, CUdevice peer) {
+    CUmemAccessDesc map;
+    int can = 0;
+
+    memset(&map, 0, sizeof map);
+    map.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    map.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    map.location.id = peer;
+    CU(asked.cuDeviceCanAccessPeer(&can, of, peer));
+    if (can == 1)
+        CU(asked.cuMemPoolSetAccess(pool, &map, 1));
+}
+
+/* The constructor. */
+static void make_allocator(int device, uint64_t threshold) {
+    struct device *d = &devices[device];
+    int version = 0, has_pools = 0;
+
+    CU(asked.cuDriverGetVersion(&version));
+    HOLDS(version >= 11020);
+    CU(asked.cuDeviceGetAttribute(&has_pools, POOLS_SUPPORTED, device));
+    HOLDS(has_pools);
+    CU(cuda.cuDeviceGetDefaultMemPool(&d->pool, device));
+    CU(cuda.cuMemPoolSetAttribute(d->pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold));
+    for (int i = 0; i < device; i++) {
+        let_at(d->pool, device, i);
+        let_at(devices[i].pool, i, device);
+    }
+}
+
+/* AllocateRaw; 0: there is no memory. */
+static CUdeviceptr allocate(const struct device *d, size_t bytes) {
+    CUdeviceptr block = 0;
+    CUresult result = cuda.cuMemAllocFromPoolAsync(&block, bytes, d->pool, d->stream);
+
+    if (result == CUDA_ERROR_OUT_OF_MEMORY) {
+        CU(cuda.cuStreamSynchronize(d->stream));
+        result = cuda.cuMemAllocFromPoolAsync(&block, bytes, d->pool, d->stream);
+    }
+    return result == CUDA_SUCCESS ? block : 0;
+}
+
+/* SetStreamAndPreallocateMemory: the bytes. */
+static uint64_t preallocate(const struct device *d) {
+    const char *value = getenv("TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC");
+    long long wanted = value ? strtoll(value, NULL, 10) : 0;
+    uint64_t pool_bytes = 0, bytes;
+    CUdeviceptr block;
+
+    CU(cuda.cuMemPoolGetAttribute(d->pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &pool_bytes));
+    bytes = wanted == -1 ? pool_bytes : (uint64_t)wanted;
+    if (bytes == 0)
+        return 0;
+    block = allocate(d, bytes);
+    HOLDS(block);
+    CU(cuda.cuMemFreeAsync(block, d->stream));
+    return bytes;
+}
+
+/* Steps of a training: tensors come and go on the one stream. */
+static unsigned train(const struct device *d) {
+    CUdeviceptr tensor[TENSORS];
+    unsigned char got;
+    unsigned sum = 0;
+
+    for (int step = 0; step < 4; step++) {
+        for (int i = 0; i < TENSORS; i++) {
+            size_t bytes = ((size_t)1 << (8 + i % 17)) + (size_t)step * 512;
+
+            tensor[i] = allocate(d, bytes);
+            HOLDS(tensor[i]);
+            CU(cuda.cuMemsetD8Async(tensor[i], (unsigned char)(i + step), bytes, d->stream));
+        }
+        for (int i = 0; i < TENSORS; i++) {
+            CU(cuda.cuMemcpyDtoHAsync(&got, tensor[i], 1, d->stream));
+            CU(cuda.cuStreamSynchronize(d->stream));
+            HOLDS(got == (unsigned char)(i + step));
+            sum += got;
+            CU(cuda.cuMemFreeAsync(tensor[i], d->stream));
+        }
+    }
+    return sum;
+}
+
+int main(int argc, char **argv) {
+    uint64_t reserved = 0, used = 1, bytes;
+    size_t unused = 0, total = 0;
+    int count = 0;
+
+    load();
+    CU(cuda.cuInit(0));
+    CU(asked.cuDeviceGetCount(&count));
+    count = count < MOST_DEVICES ? count : MOST_DEVICES;
+    for (int i = 0; i < count; i++) {
+        CU(cuda.cuDevicePrimaryCtxRetain(&devices[i].context, i));
+        CU(cuda.cuCtxSetCurrent(devices[i].context));
+        CU(asked.cuMemGetInfo(&unused, &total));
+        make_allocator(i, unused / 16 * 15);
+    }
+    for (int i = 0; i < count; i++) {
+        struct device *d = &devices[i];
+
+        CU(cuda.cuCtxSetCurrent(d->context));
+        CU(cuda.cuStreamCreate(&d->stream, CU_STREAM_NON_BLOCKING));
+        bytes = preallocate(d);
+        CU(cuda.cuMemPoolGetAttribute(d->pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved));
+        CU(cuda.cuMemPoolGetAttribute(d->pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used));
+        HOLDS(reserved >= bytes && used == 0);
+        printf("device %d: preallocated: %d, trained: %u\n", i, bytes > 0, train(d));
+        CU(cuda.cuStreamSynchronize(d->stream));
+        CU(cuda.cuStreamDestroy(d->stream));
+    }
+    for (int i = 0; i < count; i++)
+        CU(cuda.cuDevicePrimaryCtxRelease(i));
+    return victim_status(argc, argv);
+}
