@@ -27,6 +27,7 @@
 #include <unistd.h>
 
 #include "base/text.h"
+#include "base/who.h"
 #include "cli/command.h"
 #include "cli/common/commands.h"
 #include "cli/common/flags.h"
@@ -73,8 +74,9 @@ struct process {
     struct weir_record_file *file; /* NULL: it has ended, and all was written */
     struct weir_record_ring *rings[WEIR_RECORD_RINGS];
     char name[48]; /* of the file */
-    int id;
-    uint64_t start;
+    int id, has_ended;
+    uint64_t began; /* the process */
+    uint64_t start; /* its times */
     char *path;
     struct waiting *waiting;
     size_t count, room;
@@ -284,6 +286,7 @@ static void add_process(const struct found *found) {
     process->file = file;
     memcpy(process->name, found->name, sizeof process->name);
     process->id = file->head.process;
+    process->began = weir__process_start(process->id);
     process->start = file->head.start;
     process->tracing.limit = record.limit;
     process->tracing.file_of = file_of;
@@ -343,11 +346,17 @@ static size_t look_at_folder(const char *path, struct found *found, size_t count
     return count;
 }
 
-/* New ones, the oldest first. */
+/* Which have ended; and new ones, the oldest first. */
 static void look_at_processes(void) {
     struct found found[MOST_FOUND];
     size_t count = 0;
 
+    for (size_t i = 0; i < record.count; i++) {
+        struct process *process = record.processes[i];
+
+        if (process->file)
+            process->has_ended = !weir__process_lives(process->id, process->began);
+    }
     for (int i = 0; i < FOLDERS; i++)
         count = look_at_folder(record.folders[i], found, count);
     while (count) {
@@ -367,12 +376,11 @@ static size_t drain_all(int is_last) {
     look_at_clock();
     for (size_t i = 0; i < record.count; i++) {
         struct process *process = record.processes[i];
-        int has_ended = process->file && !is_last && kill(process->id, 0) != 0 && errno == ESRCH;
 
         if (!process->file)
             continue;
-        found += drain(process, is_last || has_ended);
-        if (is_last || has_ended)
+        found += drain(process, is_last || process->has_ended);
+        if (is_last || process->has_ended)
             stop_process(process);
     }
     return found;
@@ -515,7 +523,7 @@ static int try_file(void) {
 }
 
 static int prepare(void) {
-    char library[4200], process[16], folders[sizeof record.folders + FOLDERS];
+    char library[4200], process[40], folders[sizeof record.folders + FOLDERS];
     const char *why;
     char *value;
     int is_there, code;
@@ -532,7 +540,7 @@ static int prepare(void) {
         take_file_back();
     if (code)
         return code;
-    snprintf(process, sizeof process, "%d", (int)getpid());
+    snprintf(process, sizeof process, "%d %" PRIu64, (int)getpid(), weir__process_start(getpid()));
     snprintf(folders, sizeof folders, "%s%s%s", record.folders[0],
              *record.folders[0] && *record.folders[1] ? ":" : "", record.folders[1]);
     value = preloading_value(library, &is_there);

@@ -107,9 +107,7 @@ static int read_name(const char *name, struct weir_segment_name *out, int *is_ne
 }
 
 int weir__segment_lives(const struct weir_segment_name *name) {
-    uint64_t start = weir__process_start(name->pid);
-
-    return start == UINT64_MAX || start == name->start;
+    return weir__process_lives(name->pid, name->start);
 }
 
 struct visit {

@@ -18,7 +18,6 @@
 #include <limits.h>
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,6 +26,7 @@
 
 #include "adapters/record/record.h"
 #include "adapters/record/record_ring.h"
+#include "base/who.h"
 
 enum {
     MOST_FILES = 1000,
@@ -127,7 +127,9 @@ static struct weir_record_file *make_file(const char *folder) {
     made->head.magic = WEIR_RECORD_MAGIC;
     made->head.start = weir__record_time(has_counter);
     made->head.process = getpid();
-    made->head.recorder = recorder ? atoi(recorder) : 0;
+    if (recorder)
+        (void)sscanf(recorder, "%" SCNd32 " %" SCNu64, &made->head.recorder,
+                     &made->head.recorder_start);
     if (rename(path, last) == 0)
         return made;
     error = errno;
@@ -267,7 +269,7 @@ static __attribute__((noinline, cold)) int wait_for_room(struct weir_record_ring
          written - atomic_load_explicit(&of->read, memory_order_acquire) >= WEIR_RECORD_EVENTS;
          i++) {
         if (atomic_load(&head->is_closed) ||
-            (i % WAITS_A_LOOK == 0 && kill(head->recorder, 0) != 0 && errno == ESRCH)) {
+            (i % WAITS_A_LOOK == 0 && !weir__process_lives(head->recorder, head->recorder_start))) {
             atomic_store(&is_off, 1);
             return 0;
         }
