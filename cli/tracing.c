@@ -42,6 +42,23 @@ static __attribute__((format(printf, 2, 3))) void say(struct tracing *tracing, c
         tracing->failed = errno;
 }
 
+/* ---- what is no event -------------------------------------------------------------------------- */
+
+static void add_to(struct tally *tally, uint64_t bytes) {
+    tally->count++;
+    tally->bytes += bytes;
+    tally->now += bytes;
+    if (tally->now > tally->most)
+        tally->most = tally->now;
+}
+
+/* What was there before the first event is not known. */
+static void take_from(struct tally *tally, uint64_t bytes) {
+    tally->now -= bytes < tally->now ? bytes : tally->now;
+}
+
+/* ---- events ------------------------------------------------------------------------------------- */
+
 /* " by=FILE", or nothing. */
 static void spell_caller(struct tracing *tracing, const struct weir_record_event *event, char *text,
                          size_t bytes) {
@@ -60,6 +77,13 @@ static void say_block(struct tracing *tracing, uint64_t time_us, char operation,
                       const struct weir_record_event *event) {
     char by[80] = "";
 
+    if (block->device == WEIR_RECORD_HOST) { /* no event of a device's memory */
+        if (operation == 'a')
+            add_to(&tracing->host, block->bytes);
+        else if (operation == 'f')
+            take_from(&tracing->host, block->bytes);
+        return;
+    }
     if (operation != 'f')
         spell_caller(tracing, event, by, sizeof by);
     say(tracing, "%" PRIu64 " %c %" PRIu64 " %" PRIu64 " %" PRIu64 " dev=%u tid=%u kind=%s%s%s\n",
@@ -187,19 +211,6 @@ static void add_release(struct tracing *tracing, const struct weir_record_event 
         tracing->unknown++;
 }
 
-static void add_to(struct tally *tally, uint64_t bytes) {
-    tally->count++;
-    tally->bytes += bytes;
-    tally->now += bytes;
-    if (tally->now > tally->most)
-        tally->most = tally->now;
-}
-
-/* What was there before the first event is not known. */
-static void take_from(struct tally *tally, uint64_t bytes) {
-    tally->now -= bytes < tally->now ? bytes : tally->now;
-}
-
 static void add_map(struct tracing *tracing, const struct weir_record_event *event) {
     struct mapping *mapping;
     uintptr_t block;
@@ -312,6 +323,7 @@ static void say_tally(struct tracing *tracing, const char *name, const struct ta
 void tracing_end(struct tracing *tracing) {
     say_tally(tracing, "cuMemAddressReserve", &tracing->reserved);
     say_tally(tracing, "cuMemMap", &tracing->mapped);
+    say_tally(tracing, "host", &tracing->host);
     if (!tracing->failed && tracing->left_out)
         say(tracing, "# %" PRIu64 " events left out: --limit\n", tracing->left_out);
     if (!tracing->failed && tracing->unknown)

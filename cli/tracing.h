@@ -31,7 +31,7 @@ struct tracing {
     struct weir_map streams; /* handle -> number + 1 */
     struct weir_map defaults;
     uint64_t next_id, next_stream;
-    struct tally reserved, mapped;
+    struct tally reserved, mapped, host;
     uint64_t written;    /* bytes, */
     uint64_t events;     /* and what they tell */
     uint64_t left_out;   /* by the limit */

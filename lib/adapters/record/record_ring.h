@@ -42,7 +42,8 @@ enum {
     WEIR_RECORD_RINGS = 255, /* beside the shared one */
     WEIR_RECORD_EVENTS = 4096,
     WEIR_RECORD_LABEL_BYTES = 48,
-    WEIR_RECORD_NAME_BYTES = 40
+    WEIR_RECORD_NAME_BYTES = 40,
+    WEIR_RECORD_HOST = UINT8_MAX /* in place of a device: memory of the host */
 };
 
 enum weir_record_operation {
