@@ -233,8 +233,7 @@ static size_t drain(struct process *process, int is_last) {
     }
     process->count -= done;
     memmove(process->waiting, process->waiting + done, process->count * sizeof *process->waiting);
-    if (done)
-        (void)sink_flush(process->tracing.sink);
+    (void)sink_flush(process->tracing.sink); /* an error is told as the file is closed */
     return (size_t)(process->found - before);
 }
 
