@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* tracing.h: from the events of a recorded process to the text of a trace (weir/trace.h).
  *
- * Events come in the order of their times.  Blocks get ids, which are never used again, and streams numbers,
+ * Events come in the order of their times, but for some that come late.  Blocks get ids, which are never used again, and streams numbers,
  * in the order in which they come.  What the reader would refuse is not written: a free of a block that is
  * not live is left out, and a block whose address is handed out anew is freed first.
  *
