@@ -228,7 +228,7 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
         if (state->arg_num == 0)
             command.from = argument;
         else if (state->arg_num == 1)
-            command.to = argument;
+            command.to = weir_cli_file(state, "TO", argument, 1);
         else
             return ARGP_ERR_UNKNOWN;
         return 0;

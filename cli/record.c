@@ -27,6 +27,7 @@
 #include <unistd.h>
 
 #include "base/text.h"
+#include "base/who.h"
 #include "cli/command.h"
 #include "cli/common/commands.h"
 #include "cli/common/flags.h"
@@ -50,6 +51,7 @@ enum {
     PAUSE_US = 1000,
     BUSY_EVENTS = WEIR_RECORD_EVENTS / 4, /* found at once: no pause */
     MOST_FOUND = 64,                      /* at one look */
+    MOST_WAITING = 1 << 17,               /* events of a process */
     LOOK_EVERY = 10,                      /* turns; at the folder */
     SLACK_NS = 2000000                    /* in which a store of another processor is seen */
 };
@@ -63,22 +65,23 @@ struct found {
     char name[48];
 };
 
-/* An event that waits for those of other threads that may have been before it. */
+/* Events of a ring, in order, that wait for those of other threads that may have been before them: [first, end). */
 struct waiting {
-    struct weir_record_event event;
-    uint64_t order; /* in which it was found */
+    struct weir_record_event *events;
+    size_t first, end, room;
 };
 
 struct process {
     struct weir_record_file *file; /* NULL: it has ended, and all was written */
     struct weir_record_ring *rings[WEIR_RECORD_RINGS];
     char name[48]; /* of the file */
-    int id;
-    uint64_t start;
+    int id, has_ended;
+    uint64_t began; /* the process */
+    uint64_t start; /* its times */
     char *path;
-    struct waiting *waiting;
-    size_t count, room;
-    uint64_t found, safe, last_us;
+    struct waiting waiting[WEIR_RECORD_RINGS + 1];
+    size_t count; /* of all that wait */
+    uint64_t safe, last_us;
     struct modules modules;
     struct tracing tracing;
 };
@@ -129,36 +132,78 @@ static uint64_t time_us(struct process *process, uint64_t time) {
 
 /* ------------------------------------------------------------------ processes ---- */
 
-static int is_later(const void *left, const void *right) {
-    const struct waiting *a = left, *b = right;
-
-    if (a->event.time != b->event.time)
-        return a->event.time < b->event.time ? -1 : 1;
-    return a->order < b->order ? -1 : 1;
-}
-
-static int keep(struct process *process, const struct weir_record_event *event) {
-    if (process->count == process->room) {
-        size_t room = process->room ? 2 * process->room : 4096;
-        struct waiting *waiting = realloc(process->waiting, room * sizeof *waiting);
-
-        if (!waiting)
-            return 0;
-        process->waiting = waiting;
-        process->room = room;
+static int keep(struct waiting *waiting, const struct weir_record_event *event) {
+    if (waiting->end == waiting->room && waiting->first > waiting->room / 2) {
+        waiting->end -= waiting->first;
+        memmove(waiting->events, waiting->events + waiting->first,
+                waiting->end * sizeof *waiting->events);
+        waiting->first = 0;
     }
-    process->waiting[process->count++] = (struct waiting){*event, process->found++};
+    if (waiting->end == waiting->room) {
+        size_t room = waiting->room ? 2 * waiting->room : WEIR_RECORD_EVENTS;
+        struct weir_record_event *events =
+            aligned_alloc(_Alignof(struct weir_record_event), room * sizeof *events);
+
+        if (!events)
+            return 0;
+        if (waiting->end)
+            memcpy(events, waiting->events, waiting->end * sizeof *events);
+        free(waiting->events);
+        waiting->events = events;
+        waiting->room = room;
+    }
+    waiting->events[waiting->end++] = *event;
     return 1;
 }
 
-static void drain_ring(struct process *process, struct weir_record_ring *ring) {
-    uint64_t read = atomic_load_explicit(&ring->read, memory_order_relaxed);
+/* How many events there were. */
+static size_t drain_ring(struct process *process, struct weir_record_ring *ring,
+                         struct waiting *waiting) {
+    uint64_t first = atomic_load_explicit(&ring->read, memory_order_relaxed);
     uint64_t written = atomic_load_explicit(&ring->written, memory_order_acquire);
 
-    for (; read != written; read++)
-        if (!keep(process, &ring->events[read % WEIR_RECORD_EVENTS]))
+    for (uint64_t read = first; read != written; read++)
+        if (keep(waiting, &ring->events[read % WEIR_RECORD_EVENTS]))
+            process->count++;
+        else
             process->tracing.failed = ENOMEM;
-    atomic_store_explicit(&ring->read, read, memory_order_release);
+    atomic_store_explicit(&ring->read, written, memory_order_release);
+    return (size_t)(written - first);
+}
+
+/* What is before `safe', in order; `is_last': all of it.  A thread that is long in the driver, in a free, keeps no more
+ * than so many waiting: then its event comes late (tracing.h). */
+static void write_waiting(struct process *process, uint32_t rings, int is_last) {
+    for (;;) {
+        uint64_t next = UINT64_MAX; /* of the other rings */
+        struct waiting *oldest = NULL;
+
+        for (uint32_t i = 0; i <= rings; i++) {
+            struct waiting *waiting = &process->waiting[i];
+
+            if (waiting->first == waiting->end)
+                continue;
+            if (!oldest ||
+                waiting->events[waiting->first].time < oldest->events[oldest->first].time) {
+                next = oldest ? oldest->events[oldest->first].time : next;
+                oldest = waiting;
+            } else if (waiting->events[waiting->first].time < next) {
+                next = waiting->events[waiting->first].time;
+            }
+        }
+        if (!oldest)
+            return;
+        do {
+            const struct weir_record_event *event = &oldest->events[oldest->first];
+
+            if (!is_last && event->time >= process->safe && process->count <= MOST_WAITING)
+                return;
+            tracing_add(&process->tracing, event, time_us(process, event->time));
+            process->count--;
+        } while (++oldest->first < oldest->end && oldest->events[oldest->first].time <= next);
+        if (oldest->first == oldest->end)
+            oldest->first = oldest->end = 0;
+    }
 }
 
 static void *map_shared(const char *name, size_t bytes) {
@@ -201,10 +246,9 @@ static struct weir_record_ring *ring_of(struct process *process, uint32_t i) {
 /* Takes what is in the rings and writes what nothing more can come before; `is_last': all of it.  How many
  * events were in the rings. */
 static size_t drain(struct process *process, int is_last) {
-    uint64_t before = process->found;
     uint32_t rings = atomic_load(&process->file->head.rings);
     uint64_t safe = record.now_time - (uint64_t)(SLACK_NS / ns_a_tick());
-    size_t done;
+    size_t found = 0;
 
     for (uint32_t i = 0; i <= rings; i++) {
         struct weir_record_ring *ring = i < rings ? ring_of(process, i) : &process->file->shared;
@@ -216,24 +260,13 @@ static size_t drain(struct process *process, int is_last) {
             safe = process->safe;
         else if (entered && entered < safe)
             safe = entered;
-        drain_ring(process, ring);
+        found += drain_ring(process, ring, &process->waiting[i < rings ? i + 1 : 0]);
     }
     if (safe > process->safe)
         process->safe = safe;
-    if (process->count)
-        qsort(process->waiting, process->count, sizeof *process->waiting, is_later);
-    for (done = 0; done < process->count; done++) {
-        const struct weir_record_event *event = &process->waiting[done].event;
-
-        if (!is_last && event->time >= process->safe)
-            break;
-        tracing_add(&process->tracing, event, time_us(process, event->time));
-    }
-    process->count -= done;
-    memmove(process->waiting, process->waiting + done, process->count * sizeof *process->waiting);
-    if (done)
-        (void)sink_flush(process->tracing.sink);
-    return (size_t)(process->found - before);
+    write_waiting(process, rings, is_last);
+    (void)sink_flush(process->tracing.sink); /* an error is told as the file is closed */
+    return found;
 }
 
 static char *path_of(int id) {
@@ -284,6 +317,7 @@ static void add_process(const struct found *found) {
     process->file = file;
     memcpy(process->name, found->name, sizeof process->name);
     process->id = file->head.process;
+    process->began = weir__process_start(process->id);
     process->start = file->head.start;
     process->tracing.limit = record.limit;
     process->tracing.file_of = file_of;
@@ -343,11 +377,17 @@ static size_t look_at_folder(const char *path, struct found *found, size_t count
     return count;
 }
 
-/* New ones, the oldest first. */
+/* Which have ended; and new ones, the oldest first. */
 static void look_at_processes(void) {
     struct found found[MOST_FOUND];
     size_t count = 0;
 
+    for (size_t i = 0; i < record.count; i++) {
+        struct process *process = record.processes[i];
+
+        if (process->file)
+            process->has_ended = !weir__process_lives(process->id, process->began);
+    }
     for (int i = 0; i < FOLDERS; i++)
         count = look_at_folder(record.folders[i], found, count);
     while (count) {
@@ -367,12 +407,11 @@ static size_t drain_all(int is_last) {
     look_at_clock();
     for (size_t i = 0; i < record.count; i++) {
         struct process *process = record.processes[i];
-        int has_ended = process->file && !is_last && kill(process->id, 0) != 0 && errno == ESRCH;
 
         if (!process->file)
             continue;
-        found += drain(process, is_last || has_ended);
-        if (is_last || has_ended)
+        found += drain(process, is_last || process->has_ended);
+        if (is_last || process->has_ended)
             stop_process(process);
     }
     return found;
@@ -409,7 +448,8 @@ static void end_process(struct process *process) {
     else
         tell_process(process);
     modules_end(&process->modules);
-    free(process->waiting);
+    for (size_t i = 0; i <= WEIR_RECORD_RINGS; i++)
+        free(process->waiting[i].events);
     free(process->path);
     free(process);
 }
@@ -520,7 +560,7 @@ static int put(void *to, const char *name, const char *value) {
 }
 
 static int prepare(void) {
-    char library[4200], process[16], folders[sizeof record.folders + FOLDERS];
+    char library[4200], process[40], folders[sizeof record.folders + FOLDERS];
     const char *why;
     int code;
 
@@ -536,7 +576,7 @@ static int prepare(void) {
         take_file_back();
     if (code)
         return code;
-    snprintf(process, sizeof process, "%d", (int)getpid());
+    snprintf(process, sizeof process, "%d %" PRIu64, (int)getpid(), weir__process_start(getpid()));
     snprintf(folders, sizeof folders, "%s%s%s", record.folders[0],
              *record.folders[0] && *record.folders[1] ? ":" : "", record.folders[1]);
     if (preloading_tell(library, put, NULL) != 0 || setenv(WEIR_RECORD_FOLDER, folders, 1) != 0 ||

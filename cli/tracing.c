@@ -15,13 +15,14 @@
 
 struct block {
     uint64_t id, bytes, stream;
+    uint64_t time; /* as events have it */
     unsigned kind, device;
     unsigned uses; /* of a handle: itself, and each mapping */
 };
 
 struct mapping {
     struct block *block;
-    uint64_t bytes;
+    uint64_t bytes, time;
 };
 
 static const char *const kinds[] = {"async", "pool", "plain", "pitch", "managed", "vmm"};
@@ -42,6 +43,23 @@ static __attribute__((format(printf, 2, 3))) void say(struct tracing *tracing, c
         tracing->failed = errno;
 }
 
+/* ---- what is no event -------------------------------------------------------------------------- */
+
+static void add_to(struct tally *tally, uint64_t bytes) {
+    tally->count++;
+    tally->bytes += bytes;
+    tally->now += bytes;
+    if (tally->now > tally->most)
+        tally->most = tally->now;
+}
+
+/* What was there before the first event is not known. */
+static void take_from(struct tally *tally, uint64_t bytes) {
+    tally->now -= bytes < tally->now ? bytes : tally->now;
+}
+
+/* ---- events ------------------------------------------------------------------------------------- */
+
 /* " by=FILE", or nothing. */
 static void spell_caller(struct tracing *tracing, const struct weir_record_event *event, char *text,
                          size_t bytes) {
@@ -60,6 +78,13 @@ static void say_block(struct tracing *tracing, uint64_t time_us, char operation,
                       const struct weir_record_event *event) {
     char by[80] = "";
 
+    if (block->device == WEIR_RECORD_HOST) { /* no event of a device's memory */
+        if (operation == 'a')
+            add_to(&tracing->host, block->bytes);
+        else if (operation == 'f')
+            take_from(&tracing->host, block->bytes);
+        return;
+    }
     if (operation != 'f')
         spell_caller(tracing, event, by, sizeof by);
     say(tracing, "%" PRIu64 " %c %" PRIu64 " %" PRIu64 " %" PRIu64 " dev=%u tid=%u kind=%s%s%s\n",
@@ -118,6 +143,19 @@ static struct block *take(struct weir_map *map, uint64_t key) {
     return key && weir__map_take(map, key, &value) ? (struct block *)value : NULL;
 }
 
+/* What a free is of.  NULL: of nothing that was seen; or it comes late, and is of what was at that address before, whose
+ * end was told as this began. */
+static struct block *take_of(struct tracing *tracing, struct weir_map *map,
+                             const struct weir_record_event *event) {
+    uintptr_t value;
+
+    if (!event->address || !weir__map_get(map, event->address, &value)) {
+        tracing->unknown++;
+        return NULL;
+    }
+    return event->time < ((struct block *)value)->time ? NULL : take(map, event->address);
+}
+
 static void end_block(struct tracing *tracing, uint64_t time_us, struct block *block,
                       uint64_t stream, const struct weir_record_event *event) {
     say_block(tracing, time_us, 'f', block, stream, event);
@@ -146,6 +184,7 @@ static void begin_block(struct tracing *tracing, struct weir_map *map,
     *block = (struct block){.id = tracing->next_id++,
                             .bytes = event->bytes,
                             .stream = number_of(tracing, event->stream, event),
+                            .time = event->time,
                             .kind = event->kind,
                             .device = event->device,
                             .uses = 1};
@@ -164,12 +203,10 @@ static void add_failed(struct tracing *tracing, const struct weir_record_event *
 
 /* `bytes': the free is on no stream (cuMemFree), and stays on the block's. */
 static void add_free(struct tracing *tracing, struct weir_record_event *event, uint64_t time_us) {
-    struct block *block = take(&tracing->blocks, event->address);
+    struct block *block = take_of(tracing, &tracing->blocks, event);
 
-    if (!block) {
-        tracing->unknown++;
+    if (!block)
         return;
-    }
     event->device = (uint8_t)block->device;
     end_block(tracing, time_us, block,
               event->bytes ? block->stream : number_of(tracing, event->stream, event), event);
@@ -179,32 +216,29 @@ static void add_free(struct tracing *tracing, struct weir_record_event *event, u
 
 static void add_release(struct tracing *tracing, const struct weir_record_event *event,
                         uint64_t time_us) {
-    struct block *block = take(&tracing->handles, event->address);
+    struct block *block = take_of(tracing, &tracing->handles, event);
 
     if (block)
         drop_use(tracing, time_us, block, event);
-    else
-        tracing->unknown++;
 }
 
-static void add_to(struct tally *tally, uint64_t bytes) {
-    tally->count++;
-    tally->bytes += bytes;
-    tally->now += bytes;
-    if (tally->now > tally->most)
-        tally->most = tally->now;
+static void end_mapping(struct tracing *tracing, uint64_t address,
+                        const struct weir_record_event *event, uint64_t time_us) {
+    uintptr_t value;
+
+    if (!weir__map_take(&tracing->maps, address, &value))
+        return;
+    drop_use(tracing, time_us, ((struct mapping *)value)->block, event);
+    free((void *)value);
 }
 
-/* What was there before the first event is not known. */
-static void take_from(struct tally *tally, uint64_t bytes) {
-    tally->now -= bytes < tally->now ? bytes : tally->now;
-}
-
-static void add_map(struct tracing *tracing, const struct weir_record_event *event) {
+static void add_map(struct tracing *tracing, const struct weir_record_event *event,
+                    uint64_t time_us) {
     struct mapping *mapping;
     uintptr_t block;
 
     add_to(&tracing->mapped, event->bytes);
+    end_mapping(tracing, event->address, event, time_us);
     if (!weir__map_get(&tracing->handles, event->stream, &block)) /* another process's */
         return;
     mapping = malloc(sizeof *mapping);
@@ -213,7 +247,7 @@ static void add_map(struct tracing *tracing, const struct weir_record_event *eve
         free(mapping);
         return;
     }
-    *mapping = (struct mapping){(struct block *)block, event->bytes};
+    *mapping = (struct mapping){(struct block *)block, event->bytes, event->time};
     mapping->block->uses++;
 }
 
@@ -224,12 +258,12 @@ static void add_unmap(struct tracing *tracing, const struct weir_record_event *e
     uintptr_t value;
 
     take_from(&tracing->mapped, event->bytes);
-    while (at < end && weir__map_take(&tracing->maps, at, &value)) {
-        struct mapping *mapping = (struct mapping *)value;
+    while (at < end && weir__map_get(&tracing->maps, at, &value) &&
+           ((struct mapping *)value)->time <= event->time) {
+        uint64_t bytes = ((struct mapping *)value)->bytes;
 
-        at += mapping->bytes;
-        drop_use(tracing, time_us, mapping->block, event);
-        free(mapping);
+        end_mapping(tracing, at, event, time_us);
+        at += bytes;
     }
 }
 
@@ -253,7 +287,7 @@ static void add(struct tracing *tracing, struct weir_record_event *event, uint64
         add_release(tracing, event, time_us);
         break;
     case WEIR_RECORD_MAP:
-        add_map(tracing, event);
+        add_map(tracing, event, time_us);
         break;
     case WEIR_RECORD_UNMAP:
         add_unmap(tracing, event, time_us);
@@ -312,6 +346,7 @@ static void say_tally(struct tracing *tracing, const char *name, const struct ta
 void tracing_end(struct tracing *tracing) {
     say_tally(tracing, "cuMemAddressReserve", &tracing->reserved);
     say_tally(tracing, "cuMemMap", &tracing->mapped);
+    say_tally(tracing, "host", &tracing->host);
     if (!tracing->failed && tracing->left_out)
         say(tracing, "# %" PRIu64 " events left out: --limit\n", tracing->left_out);
     if (!tracing->failed && tracing->unknown)

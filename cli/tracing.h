@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* tracing.h: from the events of a recorded process to the text of a trace (weir/trace.h).
  *
- * Events come in the order of their times.  Blocks get ids, which are never used again, and streams numbers,
+ * Events come in the order of their times, but for some that come late.  Blocks get ids, which are never used again, and streams numbers,
  * in the order in which they come.  What the reader would refuse is not written: a free of a block that is
  * not live is left out, and a block whose address is handed out anew is freed first.
  *
@@ -31,7 +31,7 @@ struct tracing {
     struct weir_map streams; /* handle -> number + 1 */
     struct weir_map defaults;
     uint64_t next_id, next_stream;
-    struct tally reserved, mapped;
+    struct tally reserved, mapped, host;
     uint64_t written;    /* bytes, */
     uint64_t events;     /* and what they tell */
     uint64_t left_out;   /* by the limit */

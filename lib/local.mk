@@ -274,7 +274,9 @@ lib_libweir_record_la_SOURCES = \
 	lib/adapters/interpose/both_calls.h \
 	lib/adapters/record/record_calls.h \
 	lib/adapters/record/record_nvtx.c \
-	lib/adapters/record/record_ring.h
+	lib/adapters/record/record_ring.h \
+	lib/base/who.c \
+	lib/base/who.h
 lib_libweir_record_la_CPPFLAGS = $(AM_CPPFLAGS) -DWEIR_INTERPOSED='"adapters/record/record_calls.h"'
 lib_libweir_record_la_LIBADD = $(WEIR_LIBS)
 lib_libweir_record_la_LDFLAGS = -module -avoid-version -shared -no-undefined \

@@ -14,6 +14,10 @@
 #include <zstd.h>
 #endif
 
+#include "base/clock.h"
+
+enum { FLUSH_NS = 1000000000 }; /* of packed files: each time costs some of what packing gains */
+
 struct sink {
     FILE *file; /* plain, zstd */
     gzFile gzip;
@@ -21,6 +25,8 @@ struct sink {
     ZSTD_CCtx *zstd;
 #endif
     int error;
+    int is_dirty; /* there is something to flush */
+    uint64_t flushed_ns;
     char packed[1 << 17];
 };
 
@@ -93,7 +99,7 @@ static int pack(struct sink *sink, const char *text, size_t bytes, ZSTD_EndDirec
         left = ZSTD_compressStream2(sink->zstd, &out, &in, how);
         if (ZSTD_isError(left) || fwrite(out.dst, 1, out.pos, sink->file) != out.pos)
             return fail(sink);
-    } while (how == ZSTD_e_end ? left != 0 : in.pos < in.size);
+    } while (how == ZSTD_e_continue ? in.pos < in.size : left != 0);
     return 1;
 }
 #endif
@@ -102,6 +108,7 @@ int sink_write(struct sink *sink, const char *text, size_t bytes) {
     errno = sink->error;
     if (sink->error || bytes == 0)
         return !sink->error;
+    sink->is_dirty = 1;
     if (sink->gzip)
         return gzwrite(sink->gzip, text, (unsigned)bytes) == (int)bytes || fail(sink);
 #ifdef HAVE_ZSTD
@@ -111,12 +118,31 @@ int sink_write(struct sink *sink, const char *text, size_t bytes) {
     return fwrite(text, 1, bytes, sink->file) == bytes || fail(sink);
 }
 
-int sink_flush(struct sink *sink) {
+/* Frame and member go on, so that who reads it sees whether the file was ended. */
+static int flush(struct sink *sink) {
 #ifdef HAVE_ZSTD
-    if (sink->zstd)
-        return 1;
+    if (sink->zstd && !pack(sink, NULL, 0, ZSTD_e_flush))
+        return 0;
 #endif
-    return sink->gzip || fflush(sink->file) == 0 || fail(sink);
+    return (sink->gzip ? gzflush(sink->gzip, Z_SYNC_FLUSH) == Z_OK : fflush(sink->file) == 0) ||
+           fail(sink);
+}
+
+int sink_flush(struct sink *sink) {
+    int is_packed = sink->gzip != NULL;
+    uint64_t now;
+
+#ifdef HAVE_ZSTD
+    is_packed |= sink->zstd != NULL;
+#endif
+    if (sink->error || !sink->is_dirty)
+        return !sink->error;
+    now = weir__clock_ns();
+    if (is_packed && now - sink->flushed_ns < FLUSH_NS)
+        return 1;
+    sink->flushed_ns = now;
+    sink->is_dirty = 0;
+    return flush(sink);
 }
 
 int sink_close(struct sink *sink) {

@@ -18,7 +18,7 @@ struct sink *sink_open(const char *path, const char *like);
 struct sink *sink_on(int file, const char *like);
 /* 1, or 0 and errno.  An error is for good. */
 int sink_write(struct sink *sink, const char *text, size_t bytes);
-/* What was written so far can be read, but for packed files, which have no end yet. */
+/* What was written so far can be read; in a packed file that is so once a second, if this is called as often. */
 int sink_flush(struct sink *sink);
 /* Ends the file: 1, or 0 if not all of it was written. */
 int sink_close(struct sink *sink);

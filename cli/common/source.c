@@ -3,7 +3,7 @@
  *
  * One buffer of packed bytes; a packer's own state lives for the whole file, since both formats
  * allow several members or frames in a row.  A file that ends inside one is an error: a trace that
- * was cut short must not pass for a shorter trace.
+ * was cut short must not pass for a shorter trace.  All that can be read before that is.
  */
 #include "cli/common/source.h"
 
@@ -29,6 +29,8 @@ struct source {
     enum packing packing;
     int at_end; /* the file has no more */
     int inside; /* of a gzip member or a zstd frame */
+    int is_cut;
+    char last; /* byte that was read */
     z_stream gzip;
 #ifdef HAVE_ZSTD
     ZSTD_DStream *zstd;
@@ -142,7 +144,10 @@ void source_close(struct source *source) {
     free(source);
 }
 
-static ptrdiff_t refuse_cut(const char *format, char *message, size_t message_bytes) {
+static ptrdiff_t refuse_cut(struct source *source, char *message, size_t message_bytes) {
+    const char *format = source->packing == GZIP ? "gzip" : "zstd";
+
+    source->is_cut = 1;
     snprintf(message, message_bytes, "the %s data ends too early: the file is truncated", format);
     return -1;
 }
@@ -195,10 +200,21 @@ static ptrdiff_t step_zstd(struct source *source, char *buffer, size_t bytes, ch
 #endif
 }
 
+/* Where the text ends. */
+static ptrdiff_t end(struct source *source) {
+    source->is_cut = source->last != '\n';
+    return 0;
+}
+
+static ptrdiff_t give(struct source *source, const char *buffer, ptrdiff_t bytes) {
+    if (bytes > 0)
+        source->last = buffer[bytes - 1];
+    return bytes;
+}
+
 ptrdiff_t source_read(void *context, char *buffer, size_t bytes, char *message,
                       size_t message_bytes) {
     struct source *source = context;
-    const char *format = source->packing == GZIP ? "gzip" : "zstd";
 
     for (;;) {
         ptrdiff_t got;
@@ -206,22 +222,26 @@ ptrdiff_t source_read(void *context, char *buffer, size_t bytes, char *message,
 
         if (starved && !fill(source, 1, message, message_bytes))
             return -1;
+        if (source->at == source->filled && !source->inside)
+            return end(source);
         if (source->packing == PLAIN) {
             size_t n = source->filled - source->at;
 
             n = n < bytes ? n : bytes;
             memcpy(buffer, source->input + source->at, n);
             source->at += n;
-            return (ptrdiff_t)n;
+            return give(source, buffer, (ptrdiff_t)n);
         }
-        if (source->at == source->filled && !source->inside)
-            return 0;
         got = (source->packing == GZIP ? step_gzip : step_zstd)(source, buffer, bytes, message,
                                                                 message_bytes);
         if (got != 0)
-            return got;
+            return give(source, buffer, got);
         /* No output, and none to come without input, of which there is no more. */
         if (source->inside && source->at == source->filled && source->at_end)
-            return refuse_cut(format, message, message_bytes);
+            return refuse_cut(source, message, message_bytes);
     }
+}
+
+int source_is_cut(const struct source *source) {
+    return source->is_cut;
 }

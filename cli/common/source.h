@@ -16,6 +16,8 @@ struct source *source_open(const char *path, char *message, size_t message_bytes
 /* A weir_trace_source (weir/trace.h); `context` is the struct source. */
 ptrdiff_t source_read(void *context, char *buffer, size_t bytes, char *message,
                       size_t message_bytes);
+/* After its last byte: it ends inside a line, or inside of what packs it. */
+int source_is_cut(const struct source *source);
 void source_close(struct source *source); /* NULL is fine */
 
 #endif

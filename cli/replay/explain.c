@@ -321,8 +321,8 @@ static void finish(struct explain *explain) {
             explain->preallocation = explain->groups[i];
 }
 
-static int read_all(struct explain *explain, weir_trace_reader *reader, uint64_t most_marks,
-                    char *message, size_t message_bytes) {
+static int read_all(struct explain *explain, weir_trace_reader *reader, const struct source *source,
+                    uint64_t most_marks, char *message, size_t message_bytes) {
     weir_trace_event event;
     uint64_t events = 0;
 
@@ -330,6 +330,8 @@ static int read_all(struct explain *explain, weir_trace_reader *reader, uint64_t
     do {
         weir_status status = weir_trace_next(reader, &event);
 
+        if (status == WEIR_E_PARSE && events > 0 && tape_is_cut(explain->name, reader, source))
+            break;
         if (status != WEIR_OK) {
             tape_refuse(reader, status, events, message, message_bytes);
             return 0;
@@ -364,7 +366,7 @@ int explain_read(struct explain *explain, const char *path, uint64_t most_marks,
     if (!source)
         return 0;
     if (weir_trace_reader_create(source_read, source, &reader) == WEIR_OK)
-        good = read_all(explain, reader, most_marks, message, message_bytes);
+        good = read_all(explain, reader, source, most_marks, message, message_bytes);
     weir_trace_reader_destroy(reader);
     source_close(source);
     return good;

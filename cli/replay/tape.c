@@ -230,6 +230,14 @@ int tape_read_left_out(const char *comment, uint64_t *count) {
     return 1;
 }
 
+int tape_is_cut(const char *name, const weir_trace_reader *reader, const struct source *source) {
+    if (!source_is_cut(source))
+        return 0;
+    fprintf(stderr, "weir: %s: %s; what is missing does not count\n", name,
+            weir_trace_message(reader));
+    return 1;
+}
+
 void tape_tell_left_out(const char *name, uint64_t count) {
     if (count)
         fprintf(stderr,
@@ -244,12 +252,16 @@ static void take_comment(void *context, const char *text) {
     (void)tape_read_left_out(text, &header->left_out);
 }
 
-static int take_all(struct maker *maker, weir_trace_reader *reader, uint64_t most_marks) {
+static int take_all(struct maker *maker, weir_trace_reader *reader, const struct source *source,
+                    uint64_t most_marks) {
     weir_trace_event event;
 
     for (uint64_t events = 0; most_marks == 0 || maker->header->marks < most_marks; events++) {
         weir_status status = weir_trace_next(reader, &event);
 
+        if (status == WEIR_E_PARSE && events > 0 &&
+            tape_is_cut(maker->header->name, reader, source))
+            return 1;
         if (status != WEIR_OK) {
             tape_refuse(reader, status, events, maker->message, maker->message_bytes);
             return 0;
@@ -280,12 +292,13 @@ void tape_name(const char *path, char name[TAPE_NAME_BYTES]) {
     }
 }
 
-static int write_tape(struct maker *maker, weir_trace_reader *reader, uint64_t most_marks) {
+static int write_tape(struct maker *maker, weir_trace_reader *reader, const struct source *source,
+                      uint64_t most_marks) {
     struct tape_header *header = maker->header;
 
     if (fwrite(header, sizeof *header, 1, maker->file) != 1) /* again below, filled in */
         return fail_write(maker);
-    if (!take_all(maker, reader, most_marks))
+    if (!take_all(maker, reader, source, most_marks))
         return 0;
     header->streams = maker->streams.count;
     if ((header->streams && fwrite(maker->stream_ids, sizeof *maker->stream_ids, header->streams,
@@ -308,7 +321,7 @@ static int read_and_write(struct maker *maker, struct source *source, uint64_t m
     if (weir_trace_reader_create(source_read, source, &reader) != WEIR_OK)
         return fail(maker, "out of memory");
     weir_trace_comments(reader, take_comment, maker->header);
-    good = write_tape(maker, reader, most_marks);
+    good = write_tape(maker, reader, source, most_marks);
     weir_trace_reader_destroy(reader);
     weir__map_clear(&maker->blocks);
     weir__map_clear(&maker->streams);

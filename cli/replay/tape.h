@@ -16,6 +16,8 @@
 
 #include <weir/trace.h>
 
+#include "cli/common/source.h"
+
 enum { TAPE_NAME_BYTES = 128 };
 
 struct tape_op {
@@ -67,6 +69,8 @@ struct tape {
 /* Whether a comment of a trace says how many events `weir record --limit' left out. */
 int tape_read_left_out(const char *comment, uint64_t *count);
 /* Tells it, if there are any, of the trace of that name. */
+/* 1, and it is told: the reader, which refused it, has read all that there is of a trace that ends too early. */
+int tape_is_cut(const char *name, const weir_trace_reader *reader, const struct source *source);
 void tape_tell_left_out(const char *name, uint64_t count);
 
 /* Reads the trace at `path` ("-": standard input) up to its end, or to mark `most_marks` (0: all).

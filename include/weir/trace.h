@@ -19,7 +19,8 @@
  *     cap=1        on a stream under capture
  * and, as comments, what is no event:
  *     # device N: BYTES bytes, NAME
- *     # calls NAME=COUNT bytes=BYTES most=BYTES     (cuMemAddressReserve, cuMemMap: in all, at once)
+ *     # calls NAME=COUNT bytes=BYTES most=BYTES     (in all, at once: cuMemAddressReserve, cuMemMap; host: memory
+ *                                                   of the host, by cuMemCreate and from pools)
  */
 #ifndef WEIR_TRACE_H
 #define WEIR_TRACE_H

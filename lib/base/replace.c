@@ -109,6 +109,8 @@ int weir__replace_begin(struct weir_replacement *r, const char *path, mode_t mod
 
     r->file = -1;
     r->path[0] = '\0';
+    if (!*path) /* as open(2) has it; a name beside it could be made */
+        return ENOENT;
     is_there = lstat(path, &link) == 0;
     if (!is_there && errno != ENOENT) /* who knows what is there */
         return errno;

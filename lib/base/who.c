@@ -59,6 +59,12 @@ uint64_t weir__process_start(pid_t pid) {
     return is == 0 || has_ended(&told) ? 0 : told.start;
 }
 
+int weir__process_lives(pid_t pid, uint64_t start) {
+    uint64_t now = weir__process_start(pid);
+
+    return now == UINT64_MAX || (now != 0 && (start == UINT64_MAX || now == start));
+}
+
 int weir__process_is_stopped(pid_t pid) {
     struct told told;
 

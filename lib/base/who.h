@@ -15,6 +15,8 @@ enum { WEIR_COMMAND_BYTES = 256 }; /* of its text, as others have room for it */
 /* When a process began, in ticks since the machine did; 0: there is no such process, or only what its parent has
  * not taken note of yet; UINT64_MAX: it cannot be told. */
 uint64_t weir__process_start(pid_t pid);
+/* 1: the process that began then has not ended, or that cannot be told.  One that waits for its parent has. */
+int weir__process_lives(pid_t pid, uint64_t start);
 /* 1: the process that began then is about to end, by a signal or not: it does nothing any more, and what it had is
  * taken from it, by the kernel and by drivers, which may take a while. */
 int weir__process_is_ending(pid_t pid, uint64_t start);

@@ -520,12 +520,7 @@ void weir__ledger_publish(struct weir_ledger *l, struct weir_ledger_entry *entry
 
 /* Has its process ended, as far as its pid tells? */
 static int has_ended(const struct weir_ledger *l, const struct weir_ledger_entry *entry) {
-    uint64_t start;
-
-    if (!is_near(l, entry))
-        return 0;
-    start = weir__process_start((pid_t)entry->pid);
-    return start != UINT64_MAX && entry->start != UINT64_MAX && start != entry->start;
+    return is_near(l, entry) && !weir__process_lives((pid_t)entry->pid, entry->start);
 }
 
 int weir__ledger_read(struct weir_ledger *l, int number, struct weir_ledger_entry *out) {

@@ -1,29 +1,28 @@
 /* SPDX-License-Identifier: MIT */
 /* segment.c: see segment.h.
  *
- * The writer maps its file, all of whose room is there before (a full file system is an error of creation, not a
- * signal later), and publishes under a sequence: odd while it writes, even when it is done.
+ * The writer publishes under a sequence: odd while it writes, even when it is done.
  *
  *     writer                                      reader
- *     sequence := odd        relaxed              first := sequence
+ *     sequence := odd                             first := sequence
  *     fence                  release      (a)     fence                  acquire   (c)
- *     words of the body      relaxed              words of the body
- *     sequence := even       release      (b)     fence                  acquire   (d)
- *                                                 last := sequence
+ *     words of the body                           words of the body
+ *     fence                  release      (b)     fence                  acquire   (d)
+ *     sequence := even                            last := sequence
  *     whole if first is even and last equals it
  *
  * If a word comes from a publication then (a) and (d) have last see its odd value at least, so that a reader who met
  * a later one finds last > first; and by (b) and (c) a reader whose first is that publication's even value sees all
  * its words.
  *
- * A reader does not map.  Any process of the user may cut the file short, and touching what is gone is a signal;
- * read(2) comes back short instead.  The loads are the kernel's then, on this thread's behalf and in its order; a
- * fence orders what its thread has loaded, whoever asked for it.  The sequence may be copied byte by byte, which
- * shows while the lowest byte overflows: such a mixture is odd, or past, or 2^15 publications ahead.
+ * Nobody touches the file's memory.  Any process of the user may cut the file short, and touching what is gone is a
+ * signal; read(2) comes back short instead, and write(2) makes it longer.  Loads and stores are the kernel's then, on
+ * the thread's behalf and in its order; a fence orders what its thread has done, whoever asked for it.  The sequence
+ * may be copied byte by byte, which shows while the lowest byte overflows: such a mixture is odd, or past, or 2^15
+ * publications ahead.
  *
- * What a reader says is one word that it writes, by write(2) for the same reason: the time.  Its lower half is what
- * the writer sleeps on; to wake it a reader maps the page, and touches it by the system call alone, which
- * answers an error where the page is gone.
+ * What a reader says is one word that it writes: the time.  Its lower half is what the writer sleeps on.  For that both
+ * map the page, and touch it by the system call alone, which answers an error where the page is gone.
  *
  * Must not know: what a body means.
  */
@@ -62,9 +61,9 @@ struct weir_segment_head {
 
 struct weir_segment_file {
     struct weir_segment_head head;
-    _Alignas(64) _Atomic uint64_t sequence;
-    _Alignas(64) _Atomic uint64_t watched; /* when, by CLOCK_MONOTONIC; 0: never */
-    _Alignas(64) _Atomic uint64_t body[];
+    _Alignas(64) uint64_t sequence;
+    _Alignas(64) uint64_t watched; /* when, by CLOCK_MONOTONIC; 0: never */
+    _Alignas(64) uint64_t body[];
 };
 
 const char *weir__segment_fault_text(enum weir_segment_fault fault) {
@@ -107,9 +106,7 @@ static int read_name(const char *name, struct weir_segment_name *out, int *is_ne
 }
 
 int weir__segment_lives(const struct weir_segment_name *name) {
-    uint64_t start = weir__process_start(name->pid);
-
-    return start == UINT64_MAX || start == name->start;
+    return weir__process_lives(name->pid, name->start);
 }
 
 struct visit {
@@ -141,36 +138,35 @@ void weir__segment_each(const struct weir_segment_kind *kind, weir_segment_visit
 
 /* ---- the writer ---------------------------------------------------------------------------------- */
 
-/* Memory of the file, which children do not have.  0; -1 and errno. */
-static int map_file(struct weir_segment *s, int file) {
-    void *map = mmap(NULL, s->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+/* 0; -1 and errno. */
+static int keep_file(struct weir_segment *s, int file) {
+    void *page = mmap(NULL, sizeof *s->page, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
 
-    if (map == MAP_FAILED)
+    if (page == MAP_FAILED)
         return -1;
-    s->file = map;
-    return madvise(map, s->bytes, MADV_DONTFORK);
+    s->page = page;
+    return weir__kept_set(&s->file, file);
 }
 
 /* The file comes into sight under its last name when it is whole. */
 static int create_file(struct weir_segment *s, const struct weir_segment_head *head) {
     char made[WEIR_SEGMENT_PATH_BYTES + sizeof NEW];
-    int file, error = 0;
+    int file, error;
 
     snprintf(made, sizeof made, "%s" NEW, s->path);
     (void)unlink(made);
     file = weir__runfile_open(made, O_RDWR | O_CREAT | O_EXCL);
     if (file < 0)
         return -1;
-    if (weir__runfile_fill(file, s->bytes, head, sizeof *head) != 0 || map_file(s, file) != 0 ||
-        rename(made, s->path) != 0)
-        error = errno;
-    close(file);
-    if (error == 0)
+    if (weir__runfile_fill(file, sizeof *s->page + s->body_bytes, head, sizeof *head) == 0 &&
+        keep_file(s, file) == 0 && rename(made, s->path) == 0)
         return 0;
+    error = errno;
+    close(file);
     (void)unlink(made);
-    if (s->file)
-        munmap(s->file, s->bytes);
-    s->file = NULL;
+    if (s->page)
+        munmap(s->page, sizeof *s->page);
+    s->page = NULL;
     errno = error;
     return -1;
 }
@@ -178,7 +174,7 @@ static int create_file(struct weir_segment *s, const struct weir_segment_head *h
 int weir__segment_create(struct weir_segment *s, const struct weir_segment_kind *kind) {
     struct weir_segment_head head = {.magic = MAGIC,
                                      .version = kind->version,
-                                     .head_bytes = sizeof *s->file,
+                                     .head_bytes = sizeof *s->page,
                                      .body_bytes = kind->bytes};
     uint64_t start = weir__process_start(getpid());
     char prefix[PREFIX_BYTES];
@@ -190,7 +186,6 @@ int weir__segment_create(struct weir_segment *s, const struct weir_segment_kind 
     }
     s->owner = getpid();
     s->body_bytes = kind->bytes;
-    s->bytes = sizeof *s->file + kind->bytes;
     snprintf(head.kind, sizeof head.kind, "%s", kind->name);
     weir__segment_each(kind, NULL, NULL);
     write_prefix(prefix, kind);
@@ -200,23 +195,63 @@ int weir__segment_create(struct weir_segment *s, const struct weir_segment_kind 
                : create_file(s, &head);
 }
 
-void weir__segment_publish(struct weir_segment *s, const void *body) {
-    uint64_t sequence = atomic_load_explicit(&s->file->sequence, memory_order_relaxed) | 1;
-    const uint64_t *words = body;
+/* The program may have closed it: then it is opened again.  -1: it cannot be had. */
+static int file_of(struct weir_segment *s) {
+    struct weir_kept again;
+    int file;
 
-    atomic_store_explicit(&s->file->sequence, sequence, memory_order_relaxed);
+    if (weir__kept_is(&s->file))
+        return s->file.number;
+    file = weir__runfile_open(s->path, O_RDWR);
+    if (file >= 0 && weir__kept_set(&again, file) == 0 && weir__kept_are_same(&again, &s->file)) {
+        s->file = again;
+        return file;
+    }
+    if (file >= 0)
+        close(file);
+    return -1;
+}
+
+static void write_at(int file, size_t at, const void *from, size_t bytes) {
+    (void)!pwrite(file, from, bytes, (off_t)at);
+}
+
+void weir__segment_publish(struct weir_segment *s, const void *body) {
+    int file = file_of(s);
+
+    s->sequence |= 1;
+    write_at(file, offsetof(struct weir_segment_file, sequence), &s->sequence, sizeof s->sequence);
     atomic_thread_fence(memory_order_release); /* (a) */
-    for (size_t i = 0; i < s->body_bytes / sizeof *words; i++)
-        atomic_store_explicit(&s->file->body[i], words[i], memory_order_relaxed);
-    atomic_store_explicit(&s->file->sequence, sequence + 1, memory_order_release); /* (b) */
+    write_at(file, offsetof(struct weir_segment_file, body), body, s->body_bytes);
+    atomic_thread_fence(memory_order_release); /* (b) */
+    s->sequence++;
+    write_at(file, offsetof(struct weir_segment_file, sequence), &s->sequence, sizeof s->sequence);
+}
+
+static int read_at(int file, size_t at, void *to, size_t bytes) {
+    ssize_t got;
+
+    do
+        got = pread(file, to, bytes, (off_t)at);
+    while (got < 0 && errno == EINTR);
+    return got >= 0 && (size_t)got == bytes;
+}
+
+static uint64_t watched_of(struct weir_segment *s) {
+    uint64_t watched;
+
+    return read_at(file_of(s), offsetof(struct weir_segment_file, watched), &watched,
+                   sizeof watched)
+               ? watched
+               : 0;
 }
 
 static int is_recent(uint64_t watched) {
     return watched != 0 && weir__clock_ns() - watched < WEIR_SEGMENT_WATCHED_NS;
 }
 
-int weir__segment_is_watched(const struct weir_segment *s) {
-    return is_recent(atomic_load_explicit(&s->file->watched, memory_order_relaxed));
+int weir__segment_is_watched(struct weir_segment *s) {
+    return is_recent(watched_of(s));
 }
 
 /* The lower half of the word. */
@@ -230,41 +265,31 @@ static uint32_t *bell_of(const struct weir_segment_file *file) {
 #endif
 }
 
-static void sleep_on(const struct weir_segment_file *file, uint64_t watched,
-                     const struct timespec *longest) {
-    (void)syscall(SYS_futex, bell_of(file), WEIR_FUTEX_WAIT, (uint32_t)watched, longest, NULL, 0);
+/* 1: it was woken. */
+static int sleep_on(const struct weir_segment_file *file, uint64_t watched) {
+    return syscall(SYS_futex, bell_of(file), WEIR_FUTEX_WAIT, (uint32_t)watched, NULL, NULL, 0) ==
+           0;
 }
 
 static void ring(struct weir_segment_file *file) {
     (void)syscall(SYS_futex, bell_of(file), WEIR_FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
 }
 
-void weir__segment_wait(const struct weir_segment *s, unsigned milliseconds) {
-    uint64_t watched = atomic_load_explicit(&s->file->watched, memory_order_relaxed);
+void weir__segment_wait(struct weir_segment *s, unsigned milliseconds) {
+    uint64_t watched = watched_of(s);
     struct timespec longest = {milliseconds / 1000, (long)(milliseconds % 1000) * 1000000};
 
-    if (!is_recent(watched)) {
-        sleep_on(s->file, watched, NULL);
-        return;
-    }
-    nanosleep(&longest, NULL); /* readers that come more often have what others have */
+    /* Readers that come more often have what others have; and where the bell is gone nobody rings. */
+    if (is_recent(watched) || !sleep_on(s->page, watched))
+        nanosleep(&longest, NULL);
 }
 
 void weir__segment_remove(struct weir_segment *s) {
-    if (s->file && s->owner == getpid())
+    if (s->page && s->owner == getpid())
         (void)unlink(s->path);
 }
 
 /* ---- readers ------------------------------------------------------------------------------------- */
-
-static int read_at(int file, size_t at, void *to, size_t bytes) {
-    ssize_t got;
-
-    do
-        got = pread(file, to, bytes, (off_t)at);
-    while (got < 0 && errno == EINTR);
-    return got >= 0 && (size_t)got == bytes;
-}
 
 /* Why a file may not be read, from what is there now. */
 static enum weir_segment_fault fault_of(const char *path) {

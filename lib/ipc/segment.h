@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* segment.h: what a process shows to other processes of its user, in a file of memory that it alone writes.
+/* segment.h: what a process shows to other processes of its user, in a file that it alone writes.
  *
  * A segment has a kind: a name, a version and the size of its body.  Its file is
  *     FOLDER/weir-UID-KIND-NAMESPACE-PID-START
@@ -23,6 +23,8 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
+
+#include "base/kept.h"
 
 enum { WEIR_SEGMENT_PATH_BYTES = 512, WEIR_SEGMENT_KIND_BYTES = 16 };
 
@@ -61,26 +63,27 @@ const char *weir__segment_fault_text(enum weir_segment_fault fault);
 
 struct weir_segment_file;
 
-/* Of one thread's alone, but for weir__segment_wait.  Zeroed: there is none. */
+/* Of one thread's alone, but for weir__segment_remove.  Zeroed: there is none. */
 struct weir_segment {
-    struct weir_segment_file *file; /* NULL: none */
-    size_t bytes;                   /* that are mapped */
+    struct weir_segment_file *page; /* to sleep on alone; NULL: there is none */
+    struct weir_kept file;
+    uint64_t sequence; /* in the file */
     size_t body_bytes;
     pid_t owner;
     char path[WEIR_SEGMENT_PATH_BYTES];
 };
 
-/* Makes this process's segment of that kind, in place of one that it may have left as it became another program.  A
- * child of fork does not have it.  0, or -1 and errno: there can be none. */
+/* Makes this process's segment of that kind, in place of one that it may have left as it became another program.  Its
+ * file stays open; a child of fork has it too, and leaves it alone.  0, or -1 and errno: there can be none. */
 int weir__segment_create(struct weir_segment *s, const struct weir_segment_kind *kind);
-/* Shows a body, of the kind's size, aligned as its words. */
+/* Shows a body, of the kind's size.  Where the file is gone, or was cut short, nobody sees it. */
 void weir__segment_publish(struct weir_segment *s, const void *body);
 /* 1 if a reader was there within WEIR_SEGMENT_WATCHED_NS. */
-int weir__segment_is_watched(const struct weir_segment *s);
+int weir__segment_is_watched(struct weir_segment *s);
 /* Sleeps until a reader says that it is there; while it is watched for no longer than so many milliseconds. */
-void weir__segment_wait(const struct weir_segment *s, unsigned milliseconds);
-/* Removes the file, unless this process is a child of fork of its owner.  The memory stays mapped: a thread may
- * sleep on it. */
+void weir__segment_wait(struct weir_segment *s, unsigned milliseconds);
+/* Removes the file, unless this process is a child of fork of its owner.  It stays open and mapped: a thread
+ * may sleep on it. */
 void weir__segment_remove(struct weir_segment *s);
 
 /* ---- readers ------------------------------------------------------------------------------------- */

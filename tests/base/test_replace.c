@@ -103,6 +103,7 @@ START_TEST(what_cannot_be_leaves_all_as_it_was) {
     char name[300];
 
     make("file", "old", 0644);
+    ANSWERS(ENOENT, put("", "new"));
     ANSWERS(ENOENT, put("missing/file", "new"));
     ANSWERS(ENOTDIR, put("file/file", "new"));
     ANSWERS(EISDIR, put(folder, "new"));

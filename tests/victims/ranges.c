@@ -3,7 +3,7 @@
  *
  * It carries what NVTX's headers make of a program, as far as it needs that: tables of functions that do nothing
  * until the library which NVTX_INJECTION64_PATH names has put others there.  Prints how often it told the name
- * that counts. */
+ * that counts.  With --title it sets a title when it has told NVTX of itself. */
 #include "work.h"
 
 #include <dlfcn.h>
@@ -144,6 +144,8 @@ int main(int argc, char **argv) {
     CUdeviceptr block;
 
     load_nvtx();
+    if (argc > 1 && strcmp(argv[1], "--title") == 0)
+        victim_set_title();
     library = dlopen("libcuda.so.1", RTLD_NOW);
     HOLDS(library);
     victim_load(&cuda, find, 0);

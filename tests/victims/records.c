@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* records.c: a program whose requests are counted here, for a recorder to be compared with; then it ends as
  * it is told: --end exit | quick | abort | crash | kill.  With --wait MS it stays so long before that.
+ * With --parent SIGNAL it sends that to its parent first.
  *
  * The counts are printed before the end, as lines of a word and a number: what was handed out, what was
  * freed, what was refused, marks. */
@@ -236,10 +237,12 @@ static void end(const char *how) {
 
 int main(int argc, char **argv) {
     pthread_t threads[THREADS];
-    int seeds[THREADS];
+    int seeds[THREADS], signal = atoi(word_behind(argc, argv, "--parent", "0"));
     CUdeviceptr plain;
 
     load();
+    if (signal > 0)
+        HOLDS(kill(getppid(), signal) == 0);
     CU(cuda.cuMemAlloc(&plain, 3 * MIB));
     handed_out++;
     for (int i = 0; i < THREADS; i++) {

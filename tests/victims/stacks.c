@@ -2,7 +2,8 @@
 /* stacks.c: a program whose functions have so many blocks each, at its end and at the peak before, under names that
  * the dynamic linker knows.  With --signal FILE it asks for a profile at the peak, and waits until FILE is there; with
  * --reset it resets the context there, and has what it had no more.  With --children FILE it has children there that
- * are signalled and end, one of them made behind the C library's back, none of which may make FILE or FILE.1. */
+ * are signalled and end, one of them made behind the C library's back, none of which may make FILE or FILE.1.  With
+ * --title it sets a title. */
 #include "work.h"
 
 #include <dlfcn.h>
@@ -134,6 +135,8 @@ int main(int argc, char **argv) {
         have_children(argv[2]);
     if (argc > 1 && strcmp(argv[1], "--reset") == 0)
         reset();
+    if (argc > 1 && strcmp(argv[1], "--title") == 0)
+        victim_set_title();
     while (blocks > WEIGHTS) /* another of the same address is not the same block */
         CU(cuda.cuMemFreeAsync(block[--blocks], stream));
     take_scratch();

@@ -51,6 +51,16 @@ void victim_start(const struct cuda *cuda) {
     CU(cuda->cuCtxSetCurrent(context));
 }
 
+void victim_set_title(void) {
+    for (char **at = environ; *at; at++) {
+        char *was = *at;
+
+        *at = strdup(was);
+        HOLDS(*at);
+        memset(was, 0, strlen(was));
+    }
+}
+
 int victim_status(int argc, char **argv) {
     for (int i = 1; i + 1 < argc; i++) {
         if (strcmp(argv[i], "--status") == 0)

@@ -107,6 +107,9 @@ unsigned victim_churn(const struct cuda *cuda, CUstream stream, unsigned seed);
 /* Captured allocation, fill and free, launched three times. */
 void victim_graph(const struct cuda *cuda, const char *who, unsigned seed);
 
+/* Sets a title as programs do that have no room for one: the environment is copied, and its place cleared. */
+void victim_set_title(void);
+
 /* What main returns: the word behind --status on the command line, else 0.  With that behind --at-once it ends here, by
  * _exit, behind --quickly by quick_exit. */
 int victim_status(int argc, char **argv);

@@ -45,6 +45,15 @@ typedef struct CUgraphNode_st *CUgraphNode;
        const CUmemAllocationProp *properties, unsigned long long flags),                           \
       (handle, bytes, properties, flags))                                                          \
     X(cuMemFree, cuMemFree_v2, 3020, (CUdeviceptr block), (block))                                 \
+    X(cuMemPoolCreate, cuMemPoolCreate, 11020,                                                     \
+      (CUmemoryPool *pool, const CUmemPoolProps *properties), (pool, properties))                  \
+    X(cuMemPoolDestroy, cuMemPoolDestroy, 11020, (CUmemoryPool pool), (pool))                      \
+    X(cuMemGetMemPool, cuMemGetMemPool, 13000,                                                     \
+      (CUmemoryPool *pool, CUmemLocation *location, CUmemAllocationType type),                     \
+      (pool, location, type))                                                                      \
+    X(cuMemGetDefaultMemPool, cuMemGetDefaultMemPool, 13000,                                       \
+      (CUmemoryPool *pool, CUmemLocation *location, CUmemAllocationType type),                     \
+      (pool, location, type))                                                                      \
     X(cuStreamDestroy, cuStreamDestroy_v2, 4000, (CUstream stream), (stream))                      \
     X(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset, 7000, (CUdevice device), (device))         \
     X(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset_v2, 11000, (CUdevice device), (device))

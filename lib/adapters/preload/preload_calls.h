@@ -26,9 +26,6 @@
       (count, attributes, values, address))                                                        \
     X(cuIpcGetMemHandle, cuIpcGetMemHandle, 4010, (void *handle, CUdeviceptr address),             \
       (handle, address))                                                                           \
-    X(cuMemPoolCreate, cuMemPoolCreate, 11020,                                                     \
-      (CUmemoryPool *pool, const CUmemPoolProps *properties), (pool, properties))                  \
-    X(cuMemPoolDestroy, cuMemPoolDestroy, 11020, (CUmemoryPool pool), (pool))                      \
     X(cuMemPoolTrimTo, cuMemPoolTrimTo, 11020, (CUmemoryPool pool, size_t keep), (pool, keep))     \
     X(cuMemPoolSetAttribute, cuMemPoolSetAttribute, 11020,                                         \
       (CUmemoryPool pool, CUmemPool_attribute attribute, void *value), (pool, attribute, value))   \
@@ -57,12 +54,6 @@
       (CUmemoryPool *pool, CUdevice device), (pool, device))                                       \
     X(cuDeviceGetMemPool, cuDeviceGetMemPool, 11020, (CUmemoryPool *pool, CUdevice device),        \
       (pool, device))                                                                              \
-    X(cuMemGetMemPool, cuMemGetMemPool, 13000,                                                     \
-      (CUmemoryPool *pool, CUmemLocation *location, CUmemAllocationType type),                     \
-      (pool, location, type))                                                                      \
-    X(cuMemGetDefaultMemPool, cuMemGetDefaultMemPool, 13000,                                       \
-      (CUmemoryPool *pool, CUmemLocation *location, CUmemAllocationType type),                     \
-      (pool, location, type))                                                                      \
     X(cuMemSetMemPool, cuMemSetMemPool, 13000,                                                     \
       (CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool),                      \
       (location, type, pool))                                                                      \

@@ -51,7 +51,7 @@ struct note {
 };
 
 int weir__heap_on;
-static const char *path;
+static char *path;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct stack *stacks[BUCKETS];
@@ -316,10 +316,12 @@ void weir__heap_start(void) {
 
 /* The first call of backtrace loads a library: not in a request. */
 static __attribute__((constructor)) void begin(void) {
+    const char *wanted = getenv("WEIR_RUN_HEAP_PROFILE");
     void *frame[1];
 
-    path = getenv("WEIR_RUN_HEAP_PROFILE");
-    weir__heap_on = path && *path;
-    if (weir__heap_on)
-        (void)backtrace(frame, 1);
+    if (!wanted || !*wanted)
+        return;
+    path = strdup(wanted); /* a program that sets its title overwrites its environment */
+    weir__heap_on = path != NULL;
+    (void)backtrace(frame, 1);
 }

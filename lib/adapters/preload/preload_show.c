@@ -5,7 +5,7 @@
  * somebody does; requests and frees know nothing of it.  It is the only thread that weir starts for
  * this, with all signals blocked, and only once the program is served.
  *
- * A child of fork has neither the thread nor the segment's memory, and weir serves it nothing: so it shows
+ * A child of fork does not have the thread, and weir serves it nothing: so it shows
  * nothing.  A program that is executed begins anew, in the same file.
  *
  * Locks: `asking' is held while the driver may be asked for figures, so that whoever takes the driver away, or a

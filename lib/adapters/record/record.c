@@ -18,7 +18,6 @@
 #include <limits.h>
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,6 +26,7 @@
 
 #include "adapters/record/record.h"
 #include "adapters/record/record_ring.h"
+#include "base/who.h"
 
 enum {
     MOST_FILES = 1000,
@@ -127,7 +127,9 @@ static struct weir_record_file *make_file(const char *folder) {
     made->head.magic = WEIR_RECORD_MAGIC;
     made->head.start = weir__record_time(has_counter);
     made->head.process = getpid();
-    made->head.recorder = recorder ? atoi(recorder) : 0;
+    if (recorder)
+        (void)sscanf(recorder, "%" SCNd32 " %" SCNu64, &made->head.recorder,
+                     &made->head.recorder_start);
     if (rename(path, last) == 0)
         return made;
     error = errno;
@@ -267,7 +269,7 @@ static __attribute__((noinline, cold)) int wait_for_room(struct weir_record_ring
          written - atomic_load_explicit(&of->read, memory_order_acquire) >= WEIR_RECORD_EVENTS;
          i++) {
         if (atomic_load(&head->is_closed) ||
-            (i % WAITS_A_LOOK == 0 && kill(head->recorder, 0) != 0 && errno == ESRCH)) {
+            (i % WAITS_A_LOOK == 0 && !weir__process_lives(head->recorder, head->recorder_start))) {
             atomic_store(&is_off, 1);
             return 0;
         }
@@ -357,12 +359,52 @@ static uint8_t device_of(CUstream stream) {
     return REAL(cuCtxGetDevice)(&device) == CUDA_SUCCESS ? (uint8_t)device : 0;
 }
 
+static int is_of_host(const CUmemLocation *location) {
+    return location->type > CU_MEM_LOCATION_TYPE_DEVICE; /* the host, or a NUMA node of it */
+}
+
+/* Pools of the host's memory; one too many counts as a device's. */
+static CUmemoryPool _Atomic host_pools[64];
+static atomic_int has_host_pools;
+
+/* NULL: a place without one. */
+static CUmemoryPool _Atomic *place_of(CUmemoryPool pool) {
+    for (size_t i = 0; i < sizeof host_pools / sizeof host_pools[0]; i++)
+        if (atomic_load(&host_pools[i]) == pool)
+            return &host_pools[i];
+    return NULL;
+}
+
+static inline int is_host_pool(CUmemoryPool pool) {
+    return __builtin_expect(atomic_load_explicit(&has_host_pools, memory_order_relaxed), 0) &&
+           place_of(pool);
+}
+
+/* A handle that was one before may be another's. */
+static void note_pool(CUmemoryPool pool, int is_host) {
+    static pthread_mutex_t noting = PTHREAD_MUTEX_INITIALIZER;
+    CUmemoryPool _Atomic *place;
+
+    if (!pool || (!is_host && !is_host_pool(pool)))
+        return;
+    pthread_mutex_lock(&noting);
+    if ((place = place_of(pool)) || (place = place_of(NULL)))
+        atomic_store(place, is_host ? pool : NULL);
+    atomic_store(&has_host_pools, 1);
+    pthread_mutex_unlock(&noting);
+}
+
+static uint8_t device_of_pool(CUmemoryPool pool, CUstream stream) {
+    return is_host_pool(pool) ? WEIR_RECORD_HOST : device_of(stream);
+}
+
 /* How much memory it has, once. */
 static __attribute__((noinline, cold)) void put_device(uint8_t device, atomic_uchar *noted) {
     struct weir_record_event event = {.operation = WEIR_RECORD_DEVICE, .device = device};
     size_t bytes = 0;
 
-    if (atomic_exchange(noted, 1) || REAL(cuDeviceTotalMem_v2)(&bytes, device) != CUDA_SUCCESS)
+    if (device == WEIR_RECORD_HOST || atomic_exchange(noted, 1) ||
+        REAL(cuDeviceTotalMem_v2)(&bytes, device) != CUDA_SUCCESS)
         return;
     event.total = bytes;
     if (REAL(cuDeviceGetName)(event.name, sizeof event.name, device) != CUDA_SUCCESS)
@@ -422,7 +464,7 @@ static inline void leave(void) {
 }
 
 /* A request of nothing is answered with no block: it is no event. */
-#define REQUEST(call, asked, address, bytes, stream, kind)                                         \
+#define REQUEST_ON(device, call, asked, address, bytes, stream, kind)                              \
     do {                                                                                           \
         int is_outer = enter();                                                                    \
         CUresult result = call;                                                                    \
@@ -431,10 +473,13 @@ static inline void leave(void) {
             return result;                                                                         \
         if (result != CUDA_SUCCESS || ((asked) && *(asked)))                                       \
             put_request(result, result == CUDA_SUCCESS ? (address) : 0, bytes, stream, kind,       \
-                        device_of(stream), CALLER());                                              \
+                        device, CALLER());                                                         \
         leave();                                                                                   \
         return result;                                                                             \
     } while (0)
+
+#define REQUEST(call, asked, address, bytes, stream, kind)                                         \
+    REQUEST_ON(device_of(stream), call, asked, address, bytes, stream, kind)
 
 CUresult weir__serve_cuMemAllocAsync(CUdeviceptr *block, size_t bytes, CUstream stream) {
     REQUEST(REAL(cuMemAllocAsync)(block, bytes, stream), block, *block, bytes, stream,
@@ -448,14 +493,16 @@ CUresult weir__serve_cuMemAllocAsync_ptsz(CUdeviceptr *block, size_t bytes, CUst
 
 CUresult weir__serve_cuMemAllocFromPoolAsync(CUdeviceptr *block, size_t bytes, CUmemoryPool pool,
                                              CUstream stream) {
-    REQUEST(REAL(cuMemAllocFromPoolAsync)(block, bytes, pool, stream), block, *block, bytes, stream,
-            WEIR_RECORD_POOL);
+    REQUEST_ON(device_of_pool(pool, stream),
+               REAL(cuMemAllocFromPoolAsync)(block, bytes, pool, stream), block, *block, bytes,
+               stream, WEIR_RECORD_POOL);
 }
 
 CUresult weir__serve_cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *block, size_t bytes,
                                                   CUmemoryPool pool, CUstream stream) {
-    REQUEST(REAL_PTSZ(cuMemAllocFromPoolAsync)(block, bytes, pool, stream), block, *block, bytes,
-            own(stream), WEIR_RECORD_POOL);
+    REQUEST_ON(device_of_pool(pool, own(stream)),
+               REAL_PTSZ(cuMemAllocFromPoolAsync)(block, bytes, pool, stream), block, *block, bytes,
+               own(stream), WEIR_RECORD_POOL);
 }
 
 CUresult weir__serve_cuMemAlloc_v2(CUdeviceptr *block, size_t bytes) {
@@ -475,15 +522,11 @@ CUresult weir__serve_cuMemAllocManaged(CUdeviceptr *block, size_t bytes, unsigne
 
 CUresult weir__serve_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
                                  const CUmemAllocationProp *properties, unsigned long long flags) {
-    int is_outer = enter();
-    CUresult result = REAL(cuMemCreate)(handle, bytes, properties, flags);
-
-    if (!is_outer)
-        return result;
-    put_request(result, result == CUDA_SUCCESS ? *handle : 0, bytes, NULL, WEIR_RECORD_VMM,
-                properties ? (uint8_t)properties->location.id : 0, CALLER());
-    leave();
-    return result;
+    REQUEST_ON(!properties                         ? 0
+               : is_of_host(&properties->location) ? WEIR_RECORD_HOST
+                                                   : (uint8_t)properties->location.id,
+               REAL(cuMemCreate)(handle, bytes, properties, flags), handle, *handle, bytes, NULL,
+               WEIR_RECORD_VMM);
 }
 
 /* What gives memory back, and what belongs to it: its time is the call's beginning, and without success it
@@ -558,6 +601,35 @@ CUresult weir__serve_cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
         return REAL(cuMemMap)(address, bytes, offset, handle, flags);
     return put_done(REAL(cuMemMap)(address, bytes, offset, handle, flags), WEIR_RECORD_MAP, address,
                     bytes, handle);
+}
+
+/* ---- pools ------------------------------------------------------------------------------------- */
+
+static CUresult noted(CUresult result, const CUmemoryPool *pool, const CUmemLocation *location) {
+    if (result == CUDA_SUCCESS)
+        note_pool(*pool, is_of_host(location));
+    return result;
+}
+
+CUresult weir__serve_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties) {
+    CUresult result = REAL(cuMemPoolCreate)(pool, properties);
+
+    return result == CUDA_SUCCESS ? noted(result, pool, &properties->location) : result;
+}
+
+CUresult weir__serve_cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location,
+                                     CUmemAllocationType type) {
+    return noted(REAL(cuMemGetMemPool)(pool, location, type), pool, location);
+}
+
+CUresult weir__serve_cuMemGetDefaultMemPool(CUmemoryPool *pool, CUmemLocation *location,
+                                            CUmemAllocationType type) {
+    return noted(REAL(cuMemGetDefaultMemPool)(pool, location, type), pool, location);
+}
+
+CUresult weir__serve_cuMemPoolDestroy(CUmemoryPool pool) {
+    note_pool(pool, 0); /* before its handle is another's */
+    return REAL(cuMemPoolDestroy)(pool);
 }
 
 /* ---- streams ----------------------------------------------------------------------------------- */

@@ -22,7 +22,7 @@
 
 /* ---- names ------------------------------------------------------------------------------------- */
 
-static const char *wanted; /* a pattern as the shell's */
+static char *wanted; /* a pattern as the shell's */
 
 static int is_wanted(const char *name) {
     return name && fnmatch(wanted, name, 0) == 0;
@@ -163,8 +163,10 @@ static const struct entry entries[] = {
 /* 1: the tables are as they are to be, 0: nothing of them is used. */
 int InitializeInjectionNvtx2(weir_nvtx_export_table *tables) {
     const struct weir_nvtx_callbacks *callbacks = tables(WEIR_NVTX_ETID_CALLBACKS);
+    const char *pattern = getenv(WEIR_RECORD_RANGES);
 
-    wanted = getenv(WEIR_RECORD_RANGES);
+    if (!wanted && pattern)
+        wanted = strdup(pattern); /* a program that sets its title overwrites its environment */
     if (!wanted || !callbacks || callbacks->struct_size < sizeof *callbacks)
         return 0;
     for (size_t i = 0; i < sizeof entries / sizeof entries[0]; i++) {

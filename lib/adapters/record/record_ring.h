@@ -29,10 +29,11 @@
 #include <x86intrin.h>
 #endif
 
-#define WEIR_RECORD_FOLDER "WEIR_RECORD_FOLDER"   /* of the files; several with colons between */
-#define WEIR_RECORD_PROCESS "WEIR_RECORD_PROCESS" /* of the recorder */
-#define WEIR_RECORD_SYNCS "WEIR_RECORD_SYNCS"     /* set: synchronisations are events too */
-#define WEIR_RECORD_RANGES "WEIR_RECORD_RANGES"   /* set: those of NVTX that end iterations */
+#define WEIR_RECORD_FOLDER "WEIR_RECORD_FOLDER" /* of the files; several with colons between */
+#define WEIR_RECORD_PROCESS                                                                        \
+    "WEIR_RECORD_PROCESS"                     /* the recorder: its pid, and when it began (who.h) */
+#define WEIR_RECORD_SYNCS "WEIR_RECORD_SYNCS" /* set: synchronisations are events too */
+#define WEIR_RECORD_RANGES "WEIR_RECORD_RANGES" /* set: those of NVTX that end iterations */
 
 #define WEIR_RECORD_MAGIC 0x3164726365726577u
 #define WEIR_RECORD_ENTERING 1u
@@ -41,7 +42,8 @@ enum {
     WEIR_RECORD_RINGS = 255, /* beside the shared one */
     WEIR_RECORD_EVENTS = 4096,
     WEIR_RECORD_LABEL_BYTES = 48,
-    WEIR_RECORD_NAME_BYTES = 40
+    WEIR_RECORD_NAME_BYTES = 40,
+    WEIR_RECORD_HOST = UINT8_MAX /* in place of a device: memory of the host */
 };
 
 enum weir_record_operation {
@@ -101,6 +103,7 @@ struct weir_record_ring {
 struct weir_record_head {
     uint64_t magic;
     uint64_t start; /* time */
+    uint64_t recorder_start;
     int32_t process, recorder;
     _Atomic uint32_t is_closed; /* by the recorder: nothing more is read */
     _Atomic uint32_t rings;     /* files of rings, from 0 */
