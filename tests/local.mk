@@ -345,6 +345,7 @@ EXTRA_DIST += \
 	tests/outside/build \
 	tests/outside/fetch \
 	tests/outside/programs.sh \
+	tests/outside/suites/rmm-bench \
 	tests/outside/suites/samples \
 	tests/run-tap
 
