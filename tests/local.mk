@@ -346,6 +346,7 @@ EXTRA_DIST += \
 	tests/outside/fetch \
 	tests/outside/programs.sh \
 	tests/outside/suites/rmm-bench \
+	tests/outside/suites/rmm-cpp \
 	tests/outside/suites/samples \
 	tests/run-tap
 
