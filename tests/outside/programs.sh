@@ -39,7 +39,9 @@ googletest() {
 catch2() {
     under_limit "$@" --reporter xml --durations yes
     awk -v program="$1" -v OFS='\t' '
-        function value(key) { return match($0, " " key "=\"[^\"]*\"") ? substr($0, RSTART + length(key) + 3, RLENGTH - length(key) - 4) : "" }
+        function value(key) {
+            return match($0, " " key "=\"[^\"]*\"") ? substr($0, RSTART + length(key) + 3, RLENGTH - length(key) - 4) : ""
+        }
         /<TestCase / {
             name = value("name")
             gsub(/&lt;/, "<", name); gsub(/&gt;/, ">", name); gsub(/&quot;/, "\"", name); gsub(/&amp;/, "\\&", name)
