@@ -345,6 +345,14 @@ EXTRA_DIST += \
 	tests/gpu/run \
 	tests/gpu/several \
 	tests/gpu/stalls \
+	tests/outside/README \
+	tests/outside/build \
+	tests/outside/fetch \
+	tests/outside/programs.sh \
+	tests/outside/suites/hip \
+	tests/outside/suites/rmm-bench \
+	tests/outside/suites/rmm-cpp \
+	tests/outside/suites/samples \
 	tests/run-tap
 
 # Worlds that a seed decides, checked by the model's oracle; in `make check' for a while, by `make soak'
