@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* frameworks.c: see frameworks.h.
  *
- * JAX reads XLA_PYTHON_CLIENT_ALLOCATOR (jaxlib 0.11 ignores TF_GPU_ALLOCATOR), TensorFlow reads
- * TF_GPU_ALLOCATOR, and each preallocates unless told not to.  PyTorch reads PYTORCH_ALLOC_CONF from
- * 2.9 on, and PYTORCH_CUDA_ALLOC_CONF before; newer ones read the old name where the new one is not
- * set, so a value under one of them is the base of both.  What is on a program's mind stays: a named
- * allocator or backend is never replaced, though weir then serves less; only that is said.  Nor is JAX kept from
- * preallocating then, or where weir does not preallocate by its variables: what it takes itself is its own.
+ * JAX reads XLA_PYTHON_CLIENT_ALLOCATOR (jaxlib 0.11 ignores TF_GPU_ALLOCATOR), but an allocator that
+ * JAX_PJRT_CLIENT_CREATE_OPTIONS names goes before it; TensorFlow reads TF_GPU_ALLOCATOR; and each preallocates unless
+ * told not to.  PyTorch reads PYTORCH_ALLOC_CONF from 2.9 on, and PYTORCH_CUDA_ALLOC_CONF before.  What is on a program's
+ * mind stays: a named allocator or backend is never replaced, though weir then serves less; only that is said.  Nor is
+ * JAX kept from preallocating then, or where weir does not preallocate by its variables: what it takes itself is its own.
  *
- * A list of PyTorch's options is NAME:VALUE,... where a value may be a list in brackets.
- * expandable_segments is a way of the native backend, which the other one lacks: it is left out.
+ * A list of PyTorch's options is NAME:VALUE,... where a value may be a list in brackets; JAX's is NAME:VALUE;...
  */
 #include "cli/frameworks.h"
 
@@ -28,6 +26,7 @@ static const char *set_value(const char *name) {
 typedef int put_function(void *to, const char *name, const char *value);
 
 static const char jax_allocator[] = "XLA_PYTHON_CLIENT_ALLOCATOR", jax_pools[] = "cuda_async";
+static const char jax_options[] = "JAX_PJRT_CLIENT_CREATE_OPTIONS";
 static const char jax_preallocates[] = "XLA_PYTHON_CLIENT_PREALLOCATE";
 static const char tf_allocator[] = "TF_GPU_ALLOCATOR", tf_pools[] = "cuda_malloc_async";
 
@@ -54,13 +53,28 @@ static void note_untold(FILE *notes) {
             fprintf(notes, "; %s=%s stays, and is JAX's own", names[i], set_value(names[i]));
 }
 
+/* What JAX is told to use already; NULL: nothing. */
+static const char *jax_is_told(const char **variable) {
+    static char word[64];
+    const char *options = set_value(jax_options), *found;
+
+    *variable = jax_allocator;
+    found = options ? strstr(options, "allocator:") : NULL;
+    if (!found || (found > options && found[-1] != ';'))
+        return set_value(jax_allocator);
+    *variable = jax_options;
+    found += strlen("allocator:");
+    snprintf(word, sizeof word, "%.*s", (int)strcspn(found, ";"), found);
+    return word;
+}
+
 /* JAX takes the word in any case, and preallocates from all but its platform allocator. */
 static int tell_jax(put_function *put, void *to, int serves_plain, int preallocates, FILE *lacks,
                     FILE *notes) {
-    const char *is = set_value(jax_allocator);
+    const char *variable, *is = jax_is_told(&variable);
 
     if (is && strcasecmp(is, jax_pools) != 0) {
-        note_elsewhere(jax_allocator, "JAX", serves_plain, lacks);
+        note_elsewhere(variable, "JAX", serves_plain, lacks);
         if (strcasecmp(is, "platform") != 0)
             fputs(", and what it preallocates is its own", lacks);
         return 0;
@@ -85,7 +99,7 @@ static int tell_tensorflow(put_function *put, void *to, int serves_plain, FILE *
 }
 
 void frameworks_note_prealloc(const char *name, const char *amount, int are_told, FILE *notes) {
-    const char *jax = set_value(jax_allocator), *tf = set_value(tf_allocator);
+    const char *variable, *jax = jax_is_told(&variable), *tf = set_value(tf_allocator);
     int of_jax = jax ? strcasecmp(jax, jax_pools) == 0 : are_told;
     int of_tf = strncmp(name, "TF_", 3) == 0 && (tf ? strcmp(tf, tf_pools) == 0 : are_told);
 
@@ -128,65 +142,32 @@ static const char *find_option(const char *list, const char *name, size_t *lengt
     return NULL;
 }
 
-/* The list without expandable_segments and with the backend behind; malloc'ed. */
-static char *with_backend(const char *list) {
-    static const char backend[] = "backend:cudaMallocAsync";
-    char *made = malloc(strlen(list) + sizeof backend + 1), *end = made;
-
-    while (made && *list) {
-        size_t length = option_length(list);
-
-        if (length > 0 && !option_is(list, length, "expandable_segments")) {
-            memcpy(end, list, length);
-            end += length;
-            *end++ = ',';
-        }
-        list += length + (list[length] == ',');
-    }
-    if (made)
-        memcpy(end, backend, sizeof backend);
-    return made;
-}
-
-static int is_on(const char *option, size_t length) {
-    const char *value = memchr(option, ':', length);
-
-    return value && strncasecmp(value + 1, "true", 4) == 0;
-}
-
-static int tell_torch(put_function *put, void *to, int serves_plain, FILE *lacks) {
+/* It is told nothing: what its backend cudaMallocAsync lacks (torch.cuda.MemPool, memory_snapshot, CUDA IPC, the graphs
+ * of torch.compile), a program may ask for, and dies of that. */
+static void note_torch(int serves_plain, FILE *notes) {
     static const char *const names[2] = {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"};
-    const char *values[2] = {set_value(names[0]), set_value(names[1])};
-    int noted = 0, failed = 0;
 
-    for (int i = 0; i < 2 && !failed; i++) {
-        const char *list = values[i] ? values[i] : values[!i] ? values[!i] : "", *option;
+    int is_set = 0;
+
+    for (int i = 0; i < 2; i++) {
+        const char *list = set_value(names[i]);
         size_t length = 0;
-        char *made;
+        const char *option = list ? find_option(list, "backend", &length) : NULL;
 
-        option = find_option(list, "backend", &length);
-        if (option) {
-            if (!noted && !memmem(option, length, "cudaMallocAsync", strlen("cudaMallocAsync")))
-                noted = fprintf(lacks, "; PyTorch stays on %.*s: weir serves %s", (int)length,
-                                option, served(serves_plain));
-            continue;
-        }
-        if (!put)
-            continue;
-        option = find_option(list, "expandable_segments", &length);
-        if (option && is_on(option, length) && !noted)
-            noted = fprintf(lacks, "; expandable_segments is left out, which PyTorch's backend "
-                                   "cudaMallocAsync does not have");
-        made = with_backend(list);
-        failed = !made || put(to, names[i], made);
-        free(made);
+        if (option && memmem(option, length, "cudaMallocAsync", strlen("cudaMallocAsync")))
+            return;
+        is_set |= list != NULL;
     }
-    return failed;
+    if (is_set)
+        fprintf(notes,
+                "; PyTorch stays on its own allocator: weir serves %s; "
+                "%s=backend:cudaMallocAsync has it ask CUDA's pools",
+                served(serves_plain), names[0]);
 }
 
 int frameworks_tell(int (*put)(void *to, const char *name, const char *value), void *to,
                     int serves_plain, int preallocates, FILE *lacks, FILE *notes) {
+    note_torch(serves_plain, notes);
     return tell_jax(put, to, serves_plain, preallocates, lacks, notes) ||
-           tell_tensorflow(put, to, serves_plain, lacks) ||
-           tell_torch(put, to, serves_plain, lacks);
+           tell_tensorflow(put, to, serves_plain, lacks);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* frameworks.h: the variables by which JAX, TensorFlow and PyTorch are told to take their memory from
- * CUDA's stream-ordered allocator, where `weir run' serves it.
+/* frameworks.h: the variables by which JAX and TensorFlow are told to take their memory from CUDA's stream-ordered
+ * allocator, where `weir run' serves it.
  *
  * Must not know: settings of weir, where variables go.
  */
@@ -10,7 +10,7 @@
 #include <stdio.h>
 
 /* Calls `put` (NULL: nothing is told) with each variable that is to be set; what the environment has by now stays, but
- * for PyTorch's options, to which the backend is added, and that JAX preallocates where it does not ask there.  Writes
+ * that JAX preallocates where it does not ask there.  PyTorch is told nothing, which its user can be.  Writes
  * to `lacks` what the user asked for and does not get, to `notes` what else there is to know, each as "; ...";
  * `serves_plain': cuMemAlloc is served too; `preallocates': weir does in JAX's place, what its variables say.  0, or 1
  * when memory is short. */

@@ -371,9 +371,10 @@ static const char doc[] =
     "Runs a program that knows nothing of weir with its stream-ordered memory from weir: what it "
     "asks "
     "of cudaMallocAsync and of CUDA's memory pools.\v"
-    "JAX, TensorFlow and PyTorch are told by their own variables to ask there, unless the "
-    "environment already says where, or --no-env is given; --dry-run and --verbose tell what is "
-    "set.  There is no --device: the program chooses its devices itself.\n\n"
+    "JAX and TensorFlow are told by their own variables to ask there, unless the environment "
+    "already says where, or --no-env is given; --dry-run and --verbose tell what is set.  PyTorch "
+    "asks there with PYTORCH_ALLOC_CONF=backend:cudaMallocAsync.  There is no --device: the "
+    "program chooses its devices itself.\n\n"
     "Exit code: the command's; 126 if it cannot be run, 127 if there is none, as env(1); 2 usage "
     "or a "
     "bad setting, 125 another failure, and the command did not start.";
@@ -474,7 +475,7 @@ int weir_cmd_run(int argc, char **argv) {
         {"serve-malloc", SERVE_KEY, NULL, 0,
          "Serve cudaMalloc and cuMemAlloc too, for programs that use nothing else.", 0},
         {"no-env", NO_ENV_KEY, NULL, 0,
-         "Leave the variables of JAX, TensorFlow and PyTorch alone: what these preallocate by them "
+         "Leave the variables of JAX and TensorFlow alone: what these preallocate by them "
          "is theirs, unless one tells them to ask CUDA's memory pools.",
          0},
         {"children", CHILDREN_KEY, NULL, 0, "Programs that the command starts too (the default).",

@@ -147,7 +147,7 @@ complete -c weir -n '__fish_seen_subcommand_from run' -l children -d 'Programs t
 complete -c weir -n '__fish_seen_subcommand_from run' -l heap-profile -r -d 'Write which call stacks have the live device memory, now and at its peak, to FILE for pprof'
 complete -c weir -n '__fish_seen_subcommand_from run' -s j -l json -r -d 'Add statistics to FILE when the program ends, a line of JSON for each process'
 complete -c weir -n '__fish_seen_subcommand_from run' -l no-children -d 'Not those'
-complete -c weir -n '__fish_seen_subcommand_from run' -l no-env -d 'Leave the variables of JAX, TensorFlow and PyTorch alone'
+complete -c weir -n '__fish_seen_subcommand_from run' -l no-env -d 'Leave the variables of JAX and TensorFlow alone'
 complete -c weir -n '__fish_seen_subcommand_from run' -l no-top -d 'Show nothing to `weir top\''
 complete -c weir -n '__fish_seen_subcommand_from run' -s n -l dry-run -d 'Print what would be set, and run nothing'
 complete -c weir -n '__fish_seen_subcommand_from run' -l report -r -d 'Make a page of statistics and growth when the command has ended (weir report)'

@@ -67,3 +67,23 @@ googlebenchmark() {
         }
         END { if (!seen) print "failed", 0, program ".any" }' output >>"$outcomes"
 }
+
+# python_tests NAME WORD...: tests of pytest, in the folder that it is called in.  One that ended its process has failed.
+python_tests() {
+    local name=$1
+    shift
+    [ -z "${python_site-}" ] || export PYTHONPATH=$python_site${PYTHONPATH:+:$PYTHONPATH}
+    PYTHONPATH=$here${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1 WEIR_OUTSIDE_OUTCOMES=$outcomes limit=${limit:-150} \
+        under_limit "$name" python3 -m pytest -q -p outcomes -p no:cacheprovider --timeout 60 "$@"
+    if [ -f "$outcomes.begun" ]; then
+        printf 'failed\t0\t%s\n' "$(cat "$outcomes.begun")" >>"$outcomes"
+        rm "$outcomes.begun"
+    fi
+}
+
+# python_packages: installs the suite's wheels where python_tests finds them.
+python_packages() {
+    python_site=$scratch/site
+    python3 -m pip install --quiet --no-index --no-deps --no-compile --no-cache-dir --upgrade --target "$python_site" \
+        "$suite"/whl/*.whl
+}

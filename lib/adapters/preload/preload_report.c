@@ -6,15 +6,15 @@
  * one write(2), also into a file that several processes write to.
  *
  * Who ends by _exit runs no such function, so that call is exported here, in front of libc's and of any
- * library's that comes behind, which is called then.  It may come from the handler of a signal, in the midst of anything, so all that it
- * does is to post what a thread waits for that is there already, where there is something to tell, and to wait for that
+ * library's that comes behind, which is called then.  It may come from the handler of a signal, in the midst of
+ * anything, so all that it does is to post what a thread waits for that is there already, where there is something to tell, and to wait for that
  * a while; and where nothing was served, to say so, without memory and without a lock, and to remove the file that
  * `weir top' reads.  Who ends while another thread is ending waits for what that writes.  quick_exit has functions of
  * its own, of which those here are two.
  *
- * Who is refused memory may end by abort, which runs nothing at all, and is the one whose figures are wanted most: so the
- * text and the heap profile are written at the first request that fails, too.  Not the line of JSON, of which each process
- * has one.
+ * Who is refused memory may end by abort, which runs nothing at all, and is the one whose figures are wanted most: so
+ * the text and the heap profile are written at the first request that fails, too.  Not the line of JSON, of which each
+ * process has one.
  *
  * What is said last may find standard error closed: programs of coreutils close it in a function of atexit, and the
  * destructor here runs behind all of these.  So where something was asked for, the process that `weir run' became has a

@@ -28,7 +28,8 @@ block_align = 512
 # cuMemAlloc takes physical memory in pages of this; blocks up to small_bytes share pages (assumed).
 page_bytes = 2097152
 small_bytes = 1048576
-# 1: the device maps physical memory by handles (its attribute 102, and 110: for GPUDirect RDMA); page_bytes is the granularity.
+# 1: the device maps physical memory by handles (its attribute 102; 110: for GPUDirect RDMA, too).
+# page_bytes is the granularity.
 virtual_memory = 1
 # Address space of a pool, in capacities of its device (assumed; holes are reused, best fit).
 room_factor = 4

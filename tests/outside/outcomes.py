@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: MIT
+"""A plug-in of pytest: adds "OUTCOME SECONDS NAME" for each test to the file that WEIR_OUTSIDE_OUTCOMES names.
+
+A test that has begun and not ended stands in the file NAME.begun beside it, so that one that ends the process is known.
+Where a test asks CuPy for its own pool and WEIR_OUTSIDE_CUPY_ASYNC is set, CuPy asks CUDA's pools (malloc_async)."""
+
+import os
+
+path = os.environ["WEIR_OUTSIDE_OUTCOMES"]
+sums = {}
+
+
+def is_worker():
+    return "PYTEST_XDIST_WORKER" in os.environ  # the process that started it hears of all
+
+
+def pytest_configure(config):
+    if os.environ.get("WEIR_OUTSIDE_CUPY_ASYNC"):
+        import cupy
+        cupy.cuda.set_allocator(cupy.cuda.MemoryAsyncPool().malloc)
+
+
+def pytest_runtest_logstart(nodeid, location):
+    if not is_worker():
+        with open(path + ".begun", "w") as file:
+            file.write(nodeid)
+
+
+def pytest_runtest_logreport(report):
+    if is_worker():
+        return
+    outcome, seconds = sums.get(report.nodeid, ("passed", 0))
+    seconds += report.duration
+    if outcome == "passed" and report.outcome != "passed":
+        outcome = report.outcome
+    sums[report.nodeid] = outcome, seconds
+    if report.when != "teardown":
+        return
+    with open(path, "a") as file:
+        file.write(f"{outcome}\t{seconds:.6f}\t{report.nodeid}\n")
+    if os.path.exists(path + ".begun"):
+        os.unlink(path + ".begun")
