@@ -349,6 +349,7 @@ EXTRA_DIST += \
 	tests/outside/build \
 	tests/outside/fetch \
 	tests/outside/programs.sh \
+	tests/outside/suites/cccl \
 	tests/outside/suites/hip \
 	tests/outside/suites/rmm-bench \
 	tests/outside/suites/rmm-cpp \
