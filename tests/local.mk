@@ -348,12 +348,20 @@ EXTRA_DIST += \
 	tests/outside/README \
 	tests/outside/build \
 	tests/outside/fetch \
+	tests/outside/outcomes.py \
 	tests/outside/programs.sh \
+	tests/outside/run \
 	tests/outside/suites/cccl \
+	tests/outside/suites/cupy \
 	tests/outside/suites/hip \
+	tests/outside/suites/jax \
+	tests/outside/suites/numba \
+	tests/outside/suites/pytorch \
 	tests/outside/suites/rmm-bench \
 	tests/outside/suites/rmm-cpp \
+	tests/outside/suites/rmm-python \
 	tests/outside/suites/samples \
+	tests/outside/table \
 	tests/run-tap
 
 # Worlds that a seed decides, checked by the model's oracle; in `make check' for a while, by `make soak'
