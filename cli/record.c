@@ -26,6 +26,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/replace.h"
 #include "base/text.h"
 #include "base/who.h"
 #include "cli/command.h"
@@ -336,9 +337,7 @@ static void add_process(const struct found *found) {
     process->path = path_of(process->id);
     if (!process->path)
         goto fail;
-    output = record.count == 0
-                 ? take_file()
-                 : open(process->path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    output = record.count == 0 ? take_file() : weir__replace_open(process->path, 0666);
     if (output < 0 || !(process->tracing.sink = sink_on(output, record.path))) {
         why = strerror(errno);
         goto fail;
