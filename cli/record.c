@@ -26,6 +26,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/replace.h"
 #include "base/text.h"
 #include "base/who.h"
 #include "cli/command.h"
@@ -88,6 +89,7 @@ struct process {
 
 static struct record {
     const char *path;
+    int file;    /* that path's, until a process has it */
     int is_made; /* the file was not there before */
     int marks_at_sync;
     const char *ranges; /* NULL: NVTX's count for nothing */
@@ -307,10 +309,20 @@ static const char *file_of(void *context, uint64_t address) {
     return name && strcmp(name, LIBRARY) != 0 ? name : NULL;
 }
 
+/* Of the first process: what another recording left in it goes now.  A pipe is opened once, or its reader would see its
+ * end. */
+static int take_file(void) {
+    int file = record.file;
+
+    record.file = -1;
+    return ftruncate(file, 0) == 0 || errno == EINVAL ? file : -1;
+}
+
 static void add_process(const struct found *found) {
     struct weir_record_file *file = found->file;
     struct process *process = calloc(1, sizeof *process);
     const char *why = strerror(ENOMEM);
+    int output;
 
     if (!process)
         goto fail;
@@ -325,8 +337,8 @@ static void add_process(const struct found *found) {
     process->path = path_of(process->id);
     if (!process->path)
         goto fail;
-    process->tracing.sink = sink_open(process->path, record.path);
-    if (!process->tracing.sink) {
+    output = record.count == 0 ? take_file() : weir__replace_open(process->path, 0666);
+    if (output < 0 || !(process->tracing.sink = sink_on(output, record.path))) {
         why = strerror(errno);
         goto fail;
     }
@@ -550,7 +562,7 @@ static int try_file(void) {
         fprintf(stderr, "weir record: --output %s: %s\n", record.path, strerror(errno));
         return EXIT_OWN;
     }
-    close(fd);
+    record.file = fd;
     return 0;
 }
 

@@ -3,7 +3,6 @@
 #include "cli/common/sink.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -69,18 +68,6 @@ fail:
     free(sink);
     close(file);
     return NULL;
-}
-
-struct sink *sink_open(const char *path, const char *like) {
-    int file;
-
-    if (!sink_can(like)) {
-        errno = ENOTSUP;
-        return NULL;
-    }
-    file = strcmp(path, "-") == 0 ? fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3)
-                                  : open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    return file < 0 ? NULL : sink_on(file, like);
 }
 
 static int fail(struct sink *sink) {

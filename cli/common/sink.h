@@ -12,9 +12,8 @@ struct sink;
 
 /* Whether a file of that name can be packed by what this was built with. */
 int sink_can(const char *like);
-/* How the file is packed says `like', the name that it is one of; "-" is standard output.  NULL: errno tells why. */
-struct sink *sink_open(const char *path, const char *like);
-/* On an open file, which it closes, here where it cannot be; `like' can be written. */
+/* On an open file, which it closes, here where it cannot be.  How the file is packed says `like', the name that it is one
+ * of and can be packed.  NULL: errno tells why. */
 struct sink *sink_on(int file, const char *like);
 /* 1, or 0 and errno.  An error is for good. */
 int sink_write(struct sink *sink, const char *text, size_t bytes);

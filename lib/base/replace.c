@@ -95,6 +95,13 @@ static int open_beside(struct weir_replacement *r, const char *path, const struc
     return 0;
 }
 
+int weir__replace_open(const char *path, mode_t mode) {
+    int flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
+    int file = open(path, flags, mode);
+
+    return file < 0 && errno == EEXIST && unlink(path) == 0 ? open(path, flags, mode) : file;
+}
+
 /* 0, or errno. */
 static int open_in_place(struct weir_replacement *r, const char *path, int flags, mode_t mode) {
     r->file = open(path, flags, mode);

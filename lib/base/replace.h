@@ -32,4 +32,8 @@ int weir__replace_end(struct weir_replacement *r, int why, int is_durable);
 int weir__replace_file(const char *path, mode_t mode, int is_durable, const void *bytes,
                        size_t count);
 
+/* A new file in the place of what is there, which goes, a link too; for what is to be seen as it is written.  In a folder
+ * of everybody's what is another's stays.  -1 and errno. */
+int weir__replace_open(const char *path, mode_t mode);
+
 #endif

@@ -105,6 +105,31 @@ static int is_told(void) {
     return has_text(build_id);
 }
 
+/* Readers refuse a profile with a string that is not UTF-8. */
+START_TEST(a_path_that_is_not_utf8) {
+    static const char is[] = "-\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80-"
+                             "\xff\xc0\x80\xed\xa0\x80\xf4\x90\x80\x80\xe2\x82-\xc3",
+                      told[] = "-\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80-??"
+                               "??"
+                               "??"
+                               "??"
+                               "??"
+                               "??"
+                               "-?";
+    static const struct weir_pprof_kind kind = {
+        {"a", "b", "c", "d"}, {"bytes", "bytes", "bytes", "bytes"}, "a", ""};
+    FILE *to;
+
+    snprintf(library, sizeof library, "%s/%s", folder, is);
+    to = fopen(library, "w");
+    MUST(to && fwrite(file, 1, bytes, to) == bytes && fclose(to) == 0);
+    MUST(dlopen(library, RTLD_LAZY | RTLD_LOCAL) != NULL);
+    ANSWERS(0, weir__pprof_write(profile, &kind, NULL, 0, NULL));
+    MUST(has_text(told));
+    MUST(!has_text(is));
+}
+END_TEST
+
 START_TEST(a_file_as_it_is) {
     MUST(is_told());
 }
@@ -176,6 +201,7 @@ static Suite *suite(void) {
     TCase *tests = suite_add_case(all, "build ids", 30, set_up, tear_down);
 
     tcase_add_test(tests, a_file_as_it_is);
+    tcase_add_test(tests, a_path_that_is_not_utf8);
     tcase_add_loop_test(tests, sizes_that_are_not_so, 0, SIZES);
     tcase_add_loop_test(tests, notes_that_are_elsewhere, 0, 4);
     tcase_add_test(tests, an_id_behind_another_note);

@@ -98,8 +98,34 @@ struct profile {
     char program[PATH_MAX];
 };
 
+/* Bytes of the character there; 0: it is not UTF-8 (RFC 3629). */
+static size_t character_at(const char *text) {
+    const unsigned char *at = (const unsigned char *)text;
+    unsigned char least = *at == 0xe0 ? 0xa0 : *at == 0xf0 ? 0x90 : 0x80;
+    unsigned char most = *at == 0xed ? 0x9f : *at == 0xf4 ? 0x8f : 0xbf;
+    size_t length = *at < 0x80                      ? 1
+                    : *at < 0xc2 || *at > 0xf4      ? 0
+                    : at[1] < least || at[1] > most ? 0
+                    : *at < 0xe0                    ? 2
+                    : *at < 0xf0                    ? 3
+                                                    : 4;
+
+    for (size_t i = 2; i < length; i++)
+        if ((at[i] & 0xc0) != 0x80)
+            return 0;
+    return length;
+}
+
+/* A string of protobuf is UTF-8, and a reader refuses all where one is not; paths may be anything. */
 static uint64_t string_of(struct profile *p, const char *text) {
-    add_text(&p->all, 6, text, strlen(text));
+    add_varint(&p->all, 6 << 3 | 2);
+    add_varint(&p->all, strlen(text));
+    while (*text) {
+        size_t length = character_at(text);
+
+        add_bytes(&p->all, length ? text : "?", length ? length : 1);
+        text += length ? length : 1;
+    }
     return p->strings++;
 }
 

@@ -32,6 +32,7 @@
 #include "api/timeline.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/replace.h"
 #include "base/text.h"
 #include "base/who.h"
 
@@ -158,7 +159,7 @@ static int make_file(const char *wanted) {
     if (file < 0 && errno == EEXIST) {
         if (!is_left(text, length))
             snprintf(path, sizeof path, "%.4096s.%ld", wanted, (long)getpid());
-        file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+        file = weir__replace_open(path, 0666);
     }
     if (file < 0)
         return errno;
@@ -225,6 +226,13 @@ size_t weir__trace_extents(const struct weir_served *s, struct weir_timeline_ext
     return count;
 }
 
+/* The one that was made. */
+static FILE *open_file(void) {
+    int file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
+
+    return file < 0 ? NULL : fdopen(file, "w");
+}
+
 /* One that is still looking may add to the rows, which nobody reads any more. */
 void weir__trace_end(void) {
     uint64_t missing = 0;
@@ -234,7 +242,7 @@ void weir__trace_end(void) {
     if (!atomic_exchange(&is_on, 0))
         return;
     pthread_mutex_lock(&lock);
-    file = path[0] ? fopen(path, "we") : NULL;
+    file = path[0] ? open_file() : NULL;
     good = file && write_rows(file, &missing);
     if (path[0] && (!file || fclose(file) != 0 || !good))
         weir__log(WEIR_LOG_ERROR, WEIR_LOG_ERROR, "trace events cannot be written to %s: %s", path,
