@@ -3,8 +3,8 @@
  *
  * JAX reads XLA_PYTHON_CLIENT_ALLOCATOR (jaxlib 0.11 ignores TF_GPU_ALLOCATOR), but an allocator that
  * JAX_PJRT_CLIENT_CREATE_OPTIONS names goes before it; TensorFlow reads TF_GPU_ALLOCATOR; and each preallocates unless
- * told not to.  PyTorch reads PYTORCH_ALLOC_CONF from 2.9 on, and PYTORCH_CUDA_ALLOC_CONF before.  What is on a program's
- * mind stays: a named allocator or backend is never replaced, though weir then serves less; only that is said.  Nor is
+ * told not to.  PyTorch reads PYTORCH_ALLOC_CONF from 2.9 on, and PYTORCH_CUDA_ALLOC_CONF before.  A named
+ * allocator or backend is never replaced, though weir then serves less; only that is said.  Nor is
  * JAX kept from preallocating then, or where weir does not preallocate by its variables: what it takes itself is its own.
  *
  * A list of PyTorch's options is NAME:VALUE,... where a value may be a list in brackets; JAX's is NAME:VALUE;...
@@ -14,6 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+
+#include "config/settings.h"
 
 static const char *set_value(const char *name) {
     const char *value = getenv(name);
@@ -26,7 +28,6 @@ static const char *set_value(const char *name) {
 typedef int put_function(void *to, const char *name, const char *value);
 
 static const char jax_allocator[] = "XLA_PYTHON_CLIENT_ALLOCATOR", jax_pools[] = "cuda_async";
-static const char jax_options[] = "JAX_PJRT_CLIENT_CREATE_OPTIONS";
 static const char jax_preallocates[] = "XLA_PYTHON_CLIENT_PREALLOCATE";
 static const char tf_allocator[] = "TF_GPU_ALLOCATOR", tf_pools[] = "cuda_malloc_async";
 
@@ -38,9 +39,10 @@ static const char *served(int serves_plain) {
     return serves_plain ? "what it asks of cuMemAlloc" : "none of it";
 }
 
-static void note_elsewhere(const char *name, const char *who, int serves_plain, FILE *lacks) {
-    fprintf(lacks, "; %s=%s stays, so %s takes memory elsewhere: weir serves %s", name,
-            set_value(name), who, served(serves_plain));
+static void note_elsewhere(const char *variable, const char *is, const char *who, int serves_plain,
+                           FILE *lacks) {
+    fprintf(lacks, "; %s says %s, so %s does not ask CUDA's memory pools: weir serves %s", variable,
+            is, who, served(serves_plain));
 }
 
 /* JAX, which takes memory elsewhere because nobody tells it otherwise, is the one to read these. */
@@ -53,19 +55,12 @@ static void note_untold(FILE *notes) {
             fprintf(notes, "; %s=%s stays, and is JAX's own", names[i], set_value(names[i]));
 }
 
-/* What JAX is told to use already; NULL: nothing. */
+/* The allocator that JAX is told to use already, and by which variable; NULL: none. */
 static const char *jax_is_told(const char **variable) {
-    static char word[64];
-    const char *options = set_value(jax_options), *found;
+    static char name[64];
 
-    *variable = jax_allocator;
-    found = options ? strstr(options, "allocator:") : NULL;
-    if (!found || (found > options && found[-1] != ';'))
-        return set_value(jax_allocator);
-    *variable = jax_options;
-    found += strlen("allocator:");
-    snprintf(word, sizeof word, "%.*s", (int)strcspn(found, ";"), found);
-    return word;
+    *variable = weir__jax_options_allocator(name, sizeof name) ? WEIR_JAX_OPTIONS : jax_allocator;
+    return *variable == jax_allocator ? set_value(jax_allocator) : name;
 }
 
 /* JAX takes the word in any case, and preallocates from all but its platform allocator. */
@@ -74,7 +69,7 @@ static int tell_jax(put_function *put, void *to, int serves_plain, int prealloca
     const char *variable, *is = jax_is_told(&variable);
 
     if (is && strcasecmp(is, jax_pools) != 0) {
-        note_elsewhere(variable, "JAX", serves_plain, lacks);
+        note_elsewhere(variable, is, "JAX", serves_plain, lacks);
         if (strcasecmp(is, "platform") != 0)
             fputs(", and what it preallocates is its own", lacks);
         return 0;
@@ -94,7 +89,7 @@ static int tell_tensorflow(put_function *put, void *to, int serves_plain, FILE *
     const char *is = set_value(tf_allocator);
 
     if (is && strcmp(is, tf_pools) != 0)
-        note_elsewhere(tf_allocator, "TensorFlow", serves_plain, lacks);
+        note_elsewhere(tf_allocator, is, "TensorFlow", serves_plain, lacks);
     return put_if_unset(put, to, tf_allocator, tf_pools);
 }
 
@@ -142,8 +137,8 @@ static const char *find_option(const char *list, const char *name, size_t *lengt
     return NULL;
 }
 
-/* It is told nothing: what its backend cudaMallocAsync lacks (torch.cuda.MemPool, memory_snapshot, CUDA IPC, the graphs
- * of torch.compile), a program may ask for, and dies of that. */
+/* weir run sets no variable of PyTorch: programs that use what its backend cudaMallocAsync lacks (torch.cuda.MemPool,
+ * memory_snapshot, CUDA IPC, the graphs of torch.compile) would fail. */
 static void note_torch(int serves_plain, FILE *notes) {
     static const char *const names[2] = {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"};
 
@@ -160,8 +155,8 @@ static void note_torch(int serves_plain, FILE *notes) {
     }
     if (is_set)
         fprintf(notes,
-                "; PyTorch stays on its own allocator: weir serves %s; "
-                "%s=backend:cudaMallocAsync has it ask CUDA's pools",
+                "; PyTorch uses its own allocator: weir serves %s; to have weir serve it, set "
+                "%s=backend:cudaMallocAsync",
                 served(serves_plain), names[0]);
 }
 

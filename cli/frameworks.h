@@ -10,7 +10,7 @@
 #include <stdio.h>
 
 /* Calls `put` (NULL: nothing is told) with each variable that is to be set; what the environment has by now stays, but
- * that JAX preallocates where it does not ask there.  PyTorch is told nothing, which its user can be.  Writes
+ * that JAX preallocates where it does not ask there.  Nothing is set for PyTorch.  Writes
  * to `lacks` what the user asked for and does not get, to `notes` what else there is to know, each as "; ...";
  * `serves_plain': cuMemAlloc is served too; `preallocates': weir does in JAX's place, what its variables say.  0, or 1
  * when memory is short. */

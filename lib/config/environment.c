@@ -301,6 +301,23 @@ static weir_status read_engine(struct reading *reading, struct compat *compat, c
     return WEIR_OK;
 }
 
+/* A list of NAME:VALUE;... */
+int weir__jax_options_allocator(char *name, size_t bytes) {
+    static const char option[] = "allocator:";
+    const char *list = getenv(WEIR_JAX_OPTIONS);
+
+    while (list && *list) {
+        size_t length = strcspn(list, ";");
+
+        if (strncmp(list, option, strlen(option)) == 0) {
+            snprintf(name, bytes, "%.*s", (int)(length - strlen(option)), list + strlen(option));
+            return 1;
+        }
+        list += length + (list[length] == ';');
+    }
+    return 0;
+}
+
 static weir_status read_engines(struct reading *reading, struct compat *compat) {
     static const struct engine_word xla[] = {{"default", WEIR_ENGINE_ARENA},
                                              {"bfc", WEIR_ENGINE_ARENA},
@@ -313,6 +330,7 @@ static weir_status read_engines(struct reading *reading, struct compat *compat) 
                                             {"cuda_malloc", WEIR_ENGINE_DEFAULT},
                                             {"memory_guard", WEIR_ENGINE_DEFAULT},
                                             {NULL, 0}};
+    char jax[16];
     weir_status status =
         read_engine(reading, compat, XLA_ALLOCATOR, xla, &compat->jax_asks_pools,
                     "platform, default and bfc (the arena), and cuda_async (the pool)",
@@ -320,6 +338,8 @@ static weir_status read_engines(struct reading *reading, struct compat *compat) 
 
     if (status != WEIR_OK)
         return status;
+    if (reading->place != WEIR_PLACE_OWN && weir__jax_options_allocator(jax, sizeof jax))
+        compat->jax_asks_pools = strcmp(jax, "cuda_async") == 0;
     return read_engine(reading, compat, TF_ALLOCATOR, tf, &compat->tf_asks_pools,
                        "cuda_malloc_async (the pool)",
                        "cuda_malloc_async, cuda_malloc or memory_guard");

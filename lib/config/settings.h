@@ -99,6 +99,11 @@ weir_status weir__options_from_env(weir_options *options, struct weir_sources *s
                                    size_t message_bytes);
 /* The variable of another program's that weir_amount.reserved stands for; NULL: none. */
 const char *weir__compat_name(int reserved);
+
+/* JAX's variable of options for its client, of which an allocator goes before XLA_PYTHON_CLIENT_ALLOCATOR. */
+#define WEIR_JAX_OPTIONS "JAX_PJRT_CLIENT_CREATE_OPTIONS"
+/* That allocator's name, cut to `bytes': 1, or 0 if it names none. */
+int weir__jax_options_allocator(char *name, size_t bytes);
 /* weir_options_set by row; `label` names the option in the message, NULL: the row's name. */
 weir_status weir__option_set(weir_options *options, enum weir_setting setting, const char *label,
                              const char *text, char *message, size_t message_bytes);

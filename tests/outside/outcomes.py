@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: MIT
-"""A plug-in of pytest: adds "OUTCOME SECONDS NAME" for each test to the file that WEIR_OUTSIDE_OUTCOMES names.
+"""A plug-in of pytest: adds "OUTCOME SECONDS NAME" for each test to the file that OUTSIDE_OUTCOMES names.
 
 A test that has begun and not ended stands in the file NAME.begun beside it, so that one that ends the process is known.
-Where a test asks CuPy for its own pool and WEIR_OUTSIDE_CUPY_ASYNC is set, CuPy asks CUDA's pools (malloc_async)."""
+Where a test asks CuPy for its own pool and OUTSIDE_CUPY_ASYNC is set, CuPy asks CUDA's pools (malloc_async)."""
 
 import os
 
-path = os.environ["WEIR_OUTSIDE_OUTCOMES"]
+path = os.environ["OUTSIDE_OUTCOMES"]
 sums = {}
 
 
@@ -15,7 +15,7 @@ def is_worker():
 
 
 def pytest_configure(config):
-    if os.environ.get("WEIR_OUTSIDE_CUPY_ASYNC"):
+    if os.environ.get("OUTSIDE_CUPY_ASYNC"):
         import cupy
         cupy.cuda.set_allocator(cupy.cuda.MemoryAsyncPool().malloc)
 

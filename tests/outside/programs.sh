@@ -73,7 +73,7 @@ python_tests() {
     local name=$1
     shift
     [ -z "${python_site-}" ] || export PYTHONPATH=$python_site${PYTHONPATH:+:$PYTHONPATH}
-    PYTHONPATH=$here${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1 WEIR_OUTSIDE_OUTCOMES=$outcomes limit=${limit:-150} \
+    PYTHONPATH=$here${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1 OUTSIDE_OUTCOMES=$outcomes limit=${limit:-150} \
         under_limit "$name" python3 -m pytest -q -p outcomes -p no:cacheprovider --timeout 60 "$@"
     if [ -f "$outcomes.begun" ]; then
         printf 'failed\t0\t%s\n' "$(cat "$outcomes.begun")" >>"$outcomes"

@@ -201,12 +201,14 @@ static int may_exceed(const weir_amount *amount, int device, size_t most) {
     return (double)amount->value / 1e6 * (double)total > (double)most;
 }
 
-/* A pool that may hold so many bytes may not hold more here, unless the environment sets a limit. */
+/* A pool that may hold so many bytes may not hold more here, unless the environment sets a limit.  As in the driver, which
+ * rounds up to units (580). */
 static void limit_to(weir_options *options, int device, size_t most) {
-    size_t whole = most / UNIT * UNIT;
+    size_t whole =
+        most > SIZE_MAX - UNIT ? SIZE_MAX / UNIT * UNIT : (most + UNIT - 1) / UNIT * UNIT;
     weir_amount bytes = {.value = whole, .kind = WEIR_AMOUNT_BYTES};
 
-    if (whole == 0 || options->limit.kind != WEIR_AMOUNT_DEFAULT)
+    if (most == 0 || options->limit.kind != WEIR_AMOUNT_DEFAULT)
         return;
     options->limit = bytes;
     if (may_exceed(&options->prealloc, device, whole)) {
