@@ -371,9 +371,10 @@ static const char doc[] =
     "Runs a program that knows nothing of weir with its stream-ordered memory from weir: what it "
     "asks "
     "of cudaMallocAsync and of CUDA's memory pools.\v"
-    "JAX and TensorFlow are told by their own variables to ask there, unless the environment "
-    "already says where, or --no-env is given; --dry-run and --verbose tell what is set.  PyTorch "
-    "asks there with PYTORCH_ALLOC_CONF=backend:cudaMallocAsync.  There is no --device: the "
+    "weir run sets variables by which JAX and TensorFlow use CUDA's memory pools, unless the "
+    "environment already names an allocator or --no-env is given; --dry-run and --verbose show "
+    "them.  For PyTorch, set PYTORCH_ALLOC_CONF=backend:cudaMallocAsync.  There is no --device: "
+    "the "
     "program chooses its devices itself.\n\n"
     "Exit code: the command's; 126 if it cannot be run, 127 if there is none, as env(1); 2 usage "
     "or a "
@@ -456,14 +457,18 @@ static int find_and_set(struct run *run) {
 
 int weir_cmd_run(int argc, char **argv) {
     static const struct argp_option options[] = {
-        {"stats", STATS_KEY, NULL, 0, "Write statistics to standard error when the program ends.",
+        {"stats", STATS_KEY, NULL, 0,
+         "Write statistics to standard error when the program ends, and when its first request "
+         "fails.",
          0},
         {"json", 'j', "FILE", 0,
          "Add statistics to FILE when the program ends, a line of JSON for each process.", 0},
         {"heap-profile", HEAP_KEY, "FILE", 0,
          "Write which call stacks have the live device memory, now and at its peak, to FILE for "
          "pprof: "
-         "when the program ends, and at SIGUSR2 (FILE.1, FILE.2, ...).  %p in FILE is the process.",
+         "when the program ends, when its first request fails, and at SIGUSR2 (FILE.1, FILE.2, "
+         "...).  "
+         "%p in FILE is the process.",
          0},
         {"report", REPORT_KEY, "DIR|FILE", 0,
          "Make a page of statistics and growth when the command has ended (weir report): a folder, "
@@ -475,15 +480,17 @@ int weir_cmd_run(int argc, char **argv) {
         {"serve-malloc", SERVE_KEY, NULL, 0,
          "Serve cudaMalloc and cuMemAlloc too, for programs that use nothing else.", 0},
         {"no-env", NO_ENV_KEY, NULL, 0,
-         "Leave the variables of JAX and TensorFlow alone: what these preallocate by them "
-         "is theirs, unless one tells them to ask CUDA's memory pools.",
+         "Set no variables of JAX and TensorFlow: they preallocate by themselves, unless the "
+         "environment already tells them to use CUDA's memory pools.",
          0},
         {"children", CHILDREN_KEY, NULL, 0, "Programs that the command starts too (the default).",
          0},
         {"no-children", NO_CHILDREN_KEY, NULL, 0, "Not those.", 0},
         {"no-top", NO_TOP_KEY, NULL, 0, "Show nothing to `weir top'.", 0},
         {"verbose", 'v', NULL, 0,
-         "Say what is set, and in the program what is served, and what is not.", 0},
+         "Print the variables that weir run sets, and in the program what is served, and what is "
+         "not.",
+         0},
         {"dry-run", 'n', NULL, 0, "Print what would be set, and run nothing.", 0},
         {0}};
     struct argp_child children[] = {

@@ -2,8 +2,8 @@
 /* source.c: see source.h.
  *
  * One buffer of packed bytes; a packer's own state lives for the whole file, since both formats
- * allow several members or frames in a row.  A file that ends inside one is an error: a trace that
- * was cut short must not pass for a shorter trace.  All that can be read before that is.
+ * allow several members or frames in a row.  A file that ends inside one is reported as cut, once all that is before has
+ * been read; whether that may be used is the caller's to decide.
  */
 #include "cli/common/source.h"
 

@@ -233,7 +233,7 @@ int tape_read_left_out(const char *comment, uint64_t *count) {
 int tape_is_cut(const char *name, const weir_trace_reader *reader, const struct source *source) {
     if (!source_is_cut(source))
         return 0;
-    fprintf(stderr, "weir: %s: %s; what is missing does not count\n", name,
+    fprintf(stderr, "weir: %s: the file is cut: %s; weir uses what is before\n", name,
             weir_trace_message(reader));
     return 1;
 }

@@ -37,7 +37,7 @@ struct weir_device {
     _Atomic int log;  /* level; NONE while the allocator is made, whose maker tells of failures */
     int decompresses; /* memory is made for hardware decompression, too */
     int drop_in;      /* the allocator stands in the place of the driver's pools: see drop_in.h */
-    /* NULL, or: 1 if the stream was made before the adapter's eyes, which then sees its captures and its end too. */
+    /* NULL, or: 1 if an adapter saw the stream's creation, and so will see its captures and its end. */
     int (*watches)(weir_stream stream);
     /* NULL, or: 0 as long as no thread can have another context than the device's own current, or none; and the adapter
      * sees a thread's calls that change it. */

@@ -2,7 +2,8 @@
 # shellcheck shell=bash disable=SC2154
 # programs.sh: what became of the tests of a program, for the part() of the suites in tests/outside/suites.
 #
-# Each function runs COMMAND after the words of the array `under', for at most $limit seconds (60), and adds lines
+# Each function runs COMMAND after the words of the array `under' (empty, or weir run --), for at most $limit seconds (60;
+# python_tests 150), and adds lines
 # "OUTCOME SECONDS NAME", tab separated, to the file $outcomes: one for each test, and one for the program as a whole,
 # called NAME alone: its exit status, and how long it took.
 

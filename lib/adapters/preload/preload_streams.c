@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* preload_streams.c: which streams of the program were made before weir's eyes, and when they end; and when a thread's
- * context changes.
+/* preload_streams.c: streams whose creation was seen, and their end; and that a thread's context may have changed.
  *
- * Of these alone weir takes it that it sees their captures and their ends, and does not ask the driver at each request.
- * One that was made by other means may end by other means.
+ * Only for these streams weir relies on seeing captures and the end, and does not ask the driver at each request.  A stream
+ * that was created by a call in which weir does not stand may end by such a call, too.
  *
  * Must not know: what is asked on a stream.
  */
@@ -49,7 +48,7 @@ static void tell_all(void (*tell)(weir_allocator *, weir_stream), CUstream strea
         tell(weir__served_at(i)->allocator, stream);
 }
 
-/* A stream that is weir's own is nobody's business.  One for which there is no host memory is asked about at each request. */
+/* Streams of weir's own are left out.  About one for which there is no host memory the driver is asked at each request. */
 static CUresult begin(CUresult result, const CUstream *stream) {
     if (result != CUDA_SUCCESS || weir__inside || weir__drop_in_forked())
         return result;
