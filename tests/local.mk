@@ -192,6 +192,7 @@ tests_fake_injection_libinjection_la_LDFLAGS = -rpath /nowhere -module -avoid-ve
 # Such programs, which tests/adapters/check-drop-in runs: what they print is the same whoever serves them.
 victims = \
 	tests/victims/asks \
+	tests/victims/captures \
 	tests/victims/closes \
 	tests/victims/decompresses \
 	tests/victims/early \
@@ -223,6 +224,8 @@ victims: $(victims)
 victim_work = tests/victims/work.c tests/victims/work.h
 tests_victims_asks_SOURCES = tests/victims/asks.c $(victim_work)
 tests_victims_asks_LDADD =
+tests_victims_captures_SOURCES = tests/victims/captures.c $(victim_work)
+tests_victims_captures_LDADD =
 tests_victims_closes_SOURCES = tests/victims/closes.c $(victim_work)
 tests_victims_closes_LDADD =
 tests_victims_decompresses_SOURCES = tests/victims/decompresses.c $(victim_work)

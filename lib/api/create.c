@@ -470,7 +470,7 @@ weir_status weir__engine_allocator_create(const struct weir_driver *driver,
     if (!a)
         return status;
     a->number = atomic_fetch_add_explicit(&made, 1, memory_order_relaxed) + 1;
-    a->device.number = a->number;
+    atomic_fetch_add_explicit(&weir__device_age, 1, memory_order_relaxed);
     a->device.created_ticks = driver->ticks();
     a->device.decompresses = decompresses;
     if (weir__verdict_is_wanted(a->options.verdict)) /* the caller's need not live on */

@@ -12,15 +12,15 @@
 #include "base/result.h"
 #include "config/settings.h"
 
-void weir__drop_in_begin(weir_allocator *a, int (*watches)(weir_stream stream),
-                         const atomic_int *other_contexts) {
+void weir__drop_in_begin(weir_allocator *a, int (*watches)(weir_stream stream)) {
     a->device.drop_in = 1;
-    a->device.watches = watches;
-    a->device.other_contexts = other_contexts;
+    atomic_store_explicit(&a->device.watches, watches, memory_order_relaxed);
 }
 
-void weir__drop_in_context_changes(void) {
-    weir__context_seen = NULL;
+void weir__drop_in_distrust(weir_allocator *a) {
+    atomic_store_explicit(&a->device.watches, NULL, memory_order_relaxed);
+    if (a->front)
+        weir__front_distrust(a->front);
 }
 
 void weir__drop_in_hush(weir_allocator *a) {

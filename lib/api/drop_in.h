@@ -11,8 +11,6 @@
 #ifndef WEIR_DROP_IN_H
 #define WEIR_DROP_IN_H
 
-#include <stdatomic.h>
-
 #include <weir/weir.h>
 
 #include "driver/driver.h"
@@ -37,14 +35,10 @@ static inline void weir__drop_in_end_use(void) {
  *
  * `watches' (NULL: none): 1 of a created stream of which weir__drop_in_stream_begins was called.  The driver is not asked
  * about such a stream once it has a cache, nor about a thread's default streams, as if they were bound: the caller
- * passes no request or free of a stream that is being captured.  It may be called with locks held, and may not call weir.
- * `other_contexts' (NULL: unknown): 0 as long as no thread can have another context than the device's own, or none; then
- * a thread that had it current has it until weir__drop_in_context_changes. */
-void weir__drop_in_begin(weir_allocator *allocator, int (*watches)(weir_stream stream),
-                         const atomic_int *other_contexts);
-
-/* The calling thread may have another context current from now on. */
-void weir__drop_in_context_changes(void);
+ * passes no request or free of a stream that is being captured.  It may be called with locks held, and may not call weir. */
+void weir__drop_in_begin(weir_allocator *allocator, int (*watches)(weir_stream stream));
+/* A capture may begin unseen from now on: the driver is asked about every stream again. */
+void weir__drop_in_distrust(weir_allocator *allocator);
 
 /* Before the first request: refusals are told elsewhere, so the log does not say them. */
 void weir__drop_in_hush(weir_allocator *allocator);

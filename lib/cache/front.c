@@ -565,9 +565,10 @@ static void mature(struct weir_front *f, struct weir_cell *c, uint64_t id) {
 }
 
 static int is_watched(const struct weir_front *f, weir_stream stream) {
-    const struct weir_device *device = f->hits.device;
+    int (*watches)(weir_stream) =
+        atomic_load_explicit(&f->hits.device->watches, memory_order_relaxed);
 
-    return device->watches && !is_default(stream) && device->watches(stream);
+    return watches && !is_default(stream) && watches(stream);
 }
 
 /* In a call on a stream that is not being captured and has that id: its cell, if it has a cache.
@@ -1521,6 +1522,13 @@ void weir__front_meet(struct weir_front *f, weir_stream stream) {
     pthread_mutex_lock(&f->lock);
     if (c->serves)
         retire(f, c, WEIR_ENGINE_UNKNOWN);
+    pthread_mutex_unlock(&f->lock);
+}
+
+void weir__front_distrust(struct weir_front *f) {
+    pthread_mutex_lock(&f->lock);
+    for (struct weir_cell *c = f->cells; c; c = c->next)
+        unwatch(c);
     pthread_mutex_unlock(&f->lock);
 }
 

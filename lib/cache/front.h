@@ -52,6 +52,8 @@ weir_status weir__front_bind(struct weir_front *f, weir_stream stream, int more)
 void weir__front_leave(struct weir_front *f, weir_stream stream);
 /* The handle is a new stream's: what its cell has of another, whose end was not seen, goes back as nobody's. */
 void weir__front_meet(struct weir_front *f, weir_stream stream);
+/* No stream is watched any more. */
+void weir__front_distrust(struct weir_front *f);
 
 /* Takes everything that lies idle in the caches back to the engine.  Waits for the device if there is
  * anything: no event covers what lies in a cache.  Where the wait fails, what was taken stays unused

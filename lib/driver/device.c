@@ -11,8 +11,8 @@
 #define DRIVER_PAGE ((size_t)2 << 20)
 
 _Thread_local int weir__device_lacks_context WEIR_FAST_TLS;
-_Thread_local CUcontext weir__context_seen WEIR_FAST_TLS;
 _Thread_local struct weir_default_ids weir__default_ids[WEIR_DEFAULT_IDS] WEIR_FAST_TLS;
+_Atomic uint64_t weir__device_age;
 
 int weir__device_lend_context(const struct weir_device *device) {
     CUcontext current = NULL;
@@ -202,14 +202,16 @@ CUresult weir__device_stream_id(struct weir_device *device, weir_stream stream, 
 
 void weir__device_note_default_id(const struct weir_device *device, weir_stream stream,
                                   unsigned long long id) {
-    struct weir_default_ids *known = &weir__default_ids[device->number % WEIR_DEFAULT_IDS];
+    struct weir_default_ids *known =
+        &weir__default_ids[(unsigned)device->ordinal % WEIR_DEFAULT_IDS];
+    uint64_t age = atomic_load_explicit(&weir__device_age, memory_order_relaxed);
     CUcontext current = NULL;
 
-    if (!device->watches || device->driver->cuCtxGetCurrent(&current) != CUDA_SUCCESS ||
-        current != device->context)
+    if (!atomic_load_explicit(&device->watches, memory_order_relaxed) ||
+        device->driver->cuCtxGetCurrent(&current) != CUDA_SUCCESS || current != device->context)
         return;
-    if (known->device != device->number)
-        *known = (struct weir_default_ids){.device = device->number};
+    if (known->context != current || known->age != age)
+        *known = (struct weir_default_ids){.context = current, .age = age};
     known->id[(uintptr_t)stream == WEIR_STREAM_PER_THREAD_VALUE] = id;
 }
 

@@ -38,11 +38,7 @@ struct weir_device {
     int decompresses; /* memory is made for hardware decompression, too */
     int drop_in;      /* the allocator stands in the place of the driver's pools: see drop_in.h */
     /* NULL, or: 1 if an adapter saw the stream's creation, and so will see its captures and its end. */
-    int (*watches)(weir_stream stream);
-    /* NULL, or: 0 as long as no thread can have another context than the device's own current, or none; and the adapter
-     * sees a thread's calls that change it. */
-    const atomic_int *other_contexts;
-    uint64_t number;           /* no other device of the process had it; 0: none */
+    int (*_Atomic watches)(weir_stream stream);
     struct weir_access access; /* who may use the memory from the beginning */
     /* A block made for a wait that the driver did not take back; 0: none. */
     _Atomic CUdeviceptr waited_by;
@@ -85,36 +81,32 @@ weir_status weir__device_capture(struct weir_device *device, weir_stream stream)
 CUresult weir__device_stream_id(struct weir_device *device, weir_stream stream, uint64_t *id);
 
 /* The ids of the calling thread's default streams in a device's own context: of the legacy one, and of the thread's.  They
- * stay the same as long as that context does. */
+ * stay the same as long as that context does; that it has gone is known at the latest when an allocator is made anew. */
 enum { WEIR_DEFAULT_IDS = 4 };
 struct weir_default_ids {
-    uint64_t device; /* its number; 0: none yet */
+    CUcontext context; /* NULL: none yet */
+    uint64_t age;      /* weir__device_age when they were asked */
     unsigned long long id[2];
 };
 extern _Thread_local struct weir_default_ids weir__default_ids[WEIR_DEFAULT_IDS] WEIR_FAST_TLS;
-
-/* The context that was current on the thread, unless it has been changed since then before the adapter's eyes; NULL:
- * unknown. */
-extern _Thread_local CUcontext weir__context_seen WEIR_FAST_TLS;
+/* Rises with each allocator that is made. */
+extern _Atomic uint64_t weir__device_age;
 
 /* A default stream's id without a question about it: 1, or 0 if that is not known.  Only behind an adapter that sees
  * captures begin: whether the stream is being captured is not asked. */
 static inline int weir__device_default_id(const struct weir_device *device, weir_stream stream,
                                           unsigned long long *id) {
-    const struct weir_default_ids *known = &weir__default_ids[device->number % WEIR_DEFAULT_IDS];
+    const struct weir_default_ids *known =
+        &weir__default_ids[(unsigned)device->ordinal % WEIR_DEFAULT_IDS];
     CUcontext current = NULL;
 
-    if (!device->watches || known->device != device->number)
+    if (!atomic_load_explicit(&device->watches, memory_order_relaxed) ||
+        known->context != device->context ||
+        known->age != atomic_load_explicit(&weir__device_age, memory_order_relaxed))
         return 0;
     *id = known->id[(uintptr_t)stream == WEIR_STREAM_PER_THREAD_VALUE];
-    if (*id == 0)
-        return 0;
-    if (weir__context_seen == device->context && device->other_contexts &&
-        !atomic_load_explicit(device->other_contexts, memory_order_relaxed))
-        return 1;
-    (void)device->driver->cuCtxGetCurrent(&current);
-    weir__context_seen = current;
-    return current == device->context;
+    return *id != 0 && device->driver->cuCtxGetCurrent(&current) == CUDA_SUCCESS &&
+           current == device->context;
 }
 /* It was asked, and is `id'. */
 void weir__device_note_default_id(const struct weir_device *device, weir_stream stream,

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* device_wait.c: waiting for all work of a device, beside captures.
+/* device_wait.c: waiting for all work of a device while other streams may be captured.
  *
  * cuCtxSynchronize is the documented call, but while any stream of the context is being captured it is refused, and
  * breaks the capture (H200, driver 580).  Other threads may capture at any time, and the driver does not say so.
  * cuMemFree and cuMemFreeHost break no capture in relaxed mode.  NVIDIA's documentation says of both only that they
  * may wait for the device.  So the first wait of a process on a device proves that the call does: it queues a
- * millisecond of work on a stream of its own, and asks after the call whether that is done.  If it is not, the wait is
- * made with cuCtxSynchronize, as is each later one.
+ * millisecond of work on a stream of its own, and asks after the call whether that is done.  If it is not, this wait and
+ * each later one is made with cuCtxSynchronize.  Where there is no proof to be had now (no memory for a stream, or the
+ * thread was held up), the call is trusted, and the next wait tries again.
  */
 #include "driver/device.h"
 
@@ -19,24 +20,33 @@
 /* Longer than either call takes where it does not wait (H200: 30 and 280 us). */
 #define PROOF_NS 1000000L
 
+/* The call must return so soon after the work that it waited for. */
+#define SOON_NS 300000
+
 enum way { BY_BLOCK, BY_HOST_BLOCK, WAYS };
+enum { UNKNOWN, WAITS, DOES_NOT };
 
-/* Of a device of this process: the call is known to wait. */
-static _Atomic unsigned char proved[WEIR_MOST_PEERS][WAYS];
+/* Of a device of this process: what is known of the call. */
+static _Atomic unsigned char known[WEIR_MOST_PEERS][WAYS];
+/* Of the proof that is under way, of which there is one at a time. */
+static atomic_int proving;
+static _Atomic uint64_t ended_ns;
 
-static int is_proved(const struct weir_device *device, enum way way) {
-    return device->ordinal < WEIR_MOST_PEERS &&
-           atomic_load_explicit(&proved[device->ordinal][way], memory_order_relaxed);
+static _Atomic unsigned char *known_of(const struct weir_device *device, enum way way) {
+    return &known[(unsigned)device->ordinal % WEIR_MOST_PEERS][way];
 }
 
-static void note_proof(const struct weir_device *device, enum way way) {
-    if (device->ordinal < WEIR_MOST_PEERS)
-        atomic_store_explicit(&proved[device->ordinal][way], 1, memory_order_relaxed);
+static uint64_t now_ns(void) {
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
 static void take_time(void *nothing) {
     (void)nothing;
     nanosleep(&(struct timespec){0, PROOF_NS}, NULL);
+    atomic_store_explicit(&ended_ns, now_ns(), memory_order_relaxed);
 }
 
 /* A stream with work to wait for; NULL: there is nothing to prove, or no proof to be had now. */
@@ -44,33 +54,50 @@ static CUstream begin_proof(struct weir_device *device, enum way way) {
     const struct weir_driver *driver = device->driver;
     CUstream stream = NULL;
 
-    if (is_proved(device, way) ||
-        driver->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS)
+    if (atomic_load_explicit(known_of(device, way), memory_order_relaxed) != UNKNOWN ||
+        atomic_exchange_explicit(&proving, 1, memory_order_acquire))
         return NULL;
-    if (driver->cuLaunchHostFunc(stream, take_time, NULL) == CUDA_SUCCESS &&
-        driver->cuStreamQuery(stream) == CUDA_ERROR_NOT_READY)
-        return stream;
-    (void)driver->cuStreamDestroy(stream);
+    if (driver->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS) {
+        if (driver->cuLaunchHostFunc(stream, take_time, NULL) == CUDA_SUCCESS &&
+            driver->cuStreamQuery(stream) == CUDA_ERROR_NOT_READY)
+            return stream;
+        (void)driver->cuStreamDestroy(stream);
+    }
+    atomic_store_explicit(&proving, 0, memory_order_release);
     return NULL;
 }
 
-/* After the call that should have waited, which said `result`. */
-static CUresult end_proof(struct weir_device *device, enum way way, CUstream stream,
-                          CUresult result) {
+static void note_disproof(const struct weir_device *device, enum way way) {
+    atomic_store_explicit(known_of(device, way), DOES_NOT, memory_order_relaxed);
+    weir__log(atomic_load_explicit(&device->log, memory_order_relaxed), WEIR_LOG_WARNING,
+              "this driver's %s does not wait for the device: weir calls cuCtxSynchronize instead, "
+              "which breaks stream captures that are under way; capture no stream while memory "
+              "is short",
+              way == BY_BLOCK ? "cuMemFree" : "cuMemFreeHost");
+}
+
+static void end_proof(struct weir_device *device, enum way way, CUstream stream, int waited) {
     const struct weir_driver *driver = device->driver;
+    uint64_t now = now_ns();
+    CUresult is;
 
     if (!stream)
-        return result;
-    if (result == CUDA_SUCCESS && driver->cuStreamQuery(stream) == CUDA_SUCCESS) {
-        note_proof(device, way);
-    } else if (result == CUDA_SUCCESS) {
-        weir__log(atomic_load_explicit(&device->log, memory_order_relaxed), WEIR_LOG_WARNING,
-                  "this driver's %s does not wait for the device: weir calls cuCtxSynchronize "
-                  "instead, which breaks stream captures that are under way",
-                  way == BY_BLOCK ? "cuMemFree" : "cuMemFreeHost");
-        result = driver->cuCtxSynchronize();
-    }
+        return;
+    is = waited ? driver->cuStreamQuery(stream) : CUDA_ERROR_UNKNOWN;
+    if (is == CUDA_SUCCESS && now - atomic_load_explicit(&ended_ns, memory_order_relaxed) < SOON_NS)
+        atomic_store_explicit(known_of(device, way), WAITS, memory_order_relaxed);
+    else if (is == CUDA_ERROR_NOT_READY)
+        note_disproof(device, way);
     (void)driver->cuStreamDestroy(stream);
+    atomic_store_explicit(&proving, 0, memory_order_release);
+}
+
+/* After the call, which said `result`: the wait is made if that was none. */
+static CUresult waited(struct weir_device *device, enum way way, CUstream proof, CUresult result) {
+    end_proof(device, way, proof, result == CUDA_SUCCESS);
+    if (result == CUDA_SUCCESS &&
+        atomic_load_explicit(known_of(device, way), memory_order_relaxed) == DOES_NOT)
+        result = device->driver->cuCtxSynchronize();
     return result;
 }
 
@@ -88,7 +115,7 @@ static CUresult wait_by_block(struct weir_device *device) {
     result = device->driver->cuMemFree(block);
     if (result != CUDA_SUCCESS)
         atomic_store_explicit(&device->waited_by, block, memory_order_relaxed);
-    return end_proof(device, BY_BLOCK, proof, result);
+    return waited(device, BY_BLOCK, proof, result);
 }
 
 void weir__device_end_waits(struct weir_device *device) {
@@ -114,7 +141,7 @@ static CUresult wait_by_host_block(struct weir_device *device) {
     result = driver->cuMemFreeHost(block);
     if (result != CUDA_SUCCESS)
         (void)driver->cuMemFreeHost(block);
-    return end_proof(device, BY_HOST_BLOCK, proof, result);
+    return waited(device, BY_HOST_BLOCK, proof, result);
 }
 
 /* Memory of the host is dearer by a quarter of a millisecond, and there is some on a full device too. */

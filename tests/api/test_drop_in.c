@@ -24,7 +24,7 @@ static void make(int world) {
     options.front = worlds[world].front;
     options.log = WEIR_LOG_ERROR;
     OK(weir_allocator_create(&options, &a));
-    weir__drop_in_begin(a, NULL, NULL);
+    weir__drop_in_begin(a, NULL);
 }
 
 static int has_front(int world) {
@@ -304,7 +304,7 @@ START_TEST(a_handle_that_comes_again) {
     options.front = worlds[_i].front;
     options.stream_checks = WEIR_SWITCH_OFF;
     OK(weir_allocator_create(&options, &a));
-    weir__drop_in_begin(a, NULL, NULL);
+    weir__drop_in_begin(a, NULL);
     CU(driver->cuStreamCreate(&first, CU_STREAM_NON_BLOCKING));
     block = take(1000, first);
     before = id_of(first);
@@ -335,7 +335,7 @@ static int watches(weir_stream stream) {
 
 static void make_watched(int world) {
     make(world);
-    weir__drop_in_begin(a, watches, NULL);
+    weir__drop_in_begin(a, watches);
     CU(driver->cuStreamCreate(&watched, CU_STREAM_NON_BLOCKING));
     weir__drop_in_stream_begins(a, watched);
 }

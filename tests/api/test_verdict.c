@@ -1922,7 +1922,7 @@ START_TEST(a_stand_in_tells_by_itself) {
         options.harden = WEIR_HARDEN_GUARD;
     make(&options);
     MUST(!weir__drop_in_tell(a, &v)); /* nothing was refused */
-    weir__drop_in_begin(a, NULL, NULL);
+    weir__drop_in_begin(a, NULL);
     ask(300 * MIB, 0);
     MUST_EQ(told("limit"), 0);
     MUST(weir__drop_in_tell(a, &v));

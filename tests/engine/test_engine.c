@@ -206,15 +206,15 @@ static CUresult free_host_at_once(void *host) {
     return CUDA_SUCCESS;
 }
 
-static void expect_wait(const char *words) {
+static void wait_for_work(void) {
     uint64_t now = weir__model_now_ns();
 
     busy(A, 10 * MS);
     CU(weir__device_wait(&device));
     MUST_LE(now + 10 * MS, weir__model_now_ns());
-    expect_log(words);
 }
 
+/* Which is said once, and known from then on. */
 START_TEST(a_driver_whose_frees_do_not_wait) {
     struct weir_driver hasty = *driver;
 
@@ -222,11 +222,18 @@ START_TEST(a_driver_whose_frees_do_not_wait) {
     hasty.cuMemFreeHost = free_host_at_once;
     device.driver = &hasty;
     device.ordinal = 3;
-    expect_wait("cuMemFree does not wait");
-    expect_wait("cuMemFree does not wait");
+    wait_for_work();
+    expect_log("cuMemFree does not wait");
+    weir__model_fail(WEIR_ENTRY_cuStreamCreate, 1, CUDA_ERROR_OUT_OF_MEMORY, 0);
+    wait_for_work();
+    (void)lines();
+    ck_assert_str_eq(logged, "");
+    weir__model_faults_clear();
     weir__model_fail(WEIR_ENTRY_cuMemAlloc, 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
-    expect_wait("cuMemFreeHost does not wait");
+    wait_for_work();
+    expect_log("cuMemFreeHost does not wait");
     MUST_EQ(weir__model_calls(WEIR_ENTRY_cuCtxSynchronize), 3);
+    MUST_EQ(weir__model_calls(WEIR_ENTRY_cuLaunchHostFunc), 2);
 }
 END_TEST
 

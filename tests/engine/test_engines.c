@@ -2923,7 +2923,7 @@ START_TEST(where_graphs_have_no_memory) {
         table.cuMemPoolCreate = no_pools;
     a = make_on(&table, &options);
     if (_i % 3 == 2)
-        weir__drop_in_begin(a, NULL, NULL);
+        weir__drop_in_begin(a, NULL);
     CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_GLOBAL));
     EXPECT(WEIR_E_CAPTURE, weir_alloc(a, MIB, A, &none));
     MUST(!none);

@@ -42,6 +42,7 @@ typedef CUresult resolver_v2(const char *name, void **address, int version, uint
 enum { PER_THREAD = 2 }; /* of a resolver's flags; 0 and 1: legacy */
 
 _Atomic(void *) weir__interposed_real[WEIR_INTERPOSED_COUNT];
+atomic_int weir__interposed_unseen;
 _Thread_local int weir__inside;
 
 /* ---- what is exported -------------------------------------------------------------------------- */
@@ -101,6 +102,14 @@ BARE static lookup *real_dlsym(void) {
     return __extension__(lookup *) real;
 }
 
+/* The caller gets what serves nothing for that name. */
+BARE static void note_passed(const char *name) {
+    static const char begins[] = "cuStreamBegin";
+
+    if (name && !weir__inside && strncmp(name, begins, sizeof begins - 1) == 0)
+        atomic_store_explicit(&weir__interposed_unseen, 1, memory_order_relaxed);
+}
+
 /* Early, so that what fails on the way is not in dlerror when the program looks there. */
 static __attribute__((constructor)) void begin(void) {
     (void)real_dlsym();
@@ -156,8 +165,10 @@ BARE JUMPS void *dlsym(void *restrict handle, const char *restrict name) {
     const struct row *row = weir__inside ? NULL : row_of(name);
     void *found;
 
-    if (!row || is_of_exporter(__builtin_return_address(0), row))
+    if (!row || is_of_exporter(__builtin_return_address(0), row)) {
+        note_passed(name);
         JUMP return real(handle, name);
+    }
     found = find_behind(real, row, handle);
     if (!found)
         return NULL;
@@ -210,8 +221,10 @@ static const struct row *row_of_request(const char *base, int version, uint64_t 
 /* What a request is answered that the driver answered with `real`.  `same`: with what it answers a request
  * for the row's version; another address is a newer form, of which nothing is known here. */
 static void *answer(const struct row *row, void *real, const void *same) {
-    if (real != same)
+    if (real != same) {
+        note_passed(row->base);
         return real;
+    }
     if (!is_ours(row, real)) /* a driver may see its own names as the program does */
         note(row, real);
     return row->serves;
@@ -222,9 +235,13 @@ static const struct row *row_to_answer(CUresult result, void *const *address, co
                                        int version, uint64_t flags, const void *caller) {
     const struct row *row = NULL;
 
-    if (result == CUDA_SUCCESS && address && *address && !weir__inside)
-        row = row_of_request(base, version, flags);
-    return row && is_of_exporter(caller, row) ? NULL : row;
+    if (result != CUDA_SUCCESS || !address || !*address || weir__inside)
+        return NULL;
+    row = row_of_request(base, version, flags);
+    row = row && is_of_exporter(caller, row) ? NULL : row;
+    if (!row)
+        note_passed(base);
+    return row;
 }
 
 static CUresult resolve_v1(const char *name, void **address, int version, uint64_t flags) {

@@ -64,6 +64,13 @@ static inline void *weir__interpose_real(enum weir_interposed row) {
 #define REAL_PTSZ(symbol)                                                                          \
     (__extension__(weir__type_##symbol *) weir__interpose_real(WEIR_ROW_##symbol##_ptsz))
 
+/* 1 once a name by which captures of streams begin was answered with a function that serves nothing: one of a driver that is
+ * newer than these lists, or one that a library between program and driver looked up. */
+extern atomic_int weir__interposed_unseen;
+static inline int weir__interposed_passes(void) {
+    return atomic_load_explicit(&weir__interposed_unseen, memory_order_relaxed);
+}
+
 /* Nonzero while this thread is inside what serves: whatever is called meanwhile, by it or by the driver
  * on its behalf, goes to the driver at once.  The library is loaded with the program, so that its
  * variables of threads lie at fixed places. */

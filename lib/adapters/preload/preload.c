@@ -92,10 +92,6 @@ static int device_of(CUstream stream) {
 /* The program has made a context of its own. */
 static atomic_int has_contexts;
 
-const atomic_int *weir__other_contexts(void) {
-    return count_devices() == 1 ? &has_contexts : NULL;
-}
-
 /* The stream is of another context than weir's, whose events may not order what runs there. */
 static int is_apart(const struct weir_served *s, CUstream stream) {
     CUcontext context = NULL;
@@ -283,6 +279,8 @@ static inline int serve_request(CUmemoryPool handle, CUdeviceptr *block, size_t 
 
     if (!enter())
         return 0;
+    if (__builtin_expect(weir__interposed_passes(), 0))
+        weir__streams_distrust();
     done = is_request ? request_of_pool(handle, block, bytes, stream, result)
                       : answer_ended(handle, result);
     leave();
@@ -995,6 +993,7 @@ CUresult weir__serve_cuGreenCtxCreate(void **context, void *resources, CUdevice 
 static void lose(CUdevice device) {
     if (weir__served_known() > 0 && enter()) {
         weir__served_lose(device);
+        weir__streams_lose();
         leave();
     }
 }
@@ -1015,13 +1014,18 @@ static CUresult capture_began(CUresult result) {
     return result;
 }
 
-/* It may be ended, whatever comes of that. */
+/* 1 if the stream is being captured, or its capture is broken and not ended. */
 static int has_capture(CUstream stream) {
-    return !weir__inside && is_captured(stream);
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+
+    return !weir__inside && is_any_captured() &&
+           REAL(cuStreamIsCapturing)(stream, &status) == CUDA_SUCCESS &&
+           status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-static CUresult capture_ended(int had, CUresult result) {
-    if (had)
+/* A call that fails may end it all the same, or not. */
+static CUresult capture_ended(int had, CUstream stream, CUresult result) {
+    if (had && !has_capture(stream))
         atomic_fetch_sub_explicit(&captures, 1, memory_order_acq_rel);
     return result;
 }
@@ -1059,11 +1063,11 @@ CUresult weir__serve_cuStreamBeginCaptureToGraph_ptsz(CUstream stream, CUgraph g
 CUresult weir__serve_cuStreamEndCapture(CUstream stream, CUgraph *graph) {
     int had = has_capture(stream);
 
-    return capture_ended(had, REAL(cuStreamEndCapture)(stream, graph));
+    return capture_ended(had, stream, REAL(cuStreamEndCapture)(stream, graph));
 }
 
 CUresult weir__serve_cuStreamEndCapture_ptsz(CUstream stream, CUgraph *graph) {
     int had = has_capture(own(stream));
 
-    return capture_ended(had, REAL_PTSZ(cuStreamEndCapture)(stream, graph));
+    return capture_ended(had, own(stream), REAL_PTSZ(cuStreamEndCapture)(stream, graph));
 }

@@ -177,15 +177,14 @@ static inline int weir__pool_is_refused(struct weir_pool *p) {
     return atomic_load_explicit(&p->state, memory_order_acquire) == WEIR_POOL_REFUSED;
 }
 
-/* ---- preload.c ------------------------------------------------------------------------------------ */
-
-/* NULL: the program sees several devices.  Else 0 until it has made a context of its own. */
-const atomic_int *weir__other_contexts(void);
-
 /* ---- preload_streams.c ----------------------------------------------------------------------------- */
 
 /* 1 of a stream whose creation was seen.  Takes a lock, briefly, and calls nothing. */
 int weir__stream_is_seen(CUstream stream);
+/* A capture may begin unseen: no stream counts as seen any more. */
+void weir__streams_distrust(void);
+/* All streams of the device go with its context. */
+void weir__streams_lose(void);
 
 /* ---- preload_blocks.c ----------------------------------------------------------------------------- */
 

@@ -61,9 +61,6 @@
       (stream, flags))                                                                             \
     X(cuStreamCreateWithPriority, cuStreamCreateWithPriority, 5050,                                \
       (CUstream *stream, unsigned int flags, int priority), (stream, flags, priority))             \
-    X(cuCtxSetCurrent, cuCtxSetCurrent, 4000, (CUcontext context), (context))                      \
-    X(cuCtxPushCurrent, cuCtxPushCurrent_v2, 4000, (CUcontext context), (context))                 \
-    X(cuCtxPopCurrent, cuCtxPopCurrent_v2, 4000, (CUcontext *context), (context))                  \
     X(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, 7000,                                    \
       (CUcontext *context, CUdevice device), (context, device))                                    \
     X(cuCtxCreate, cuCtxCreate_v2, 3020,                                                           \
@@ -82,6 +79,8 @@
 #define WEIR_INTERPOSED_USED(X)                                                                    \
     WEIR_BOTH_USED(X)                                                                              \
     X(cuCtxGetCurrent, cuCtxGetCurrent, 4000, (CUcontext *context), (context))                     \
+    X(cuCtxPushCurrent, cuCtxPushCurrent_v2, 4000, (CUcontext context), (context))                 \
+    X(cuCtxPopCurrent, cuCtxPopCurrent_v2, 4000, (CUcontext *context), (context))                  \
     X(cuStreamSynchronize, cuStreamSynchronize, 2000, (CUstream stream), (stream))                 \
     X(cuStreamWaitEvent, cuStreamWaitEvent, 3020,                                                  \
       (CUstream stream, CUevent event, unsigned int flags), (stream, event, flags))                \

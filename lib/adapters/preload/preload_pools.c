@@ -313,7 +313,7 @@ static struct weir_served *make(int device, struct weir_pool_kind kind, int *sta
         *state = WEIR_POOL_REFUSED;
     if (status != WEIR_OK)
         goto fail;
-    weir__drop_in_begin(s->allocator, weir__stream_is_seen, weir__other_contexts());
+    weir__drop_in_begin(s->allocator, weir__stream_is_seen);
     if (is_told)
         weir__drop_in_hush(s->allocator);
     weir__show_engine(s->allocator, s->engine, sizeof s->engine);

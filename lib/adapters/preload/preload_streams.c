@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* preload_streams.c: streams whose creation was seen, and their end; and that a thread's context may have changed.
+/* preload_streams.c: streams whose creation was seen, and their end.
  *
  * Only for these streams weir relies on seeing captures and the end, and does not ask the driver at each request.  A stream
  * that was created by a call in which weir does not stand may end by such a call, too.
@@ -7,6 +7,8 @@
  * Must not know: what is asked on a stream.
  */
 #include "adapters/preload/preload.h"
+
+#include <unistd.h>
 
 #include "api/drop_in.h"
 #include "base/lock.h"
@@ -18,30 +20,39 @@ static struct weir_map seen;  /* under it; the values mean nothing */
 int weir__stream_is_seen(CUstream stream) {
     int is;
 
+    if (weir__interposed_passes())
+        return 0;
     weir__lock_take(&lock);
     is = weir__map_get(&seen, (uintptr_t)stream, NULL);
     weir__lock_give(&lock);
     return is;
 }
 
-/* ---- contexts, of which default streams are ------------------------------------------------------- */
-
-CUresult weir__serve_cuCtxSetCurrent(CUcontext context) {
-    weir__drop_in_context_changes();
-    return REAL(cuCtxSetCurrent)(context);
+void weir__streams_lose(void) {
+    weir__lock_take(&lock);
+    weir__map_clear(&seen);
+    weir__lock_give(&lock);
 }
 
-CUresult weir__serve_cuCtxPushCurrent_v2(CUcontext context) {
-    weir__drop_in_context_changes();
-    return REAL(cuCtxPushCurrent_v2)(context);
+void weir__streams_distrust(void) {
+    static atomic_int is_done;
+
+    if (atomic_exchange_explicit(&is_done, 1, memory_order_relaxed))
+        return;
+    for (unsigned i = 0; i < weir__served_known(); i++)
+        weir__drop_in_distrust(weir__served_at(i)->allocator);
 }
 
-CUresult weir__serve_cuCtxPopCurrent_v2(CUcontext *context) {
-    weir__drop_in_context_changes();
-    return REAL(cuCtxPopCurrent_v2)(context);
+/* A child of fork, in which nobody may hold the lock, has nothing to do with streams. */
+static pid_t owner;
+
+static __attribute__((constructor)) void note_owner(void) {
+    owner = getpid();
 }
 
-/* ---- streams that are made -------------------------------------------------------------------------- */
+static int is_mine(void) {
+    return !weir__inside && !weir__drop_in_forked() && getpid() == owner;
+}
 
 static void tell_all(void (*tell)(weir_allocator *, weir_stream), CUstream stream) {
     for (unsigned i = 0; i < weir__served_known(); i++)
@@ -50,7 +61,7 @@ static void tell_all(void (*tell)(weir_allocator *, weir_stream), CUstream strea
 
 /* Streams of weir's own are left out.  About one for which there is no host memory the driver is asked at each request. */
 static CUresult begin(CUresult result, const CUstream *stream) {
-    if (result != CUDA_SUCCESS || weir__inside || weir__drop_in_forked())
+    if (result != CUDA_SUCCESS || !is_mine())
         return result;
     weir__inside = 1;
     tell_all(weir__drop_in_stream_begins, *stream);
@@ -71,8 +82,7 @@ CUresult weir__serve_cuStreamCreateWithPriority(CUstream *stream, unsigned int f
 }
 
 CUresult weir__serve_cuStreamDestroy_v2(CUstream stream) {
-    if ((uintptr_t)stream > WEIR_STREAM_PER_THREAD_VALUE && !weir__inside &&
-        !weir__drop_in_forked()) {
+    if ((uintptr_t)stream > WEIR_STREAM_PER_THREAD_VALUE && is_mine()) {
         weir__inside = 1;
         weir__lock_take(&lock);
         (void)weir__map_take(&seen, (uintptr_t)stream, NULL);
