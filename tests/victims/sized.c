@@ -37,7 +37,9 @@ int main(int argc, char **argv) {
     CU(cuda.cuMemPoolCreate(&pool, &properties));
     CU(cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     CU(cuda.cuMemAllocFromPoolAsync(&block, 200 * MIB, pool, stream));
+    other = block;
     result = cuda.cuMemAllocFromPoolAsync(&other, 100 * MIB, pool, stream);
+    HOLDS(result == CUDA_SUCCESS || other == 0);
     if (result != CUDA_SUCCESS && argc > 1 && strcmp(argv[1], "--abort") == 0)
         abort();
     printf("too much: %u\n", result);

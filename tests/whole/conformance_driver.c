@@ -1052,6 +1052,28 @@ static void take_time(void *nothing) {
     nanosleep(&(struct timespec){0, 1000000}, NULL);
 }
 
+/* What programs look at, and weir run answers likewise. */
+START_TEST(a_refused_block_is_none) {
+    CUmemPoolProps properties = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                 .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0},
+                                 .maxSize = 1};
+    CUdeviceptr block = 77;
+    CUmemoryPool small;
+
+    if (driver->version < 12020)
+        return;
+    CU(driver->cuMemPoolCreate(&small, &properties));
+    MUST_EQ(driver->cuMemAllocFromPoolAsync(&block, (size_t)64 << 20, small, s),
+            CUDA_ERROR_OUT_OF_MEMORY);
+    MUST_EQ(block, 0);
+    block = 77;
+    MUST_EQ(driver->cuMemAllocFromPoolAsync(&block, (size_t)1 << 50, pool, s),
+            CUDA_ERROR_OUT_OF_MEMORY);
+    MUST_EQ(block, 0);
+    CU(driver->cuMemPoolDestroy(small));
+}
+END_TEST
+
 /* Which weir's wait for the device rests on, and proves so (device_wait.c). */
 START_TEST(frees_wait_for_a_host_function) {
     CUdeviceptr block;
@@ -1196,6 +1218,7 @@ void add_driver_points(Suite *suite) {
     tcase_add_test(tests, the_legacy_stream_is_behind_blocking_ones);
     tcase_add_test(tests, what_an_idle_stream_proves);
     tcase_add_test(tests, frees_wait_for_a_host_function);
+    tcase_add_test(tests, a_refused_block_is_none);
     tcase_add_loop_test(tests, who_waits_is_at_work, 0, 2);
     tcase_add_test(tests, who_was_given_what_is_pending_is_at_work);
     tcase_add_test(tests, a_captured_stream_tells_nothing_of_itself);

@@ -230,6 +230,7 @@ static int request(struct weir_served *s, CUdeviceptr *block, size_t bytes, CUst
         *result = CUDA_SUCCESS;
         return 1;
     default:
+        *block = 0; /* as the driver does (580), and programs look */
         *result = result_of(status);
         return 1;
     }

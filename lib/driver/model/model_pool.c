@@ -921,6 +921,8 @@ CUresult weir__model_cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t bytes,
         return CUDA_ERROR_INVALID_VALUE;
     why = pool->import ? CUDA_ERROR_INVALID_VALUE /* assumed */
                        : alloc_on(pool, stream, bytes, address);
+    if (why == CUDA_ERROR_OUT_OF_MEMORY)
+        *address = 0; /* measured (580) */
     weir__model_unlock();
     return why;
 }
@@ -937,6 +939,8 @@ CUresult weir__model_cuMemAllocAsync(CUdeviceptr *address, size_t bytes, CUstrea
     weir__model_lock();
     pool = current_pool(&weir__model.devices[stream->context->device]);
     why = pool ? alloc_on(pool, stream, bytes, address) : CUDA_ERROR_OUT_OF_MEMORY;
+    if (why == CUDA_ERROR_OUT_OF_MEMORY)
+        *address = 0; /* measured (580) */
     weir__model_unlock();
     return why;
 }
