@@ -81,7 +81,7 @@ weir_status weir__device_capture(struct weir_device *device, weir_stream stream)
 CUresult weir__device_stream_id(struct weir_device *device, weir_stream stream, uint64_t *id);
 
 /* The ids of the calling thread's default streams in a device's own context: of the legacy one, and of the thread's.  They
- * stay the same as long as that context does; that it has gone is known at the latest when an allocator is made anew. */
+ * stay the same as long as that context does; that it has gone is known when the next allocator is made. */
 enum { WEIR_DEFAULT_IDS = 4 };
 struct weir_default_ids {
     CUcontext context; /* NULL: none yet */

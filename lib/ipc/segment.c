@@ -195,7 +195,7 @@ int weir__segment_create(struct weir_segment *s, const struct weir_segment_kind 
                : create_file(s, &head);
 }
 
-/* The program may have closed it: then it is opened again.  -1: it cannot be had. */
+/* The program may have closed it: then it is opened again.  -1: it cannot be opened. */
 static int file_of(struct weir_segment *s) {
     struct weir_kept again;
     int file;

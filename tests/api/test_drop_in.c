@@ -392,7 +392,7 @@ START_TEST(who_was_watched_is_not_who_has_the_handle_next) {
 }
 END_TEST
 
-/* One that was watched may be made anew by means that are not seen. */
+/* A watched stream may end, and another be created, by calls that are not seen. */
 START_TEST(who_is_watched_no_more_is_asked_about) {
     make_watched(_i);
     (void)questions(watched);

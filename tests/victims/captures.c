@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* captures.c: a program that allocates on a stream in a capture whose end fails; or, with --looks, that looks up a call of a
- * newer driver by which captures begin; with --pairs it does neither. */
+ * newer driver by which captures begin, with --looks-early before all else; with --pairs it does neither. */
 #include "work.h"
 
 #include <dlfcn.h>
@@ -15,6 +15,10 @@ static void *find(const char *name, int version, const char *symbol) {
     (void)name;
     (void)version;
     return dlsym(library, symbol);
+}
+
+static void look(void) {
+    (void)dlsym(library, "cuStreamBeginRecaptureToGraph");
 }
 
 /* The block of the last pair. */
@@ -50,6 +54,8 @@ int main(int argc, char **argv) {
     HOLDS(library);
     victim_load(&cuda, find, 0);
     victim_start(&cuda);
+    if (argc > 1 && strcmp(argv[1], "--looks-early") == 0)
+        look();
     CU(cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     if (argc < 2) {
         allocate_after_failed_end(stream);
@@ -58,7 +64,7 @@ int main(int argc, char **argv) {
     (void)pairs(stream);
     (void)pairs(NULL);
     if (strcmp(argv[1], "--looks") == 0)
-        (void)dlsym(library, "cuStreamBeginRecaptureToGraph");
+        look();
     (void)pairs(stream);
     (void)pairs(NULL);
     return victim_status(argc, argv);

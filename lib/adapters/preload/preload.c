@@ -33,6 +33,8 @@ static inline int enter(void) {
     if (weir__inside || weir__drop_in_forked())
         return 0;
     weir__inside = 1;
+    if (__builtin_expect(weir__interposed_passes(), 0))
+        weir__streams_distrust();
     return 1;
 }
 
@@ -280,8 +282,6 @@ static inline int serve_request(CUmemoryPool handle, CUdeviceptr *block, size_t 
 
     if (!enter())
         return 0;
-    if (__builtin_expect(weir__interposed_passes(), 0))
-        weir__streams_distrust();
     done = is_request ? request_of_pool(handle, block, bytes, stream, result)
                       : answer_ended(handle, result);
     leave();

@@ -181,7 +181,7 @@ static inline int weir__pool_is_refused(struct weir_pool *p) {
 
 /* 1 of a stream whose creation was seen.  Takes a lock, briefly, and calls nothing. */
 int weir__stream_is_seen(CUstream stream);
-/* A capture may begin unseen: no stream counts as seen any more. */
+/* A capture may begin unseen: the driver is asked about every stream from now on. */
 void weir__streams_distrust(void);
 /* All streams of the device go with its context. */
 void weir__streams_lose(void);

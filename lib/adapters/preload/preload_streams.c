@@ -37,7 +37,7 @@ void weir__streams_lose(void) {
 void weir__streams_distrust(void) {
     static atomic_int is_done;
 
-    if (atomic_exchange_explicit(&is_done, 1, memory_order_relaxed))
+    if (atomic_load_explicit(&is_done, memory_order_relaxed) || atomic_exchange(&is_done, 1))
         return;
     for (unsigned i = 0; i < weir__served_known(); i++)
         weir__drop_in_distrust(weir__served_at(i)->allocator);
