@@ -59,6 +59,13 @@ int weir__drop_in_keeps_addresses(const weir_allocator *a) {
     return a->options.engine == WEIR_ENGINE_ARENA && a->options.arena == WEIR_ARENA_MAPPED;
 }
 
+int weir__drop_in_free_own(weir_allocator *a, void *block, weir_stream stream) {
+    unsigned detours = atomic_load_explicit(&a->device.slow_path, memory_order_acquire);
+
+    return (detours & ~(unsigned)WEIR_DETOUR_OOM) == 0 &&
+           weir__front_free_own(a->front, (uintptr_t)block, stream);
+}
+
 weir_status weir__drop_in_free_done(weir_allocator *a, void *block) {
     if (a->front && !a->harden && !weir__driver_forked() &&
         !weir__detour_is(&a->device.slow_path, WEIR_DETOUR_LOST))

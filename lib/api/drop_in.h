@@ -63,6 +63,10 @@ int weir__drop_in_holds(const weir_allocator *allocator, uint64_t address);
 /* 1 if its addresses stay its own whatever becomes of the memory behind them, as long as it is not destroyed. */
 int weir__drop_in_keeps_addresses(const weir_allocator *allocator);
 
+/* As weir_free, where it does not matter whose the block is: 1, or 0: it is not this allocator's, or there is more to it,
+ * and nothing was done. */
+int weir__drop_in_free_own(weir_allocator *allocator, void *block, weir_stream stream);
+
 /* As weir_free, of a block whose last use is over on every stream, as the caller knows. */
 weir_status weir__drop_in_free_done(weir_allocator *allocator, void *block);
 

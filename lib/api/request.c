@@ -291,7 +291,8 @@ static __attribute__((noinline)) weir_status alloc_missed(weir_allocator *a, siz
     return weir__ended(result_before, status);
 }
 
-/* The same, on a stream that the driver has named, with its cell and that one's lock. */
+/* The same, on a stream that the driver has named (`id') or that goes by its handle and is vouched for (0), with its cell
+ * and that one's lock. */
 static __attribute__((noinline)) weir_status miss(weir_allocator *a, struct weir_cell *c, int taken,
                                                   uint64_t id, size_t bytes, weir_stream stream,
                                                   void **block) {
@@ -301,7 +302,7 @@ static __attribute__((noinline)) weir_status miss(weir_allocator *a, struct weir
     weir_status status;
 
     refused.status = WEIR_OK;
-    status = weir__front_miss(a->front, c, taken, (uintptr_t)stream, &r);
+    status = weir__front_miss(a->front, c, taken, key_of(stream, id), &r);
     if (status == WEIR_OK)
         *block = (void *)(uintptr_t)r.block;
     else if (refused.status != WEIR_OK)
@@ -340,10 +341,9 @@ static __attribute__((noinline)) weir_status alloc_whole(weir_allocator *a, stru
     found = weir__cell_take_last(c, bytes);
     if (!found)
         found = weir__cell_take_whole(c, bytes);
-    found = leave_with(c, found);
-    if (__builtin_expect(!found, 0))
-        return alloc_missed(a, bytes, stream, block);
-    *block = (void *)(uintptr_t)found;
+    if (!found)
+        return miss(a, c, 1, 0, bytes, stream, block);
+    *block = (void *)(uintptr_t)leave_with(c, found);
     return WEIR_OK;
 }
 
@@ -357,9 +357,12 @@ static __attribute__((noinline)) weir_status alloc_default(weir_allocator *a, si
 
     if (!find_by_default(h, stream, &c, &key) || !enter_at_once(h, c))
         return alloc_missed(a, bytes, stream, block);
-    if (is_its(c, key, 0))
+    if (is_its(c, key, 0)) {
         found = bytes > WEIR_SPAN_SMALL ? weir__cell_take_whole(c, bytes)
                                         : weir__cell_take_home(c, bytes);
+        if (!found && bytes > WEIR_SPAN_SMALL)
+            return miss(a, c, 1, key >> 1, bytes, stream, block);
+    }
     found = leave_with(c, found);
     if (__builtin_expect(!found, 0))
         return alloc_missed(a, bytes, stream, block);

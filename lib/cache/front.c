@@ -328,11 +328,11 @@ static int is_above_peak(const struct weir_front *f) {
            at_least_none(f->in_use) > f->in_use_peak;
 }
 
-/* What a cell holds and hands out; the caller holds `lock`.  Before a peak rises all cells are asked:
- * what was taken on one and freed on another counts until the other has told. */
-static void tell(struct weir_front *f, struct weir_cell *c) {
+/* What a cell has handed out, and with it what all have, which is the answer; the caller holds `lock`.  Before a peak rises
+ * all cells are asked: what was taken on one and freed on another counts until the other has told. */
+static uint64_t tell_peaks(struct weir_front *f, struct weir_cell *c) {
     struct weir_cell *other;
-    uint64_t now, lately;
+    uint64_t now;
 
     tell_sums(f, c);
     for (other = is_above_peak(f) ? f->cells : NULL; other; other = other->next)
@@ -342,6 +342,13 @@ static void tell(struct weir_front *f, struct weir_cell *c) {
     f->requested_lately = weir__size_larger(f->requested_lately, at_least_none(f->requested));
     f->in_use_peak = weir__size_larger(f->in_use_peak, now);
     f->lately[0] = weir__size_larger(f->lately[0], now);
+    return now;
+}
+
+/* The same, and what the cell may keep. */
+static void tell(struct weir_front *f, struct weir_cell *c) {
+    uint64_t now = tell_peaks(f, c), lately;
+
     if (!c->store)
         return;
     lately = weir__size_larger(f->lately[0], f->lately[1]);
@@ -860,26 +867,32 @@ static __attribute__((noinline)) weir_status add_slot(struct weir_front *f, stru
     }
 }
 
+/* Callers have never had more than the engine's blocks: as these have more than ever, all cells are asked. */
 static __attribute__((noinline)) void tell_all(struct weir_front *f, struct weir_cell *c,
-                                               int is_most, uint64_t out) {
+                                               uint64_t out) {
     pthread_mutex_lock(&f->lock);
-    if (is_most)
-        atomic_store_explicit(&f->told_out, out, memory_order_relaxed);
-    for (struct weir_cell *other = is_most ? f->cells : NULL; other; other = other->next)
+    atomic_store_explicit(&f->told_out, out, memory_order_relaxed);
+    for (struct weir_cell *other = f->cells; other; other = other->next)
         tell_sums(f, other);
     tell(f, c ? c : f->loose);
     pthread_mutex_unlock(&f->lock);
 }
 
-/* Callers have never had more than the engine's blocks: as these have more than ever, all cells are asked.  In the place
- * of the driver's pools, whose peak programs read and begin anew, it is looked at more often. */
+/* In the place of the driver's pools, whose peak programs read and begin anew, it is looked at more often. */
+static __attribute__((noinline)) void tell_own(struct weir_front *f, struct weir_cell *c) {
+    pthread_mutex_lock(&f->lock);
+    (void)tell_peaks(f, c ? c : f->loose);
+    pthread_mutex_unlock(&f->lock);
+}
+
 static inline void tell_miss(struct weir_front *f, struct weir_cell *c) {
     uint64_t told = atomic_load_explicit(&f->told_out, memory_order_relaxed);
     uint64_t out = atomic_load_explicit(&f->engine->seen.most_in_use, memory_order_relaxed);
-    int is_most = out > told + weir__size_larger(told / TELL_PART, TELL_LEAST);
 
-    if (is_most || f->hits.device->drop_in)
-        tell_all(f, c, is_most, out);
+    if (out > told + weir__size_larger(told / TELL_PART, TELL_LEAST))
+        tell_all(f, c, out);
+    else if (f->hits.device->drop_in)
+        tell_own(f, c);
 }
 
 /* From the engine, for a stream that is r->id.  Its cell was pinned, and is no more. */
@@ -1387,16 +1400,25 @@ weir_status weir__front_free_used(struct weir_front *f, CUdeviceptr block, weir_
     return status;
 }
 
-/* A whole block that makes others leave, or leaves at once. */
+/* A whole block that makes others leave, or leaves at once: to the engine, where another stream could have it.  `id': of a
+ * default stream, else 0. */
 static __attribute__((noinline)) weir_status free_leaving(struct weir_front *f, struct weir_cell *c,
                                                           struct weir_span *s, CUdeviceptr block,
-                                                          weir_stream stream) {
+                                                          weir_stream stream, uint64_t id) {
+    struct weir_span *out = NULL;
+    uint64_t known = 0;
     int done = 0;
 
-    if (weir__bias_try(&c->lock)) {
-        done = is_ready(&f->hits, c) && weir__cell_leave(c, s, block);
+    if (enter_at_once(&f->hits, c)) {
+        if (is_its(c, key_of(stream, id), id)) {
+            known = atomic_load_explicit(&c->id, memory_order_relaxed);
+            done = is_alone(f) ? weir__cell_leave(c, s, block)
+                               : weir__cell_put(c, s, block, 0, &out) == WEIR_CELL_TAKEN;
+        }
         weir__bias_leave();
     }
+    if (out)
+        give_up(f, c, stream, id, known, out);
     return done ? WEIR_OK : weir__front_free_used(f, block, stream, NULL);
 }
 
@@ -1422,24 +1444,37 @@ static __attribute__((noinline)) weir_status free_default(struct weir_front *f, 
         weir__bias_leave();
         if (done)
             return WEIR_OK;
+        if (s->slot_units == 0 && !f->sheds)
+            return free_leaving(f, c, s, block, stream, key >> 1);
     }
     return weir__front_free_used(f, block, stream, NULL);
 }
 
 /* Nothing is called but at the end, as in weir_alloc. */
-weir_status weir__front_free(struct weir_front *f, CUdeviceptr block, weir_stream stream) {
-    struct weir_span *s = weir__records_find(&f->pages, block);
+static inline __attribute__((always_inline)) weir_status
+free_recorded(struct weir_front *f, struct weir_span *s, CUdeviceptr block, weir_stream stream) {
     struct weir_cell *c;
 
-    if (__builtin_expect(!s, 0))
-        return weir__front_free_used(f, block, stream, NULL);
     if (!find_by_handle(&f->hits, stream, &c))
         return free_default(f, s, block, stream);
     if (__builtin_expect(bring_back(f, c, s, block), 1))
         return WEIR_OK;
-    if (s->slot_units == 0 && is_alone(f))
-        return free_leaving(f, c, s, block, stream);
+    if (s->slot_units == 0 && !f->sheds)
+        return free_leaving(f, c, s, block, stream, 0);
     return free_beside(f, c, s, block, stream);
+}
+
+weir_status weir__front_free(struct weir_front *f, CUdeviceptr block, weir_stream stream) {
+    struct weir_span *s = weir__records_find(&f->pages, block);
+
+    return __builtin_expect(s != NULL, 1) ? free_recorded(f, s, block, stream)
+                                          : weir__front_free_used(f, block, stream, NULL);
+}
+
+int weir__front_free_own(struct weir_front *f, CUdeviceptr block, weir_stream stream) {
+    struct weir_span *s = weir__records_find(&f->pages, block);
+
+    return s && free_recorded(f, s, block, stream) == WEIR_OK;
 }
 
 /* ---- binding ----------------------------------------------------------------------------------- */

@@ -25,6 +25,8 @@ void weir__front_close(struct weir_front *f);
 weir_status weir__front_alloc(struct weir_front *f, struct weir_request *r);
 /* As weir_free, without its checks and counts of calls. */
 weir_status weir__front_free(struct weir_front *f, CUdeviceptr block, weir_stream stream);
+/* The same of a block that the caches have a record of: 1, or 0: it has none, or was not freed. */
+int weir__front_free_own(struct weir_front *f, CUdeviceptr block, weir_stream stream);
 /* The same of a block that may have been used on other streams: `uses`, or NULL. */
 weir_status weir__front_free_used(struct weir_front *f, CUdeviceptr block, weir_stream stream,
                                   struct weir_use_list *uses);

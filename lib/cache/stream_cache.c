@@ -34,7 +34,7 @@ void weir__cell_collect(struct weir_cell *c) {
     box->requested = box->in_use = 0;
     box->look = WEIR_CELL_BOX_LOOK;
     count = atomic_load_explicit(&box->count, memory_order_relaxed);
-    atomic_store_explicit(&box->count, 0, memory_order_relaxed);
+    atomic_store_explicit(&box->count, 0, memory_order_release); /* as weir__cell_posted looks */
     weir__lock_give(&box->lock);
     atomic_store_explicit(&c->frees, atomic_load_explicit(&c->frees, memory_order_relaxed) + count,
                           memory_order_relaxed);
@@ -43,6 +43,9 @@ void weir__cell_collect(struct weir_cell *c) {
 uint32_t weir__cell_posted(struct weir_cell *c, uint64_t *requested, uint64_t *in_use) {
     uint32_t count;
 
+    *requested = *in_use = 0;
+    if (atomic_load_explicit(&c->box.count, memory_order_acquire) == 0)
+        return 0;
     weir__lock_take(&c->box.lock);
     *requested = c->box.requested;
     *in_use = c->box.in_use;

@@ -194,6 +194,10 @@ struct weir_found {
     size_t bytes;
 };
 
+/* Which allocator knew this thread's last block; any block was ever noted here, or has a number. */
+extern _Thread_local unsigned weir__block_last __attribute__((tls_model("initial-exec")));
+extern atomic_int weir__blocks_noted, weir__blocks_numbered;
+
 /* 1 if the address lies in a block that weir handed out. */
 int weir__block_find(CUdeviceptr address, struct weir_found *found);
 /* Whose memory it lies in if it is no block there: freed, never handed out, or lost; NULL: nobody's here.  The

@@ -19,7 +19,7 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the maps */
 static struct weir_map noted;                            /* block -> struct weir_served * */
 static struct weir_map numbers;                          /* block -> its number */
-static atomic_int any_noted, any_numbers;                /* there ever was one */
+atomic_int weir__blocks_noted, weir__blocks_numbered;    /* there ever was one */
 static uint64_t last_number;                             /* likewise guarded */
 
 #define NUMBERS UINT64_C(0x8000000000000000) /* the driver counts its own from 1 */
@@ -42,7 +42,7 @@ static int is_noted(CUdeviceptr address, struct weir_found *found) {
     uintptr_t by;
     int is;
 
-    if (!atomic_load_explicit(&any_noted, memory_order_acquire) ||
+    if (!atomic_load_explicit(&weir__blocks_noted, memory_order_acquire) ||
         REAL(cuMemGetAddressRange_v2)(&found->base, &found->bytes, address) != CUDA_SUCCESS)
         return 0;
     pthread_mutex_lock(&lock);
@@ -53,15 +53,16 @@ static int is_noted(CUdeviceptr address, struct weir_found *found) {
     return is;
 }
 
+_Thread_local unsigned weir__block_last __attribute__((tls_model("initial-exec")));
+
 int weir__block_find(CUdeviceptr address, struct weir_found *found) {
-    static _Thread_local unsigned last __attribute__((tls_model("initial-exec")));
     unsigned known = weir__served_known();
 
     if (weir__drop_in_forked())
         return 0;
-    for (unsigned i = 0, at = last; i < known; i++, at = at + 1 < known ? at + 1 : 0)
+    for (unsigned i = 0, at = weir__block_last; i < known; i++, at = at + 1 < known ? at + 1 : 0)
         if (is_of(weir__served_at(at), address, found)) {
-            last = at;
+            weir__block_last = at;
             return 1;
         }
     return is_noted(address, found);
@@ -85,7 +86,7 @@ static int note(struct weir_served *s, CUdeviceptr block) {
     pthread_mutex_lock(&lock);
     done = weir__map_put(&noted, block, (uintptr_t)s);
     pthread_mutex_unlock(&lock);
-    atomic_store_explicit(&any_noted, 1, memory_order_release);
+    atomic_store_explicit(&weir__blocks_noted, 1, memory_order_release);
     return done;
 }
 
@@ -115,11 +116,11 @@ void weir__block_ended(const struct weir_found *found) {
 }
 
 void weir__block_end(const struct weir_found *found) {
-    int any = atomic_load_explicit(&any_noted, memory_order_acquire);
+    int any = atomic_load_explicit(&weir__blocks_noted, memory_order_acquire);
 
     if (__builtin_expect(weir__heap_on, 0))
         weir__heap_end(found->base);
-    if (!any && !atomic_load_explicit(&any_numbers, memory_order_acquire))
+    if (!any && !atomic_load_explicit(&weir__blocks_numbered, memory_order_acquire))
         return;
     pthread_mutex_lock(&lock);
     (void)weir__map_take(&numbers, found->base, NULL);
@@ -144,6 +145,6 @@ uint64_t weir__block_number(const struct weir_found *found) {
             number = 0;
     }
     pthread_mutex_unlock(&lock);
-    atomic_store_explicit(&any_numbers, 1, memory_order_release);
+    atomic_store_explicit(&weir__blocks_numbered, 1, memory_order_release);
     return number;
 }
