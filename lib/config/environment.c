@@ -446,13 +446,33 @@ struct likeness {
     int is_known;  /* it is one of the known names */
 };
 
+/* Which letters a name has, a bit for each, whatever the case. */
+static uint64_t letters_of(const char *name, size_t length) {
+    uint64_t letters = 0;
+
+    for (size_t i = 0; i < length; i++)
+        letters |= UINT64_C(1) << (name[i] & 31);
+    return letters;
+}
+
+/* As weir__text_distance, but that names that cannot be near, which most are not, are told by their lengths and letters:
+ * a change of one letter changes at most two bits. */
+static size_t distance_of(const char *name, size_t length, const char *known, size_t known_length) {
+    uint64_t differ = letters_of(name, length) ^ letters_of(known, known_length);
+
+    if (length > known_length + FURTHEST_LIKENESS || known_length > length + FURTHEST_LIKENESS ||
+        __builtin_popcountll(differ) > 2 * FURTHEST_LIKENESS)
+        return WEIR_DISTANT;
+    return weir__text_distance(name, length, known);
+}
+
 /* A known name with something behind it is closer than any spelling; the longest such name wins. */
 static void compare_name(struct likeness *likeness, const char *name, size_t length,
                          const char *known) {
     size_t known_length = strlen(known);
     size_t prefix =
         length > known_length && strncmp(name, known, known_length) == 0 ? known_length : 0;
-    size_t distance = weir__text_distance(name, length, known);
+    size_t distance = distance_of(name, length, known, known_length);
 
     if (strcmp(name, known) == 0)
         likeness->is_known = 1;
@@ -522,8 +542,7 @@ static void warn_look_alike(struct reading *reading, const char *name, size_t le
     struct likeness likeness = {NULL, 0, 0, 0};
 
     for (size_t i = 0; i < COMPAT_NAMES; i++)
-        if (length + FURTHEST_LIKENESS >= strlen(compat_names[i]))
-            compare_name(&likeness, name, length, compat_names[i]);
+        compare_name(&likeness, name, length, compat_names[i]);
     if (likeness.name && !likeness.is_known && is_near(&likeness, 0, length) &&
         note_unknown(reading, name, length))
         weir__log(warning_threshold(reading), WEIR_LOG_WARNING,

@@ -123,17 +123,20 @@ static struct clock_pair read_pair(void) {
     return pair;
 }
 
-/* Fills in the clock.  The rate is measured once, from `start` (taken before the driver was loaded)
- * to now, and over at least 1 ms: a real driver takes longer than that to start, so this waits only
- * where the process had started it before; a program that has does so in its first request.  Each pair
- * is off by some ten nanoseconds, 0.001 % of 1 ms; 0.1 % is the most that should be seen, with a
- * hypervisor in between.  A rate that is refined later would be better still, but then two equal
- * differences could differ in nanoseconds. */
+/* Fills in the clock.  The rate is measured once, from `start` (when this library was loaded) to now, and over at least
+ * 1 ms, so that hardly any program waits for it.  Over more than a minute the machine may have slept, which one of the
+ * clocks counts: then it is measured anew.  Each pair is off by some ten nanoseconds, 0.001 % of 1 ms; 0.1 % is the most
+ * that should be seen, with a hypervisor in between.  A rate that is refined later would be better still, but then two
+ * equal differences could differ in nanoseconds. */
 static void set_clock(struct weir_driver *table, struct clock_pair start) {
-    const uint64_t least = 1000000;
+    const uint64_t least = 1000000, most = 60000000000;
     struct clock_pair now;
     uint64_t passed = monotonic_ns() - start.ns;
 
+    if (passed > most) {
+        start = read_pair();
+        passed = 0;
+    }
     if (passed < least)
         sleep_ns(least - passed);
     now = read_pair();
@@ -177,6 +180,14 @@ static void set_clock(struct weir_driver *table, struct clock_pair start) {
     ns_per_tick = (uint64_t)(1e9 / (double)hertz * 4294967296.0 + 0.5);
     table->ticks = counter;
     table->ticks_to_ns = scaled_ns;
+}
+#endif
+
+#ifdef HAVE_COUNTER
+static struct clock_pair at_load;
+
+static __attribute__((constructor)) void note_load(void) {
+    at_load = read_pair();
 }
 #endif
 
@@ -341,10 +352,6 @@ static int start(const struct weir_driver *table, struct weir_driver_failure *fa
 const struct weir_driver *weir__driver_cuda(struct weir_driver_failure *failure) {
     static struct weir_driver table;
     struct library library = {NULL, NULL, NULL};
-#ifdef HAVE_COUNTER
-    int use_counter = counter_is_usable();
-    struct clock_pair began = read_pair();
-#endif
 
     memset(&table, 0, sizeof table);
     table.name = "cuda";
@@ -370,8 +377,8 @@ const struct weir_driver *weir__driver_cuda(struct weir_driver_failure *failure)
     if (!start(&table, failure))
         return NULL;
 #ifdef HAVE_COUNTER
-    if (use_counter)
-        set_clock(&table, began);
+    if (counter_is_usable())
+        set_clock(&table, at_load);
 #endif
     return &table;
 

@@ -187,7 +187,6 @@ int weir__segment_create(struct weir_segment *s, const struct weir_segment_kind 
     s->owner = getpid();
     s->body_bytes = kind->bytes;
     snprintf(head.kind, sizeof head.kind, "%s", kind->name);
-    weir__segment_each(kind, NULL, NULL);
     write_prefix(prefix, kind);
     return weir__runfile_path(s->path, sizeof s->path, "%s%ld-%" PRIu64, prefix, (long)s->owner,
                               start) != 0

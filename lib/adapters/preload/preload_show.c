@@ -75,6 +75,7 @@ static int publish(void) {
 
 static void *run(void *unused) {
     weir__inside = 1; /* what it asks is the driver's to answer */
+    weir__segment_each(&weir__show_kind, NULL, NULL);
     for (;;) {
         weir__segment_wait(&segment, PAUSE_MS);
         if (weir__segment_is_watched(&segment) && !publish())
