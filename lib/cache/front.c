@@ -1282,8 +1282,11 @@ static int is_around(const struct weir_span *s, CUdeviceptr address, CUdeviceptr
 int weir__front_find(struct weir_front *f, CUdeviceptr address, CUdeviceptr *block, size_t *bytes) {
     CUdeviceptr page = address & ~(CUdeviceptr)(WEIR_PAGE - 1);
     struct weir_extent piece;
-    const struct weir_span *s = weir__records_find(&f->pages, page);
+    const struct weir_span *s;
 
+    if (!weir__records_may_have(&f->records, address))
+        return 0;
+    s = weir__records_find(&f->pages, page);
     if (s && weir__span_bytes(s) > 0)
         return is_around(s, address, block, bytes);
     if (weir__engine_find(f->engine, WEIR_VISIT_PIECE_AT, address, &piece) != 1)

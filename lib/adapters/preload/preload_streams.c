@@ -8,7 +8,7 @@
  */
 #include "adapters/preload/preload.h"
 
-#include <unistd.h>
+#include <pthread.h>
 
 #include "api/drop_in.h"
 #include "base/lock.h"
@@ -44,14 +44,19 @@ void weir__streams_distrust(void) {
 }
 
 /* A child of fork, in which nobody may hold the lock, has nothing to do with streams. */
-static pid_t owner;
+static atomic_int is_child;
 
-static __attribute__((constructor)) void note_owner(void) {
-    owner = getpid();
+static void become_child(void) {
+    atomic_store_explicit(&is_child, 1, memory_order_relaxed);
+}
+
+static __attribute__((constructor)) void watch_forks(void) {
+    if (pthread_atfork(NULL, NULL, become_child) != 0)
+        become_child(); /* nothing is seen, then */
 }
 
 static int is_mine(void) {
-    return !weir__inside && !weir__drop_in_forked() && getpid() == owner;
+    return !weir__inside && !atomic_load_explicit(&is_child, memory_order_relaxed);
 }
 
 static void tell_all(void (*tell)(weir_allocator *, weir_stream), CUstream stream) {
