@@ -218,7 +218,8 @@ victims = \
 	tests/victims/stacks \
 	tests/victims/stays \
 	tests/victims/suffixed \
-	tests/victims/threads
+	tests/victims/threads \
+	tests/victims/trims
 .PHONY: victims
 victims: $(victims)
 victim_work = tests/victims/work.c tests/victims/work.h
@@ -280,6 +281,8 @@ tests_victims_suffixed_SOURCES = tests/victims/suffixed.c $(victim_work)
 tests_victims_suffixed_LDADD =
 tests_victims_threads_SOURCES = tests/victims/threads.c $(victim_work)
 tests_victims_threads_LDADD =
+tests_victims_trims_SOURCES = tests/victims/trims.c $(victim_work)
+tests_victims_trims_LDADD =
 
 # Programs without an LDADD of their own are unit tests.
 LDADD = lib/libweir-shown.la lib/libweir-core.la $(CHECK_LIBS)

@@ -141,6 +141,8 @@ void weir__served_renew_peak(struct weir_served *s);
 /* The same of its reserve. */
 uint64_t weir__served_highest_reserve(const struct weir_served *s, const weir_statistics *figures);
 void weir__served_renew_reserve(struct weir_served *s);
+/* What is known to be done goes back until at most `keep` bytes are left; no work is waited for. */
+void weir__served_trim(struct weir_served *s, size_t keep);
 /* Its pool has gone: if nothing lives any more its memory goes back, and it waits for another pool. */
 void weir__served_rest(struct weir_served *s);
 
@@ -185,6 +187,17 @@ int weir__stream_is_seen(CUstream stream);
 void weir__streams_distrust(void);
 /* All streams of the device go with its context. */
 void weir__streams_lose(void);
+
+/* preload.c: 1 once the program has made a context of its own. */
+int weir__has_contexts(void);
+/* Captures that are under way or about to begin, as far as was seen. */
+extern atomic_int weir__captures;
+/* Before a capture begins, once it is counted there: no thread asks about a stream then.  Outside too. */
+void weir__streams_await(void);
+/* Asks about the streams whose creation was seen, and the thread's default ones: what is done is seen.  1 if all of them
+ * were idle; nothing is asked while a capture is under way, or may begin unseen, or once streams may have ended with a
+ * context of the program's. */
+int weir__streams_ask(weir_allocator *allocator);
 
 /* ---- preload_blocks.c ----------------------------------------------------------------------------- */
 

@@ -388,7 +388,12 @@ void weir__served_renew_reserve(struct weir_served *s) {
     atomic_store_explicit(&s->high_from, last + 1, memory_order_relaxed);
 }
 
-/* If nothing lives any more, the memory goes back, and the allocator waits for another pool. */
+void weir__served_trim(struct weir_served *s, size_t keep) {
+    weir__drop_in_trim(s->allocator, keep, weir__streams_ask(s->allocator));
+}
+
+/* If nothing lives any more, the memory goes back, and the allocator waits for another pool.  What is still at work goes
+ * when the next pool of the device ends. */
 void weir__served_rest(struct weir_served *s) {
     weir_statistics figures = {.size = sizeof figures};
     int ending = WEIR_SERVED_ENDING;
@@ -397,8 +402,21 @@ void weir__served_rest(struct weir_served *s) {
     atomic_thread_fence(memory_order_seq_cst);
     if (weir_stats(s->allocator, &figures) != WEIR_OK || figures.blocks > 0)
         return;
-    (void)weir_trim(s->allocator, 0, NULL);
+    weir__served_trim(s, 0);
     atomic_compare_exchange_strong(&s->state, &ending, WEIR_SERVED_SPARE);
+}
+
+/* What those that wait for a pool still had at work then goes back. */
+static void trim_spares(int device) {
+    for (unsigned i = 0; i < weir__served_known(); i++) {
+        struct weir_served *s = weir__served_at(i);
+        weir_statistics figures = {.size = sizeof figures};
+
+        if (s->device == device &&
+            atomic_load_explicit(&s->state, memory_order_relaxed) == WEIR_SERVED_SPARE &&
+            weir_stats(s->allocator, &figures) == WEIR_OK && figures.reserve > 0)
+            weir__served_trim(s, 0);
+    }
 }
 
 /* One whose pool has gone, for the same device and of the same kind; the caller holds `lock`.  A last free that
@@ -726,6 +744,7 @@ void weir__served_lose(int device) {
 
 void weir__pool_end(struct weir_pool *p, unsigned life) {
     struct weir_served *s = NULL;
+    int device = p->device;
 
     pthread_mutex_lock(&lock);
     if (atomic_load_explicit(&p->life, memory_order_relaxed) == life &&
@@ -740,6 +759,8 @@ void weir__pool_end(struct weir_pool *p, unsigned life) {
         atomic_store_explicit(&p->handle, NULL, memory_order_release);
     }
     pthread_mutex_unlock(&lock);
+    if (s)
+        trim_spares(device);
     if (s && atomic_compare_exchange_strong(&s->state, &(int){WEIR_SERVED_LIVE},
                                             WEIR_SERVED_ENDING)) /* it may be lost meanwhile */
         weir__served_rest(s);
