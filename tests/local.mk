@@ -213,6 +213,7 @@ victims = \
 	tests/victims/records \
 	tests/victims/resets \
 	tests/victims/resolved \
+	tests/victims/reuses \
 	tests/victims/rules \
 	tests/victims/sized \
 	tests/victims/stacks \
@@ -268,6 +269,8 @@ tests_victims_resets_SOURCES = tests/victims/resets.c $(victim_work)
 tests_victims_resets_LDADD =
 tests_victims_resolved_SOURCES = tests/victims/resolved.c $(victim_work)
 tests_victims_resolved_LDADD =
+tests_victims_reuses_SOURCES = tests/victims/reuses.c $(victim_work)
+tests_victims_reuses_LDADD =
 tests_victims_rules_SOURCES = tests/victims/rules.c $(victim_work)
 tests_victims_rules_LDADD =
 tests_victims_sized_SOURCES = tests/victims/sized.c $(victim_work)

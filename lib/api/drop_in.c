@@ -29,6 +29,10 @@ void weir__drop_in_hush(weir_allocator *a) {
     a->hushed = 1;
 }
 
+void weir__drop_in_keep_apart(weir_allocator *a, int on) {
+    atomic_store_explicit(&a->device.keeps_apart, on, memory_order_relaxed);
+}
+
 weir_status weir__drop_in_options(weir_options *options, char *message, size_t message_bytes) {
     return weir__choice_options(options, NULL, message, message_bytes);
 }

@@ -43,6 +43,10 @@ void weir__drop_in_distrust(weir_allocator *allocator);
 /* Before the first request: refusals are told elsewhere, so the log does not say them. */
 void weir__drop_in_hush(weir_allocator *allocator);
 
+/* 1: a block that one stream has freed serves another only once the host has waited, or reserve was given back; 0: once its
+ * work is seen done, as at first.  Slots of less than a page, which come home, are left out. */
+void weir__drop_in_keep_apart(weir_allocator *allocator, int on);
+
 /* As weir_options_from_env, but that no variable of another program's names an engine, and that those that ask for a
  * preallocation count where that program is told to ask CUDA's memory pools: see settings.h. */
 weir_status weir__drop_in_options(weir_options *options, char *message, size_t message_bytes);

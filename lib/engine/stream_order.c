@@ -386,7 +386,8 @@ int weir__order_is_due(const struct weir_order *o, const struct weir_order_strea
     unsigned apart = s->alone < s->foreseen ? s->alone : s->foreseen;
     uint64_t telling = weir__size_larger(TELLING * worth_of(o), LEAST_TELLING);
 
-    if (!o->several || s->open == 0)
+    if (!o->several || s->open == 0 ||
+        atomic_load_explicit(&o->device->keeps_apart, memory_order_relaxed))
         return 0;
     if (s->frees <= YOUNG || s->dry_seen != o->dry || s->fallen >> apart >= telling ||
         (s->fallen >= telling && is_at_rest(o, s)))

@@ -775,15 +775,20 @@ CUresult weir__serve_cuMemPoolTrimTo(CUmemoryPool pool, size_t keep) {
 }
 
 /* The driver keeps what was set, and judges it.  A release threshold is the driver's alone: what weir keeps
- * the environment says. */
+ * the environment says.  Of the rules of reuse weir itself breaks that against opportunistic reuse alone: it follows no
+ * events of the program, and what streams wait for is a setting of the user's. */
 CUresult weir__serve_cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute,
                                            void *value) {
     CUresult result = has_ended(pool) ? CUDA_ERROR_INVALID_VALUE
                                       : REAL(cuMemPoolSetAttribute)(pool, attribute, value);
+    struct weir_pool *p;
     struct weir_served *s;
 
     if (result != CUDA_SUCCESS || !enter())
         return result;
+    p = weir__pool_of(pool);
+    if (p && attribute == CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC)
+        weir__pool_allow_reuse(p, *(const int *)value != 0);
     s = serving(pool);
     if (s && attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH)
         weir__served_renew_peak(s);

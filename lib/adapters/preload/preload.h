@@ -44,6 +44,7 @@ enum weir_served_state {
     X(SHARED, "shared with other processes")                                                       \
     X(USAGE, "an unknown usage flag")                                                              \
     X(ACCESS, "access from the host")                                                              \
+    X(REUSE, "no opportunistic reuse")                                                             \
     X(STREAM, "stream of another device or context")
 enum weir_left {
     WEIR_LEFT_NOT, /* it is served; or said when it was seen that it cannot be */
@@ -116,6 +117,10 @@ void weir__pool_end(struct weir_pool *p, unsigned life);
 int weir__pool_has_ended(CUmemoryPool handle);
 /* Other devices' access is as `access` says from now on, as far as that is weir's to keep. */
 CUresult weir__pool_set_access(struct weir_pool *p, const CUmemAccessDesc *access, size_t count);
+
+/* Whether it may reuse what another stream has freed, once that is seen done.  If not, the driver has it from the first
+ * request on; where there was one, its allocator keeps streams apart. */
+void weir__pool_allow_reuse(struct weir_pool *p, int may);
 
 /* Which pool cuMemAllocAsync takes from, on a device; NULL: what the driver has against it, it says itself. */
 struct weir_pool *weir__pool_current(int device);

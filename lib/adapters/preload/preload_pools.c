@@ -431,6 +431,7 @@ static struct weir_served *take_spare(int device, struct weir_pool_kind kind) {
             s->kind.decompresses != kind.decompresses ||
             !atomic_compare_exchange_strong(&s->state, &spare, WEIR_SERVED_LIVE))
             continue;
+        weir__drop_in_keep_apart(s->allocator, 0);
         weir__served_renew_peak(s);
         weir__served_renew_reserve(s);
         return s;
@@ -529,6 +530,28 @@ CUresult weir__pool_set_access(struct weir_pool *p, const CUmemAccessDesc *acces
                                   memory_order_relaxed);
     pthread_mutex_unlock(&lock);
     return result;
+}
+
+/* ---- rules of reuse ------------------------------------------------------------------------------- */
+
+void weir__pool_allow_reuse(struct weir_pool *p, int may) {
+    struct weir_served *s;
+    int state;
+
+    pthread_mutex_lock(&lock);
+    s = atomic_load_explicit(&p->served, memory_order_relaxed);
+    state = atomic_load_explicit(&p->state, memory_order_relaxed);
+    if (s) {
+        weir__drop_in_keep_apart(s->allocator, !may);
+    } else if (state == WEIR_POOL_OPEN && !may) {
+        atomic_store_explicit(&p->left, WEIR_LEFT_REUSE, memory_order_relaxed);
+        atomic_store_explicit(&p->state, WEIR_POOL_LEFT, memory_order_release);
+    } else if (state == WEIR_POOL_LEFT && may &&
+               atomic_load_explicit(&p->left, memory_order_relaxed) == WEIR_LEFT_REUSE) {
+        atomic_store_explicit(&p->left, WEIR_LEFT_NOT, memory_order_relaxed);
+        atomic_store_explicit(&p->state, WEIR_POOL_OPEN, memory_order_release);
+    }
+    pthread_mutex_unlock(&lock);
 }
 
 /* ---- from a pool to its allocator ---------------------------------------------------------------- */
