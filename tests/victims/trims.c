@@ -5,13 +5,14 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 
 #define MIB ((size_t)1 << 20)
 
-enum { LAUNCHES = 100, SMALL = 4096 };
+enum { LAUNCHES = 100, TURNS = 300, SMALL = 4096 };
 
 typedef void host_function(void *data);
 
@@ -201,6 +202,103 @@ static void captured(CUstream stream) {
     CU(cuda.cuMemPoolDestroy(pool));
 }
 
+/* What one stream has done goes while another is at work. */
+static void beside(CUstream busy) {
+    CUstream other = make_stream(CU_STREAM_NON_BLOCKING);
+    CUmemoryPool pool = make_pool();
+    CUdeviceptr block;
+
+    printf("beside a stream at work\n");
+    CU(cuda.cuMemAllocFromPoolAsync(&block, 64 * MIB, pool, other));
+    CU(cuda.cuMemsetD8Async(block, 1, SMALL, other));
+    CU(cuda.cuMemFreeAsync(block, other));
+    CU(cuda.cuStreamSynchronize(other));
+    keep_busy(busy);
+    show("a trim gives back what is done", trim(pool, 0) >= 64 * MIB);
+    show_work("the work goes on", busy);
+    CU(cuda.cuMemPoolDestroy(pool));
+    show_work("the work goes on as the pool ends", busy);
+    CU(cuda.cuStreamDestroy(other));
+    CU(cuda.cuStreamSynchronize(busy));
+}
+
+/* A trim queues nothing on the legacy stream that would hold blocking streams up. */
+static void beside_legacy(void) {
+    CUstream busy = make_stream(CU_STREAM_DEFAULT), other = make_stream(CU_STREAM_DEFAULT);
+    CUmemoryPool pool = make_pool();
+    CUdeviceptr block;
+
+    printf("of the legacy stream, beside a blocking one at work\n");
+    for (int turn = 0; turn < 100; turn++) { /* until it has a cache */
+        CU(cuda.cuMemAllocFromPoolAsync(&block, SMALL, pool, NULL));
+        CU(cuda.cuMemsetD8Async(block, 1, SMALL, NULL));
+        CU(cuda.cuMemFreeAsync(block, NULL));
+    }
+    CU(cuda.cuStreamSynchronize(NULL));
+    keep_busy(busy);
+    CU(cuda.cuMemPoolTrimTo(pool, 0));
+    CU(launch(other, take_time, NULL));
+    while (query(other) == CUDA_ERROR_NOT_READY)
+        continue;
+    show_work("that work goes on as another's ends", busy);
+    CU(cuda.cuStreamSynchronize(busy));
+    CU(cuda.cuMemPoolTrimTo(pool, 0));
+    show("then a trim has given all back", reserved(pool) == 0);
+    CU(cuda.cuMemPoolDestroy(pool));
+    CU(cuda.cuStreamDestroy(other));
+    CU(cuda.cuStreamDestroy(busy));
+}
+
+/* ---- Beside streams that come, are captured and end ---- */
+
+static atomic_int turning;
+
+static void *turn_streams(void *argument) {
+    struct use *u = argument;
+    CUdeviceptr block, plain;
+    CUgraph graph;
+
+    CU(cuda.cuCtxSetCurrent(u->context));
+    CU(cuda.cuMemAlloc(&plain, SMALL));
+    for (int turn = 0; turn < TURNS; turn++) {
+        CUstream stream = make_stream(turn % 2 ? CU_STREAM_DEFAULT : CU_STREAM_NON_BLOCKING);
+
+        for (int i = 0; i < 4; i++) {
+            CU(cuda.cuMemAllocFromPoolAsync(&block, i % 2 ? SMALL : MIB, u->pool, stream));
+            CU(cuda.cuMemsetD8Async(block, 1, SMALL, stream));
+            CU(cuda.cuMemFreeAsync(block, stream));
+        }
+        CU(cuda.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+        CU(cuda.cuMemsetD8Async(plain, 1, SMALL, stream));
+        CU(cuda.cuStreamEndCapture(stream, &graph));
+        CU(cuda.cuGraphDestroy(graph));
+        CU(cuda.cuMemAllocFromPoolAsync(&block, MIB, u->pool, stream));
+        CU(cuda.cuMemFreeAsync(block, stream));
+        CU(cuda.cuStreamDestroy(stream));
+    }
+    CU(cuda.cuMemFree(plain));
+    atomic_fetch_sub(&turning, 1);
+    return NULL;
+}
+
+static void at_once(CUcontext context) {
+    struct use u = {.context = context, .pool = make_pool()};
+    pthread_t threads[3];
+
+    printf("beside threads whose streams are captured and end\n");
+    atomic_store(&turning, 3);
+    for (int i = 0; i < 3; i++)
+        HOLDS(pthread_create(&threads[i], NULL, turn_streams, &u) == 0);
+    while (atomic_load(&turning) > 0)
+        CU(cuda.cuMemPoolTrimTo(u.pool, 0));
+    for (int i = 0; i < 3; i++)
+        HOLDS(pthread_join(threads[i], NULL) == 0);
+    CU(cuda.cuCtxSynchronize());
+    CU(cuda.cuMemPoolTrimTo(u.pool, 0));
+    show("then a trim has given all back", reserved(u.pool) == 0);
+    CU(cuda.cuMemPoolDestroy(u.pool));
+}
+
 int main(int argc, char **argv) {
     CUcontext context;
     CUstream stream;
@@ -218,10 +316,13 @@ int main(int argc, char **argv) {
     at_work("a blocking stream", make_stream(CU_STREAM_DEFAULT));
     at_work("the legacy stream", NULL);
     at_work("the thread's own", (CUstream)(uintptr_t)WEIR_STREAM_PER_THREAD_VALUE);
+    beside(stream);
+    beside_legacy();
     ended("a stream that has ended", CU_STREAM_NON_BLOCKING);
     ended("a blocking one", CU_STREAM_DEFAULT);
     others(context);
     captured(stream);
+    at_once(context);
     CU(cuda.cuCtxSynchronize());
     return victim_status(argc, argv);
 }
