@@ -213,12 +213,14 @@ victims = \
 	tests/victims/records \
 	tests/victims/resets \
 	tests/victims/resolved \
+	tests/victims/reuses \
 	tests/victims/rules \
 	tests/victims/sized \
 	tests/victims/stacks \
 	tests/victims/stays \
 	tests/victims/suffixed \
-	tests/victims/threads
+	tests/victims/threads \
+	tests/victims/trims
 .PHONY: victims
 victims: $(victims)
 victim_work = tests/victims/work.c tests/victims/work.h
@@ -267,6 +269,8 @@ tests_victims_resets_SOURCES = tests/victims/resets.c $(victim_work)
 tests_victims_resets_LDADD =
 tests_victims_resolved_SOURCES = tests/victims/resolved.c $(victim_work)
 tests_victims_resolved_LDADD =
+tests_victims_reuses_SOURCES = tests/victims/reuses.c $(victim_work)
+tests_victims_reuses_LDADD =
 tests_victims_rules_SOURCES = tests/victims/rules.c $(victim_work)
 tests_victims_rules_LDADD =
 tests_victims_sized_SOURCES = tests/victims/sized.c $(victim_work)
@@ -280,6 +284,8 @@ tests_victims_suffixed_SOURCES = tests/victims/suffixed.c $(victim_work)
 tests_victims_suffixed_LDADD =
 tests_victims_threads_SOURCES = tests/victims/threads.c $(victim_work)
 tests_victims_threads_LDADD =
+tests_victims_trims_SOURCES = tests/victims/trims.c $(victim_work)
+tests_victims_trims_LDADD =
 
 # Programs without an LDADD of their own are unit tests.
 LDADD = lib/libweir-shown.la lib/libweir-core.la $(CHECK_LIBS)

@@ -6,11 +6,13 @@
 #include <stdatomic.h>
 
 #include "api/allocator_internal.h"
+#include "api/create.h"
 #include "api/default_engine.h"
 #include "api/oom_report.h"
 #include "base/log.h"
 #include "base/result.h"
 #include "config/settings.h"
+#include "reserve/background_growth.h"
 
 void weir__drop_in_begin(weir_allocator *a, int (*watches)(weir_stream stream)) {
     a->device.drop_in = 1;
@@ -25,6 +27,10 @@ void weir__drop_in_distrust(weir_allocator *a) {
 
 void weir__drop_in_hush(weir_allocator *a) {
     a->hushed = 1;
+}
+
+void weir__drop_in_keep_apart(weir_allocator *a, int on) {
+    atomic_store_explicit(&a->device.keeps_apart, on, memory_order_relaxed);
 }
 
 weir_status weir__drop_in_options(weir_options *options, char *message, size_t message_bytes) {
@@ -85,6 +91,84 @@ void weir__drop_in_stream_ends(weir_allocator *a, weir_stream stream) {
     if (a->front && !weir__driver_forked() &&
         !weir__detour_is(&a->device.slow_path, WEIR_DETOUR_LOST))
         weir__front_leave(a->front, stream);
+    weir__set_driver_result(before);
+}
+
+static int is_usable(const weir_allocator *a) {
+    return !weir__driver_forked() && !weir__detour_is(&a->device.slow_path, WEIR_DETOUR_LOST);
+}
+
+/* Nothing of it goes back without a wait for the device. */
+static int gives_behind_waits(const weir_allocator *a) {
+    return a->harden != NULL || !(a->reserve.engine->traits & WEIR_ENGINE_SHEDS);
+}
+
+/* The thread's own default stream, which it has not used: a question would make it. */
+static int is_unused(const weir_allocator *a, weir_stream stream) {
+    unsigned long long id;
+
+    return (uintptr_t)stream == WEIR_STREAM_PER_THREAD_VALUE && a->front &&
+           !weir__device_default_id(&a->device, stream, &id);
+}
+
+static void see_done(weir_allocator *a, weir_stream stream) {
+    uint64_t id = 0;
+
+    if (a->front)
+        weir__front_ask(a->front, stream);
+    else if (weir__device_stream_id(&a->device, stream, &id) == CUDA_SUCCESS)
+        weir__engine_ask(a->reserve.engine, stream, id);
+}
+
+void weir__drop_in_ask(weir_allocator *a, weir_stream stream) {
+    const struct weir_driver *driver = a->device.driver;
+    struct weir_driver_scope scope;
+    int before = weir__driver_result;
+
+    if (!is_usable(a) || gives_behind_waits(a) ||
+        weir__driver_enter(driver, a->device.context, &scope) != CUDA_SUCCESS)
+        return;
+    if (!is_unused(a, stream))
+        see_done(a, stream);
+    weir__driver_leave(driver, &scope);
+    weir__set_driver_result(before);
+}
+
+int weir__drop_in_is_idle(weir_allocator *a, weir_stream stream) {
+    const struct weir_driver *driver = a->device.driver;
+    struct weir_driver_scope scope;
+    int before = weir__driver_result, is_idle;
+
+    if (!is_usable(a) || weir__driver_enter(driver, a->device.context, &scope) != CUDA_SUCCESS)
+        return 0;
+    is_idle = is_unused(a, stream) || weir__device_is_idle(&a->device, stream);
+    weir__driver_leave(driver, &scope);
+    weir__set_driver_result(before);
+    return is_idle;
+}
+
+int weir__drop_in_settle(weir_allocator *a) {
+    return a->front && is_usable(a) && weir__front_settle(a->front);
+}
+
+static void give_done(weir_allocator *a, size_t keep) {
+    struct weir_trim trim = {.mode = WEIR_TRIM_DONE, .keep = keep, .cause = WEIR_EVENT_TRIM};
+
+    (void)a->reserve.engine->ops->trim(a->reserve.engine, &trim);
+    weir__ahead_forget(a->reserve.ahead);
+    if (a->front && weir__engine_reserve(a->reserve.engine) > keep)
+        weir__front_demand(a->front);
+}
+
+void weir__drop_in_trim(weir_allocator *a, size_t keep, int is_idle) {
+    int before = weir__driver_result;
+
+    if (!is_usable(a))
+        return;
+    if (!gives_behind_waits(a))
+        give_done(a, keep);
+    else if (is_idle)
+        (void)weir__trim_all(a, keep, WEIR_EVENT_TRIM, NULL);
     weir__set_driver_result(before);
 }
 

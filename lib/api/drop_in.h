@@ -43,6 +43,10 @@ void weir__drop_in_distrust(weir_allocator *allocator);
 /* Before the first request: refusals are told elsewhere, so the log does not say them. */
 void weir__drop_in_hush(weir_allocator *allocator);
 
+/* 1: a block that one stream has freed serves another only once the host has waited, or reserve was given back; 0: once its
+ * work is seen done, as at first.  Slots of less than a page, which come home, are left out. */
+void weir__drop_in_keep_apart(weir_allocator *allocator, int on);
+
 /* As weir_options_from_env, but that no variable of another program's names an engine, and that those that ask for a
  * preallocation count where that program is told to ask CUDA's memory pools: see settings.h. */
 weir_status weir__drop_in_options(weir_options *options, char *message, size_t message_bytes);
@@ -75,6 +79,19 @@ void weir__drop_in_stream_begins(weir_allocator *allocator, weir_stream stream);
 /* A stream that lives is about to end: what its cache holds goes back behind an event, rather than to wait for
  * the device.  Nothing if it is being captured, or not known. */
 void weir__drop_in_stream_ends(weir_allocator *allocator, weir_stream stream);
+
+/* Before weir__drop_in_trim, of each stream that there is: sees what is done of what was freed on it, and waits for
+ * nothing.  The caller keeps the stream from ending meanwhile, and captures from beginning, of which none is under way.  A
+ * default stream is the calling thread's.  Of the legacy stream only while all others are idle: what is queued there holds
+ * up blocking streams behind those that are at work. */
+void weir__drop_in_ask(weir_allocator *allocator, weir_stream stream);
+/* 1 if the stream has nothing to do, or is the thread's own and was not used; likewise. */
+int weir__drop_in_is_idle(weir_allocator *allocator, weir_stream stream);
+/* Slots came home that were freed on other streams: asking once more may show more. */
+int weir__drop_in_settle(weir_allocator *allocator);
+/* As weir_trim, but waits for no work: gives back what is known to be done.  `is_idle': all streams were.  Else
+ * nothing is given back by an allocator whose memory goes back behind a wait: an arena of regions, or with `harden'. */
+void weir__drop_in_trim(weir_allocator *allocator, size_t keep, int is_idle);
 
 /* 1 if a block of it is live, which no call of the driver's is needed for.  For one that knows its peak, too. */
 int weir__drop_in_has_blocks(weir_allocator *allocator);

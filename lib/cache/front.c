@@ -1521,6 +1521,36 @@ weir_status weir__front_bind(struct weir_front *f, weir_stream stream, int more)
     return status;
 }
 
+/* The cell of a stream that was just asked for its id, pinned, or NULL: it has none that serves it. */
+static struct weir_cell *pin_of(struct weir_front *f, weir_stream stream, uint64_t id) {
+    struct weir_cell *c;
+
+    pthread_mutex_lock(&f->lock);
+    c = cell_of(f, key_of(stream, id));
+    if (c && (!c->serves || atomic_load_explicit(&c->id, memory_order_relaxed) != id))
+        c = NULL;
+    if (c)
+        pin(c);
+    pthread_mutex_unlock(&f->lock);
+    return c;
+}
+
+void weir__front_ask(struct weir_front *f, weir_stream stream) {
+    struct weir_cell *c;
+    uint64_t id = 0;
+
+    if (!is_default(stream) && !cell_of(f, key_of(stream, 0)))
+        return;
+    if (weir__device_stream_id(f->hits.device, stream, &id) != CUDA_SUCCESS ||
+        (is_default(stream) && !weir__device_is_idle(f->hits.device, stream)))
+        return;
+    c = pin_of(f, stream, id);
+    if (c)
+        (void)give_all(f, c, stream);
+    unpin(c);
+    weir__engine_ask(f->engine, stream, id);
+}
+
 void weir__front_leave(struct weir_front *f, weir_stream stream) {
     struct weir_cell *c = NULL;
     uint64_t id = 0;
@@ -1531,20 +1561,16 @@ void weir__front_leave(struct weir_front *f, weir_stream stream) {
             return;
         unwatch(c);
     }
-    if (weir__device_capture(f->hits.device, stream) != WEIR_OK ||
-        weir__device_stream_id(f->hits.device, stream, &id) != CUDA_SUCCESS)
+    if (weir__device_stream_id(f->hits.device, stream, &id) != CUDA_SUCCESS)
         return;
-    pthread_mutex_lock(&f->lock);
-    c = cell_of(f, key_of(stream, id));
-    if (c && (!c->serves || atomic_load_explicit(&c->id, memory_order_relaxed) != id))
-        c = NULL;
-    if (c)
-        pin(c);
-    pthread_mutex_unlock(&f->lock);
+    c = pin_of(f, stream, id);
+    if (c) {
+        (void)give_all(f, c, stream);
+        tend(f, id, stream);
+    }
+    weir__engine_ask(f->engine, stream, id); /* nobody can later */
     if (!c)
         return;
-    (void)give_all(f, c, stream);
-    tend(f, id, stream);
     pthread_mutex_lock(&f->lock);
     retire(f, c,
            id); /* whoever has the handle next is asked who it is, though streams be vouched for */
@@ -1568,6 +1594,40 @@ void weir__front_distrust(struct weir_front *f) {
     for (struct weir_cell *c = f->cells; c; c = c->next)
         unwatch(c);
     pthread_mutex_unlock(&f->lock);
+}
+
+int weir__front_settle(struct weir_front *f) {
+    struct weir_strays *batch;
+    int settled = 0;
+
+    pthread_mutex_lock(&f->lock);
+    batch = f->batches;
+    f->batches = NULL;
+    f->batches_end = &f->batches;
+    while (batch) {
+        struct weir_strays *next = batch->next;
+
+        if (batch->fence && weir__order_fence_done(&f->order, batch->fence)) {
+            settle(f, batch);
+            settled = 1;
+        } else {
+            queue(f, batch);
+        }
+        batch = next;
+    }
+    pthread_mutex_unlock(&f->lock);
+    return settled;
+}
+
+void weir__front_demand(struct weir_front *f) {
+    size_t idle = 0;
+
+    pthread_mutex_lock(&f->lock);
+    for (struct weir_cell *c = f->cells; c; c = c->next)
+        idle += atomic_load_explicit(&c->idle, memory_order_relaxed);
+    pthread_mutex_unlock(&f->lock);
+    if (idle > 0)
+        atomic_fetch_add_explicit(&f->hits.demand, 1, memory_order_relaxed);
 }
 
 /* ---- everything back --------------------------------------------------------------------------- */

@@ -52,6 +52,14 @@ weir_status weir__front_bind(struct weir_front *f, weir_stream stream, int more)
 
 /* The stream, which lives, is about to end: its cell gives all it has, and is nobody's. */
 void weir__front_leave(struct weir_front *f, weir_stream stream);
+/* The stream lives and is not being captured, or is a default one of the caller's, whoever calls: what its cell holds goes
+ * back, and what was freed on it is seen done if it is idle, or an event covers it; of a default stream only if it is
+ * idle. */
+void weir__front_ask(struct weir_front *f, weir_stream stream);
+/* Brings home what is on its way and has arrived: 1 if that was something. */
+int weir__front_settle(struct weir_front *f);
+/* Where something lies idle in a cell, each cell gives what it has at its stream's next request. */
+void weir__front_demand(struct weir_front *f);
 /* The handle is a new stream's: what its cell has of another, whose end was not seen, goes back as nobody's. */
 void weir__front_meet(struct weir_front *f, weir_stream stream);
 /* No stream is watched any more. */

@@ -102,9 +102,8 @@ static void widen(struct weir_records *r, uint64_t base, size_t bytes) {
     uint64_t low = atomic_load_explicit(&r->low, memory_order_relaxed);
     uint64_t high = atomic_load_explicit(&r->high, memory_order_relaxed);
 
-    while (base < low &&
-           !atomic_compare_exchange_weak_explicit(&r->low, &low, base, memory_order_relaxed,
-                                                  memory_order_relaxed))
+    while (base < low && !atomic_compare_exchange_weak_explicit(
+                             &r->low, &low, base, memory_order_relaxed, memory_order_relaxed))
         ;
     while (base + bytes > high &&
            !atomic_compare_exchange_weak_explicit(&r->high, &high, base + bytes,

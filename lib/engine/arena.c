@@ -4,7 +4,7 @@
  * stream_suballoc.c cuts blocks out of memory and keeps stream order; a backing takes the memory from the device
  * and gives it back: backing_regions.c in regions that lie anywhere, backing_mapped.c in one range.
  *
- * A trim waits for the device where frees are open that no event covers.
+ * A trim waits for the device where frees are open that no event covers, unless it is to give back what is done.
  *
  * What is requested on a captured stream is the graph's, and the driver's (graph_blocks.h).
  *
@@ -209,6 +209,14 @@ static void give_at_once(struct weir_arena *a, const struct weir_trim *trim) {
     a->backing->shed(a, trim->keep);
 }
 
+/* Likewise.  Who was not asked tells at its next call what it has freed. */
+static void give_done(struct weir_arena *a, size_t keep) {
+    weir__suballoc_look_around(&a->blocks);
+    a->backing->shed(a, keep);
+    if (weir__arena_reserve(a) > keep && a->blocks.order.silent_streams > 0)
+        weir__order_dry(&a->blocks.order);
+}
+
 static weir_status give_back(struct weir_arena *a, struct weir_trim *trim) {
     uint64_t started = a->e.device->driver->ticks(), before;
     weir_status status = WEIR_OK;
@@ -220,6 +228,8 @@ static weir_status give_back(struct weir_arena *a, struct weir_trim *trim) {
     before = weir__arena_reserve(a);
     if (trim->mode == WEIR_TRIM_FULLY)
         status = give_all_idle(a, trim->keep);
+    else if (trim->mode == WEIR_TRIM_DONE)
+        give_done(a, trim->keep);
     else
         give_at_once(a, trim);
     trim->released = (size_t)weir__size_less(before, weir__arena_reserve(a));
@@ -243,7 +253,13 @@ static weir_status arena_trim(struct weir_engine *e, struct weir_trim *trim) {
         (void)weir__suballoc_visit(&a->blocks, trim->id, trim->stream); /* else at the next call */
         weir__lock_give(&a->lock);
         return WEIR_OK;
+    case WEIR_TRIM_ASK:
+        weir__lock_take(&a->lock);
+        weir__order_cover(&a->blocks.order, trim->id, trim->stream);
+        weir__lock_give(&a->lock);
+        return WEIR_OK;
     case WEIR_TRIM_AT_ONCE:
+    case WEIR_TRIM_DONE:
         return e->traits & WEIR_ENGINE_SHEDS ? give_back(a, trim) : WEIR_OK;
     case WEIR_TRIM_FULLY:
         return give_back(a, trim);

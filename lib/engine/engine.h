@@ -155,6 +155,11 @@ enum weir_trim_mode {
     /* In a call on that stream, which is not being captured: records the event that what was given back waits for, if
      * one is due, and lets go what the release threshold does not keep. */
     WEIR_TRIM_TEND,
+    /* That stream, of that id, lives and is not being captured, whoever calls: if it is idle, what was freed on it is seen
+     * done, else an event covers it, but for a default stream. */
+    WEIR_TRIM_ASK,
+    /* As FULLY, of what is known to be done; no work is waited for. */
+    WEIR_TRIM_DONE,
     /* A request was refused for good: what the driver took for it all the same goes back.  SERVED: after such tries a
      * request was served, and what they took stays. */
     WEIR_TRIM_REFUSED,
@@ -186,7 +191,7 @@ enum {
     WEIR_ENGINE_TRIM_WAITS = 2, /* FULLY waits for the device */
     WEIR_ENGINE_MOVES = 4,      /* idle memory moves to where a request has too little */
     WEIR_ENGINE_SETTLES = 8,    /* before `close` the device must be waited for */
-    WEIR_ENGINE_SHEDS = 16,     /* AT_ONCE may give something back */
+    WEIR_ENGINE_SHEDS = 16,     /* AT_ONCE and DONE may give something back */
     WEIR_ENGINE_CUTS = 32,      /* it cuts blocks from pieces itself, and has `give` */
     WEIR_ENGINE_TAKES = 64,     /* it takes memory beforehand, and tells where: EXTENTS */
     /* Set by others, before it is opened or before the first request: */
@@ -272,6 +277,10 @@ static inline weir_status weir__engine_trim(struct weir_engine *e, size_t keep, 
 
 static inline void weir__engine_tend(struct weir_engine *e, weir_stream stream, uint64_t id) {
     (void)e->ops->trim(e, &(struct weir_trim){.mode = WEIR_TRIM_TEND, .stream = stream, .id = id});
+}
+
+static inline void weir__engine_ask(struct weir_engine *e, weir_stream stream, uint64_t id) {
+    (void)e->ops->trim(e, &(struct weir_trim){.mode = WEIR_TRIM_ASK, .stream = stream, .id = id});
 }
 
 /* Looks once at what is pending, without waiting, and makes room of what has completed: how many will be known to have

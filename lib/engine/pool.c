@@ -814,6 +814,7 @@ static weir_status pool_trim(struct weir_engine *e, struct weir_trim *trim) {
         unwind(p, trim->mode == WEIR_TRIM_REFUSED);
         return WEIR_OK;
     case WEIR_TRIM_TEND:
+    case WEIR_TRIM_ASK:
         return WEIR_OK;
     default:
         return give_back(p, trim);

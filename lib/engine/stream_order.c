@@ -386,7 +386,8 @@ int weir__order_is_due(const struct weir_order *o, const struct weir_order_strea
     unsigned apart = s->alone < s->foreseen ? s->alone : s->foreseen;
     uint64_t telling = weir__size_larger(TELLING * worth_of(o), LEAST_TELLING);
 
-    if (!o->several || s->open == 0)
+    if (!o->several || s->open == 0 ||
+        atomic_load_explicit(&o->device->keeps_apart, memory_order_relaxed))
         return 0;
     if (s->frees <= YOUNG || s->dry_seen != o->dry || s->fallen >> apart >= telling ||
         (s->fallen >= telling && is_at_rest(o, s)))
@@ -561,16 +562,31 @@ CUresult weir__order_follow(struct weir_order *o, weir_stream stream, uint64_t i
     return result;
 }
 
+/* The stream was found idle. */
+static void see_idle(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
+    if (is_apart(o, s, stream))
+        finish(o, s);
+    else
+        weir__order_mark(o, s, stream);
+    for (int i = 0; i < ASKED && s->marks; i++)
+        weir__order_observe(o, s);
+}
+
 void weir__order_ask(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
     if (weir__device_capture(o->device, stream) == WEIR_OK &&
-        weir__device_is_idle(o->device, stream)) {
-        if (is_apart(o, s, stream))
-            finish(o, s);
-        else
-            weir__order_mark(o, s, stream);
-        for (int i = 0; i < ASKED && s->marks; i++)
-            weir__order_observe(o, s);
-    }
+        weir__device_is_idle(o->device, stream))
+        see_idle(o, s, stream);
+}
+
+void weir__order_cover(struct weir_order *o, uint64_t id, weir_stream stream) {
+    struct weir_order_stream *s = id == 0 ? NULL : find_stream(o, id);
+
+    if (!s || is_quiet(s))
+        return;
+    if (weir__device_is_idle(o->device, stream))
+        see_idle(o, s, stream);
+    else if ((uintptr_t)stream > WEIR_STREAM_PER_THREAD_VALUE)
+        weir__order_mark(o, s, stream);
 }
 
 int weir__order_is_stranded(const struct weir_order *o, uint64_t id, uint64_t sequence) {

@@ -668,11 +668,16 @@ static int look_around(struct weir_suballoc *s, size_t most) {
     return weir__order_look_around(&s->order, most) | settled;
 }
 
+/* Others may have what is seen done without a wait. */
+static int may_look(const struct weir_suballoc *s) {
+    return !atomic_load_explicit(&s->engine->device->keeps_apart, memory_order_relaxed);
+}
+
 int weir__suballoc_take(struct weir_suballoc *s, size_t bytes, uint64_t id, size_t most,
                         struct weir_placement_block *out) {
     int result = take(s, bytes, id, most, out);
 
-    if (result == WEIR_PLACEMENT_NO_FIT && look_around(s, GLANCE))
+    if (result == WEIR_PLACEMENT_NO_FIT && may_look(s) && look_around(s, GLANCE))
         result = take_moved(s, bytes, id, most, out);
     if (result == WEIR_PLACEMENT_OK)
         account(s, out);
@@ -755,7 +760,7 @@ int weir__suballoc_take_at_last(struct weir_suballoc *s, size_t bytes, uint64_t 
                                 uint64_t reserve, struct weir_placement_block *out) {
     int result = WEIR_PLACEMENT_NO_FIT;
 
-    if (look_around(s, SIZE_MAX))
+    if (may_look(s) && look_around(s, SIZE_MAX))
         result = take_moved(s, bytes, id, most, out);
     if (result == WEIR_PLACEMENT_NO_FIT && reserve > 0 && is_much_stranded(s, reserve) &&
         wait_for_device(s) == CUDA_SUCCESS)

@@ -47,7 +47,7 @@
  *
  * A trim waits for the device where idle regions hold frees that were not observed, or regions went back
  * behind such, and gives regions back on a stream of its own that runs nothing, so that the inner engine has
- * them at once.
+ * them at once.  One that is to give back what is done leaves such regions alone.
  *
  * Locks: one lock over everything here, under it the inner engine's calls, which may take
  * milliseconds when they grow or wait for the device, and driver calls for events.
@@ -687,14 +687,11 @@ static weir_status spans_grow(struct weir_engine *e, uint64_t target, uint64_t g
     return status;
 }
 
-/* Idle regions go back until at most `keep` bytes are in regions.  The caller is in the driver's
- * scope. */
-static weir_status give_idle_back(struct spans *s, size_t keep) {
-    weir_status status = WEIR_OK;
+/* Waits for what a trim is to give back. */
+static weir_status wait_for_idle(struct spans *s) {
+    weir_status status;
     int dirty = s->awaits;
-    size_t at;
 
-    weir__suballoc_look_around(&s->blocks);
     weir__suballoc_survey(&s->blocks, WEIR_ENGINE_UNKNOWN);
     for (size_t i = 0; i < s->blocks.region_count; i++)
         dirty |= s->blocks.regions[i].idle && !s->blocks.regions[i].serves;
@@ -703,6 +700,18 @@ static weir_status give_idle_back(struct spans *s, size_t keep) {
         s->awaits = 0;
         forget_work_behind(s);
     }
+    return status;
+}
+
+/* Idle regions go back until at most `keep` bytes are in regions.  The caller is in the driver's
+ * scope. */
+static weir_status give_idle_back(struct spans *s, size_t keep, int may_wait) {
+    weir_status status = WEIR_OK;
+    size_t at;
+
+    weir__suballoc_look_around(&s->blocks);
+    if (may_wait)
+        status = wait_for_idle(s);
     weir__suballoc_survey(&s->blocks, WEIR_ENGINE_UNKNOWN);
     while (status == WEIR_OK && s->blocks.total > keep &&
            find_spare(s, s->blocks.total - keep, &at))
@@ -715,7 +724,7 @@ static weir_status give_idle_back(struct spans *s, size_t keep) {
 
 /* The caller holds the lock, and is in the driver's scope. */
 static weir_status give_fully(struct spans *s, struct weir_trim *trim) {
-    weir_status status = give_idle_back(s, trim->keep);
+    weir_status status = give_idle_back(s, trim->keep, trim->mode == WEIR_TRIM_FULLY);
 
     return status == WEIR_OK ? s->inner->ops->trim(s->inner, trim) : status;
 }
@@ -762,6 +771,13 @@ static weir_status spans_trim(struct weir_engine *e, struct weir_trim *trim) {
     switch (trim->mode) {
     case WEIR_TRIM_FULLY:
         return trim_fully(s, trim);
+    case WEIR_TRIM_DONE: /* a plain block of the driver's goes back behind a wait */
+        return e->traits & WEIR_ENGINE_SHEDS ? trim_fully(s, trim) : WEIR_OK;
+    case WEIR_TRIM_ASK:
+        weir__lock_take(&s->lock);
+        weir__order_cover(&s->blocks.order, trim->id, trim->stream);
+        weir__lock_give(&s->lock);
+        return WEIR_OK;
     case WEIR_TRIM_AT_ONCE:
         if (e->traits & WEIR_ENGINE_SHEDS)
             trim_at_once(s, trim);

@@ -272,6 +272,65 @@ START_TEST(a_default_stream_ends) {
 }
 END_TEST
 
+/* ---- trims ------------------------------------------------------------------------------------ */
+
+/* As for a program, of these streams: the reserve that is left. */
+static uint64_t trim(CUstream first, CUstream second) {
+    int is_idle = weir__drop_in_is_idle(a, first) && weir__drop_in_is_idle(a, second);
+
+    weir__drop_in_ask(a, first);
+    weir__drop_in_ask(a, second);
+    weir__drop_in_trim(a, 0, is_idle);
+    return stats_of(a).reserve;
+}
+
+/* What is at work stays, and is not waited for; what is done goes. */
+START_TEST(a_trim_waits_for_nothing) {
+    CUstream stream[2];
+    unsigned char *block;
+    uint64_t before;
+
+    make(_i);
+    CU(driver->cuStreamCreate(&stream[0], CU_STREAM_NON_BLOCKING));
+    CU(driver->cuStreamCreate(&stream[1], CU_STREAM_DEFAULT));
+    for (int i = 0; i < 2; i++) {
+        block = take(100 * MIB, stream[i]);
+        CU(weir__model_use(stream[i], (uintptr_t)block, 100 * MIB, 1, 50 * MS));
+        give(block, stream[i]);
+        before = stats_of(a).reserve;
+        MUST_EQ(trim(stream[0], stream[1]), before);
+        ANSWERS(CUDA_ERROR_NOT_READY, driver->cuStreamQuery(stream[i]));
+        CU(driver->cuStreamSynchronize(stream[i]));
+        MUST_LE(trim(stream[0], stream[1]) + 64 * MIB, before);
+    }
+    for (int i = 0; i < 2; i++)
+        CU(driver->cuStreamDestroy(stream[i]));
+    MUST(weir__model_fault() == NULL);
+    end();
+}
+END_TEST
+
+/* A blocking stream is behind the legacy one, though it answers that it has nothing to do. */
+START_TEST(a_trim_sees_what_the_legacy_stream_does) {
+    unsigned char *block;
+    CUstream stream;
+    uint64_t before;
+
+    make(_i);
+    CU(driver->cuStreamCreate(&stream, CU_STREAM_DEFAULT));
+    block = take(100 * MIB, stream);
+    CU(weir__model_use(NULL, (uintptr_t)block, 100 * MIB, 1, 50 * MS));
+    give(block, stream);
+    before = stats_of(a).reserve;
+    MUST_EQ(trim(stream, NULL), before);
+    CU(driver->cuStreamSynchronize(NULL));
+    MUST_LE(trim(stream, NULL) + 64 * MIB, before);
+    CU(driver->cuStreamDestroy(stream));
+    MUST(weir__model_fault() == NULL);
+    end();
+}
+END_TEST
+
 /* What is nobody's, or begins elsewhere, is not freed, done or not. */
 START_TEST(what_is_no_block_is_not_done) {
     int host;
@@ -575,6 +634,11 @@ int main(void) {
             tcase_add_loop_test(tests, who_is_watched_no_more_is_asked_about, world, world + 1);
             tcase_add_loop_test(tests, default_streams_that_are_known_are_told_apart, world,
                                 world + 1);
+        }
+    for (int world = 0; world < WORLDS; world++)
+        if (worlds[world].kind != KIND_FIXED && worlds[world].kind != KIND_PLATFORM) {
+            tcase_add_loop_test(tests, a_trim_waits_for_nothing, world, world + 1);
+            tcase_add_loop_test(tests, a_trim_sees_what_the_legacy_stream_does, world, world + 1);
         }
     tcase_add_loop_test(tests, a_slot_that_is_done_comes_home, 0, WORLDS);
     tcase_add_loop_test(tests, a_stream_ends, 0, WORLDS);

@@ -17,8 +17,6 @@
 #include "base/log.h"
 #include "base/thread.h"
 
-static atomic_int captures; /* under way, as far as was seen */
-
 static inline CUstream own(CUstream stream) {
     return stream ? stream : (CUstream)(uintptr_t)WEIR_STREAM_PER_THREAD_VALUE;
 }
@@ -94,6 +92,10 @@ static int device_of(CUstream stream) {
 /* The program has made a context of its own. */
 static atomic_int has_contexts;
 
+int weir__has_contexts(void) {
+    return atomic_load_explicit(&has_contexts, memory_order_relaxed);
+}
+
 /* The stream is of another context than weir's, whose events may not order what runs there. */
 static int is_apart(const struct weir_served *s, CUstream stream) {
     CUcontext context = NULL;
@@ -106,7 +108,7 @@ static int is_apart(const struct weir_served *s, CUstream stream) {
 }
 
 static int is_any_captured(void) {
-    return atomic_load_explicit(&captures, memory_order_acquire) > 0;
+    return atomic_load_explicit(&weir__captures, memory_order_acquire) > 0;
 }
 
 /* A default stream on a thread without a context names nothing.  The driver answers an invalid context, after which the
@@ -791,21 +793,26 @@ CUresult weir__serve_cuMemPoolTrimTo(CUmemoryPool pool, size_t keep) {
         return result;
     s = serving(pool);
     if (s)
-        (void)weir_trim(s->allocator, keep, NULL);
+        weir__served_trim(s, keep);
     leave();
     return result;
 }
 
 /* The driver keeps what was set, and judges it.  A release threshold is the driver's alone: what weir keeps
- * the environment says. */
+ * the environment says.  Of the rules of reuse weir itself breaks that against opportunistic reuse alone: it follows no
+ * events of the program, and what streams wait for is a setting of the user's. */
 CUresult weir__serve_cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute,
                                            void *value) {
     CUresult result = has_ended(pool) ? CUDA_ERROR_INVALID_VALUE
                                       : REAL(cuMemPoolSetAttribute)(pool, attribute, value);
+    struct weir_pool *p;
     struct weir_served *s;
 
     if (result != CUDA_SUCCESS || !enter())
         return result;
+    p = weir__pool_of(pool);
+    if (p && attribute == CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC)
+        weir__pool_allow_reuse(p, *(const int *)value != 0);
     s = serving(pool);
     if (s && attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH)
         weir__served_renew_peak(s);
@@ -1033,9 +1040,17 @@ CUresult weir__serve_cuDevicePrimaryCtxReset_v2(CUdevice device) {
     return REAL(cuDevicePrimaryCtxReset_v2)(device);
 }
 
+/* It counts from before it begins, and nobody asks about a stream from then on. */
+static void capture_begins(void) {
+    if (weir__inside)
+        return;
+    atomic_fetch_add_explicit(&weir__captures, 1, memory_order_acq_rel);
+    weir__streams_await();
+}
+
 static CUresult capture_began(CUresult result) {
-    if (result == CUDA_SUCCESS && !weir__inside)
-        atomic_fetch_add_explicit(&captures, 1, memory_order_acq_rel);
+    if (result != CUDA_SUCCESS && !weir__inside)
+        atomic_fetch_sub_explicit(&weir__captures, 1, memory_order_acq_rel);
     return result;
 }
 
@@ -1051,29 +1066,34 @@ static int has_capture(CUstream stream) {
 /* A call that fails may end it all the same, or not. */
 static CUresult capture_ended(int had, CUstream stream, CUresult result) {
     if (had && !has_capture(stream))
-        atomic_fetch_sub_explicit(&captures, 1, memory_order_acq_rel);
+        atomic_fetch_sub_explicit(&weir__captures, 1, memory_order_acq_rel);
     return result;
 }
 
 CUresult weir__serve_cuStreamBeginCapture(CUstream stream) {
+    capture_begins();
     return capture_began(REAL(cuStreamBeginCapture)(stream));
 }
 
 CUresult weir__serve_cuStreamBeginCapture_ptsz(CUstream stream) {
+    capture_begins();
     return capture_began(REAL_PTSZ(cuStreamBeginCapture)(stream));
 }
 
 CUresult weir__serve_cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode) {
+    capture_begins();
     return capture_began(REAL(cuStreamBeginCapture_v2)(stream, mode));
 }
 
 CUresult weir__serve_cuStreamBeginCapture_v2_ptsz(CUstream stream, CUstreamCaptureMode mode) {
+    capture_begins();
     return capture_began(REAL_PTSZ(cuStreamBeginCapture_v2)(stream, mode));
 }
 
 CUresult weir__serve_cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph,
                                                  const CUgraphNode *nodes, const void *edges,
                                                  size_t count, CUstreamCaptureMode mode) {
+    capture_begins();
     return capture_began(
         REAL(cuStreamBeginCaptureToGraph)(stream, graph, nodes, edges, count, mode));
 }
@@ -1081,6 +1101,7 @@ CUresult weir__serve_cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph,
 CUresult weir__serve_cuStreamBeginCaptureToGraph_ptsz(CUstream stream, CUgraph graph,
                                                       const CUgraphNode *nodes, const void *edges,
                                                       size_t count, CUstreamCaptureMode mode) {
+    capture_begins();
     return capture_began(
         REAL_PTSZ(cuStreamBeginCaptureToGraph)(stream, graph, nodes, edges, count, mode));
 }

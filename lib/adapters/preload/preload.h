@@ -44,6 +44,7 @@ enum weir_served_state {
     X(SHARED, "shared with other processes")                                                       \
     X(USAGE, "an unknown usage flag")                                                              \
     X(ACCESS, "access from the host")                                                              \
+    X(REUSE, "no opportunistic reuse")                                                             \
     X(STREAM, "stream of another device or context")
 enum weir_left {
     WEIR_LEFT_NOT, /* it is served; or said when it was seen that it cannot be */
@@ -117,6 +118,10 @@ int weir__pool_has_ended(CUmemoryPool handle);
 /* Other devices' access is as `access` says from now on, as far as that is weir's to keep. */
 CUresult weir__pool_set_access(struct weir_pool *p, const CUmemAccessDesc *access, size_t count);
 
+/* Whether it may reuse what another stream has freed, once that is seen done.  If not, the driver has it from the first
+ * request on; where there was one, its allocator keeps streams apart. */
+void weir__pool_allow_reuse(struct weir_pool *p, int may);
+
 /* Which pool cuMemAllocAsync takes from, on a device; NULL: what the driver has against it, it says itself. */
 struct weir_pool *weir__pool_current(int device);
 void weir__pool_set_current(int device, struct weir_pool *p);
@@ -141,6 +146,8 @@ void weir__served_renew_peak(struct weir_served *s);
 /* The same of its reserve. */
 uint64_t weir__served_highest_reserve(const struct weir_served *s, const weir_statistics *figures);
 void weir__served_renew_reserve(struct weir_served *s);
+/* What is known to be done goes back until at most `keep` bytes are left; no work is waited for. */
+void weir__served_trim(struct weir_served *s, size_t keep);
 /* Its pool has gone: if nothing lives any more its memory goes back, and it waits for another pool. */
 void weir__served_rest(struct weir_served *s);
 
@@ -185,6 +192,17 @@ int weir__stream_is_seen(CUstream stream);
 void weir__streams_distrust(void);
 /* All streams of the device go with its context. */
 void weir__streams_lose(void);
+
+/* preload.c: 1 once the program has made a context of its own. */
+int weir__has_contexts(void);
+/* Captures that are under way or about to begin, as far as was seen. */
+extern atomic_int weir__captures;
+/* Before a capture begins, once it is counted there: no thread asks about a stream then.  Outside too. */
+void weir__streams_await(void);
+/* Asks about the streams whose creation was seen, and the thread's default ones: what is done is seen.  1 if all of them
+ * were idle; nothing is asked while a capture is under way, or may begin unseen, or once streams may have ended with a
+ * context of the program's. */
+int weir__streams_ask(weir_allocator *allocator);
 
 /* ---- preload_blocks.c ----------------------------------------------------------------------------- */
 

@@ -388,7 +388,12 @@ void weir__served_renew_reserve(struct weir_served *s) {
     atomic_store_explicit(&s->high_from, last + 1, memory_order_relaxed);
 }
 
-/* If nothing lives any more, the memory goes back, and the allocator waits for another pool. */
+void weir__served_trim(struct weir_served *s, size_t keep) {
+    weir__drop_in_trim(s->allocator, keep, weir__streams_ask(s->allocator));
+}
+
+/* If nothing lives any more, the memory goes back, and the allocator waits for another pool.  What is still at work goes
+ * when the next pool of the device ends. */
 void weir__served_rest(struct weir_served *s) {
     weir_statistics figures = {.size = sizeof figures};
     int ending = WEIR_SERVED_ENDING;
@@ -397,8 +402,21 @@ void weir__served_rest(struct weir_served *s) {
     atomic_thread_fence(memory_order_seq_cst);
     if (weir_stats(s->allocator, &figures) != WEIR_OK || figures.blocks > 0)
         return;
-    (void)weir_trim(s->allocator, 0, NULL);
+    weir__served_trim(s, 0);
     atomic_compare_exchange_strong(&s->state, &ending, WEIR_SERVED_SPARE);
+}
+
+/* What those that wait for a pool still had at work then goes back. */
+static void trim_spares(int device) {
+    for (unsigned i = 0; i < weir__served_known(); i++) {
+        struct weir_served *s = weir__served_at(i);
+        weir_statistics figures = {.size = sizeof figures};
+
+        if (s->device == device &&
+            atomic_load_explicit(&s->state, memory_order_relaxed) == WEIR_SERVED_SPARE &&
+            weir_stats(s->allocator, &figures) == WEIR_OK && figures.reserve > 0)
+            weir__served_trim(s, 0);
+    }
 }
 
 /* One whose pool has gone, for the same device and of the same kind; the caller holds `lock`.  A last free that
@@ -413,6 +431,7 @@ static struct weir_served *take_spare(int device, struct weir_pool_kind kind) {
             s->kind.decompresses != kind.decompresses ||
             !atomic_compare_exchange_strong(&s->state, &spare, WEIR_SERVED_LIVE))
             continue;
+        weir__drop_in_keep_apart(s->allocator, 0);
         weir__served_renew_peak(s);
         weir__served_renew_reserve(s);
         return s;
@@ -511,6 +530,28 @@ CUresult weir__pool_set_access(struct weir_pool *p, const CUmemAccessDesc *acces
                                   memory_order_relaxed);
     pthread_mutex_unlock(&lock);
     return result;
+}
+
+/* ---- rules of reuse ------------------------------------------------------------------------------- */
+
+void weir__pool_allow_reuse(struct weir_pool *p, int may) {
+    struct weir_served *s;
+    int state;
+
+    pthread_mutex_lock(&lock);
+    s = atomic_load_explicit(&p->served, memory_order_relaxed);
+    state = atomic_load_explicit(&p->state, memory_order_relaxed);
+    if (s) {
+        weir__drop_in_keep_apart(s->allocator, !may);
+    } else if (state == WEIR_POOL_OPEN && !may) {
+        atomic_store_explicit(&p->left, WEIR_LEFT_REUSE, memory_order_relaxed);
+        atomic_store_explicit(&p->state, WEIR_POOL_LEFT, memory_order_release);
+    } else if (state == WEIR_POOL_LEFT && may &&
+               atomic_load_explicit(&p->left, memory_order_relaxed) == WEIR_LEFT_REUSE) {
+        atomic_store_explicit(&p->left, WEIR_LEFT_NOT, memory_order_relaxed);
+        atomic_store_explicit(&p->state, WEIR_POOL_OPEN, memory_order_release);
+    }
+    pthread_mutex_unlock(&lock);
 }
 
 /* ---- from a pool to its allocator ---------------------------------------------------------------- */
@@ -726,6 +767,7 @@ void weir__served_lose(int device) {
 
 void weir__pool_end(struct weir_pool *p, unsigned life) {
     struct weir_served *s = NULL;
+    int device = p->device;
 
     pthread_mutex_lock(&lock);
     if (atomic_load_explicit(&p->life, memory_order_relaxed) == life &&
@@ -740,6 +782,8 @@ void weir__pool_end(struct weir_pool *p, unsigned life) {
         atomic_store_explicit(&p->handle, NULL, memory_order_release);
     }
     pthread_mutex_unlock(&lock);
+    if (s)
+        trim_spares(device);
     if (s && atomic_compare_exchange_strong(&s->state, &(int){WEIR_SERVED_LIVE},
                                             WEIR_SERVED_ENDING)) /* it may be lost meanwhile */
         weir__served_rest(s);

@@ -4,11 +4,15 @@
  * Only for these streams weir relies on seeing captures and the end, and does not ask the driver at each request.  A stream
  * that was created by a call in which weir does not stand may end by such a call, too.
  *
+ * A trim may ask about streams that the call does not name.  Meanwhile none of them may end, and none may begin to be
+ * captured, which a question would break: who does either waits for `asking'.
+ *
  * Must not know: what is asked on a stream.
  */
 #include "adapters/preload/preload.h"
 
 #include <pthread.h>
+#include <stdlib.h>
 
 #include "api/drop_in.h"
 #include "base/lock.h"
@@ -59,6 +63,72 @@ static int is_mine(void) {
     return !weir__inside && !atomic_load_explicit(&is_child, memory_order_relaxed);
 }
 
+/* ---- questions about all streams ----------------------------------------------------------------- */
+
+atomic_int weir__captures;
+/* Before an allocator's locks, and `lock'. */
+static pthread_mutex_t asking = PTHREAD_MUTEX_INITIALIZER;
+
+void weir__streams_await(void) {
+    if (!is_mine())
+        return;
+    pthread_mutex_lock(&asking);
+    pthread_mutex_unlock(&asking);
+}
+
+/* Those that were seen; NULL: no host memory. */
+static CUstream *list_seen(size_t *count) {
+    CUstream *list;
+
+    *count = 0;
+    weir__lock_take(&lock);
+    list = malloc((seen.count + 1) * sizeof *list);
+    for (size_t i = 0; list && i < seen.capacity; i++)
+        if (seen.slots[i].key != 0)
+            list[(*count)++] = (CUstream)(uintptr_t)seen.slots[i].key;
+    weir__lock_give(&lock);
+    return list;
+}
+
+/* The caller holds `asking'.  1 if all of them are idle. */
+static int ask_all(weir_allocator *allocator) {
+    const CUstream legacy = (CUstream)(uintptr_t)WEIR_STREAM_LEGACY_VALUE;
+    const CUstream own = (CUstream)(uintptr_t)WEIR_STREAM_PER_THREAD_VALUE;
+    size_t count;
+    CUstream *list = list_seen(&count);
+    int is_idle;
+
+    for (size_t i = 0; i < count; i++)
+        weir__drop_in_ask(allocator, list[i]);
+    weir__drop_in_ask(allocator, own);
+    is_idle =
+        list && weir__drop_in_is_idle(allocator, legacy) && weir__drop_in_is_idle(allocator, own);
+    for (size_t i = 0; is_idle && i < count; i++)
+        is_idle = weir__drop_in_is_idle(allocator, list[i]);
+    free(list);
+    if (is_idle)
+        weir__drop_in_ask(allocator, legacy);
+    return is_idle;
+}
+
+int weir__streams_ask(weir_allocator *allocator) {
+    int is_idle = 0;
+
+    if (weir__interposed_passes() || weir__has_contexts())
+        return 0;
+    pthread_mutex_lock(&asking);
+    if (atomic_load_explicit(&weir__captures, memory_order_acquire) == 0) {
+        (void)weir__drop_in_settle(allocator);
+        is_idle = ask_all(allocator);
+        if (weir__drop_in_settle(allocator))
+            (void)ask_all(allocator);
+    }
+    pthread_mutex_unlock(&asking);
+    return is_idle;
+}
+
+/* ---- how they begin and end ----------------------------------------------------------------------- */
+
 static void tell_all(void (*tell)(weir_allocator *, weir_stream), CUstream stream) {
     for (unsigned i = 0; i < weir__served_known(); i++)
         tell(weir__served_at(i)->allocator, stream);
@@ -89,9 +159,11 @@ CUresult weir__serve_cuStreamCreateWithPriority(CUstream *stream, unsigned int f
 CUresult weir__serve_cuStreamDestroy_v2(CUstream stream) {
     if ((uintptr_t)stream > WEIR_STREAM_PER_THREAD_VALUE && is_mine()) {
         weir__inside = 1;
+        pthread_mutex_lock(&asking);
         weir__lock_take(&lock);
         (void)weir__map_take(&seen, (uintptr_t)stream, NULL);
         weir__lock_give(&lock);
+        pthread_mutex_unlock(&asking);
         tell_all(weir__drop_in_stream_ends, stream);
         weir__inside = 0;
     }

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: MIT */
+/* reuses.c: a program that tells pools by which rules they may reuse memory, and prints whether another stream got the same
+ * block. */
+#include "work.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#define LARGE ((size_t)32 << 20)
+
+enum { LAUNCHES = 20, SMALL = 4096 };
+
+typedef void host_function(void *data);
+
+static void *library;
+static struct cuda cuda;
+static CUresult (*query)(CUstream), (*launch)(CUstream, host_function *, void *);
+
+static void *find(const char *name, int version, const char *symbol) {
+    (void)name;
+    (void)version;
+    return dlsym(library, symbol);
+}
+
+static void find_more(void *pointer, const char *symbol) {
+    void *address = dlsym(library, symbol);
+
+    HOLDS(address);
+    memcpy(pointer, &address, sizeof address);
+}
+
+static void take_time(void *nothing) {
+    (void)nothing;
+    nanosleep(&(struct timespec){0, 1000000}, NULL);
+}
+
+static CUmemoryPool make_pool(void) {
+    uint64_t all = UINT64_MAX;
+    CUmemPoolProps properties;
+    CUmemoryPool pool;
+
+    memset(&properties, 0, sizeof properties);
+    properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+    properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    CU(cuda.cuMemPoolCreate(&pool, &properties));
+    CU(cuda.cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &all));
+    return pool;
+}
+
+static void set_policies(CUmemoryPool pool, int value) {
+    for (CUmemPool_attribute policy = CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES;
+         policy <= CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES; policy++)
+        CU(cuda.cuMemPoolSetAttribute(pool, policy, &value));
+}
+
+static CUdeviceptr take(CUmemoryPool pool, size_t bytes, CUstream stream) {
+    CUdeviceptr block;
+
+    CU(cuda.cuMemAllocFromPoolAsync(&block, bytes, pool, stream));
+    CU(cuda.cuMemsetD8Async(block, 1, SMALL, stream));
+    return block;
+}
+
+/* A block that one stream has freed, and whose work is done, though the host has not waited for it: is it the next one of
+ * a stream?  NULL: that is not told. */
+static void reuse(const char *what, CUmemoryPool pool, CUstream from, CUstream to, int policies) {
+    CUdeviceptr small = take(pool, SMALL, from), first = take(pool, LARGE, from), second;
+
+    set_policies(pool, policies);
+    for (int i = 0; i < LAUNCHES; i++)
+        CU(launch(from, take_time, NULL));
+    CU(cuda.cuMemFreeAsync(first, from));
+    while (query(from) == CUDA_ERROR_NOT_READY)
+        continue;
+    second = take(pool, LARGE, to);
+    if (what)
+        printf("%s: %s\n", what, first == second ? "the same" : "another");
+    CU(cuda.cuMemFreeAsync(second, to));
+    CU(cuda.cuMemFreeAsync(small, from));
+    CU(cuda.cuCtxSynchronize());
+}
+
+/* From the second pool on there are several streams, to whoever serves it. */
+static void late(CUstream from, CUstream to) {
+    CUmemoryPool pool = make_pool();
+
+    reuse(NULL, pool, from, to, 1);
+    CU(cuda.cuMemPoolDestroy(pool));
+    pool = make_pool();
+    reuse("none is allowed, another stream", pool, from, to, 0);
+    CU(cuda.cuMemPoolDestroy(pool));
+    pool = make_pool();
+    reuse("none is allowed, the same stream", pool, from, from, 0);
+    reuse("all are allowed again", pool, from, to, 1);
+    CU(cuda.cuMemPoolDestroy(pool));
+}
+
+static void early(CUstream from, CUstream to) {
+    CUmemoryPool pool = make_pool();
+
+    set_policies(pool, 0);
+    reuse("none is allowed from the beginning", pool, from, to, 0);
+    CU(cuda.cuMemPoolDestroy(pool));
+    pool = make_pool();
+    set_policies(pool, 0);
+    set_policies(pool, 1);
+    reuse("all are allowed before the first request", pool, from, to, 1);
+    CU(cuda.cuMemPoolDestroy(pool));
+}
+
+int main(int argc, char **argv) {
+    CUstream from, to;
+
+    library = dlopen("libcuda.so.1", RTLD_NOW);
+    HOLDS(library);
+    victim_load(&cuda, find, 0);
+    find_more(&query, "cuStreamQuery");
+    find_more(&launch, "cuLaunchHostFunc");
+    victim_start(&cuda);
+    CU(cuda.cuStreamCreate(&from, CU_STREAM_NON_BLOCKING));
+    CU(cuda.cuStreamCreate(&to, CU_STREAM_NON_BLOCKING));
+    late(from, to);
+    early(from, to);
+    return victim_status(argc, argv);
+}

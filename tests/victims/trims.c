@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: MIT */
+/* trims.c: a program that gives pools' memory back while its streams are at work, and once they are done, and prints what
+ * went.  A trim or the end of a pool that waits for the work shows in what it prints, too. */
+#include "work.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#define MIB ((size_t)1 << 20)
+
+enum { LAUNCHES = 100, TURNS = 300, SMALL = 4096 };
+
+typedef void host_function(void *data);
+
+static void *library;
+static struct cuda cuda;
+static CUresult (*query)(CUstream), (*launch)(CUstream, host_function *, void *);
+
+static void *find(const char *name, int version, const char *symbol) {
+    (void)name;
+    (void)version;
+    return dlsym(library, symbol);
+}
+
+static void find_more(void *pointer, const char *symbol) {
+    void *address = dlsym(library, symbol);
+
+    HOLDS(address);
+    memcpy(pointer, &address, sizeof address);
+}
+
+static void take_time(void *nothing) {
+    (void)nothing;
+    nanosleep(&(struct timespec){0, 1000000}, NULL);
+}
+
+static void keep_busy(CUstream stream) {
+    for (int i = 0; i < LAUNCHES; i++)
+        CU(launch(stream, take_time, NULL));
+}
+
+static void show(const char *what, int is) {
+    printf("%s: %s\n", what, is ? "yes" : "no");
+}
+
+static void show_work(const char *what, CUstream stream) {
+    CUresult result = query(stream);
+
+    HOLDS(result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY);
+    show(what, result == CUDA_ERROR_NOT_READY);
+}
+
+/* A synchronisation gives nothing of it back. */
+static CUmemoryPool make_pool(void) {
+    uint64_t all = UINT64_MAX;
+    CUmemPoolProps properties;
+    CUmemoryPool pool;
+
+    memset(&properties, 0, sizeof properties);
+    properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+    properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    CU(cuda.cuMemPoolCreate(&pool, &properties));
+    CU(cuda.cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &all));
+    return pool;
+}
+
+static uint64_t reserved(CUmemoryPool pool) {
+    uint64_t bytes = 0;
+
+    CU(cuda.cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &bytes));
+    return bytes;
+}
+
+/* What a trim gives back. */
+static uint64_t trim(CUmemoryPool pool, size_t keep) {
+    uint64_t before = reserved(pool);
+
+    CU(cuda.cuMemPoolTrimTo(pool, keep));
+    return before - reserved(pool);
+}
+
+static CUstream make_stream(unsigned flags) {
+    CUstream stream;
+
+    CU(cuda.cuStreamCreate(&stream, flags));
+    return stream;
+}
+
+/* ---- Of a stream at work ---- */
+
+static void at_work(const char *who, CUstream stream) {
+    CUmemoryPool pool = make_pool();
+    CUdeviceptr large, small;
+
+    printf("%s\n", who);
+    CU(cuda.cuMemAllocFromPoolAsync(&large, 64 * MIB, pool, stream));
+    CU(cuda.cuMemAllocFromPoolAsync(&small, SMALL, pool, stream));
+    (void)trim(pool, 0); /* what was taken beforehand */
+    keep_busy(stream);
+    CU(cuda.cuMemFreeAsync(large, stream));
+    show("a trim gives back what is at work", trim(pool, SMALL) > 0);
+    show_work("the work goes on", stream);
+    CU(cuda.cuStreamSynchronize(stream));
+    show("a trim gives back what is done", trim(pool, 0) >= 64 * MIB);
+    keep_busy(stream);
+    CU(cuda.cuMemPoolDestroy(pool));
+    show_work("the work goes on as the pool ends", stream);
+    CU(cuda.cuMemFreeAsync(small, stream));
+    show_work("the work goes on as its last block does", stream);
+    CU(cuda.cuStreamSynchronize(stream));
+}
+
+/* ---- Of streams that end, and of other threads' ---- */
+
+static void ended(const char *who, unsigned flags) {
+    CUstream stream = make_stream(flags);
+    CUmemoryPool pool = make_pool();
+    CUdeviceptr block;
+
+    printf("%s\n", who);
+    CU(cuda.cuMemAllocFromPoolAsync(&block, 64 * MIB, pool, stream));
+    (void)trim(pool, 0);
+    keep_busy(stream);
+    CU(cuda.cuMemFreeAsync(block, stream));
+    CU(cuda.cuStreamDestroy(stream));
+    show("a trim gives back what is at work", trim(pool, 0) > 0);
+    CU(cuda.cuCtxSynchronize());
+    show("a trim gives back what is done", trim(pool, 0) >= 64 * MIB);
+    CU(cuda.cuMemPoolDestroy(pool));
+}
+
+struct use {
+    CUcontext context;
+    CUmemoryPool pool;
+    CUstream streams[3];
+};
+
+static void *use_streams(void *argument) {
+    struct use *u = argument;
+    CUdeviceptr block;
+
+    CU(cuda.cuCtxSetCurrent(u->context));
+    for (int i = 0; i < 3; i++) {
+        u->streams[i] = make_stream(i == 0 ? CU_STREAM_DEFAULT : CU_STREAM_NON_BLOCKING);
+        for (int turn = 0; turn < 100; turn++) { /* until it has a cache */
+            CU(cuda.cuMemAllocFromPoolAsync(&block, 24 * MIB, u->pool, u->streams[i]));
+            CU(cuda.cuMemFreeAsync(block, u->streams[i]));
+            CU(cuda.cuMemAllocFromPoolAsync(&block, SMALL, u->pool, u->streams[i]));
+            CU(cuda.cuMemFreeAsync(block, u->streams[i == 0 ? 0 : i - 1]));
+        }
+    }
+    return NULL;
+}
+
+static void others(CUcontext context) {
+    struct use u = {.context = context, .pool = make_pool()};
+    pthread_t thread;
+
+    printf("another thread's streams\n");
+    HOLDS(pthread_create(&thread, NULL, use_streams, &u) == 0);
+    HOLDS(pthread_join(thread, NULL) == 0);
+    CU(cuda.cuCtxSynchronize());
+    (void)trim(u.pool, 0);
+    (void)trim(u.pool, 0); /* of small blocks that were freed on another stream */
+    show("trims give all back", reserved(u.pool) == 0);
+    for (int i = 0; i < 3; i++)
+        CU(cuda.cuStreamDestroy(u.streams[i]));
+    CU(cuda.cuMemPoolDestroy(u.pool));
+}
+
+/* ---- Beside a capture ---- */
+
+static void captured(CUstream stream) {
+    CUstream other = make_stream(CU_STREAM_NON_BLOCKING);
+    CUmemoryPool pool = make_pool();
+    CUdeviceptr block, plain;
+    CUgraph graph = NULL;
+
+    printf("beside a capture\n");
+    for (int i = 0; i < 100; i++) {
+        CU(cuda.cuMemAllocFromPoolAsync(&block, SMALL, pool, other));
+        CU(cuda.cuMemFreeAsync(block, other));
+    }
+    CU(cuda.cuMemAllocFromPoolAsync(&block, 64 * MIB, pool, stream));
+    CU(cuda.cuMemFreeAsync(block, stream));
+    CU(cuda.cuMemAlloc(&plain, SMALL));
+    CU(cuda.cuStreamSynchronize(stream));
+    CU(cuda.cuStreamBeginCapture(other, CU_STREAM_CAPTURE_MODE_RELAXED));
+    (void)trim(pool, 0);
+    CU(cuda.cuMemsetD8Async(plain, 1, SMALL, other));
+    show("the capture ends well",
+         cuda.cuStreamEndCapture(other, &graph) == CUDA_SUCCESS && graph != NULL);
+    (void)trim(pool, 0);
+    show("then a trim has given all back", reserved(pool) == 0);
+    CU(cuda.cuGraphDestroy(graph));
+    CU(cuda.cuMemFree(plain));
+    CU(cuda.cuStreamDestroy(other));
+    CU(cuda.cuMemPoolDestroy(pool));
+}
+
+/* What one stream has done goes while another is at work. */
+static void beside(CUstream busy) {
+    CUstream other = make_stream(CU_STREAM_NON_BLOCKING);
+    CUmemoryPool pool = make_pool();
+    CUdeviceptr block;
+
+    printf("beside a stream at work\n");
+    CU(cuda.cuMemAllocFromPoolAsync(&block, 64 * MIB, pool, other));
+    CU(cuda.cuMemsetD8Async(block, 1, SMALL, other));
+    CU(cuda.cuMemFreeAsync(block, other));
+    CU(cuda.cuStreamSynchronize(other));
+    keep_busy(busy);
+    show("a trim gives back what is done", trim(pool, 0) >= 64 * MIB);
+    show_work("the work goes on", busy);
+    CU(cuda.cuMemPoolDestroy(pool));
+    show_work("the work goes on as the pool ends", busy);
+    CU(cuda.cuStreamDestroy(other));
+    CU(cuda.cuStreamSynchronize(busy));
+}
+
+/* A trim queues nothing on the legacy stream that would hold blocking streams up. */
+static void beside_legacy(void) {
+    CUstream busy = make_stream(CU_STREAM_DEFAULT), other = make_stream(CU_STREAM_DEFAULT);
+    CUmemoryPool pool = make_pool();
+    CUdeviceptr block;
+
+    printf("of the legacy stream, beside a blocking one at work\n");
+    for (int turn = 0; turn < 100; turn++) { /* until it has a cache */
+        CU(cuda.cuMemAllocFromPoolAsync(&block, SMALL, pool, NULL));
+        CU(cuda.cuMemsetD8Async(block, 1, SMALL, NULL));
+        CU(cuda.cuMemFreeAsync(block, NULL));
+    }
+    CU(cuda.cuStreamSynchronize(NULL));
+    keep_busy(busy);
+    CU(cuda.cuMemPoolTrimTo(pool, 0));
+    CU(launch(other, take_time, NULL));
+    while (query(other) == CUDA_ERROR_NOT_READY)
+        continue;
+    show_work("that work goes on as another's ends", busy);
+    CU(cuda.cuStreamSynchronize(busy));
+    CU(cuda.cuMemPoolTrimTo(pool, 0));
+    show("then a trim has given all back", reserved(pool) == 0);
+    CU(cuda.cuMemPoolDestroy(pool));
+    CU(cuda.cuStreamDestroy(other));
+    CU(cuda.cuStreamDestroy(busy));
+}
+
+/* ---- Beside streams that come, are captured and end ---- */
+
+static atomic_int turning;
+
+static void *turn_streams(void *argument) {
+    struct use *u = argument;
+    CUdeviceptr block, plain;
+    CUgraph graph;
+
+    CU(cuda.cuCtxSetCurrent(u->context));
+    CU(cuda.cuMemAlloc(&plain, SMALL));
+    for (int turn = 0; turn < TURNS; turn++) {
+        CUstream stream = make_stream(turn % 2 ? CU_STREAM_DEFAULT : CU_STREAM_NON_BLOCKING);
+
+        for (int i = 0; i < 4; i++) {
+            CU(cuda.cuMemAllocFromPoolAsync(&block, i % 2 ? SMALL : MIB, u->pool, stream));
+            CU(cuda.cuMemsetD8Async(block, 1, SMALL, stream));
+            CU(cuda.cuMemFreeAsync(block, stream));
+        }
+        CU(cuda.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+        CU(cuda.cuMemsetD8Async(plain, 1, SMALL, stream));
+        CU(cuda.cuStreamEndCapture(stream, &graph));
+        CU(cuda.cuGraphDestroy(graph));
+        CU(cuda.cuMemAllocFromPoolAsync(&block, MIB, u->pool, stream));
+        CU(cuda.cuMemFreeAsync(block, stream));
+        CU(cuda.cuStreamDestroy(stream));
+    }
+    CU(cuda.cuMemFree(plain));
+    atomic_fetch_sub(&turning, 1);
+    return NULL;
+}
+
+static void at_once(CUcontext context) {
+    struct use u = {.context = context, .pool = make_pool()};
+    pthread_t threads[3];
+
+    printf("beside threads whose streams are captured and end\n");
+    atomic_store(&turning, 3);
+    for (int i = 0; i < 3; i++)
+        HOLDS(pthread_create(&threads[i], NULL, turn_streams, &u) == 0);
+    while (atomic_load(&turning) > 0)
+        CU(cuda.cuMemPoolTrimTo(u.pool, 0));
+    for (int i = 0; i < 3; i++)
+        HOLDS(pthread_join(threads[i], NULL) == 0);
+    CU(cuda.cuCtxSynchronize());
+    CU(cuda.cuMemPoolTrimTo(u.pool, 0));
+    show("then a trim has given all back", reserved(u.pool) == 0);
+    CU(cuda.cuMemPoolDestroy(u.pool));
+}
+
+int main(int argc, char **argv) {
+    CUcontext context;
+    CUstream stream;
+
+    library = dlopen("libcuda.so.1", RTLD_NOW);
+    HOLDS(library);
+    victim_load(&cuda, find, 0);
+    find_more(&query, "cuStreamQuery");
+    find_more(&launch, "cuLaunchHostFunc");
+    victim_start(&cuda);
+    CU(cuda.cuDevicePrimaryCtxRetain(&context, 0));
+    stream = make_stream(CU_STREAM_NON_BLOCKING);
+    at_work("a stream", stream);
+    at_work("the same once more", stream);
+    at_work("a blocking stream", make_stream(CU_STREAM_DEFAULT));
+    at_work("the legacy stream", NULL);
+    at_work("the thread's own", (CUstream)(uintptr_t)WEIR_STREAM_PER_THREAD_VALUE);
+    beside(stream);
+    beside_legacy();
+    ended("a stream that has ended", CU_STREAM_NON_BLOCKING);
+    ended("a blocking one", CU_STREAM_DEFAULT);
+    others(context);
+    captured(stream);
+    at_once(context);
+    CU(cuda.cuCtxSynchronize());
+    return victim_status(argc, argv);
+}
