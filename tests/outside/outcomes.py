@@ -34,8 +34,8 @@ def pytest_runtest_logreport(report):
     if outcome == "passed" and report.outcome != "passed":
         outcome = report.outcome
     sums[report.nodeid] = outcome, seconds
-    if report.when != "teardown":
-        return
+    if report.when in ("setup", "call"):
+        return  # teardown follows; of a test that ended its worker there is one report, of no phase
     with open(path, "a") as file:
         file.write(f"{outcome}\t{seconds:.6f}\t{report.nodeid}\n")
     if os.path.exists(path + ".begun"):
