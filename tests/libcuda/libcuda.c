@@ -234,7 +234,8 @@ static CUresult in_rows(CUdeviceptr *block, size_t *pitch, size_t width, size_t 
 }
 
 /* X(symbol, base name, first version, (parameters), call).  Managed memory is never the host's here; a capture
- * to a graph goes to one of its own, which has what is captured and nothing before it. */
+ * to a graph goes to one of its own, which has what is captured and nothing before it; so does one anew, which is not
+ * compared with what was there. */
 /* clang-format off */
 #define OTHER_FORMS(X)                                                                             \
     X(cuMemAllocPitch_v2, cuMemAllocPitch, 3020,                                                   \
@@ -250,6 +251,10 @@ static CUresult in_rows(CUdeviceptr *block, size_t *pitch, size_t width, size_t 
       (CUstream stream, CUgraph graph, const void *nodes, const void *edges, size_t count,         \
        CUstreamCaptureMode mode),                                                                  \
       ((void)graph, (void)nodes, (void)edges, count > 0 ? CUDA_ERROR_NOT_SUPPORTED                 \
+           : FROM_TABLE(cuStreamBeginCapture, (stream, mode))))                                    \
+    X(cuStreamBeginRecaptureToGraph, cuStreamBeginRecaptureToGraph, 13030,                         \
+      (CUstream stream, CUstreamCaptureMode mode, CUgraph graph, void *callback, void *data),      \
+      ((void)callback, (void)data, !graph ? CUDA_ERROR_INVALID_VALUE                               \
            : FROM_TABLE(cuStreamBeginCapture, (stream, mode))))
 /* clang-format on */
 

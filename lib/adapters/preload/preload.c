@@ -1061,6 +1061,18 @@ CUresult weir__serve_cuStreamBeginCaptureToGraph_ptsz(CUstream stream, CUgraph g
         REAL_PTSZ(cuStreamBeginCaptureToGraph)(stream, graph, nodes, edges, count, mode));
 }
 
+/* `callback` is a function of the program's. */
+CUresult weir__serve_cuStreamBeginRecaptureToGraph(CUstream stream, CUstreamCaptureMode mode,
+                                                   CUgraph graph, void *callback, void *data) {
+    return capture_began(REAL(cuStreamBeginRecaptureToGraph)(stream, mode, graph, callback, data));
+}
+
+CUresult weir__serve_cuStreamBeginRecaptureToGraph_ptsz(CUstream stream, CUstreamCaptureMode mode,
+                                                        CUgraph graph, void *callback, void *data) {
+    return capture_began(
+        REAL_PTSZ(cuStreamBeginRecaptureToGraph)(stream, mode, graph, callback, data));
+}
+
 CUresult weir__serve_cuStreamEndCapture(CUstream stream, CUgraph *graph) {
     int had = has_capture(stream);
 
