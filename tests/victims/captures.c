@@ -19,7 +19,7 @@ static void *find(const char *name, int version, const char *symbol) {
 }
 
 static void look(void) {
-    (void)dlsym(library, "cuStreamBeginCaptureToCig");
+    (void)dlsym(library, "cuStreamBeginCapture_v3");
 }
 
 /* The block of the last pair. */
@@ -61,6 +61,7 @@ static void allocate_in_recapture(CUstream stream) {
     CUdeviceptr cached = pairs(stream);
     CUgraph graph = NULL;
 
+    (void)dlsym(library, "cuStreamBeginCaptureToCig"); /* as bindings do that load all calls */
     if (!address)
         return;
     memcpy(&begin_again, &address, sizeof address);

@@ -1088,6 +1088,15 @@ CUresult weir__serve_cuStreamBeginCaptureToGraph_ptsz(CUstream stream, CUgraph g
         REAL_PTSZ(cuStreamBeginCaptureToGraph)(stream, graph, nodes, edges, count, mode));
 }
 
+/* Into a list of commands of a graphics interface.  Its end is not looked for: streams are asked from then on. */
+CUresult weir__serve_cuStreamBeginCaptureToCig(CUstream stream, void *parameters) {
+    return capture_began(REAL(cuStreamBeginCaptureToCig)(stream, parameters));
+}
+
+CUresult weir__serve_cuStreamBeginCaptureToCig_ptsz(CUstream stream, void *parameters) {
+    return capture_began(REAL_PTSZ(cuStreamBeginCaptureToCig)(stream, parameters));
+}
+
 /* `callback` is a function of the program's. */
 CUresult weir__serve_cuStreamBeginRecaptureToGraph(CUstream stream, CUstreamCaptureMode mode,
                                                    CUgraph graph, void *callback, void *data) {
