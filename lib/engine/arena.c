@@ -324,6 +324,8 @@ static int arena_visit(struct weir_engine *e, const struct weir_visit *visit) {
 
     if (visit->what == WEIR_VISIT_BLOCK_AT)
         return show_block_at(a, visit);
+    if (!weir__suballoc_may_show(&a->blocks, visit))
+        return 0;
     weir__lock_take(&a->lock);
     count = visit->what == WEIR_VISIT_EXTENTS  ? show_extents(a, visit)
             : visit->what == WEIR_VISIT_WHOLES ? a->backing->wholes(a, visit)

@@ -78,6 +78,8 @@ struct weir_suballoc {
     struct weir_order order;
     struct weir_suballoc_region *regions; /* in order of base */
     size_t region_count, region_capacity;
+    _Atomic uint64_t low,
+        high; /* addresses between which all regions lie, also those that went; 0: there was none */
     struct weir_suballoc_place *places; /* newest_first: of the same regions, from high to low */
     size_t place_capacity;
     /* By unit, where among them the one stood that was found last; another may stand there now. */
@@ -185,6 +187,14 @@ void weir__suballoc_remove(struct weir_suballoc *s, size_t at, uint64_t id);
 void weir__suballoc_stock(struct weir_suballoc *s, int kinds, size_t bytes);
 /* As an engine's survey, but for LARGEST. */
 void weir__suballoc_survey_for(struct weir_suballoc *s, struct weir_survey *out);
+/* 0 of what is asked about an address that never was in a region: nothing is there, and the lock is not needed to know it.
+ * For addresses that the caller has from elsewhere: what came from here it has seen added. */
+static inline int weir__suballoc_may_show(const struct weir_suballoc *s,
+                                          const struct weir_visit *visit) {
+    return (visit->what != WEIR_VISIT_BLOCK_AT && visit->what != WEIR_VISIT_PIECE_AT) ||
+           (visit->address >= atomic_load_explicit(&s->low, memory_order_relaxed) &&
+            visit->address < atomic_load_explicit(&s->high, memory_order_relaxed));
+}
 /* As an engine's visit: of BLOCKS, BLOCK_AT, PIECE_AT, and of WHOLES where regions are. */
 int weir__suballoc_show(struct weir_suballoc *s, const struct weir_visit *visit);
 

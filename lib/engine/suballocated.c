@@ -821,6 +821,8 @@ static int spans_visit(struct weir_engine *e, const struct weir_visit *visit) {
         return s->inner->ops->visit(s->inner, visit);
     if (visit->what == WEIR_VISIT_WHOLES && !(e->traits & WEIR_ENGINE_TAKES))
         return -1;
+    if (!weir__suballoc_may_show(&s->blocks, visit))
+        return 0;
     weir__lock_take(&s->lock);
     count = weir__suballoc_show(&s->blocks, visit);
     weir__lock_give(&s->lock);
