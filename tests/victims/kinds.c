@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* kinds.c: a program that makes a memory pool of each kind that a driver may know, reads back what it has set, and uses
  * what it gets; then pools that are current by location, and streams of a green context.  What a driver does not have it
- * refuses, and that is printed too. */
+ * refuses, and that is printed too.  With --peer it gives a second device access to a pool that it has used. */
 #include "work.h"
 
 #include <dlfcn.h>
@@ -126,8 +126,8 @@ static void set_all(CUmemoryPool pool) {
     set(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH, 0);
 }
 
-static CUmemAccess_flags access_of(CUmemoryPool pool, CUmemLocationType type) {
-    CUmemLocation location = {type, 0};
+static CUmemAccess_flags access_of(CUmemoryPool pool, CUmemLocationType type, int id) {
+    CUmemLocation location = {type, id};
     CUmemAccess_flags flags = CU_MEM_ACCESS_FLAGS_PROT_NONE;
     CUresult result = more.cuMemPoolGetAccess(&flags, pool, &location);
 
@@ -139,9 +139,9 @@ static int give_access(CUmemoryPool pool) {
     CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, 0}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     CUresult result = more.cuMemPoolSetAccess(pool, &access, 1);
 
-    printf(", access %u: %u %u", result, access_of(pool, CU_MEM_LOCATION_TYPE_DEVICE),
-           access_of(pool, CU_MEM_LOCATION_TYPE_HOST));
-    return access_of(pool, CU_MEM_LOCATION_TYPE_DEVICE) == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    printf(", access %u: %u %u", result, access_of(pool, CU_MEM_LOCATION_TYPE_DEVICE, 0),
+           access_of(pool, CU_MEM_LOCATION_TYPE_HOST, 0));
+    return access_of(pool, CU_MEM_LOCATION_TYPE_DEVICE, 0) == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
 }
 
 /* A block is filled and read on one stream, and freed on another. */
@@ -250,10 +250,32 @@ static void try_green(void) {
     printf("a green context's streams take and free\n");
 }
 
+/* Another device's: as it was if the answer is that it cannot be given. */
+static void try_peer(void) {
+    CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, 1}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    CUmemPoolProps properties = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {1, 0}};
+    CUmemoryPool pool;
+    CUresult result;
+
+    CU(cuda.cuMemPoolCreate(&pool, &properties));
+    use_across(pool, stream, stream);
+    result = more.cuMemPoolSetAccess(pool, &access, 1);
+    printf("access of a peer: %u\n", result);
+    HOLDS(access_of(pool, CU_MEM_LOCATION_TYPE_DEVICE, 1) ==
+          (result == CUDA_SUCCESS ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+                                  : CU_MEM_ACCESS_FLAGS_PROT_NONE));
+    use_across(pool, stream, stream);
+    CU(cuda.cuMemPoolDestroy(pool));
+}
+
 int main(int argc, char **argv) {
     load();
     victim_start(&cuda);
     CU(cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    if (argc > 1 && strcmp(argv[1], "--peer") == 0) {
+        try_peer();
+        return victim_status(argc, argv);
+    }
     try_place(CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN, CU_MEM_ALLOCATION_TYPE_PINNED);
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
         try(&kinds[i]);

@@ -860,6 +860,22 @@ CUresult weir__serve_cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribut
     return result;
 }
 
+/* What weir's memory cannot have the driver's pool is not to have, either; at home nothing changes. */
+static void put_access_back(const struct weir_pool *p, CUmemoryPool pool,
+                            const CUmemAccessDesc *access, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        CUmemAccessDesc before = access[i];
+        int id = before.location.id,
+            is_device = before.location.type == CU_MEM_LOCATION_TYPE_DEVICE;
+
+        if (is_device && (id == p->device || id < 0 || id >= WEIR_MOST_DEVICES))
+            continue;
+        before.flags = is_device ? atomic_load_explicit(&p->access[id], memory_order_relaxed)
+                                 : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+        (void)REAL(cuMemPoolSetAccess)(pool, &before, 1);
+    }
+}
+
 CUresult weir__serve_cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *access,
                                         size_t count) {
     CUresult result =
@@ -871,6 +887,8 @@ CUresult weir__serve_cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc
     p = weir__pool_of(pool);
     if (p)
         result = weir__pool_set_access(p, access, count);
+    if (result != CUDA_SUCCESS)
+        put_access_back(p, pool, access, count);
     leave();
     return result;
 }
