@@ -202,6 +202,7 @@ victims = \
 	tests/victims/forks \
 	tests/victims/gone \
 	tests/victims/hangs \
+	tests/victims/kinds \
 	tests/victims/lacks \
 	tests/victims/left \
 	tests/victims/linked \
@@ -246,6 +247,8 @@ tests_victims_gone_SOURCES = tests/victims/gone.c $(victim_work)
 tests_victims_gone_LDADD =
 tests_victims_hangs_SOURCES = tests/victims/hangs.c $(victim_work)
 tests_victims_hangs_LDADD =
+tests_victims_kinds_SOURCES = tests/victims/kinds.c $(victim_work)
+tests_victims_kinds_LDADD =
 tests_victims_lacks_SOURCES = tests/victims/lacks.c $(victim_work)
 tests_victims_lacks_LDADD =
 tests_victims_left_SOURCES = tests/victims/left.c $(victim_work)

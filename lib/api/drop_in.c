@@ -56,9 +56,10 @@ int weir__drop_in_holds(const weir_allocator *a, uint64_t address) {
     struct weir_engine *e = a->reserve.engine;
     struct weir_extent found;
 
-    return weir__engine_find(
-               e, e->traits & WEIR_ENGINE_CUTS ? WEIR_VISIT_PIECE_AT : WEIR_VISIT_BLOCK_AT, address,
-               &found) == 1;
+    if (!(e->traits & WEIR_ENGINE_CUTS))
+        return weir__engine_find(e, WEIR_VISIT_BLOCK_AT, address, &found) == 1;
+    return weir__engine_may_have(e, address) &&
+           weir__engine_find(e, WEIR_VISIT_PIECE_AT, address, &found) == 1;
 }
 
 int weir__drop_in_keeps_addresses(const weir_allocator *a) {

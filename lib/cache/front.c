@@ -1284,7 +1284,7 @@ int weir__front_find(struct weir_front *f, CUdeviceptr address, CUdeviceptr *blo
     struct weir_extent piece;
     const struct weir_span *s;
 
-    if (!weir__records_may_have(&f->records, address))
+    if (!weir__engine_may_have(f->engine, address))
         return 0;
     s = weir__records_find(&f->pages, page);
     if (s && weir__span_bytes(s) > 0)

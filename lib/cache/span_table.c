@@ -97,20 +97,6 @@ static struct weir_span *begin(struct weir_records *r, int reserved, uint64_t ba
     return s;
 }
 
-/* Before anybody has a block there. */
-static void widen(struct weir_records *r, uint64_t base, size_t bytes) {
-    uint64_t low = atomic_load_explicit(&r->low, memory_order_relaxed);
-    uint64_t high = atomic_load_explicit(&r->high, memory_order_relaxed);
-
-    while (base < low && !atomic_compare_exchange_weak_explicit(
-                             &r->low, &low, base, memory_order_relaxed, memory_order_relaxed))
-        ;
-    while (base + bytes > high &&
-           !atomic_compare_exchange_weak_explicit(&r->high, &high, base + bytes,
-                                                  memory_order_relaxed, memory_order_relaxed))
-        ;
-}
-
 static int is_large(size_t bytes) {
     return bytes > WEIR_SPAN_SMALL;
 }
@@ -149,7 +135,6 @@ struct weir_span *weir__records_slab(struct weir_records *r, uint64_t base, size
     int one_word = has_word(base, bytes), reserved;
     struct weir_span *s;
 
-    widen(r, base, bytes);
     weir__lock_take(&r->lock);
     reserved = one_word ? weir__pagemap_reserve_large(r->pages, base, bytes)
                         : weir__pagemap_reserve(r->pages, base, bytes);
@@ -187,7 +172,6 @@ struct weir_span *weir__records_whole(struct weir_records *r, uint64_t base, siz
     struct weir_span *s = is_large(bytes) ? weir__pagemap_get_large(r->pages, base)
                                           : weir__pagemap_get(r->pages, base);
 
-    widen(r, base, bytes);
     if (!s)
         return begin_whole(r, base, bytes);
     atomic_store_explicit(&s->base, base, memory_order_relaxed);
@@ -254,7 +238,6 @@ void weir__records_walk(struct weir_records *r, void (*visit)(void *context, str
 
 int weir__records_open(struct weir_records *r, struct weir_pagemap *pages) {
     r->pages = pages;
-    atomic_init(&r->low, UINT64_MAX);
     return weir__pagemap_open(pages);
 }
 

@@ -46,15 +46,7 @@ struct weir_records {
     char *chunk_at, *chunk_end;
     size_t host_bytes;     /* of chunks */
     _Atomic size_t wholes; /* records of whole blocks; read without the lock */
-    /* All blocks that ever were lie from `low' on, below `high'; likewise. */
-    _Atomic uint64_t low, high;
 };
-
-/* 0: no block was ever there. */
-static inline int weir__records_may_have(const struct weir_records *r, uint64_t address) {
-    return address >= atomic_load_explicit(&r->low, memory_order_relaxed) &&
-           address < atomic_load_explicit(&r->high, memory_order_relaxed);
-}
 
 /* The word of 512 KiB in which a slab of that size begins: its record's address and, in bits that are 0 there, this. */
 #define WEIR__RECORDS_TAG ((uintptr_t)WEIR_RECORDS_ALIGN - 1)

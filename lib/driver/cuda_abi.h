@@ -48,8 +48,8 @@ typedef struct CUmemLocation_st {
     int id;
 } CUmemLocation;
 
-/* 88 bytes in every driver; maxSize counts from 12.2 on, `usage` from 12.8 on; both were reserved
- * bytes before, which must be zero. */
+/* 88 bytes in every driver; maxSize counts from 12.2 on, `usage` from 12.8 on, and the first of the reserved bytes, for
+ * GPUDirect RDMA, from 13.4 on; all were reserved before, and zero. */
 typedef struct CUmemPoolProps_st {
     CUmemAllocationType allocType;
     CUmemAllocationHandleType handleTypes;
@@ -125,6 +125,13 @@ typedef struct CUmemPoolPtrExportData_st {
     X(CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, 6)                    /* uint64_t, from 11.3 on */        \
     X(CU_MEMPOOL_ATTR_USED_MEM_CURRENT, 7)                     /* uint64_t, from 11.3 on */        \
     X(CU_MEMPOOL_ATTR_USED_MEM_HIGH, 8)                        /* uint64_t, from 11.3 on */        \
+    X(CU_MEMPOOL_ATTR_ALLOCATION_TYPE, 9)                      /* unsigned int, from 13.2 on */    \
+    X(CU_MEMPOOL_ATTR_EXPORT_HANDLE_TYPES, 10)                 /* unsigned int, from 13.2 on */    \
+    X(CU_MEMPOOL_ATTR_LOCATION_ID, 11)                         /* int, from 13.2 on */             \
+    X(CU_MEMPOOL_ATTR_LOCATION_TYPE, 12)                       /* unsigned int, from 13.2 on */    \
+    X(CU_MEMPOOL_ATTR_MAX_POOL_SIZE, 13)                       /* uint64_t, from 13.2 on */        \
+    X(CU_MEMPOOL_ATTR_HW_DECOMPRESS_ENABLED, 14)               /* int, from 13.2 on */             \
+    X(CU_MEMPOOL_ATTR_LOCALITY_DOMAIN_ID, 15)                  /* int, from 13.4 on */             \
     X(CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT, 0)                                                       \
     X(CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, 2)                                                   \
     X(CU_MEM_ALLOCATION_TYPE_PINNED, 1)                                                            \
@@ -134,6 +141,10 @@ typedef struct CUmemPoolPtrExportData_st {
     X(CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS, 2) /* from 12.8 on, as is */                         \
     X(CU_MEM_CREATE_USAGE_HW_DECOMPRESS, 2)                                                        \
     X(CU_MEM_LOCATION_TYPE_DEVICE, 1)                                                              \
+    X(CU_MEM_LOCATION_TYPE_HOST, 2) /* from 12.2 on, as the next two */                            \
+    X(CU_MEM_LOCATION_TYPE_HOST_NUMA, 3)                                                           \
+    X(CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT, 4)                                                   \
+    X(CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN, 6) /* from 13.4 on; id: device + 256 domain */  \
     X(CU_MEM_ACCESS_FLAGS_PROT_NONE, 0)                                                            \
     X(CU_MEM_ACCESS_FLAGS_PROT_READ, 1)                                                            \
     X(CU_MEM_ACCESS_FLAGS_PROT_READWRITE, 3)                                                       \

@@ -253,6 +253,8 @@ struct weir_engine {
     struct {
         _Atomic uint64_t reserve, in_use; /* the latter with IS_PEEKED or CUTS */
         _Atomic uint64_t most_in_use;     /* of CUTS: bytes that its blocks had at their most */
+        /* Of CUTS: all pieces lie from `low' on, below `high', also those that went; 0: there was none. */
+        _Atomic uint64_t low, high;
     } seen;
 };
 
@@ -309,6 +311,12 @@ int weir__engine_find(struct weir_engine *e, enum weir_visited what, uint64_t ad
 /* What lies in more than one piece, up to `most`: how many there are; -1 likewise. */
 int weir__engine_list(struct weir_engine *e, enum weir_visited what, struct weir_extent *out,
                       size_t most);
+
+/* 0, of one that CUTS: no piece was ever there, which whoever has the address from elsewhere knows so without a lock. */
+static inline int weir__engine_may_have(const struct weir_engine *e, uint64_t address) {
+    return address >= atomic_load_explicit(&e->seen.low, memory_order_relaxed) &&
+           address < atomic_load_explicit(&e->seen.high, memory_order_relaxed);
+}
 
 /* ---- for engines: engine.c --------------------------------------------------------------------- */
 

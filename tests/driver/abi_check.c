@@ -128,8 +128,28 @@
 #define CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE 21
 #endif
 
+#if CUDA_VERSION < 12020
+#define CU_MEM_LOCATION_TYPE_HOST 2
+#define CU_MEM_LOCATION_TYPE_HOST_NUMA 3
+#define CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT 4
+#endif
+
 #if CUDA_VERSION < 13000
 #define CU_MEM_ALLOCATION_TYPE_MANAGED 2
+#endif
+
+#if CUDA_VERSION < 13020
+#define CU_MEMPOOL_ATTR_ALLOCATION_TYPE 9
+#define CU_MEMPOOL_ATTR_EXPORT_HANDLE_TYPES 10
+#define CU_MEMPOOL_ATTR_LOCATION_ID 11
+#define CU_MEMPOOL_ATTR_LOCATION_TYPE 12
+#define CU_MEMPOOL_ATTR_MAX_POOL_SIZE 13
+#define CU_MEMPOOL_ATTR_HW_DECOMPRESS_ENABLED 14
+#endif
+
+#if CUDA_VERSION < 13040
+#define CU_MEMPOOL_ATTR_LOCALITY_DOMAIN_ID 15
+#define CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN 6
 #endif
 
 #define CHECK_CONSTANT(name, value) _Static_assert((long long)(name) == (value), #name);
@@ -192,7 +212,13 @@ CHECK_FIELD(CUmemPoolProps, win32SecurityAttributes);
 #if CUDA_VERSION >= 12080
 CHECK_FIELD(CUmemPoolProps, maxSize);
 CHECK_FIELD(CUmemPoolProps, usage);
+#if CUDA_VERSION >= 13040
+_Static_assert(offsetof(weir_CUmemPoolProps, reserved) ==
+                   offsetof(CUmemPoolProps, gpuDirectRDMACapable),
+               "CUmemPoolProps.reserved");
+#else
 CHECK_FIELD(CUmemPoolProps, reserved);
+#endif
 #elif CUDA_VERSION >= 12020
 CHECK_FIELD(CUmemPoolProps, maxSize);
 _Static_assert(offsetof(weir_CUmemPoolProps, usage) == offsetof(CUmemPoolProps, reserved),

@@ -234,7 +234,8 @@ static CUresult in_rows(CUdeviceptr *block, size_t *pitch, size_t width, size_t 
 }
 
 /* X(symbol, base name, first version, (parameters), call).  Managed memory is never the host's here; a capture
- * to a graph goes to one of its own, which has what is captured and nothing before it. */
+ * to a graph goes to one of its own, which has what is captured and nothing before it; so does one anew, which is not
+ * compared with what was there. */
 /* clang-format off */
 #define OTHER_FORMS(X)                                                                             \
     X(cuMemAllocPitch_v2, cuMemAllocPitch, 3020,                                                   \
@@ -250,6 +251,10 @@ static CUresult in_rows(CUdeviceptr *block, size_t *pitch, size_t width, size_t 
       (CUstream stream, CUgraph graph, const void *nodes, const void *edges, size_t count,         \
        CUstreamCaptureMode mode),                                                                  \
       ((void)graph, (void)nodes, (void)edges, count > 0 ? CUDA_ERROR_NOT_SUPPORTED                 \
+           : FROM_TABLE(cuStreamBeginCapture, (stream, mode))))                                    \
+    X(cuStreamBeginRecaptureToGraph, cuStreamBeginRecaptureToGraph, 13030,                         \
+      (CUstream stream, CUstreamCaptureMode mode, CUgraph graph, void *callback, void *data),      \
+      ((void)callback, (void)data, !graph ? CUDA_ERROR_INVALID_VALUE                               \
            : FROM_TABLE(cuStreamBeginCapture, (stream, mode))))
 /* clang-format on */
 
@@ -283,6 +288,69 @@ CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
     }
     (void)driver->cuDevicePrimaryCtxRelease(device);
     return result;
+}
+
+/* ---- Green contexts ---- */
+
+EXPORT CUresult cuDeviceGetDevResource(CUdevice device, void *resource, unsigned type);
+EXPORT CUresult cuDevResourceGenerateDesc(void **descriptor, void *resources, unsigned count);
+EXPORT CUresult cuGreenCtxCreate(void **context, void *descriptor, CUdevice device, unsigned flags);
+EXPORT CUresult cuGreenCtxStreamCreate(CUstream *stream, void *context, unsigned flags,
+                                       int priority);
+EXPORT CUresult cuGreenCtxDestroy(void *context);
+
+/* A resource is the whole device, and so is its description. */
+CUresult cuDeviceGetDevResource(CUdevice device, void *resource, unsigned type) {
+    (void)type;
+    memcpy(resource, &device, sizeof device);
+    return version_of_driver() < 12040 ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
+}
+
+CUresult cuDevResourceGenerateDesc(void **descriptor, void *resources, unsigned count) {
+    *descriptor = resources;
+    return count == 1 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* Its handle is the context's, too. */
+CUresult cuGreenCtxCreate(void **context, void *descriptor, CUdevice device, unsigned flags) {
+    struct model_context *green = &weir__model.devices[device].green;
+    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+
+    (void)descriptor, (void)flags;
+    weir__model_lock();
+    if (atomic_load(&green->retained) == 0) {
+        green->device = device;
+        green->legacy = weir__model_stream_make(green, CU_STREAM_DEFAULT);
+        if (green->legacy) {
+            atomic_store(&green->retained, 1);
+            *context = green;
+            result = CUDA_SUCCESS;
+        }
+    }
+    weir__model_unlock();
+    return result;
+}
+
+CUresult cuGreenCtxStreamCreate(CUstream *stream, void *context, unsigned flags, int priority) {
+    CUresult result = driver->cuCtxPushCurrent(context);
+
+    (void)priority;
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = driver->cuStreamCreate(stream, flags);
+    (void)driver->cuCtxPopCurrent(&(CUcontext){NULL});
+    return result;
+}
+
+CUresult cuGreenCtxDestroy(void *context) {
+    struct model_context *green = context;
+
+    weir__model_lock();
+    weir__model_streams_drop(green);
+    green->legacy = NULL;
+    atomic_store(&green->retained, 0);
+    weir__model_unlock();
+    return CUDA_SUCCESS;
 }
 
 /* ---- Faults ---- */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* captures.c: a program that allocates on a stream in a capture whose end fails; or, with --looks, that looks up a call of a
- * newer driver by which captures begin, with --looks-early before all else; with --pairs it does neither. */
+/* captures.c: a program that allocates on a stream in a capture whose end fails; or, with --recaptures, in one into a graph
+ * that is there, as far as the driver can; or, with --looks, that looks up a call of a newer driver by which captures
+ * begin, with --looks-early before all else; with --pairs it does nothing of that. */
 #include "work.h"
 
 #include <dlfcn.h>
@@ -18,7 +19,7 @@ static void *find(const char *name, int version, const char *symbol) {
 }
 
 static void look(void) {
-    (void)dlsym(library, "cuStreamBeginRecaptureToGraph");
+    (void)dlsym(library, "cuStreamBeginCapture_v3");
 }
 
 /* The block of the last pair. */
@@ -32,18 +33,42 @@ static CUdeviceptr pairs(CUstream stream) {
     return block;
 }
 
+/* A pair in a capture: its memory is the graph's. */
+static void allocate_captured(CUstream stream, CUdeviceptr cached, CUgraph *graph) {
+    CUdeviceptr block;
+
+    CU(cuda.cuMemAllocAsync(&block, BYTES, stream));
+    HOLDS(block != cached);
+    CU(cuda.cuMemFreeAsync(block, stream));
+    CU(cuda.cuStreamEndCapture(stream, graph));
+    HOLDS(*graph != NULL);
+}
+
 /* The end fails, the capture goes on, and so its memory is the graph's. */
 static void allocate_after_failed_end(CUstream stream) {
-    CUdeviceptr cached = pairs(stream), block;
+    CUdeviceptr cached = pairs(stream);
     CUgraph graph = NULL;
 
     CU(cuda.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
     HOLDS(cuda.cuStreamEndCapture(stream, NULL) == CUDA_ERROR_INVALID_VALUE);
-    CU(cuda.cuMemAllocAsync(&block, BYTES, stream));
-    HOLDS(block != cached);
-    CU(cuda.cuMemFreeAsync(block, stream));
-    CU(cuda.cuStreamEndCapture(stream, &graph));
-    HOLDS(graph != NULL);
+    allocate_captured(stream, cached, &graph);
+    HOLDS(pairs(stream) == cached);
+}
+
+static void allocate_in_recapture(CUstream stream) {
+    CUresult (*begin_again)(CUstream, CUstreamCaptureMode, CUgraph, void *, void *);
+    void *address = dlsym(library, "cuStreamBeginRecaptureToGraph");
+    CUdeviceptr cached = pairs(stream);
+    CUgraph graph = NULL;
+
+    (void)dlsym(library, "cuStreamBeginCaptureToCig"); /* as bindings do that load all calls */
+    if (!address)
+        return;
+    memcpy(&begin_again, &address, sizeof address);
+    CU(cuda.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    allocate_captured(stream, cached, &graph);
+    CU(begin_again(stream, CU_STREAM_CAPTURE_MODE_RELAXED, graph, NULL, NULL));
+    allocate_captured(stream, cached, &graph);
     HOLDS(pairs(stream) == cached);
 }
 
@@ -65,6 +90,8 @@ int main(int argc, char **argv) {
     (void)pairs(NULL);
     if (strcmp(argv[1], "--looks") == 0)
         look();
+    if (strcmp(argv[1], "--recaptures") == 0)
+        allocate_in_recapture(stream);
     (void)pairs(stream);
     (void)pairs(NULL);
     return victim_status(argc, argv);

@@ -29,6 +29,9 @@ typedef struct CUgraphNode_st *CUgraphNode;
       (CUstream stream, CUgraph graph, const CUgraphNode *nodes, const void *edges, size_t count,  \
        CUstreamCaptureMode mode),                                                                  \
       (stream, graph, nodes, edges, count, mode))                                                  \
+    X(cuStreamBeginRecaptureToGraph, cuStreamBeginRecaptureToGraph, 13030,                         \
+      (CUstream stream, CUstreamCaptureMode mode, CUgraph graph, void *callback, void *data),      \
+      (stream, mode, graph, callback, data))                                                       \
     X(cuStreamEndCapture, cuStreamEndCapture, 10000, (CUstream stream, CUgraph *graph),            \
       (stream, graph))
 

@@ -709,21 +709,54 @@ CUresult weir__serve_cuMemPoolExportPointer(void *data, CUdeviceptr address) {
 
 /* Served is memory of a device. */
 static enum weir_left why_other(CUmemAllocationType type, CUmemLocationType location) {
-    return type != CU_MEM_ALLOCATION_TYPE_PINNED     ? WEIR_LEFT_MANAGED
-           : location != CU_MEM_LOCATION_TYPE_DEVICE ? WEIR_LEFT_HOST
-                                                     : WEIR_LEFT_NOT;
+    if (type == CU_MEM_ALLOCATION_TYPE_MANAGED)
+        return WEIR_LEFT_MANAGED;
+    if (type != CU_MEM_ALLOCATION_TYPE_PINNED)
+        return WEIR_LEFT_UNKNOWN;
+    switch (location) {
+    case CU_MEM_LOCATION_TYPE_DEVICE:
+        return WEIR_LEFT_NOT;
+    case CU_MEM_LOCATION_TYPE_HOST:
+    case CU_MEM_LOCATION_TYPE_HOST_NUMA:
+    case CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT:
+        return WEIR_LEFT_HOST;
+    case CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN:
+        return WEIR_LEFT_PART;
+    default:
+        return WEIR_LEFT_UNKNOWN;
+    }
+}
+
+/* The only locality domain of a device is all of it.  The driver knows, and has a pool of the device for it. */
+static CUmemLocation location_of(CUmemoryPool pool, const CUmemLocation *given) {
+    CUmemLocation whole = {CU_MEM_LOCATION_TYPE_DEVICE, given->id & 255};
+    CUmemLocationType type;
+
+    return given->type == CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN &&
+                   REAL(cuMemPoolGetAttribute)(pool, CU_MEMPOOL_ATTR_LOCATION_TYPE, &type) ==
+                       CUDA_SUCCESS &&
+                   type == CU_MEM_LOCATION_TYPE_DEVICE
+               ? whole
+               : *given;
+}
+
+/* What has no name here may mean anything. */
+static int is_known(const CUmemPoolProps *properties) {
+    for (size_t i = 0; i < sizeof properties->reserved; i++)
+        if (properties->reserved[i])
+            return 0;
+    return !(properties->usage & ~CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS);
 }
 
 /* For this process alone, and for no use that is not known here. */
-static enum weir_left why_left(const CUmemPoolProps *properties) {
-    enum weir_left why = why_other(properties->allocType, properties->location.type);
+static enum weir_left why_left(const CUmemPoolProps *properties, CUmemLocationType location) {
+    enum weir_left why = why_other(properties->allocType, location);
 
     if (why != WEIR_LEFT_NOT)
         return why;
     if (properties->handleTypes != CU_MEM_HANDLE_TYPE_NONE)
         return WEIR_LEFT_SHARED;
-    return properties->usage & ~CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS ? WEIR_LEFT_USAGE
-                                                                       : WEIR_LEFT_NOT;
+    return is_known(properties) ? WEIR_LEFT_NOT : WEIR_LEFT_UNKNOWN;
 }
 
 /* The driver has made it: a pool that had the handle has gone, though that was not seen yet. */
@@ -741,12 +774,14 @@ static void add_made(CUmemoryPool pool, int device, struct weir_pool_kind kind,
 CUresult weir__serve_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties) {
     CUresult result = REAL(cuMemPoolCreate)(pool, properties);
     struct weir_pool_kind kind;
+    CUmemLocation location;
 
     if (result != CUDA_SUCCESS || !enter())
         return result;
+    location = location_of(*pool, &properties->location);
     kind.most = properties->maxSize;
     kind.decompresses = (properties->usage & CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS) != 0;
-    add_made(*pool, properties->location.id, kind, why_left(properties));
+    add_made(*pool, location.id, kind, why_left(properties, location.type));
     leave();
     return result;
 }
@@ -856,6 +891,22 @@ CUresult weir__serve_cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribut
     return result;
 }
 
+/* What weir's memory cannot have the driver's pool is not to have, either; at home nothing changes. */
+static void put_access_back(const struct weir_pool *p, CUmemoryPool pool,
+                            const CUmemAccessDesc *access, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        CUmemAccessDesc before = access[i];
+        int id = before.location.id,
+            is_device = before.location.type == CU_MEM_LOCATION_TYPE_DEVICE;
+
+        if (is_device && (id == p->device || id < 0 || id >= WEIR_MOST_DEVICES))
+            continue;
+        before.flags = is_device ? atomic_load_explicit(&p->access[id], memory_order_relaxed)
+                                 : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+        (void)REAL(cuMemPoolSetAccess)(pool, &before, 1);
+    }
+}
+
 CUresult weir__serve_cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *access,
                                         size_t count) {
     CUresult result =
@@ -867,6 +918,8 @@ CUresult weir__serve_cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc
     p = weir__pool_of(pool);
     if (p)
         result = weir__pool_set_access(p, access, count);
+    if (result != CUDA_SUCCESS)
+        put_access_back(p, pool, access, count);
     leave();
     return result;
 }
@@ -892,32 +945,30 @@ CUresult weir__serve_cuMemPoolImportPointer(CUdeviceptr *address, CUmemoryPool p
 
 /* ---- which pool is current ----------------------------------------------------------------------- */
 
-/* The program has set or was told a pool of a device: one that it did not make is the device's own. */
-static CUresult note_pool(CUresult result, const CUmemoryPool *pool, int device, int is_current) {
+/* The program has set or was told a pool: one that it did not make is the place's own. */
+static CUresult note_pool_at(CUresult result, const CUmemoryPool *pool, const CUmemLocation *given,
+                             CUmemAllocationType type, int is_current) {
+    CUmemLocation location;
     struct weir_pool *p;
+    enum weir_left why;
 
     if (result != CUDA_SUCCESS || !*pool || !enter())
         return result;
-    p = weir__pool_add(*pool, device, (struct weir_pool_kind){0}, WEIR_LEFT_NOT);
-    if (is_current)
-        weir__pool_set_current(device, p);
+    location = location_of(*pool, given);
+    why = why_other(type, location.type);
+    p = weir__pool_add(*pool, why == WEIR_LEFT_NOT ? location.id : -1, (struct weir_pool_kind){0},
+                       why);
+    /* Whether what is current in its only domain is so on the device, the driver is asked. */
+    if (is_current && why == WEIR_LEFT_NOT)
+        weir__pool_set_current(location.id, location.type == given->type ? p : NULL);
     leave();
     return result;
 }
 
-/* Other memory has pools of its own, which are not served. */
-static CUresult note_other_pool(CUresult result, const CUmemoryPool *pool,
-                                const CUmemLocation *location, CUmemAllocationType type) {
-    if (result != CUDA_SUCCESS || !*pool || !enter())
-        return result;
-    (void)weir__pool_add(*pool, -1, (struct weir_pool_kind){0}, why_other(type, location->type));
-    leave();
-    return result;
-}
+static CUresult note_pool(CUresult result, const CUmemoryPool *pool, int device, int is_current) {
+    CUmemLocation location = {CU_MEM_LOCATION_TYPE_DEVICE, device};
 
-static int is_of_device(const CUmemLocation *location, CUmemAllocationType type) {
-    return location && location->type == CU_MEM_LOCATION_TYPE_DEVICE &&
-           type == CU_MEM_ALLOCATION_TYPE_PINNED;
+    return note_pool_at(result, pool, &location, CU_MEM_ALLOCATION_TYPE_PINNED, is_current);
 }
 
 CUresult weir__serve_cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool) {
@@ -938,24 +989,18 @@ CUresult weir__serve_cuMemSetMemPool(CUmemLocation *location, CUmemAllocationTyp
     CUresult result =
         has_ended(pool) ? CUDA_ERROR_INVALID_VALUE : REAL(cuMemSetMemPool)(location, type, pool);
 
-    return is_of_device(location, type) ? note_pool(result, &pool, location->id, 1)
-                                        : note_other_pool(result, &pool, location, type);
+    return note_pool_at(result, &pool, location, type, 1);
 }
 
 CUresult weir__serve_cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location,
                                      CUmemAllocationType type) {
-    CUresult result = REAL(cuMemGetMemPool)(pool, location, type);
-
-    return is_of_device(location, type) ? note_pool(result, pool, location->id, 0)
-                                        : note_other_pool(result, pool, location, type);
+    return note_pool_at(REAL(cuMemGetMemPool)(pool, location, type), pool, location, type, 0);
 }
 
 CUresult weir__serve_cuMemGetDefaultMemPool(CUmemoryPool *pool, CUmemLocation *location,
                                             CUmemAllocationType type) {
-    CUresult result = REAL(cuMemGetDefaultMemPool)(pool, location, type);
-
-    return is_of_device(location, type) ? note_pool(result, pool, location->id, 0)
-                                        : note_other_pool(result, pool, location, type);
+    return note_pool_at(REAL(cuMemGetDefaultMemPool)(pool, location, type), pool, location, type,
+                        0);
 }
 
 /* ---- contexts and captures ------------------------------------------------------------------------- */
@@ -1104,6 +1149,27 @@ CUresult weir__serve_cuStreamBeginCaptureToGraph_ptsz(CUstream stream, CUgraph g
     capture_begins();
     return capture_began(
         REAL_PTSZ(cuStreamBeginCaptureToGraph)(stream, graph, nodes, edges, count, mode));
+}
+
+/* Into a list of commands of a graphics interface.  Its end is not looked for: streams are asked from then on. */
+CUresult weir__serve_cuStreamBeginCaptureToCig(CUstream stream, void *parameters) {
+    return capture_began(REAL(cuStreamBeginCaptureToCig)(stream, parameters));
+}
+
+CUresult weir__serve_cuStreamBeginCaptureToCig_ptsz(CUstream stream, void *parameters) {
+    return capture_began(REAL_PTSZ(cuStreamBeginCaptureToCig)(stream, parameters));
+}
+
+/* `callback` is a function of the program's. */
+CUresult weir__serve_cuStreamBeginRecaptureToGraph(CUstream stream, CUstreamCaptureMode mode,
+                                                   CUgraph graph, void *callback, void *data) {
+    return capture_began(REAL(cuStreamBeginRecaptureToGraph)(stream, mode, graph, callback, data));
+}
+
+CUresult weir__serve_cuStreamBeginRecaptureToGraph_ptsz(CUstream stream, CUstreamCaptureMode mode,
+                                                        CUgraph graph, void *callback, void *data) {
+    return capture_began(
+        REAL_PTSZ(cuStreamBeginRecaptureToGraph)(stream, mode, graph, callback, data));
 }
 
 CUresult weir__serve_cuStreamEndCapture(CUstream stream, CUgraph *graph) {

@@ -41,8 +41,9 @@ enum weir_served_state {
 #define WEIR_LEFT_REASONS(X)                                                                       \
     X(MANAGED, "managed memory")                                                                   \
     X(HOST, "host memory")                                                                         \
+    X(PART, "a part of a device's memory")                                                         \
     X(SHARED, "shared with other processes")                                                       \
-    X(USAGE, "an unknown usage flag")                                                              \
+    X(UNKNOWN, "unknown properties")                                                               \
     X(ACCESS, "access from the host")                                                              \
     X(REUSE, "no opportunistic reuse")                                                             \
     X(STREAM, "stream of another device or context")

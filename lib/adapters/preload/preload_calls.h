@@ -11,7 +11,9 @@
 /* Symbols with a second form, _ptsz, to which stream 0 is the thread's own. */
 /* clang-format off */
 #define WEIR_INTERPOSED_STREAMS(X)                                                                 \
-    WEIR_BOTH_STREAMS(X)
+    WEIR_BOTH_STREAMS(X)                                                                           \
+    X(cuStreamBeginCaptureToCig, cuStreamBeginCaptureToCig, 13010,                                 \
+      (CUstream stream, void *parameters), (stream, parameters))
 
 /* Symbols that have one form alone. */
 #define WEIR_INTERPOSED_PLAIN(X)                                                                   \

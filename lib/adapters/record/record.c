@@ -676,6 +676,9 @@ CAPTURES(cuStreamBeginCaptureToGraph,
          (CUstream stream, CUgraph graph, const CUgraphNode *nodes, const void *edges, size_t count,
           CUstreamCaptureMode mode),
          (stream, graph, nodes, edges, count, mode))
+CAPTURES(cuStreamBeginRecaptureToGraph,
+         (CUstream stream, CUstreamCaptureMode mode, CUgraph graph, void *callback, void *data),
+         (stream, mode, graph, callback, data))
 
 static int is_under_capture(CUstream stream) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;

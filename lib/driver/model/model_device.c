@@ -129,10 +129,13 @@ static int is_alive(const struct model_context *context) {
 static struct model_context *find_context(CUcontext handle) {
     uintptr_t offset = (uintptr_t)handle - (uintptr_t)weir__model.devices;
     size_t device = offset / sizeof weir__model.devices[0];
+    struct model_context *context = (struct model_context *)(void *)handle;
 
-    if (offset % sizeof weir__model.devices[0] != 0 || device >= (size_t)weir__model.device_count)
+    if (device >= (size_t)weir__model.device_count ||
+        (context != &weir__model.devices[device].context &&
+         context != &weir__model.devices[device].green))
         return NULL;
-    return &weir__model.devices[device].context;
+    return context;
 }
 
 struct model_context *weir__model_current(CUresult *why) {

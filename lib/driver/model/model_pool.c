@@ -56,8 +56,7 @@ struct model_pool {
     struct model_identity identity;             /* then */
     struct model_import *import;                /* it is another process's; NULL: it is not */
     int destroyed;
-    int is_managed;                 /* the host does not reach it here all the same */
-    int decompresses;               /* its memory was made for hardware that does so */
+    CUmemPoolProps properties;      /* as it was made; managed memory is not the host's here */
     uint64_t live;                  /* blocks */
     uint64_t used, used_high;       /* bytes asked for */
     uint64_t unused;                /* of them, in blocks that cuMemFree took */
@@ -88,27 +87,66 @@ int weir__model_usage_is_known(unsigned usage) {
                           weir__model.profile.driver_version >= 12080);
 }
 
+/* Assumed, so that there is one of each kind: an odd device has two locality domains, of which none is of a place of its
+ * own here. */
+static int is_whole(const CUmemLocation *location) {
+    return location->type == CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN &&
+           weir__model.profile.driver_version >= 13040 && location->id / 256 == 0 &&
+           location->id % 2 == 0;
+}
+
+/* The device whose memory it is: that of the host, and of no place, is the first one's here.  -1: there is none. */
+static int device_at(const CUmemLocation *location, int is_managed) {
+    uint64_t version = weir__model.profile.driver_version;
+    int id = location->id;
+
+    switch (location->type) {
+    case CU_MEM_LOCATION_TYPE_DEVICE:
+        break;
+    case 0: /* of managed memory, anywhere */
+        id = is_managed ? 0 : -1;
+        break;
+    case CU_MEM_LOCATION_TYPE_HOST:
+        id = version >= 12020 ? 0 : -1;
+        break;
+    case CU_MEM_LOCATION_TYPE_HOST_NUMA: /* there is one node */
+        id = version >= 12020 && id == 0 ? 0 : -1;
+        break;
+    case CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN:
+        id = version >= 13040 && !is_managed && id / 256 <= id % 2 ? id % 256 : -1;
+        break;
+    default:
+        return -1;
+    }
+    return weir__model_device_check(id) == CUDA_SUCCESS ? id : -1;
+}
+
 /* Zero in what a newer driver might give a meaning, or the one that is played none yet. */
 static CUresult check_properties(const CUmemPoolProps *properties) {
     int is_managed = properties->allocType == CU_MEM_ALLOCATION_TYPE_MANAGED;
-    size_t i;
+    size_t i = weir__model.profile.driver_version >= 13040 && properties->reserved[0] == 1;
 
     if (is_managed && (weir__model.profile.driver_version < 13000 || properties->maxSize != 0 ||
                        properties->handleTypes != CU_MEM_HANDLE_TYPE_NONE))
         return CUDA_ERROR_INVALID_VALUE;
     if ((properties->allocType != CU_MEM_ALLOCATION_TYPE_PINNED && !is_managed) ||
-        properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
         !weir__model_usage_is_known(properties->usage))
         return CUDA_ERROR_INVALID_VALUE;
     if (properties->maxSize != 0 && !driver_can(WEIR_CAP_POOL_MAX_SIZE))
         return CUDA_ERROR_INVALID_VALUE;
-    for (i = 0; i < sizeof properties->reserved; i++)
+    for (; i < sizeof properties->reserved; i++)
         if (properties->reserved[i])
             return CUDA_ERROR_INVALID_VALUE;
     if (properties->handleTypes != CU_MEM_HANDLE_TYPE_NONE &&
         properties->handleTypes != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
         return CUDA_ERROR_NOT_SUPPORTED;
-    return weir__model_device_check(properties->location.id);
+    if (properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE)
+        return weir__model_device_check(properties->location.id);
+    return device_at(&properties->location, is_managed) < 0 ||
+                   (properties->location.type == CU_MEM_LOCATION_TYPE_HOST &&
+                    properties->handleTypes != CU_MEM_HANDLE_TYPE_NONE)
+               ? CUDA_ERROR_INVALID_VALUE
+               : CUDA_SUCCESS;
 }
 
 /* The caller holds the lock. */
@@ -120,7 +158,12 @@ static struct model_pool *make_pool(const CUmemPoolProps *properties) {
 
     if (!pool)
         return NULL;
-    pool->device = &weir__model.devices[properties->location.id];
+    pool->properties = *properties;
+    if (is_whole(&properties->location))
+        pool->properties.location =
+            (CUmemLocation){CU_MEM_LOCATION_TYPE_DEVICE, properties->location.id % 256};
+    pool->device = &weir__model.devices[device_at(
+        &properties->location, properties->allocType == CU_MEM_ALLOCATION_TYPE_MANAGED)];
     room = (pool->device->capacity / unit + 1) * unit * profile->room_factor;
     if (weir__model_range_open(&pool->range, room, unit,
                                properties->handleTypes != CU_MEM_HANDLE_TYPE_NONE) != 0) {
@@ -129,9 +172,7 @@ static struct model_pool *make_pool(const CUmemPoolProps *properties) {
     }
     pool->most_units = properties->maxSize ? (properties->maxSize - 1) / unit + 1 : UINT64_MAX;
     pool->follow_events = pool->opportunistic = pool->internal = 1;
-    pool->access[properties->location.id] = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-    pool->decompresses = properties->usage != 0;
-    pool->is_managed = properties->allocType == CU_MEM_ALLOCATION_TYPE_MANAGED;
+    pool->access[pool->device->context.device] = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
     pool->is_shared = properties->handleTypes != CU_MEM_HANDLE_TYPE_NONE;
     pool->identity = (struct model_identity){
         (uint64_t)getpid(), atomic_load_explicit(&pool->slot.id, memory_order_relaxed)};
@@ -231,11 +272,11 @@ CUresult weir__model_cuMemPoolDestroy(CUmemoryPool handle) {
 }
 
 int weir__model_pool_is_managed(const struct model_pool *pool) {
-    return pool->is_managed;
+    return pool->properties.allocType == CU_MEM_ALLOCATION_TYPE_MANAGED;
 }
 
 int weir__model_pool_decompresses(const struct model_pool *pool) {
-    return pool->decompresses;
+    return pool->properties.usage != 0;
 }
 
 CUmemoryPool weir__model_pool_handle(const struct model_pool *pool) {
@@ -300,34 +341,40 @@ CUresult weir__model_cuDeviceSetMemPool(CUdevice device, CUmemoryPool handle) {
     return result;
 }
 
-/* The same by location; other kinds of memory than a device's have no pool here. */
+/* The same by location; other kinds of memory than a whole device's have no pool here. */
 static CUresult check_place(const CUmemLocation *location, CUmemAllocationType type) {
     if (!location)
         return CUDA_ERROR_INVALID_VALUE;
-    return location->type == CU_MEM_LOCATION_TYPE_DEVICE && type == CU_MEM_ALLOCATION_TYPE_PINNED
+    return (location->type == CU_MEM_LOCATION_TYPE_DEVICE || is_whole(location)) &&
+                   type == CU_MEM_ALLOCATION_TYPE_PINNED
                ? CUDA_SUCCESS
                : CUDA_ERROR_NOT_SUPPORTED;
+}
+
+static int id_at(const CUmemLocation *location) {
+    return is_whole(location) ? location->id % 256 : location->id;
 }
 
 CUresult weir__model_cuMemGetDefaultMemPool(CUmemoryPool *handle, CUmemLocation *location,
                                             CUmemAllocationType type) {
     CUresult result = check_place(location, type);
 
-    return result == CUDA_SUCCESS ? answer_pool(default_pool, handle, location->id) : result;
+    return result == CUDA_SUCCESS ? answer_pool(default_pool, handle, id_at(location)) : result;
 }
 
 CUresult weir__model_cuMemGetMemPool(CUmemoryPool *handle, CUmemLocation *location,
                                      CUmemAllocationType type) {
     CUresult result = check_place(location, type);
 
-    return result == CUDA_SUCCESS ? answer_pool(current_pool, handle, location->id) : result;
+    return result == CUDA_SUCCESS ? answer_pool(current_pool, handle, id_at(location)) : result;
 }
 
 CUresult weir__model_cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type,
                                      CUmemoryPool handle) {
     CUresult result = check_place(location, type);
 
-    return result == CUDA_SUCCESS ? weir__model_cuDeviceSetMemPool(location->id, handle) : result;
+    return result == CUDA_SUCCESS ? weir__model_cuDeviceSetMemPool(id_at(location), handle)
+                                  : result;
 }
 
 /* ---- Who may reach the blocks ---- */
@@ -619,11 +666,16 @@ static CUresult set_attribute(struct model_pool *pool, CUmemPool_attribute attri
     }
 }
 
-/* The last four came with the figures. */
+/* Four came with the figures. */
 static int is_attribute(CUmemPool_attribute attribute) {
-    return attribute >= CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES &&
-           attribute <= (driver_can(WEIR_CAP_POOL_FIGURES) ? CU_MEMPOOL_ATTR_USED_MEM_HIGH
-                                                           : CU_MEMPOOL_ATTR_RELEASE_THRESHOLD);
+    uint64_t version = weir__model.profile.driver_version;
+    CUmemPool_attribute last = version >= 13040   ? CU_MEMPOOL_ATTR_LOCALITY_DOMAIN_ID
+                               : version >= 13020 ? CU_MEMPOOL_ATTR_HW_DECOMPRESS_ENABLED
+                               : driver_can(WEIR_CAP_POOL_FIGURES)
+                                   ? CU_MEMPOOL_ATTR_USED_MEM_HIGH
+                                   : CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
+
+    return attribute >= CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES && attribute <= last;
 }
 
 CUresult weir__model_cuMemPoolSetAttribute(CUmemoryPool handle, CUmemPool_attribute attribute,
@@ -651,15 +703,49 @@ static uint64_t get_number(const struct model_pool *pool, CUmemPool_attribute at
         return pool->reserved_high;
     case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
         return pool->used;
+    case CU_MEMPOOL_ATTR_MAX_POOL_SIZE:
+        return pool->properties.maxSize ? pool->most_units * pool->range.unit : 0;
     default:
         return pool->used_high;
+    }
+}
+
+/* What nobody sets once it is made, of 4 bytes: 1, or 0: it is no such attribute. */
+static int get_property(const struct model_pool *pool, CUmemPool_attribute attribute, int *value) {
+    const CUmemPoolProps *made = &pool->properties;
+    int is_part = made->location.type == CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN;
+
+    switch (attribute) {
+    case CU_MEMPOOL_ATTR_ALLOCATION_TYPE:
+        *value = (int)made->allocType;
+        return 1;
+    case CU_MEMPOOL_ATTR_EXPORT_HANDLE_TYPES:
+        *value = (int)made->handleTypes;
+        return 1;
+    case CU_MEMPOOL_ATTR_LOCATION_ID:
+        *value = is_part ? made->location.id % 256 : made->location.id;
+        return 1;
+    case CU_MEMPOOL_ATTR_LOCATION_TYPE:
+        *value = (int)made->location.type;
+        return 1;
+    case CU_MEMPOOL_ATTR_HW_DECOMPRESS_ENABLED:
+        *value = made->usage != 0;
+        return 1;
+    case CU_MEMPOOL_ATTR_LOCALITY_DOMAIN_ID:
+        *value = is_part ? made->location.id / 256 : -1;
+        return 1;
+    default:
+        return 0;
     }
 }
 
 static void get_attribute(struct model_pool *pool, CUmemPool_attribute attribute, void *value) {
     const int *policy = policy_of(pool, attribute);
     uint64_t number;
+    int property;
 
+    if (get_property(pool, attribute, &property))
+        policy = &property;
     if (policy) {
         memcpy(value, policy, sizeof *policy);
         return;

@@ -116,7 +116,7 @@ struct model_event {
 
 /* ---- Devices and contexts ---- */
 
-/* The primary context of one device; its address is the handle. */
+/* A context of one device; its address is the handle. */
 struct model_context {
     _Atomic int retained;  /* 0: destroyed or never made */
     _Atomic int capturing; /* blocking streams that are: the legacy stream must not be used */
@@ -127,7 +127,9 @@ struct model_context {
 };
 
 struct model_device {
-    struct model_context context;
+    struct model_context context; /* the primary one */
+    struct model_context
+        green; /* of a part of the device, which is all of it here; there is one at a time */
     uint64_t capacity;               /* bytes; never changes */
     uint64_t context_bytes;          /* what a context takes; never changes */
     uint64_t physical;               /* bytes taken: context, cuMemAlloc, pools, graphs, handles */
