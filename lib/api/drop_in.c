@@ -52,6 +52,10 @@ int weir__drop_in_knows_blocks(const weir_allocator *a) {
     return a->front != NULL || !e->driver_pool;
 }
 
+int weir__drop_in_may_have(const weir_allocator *a, uint64_t address) {
+    return !a->front || weir__engine_may_have(a->reserve.engine, address);
+}
+
 int weir__drop_in_holds(const weir_allocator *a, uint64_t address) {
     struct weir_engine *e = a->reserve.engine;
     struct weir_extent found;

@@ -61,6 +61,8 @@ void weir__drop_in_lose(weir_allocator *allocator);
 /* 1 if weir_block_range can tell. */
 int weir__drop_in_knows_blocks(const weir_allocator *allocator);
 
+/* 0: no block of it was ever there. */
+int weir__drop_in_may_have(const weir_allocator *allocator, uint64_t address);
 /* 1 if the address lies in memory that blocks are cut from, whether in a live one or not; of the platform engine, in a
  * block. */
 int weir__drop_in_holds(const weir_allocator *allocator, uint64_t address);

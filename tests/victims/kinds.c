@@ -121,6 +121,7 @@ static void set(CUmemoryPool pool, CUmemPool_attribute attribute, uint64_t value
 static void set_all(CUmemoryPool pool) {
     set(pool, CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES, 0);
     set(pool, CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC, 0);
+    set(pool, CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC, 1); /* with 0 any pool is the driver's */
     set(pool, CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, 0);
     set(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, 3 * MIB + 1);
     set(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH, 0);

@@ -29,8 +29,9 @@ static uint64_t last_number;                             /* likewise guarded */
 static int is_of(struct weir_served *s, CUdeviceptr address, struct weir_found *found) {
     void *base;
 
-    if (weir_block_range(s->allocator, (const void *)(uintptr_t)address, &base, &found->bytes) !=
-        WEIR_OK)
+    if (!weir__drop_in_may_have(s->allocator, address) ||
+        weir_block_range(s->allocator, (const void *)(uintptr_t)address, &base, &found->bytes) !=
+            WEIR_OK)
         return 0;
     found->by = s;
     found->base = (CUdeviceptr)(uintptr_t)base;
