@@ -448,12 +448,18 @@ static void keep_error(void) {
         (void)weir__kept_set(&kept_error, number);
 }
 
-/* Only where nothing has its number. */
+/* Only where nothing has its number for long: another thread may have a file open there for a moment. */
 static void put_error_back(void) {
-    int number = has_kept_error() ? fcntl(kept_error.number, F_DUPFD, STDERR_FILENO) : -1;
+    enum { TRIES = 20 };
 
-    if (number > STDERR_FILENO)
+    for (int i = 0; i < TRIES && has_kept_error(); i++) {
+        int number = fcntl(kept_error.number, F_DUPFD, STDERR_FILENO);
+
+        if (number <= STDERR_FILENO)
+            return;
         close(number);
+        (void)usleep(500);
+    }
 }
 
 /* ---- the end ------------------------------------------------------------------------------------- */
