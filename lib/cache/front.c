@@ -312,10 +312,10 @@ static void tell_sums(struct weir_front *f, struct weir_cell *c) {
     (void)weir__cell_posted(c, &posted, &posted_in_use);
     requested = weir__cell_now(&c->requested) - (int64_t)posted;
     in_use = weir__cell_now(&c->in_use) - (int64_t)posted_in_use;
-    f->requested += requested - c->told_requested;
-    f->in_use += in_use - c->told_in_use;
-    c->told_requested = requested;
-    c->told_in_use = in_use;
+    f->requested += requested - atomic_load_explicit(&c->told_requested, memory_order_relaxed);
+    f->in_use += in_use - atomic_load_explicit(&c->told_in_use, memory_order_relaxed);
+    atomic_store_explicit(&c->told_requested, requested, memory_order_relaxed);
+    atomic_store_explicit(&c->told_in_use, in_use, memory_order_relaxed);
 }
 
 /* Below 0 while a cell has not told what it has handed out, and another has told of its free. */
@@ -885,13 +885,20 @@ static __attribute__((noinline)) void tell_own(struct weir_front *f, struct weir
     pthread_mutex_unlock(&f->lock);
 }
 
+/* It has handed out more than it has told.  Less need not be told: before a peak rises all cells are asked. */
+static inline int has_risen(const struct weir_cell *c) {
+    return weir__cell_now(&c->requested) >
+               atomic_load_explicit(&c->told_requested, memory_order_relaxed) ||
+           weir__cell_now(&c->in_use) > atomic_load_explicit(&c->told_in_use, memory_order_relaxed);
+}
+
 static inline void tell_miss(struct weir_front *f, struct weir_cell *c) {
     uint64_t told = atomic_load_explicit(&f->told_out, memory_order_relaxed);
     uint64_t out = atomic_load_explicit(&f->engine->seen.most_in_use, memory_order_relaxed);
 
     if (out > told + weir__size_larger(told / TELL_PART, TELL_LEAST))
         tell_all(f, c, out);
-    else if (f->hits.device->drop_in)
+    else if (f->hits.device->drop_in && has_risen(c ? c : f->loose))
         tell_own(f, c);
 }
 
@@ -1442,13 +1449,15 @@ static __attribute__((noinline)) weir_status free_default(struct weir_front *f, 
     uint64_t key;
     int done;
 
-    if (find_by_default(&f->hits, stream, &c, &key) && enter_at_once(&f->hits, c)) {
+    if (!find_by_default(&f->hits, stream, &c, &key))
+        return weir__front_free_used(f, block, stream, NULL);
+    if (s->slot_units == 0 && !f->sheds)
+        return free_leaving(f, c, s, block, stream, key >> 1);
+    if (enter_at_once(&f->hits, c)) {
         done = is_its(c, key, 0) && weir__cell_put_plain(c, s, block);
         weir__bias_leave();
         if (done)
             return WEIR_OK;
-        if (s->slot_units == 0 && !f->sheds)
-            return free_leaving(f, c, s, block, stream, key >> 1);
     }
     return weir__front_free_used(f, block, stream, NULL);
 }

@@ -97,13 +97,14 @@ struct weir_cell_sum {
 struct weir_cell {
     /* Guarded by the front's lock.  (Processors fetch cache lines in pairs: what one thread's hits write
      * does not lie beside what others read.) */
-    _Alignas(128) uint64_t young_id;     /* whose calls are counted: */
-    uint32_t young;                      /* so many */
-    uint64_t visits;                     /* calls that came by the front's lock */
-    uint64_t swept;                      /* calls when it was last looked at for being silent */
-    int64_t told_requested, told_in_use; /* what the front's sums have of it */
-    struct weir_cell *next;              /* of all cells */
-    uint64_t looked_ticks;               /* when it was last looked at for what lies unused */
+    _Alignas(128) uint64_t young_id; /* whose calls are counted: */
+    uint32_t young;                  /* so many */
+    uint64_t visits;                 /* calls that came by the front's lock */
+    uint64_t swept;                  /* calls when it was last looked at for being silent */
+    /* What the front's sums have of it; read without the lock. */
+    _Atomic int64_t told_requested, told_in_use;
+    struct weir_cell *next; /* of all cells */
+    uint64_t looked_ticks;  /* when it was last looked at for what lies unused */
 
     /* What calls on the stream read, and hardly any writes. */
     struct weir_cell_store *store; /* NULL: none yet */
