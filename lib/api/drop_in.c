@@ -103,12 +103,12 @@ static int is_usable(const weir_allocator *a) {
     return !weir__driver_forked() && !weir__detour_is(&a->device.slow_path, WEIR_DETOUR_LOST);
 }
 
-/* Nothing of it goes back without a wait for the device. */
+/* Its memory goes back only behind a wait for the device. */
 static int gives_behind_waits(const weir_allocator *a) {
     return a->harden != NULL || !(a->reserve.engine->traits & WEIR_ENGINE_SHEDS);
 }
 
-/* The thread's own default stream, which it has not used: a question would make it. */
+/* The thread's own default stream, not used so far: a question would create it. */
 static int is_unused(const weir_allocator *a, weir_stream stream) {
     unsigned long long id;
 

@@ -43,8 +43,9 @@ void weir__drop_in_distrust(weir_allocator *allocator);
 /* Before the first request: refusals are told elsewhere, so the log does not say them. */
 void weir__drop_in_hush(weir_allocator *allocator);
 
-/* 1: a block that one stream has freed serves another only once the host has waited, or reserve was given back; 0: once its
- * work is seen done, as at first.  Slots of less than a page, which come home, are left out. */
+/* 1: a block that one stream has freed serves another only after the host has waited or memory was given back to the
+ * device.  0, the default: once its work is observed to be complete.  Slots of less than a page do not change: each
+ * goes back to its own stream's cache. */
 void weir__drop_in_keep_apart(weir_allocator *allocator, int on);
 
 /* As weir_options_from_env, but that no variable of another program's names an engine, and that those that ask for a
@@ -61,7 +62,7 @@ void weir__drop_in_lose(weir_allocator *allocator);
 /* 1 if weir_block_range can tell. */
 int weir__drop_in_knows_blocks(const weir_allocator *allocator);
 
-/* 0: no block of it was ever there. */
+/* 0: none of the allocator's blocks was ever at that address. */
 int weir__drop_in_may_have(const weir_allocator *allocator, uint64_t address);
 /* 1 if the address lies in memory that blocks are cut from, whether in a live one or not; of the platform engine, in a
  * block. */
@@ -69,8 +70,8 @@ int weir__drop_in_holds(const weir_allocator *allocator, uint64_t address);
 /* 1 if its addresses stay its own whatever becomes of the memory behind them, as long as it is not destroyed. */
 int weir__drop_in_keeps_addresses(const weir_allocator *allocator);
 
-/* As weir_free, where it does not matter whose the block is: 1, or 0: it is not this allocator's, or there is more to it,
- * and nothing was done. */
+/* As weir_free, for a caller that does not know whose block it is.  1: the block was freed.  0: nothing was done: it is
+ * another allocator's block, or the free needs more than this call does. */
 int weir__drop_in_free_own(weir_allocator *allocator, void *block, weir_stream stream);
 
 /* As weir_free, of a block whose last use is over on every stream, as the caller knows. */
@@ -82,17 +83,18 @@ void weir__drop_in_stream_begins(weir_allocator *allocator, weir_stream stream);
  * the device.  Nothing if it is being captured, or not known. */
 void weir__drop_in_stream_ends(weir_allocator *allocator, weir_stream stream);
 
-/* Before weir__drop_in_trim, of each stream that there is: sees what is done of what was freed on it, and waits for
- * nothing.  The caller keeps the stream from ending meanwhile, and captures from beginning, of which none is under way.  A
- * default stream is the calling thread's.  Of the legacy stream only while all others are idle: what is queued there holds
- * up blocking streams behind those that are at work. */
+/* Called for each stream before weir__drop_in_trim: observes which frees on the stream are complete, and waits for
+ * nothing.  No capture is under way; meanwhile the caller keeps captures from beginning and the stream from ending.
+ * A default stream is the calling thread's.  For the legacy stream this is called only while all others are idle: an
+ * event on it makes blocking streams wait for the streams at work. */
 void weir__drop_in_ask(weir_allocator *allocator, weir_stream stream);
-/* 1 if the stream has nothing to do, or is the thread's own and was not used; likewise. */
+/* 1 if the stream is idle, or is the thread's own default stream and was not used.  The caller does as above. */
 int weir__drop_in_is_idle(weir_allocator *allocator, weir_stream stream);
-/* Slots came home that were freed on other streams: asking once more may show more. */
+/* 1 if slots came back to their caches that were freed on other streams: asking once more may show more. */
 int weir__drop_in_settle(weir_allocator *allocator);
-/* As weir_trim, but waits for no work: gives back what is known to be done.  `is_idle': all streams were.  Else
- * nothing is given back by an allocator whose memory goes back behind a wait: an arena of regions, or with `harden'. */
+/* As weir_trim, but waits for no work: gives back memory whose work is known to be complete.  `is_idle': all streams
+ * were idle.  If not, an allocator whose memory goes back behind a wait gives nothing back: an arena of regions, or
+ * one with `harden'. */
 void weir__drop_in_trim(weir_allocator *allocator, size_t keep, int is_idle);
 
 /* 1 if a block of it is live, which no call of the driver's is needed for.  For one that knows its peak, too. */

@@ -291,8 +291,8 @@ static __attribute__((noinline)) weir_status alloc_missed(weir_allocator *a, siz
     return weir__ended(result_before, status);
 }
 
-/* The same, on a stream that the driver has named (`id') or that goes by its handle and is vouched for (0), with its cell
- * and that one's lock. */
+/* The same, with the stream's cache (cell) and its lock.  `id': the driver's id of the stream; 0: its handle is
+ * enough, since an adapter watches the stream. */
 static __attribute__((noinline)) weir_status miss(weir_allocator *a, struct weir_cell *c, int taken,
                                                   uint64_t id, size_t bytes, weir_stream stream,
                                                   void **block) {

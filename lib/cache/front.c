@@ -328,8 +328,9 @@ static int is_above_peak(const struct weir_front *f) {
            at_least_none(f->in_use) > f->in_use_peak;
 }
 
-/* What a cell has handed out, and with it what all have, which is the answer; the caller holds `lock`.  Before a peak rises
- * all cells are asked: what was taken on one and freed on another counts until the other has told. */
+/* Adds what a cell has handed out to the sums, and returns what all cells have handed out; the caller holds `lock`.
+ * Before a peak rises, all cells are asked: a block taken on one and freed on another counts until the other has
+ * told. */
 static uint64_t tell_peaks(struct weir_front *f, struct weir_cell *c) {
     struct weir_cell *other;
     uint64_t now;
@@ -345,7 +346,7 @@ static uint64_t tell_peaks(struct weir_front *f, struct weir_cell *c) {
     return now;
 }
 
-/* The same, and what the cell may keep. */
+/* The same, and sets how much the cell may keep. */
 static void tell(struct weir_front *f, struct weir_cell *c) {
     uint64_t now = tell_peaks(f, c), lately;
 
@@ -867,7 +868,8 @@ static __attribute__((noinline)) weir_status add_slot(struct weir_front *f, stru
     }
 }
 
-/* Callers have never had more than the engine's blocks: as these have more than ever, all cells are asked. */
+/* Callers cannot have more than the engine's blocks hold.  Those hold more than ever now, so the callers' peak may
+ * rise: all cells are asked. */
 static __attribute__((noinline)) void tell_all(struct weir_front *f, struct weir_cell *c,
                                                uint64_t out) {
     pthread_mutex_lock(&f->lock);
@@ -878,14 +880,16 @@ static __attribute__((noinline)) void tell_all(struct weir_front *f, struct weir
     pthread_mutex_unlock(&f->lock);
 }
 
-/* In the place of the driver's pools, whose peak programs read and begin anew, it is looked at more often. */
+/* Programs read and reset the peak of the driver's pools.  Where weir stands in for such a pool, the peak is updated
+ * more often. */
 static __attribute__((noinline)) void tell_own(struct weir_front *f, struct weir_cell *c) {
     pthread_mutex_lock(&f->lock);
     (void)tell_peaks(f, c ? c : f->loose);
     pthread_mutex_unlock(&f->lock);
 }
 
-/* It has handed out more than it has told.  Less need not be told: before a peak rises all cells are asked. */
+/* The cell has handed out more than the sums say.  It need not tell of less: before a peak rises, all cells are
+ * asked. */
 static inline int has_risen(const struct weir_cell *c) {
     return weir__cell_now(&c->requested) >
                atomic_load_explicit(&c->told_requested, memory_order_relaxed) ||
@@ -1410,8 +1414,8 @@ weir_status weir__front_free_used(struct weir_front *f, CUdeviceptr block, weir_
     return status;
 }
 
-/* A whole block that makes others leave, or leaves at once: to the engine, where another stream could have it.  `id': of a
- * default stream, else 0. */
+/* Frees a whole block for which others leave the cache, or which leaves at once.  If there are other streams, what
+ * leaves goes to the engine, where they can use it.  `id': of a default stream, else 0. */
 static __attribute__((noinline)) weir_status free_leaving(struct weir_front *f, struct weir_cell *c,
                                                           struct weir_span *s, CUdeviceptr block,
                                                           weir_stream stream, uint64_t id) {
@@ -1530,7 +1534,7 @@ weir_status weir__front_bind(struct weir_front *f, weir_stream stream, int more)
     return status;
 }
 
-/* The cell of a stream that was just asked for its id, pinned, or NULL: it has none that serves it. */
+/* Pins and returns the cell of a stream whose id was just asked.  NULL: no cell serves the stream. */
 static struct weir_cell *pin_of(struct weir_front *f, weir_stream stream, uint64_t id) {
     struct weir_cell *c;
 

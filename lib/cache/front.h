@@ -25,7 +25,7 @@ void weir__front_close(struct weir_front *f);
 weir_status weir__front_alloc(struct weir_front *f, struct weir_request *r);
 /* As weir_free, without its checks and counts of calls. */
 weir_status weir__front_free(struct weir_front *f, CUdeviceptr block, weir_stream stream);
-/* The same of a block that the caches have a record of: 1, or 0: it has none, or was not freed. */
+/* The same of a block that the caches have a record of: 1; 0: there is no record, or the block was not freed. */
 int weir__front_free_own(struct weir_front *f, CUdeviceptr block, weir_stream stream);
 /* The same of a block that may have been used on other streams: `uses`, or NULL. */
 weir_status weir__front_free_used(struct weir_front *f, CUdeviceptr block, weir_stream stream,
@@ -52,13 +52,13 @@ weir_status weir__front_bind(struct weir_front *f, weir_stream stream, int more)
 
 /* The stream, which lives, is about to end: its cell gives all it has, and is nobody's. */
 void weir__front_leave(struct weir_front *f, weir_stream stream);
-/* The stream lives and is not being captured, or is a default one of the caller's, whoever calls: what its cell holds goes
- * back, and what was freed on it is seen done if it is idle, or an event covers it; of a default stream only if it is
- * idle. */
+/* Any thread may call this for a stream that exists and is not being captured; a default stream is the caller's.
+ * Gives back what the stream's cache holds.  If the stream is idle, its frees are observed to be complete; else an
+ * event covers them.  Does nothing for a default stream that is not idle. */
 void weir__front_ask(struct weir_front *f, weir_stream stream);
-/* Brings home what is on its way and has arrived: 1 if that was something. */
+/* Returns remote frees to their caches if their events are complete.  1 if there were any. */
 int weir__front_settle(struct weir_front *f);
-/* Where something lies idle in a cell, each cell gives what it has at its stream's next request. */
+/* If any cache holds idle memory, each cache gives all it has at its stream's next request. */
 void weir__front_demand(struct weir_front *f);
 /* The handle is a new stream's: what its cell has of another, whose end was not seen, goes back as nobody's. */
 void weir__front_meet(struct weir_front *f, weir_stream stream);

@@ -34,7 +34,7 @@ void weir__cell_collect(struct weir_cell *c) {
     box->requested = box->in_use = 0;
     box->look = WEIR_CELL_BOX_LOOK;
     count = atomic_load_explicit(&box->count, memory_order_relaxed);
-    atomic_store_explicit(&box->count, 0, memory_order_release); /* as weir__cell_posted looks */
+    atomic_store_explicit(&box->count, 0, memory_order_release); /* pairs with weir__cell_posted */
     weir__lock_give(&box->lock);
     atomic_store_explicit(&c->frees, atomic_load_explicit(&c->frees, memory_order_relaxed) + count,
                           memory_order_relaxed);

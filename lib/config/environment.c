@@ -446,7 +446,7 @@ struct likeness {
     int is_known;  /* it is one of the known names */
 };
 
-/* Which letters a name has, a bit for each, whatever the case. */
+/* The set of letters in a name, one bit each; upper and lower case are the same. */
 static uint64_t letters_of(const char *name, size_t length) {
     uint64_t letters = 0;
 
@@ -455,8 +455,8 @@ static uint64_t letters_of(const char *name, size_t length) {
     return letters;
 }
 
-/* As weir__text_distance, but that names that cannot be near, which most are not, are told by their lengths and letters:
- * a change of one letter changes at most two bits. */
+/* As weir__text_distance, but faster.  Most names are not near, and their lengths and letters show that: a change of
+ * one letter changes at most two bits. */
 static size_t distance_of(const char *name, size_t length, const char *known, size_t known_length) {
     uint64_t differ = letters_of(name, length) ^ letters_of(known, known_length);
 

@@ -48,8 +48,8 @@ typedef struct CUmemLocation_st {
     int id;
 } CUmemLocation;
 
-/* 88 bytes in every driver; maxSize counts from 12.2 on, `usage` from 12.8 on, and the first of the reserved bytes, for
- * GPUDirect RDMA, from 13.4 on; all were reserved before, and zero. */
+/* 88 bytes in every driver.  maxSize counts from 12.2 on, `usage` from 12.8 on.  From 13.4 on the first reserved byte
+ * stands for GPUDirect RDMA.  Before these versions the bytes were reserved and had to be zero. */
 typedef struct CUmemPoolProps_st {
     CUmemAllocationType allocType;
     CUmemAllocationHandleType handleTypes;

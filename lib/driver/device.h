@@ -37,8 +37,8 @@ struct weir_device {
     _Atomic int log;  /* level; NONE while the allocator is made, whose maker tells of failures */
     int decompresses; /* memory is made for hardware decompression, too */
     int drop_in;      /* the allocator stands in the place of the driver's pools: see drop_in.h */
-    /* What one stream has freed serves others only once the host has waited, or reserve was given back: that its work is
-     * seen done by chance is no reason. */
+    /* Opportunistic reuse is off: what one stream has freed serves others only after the host has waited or memory
+     * was given back to the device. */
     atomic_int keeps_apart;
     /* NULL, or: 1 if an adapter saw the stream's creation, and so will see its captures and its end. */
     int (*_Atomic watches)(weir_stream stream);

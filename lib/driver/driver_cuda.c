@@ -123,11 +123,11 @@ static struct clock_pair read_pair(void) {
     return pair;
 }
 
-/* Fills in the clock.  The rate is measured once, from `start` (when this library was loaded) to now, and over at least
- * 1 ms, so that hardly any program waits for it.  Over more than a minute the machine may have slept, which one of the
- * clocks counts: then it is measured anew.  Each pair is off by some ten nanoseconds, 0.001 % of 1 ms; 0.1 % is the most
- * that should be seen, with a hypervisor in between.  A rate that is refined later would be better still, but then two
- * equal differences could differ in nanoseconds. */
+/* Fills in the clock.  The rate is measured once, from `start` (when this library was loaded) to now, and over at
+ * least 1 ms.  So hardly any program waits for it.  If more than a minute has passed, the machine may have slept, and
+ * only one of the two clocks counts sleep: then the measurement starts again.  Each pair is off by some ten
+ * nanoseconds, 0.001 % of 1 ms.  With a hypervisor in between, at most 0.1 % is expected.  A rate that is refined
+ * later would be more exact, but then equal differences in ticks could give different nanoseconds. */
 static void set_clock(struct weir_driver *table, struct clock_pair start) {
     const uint64_t least = 1000000, most = 60000000000;
     struct clock_pair now;

@@ -4,7 +4,8 @@
  * stream_suballoc.c cuts blocks out of memory and keeps stream order; a backing takes the memory from the device
  * and gives it back: backing_regions.c in regions that lie anywhere, backing_mapped.c in one range.
  *
- * A trim waits for the device where frees are open that no event covers, unless it is to give back what is done.
+ * A trim waits for the device if no event covers some of the open frees.  A trim of completed memory alone (DONE)
+ * never waits.
  *
  * What is requested on a captured stream is the graph's, and the driver's (graph_blocks.h).
  *
@@ -209,7 +210,7 @@ static void give_at_once(struct weir_arena *a, const struct weir_trim *trim) {
     a->backing->shed(a, trim->keep);
 }
 
-/* Likewise.  Who was not asked tells at its next call what it has freed. */
+/* Likewise, for DONE.  A stream that was not asked records its frees at its next call. */
 static void give_done(struct weir_arena *a, size_t keep) {
     weir__suballoc_look_around(&a->blocks);
     a->backing->shed(a, keep);

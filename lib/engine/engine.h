@@ -155,10 +155,11 @@ enum weir_trim_mode {
     /* In a call on that stream, which is not being captured: records the event that what was given back waits for, if
      * one is due, and lets go what the release threshold does not keep. */
     WEIR_TRIM_TEND,
-    /* That stream, of that id, lives and is not being captured, whoever calls: if it is idle, what was freed on it is seen
-     * done, else an event covers it, but for a default stream. */
+    /* Any thread may call this for a stream of that id that exists and is not being captured.  If the stream is idle,
+     * its frees are observed to be complete; else an event covers them.  A default stream that is at work gets no
+     * event. */
     WEIR_TRIM_ASK,
-    /* As FULLY, of what is known to be done; no work is waited for. */
+    /* As FULLY, but only memory whose work is known to be complete; waits for no work. */
     WEIR_TRIM_DONE,
     /* A request was refused for good: what the driver took for it all the same goes back.  SERVED: after such tries a
      * request was served, and what they took stays. */
@@ -253,7 +254,7 @@ struct weir_engine {
     struct {
         _Atomic uint64_t reserve, in_use; /* the latter with IS_PEEKED or CUTS */
         _Atomic uint64_t most_in_use;     /* of CUTS: bytes that its blocks had at their most */
-        /* Of CUTS: all pieces lie from `low' on, below `high', also those that went; 0: there was none. */
+        /* Of CUTS: all pieces, also former ones, lie in [low, high); 0: there was none. */
         _Atomic uint64_t low, high;
     } seen;
 };
@@ -312,7 +313,8 @@ int weir__engine_find(struct weir_engine *e, enum weir_visited what, uint64_t ad
 int weir__engine_list(struct weir_engine *e, enum weir_visited what, struct weir_extent *out,
                       size_t most);
 
-/* 0, of one that CUTS: no piece was ever there, which whoever has the address from elsewhere knows so without a lock. */
+/* 0, of one that CUTS: no piece was ever at that address.  Needs no lock.  A caller whose block is this engine's always
+ * gets 1: it received the address after the bounds were set. */
 static inline int weir__engine_may_have(const struct weir_engine *e, uint64_t address) {
     return address >= atomic_load_explicit(&e->seen.low, memory_order_relaxed) &&
            address < atomic_load_explicit(&e->seen.high, memory_order_relaxed);

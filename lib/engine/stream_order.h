@@ -18,7 +18,7 @@
  * Where events are recorded.  Only inside calls that pass the stream (recording on another thread's
  * stream could land in its capture or on a dead handle), and handles are never asked about outside
  * such calls: a destroyed stream's handle crashes the driver, or belongs to another stream by then.
- * weir__order_cover is for who keeps captures from beginning meanwhile, and streams from ending.
+ * weir__order_cover is for callers that keep captures from beginning and streams from ending meanwhile.
  * One event covers all frees of a stream so far.  None is recorded on a non-blocking stream that is found
  * idle then: all that it was given is done, and its owner is told at once.  One that is found at work is asked
  * again after an event, after two, and so on to 16.
@@ -209,9 +209,9 @@ CUresult weir__order_follow(struct weir_order *o, weir_stream stream, uint64_t i
  * is queued on it (H200, driver 580: work on NULL, cuStreamQuery of a blocking stream: 0).  Nothing where it is
  * being captured. */
 void weir__order_ask(struct weir_order *o, struct weir_order_stream *s, weir_stream stream);
-/* The stream of that id, which lives and is not being captured, whoever calls: if it is idle, what was freed on it is
- * observed as by ask; else an event covers it.  Nothing is recorded on a default stream that is at work: what is queued
- * on blocking streams later would wait for it. */
+/* Any thread may call this for a stream of that id that exists and is not being captured.  If the stream is idle, its
+ * frees are observed as by ask; else an event covers them.  Nothing is recorded on a default stream that is at work:
+ * later work on blocking streams would wait for the event. */
 void weir__order_cover(struct weir_order *o, uint64_t id, weir_stream stream);
 /* The device has finished all work: nothing is behind anything any more. */
 void weir__order_observe_all(struct weir_order *o);

@@ -678,7 +678,7 @@ static int look_around(struct weir_suballoc *s, size_t most) {
     return weir__order_look_around(&s->order, most) | settled;
 }
 
-/* Others may have what is seen done without a wait. */
+/* Without a wait, a stream may use other streams' frees that are observed to be complete. */
 static int may_look(const struct weir_suballoc *s) {
     return !atomic_load_explicit(&s->engine->device->keeps_apart, memory_order_relaxed);
 }

@@ -47,7 +47,7 @@
  *
  * A trim waits for the device where idle regions hold frees that were not observed, or regions went back
  * behind such, and gives regions back on a stream of its own that runs nothing, so that the inner engine has
- * them at once.  One that is to give back what is done leaves such regions alone.
+ * them at once.  A trim of completed memory alone (DONE) leaves such regions as they are.
  *
  * Locks: one lock over everything here, under it the inner engine's calls, which may take
  * milliseconds when they grow or wait for the device, and driver calls for events.
@@ -687,7 +687,7 @@ static weir_status spans_grow(struct weir_engine *e, uint64_t target, uint64_t g
     return status;
 }
 
-/* Waits for what a trim is to give back. */
+/* Waits for the device if a trim could not give all idle regions back otherwise. */
 static weir_status wait_for_idle(struct spans *s) {
     weir_status status;
     int dirty = s->awaits;
@@ -771,7 +771,7 @@ static weir_status spans_trim(struct weir_engine *e, struct weir_trim *trim) {
     switch (trim->mode) {
     case WEIR_TRIM_FULLY:
         return trim_fully(s, trim);
-    case WEIR_TRIM_DONE: /* a plain block of the driver's goes back behind a wait */
+    case WEIR_TRIM_DONE: /* without SHEDS each region is plain driver memory: its free waits */
         return e->traits & WEIR_ENGINE_SHEDS ? trim_fully(s, trim) : WEIR_OK;
     case WEIR_TRIM_ASK:
         weir__lock_take(&s->lock);

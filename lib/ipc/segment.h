@@ -6,7 +6,7 @@
  * with mode 0600, where FOLDER is as runfile.h says, NAMESPACE is the inode of the process's namespace of pids, and
  * START when it began, in the kernel's ticks.  So a name tells by itself whether its process lives: a pid that was
  * given away again has another start, and what is of another namespace is nobody's here to judge.  Readers look in
- * all folders.  Whoever looks removes what the dead have left.
+ * all folders.  weir__segment_each removes what the dead have left.
  *
  * Glossary
  *   body      what is shown: a struct of 64-bit words, published as a whole

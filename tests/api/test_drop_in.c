@@ -274,7 +274,7 @@ END_TEST
 
 /* ---- trims ------------------------------------------------------------------------------------ */
 
-/* As for a program, of these streams: the reserve that is left. */
+/* Trims as for a program that has these streams.  Returns the reserve that is left. */
 static uint64_t trim(CUstream first, CUstream second) {
     int is_idle = weir__drop_in_is_idle(a, first) && weir__drop_in_is_idle(a, second);
 
@@ -284,7 +284,7 @@ static uint64_t trim(CUstream first, CUstream second) {
     return stats_of(a).reserve;
 }
 
-/* What is at work stays, and is not waited for; what is done goes. */
+/* Memory in use by work stays, without a wait; memory whose work is complete goes back. */
 START_TEST(a_trim_waits_for_nothing) {
     CUstream stream[2];
     unsigned char *block;
@@ -310,7 +310,7 @@ START_TEST(a_trim_waits_for_nothing) {
 }
 END_TEST
 
-/* A blocking stream is behind the legacy one, though it answers that it has nothing to do. */
+/* A blocking stream waits for the legacy stream, although cuStreamQuery says that it is idle. */
 START_TEST(a_trim_sees_what_the_legacy_stream_does) {
     unsigned char *block;
     CUstream stream;

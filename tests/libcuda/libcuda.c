@@ -233,9 +233,9 @@ static CUresult in_rows(CUdeviceptr *block, size_t *pitch, size_t width, size_t 
     return FROM_TABLE(cuMemAlloc, (block, *pitch * height));
 }
 
-/* X(symbol, base name, first version, (parameters), call).  Managed memory is never the host's here; a capture
- * to a graph goes to one of its own, which has what is captured and nothing before it; so does one anew, which is not
- * compared with what was there. */
+/* X(symbol, base name, first version, (parameters), call).  The host cannot reach managed memory here.  A capture to
+ * a graph goes to a new graph, which has only what is captured.  So does a recapture, which is not compared with the
+ * old graph. */
 /* clang-format off */
 #define OTHER_FORMS(X)                                                                             \
     X(cuMemAllocPitch_v2, cuMemAllocPitch, 3020,                                                   \
@@ -299,7 +299,7 @@ EXPORT CUresult cuGreenCtxStreamCreate(CUstream *stream, void *context, unsigned
                                        int priority);
 EXPORT CUresult cuGreenCtxDestroy(void *context);
 
-/* A resource is the whole device, and so is its description. */
+/* Here a resource is always the whole device, and the descriptor is the resource itself. */
 CUresult cuDeviceGetDevResource(CUdevice device, void *resource, unsigned type) {
     (void)type;
     memcpy(resource, &device, sizeof device);
@@ -311,7 +311,7 @@ CUresult cuDevResourceGenerateDesc(void **descriptor, void *resources, unsigned 
     return count == 1 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* Its handle is the context's, too. */
+/* The handle of a green context is also the handle of its context here. */
 CUresult cuGreenCtxCreate(void **context, void *descriptor, CUdevice device, unsigned flags) {
     struct model_context *green = &weir__model.devices[device].green;
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;

@@ -35,7 +35,7 @@ def pytest_runtest_logreport(report):
         outcome = report.outcome
     sums[report.nodeid] = outcome, seconds
     if report.when in ("setup", "call"):
-        return  # teardown follows; of a test that ended its worker there is one report, of no phase
+        return  # teardown follows; if a test ended its worker, there is one report without a phase
     with open(path, "a") as file:
         file.write(f"{outcome}\t{seconds:.6f}\t{report.nodeid}\n")
     if os.path.exists(path + ".begun"):

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* captures.c: a program that allocates on a stream in a capture whose end fails; or, with --recaptures, in one into a graph
- * that is there, as far as the driver can; or, with --looks, that looks up a call of a newer driver by which captures
- * begin, with --looks-early before all else; with --pairs it does nothing of that. */
+/* captures.c: a program that allocates on a stream in a capture whose end fails.  With --recaptures it allocates in a
+ * capture into an existing graph, if the driver has that call.  With --looks it looks up a call of a newer driver
+ * that begins captures; with --looks-early it does so before all else.  With --pairs it does none of these. */
 #include "work.h"
 
 #include <dlfcn.h>
@@ -33,7 +33,7 @@ static CUdeviceptr pairs(CUstream stream) {
     return block;
 }
 
-/* A pair in a capture: its memory is the graph's. */
+/* A request and its free in a capture: the memory is the graph's. */
 static void allocate_captured(CUstream stream, CUdeviceptr cached, CUgraph *graph) {
     CUdeviceptr block;
 
@@ -61,7 +61,7 @@ static void allocate_in_recapture(CUstream stream) {
     CUdeviceptr cached = pairs(stream);
     CUgraph graph = NULL;
 
-    (void)dlsym(library, "cuStreamBeginCaptureToCig"); /* as bindings do that load all calls */
+    (void)dlsym(library, "cuStreamBeginCaptureToCig"); /* as bindings that load all calls do */
     if (!address)
         return;
     memcpy(&begin_again, &address, sizeof address);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* kinds.c: a program that makes a memory pool of each kind that a driver may know, reads back what it has set, and uses
- * what it gets; then pools that are current by location, and streams of a green context.  What a driver does not have it
- * refuses, and that is printed too.  With --peer it gives a second device access to a pool that it has used. */
+/* kinds.c: a program that makes a memory pool of each kind that a driver may know, reads back the attributes that it
+ * has set, and uses the pool.  Then it sets current pools by location, and uses streams of a green context.  A driver
+ * refuses what it does not have, and the program prints that too.  With --peer it gives a second device access to a
+ * pool that is in use. */
 #include "work.h"
 
 #include <dlfcn.h>
@@ -19,7 +20,7 @@ enum {
 
 #define MIB ((size_t)1 << 20)
 
-/* What the other programs here do not call; NULL: the driver does not have it. */
+/* Calls that the other programs here do not make.  NULL: the driver does not have the call. */
 /* clang-format off */
 #define ENTRIES(X)                                                                                 \
     X(cuMemPoolGetAccess, (CUmemAccess_flags *, CUmemoryPool, CUmemLocation *))                    \
@@ -50,7 +51,7 @@ static CUstream stream;
 
 static const struct kind {
     const char *name;
-    CUmemPoolProps properties; /* that of a device's own where nothing is said */
+    CUmemPoolProps properties; /* zero allocType: pinned, as device memory is */
 } kinds[] = {
     {"plain", {.location = {1, 0}}},
     {"of a size", {.location = {1, 0}, .maxSize = 65 * MIB}},
@@ -91,11 +92,11 @@ static void load(void) {
 #undef LOAD
 }
 
-/* Each attribute but the reserve, as it is. */
+/* Prints the value of each attribute, except reserved memory. */
 static void show(CUmemoryPool pool) {
     for (unsigned attribute = CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES;
          attribute <= CU_MEMPOOL_ATTR_LOCALITY_DOMAIN_ID + 1; attribute++) {
-        uint64_t value = 0; /* of which the driver may write a half */
+        uint64_t value = 0; /* the driver may write only 4 of the 8 bytes */
         CUresult result = cuda.cuMemPoolGetAttribute(pool, attribute, &value);
 
         if (attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT ||
@@ -121,7 +122,7 @@ static void set(CUmemoryPool pool, CUmemPool_attribute attribute, uint64_t value
 static void set_all(CUmemoryPool pool) {
     set(pool, CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES, 0);
     set(pool, CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC, 0);
-    set(pool, CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC, 1); /* with 0 any pool is the driver's */
+    set(pool, CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC, 1); /* 0 leaves a pool to the driver */
     set(pool, CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, 0);
     set(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, 3 * MIB + 1);
     set(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH, 0);
@@ -135,7 +136,7 @@ static CUmemAccess_flags access_of(CUmemoryPool pool, CUmemLocationType type, in
     return result == CUDA_SUCCESS ? flags : 100 + result;
 }
 
-/* The device's and the host's: given, and as it is then.  1 if the device may use the memory. */
+/* Gives the device access, and prints the access of device and host.  1 if the device may use the memory. */
 static int give_access(CUmemoryPool pool) {
     CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, 0}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     CUresult result = more.cuMemPoolSetAccess(pool, &access, 1);
@@ -145,7 +146,7 @@ static int give_access(CUmemoryPool pool) {
     return access_of(pool, CU_MEM_LOCATION_TYPE_DEVICE, 0) == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
 }
 
-/* A block is filled and read on one stream, and freed on another. */
+/* Fills and reads a block on one stream, and frees it on another. */
 static void use_across(CUmemoryPool pool, CUstream on, CUstream other) {
     static unsigned char bytes[BYTES];
     CUdeviceptr block;
@@ -191,7 +192,7 @@ static void try(const struct kind *kind) {
     printf("\n");
 }
 
-/* What is current, by a location: that of the device is what cuMemAllocAsync takes from. */
+/* Sets the current pool by location.  cuMemAllocAsync takes from the one of the device. */
 static void try_place(CUmemLocationType type, CUmemAllocationType kind) {
     CUmemPoolProps properties = {.allocType = kind, .location = {type, 0}};
     CUmemLocation location = {type, 0};
@@ -251,7 +252,7 @@ static void try_green(void) {
     printf("a green context's streams take and free\n");
 }
 
-/* Another device's: as it was if the answer is that it cannot be given. */
+/* Access of another device: it stays as it was if cuMemPoolSetAccess fails. */
 static void try_peer(void) {
     CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, 1}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     CUmemPoolProps properties = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {1, 0}};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* reuses.c: a program that tells pools by which rules they may reuse memory, and prints whether another stream got the same
- * block. */
+/* reuses.c: a program that sets the rules by which pools may reuse memory, and prints whether another stream got the
+ * same block. */
 #include "work.h"
 
 #include <dlfcn.h>
@@ -63,8 +63,8 @@ static CUdeviceptr take(CUmemoryPool pool, size_t bytes, CUstream stream) {
     return block;
 }
 
-/* A block that one stream has freed, and whose work is done, though the host has not waited for it: is it the next one of
- * a stream?  NULL: that is not told. */
+/* One stream frees a block, and its work completes, but the host does not wait for it.  Prints whether the next
+ * request on `to` gets the same block.  `what` is NULL: prints nothing. */
 static void reuse(const char *what, CUmemoryPool pool, CUstream from, CUstream to, int policies) {
     CUdeviceptr small = take(pool, SMALL, from), first = take(pool, LARGE, from), second;
 
@@ -82,7 +82,7 @@ static void reuse(const char *what, CUmemoryPool pool, CUstream from, CUstream t
     CU(cuda.cuCtxSynchronize());
 }
 
-/* From the second pool on there are several streams, to whoever serves it. */
+/* The first pool shows to whoever serves it that there are several streams; the later pools are tested. */
 static void late(CUstream from, CUstream to) {
     CUmemoryPool pool = make_pool();
 

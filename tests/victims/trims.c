@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* trims.c: a program that gives pools' memory back while its streams are at work, and once they are done, and prints what
- * went.  A trim or the end of a pool that waits for the work shows in what it prints, too. */
+/* trims.c: a program that trims pools while its streams are at work, and again when they are idle, and prints what
+ * went back.  The output also shows whether a trim or the end of a pool has waited for the work. */
 #include "work.h"
 
 #include <dlfcn.h>
@@ -54,7 +54,7 @@ static void show_work(const char *what, CUstream stream) {
     show(what, result == CUDA_ERROR_NOT_READY);
 }
 
-/* A synchronisation gives nothing of it back. */
+/* The pool gives nothing back at a synchronisation. */
 static CUmemoryPool make_pool(void) {
     uint64_t all = UINT64_MAX;
     CUmemPoolProps properties;
@@ -75,7 +75,7 @@ static uint64_t reserved(CUmemoryPool pool) {
     return bytes;
 }
 
-/* What a trim gives back. */
+/* Returns how many bytes a trim gives back. */
 static uint64_t trim(CUmemoryPool pool, size_t keep) {
     uint64_t before = reserved(pool);
 
@@ -90,7 +90,7 @@ static CUstream make_stream(unsigned flags) {
     return stream;
 }
 
-/* ---- Of a stream at work ---- */
+/* ---- Memory of a stream at work ---- */
 
 static void at_work(const char *who, CUstream stream) {
     CUmemoryPool pool = make_pool();
@@ -99,7 +99,7 @@ static void at_work(const char *who, CUstream stream) {
     printf("%s\n", who);
     CU(cuda.cuMemAllocFromPoolAsync(&large, 64 * MIB, pool, stream));
     CU(cuda.cuMemAllocFromPoolAsync(&small, SMALL, pool, stream));
-    (void)trim(pool, 0); /* what was taken beforehand */
+    (void)trim(pool, 0); /* memory that was preallocated */
     keep_busy(stream);
     CU(cuda.cuMemFreeAsync(large, stream));
     show("a trim gives back what is at work", trim(pool, SMALL) > 0);
@@ -114,7 +114,7 @@ static void at_work(const char *who, CUstream stream) {
     CU(cuda.cuStreamSynchronize(stream));
 }
 
-/* ---- Of streams that end, and of other threads' ---- */
+/* ---- Memory of streams that end, and of other threads' streams ---- */
 
 static void ended(const char *who, unsigned flags) {
     CUstream stream = make_stream(flags);
@@ -165,7 +165,7 @@ static void others(CUcontext context) {
     HOLDS(pthread_join(thread, NULL) == 0);
     CU(cuda.cuCtxSynchronize());
     (void)trim(u.pool, 0);
-    (void)trim(u.pool, 0); /* of small blocks that were freed on another stream */
+    (void)trim(u.pool, 0); /* small blocks that were freed on another stream */
     show("trims give all back", reserved(u.pool) == 0);
     for (int i = 0; i < 3; i++)
         CU(cuda.cuStreamDestroy(u.streams[i]));
@@ -202,7 +202,7 @@ static void captured(CUstream stream) {
     CU(cuda.cuMemPoolDestroy(pool));
 }
 
-/* What one stream has done goes while another is at work. */
+/* Memory of a stream that is idle goes back while another stream is at work. */
 static void beside(CUstream busy) {
     CUstream other = make_stream(CU_STREAM_NON_BLOCKING);
     CUmemoryPool pool = make_pool();
@@ -222,7 +222,7 @@ static void beside(CUstream busy) {
     CU(cuda.cuStreamSynchronize(busy));
 }
 
-/* A trim queues nothing on the legacy stream that would hold blocking streams up. */
+/* A trim queues nothing on the legacy stream, since blocking streams would wait for it. */
 static void beside_legacy(void) {
     CUstream busy = make_stream(CU_STREAM_DEFAULT), other = make_stream(CU_STREAM_DEFAULT);
     CUmemoryPool pool = make_pool();
@@ -249,7 +249,7 @@ static void beside_legacy(void) {
     CU(cuda.cuStreamDestroy(busy));
 }
 
-/* ---- Beside streams that come, are captured and end ---- */
+/* ---- While other threads make, capture and destroy streams ---- */
 
 static atomic_int turning;
 

@@ -429,13 +429,14 @@ static inline enum to_free find_to_free(CUdeviceptr block, struct weir_found *fo
     return no_block(block, result);
 }
 
-/* Nothing is kept of blocks but what their allocators know. */
+/* Only the allocators keep records of blocks: there are no notes, no numbers and no heap profile. */
 static inline int keeps_nothing(void) {
     return !weir__heap_on && !atomic_load_explicit(&weir__blocks_noted, memory_order_acquire) &&
            !atomic_load_explicit(&weir__blocks_numbered, memory_order_acquire);
 }
 
-/* Where there is nothing to a free but that the allocator of the last block has this one, too: 1, or 0: nothing was done. */
+/* The common free: the allocator that knew this thread's last block has this one, too, and nothing else is to be done.
+ * 1: the block was freed; 0: nothing was done. */
 static inline int free_at_once(CUdeviceptr block, CUstream stream) {
     struct weir_served *s = weir__served_at(weir__block_last);
 
@@ -727,7 +728,8 @@ static enum weir_left why_other(CUmemAllocationType type, CUmemLocationType loca
     }
 }
 
-/* The only locality domain of a device is all of it.  The driver knows, and has a pool of the device for it. */
+/* If a device has only one locality domain, that domain is the whole device.  The driver tells: it gives the pool the
+ * location of the device. */
 static CUmemLocation location_of(CUmemoryPool pool, const CUmemLocation *given) {
     CUmemLocation whole = {CU_MEM_LOCATION_TYPE_DEVICE, given->id & 255};
     CUmemLocationType type;
@@ -740,7 +742,7 @@ static CUmemLocation location_of(CUmemoryPool pool, const CUmemLocation *given) 
                : *given;
 }
 
-/* What has no name here may mean anything. */
+/* A property that weir does not know may mean anything. */
 static int is_known(const CUmemPoolProps *properties) {
     for (size_t i = 0; i < sizeof properties->reserved; i++)
         if (properties->reserved[i])
@@ -748,7 +750,7 @@ static int is_known(const CUmemPoolProps *properties) {
     return !(properties->usage & ~CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS);
 }
 
-/* For this process alone, and for no use that is not known here. */
+/* weir serves pools of this process alone, without properties that it does not know. */
 static enum weir_left why_left(const CUmemPoolProps *properties, CUmemLocationType location) {
     enum weir_left why = why_other(properties->allocType, location);
 
@@ -833,9 +835,9 @@ CUresult weir__serve_cuMemPoolTrimTo(CUmemoryPool pool, size_t keep) {
     return result;
 }
 
-/* The driver keeps what was set, and judges it.  A release threshold is the driver's alone: what weir keeps
- * the environment says.  Of the rules of reuse weir itself breaks that against opportunistic reuse alone: it follows no
- * events of the program, and what streams wait for is a setting of the user's. */
+/* The driver checks and stores the value.  weir does not act on a release threshold: the environment says what weir
+ * keeps.  Of the rules of reuse, weir acts only on opportunistic reuse.  It follows no events of the program, and a
+ * setting of the user says whether it makes one stream wait for another. */
 CUresult weir__serve_cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute,
                                            void *value) {
     CUresult result = has_ended(pool) ? CUDA_ERROR_INVALID_VALUE
@@ -891,7 +893,8 @@ CUresult weir__serve_cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribut
     return result;
 }
 
-/* What weir's memory cannot have the driver's pool is not to have, either; at home nothing changes. */
+/* weir's memory cannot have this access, so the driver's pool must not have it, either.  The access of the pool's own
+ * device does not change. */
 static void put_access_back(const struct weir_pool *p, CUmemoryPool pool,
                             const CUmemAccessDesc *access, size_t count) {
     for (size_t i = 0; i < count; i++) {
@@ -945,7 +948,7 @@ CUresult weir__serve_cuMemPoolImportPointer(CUdeviceptr *address, CUmemoryPool p
 
 /* ---- which pool is current ----------------------------------------------------------------------- */
 
-/* The program has set or was told a pool: one that it did not make is the place's own. */
+/* The program has set a pool or asked for it.  One that the program did not make is the default pool of that place. */
 static CUresult note_pool_at(CUresult result, const CUmemoryPool *pool, const CUmemLocation *given,
                              CUmemAllocationType type, int is_current) {
     CUmemLocation location;
@@ -958,7 +961,7 @@ static CUresult note_pool_at(CUresult result, const CUmemoryPool *pool, const CU
     why = why_other(type, location.type);
     p = weir__pool_add(*pool, why == WEIR_LEFT_NOT ? location.id : -1, (struct weir_pool_kind){0},
                        why);
-    /* Whether what is current in its only domain is so on the device, the driver is asked. */
+    /* Set for the only locality domain: later the driver is asked whether the device has the same current pool. */
     if (is_current && why == WEIR_LEFT_NOT)
         weir__pool_set_current(location.id, location.type == given->type ? p : NULL);
     leave();
@@ -1085,7 +1088,7 @@ CUresult weir__serve_cuDevicePrimaryCtxReset_v2(CUdevice device) {
     return REAL(cuDevicePrimaryCtxReset_v2)(device);
 }
 
-/* It counts from before it begins, and nobody asks about a stream from then on. */
+/* Counts the capture before it begins: from then on no thread asks about a stream. */
 static void capture_begins(void) {
     if (weir__inside)
         return;
@@ -1151,7 +1154,8 @@ CUresult weir__serve_cuStreamBeginCaptureToGraph_ptsz(CUstream stream, CUgraph g
         REAL_PTSZ(cuStreamBeginCaptureToGraph)(stream, graph, nodes, edges, count, mode));
 }
 
-/* Into a list of commands of a graphics interface.  Its end is not looked for: streams are asked from then on. */
+/* A capture into a command list of a graphics interface.  weir does not look for its end, so it asks about each
+ * stream from then on. */
 CUresult weir__serve_cuStreamBeginCaptureToCig(CUstream stream, void *parameters) {
     return capture_began(REAL(cuStreamBeginCaptureToCig)(stream, parameters));
 }

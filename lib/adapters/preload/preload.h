@@ -119,8 +119,8 @@ int weir__pool_has_ended(CUmemoryPool handle);
 /* Other devices' access is as `access` says from now on, as far as that is weir's to keep. */
 CUresult weir__pool_set_access(struct weir_pool *p, const CUmemAccessDesc *access, size_t count);
 
-/* Whether it may reuse what another stream has freed, once that is seen done.  If not, the driver has it from the first
- * request on; where there was one, its allocator keeps streams apart. */
+/* `may`: a stream may reuse what another stream has freed, once its work is observed to be complete.  If not, the
+ * driver serves the pool; if the pool has an allocator already, that one keeps streams apart. */
 void weir__pool_allow_reuse(struct weir_pool *p, int may);
 
 /* Which pool cuMemAllocAsync takes from, on a device; NULL: what the driver has against it, it says itself. */
@@ -147,7 +147,7 @@ void weir__served_renew_peak(struct weir_served *s);
 /* The same of its reserve. */
 uint64_t weir__served_highest_reserve(const struct weir_served *s, const weir_statistics *figures);
 void weir__served_renew_reserve(struct weir_served *s);
-/* What is known to be done goes back until at most `keep` bytes are left; no work is waited for. */
+/* Gives back memory whose work is known to be complete, until at most `keep` bytes are left.  Waits for no work. */
 void weir__served_trim(struct weir_served *s, size_t keep);
 /* Its pool has gone: if nothing lives any more its memory goes back, and it waits for another pool. */
 void weir__served_rest(struct weir_served *s);
@@ -196,13 +196,14 @@ void weir__streams_lose(void);
 
 /* preload.c: 1 once the program has made a context of its own. */
 int weir__has_contexts(void);
-/* Captures that are under way or about to begin, as far as was seen. */
+/* The number of captures that are under way or about to begin, as far as weir saw them. */
 extern atomic_int weir__captures;
-/* Before a capture begins, once it is counted there: no thread asks about a stream then.  Outside too. */
+/* Called before a capture begins, once it is counted there: returns when no thread asks about a stream.  Outside
+ * too. */
 void weir__streams_await(void);
-/* Asks about the streams whose creation was seen, and the thread's default ones: what is done is seen.  1 if all of them
- * were idle; nothing is asked while a capture is under way, or may begin unseen, or once streams may have ended with a
- * context of the program's. */
+/* Observes which work is complete on the streams whose creation was seen and on the thread's default streams.  1 if
+ * all of them were idle.  0 without a question while a capture is under way or may begin unseen, and once streams may
+ * have ended with a context of the program. */
 int weir__streams_ask(weir_allocator *allocator);
 
 /* ---- preload_blocks.c ----------------------------------------------------------------------------- */
@@ -213,7 +214,7 @@ struct weir_found {
     size_t bytes;
 };
 
-/* Which allocator knew this thread's last block; any block was ever noted here, or has a number. */
+/* The allocator that knew this thread's last block.  1 once a block was noted here; 1 once a block got a number. */
 extern _Thread_local unsigned weir__block_last __attribute__((tls_model("initial-exec")));
 extern atomic_int weir__blocks_noted, weir__blocks_numbered;
 

@@ -392,8 +392,8 @@ void weir__served_trim(struct weir_served *s, size_t keep) {
     weir__drop_in_trim(s->allocator, keep, weir__streams_ask(s->allocator));
 }
 
-/* If nothing lives any more, the memory goes back, and the allocator waits for another pool.  What is still at work goes
- * when the next pool of the device ends. */
+/* If no block lives any more, the memory goes back, and the allocator waits for another pool.  Memory that is still
+ * in use by work goes back when the next pool of the device ends. */
 void weir__served_rest(struct weir_served *s) {
     weir_statistics figures = {.size = sizeof figures};
     int ending = WEIR_SERVED_ENDING;
@@ -406,7 +406,7 @@ void weir__served_rest(struct weir_served *s) {
     atomic_compare_exchange_strong(&s->state, &ending, WEIR_SERVED_SPARE);
 }
 
-/* What those that wait for a pool still had at work then goes back. */
+/* Allocators that wait for a pool give back what was still in use by work when their last pool ended. */
 static void trim_spares(int device) {
     for (unsigned i = 0; i < weir__served_known(); i++) {
         struct weir_served *s = weir__served_at(i);

@@ -448,7 +448,8 @@ static void keep_error(void) {
         (void)weir__kept_set(&kept_error, number);
 }
 
-/* Only where nothing has its number for long: another thread may have a file open there for a moment. */
+/* Only if no file keeps that number.  Another thread may have a file open there for a moment, so this tries several
+ * times. */
 static void put_error_back(void) {
     enum { TRIES = 20 };
 

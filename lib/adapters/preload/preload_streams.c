@@ -4,8 +4,8 @@
  * Only for these streams weir relies on seeing captures and the end, and does not ask the driver at each request.  A stream
  * that was created by a call in which weir does not stand may end by such a call, too.
  *
- * A trim may ask about streams that the call does not name.  Meanwhile none of them may end, and none may begin to be
- * captured, which a question would break: who does either waits for `asking'.
+ * A trim may ask about streams that the call does not name.  Meanwhile no stream may end, and no capture may begin,
+ * since a question would break it.  A call that ends a stream or begins a capture waits for `asking'.
  *
  * Must not know: what is asked on a stream.
  */
@@ -56,7 +56,7 @@ static void become_child(void) {
 
 static __attribute__((constructor)) void watch_forks(void) {
     if (pthread_atfork(NULL, NULL, become_child) != 0)
-        become_child(); /* nothing is seen, then */
+        become_child(); /* no stream is seen, then */
 }
 
 static int is_mine(void) {
@@ -66,7 +66,7 @@ static int is_mine(void) {
 /* ---- questions about all streams ----------------------------------------------------------------- */
 
 atomic_int weir__captures;
-/* Before an allocator's locks, and `lock'. */
+/* Taken before an allocator's locks and before `lock'. */
 static pthread_mutex_t asking = PTHREAD_MUTEX_INITIALIZER;
 
 void weir__streams_await(void) {
@@ -76,7 +76,7 @@ void weir__streams_await(void) {
     pthread_mutex_unlock(&asking);
 }
 
-/* Those that were seen; NULL: no host memory. */
+/* The streams whose creation was seen; NULL: no host memory. */
 static CUstream *list_seen(size_t *count) {
     CUstream *list;
 
@@ -90,7 +90,7 @@ static CUstream *list_seen(size_t *count) {
     return list;
 }
 
-/* The caller holds `asking'.  1 if all of them are idle. */
+/* The caller holds `asking'.  1 if all streams are idle. */
 static int ask_all(weir_allocator *allocator) {
     const CUstream legacy = (CUstream)(uintptr_t)WEIR_STREAM_LEGACY_VALUE;
     const CUstream own = (CUstream)(uintptr_t)WEIR_STREAM_PER_THREAD_VALUE;

@@ -56,7 +56,7 @@ struct model_pool {
     struct model_identity identity;             /* then */
     struct model_import *import;                /* it is another process's; NULL: it is not */
     int destroyed;
-    CUmemPoolProps properties;      /* as it was made; managed memory is not the host's here */
+    CUmemPoolProps properties;      /* at creation; the host cannot reach managed memory here */
     uint64_t live;                  /* blocks */
     uint64_t used, used_high;       /* bytes asked for */
     uint64_t unused;                /* of them, in blocks that cuMemFree took */
@@ -87,15 +87,16 @@ int weir__model_usage_is_known(unsigned usage) {
                           weir__model.profile.driver_version >= 12080);
 }
 
-/* Assumed, so that there is one of each kind: an odd device has two locality domains, of which none is of a place of its
- * own here. */
+/* 1 if the locality domain is a whole device.  Assumed here, so that there are devices of both kinds: a device with
+ * an odd number has two domains, others have one.  The model has no separate memory for a domain. */
 static int is_whole(const CUmemLocation *location) {
     return location->type == CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN &&
            weir__model.profile.driver_version >= 13040 && location->id / 256 == 0 &&
            location->id % 2 == 0;
 }
 
-/* The device whose memory it is: that of the host, and of no place, is the first one's here.  -1: there is none. */
+/* The device that the memory belongs to.  Here host memory, and memory without a location, belong to the first device.
+ * -1: no such memory. */
 static int device_at(const CUmemLocation *location, int is_managed) {
     uint64_t version = weir__model.profile.driver_version;
     int id = location->id;
@@ -103,7 +104,7 @@ static int device_at(const CUmemLocation *location, int is_managed) {
     switch (location->type) {
     case CU_MEM_LOCATION_TYPE_DEVICE:
         break;
-    case 0: /* of managed memory, anywhere */
+    case 0: /* no location, for managed memory only */
         id = is_managed ? 0 : -1;
         break;
     case CU_MEM_LOCATION_TYPE_HOST:
@@ -341,7 +342,7 @@ CUresult weir__model_cuDeviceSetMemPool(CUdevice device, CUmemoryPool handle) {
     return result;
 }
 
-/* The same by location; other kinds of memory than a whole device's have no pool here. */
+/* The same by location.  Here only whole devices have default and current pools. */
 static CUresult check_place(const CUmemLocation *location, CUmemAllocationType type) {
     if (!location)
         return CUDA_ERROR_INVALID_VALUE;
@@ -666,7 +667,7 @@ static CUresult set_attribute(struct model_pool *pool, CUmemPool_attribute attri
     }
 }
 
-/* Four came with the figures. */
+/* Later drivers added attributes: four with the figures, the rest by version. */
 static int is_attribute(CUmemPool_attribute attribute) {
     uint64_t version = weir__model.profile.driver_version;
     CUmemPool_attribute last = version >= 13040   ? CU_MEMPOOL_ATTR_LOCALITY_DOMAIN_ID
@@ -710,7 +711,7 @@ static uint64_t get_number(const struct model_pool *pool, CUmemPool_attribute at
     }
 }
 
-/* What nobody sets once it is made, of 4 bytes: 1, or 0: it is no such attribute. */
+/* Attributes of 4 bytes that nobody can set after creation: 1; 0: it is no such attribute. */
 static int get_property(const struct model_pool *pool, CUmemPool_attribute attribute, int *value) {
     const CUmemPoolProps *made = &pool->properties;
     int is_part = made->location.type == CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN;

@@ -129,7 +129,7 @@ struct model_context {
 struct model_device {
     struct model_context context; /* the primary one */
     struct model_context
-        green; /* of a part of the device, which is all of it here; there is one at a time */
+        green; /* for a part of the device, which is all of it here; there is one at a time */
     uint64_t capacity;               /* bytes; never changes */
     uint64_t context_bytes;          /* what a context takes; never changes */
     uint64_t physical;               /* bytes taken: context, cuMemAlloc, pools, graphs, handles */
