@@ -5,6 +5,7 @@
 #include "work.h"
 
 #include <dlfcn.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { PAIRS = 300, BYTES = 4096 };
@@ -62,8 +63,10 @@ static void allocate_in_recapture(CUstream stream) {
     CUgraph graph = NULL;
 
     (void)dlsym(library, "cuStreamBeginCaptureToCig"); /* as bindings that load all calls do */
-    if (!address)
+    if (!address) {
+        puts("the driver has no such call");
         return;
+    }
     memcpy(&begin_again, &address, sizeof address);
     CU(cuda.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
     allocate_captured(stream, cached, &graph);

@@ -1157,21 +1157,25 @@ CUresult weir__serve_cuStreamBeginCaptureToGraph_ptsz(CUstream stream, CUgraph g
 /* A capture into a command list of a graphics interface.  weir does not look for its end, so it asks about each
  * stream from then on. */
 CUresult weir__serve_cuStreamBeginCaptureToCig(CUstream stream, void *parameters) {
+    capture_begins();
     return capture_began(REAL(cuStreamBeginCaptureToCig)(stream, parameters));
 }
 
 CUresult weir__serve_cuStreamBeginCaptureToCig_ptsz(CUstream stream, void *parameters) {
+    capture_begins();
     return capture_began(REAL_PTSZ(cuStreamBeginCaptureToCig)(stream, parameters));
 }
 
 /* `callback` is a function of the program's. */
 CUresult weir__serve_cuStreamBeginRecaptureToGraph(CUstream stream, CUstreamCaptureMode mode,
                                                    CUgraph graph, void *callback, void *data) {
+    capture_begins();
     return capture_began(REAL(cuStreamBeginRecaptureToGraph)(stream, mode, graph, callback, data));
 }
 
 CUresult weir__serve_cuStreamBeginRecaptureToGraph_ptsz(CUstream stream, CUstreamCaptureMode mode,
                                                         CUgraph graph, void *callback, void *data) {
+    capture_begins();
     return capture_began(
         REAL_PTSZ(cuStreamBeginRecaptureToGraph)(stream, mode, graph, callback, data));
 }
