@@ -27,7 +27,7 @@ EXTRA_DIST += bench/processes
 EXTRA_DIST += bench/vary-sizes
 
 # What a request costs by the kind of stream, for a machine with a GPU and nvcc.
-EXTRA_DIST += bench/stream-kinds bench/stream_kinds.cu bench/at_once.c
+EXTRA_DIST += bench/seen-calls bench/seen_calls.c bench/stream-kinds bench/stream_kinds.cu bench/at_once.c
 
 # RMM's random allocations, for a machine with a GPU and nvcc.
 EXTRA_DIST += bench/rmm/random_allocations.cpp bench/rmm/run

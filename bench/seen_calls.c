@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: MIT */
+/* seen_calls.c: what calls of the driver cost that weir run stands in front of and passes on.
+ *
+ *     seen_calls [served]
+ *
+ * A line for each call: nanoseconds, the least of seven rounds.  With `served' a block of the default memory pool is live
+ * meanwhile.  bench/seen-calls runs it natively and under `weir run'.
+ */
+#include <dlfcn.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+typedef uintptr_t word;
+typedef int (*call)(word, word, word);
+typedef int (*resolver)(const char *name, void **entry, int version, uint64_t flags, int *status);
+
+enum { ROUNDS = 7, CALLS = 20000 };
+
+static resolver resolve;
+
+static call find(const char *name) {
+    void *address = NULL;
+    call found;
+    int status = 0;
+
+    if (resolve(name, &address, 12000, 0, &status) != 0 || !address) {
+        fprintf(stderr, "seen_calls: the driver has no %s\n", name);
+        exit(1);
+    }
+    memcpy(&found, &address, sizeof found);
+    return found;
+}
+
+static void must(int result, const char *what) {
+    if (result == 0)
+        return;
+    fprintf(stderr, "seen_calls: %s failed with %d\n", what, result);
+    exit(1);
+}
+
+static double now_ns(void) {
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec * 1e9 + (double)now.tv_nsec;
+}
+
+static void measure(const char *name, word first, word second, word third) {
+    call entry = find(name);
+    double least = 1e18;
+
+    for (int round = 0; round < ROUNDS; round++) {
+        double began = now_ns(), took;
+
+        for (int i = 0; i < CALLS; i++)
+            must(entry(first, second, third), name);
+        took = (now_ns() - began) / CALLS;
+        least = took < least ? took : least;
+    }
+    printf("%s %.1f\n", name, least);
+}
+
+static void measure_streams(void) {
+    call create = find("cuStreamCreate"), destroy = find("cuStreamDestroy");
+    double least = 1e18;
+
+    for (int round = 0; round < ROUNDS; round++) {
+        double began = now_ns(), took;
+
+        for (int i = 0; i < CALLS / 10; i++) {
+            word stream;
+
+            must(create((word)&stream, 1, 0), "cuStreamCreate");
+            must(destroy(stream, 0, 0), "cuStreamDestroy");
+        }
+        took = (now_ns() - began) / (CALLS / 10);
+        least = took < least ? took : least;
+    }
+    printf("cuStreamCreate+Destroy %.1f\n", least);
+}
+
+int main(int argc, char **argv) {
+    enum { MEMORY_TYPE = 2, RELEASE_THRESHOLD = 4, BYTES = 1 << 20 };
+
+    void *library = dlopen("libcuda.so.1", RTLD_NOW), *address;
+    word context, stream, block, plain, pool, out[2];
+
+    address = library ? dlsym(library, "cuGetProcAddress_v2") : NULL;
+    if (!address) {
+        fprintf(stderr, "seen_calls: no CUDA driver of 12.0 or later\n");
+        return 1;
+    }
+    memcpy(&resolve, &address, sizeof resolve);
+    (void)argv;
+    must(find("cuInit")(0, 0, 0), "cuInit");
+    must(find("cuDevicePrimaryCtxRetain")((word)&context, 0, 0), "cuDevicePrimaryCtxRetain");
+    must(find("cuCtxSetCurrent")(context, 0, 0), "cuCtxSetCurrent");
+    must(find("cuStreamCreate")((word)&stream, 1, 0), "cuStreamCreate");
+    if (argc > 1)
+        must(find("cuMemAllocAsync")((word)&block, BYTES, stream), "cuMemAllocAsync");
+    must(find("cuMemAlloc")((word)&plain, BYTES, 0), "cuMemAlloc");
+    must(find("cuDeviceGetDefaultMemPool")((word)&pool, 0, 0), "cuDeviceGetDefaultMemPool");
+    measure("cuPointerGetAttribute", (word)out, MEMORY_TYPE, plain);
+    measure("cuMemGetAddressRange", (word)out, (word)(out + 1), plain);
+    measure("cuMemPoolGetAttribute", pool, RELEASE_THRESHOLD, (word)out);
+    measure("cuDeviceGetMemPool", (word)out, 0, 0);
+    measure("cuDeviceGetDefaultMemPool", (word)out, 0, 0);
+    measure("cuStreamSynchronize", stream, 0, 0);
+    measure_streams();
+    return 0;
+}
