@@ -207,6 +207,7 @@ victims = \
 	tests/victims/left \
 	tests/victims/linked \
 	tests/victims/older \
+	tests/victims/outlives \
 	tests/victims/plain \
 	tests/victims/pools \
 	tests/victims/preallocates \
@@ -258,6 +259,8 @@ tests_victims_linked_LDADD = -Ltests/libcuda/.libs -l:libcuda.so.1
 EXTRA_tests_victims_linked_DEPENDENCIES = $(model_driver)
 tests_victims_older_SOURCES = tests/victims/older.c $(victim_work)
 tests_victims_older_LDADD =
+tests_victims_outlives_SOURCES = tests/victims/outlives.c $(victim_work)
+tests_victims_outlives_LDADD =
 tests_victims_plain_SOURCES = tests/victims/plain.c $(victim_work)
 tests_victims_plain_LDADD =
 tests_victims_pools_SOURCES = tests/victims/pools.c $(victim_work)

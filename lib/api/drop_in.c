@@ -90,15 +90,6 @@ void weir__drop_in_stream_begins(weir_allocator *a, weir_stream stream) {
         weir__front_meet(a->front, stream);
 }
 
-void weir__drop_in_stream_ends(weir_allocator *a, weir_stream stream) {
-    int before = weir__driver_result;
-
-    if (a->front && !weir__driver_forked() &&
-        !weir__detour_is(&a->device.slow_path, WEIR_DETOUR_LOST))
-        weir__front_leave(a->front, stream);
-    weir__set_driver_result(before);
-}
-
 static int is_usable(const weir_allocator *a) {
     return !weir__driver_forked() && !weir__detour_is(&a->device.slow_path, WEIR_DETOUR_LOST);
 }
@@ -108,12 +99,14 @@ static int gives_behind_waits(const weir_allocator *a) {
     return a->harden != NULL || !(a->reserve.engine->traits & WEIR_ENGINE_SHEDS);
 }
 
-/* The thread's own default stream, not used so far: a question would create it. */
+/* The thread's own default stream, not used here so far: a question would create it.  An id of another age tells that it was
+ * used. */
 static int is_unused(const weir_allocator *a, weir_stream stream) {
-    unsigned long long id;
+    const struct weir_default_ids *known =
+        &weir__default_ids[(unsigned)a->device.ordinal % WEIR_DEFAULT_IDS];
 
     return (uintptr_t)stream == WEIR_STREAM_PER_THREAD_VALUE && a->front &&
-           !weir__device_default_id(&a->device, stream, &id);
+           (known->context != a->device.context || known->id[1] == 0);
 }
 
 static void see_done(weir_allocator *a, weir_stream stream) {
@@ -123,6 +116,18 @@ static void see_done(weir_allocator *a, weir_stream stream) {
         weir__front_ask(a->front, stream);
     else if (weir__device_stream_id(&a->device, stream, &id) == CUDA_SUCCESS)
         weir__engine_ask(a->reserve.engine, stream, id);
+}
+
+void weir__drop_in_stream_ends(weir_allocator *a, weir_stream stream) {
+    int before = weir__driver_result;
+
+    if (!is_usable(a))
+        return;
+    if (a->front)
+        weir__front_leave(a->front, stream);
+    else
+        see_done(a, stream); /* later nobody can ask */
+    weir__set_driver_result(before);
 }
 
 void weir__drop_in_ask(weir_allocator *a, weir_stream stream) {
@@ -139,6 +144,11 @@ void weir__drop_in_ask(weir_allocator *a, weir_stream stream) {
     weir__set_driver_result(before);
 }
 
+int weir__drop_in_own_elsewhere(void) {
+    return atomic_load_explicit(&weir__device_own_streams, memory_order_relaxed) >
+           weir__device_has_own;
+}
+
 int weir__drop_in_is_idle(weir_allocator *a, weir_stream stream) {
     const struct weir_driver *driver = a->device.driver;
     struct weir_driver_scope scope;
@@ -146,7 +156,7 @@ int weir__drop_in_is_idle(weir_allocator *a, weir_stream stream) {
 
     if (!is_usable(a) || weir__driver_enter(driver, a->device.context, &scope) != CUDA_SUCCESS)
         return 0;
-    is_idle = is_unused(a, stream) || weir__device_is_idle(&a->device, stream);
+    is_idle = weir__device_is_idle(&a->device, stream);
     weir__driver_leave(driver, &scope);
     weir__set_driver_result(before);
     return is_idle;
@@ -170,10 +180,10 @@ void weir__drop_in_trim(weir_allocator *a, size_t keep, int is_idle) {
 
     if (!is_usable(a))
         return;
-    if (!gives_behind_waits(a))
-        give_done(a, keep);
-    else if (is_idle)
+    if (is_idle) /* then the wait for the device is none */
         (void)weir__trim_all(a, keep, WEIR_EVENT_TRIM, NULL);
+    else if (!gives_behind_waits(a))
+        give_done(a, keep);
     weir__set_driver_result(before);
 }
 

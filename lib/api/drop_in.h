@@ -88,12 +88,14 @@ void weir__drop_in_stream_ends(weir_allocator *allocator, weir_stream stream);
  * A default stream is the calling thread's.  For the legacy stream this is called only while all others are idle: an
  * event on it makes blocking streams wait for the streams at work. */
 void weir__drop_in_ask(weir_allocator *allocator, weir_stream stream);
-/* 1 if the stream is idle, or is the thread's own default stream and was not used.  The caller does as above. */
+/* 1 if a request or a free came on the own default stream of another thread, which may have ended since. */
+int weir__drop_in_own_elsewhere(void);
+/* 1 if the stream is idle.  The caller does as above. */
 int weir__drop_in_is_idle(weir_allocator *allocator, weir_stream stream);
 /* 1 if slots came back to their caches that were freed on other streams: asking once more may show more. */
 int weir__drop_in_settle(weir_allocator *allocator);
 /* As weir_trim, but waits for no work: gives back memory whose work is known to be complete.  `is_idle': all streams
- * were idle.  If not, an allocator whose memory goes back behind a wait gives nothing back: an arena of regions, or
+ * were idle, so that all work is.  If not, an allocator whose memory goes back behind a wait gives nothing back: an arena of regions, or
  * one with `harden'. */
 void weir__drop_in_trim(weir_allocator *allocator, size_t keep, int is_idle);
 

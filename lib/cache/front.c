@@ -1419,9 +1419,9 @@ weir_status weir__front_free_used(struct weir_front *f, CUdeviceptr block, weir_
 static __attribute__((noinline)) weir_status free_leaving(struct weir_front *f, struct weir_cell *c,
                                                           struct weir_span *s, CUdeviceptr block,
                                                           weir_stream stream, uint64_t id) {
+    int result_before = weir__driver_result, done = 0;
     struct weir_span *out = NULL;
     uint64_t known = 0;
-    int done = 0;
 
     if (enter_at_once(&f->hits, c)) {
         if (is_its(c, key_of(stream, id), id)) {
@@ -1433,7 +1433,10 @@ static __attribute__((noinline)) weir_status free_leaving(struct weir_front *f, 
     }
     if (out)
         give_up(f, c, stream, id, known, out);
-    return done ? WEIR_OK : weir__front_free_used(f, block, stream, NULL);
+    if (!done)
+        return weir__front_free_used(f, block, stream, NULL);
+    weir__set_driver_result(result_before);
+    return WEIR_OK;
 }
 
 /* By a thread beside the one that the cell's lock is biased to, or with something to catch up with. */

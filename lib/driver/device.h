@@ -94,6 +94,9 @@ struct weir_default_ids {
 extern _Thread_local struct weir_default_ids weir__default_ids[WEIR_DEFAULT_IDS] WEIR_FAST_TLS;
 /* Rises with each allocator that is made. */
 extern _Atomic uint64_t weir__device_age;
+/* How many threads have used their own default stream, and whether this one has, as far as ids were noted. */
+extern _Atomic unsigned weir__device_own_streams;
+extern _Thread_local unsigned weir__device_has_own WEIR_FAST_TLS;
 
 /* A default stream's id without a question about it: 1, or 0 if that is not known.  Only behind an adapter that sees
  * captures begin: whether the stream is being captured is not asked. */

@@ -196,7 +196,8 @@ START_TEST(a_stream_ends_that_left_nothing) {
     CU(driver->cuStreamCreate(&fresh, CU_STREAM_NON_BLOCKING));
     count_from_here();
     weir__drop_in_stream_ends(a, fresh);
-    EXPECT_CALLS({0, 0});
+    if (has_front(_i)) /* else only the engine could know */
+        EXPECT_CALLS({0, 0});
     kept = take(1000, fresh);
     weir__drop_in_stream_ends(a, fresh); /* too young to have one */
     for (int i = 0; i < 300; i++)

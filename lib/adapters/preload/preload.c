@@ -1071,11 +1071,34 @@ CUresult weir__serve_cuGreenCtxCreate(void **context, void *resources, CUdevice 
 
 /* All that weir has in the context goes with it. */
 static void lose(CUdevice device) {
-    if (weir__served_known() > 0 && enter()) {
+    if (!enter())
+        return;
+    if (weir__served_known() > 0)
         weir__served_lose(device);
+    weir__streams_lose();
+    leave();
+}
+
+/* The context may end with it, unless an allocator holds that. */
+static CUresult released(CUresult result, CUdevice device) {
+    int is_held = 0;
+
+    if (result != CUDA_SUCCESS || !enter())
+        return result;
+    for (unsigned i = 0; i < weir__served_known(); i++)
+        is_held |= weir__served_at(i)->device == device && !is_lost(weir__served_at(i));
+    if (!is_held)
         weir__streams_lose();
-        leave();
-    }
+    leave();
+    return result;
+}
+
+CUresult weir__serve_cuDevicePrimaryCtxRelease(CUdevice device) {
+    return released(REAL(cuDevicePrimaryCtxRelease)(device), device);
+}
+
+CUresult weir__serve_cuDevicePrimaryCtxRelease_v2(CUdevice device) {
+    return released(REAL(cuDevicePrimaryCtxRelease_v2)(device), device);
 }
 
 CUresult weir__serve_cuDevicePrimaryCtxReset(CUdevice device) {

@@ -18,6 +18,8 @@
 /* Symbols that have one form alone. */
 #define WEIR_INTERPOSED_PLAIN(X)                                                                   \
     WEIR_BOTH_PLAIN(X)                                                                             \
+    X(cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease, 7000, (CUdevice device), (device))     \
+    X(cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease_v2, 11000, (CUdevice device), (device)) \
     X(cuMemGetAddressRange, cuMemGetAddressRange_v2, 3020,                                         \
       (CUdeviceptr *base, size_t *bytes, CUdeviceptr address), (base, bytes, address))             \
     X(cuPointerGetAttribute, cuPointerGetAttribute, 4000,                                          \

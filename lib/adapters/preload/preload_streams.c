@@ -32,12 +32,6 @@ int weir__stream_is_seen(CUstream stream) {
     return is;
 }
 
-void weir__streams_lose(void) {
-    weir__lock_take(&lock);
-    weir__map_clear(&seen);
-    weir__lock_give(&lock);
-}
-
 void weir__streams_distrust(void) {
     static atomic_int is_done;
 
@@ -47,27 +41,29 @@ void weir__streams_distrust(void) {
         weir__drop_in_distrust(weir__served_at(i)->allocator);
 }
 
-/* A child of fork, in which nobody may hold the lock, has nothing to do with streams. */
-static atomic_int is_child;
-
-static void become_child(void) {
-    atomic_store_explicit(&is_child, 1, memory_order_relaxed);
-}
-
-static __attribute__((constructor)) void watch_forks(void) {
-    if (pthread_atfork(NULL, NULL, become_child) != 0)
-        become_child(); /* no stream is seen, then */
-}
-
-static int is_mine(void) {
-    return !weir__inside && !atomic_load_explicit(&is_child, memory_order_relaxed);
-}
-
 /* ---- questions about all streams ----------------------------------------------------------------- */
 
 atomic_int weir__captures;
 /* Taken before an allocator's locks and before `lock'. */
 static pthread_mutex_t asking = PTHREAD_MUTEX_INITIALIZER;
+/* A stream was destroyed while at work. */
+static atomic_int ended_at_work;
+
+/* A child of fork has no streams.  Where weir was in use before the fork it does nothing in the child. */
+static void become_child(void) {
+    pthread_mutex_init(&asking, NULL);
+    lock = (struct weir_lock){0};
+    seen = (struct weir_map){0};
+    atomic_store_explicit(&weir__captures, 0, memory_order_relaxed);
+}
+
+static __attribute__((constructor)) void watch_forks(void) {
+    (void)pthread_atfork(NULL, NULL, become_child); /* fails only without host memory */
+}
+
+static int is_mine(void) {
+    return !weir__inside && !weir__drop_in_forked();
+}
 
 void weir__streams_await(void) {
     if (!is_mine())
@@ -90,7 +86,7 @@ static CUstream *list_seen(size_t *count) {
     return list;
 }
 
-/* The caller holds `asking'.  1 if all streams are idle. */
+/* The caller holds `asking'.  1 if all streams are idle, also those of which no handle is known. */
 static int ask_all(weir_allocator *allocator) {
     const CUstream legacy = (CUstream)(uintptr_t)WEIR_STREAM_LEGACY_VALUE;
     const CUstream own = (CUstream)(uintptr_t)WEIR_STREAM_PER_THREAD_VALUE;
@@ -108,7 +104,8 @@ static int ask_all(weir_allocator *allocator) {
     free(list);
     if (is_idle)
         weir__drop_in_ask(allocator, legacy);
-    return is_idle;
+    return is_idle && !atomic_load_explicit(&ended_at_work, memory_order_relaxed) &&
+           !weir__drop_in_own_elsewhere();
 }
 
 int weir__streams_ask(weir_allocator *allocator) {
@@ -125,6 +122,14 @@ int weir__streams_ask(weir_allocator *allocator) {
     }
     pthread_mutex_unlock(&asking);
     return is_idle;
+}
+
+void weir__streams_lose(void) {
+    pthread_mutex_lock(&asking);
+    weir__lock_take(&lock);
+    weir__map_clear(&seen);
+    weir__lock_give(&lock);
+    pthread_mutex_unlock(&asking);
 }
 
 /* ---- how they begin and end ----------------------------------------------------------------------- */
@@ -163,6 +168,10 @@ CUresult weir__serve_cuStreamDestroy_v2(CUstream stream) {
         weir__lock_take(&lock);
         (void)weir__map_take(&seen, (uintptr_t)stream, NULL);
         weir__lock_give(&lock);
+        if (weir__served_known() > 0 &&
+            (atomic_load_explicit(&weir__captures, memory_order_acquire) > 0 ||
+             !weir__drop_in_is_idle(weir__served_at(0)->allocator, stream)))
+            atomic_store_explicit(&ended_at_work, 1, memory_order_relaxed);
         pthread_mutex_unlock(&asking);
         tell_all(weir__drop_in_stream_ends, stream);
         weir__inside = 0;

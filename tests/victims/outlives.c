@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: MIT */
+/* outlives.c: a program that trims a pool when all work is done, and prints what stays.  The memory was used on streams
+ * that have ended, or on the thread's own.  With --fork the program does all this in a child. */
+#include "work.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define MIB ((size_t)1 << 20)
+
+enum { MANY = 300, SLOTS = 2000, SLOT = 65536, SMALL = 4096 };
+
+static void *library;
+static struct cuda cuda;
+
+static void *find(const char *name, int version, const char *symbol) {
+    (void)name;
+    (void)version;
+    return dlsym(library, symbol);
+}
+
+/* The pool gives nothing back at a synchronisation. */
+static CUmemoryPool make_pool(void) {
+    uint64_t all = UINT64_MAX;
+    CUmemPoolProps properties;
+    CUmemoryPool pool;
+
+    memset(&properties, 0, sizeof properties);
+    properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+    properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    CU(cuda.cuMemPoolCreate(&pool, &properties));
+    CU(cuda.cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &all));
+    return pool;
+}
+
+static CUstream make_stream(void) {
+    CUstream stream;
+
+    CU(cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    return stream;
+}
+
+static void take(CUmemoryPool pool, CUdeviceptr *blocks, int count, size_t bytes, CUstream stream) {
+    for (int i = 0; i < count; i++)
+        CU(cuda.cuMemAllocFromPoolAsync(&blocks[i], bytes, pool, stream));
+}
+
+static void give(const CUdeviceptr *blocks, int count, CUstream stream) {
+    for (int i = 0; i < count; i++)
+        CU(cuda.cuMemFreeAsync(blocks[i], stream));
+}
+
+static void pair(CUmemoryPool pool, size_t bytes, CUstream stream) {
+    CUdeviceptr block;
+
+    take(pool, &block, 1, bytes, stream);
+    give(&block, 1, stream);
+}
+
+static void show_stays(const char *what, CUmemoryPool pool) {
+    uint64_t bytes = 0;
+
+    CU(cuda.cuCtxSynchronize());
+    for (int i = 0; i < 2; i++)
+        CU(cuda.cuMemPoolTrimTo(pool, 0));
+    CU(cuda.cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &bytes));
+    printf("%s: %u MiB\n", what, (unsigned)(bytes / MIB));
+}
+
+static void free_much_and_end(CUmemoryPool pool) {
+    static CUdeviceptr blocks[MANY];
+    CUstream stream = make_stream();
+
+    for (int i = 0; i < 3; i++) {
+        take(pool, blocks, MANY, MIB, stream);
+        give(blocks, MANY, stream);
+    }
+    CU(cuda.cuStreamSynchronize(stream));
+    CU(cuda.cuStreamDestroy(stream));
+    show_stays("of a stream that has ended", pool);
+}
+
+static void end_before_the_blocks(CUmemoryPool pool, CUstream other) {
+    static CUdeviceptr blocks[SLOTS];
+    CUstream stream = make_stream();
+
+    for (int i = 0; i < MANY; i++) {
+        pair(pool, SLOT, stream);
+        pair(pool, SLOT, other);
+    }
+    take(pool, blocks, SLOTS, SLOT, stream);
+    CU(cuda.cuStreamSynchronize(stream));
+    CU(cuda.cuStreamDestroy(stream));
+    give(blocks, SLOTS, other);
+    show_stays("of blocks that outlive their stream", pool);
+}
+
+static void use_own(CUmemoryPool pool, CUmemoryPool another, CUstream stream) {
+    CUstream own = (CUstream)(uintptr_t)WEIR_STREAM_PER_THREAD_VALUE;
+    static CUdeviceptr blocks[MANY];
+
+    for (int i = 0; i < 3; i++) {
+        take(pool, blocks, MANY, i % 2 ? MIB : MIB / 4, own);
+        give(blocks, MANY, own);
+    }
+    pair(another, SMALL, stream);
+    show_stays("of the thread's own stream", pool);
+}
+
+int main(int argc, char **argv) {
+    int status = 0;
+    CUmemoryPool pool, another;
+    CUcontext context;
+    CUstream stream;
+    pid_t child = argc > 1 && strcmp(argv[1], "--fork") == 0 ? fork() : 0;
+
+    if (child > 0) {
+        HOLDS(waitpid(child, &status, 0) == child && WIFEXITED(status));
+        return WEXITSTATUS(status);
+    }
+    library = dlopen("libcuda.so.1", RTLD_NOW);
+    HOLDS(library);
+    victim_load(&cuda, find, 0);
+    victim_start(&cuda);
+    (void)make_stream(); /* it ends with the context */
+    CU(cuda.cuDevicePrimaryCtxRelease(0));
+    CU(cuda.cuDevicePrimaryCtxRetain(&context, 0));
+    CU(cuda.cuCtxSetCurrent(context));
+    pool = make_pool();
+    another = make_pool();
+    stream = make_stream();
+    pair(pool, SMALL, stream);
+    free_much_and_end(pool);
+    end_before_the_blocks(pool, stream);
+    use_own(pool, another, stream);
+    return victim_status(argc, argv);
+}
