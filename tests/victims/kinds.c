@@ -146,18 +146,30 @@ static int give_access(CUmemoryPool pool) {
     return access_of(pool, CU_MEM_LOCATION_TYPE_DEVICE, 0) == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
 }
 
+static int is_of_host(const CUmemPoolProps *properties) {
+    return properties->location.type == CU_MEM_LOCATION_TYPE_HOST ||
+           properties->location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA;
+}
+
 /* Fills and reads a block on one stream, and frees it on another. */
-static void use_across(CUmemoryPool pool, CUstream on, CUstream other) {
+static void use(CUmemoryPool pool, int by_host, CUstream on, CUstream other) {
     static unsigned char bytes[BYTES];
     CUdeviceptr block;
 
     CU(cuda.cuMemAllocFromPoolAsync(&block, BYTES, pool, on));
     CU(cuda.cuMemsetD8Async(block, 7, BYTES, on));
     CU(cuda.cuStreamSynchronize(on));
-    CU(cuda.cuMemcpyDtoH(bytes, block, BYTES));
+    if (by_host) /* no device's memory, as cuMemcpyDtoH wants it */
+        memcpy(bytes, (const void *)(uintptr_t)block, BYTES);
+    else
+        CU(cuda.cuMemcpyDtoH(bytes, block, BYTES));
     HOLDS(bytes[0] == 7 && bytes[BYTES - 1] == 7);
     CU(cuda.cuMemFreeAsync(block, other));
     CU(cuda.cuStreamSynchronize(other));
+}
+
+static void use_across(CUmemoryPool pool, CUstream on, CUstream other) {
+    use(pool, 0, on, other);
 }
 
 static void share(CUmemoryPool pool, const CUmemPoolProps *properties) {
@@ -184,7 +196,7 @@ static void try(const struct kind *kind) {
         set_all(pool);
         if (give_access(pool))
             for (int i = 0; i < 3; i++)
-                use_across(pool, stream, stream);
+                use(pool, is_of_host(&properties), stream, stream);
         share(pool, &properties);
         show(pool);
         CU(cuda.cuMemPoolDestroy(pool));
