@@ -22,20 +22,6 @@ static void *find(const char *name, int version, const char *symbol) {
     return dlsym(library, symbol);
 }
 
-/* The pool gives nothing back at a synchronisation. */
-static CUmemoryPool make_pool(void) {
-    uint64_t all = UINT64_MAX;
-    CUmemPoolProps properties;
-    CUmemoryPool pool;
-
-    memset(&properties, 0, sizeof properties);
-    properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
-    properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    CU(cuda.cuMemPoolCreate(&pool, &properties));
-    CU(cuda.cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &all));
-    return pool;
-}
-
 static CUstream make_stream(void) {
     CUstream stream;
 
@@ -129,8 +115,8 @@ int main(int argc, char **argv) {
     CU(cuda.cuDevicePrimaryCtxRelease(0));
     CU(cuda.cuDevicePrimaryCtxRetain(&context, 0));
     CU(cuda.cuCtxSetCurrent(context));
-    pool = make_pool();
-    another = make_pool();
+    pool = victim_pool(&cuda);
+    another = victim_pool(&cuda);
     stream = make_stream();
     pair(pool, SMALL, stream);
     free_much_and_end(pool);

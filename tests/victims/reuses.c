@@ -6,17 +6,14 @@
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #define LARGE ((size_t)32 << 20)
 
 enum { LAUNCHES = 20, SMALL = 4096 };
 
-typedef void host_function(void *data);
-
 static void *library;
 static struct cuda cuda;
-static CUresult (*query)(CUstream), (*launch)(CUstream, host_function *, void *);
+static CUresult (*query)(CUstream), (*launch)(CUstream, victim_host_function *, void *);
 
 static void *find(const char *name, int version, const char *symbol) {
     (void)name;
@@ -29,24 +26,6 @@ static void find_more(void *pointer, const char *symbol) {
 
     HOLDS(address);
     memcpy(pointer, &address, sizeof address);
-}
-
-static void take_time(void *nothing) {
-    (void)nothing;
-    nanosleep(&(struct timespec){0, 1000000}, NULL);
-}
-
-static CUmemoryPool make_pool(void) {
-    uint64_t all = UINT64_MAX;
-    CUmemPoolProps properties;
-    CUmemoryPool pool;
-
-    memset(&properties, 0, sizeof properties);
-    properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
-    properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    CU(cuda.cuMemPoolCreate(&pool, &properties));
-    CU(cuda.cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &all));
-    return pool;
 }
 
 static void set_policies(CUmemoryPool pool, int value) {
@@ -70,7 +49,7 @@ static void reuse(const char *what, CUmemoryPool pool, CUstream from, CUstream t
 
     set_policies(pool, policies);
     for (int i = 0; i < LAUNCHES; i++)
-        CU(launch(from, take_time, NULL));
+        CU(launch(from, victim_take_time, NULL));
     CU(cuda.cuMemFreeAsync(first, from));
     while (query(from) == CUDA_ERROR_NOT_READY)
         continue;
@@ -84,26 +63,26 @@ static void reuse(const char *what, CUmemoryPool pool, CUstream from, CUstream t
 
 /* The first pool shows to whoever serves it that there are several streams; the later pools are tested. */
 static void late(CUstream from, CUstream to) {
-    CUmemoryPool pool = make_pool();
+    CUmemoryPool pool = victim_pool(&cuda);
 
     reuse(NULL, pool, from, to, 1);
     CU(cuda.cuMemPoolDestroy(pool));
-    pool = make_pool();
+    pool = victim_pool(&cuda);
     reuse("none is allowed, another stream", pool, from, to, 0);
     CU(cuda.cuMemPoolDestroy(pool));
-    pool = make_pool();
+    pool = victim_pool(&cuda);
     reuse("none is allowed, the same stream", pool, from, from, 0);
     reuse("all are allowed again", pool, from, to, 1);
     CU(cuda.cuMemPoolDestroy(pool));
 }
 
 static void early(CUstream from, CUstream to) {
-    CUmemoryPool pool = make_pool();
+    CUmemoryPool pool = victim_pool(&cuda);
 
     set_policies(pool, 0);
     reuse("none is allowed from the beginning", pool, from, to, 0);
     CU(cuda.cuMemPoolDestroy(pool));
-    pool = make_pool();
+    pool = victim_pool(&cuda);
     set_policies(pool, 0);
     set_policies(pool, 1);
     reuse("all are allowed before the first request", pool, from, to, 1);

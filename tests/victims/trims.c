@@ -8,17 +8,14 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #define MIB ((size_t)1 << 20)
 
 enum { LAUNCHES = 100, TURNS = 300, SMALL = 4096 };
 
-typedef void host_function(void *data);
-
 static void *library;
 static struct cuda cuda;
-static CUresult (*query)(CUstream), (*launch)(CUstream, host_function *, void *);
+static CUresult (*query)(CUstream), (*launch)(CUstream, victim_host_function *, void *);
 
 static void *find(const char *name, int version, const char *symbol) {
     (void)name;
@@ -33,14 +30,9 @@ static void find_more(void *pointer, const char *symbol) {
     memcpy(pointer, &address, sizeof address);
 }
 
-static void take_time(void *nothing) {
-    (void)nothing;
-    nanosleep(&(struct timespec){0, 1000000}, NULL);
-}
-
 static void keep_busy(CUstream stream) {
     for (int i = 0; i < LAUNCHES; i++)
-        CU(launch(stream, take_time, NULL));
+        CU(launch(stream, victim_take_time, NULL));
 }
 
 static void show(const char *what, int is) {
@@ -52,20 +44,6 @@ static void show_work(const char *what, CUstream stream) {
 
     HOLDS(result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY);
     show(what, result == CUDA_ERROR_NOT_READY);
-}
-
-/* The pool gives nothing back at a synchronisation. */
-static CUmemoryPool make_pool(void) {
-    uint64_t all = UINT64_MAX;
-    CUmemPoolProps properties;
-    CUmemoryPool pool;
-
-    memset(&properties, 0, sizeof properties);
-    properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
-    properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    CU(cuda.cuMemPoolCreate(&pool, &properties));
-    CU(cuda.cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &all));
-    return pool;
 }
 
 static uint64_t reserved(CUmemoryPool pool) {
@@ -93,7 +71,7 @@ static CUstream make_stream(unsigned flags) {
 /* ---- Memory of a stream at work ---- */
 
 static void at_work(const char *who, CUstream stream) {
-    CUmemoryPool pool = make_pool();
+    CUmemoryPool pool = victim_pool(&cuda);
     CUdeviceptr large, small;
 
     printf("%s\n", who);
@@ -118,7 +96,7 @@ static void at_work(const char *who, CUstream stream) {
 
 static void ended(const char *who, unsigned flags) {
     CUstream stream = make_stream(flags);
-    CUmemoryPool pool = make_pool();
+    CUmemoryPool pool = victim_pool(&cuda);
     CUdeviceptr block;
 
     printf("%s\n", who);
@@ -157,7 +135,7 @@ static void *use_streams(void *argument) {
 }
 
 static void others(CUcontext context) {
-    struct use u = {.context = context, .pool = make_pool()};
+    struct use u = {.context = context, .pool = victim_pool(&cuda)};
     pthread_t thread;
 
     printf("another thread's streams\n");
@@ -176,7 +154,7 @@ static void others(CUcontext context) {
 
 static void captured(CUstream stream) {
     CUstream other = make_stream(CU_STREAM_NON_BLOCKING);
-    CUmemoryPool pool = make_pool();
+    CUmemoryPool pool = victim_pool(&cuda);
     CUdeviceptr block, plain;
     CUgraph graph = NULL;
 
@@ -205,7 +183,7 @@ static void captured(CUstream stream) {
 /* Memory of a stream that is idle goes back while another stream is at work. */
 static void beside(CUstream busy) {
     CUstream other = make_stream(CU_STREAM_NON_BLOCKING);
-    CUmemoryPool pool = make_pool();
+    CUmemoryPool pool = victim_pool(&cuda);
     CUdeviceptr block;
 
     printf("beside a stream at work\n");
@@ -225,7 +203,7 @@ static void beside(CUstream busy) {
 /* A trim queues nothing on the legacy stream, since blocking streams would wait for it. */
 static void beside_legacy(void) {
     CUstream busy = make_stream(CU_STREAM_DEFAULT), other = make_stream(CU_STREAM_DEFAULT);
-    CUmemoryPool pool = make_pool();
+    CUmemoryPool pool = victim_pool(&cuda);
     CUdeviceptr block;
 
     printf("of the legacy stream, beside a blocking one at work\n");
@@ -237,7 +215,7 @@ static void beside_legacy(void) {
     CU(cuda.cuStreamSynchronize(NULL));
     keep_busy(busy);
     CU(cuda.cuMemPoolTrimTo(pool, 0));
-    CU(launch(other, take_time, NULL));
+    CU(launch(other, victim_take_time, NULL));
     while (query(other) == CUDA_ERROR_NOT_READY)
         continue;
     show_work("that work goes on as another's ends", busy);
@@ -282,7 +260,7 @@ static void *turn_streams(void *argument) {
 }
 
 static void at_once(CUcontext context) {
-    struct use u = {.context = context, .pool = make_pool()};
+    struct use u = {.context = context, .pool = victim_pool(&cuda)};
     pthread_t threads[3];
 
     printf("beside threads whose streams are captured and end\n");

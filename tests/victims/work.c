@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #define KIB ((size_t)1 << 10)
@@ -287,4 +288,22 @@ void victim_graph(const struct cuda *cuda, const char *who, unsigned seed) {
     CU(cuda->cuStreamSynchronize(stream));
     CU(cuda->cuStreamDestroy(stream));
     printf("%s graph: %08x\n", who, sum);
+}
+
+CUmemoryPool victim_pool(const struct cuda *cuda) {
+    uint64_t all = UINT64_MAX;
+    CUmemPoolProps properties;
+    CUmemoryPool pool;
+
+    memset(&properties, 0, sizeof properties);
+    properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+    properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    CU(cuda->cuMemPoolCreate(&pool, &properties));
+    CU(cuda->cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &all));
+    return pool;
+}
+
+void victim_take_time(void *nothing) {
+    (void)nothing;
+    nanosleep(&(struct timespec){0, 1000000}, NULL);
 }

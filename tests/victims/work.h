@@ -107,6 +107,13 @@ unsigned victim_churn(const struct cuda *cuda, CUstream stream, unsigned seed);
 /* Captured allocation, fill and free, launched three times. */
 void victim_graph(const struct cuda *cuda, const char *who, unsigned seed);
 
+/* A pool of device 0 that gives nothing back at a synchronisation. */
+CUmemoryPool victim_pool(const struct cuda *cuda);
+
+/* For cuLaunchHostFunc: takes a millisecond of the stream's time. */
+typedef void victim_host_function(void *nothing);
+void victim_take_time(void *nothing);
+
 /* Sets a title as programs do that have no room for one: the environment is copied, and its place cleared. */
 void victim_set_title(void);
 
