@@ -4,7 +4,7 @@
  *     seen_calls [served]
  *
  * A line for each call: nanoseconds, the least of seven rounds.  With `served' a block of the default memory pool is live
- * meanwhile.  bench/seen-calls runs it natively and under `weir run'.
+ * meanwhile, and its allocation, the first of the process, has a line too.  bench/seen-calls runs it natively and under `weir run'.
  */
 #include <dlfcn.h>
 #include <stdint.h>
@@ -99,8 +99,13 @@ int main(int argc, char **argv) {
     must(find("cuDevicePrimaryCtxRetain")((word)&context, 0, 0), "cuDevicePrimaryCtxRetain");
     must(find("cuCtxSetCurrent")(context, 0, 0), "cuCtxSetCurrent");
     must(find("cuStreamCreate")((word)&stream, 1, 0), "cuStreamCreate");
-    if (argc > 1)
-        must(find("cuMemAllocAsync")((word)&block, BYTES, stream), "cuMemAllocAsync");
+    if (argc > 1) {
+        call allocate = find("cuMemAllocAsync");
+        double began = now_ns();
+
+        must(allocate((word)&block, BYTES, stream), "cuMemAllocAsync");
+        printf("first-cuMemAllocAsync %.0f\n", now_ns() - began);
+    }
     must(find("cuMemAlloc")((word)&plain, BYTES, 0), "cuMemAlloc");
     must(find("cuDeviceGetDefaultMemPool")((word)&pool, 0, 0), "cuDeviceGetDefaultMemPool");
     measure("cuPointerGetAttribute", (word)out, MEMORY_TYPE, plain);

@@ -180,7 +180,7 @@ void weir__drop_in_trim(weir_allocator *a, size_t keep, int is_idle) {
 
     if (!is_usable(a))
         return;
-    if (is_idle) /* then the wait for the device is none */
+    if (is_idle) /* nothing is at work, so the wait for the device is short */
         (void)weir__trim_all(a, keep, WEIR_EVENT_TRIM, NULL);
     else if (!gives_behind_waits(a))
         give_done(a, keep);

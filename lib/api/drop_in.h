@@ -95,8 +95,8 @@ int weir__drop_in_is_idle(weir_allocator *allocator, weir_stream stream);
 /* 1 if slots came back to their caches that were freed on other streams: asking once more may show more. */
 int weir__drop_in_settle(weir_allocator *allocator);
 /* As weir_trim, but waits for no work: gives back memory whose work is known to be complete.  `is_idle': all streams
- * were idle, so that all work is.  If not, an allocator whose memory goes back behind a wait gives nothing back: an arena of regions, or
- * one with `harden'. */
+ * were idle, so that all work is complete.  If not, an allocator whose memory goes back behind a wait gives nothing
+ * back: an arena of regions, or one with `harden'. */
 void weir__drop_in_trim(weir_allocator *allocator, size_t keep, int is_idle);
 
 /* 1 if a block of it is live, which no call of the driver's is needed for.  For one that knows its peak, too. */

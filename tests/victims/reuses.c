@@ -61,7 +61,7 @@ static void reuse(const char *what, CUmemoryPool pool, CUstream from, CUstream t
     CU(cuda.cuCtxSynchronize());
 }
 
-/* The first pool shows to whoever serves it that there are several streams; the later pools are tested. */
+/* The first pool only makes several streams known; the later pools are tested. */
 static void late(CUstream from, CUstream to) {
     CUmemoryPool pool = victim_pool(&cuda);
 

@@ -325,7 +325,7 @@ static struct weir_served *make(int device, struct weir_pool_kind kind, int *sta
     atomic_store_explicit(&weir__served[place], s, memory_order_release);
     if (place == known)
         atomic_store_explicit(&weir__served_count, known + 1, memory_order_release);
-    /* Whoever distrusts streams goes through those that it finds; this one may have come too late. */
+    /* A thread that stops trusting streams tells the allocators that it finds; this one may be too new for that. */
     atomic_thread_fence(memory_order_seq_cst);
     if (weir__interposed_passes())
         weir__drop_in_distrust(s->allocator);
