@@ -180,6 +180,29 @@ static void captured(CUstream stream) {
     CU(cuda.cuMemPoolDestroy(pool));
 }
 
+static void captured_to_its_end(CUstream stream) {
+    CUstream other = make_stream(CU_STREAM_NON_BLOCKING);
+    CUmemoryPool pool = victim_pool(&cuda);
+    CUdeviceptr block;
+    CUgraph graph;
+
+    printf("after a stream that ended while it was captured\n");
+    for (int turn = 0; turn < 100; turn++) { /* until it has a cache */
+        CU(cuda.cuMemAllocFromPoolAsync(&block, SMALL, pool, stream));
+        CU(cuda.cuMemsetD8Async(block, 1, SMALL, stream));
+        CU(cuda.cuMemFreeAsync(block, stream));
+    }
+    CU(cuda.cuStreamSynchronize(stream));
+    CU(cuda.cuStreamBeginCapture(other, CU_STREAM_CAPTURE_MODE_RELAXED));
+    if (cuda.cuStreamDestroy(other) != CUDA_SUCCESS) {
+        (void)cuda.cuStreamEndCapture(other, &graph);
+        printf("it does not end before its capture\n");
+    }
+    (void)trim(pool, 0);
+    show("a trim has given all back", reserved(pool) == 0);
+    CU(cuda.cuMemPoolDestroy(pool));
+}
+
 /* Memory of a stream that is idle goes back while another stream is at work. */
 static void beside(CUstream busy) {
     CUstream other = make_stream(CU_STREAM_NON_BLOCKING);
@@ -300,6 +323,7 @@ int main(int argc, char **argv) {
     ended("a blocking one", CU_STREAM_DEFAULT);
     others(context);
     captured(stream);
+    captured_to_its_end(stream);
     at_once(context);
     CU(cuda.cuCtxSynchronize());
     return victim_status(argc, argv);

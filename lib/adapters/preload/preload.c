@@ -1119,8 +1119,12 @@ static void capture_begins(void) {
     weir__streams_await();
 }
 
-static CUresult capture_began(CUresult result) {
-    if (result != CUDA_SUCCESS && !weir__inside)
+static CUresult capture_began(CUstream stream, CUresult result) {
+    if (weir__inside)
+        return result;
+    if (result == CUDA_SUCCESS)
+        weir__streams_capture(stream, 1);
+    else
         atomic_fetch_sub_explicit(&weir__captures, 1, memory_order_acq_rel);
     return result;
 }
@@ -1136,29 +1140,31 @@ static int has_capture(CUstream stream) {
 
 /* A call that fails may end it all the same, or not. */
 static CUresult capture_ended(int had, CUstream stream, CUresult result) {
-    if (had && !has_capture(stream))
+    if (had && !has_capture(stream)) {
+        weir__streams_capture(stream, 0);
         atomic_fetch_sub_explicit(&weir__captures, 1, memory_order_acq_rel);
+    }
     return result;
 }
 
 CUresult weir__serve_cuStreamBeginCapture(CUstream stream) {
     capture_begins();
-    return capture_began(REAL(cuStreamBeginCapture)(stream));
+    return capture_began(stream, REAL(cuStreamBeginCapture)(stream));
 }
 
 CUresult weir__serve_cuStreamBeginCapture_ptsz(CUstream stream) {
     capture_begins();
-    return capture_began(REAL_PTSZ(cuStreamBeginCapture)(stream));
+    return capture_began(stream, REAL_PTSZ(cuStreamBeginCapture)(stream));
 }
 
 CUresult weir__serve_cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode) {
     capture_begins();
-    return capture_began(REAL(cuStreamBeginCapture_v2)(stream, mode));
+    return capture_began(stream, REAL(cuStreamBeginCapture_v2)(stream, mode));
 }
 
 CUresult weir__serve_cuStreamBeginCapture_v2_ptsz(CUstream stream, CUstreamCaptureMode mode) {
     capture_begins();
-    return capture_began(REAL_PTSZ(cuStreamBeginCapture_v2)(stream, mode));
+    return capture_began(stream, REAL_PTSZ(cuStreamBeginCapture_v2)(stream, mode));
 }
 
 CUresult weir__serve_cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph,
@@ -1166,7 +1172,7 @@ CUresult weir__serve_cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph,
                                                  size_t count, CUstreamCaptureMode mode) {
     capture_begins();
     return capture_began(
-        REAL(cuStreamBeginCaptureToGraph)(stream, graph, nodes, edges, count, mode));
+        stream, REAL(cuStreamBeginCaptureToGraph)(stream, graph, nodes, edges, count, mode));
 }
 
 CUresult weir__serve_cuStreamBeginCaptureToGraph_ptsz(CUstream stream, CUgraph graph,
@@ -1174,33 +1180,34 @@ CUresult weir__serve_cuStreamBeginCaptureToGraph_ptsz(CUstream stream, CUgraph g
                                                       size_t count, CUstreamCaptureMode mode) {
     capture_begins();
     return capture_began(
-        REAL_PTSZ(cuStreamBeginCaptureToGraph)(stream, graph, nodes, edges, count, mode));
+        stream, REAL_PTSZ(cuStreamBeginCaptureToGraph)(stream, graph, nodes, edges, count, mode));
 }
 
 /* A capture into a command list of a graphics interface.  weir does not look for its end, so it asks about each
  * stream from then on. */
 CUresult weir__serve_cuStreamBeginCaptureToCig(CUstream stream, void *parameters) {
     capture_begins();
-    return capture_began(REAL(cuStreamBeginCaptureToCig)(stream, parameters));
+    return capture_began(stream, REAL(cuStreamBeginCaptureToCig)(stream, parameters));
 }
 
 CUresult weir__serve_cuStreamBeginCaptureToCig_ptsz(CUstream stream, void *parameters) {
     capture_begins();
-    return capture_began(REAL_PTSZ(cuStreamBeginCaptureToCig)(stream, parameters));
+    return capture_began(stream, REAL_PTSZ(cuStreamBeginCaptureToCig)(stream, parameters));
 }
 
 /* `callback` is a function of the program's. */
 CUresult weir__serve_cuStreamBeginRecaptureToGraph(CUstream stream, CUstreamCaptureMode mode,
                                                    CUgraph graph, void *callback, void *data) {
     capture_begins();
-    return capture_began(REAL(cuStreamBeginRecaptureToGraph)(stream, mode, graph, callback, data));
+    return capture_began(stream,
+                         REAL(cuStreamBeginRecaptureToGraph)(stream, mode, graph, callback, data));
 }
 
 CUresult weir__serve_cuStreamBeginRecaptureToGraph_ptsz(CUstream stream, CUstreamCaptureMode mode,
                                                         CUgraph graph, void *callback, void *data) {
     capture_begins();
     return capture_began(
-        REAL_PTSZ(cuStreamBeginRecaptureToGraph)(stream, mode, graph, callback, data));
+        stream, REAL_PTSZ(cuStreamBeginRecaptureToGraph)(stream, mode, graph, callback, data));
 }
 
 CUresult weir__serve_cuStreamEndCapture(CUstream stream, CUgraph *graph) {

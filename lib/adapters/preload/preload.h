@@ -96,6 +96,7 @@ struct weir_pool {
     atomic_uint life;             /* which of those that had it this is */
     int device;
     struct weir_pool_kind kind;
+    int keeps_apart; /* its opportunistic reuse is off, also after a reset; guarded by the lock */
     _Atomic int state;
     _Atomic int left;        /* enum weir_left: why it is, if that was not said */
     atomic_int left_request; /* it had one */
@@ -193,6 +194,8 @@ int weir__stream_is_seen(CUstream stream);
 void weir__streams_distrust(void);
 /* All streams of the device go with its context. */
 void weir__streams_lose(void);
+/* A capture of the program's has begun on a stream, or ended. */
+void weir__streams_capture(CUstream stream, int has_begun);
 
 /* preload.c: 1 once the program has made a context of its own. */
 int weir__has_contexts(void);

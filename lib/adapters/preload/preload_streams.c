@@ -19,7 +19,9 @@
 #include "base/map.h"
 
 static struct weir_lock lock; /* a leaf: nothing is called while it is held */
-static struct weir_map seen;  /* under it; the values mean nothing */
+static struct weir_map seen;  /* under it; the values: enum stream_state */
+
+enum stream_state { ALIVE = 1, CAPTURED /* a capture of the program's began on it */ };
 
 int weir__stream_is_seen(CUstream stream) {
     int is;
@@ -127,6 +129,9 @@ int weir__streams_ask(weir_allocator *allocator) {
 void weir__streams_lose(void) {
     pthread_mutex_lock(&asking);
     weir__lock_take(&lock);
+    for (size_t i = 0; i < seen.capacity; i++)
+        if (seen.slots[i].key != 0 && seen.slots[i].value == CAPTURED)
+            atomic_fetch_sub_explicit(&weir__captures, 1, memory_order_acq_rel);
     weir__map_clear(&seen);
     weir__lock_give(&lock);
     pthread_mutex_unlock(&asking);
@@ -146,7 +151,7 @@ static CUresult begin(CUresult result, const CUstream *stream) {
     weir__inside = 1;
     tell_all(weir__drop_in_stream_begins, *stream);
     weir__lock_take(&lock);
-    (void)weir__map_put(&seen, (uintptr_t)*stream, 1);
+    (void)weir__map_put(&seen, (uintptr_t)*stream, ALIVE);
     weir__lock_give(&lock);
     weir__inside = 0;
     return result;
@@ -161,12 +166,23 @@ CUresult weir__serve_cuStreamCreateWithPriority(CUstream *stream, unsigned int f
     return begin(REAL(cuStreamCreateWithPriority)(stream, flags, priority), stream);
 }
 
+void weir__streams_capture(CUstream stream, int has_begun) {
+    weir__lock_take(&lock);
+    if (weir__map_get(&seen, (uintptr_t)stream, NULL))
+        (void)weir__map_put(&seen, (uintptr_t)stream, has_begun ? CAPTURED : ALIVE);
+    weir__lock_give(&lock);
+}
+
+/* The capture that began on a stream ends with it. */
 CUresult weir__serve_cuStreamDestroy_v2(CUstream stream) {
+    uintptr_t state = ALIVE;
+    CUresult result;
+
     if ((uintptr_t)stream > WEIR_STREAM_PER_THREAD_VALUE && is_mine()) {
         weir__inside = 1;
         pthread_mutex_lock(&asking);
         weir__lock_take(&lock);
-        (void)weir__map_take(&seen, (uintptr_t)stream, NULL);
+        (void)weir__map_take(&seen, (uintptr_t)stream, &state);
         weir__lock_give(&lock);
         if (weir__served_known() > 0 &&
             (atomic_load_explicit(&weir__captures, memory_order_acquire) > 0 ||
@@ -176,5 +192,8 @@ CUresult weir__serve_cuStreamDestroy_v2(CUstream stream) {
         tell_all(weir__drop_in_stream_ends, stream);
         weir__inside = 0;
     }
-    return REAL(cuStreamDestroy_v2)(stream);
+    result = REAL(cuStreamDestroy_v2)(stream);
+    if (result == CUDA_SUCCESS && state == CAPTURED)
+        atomic_fetch_sub_explicit(&weir__captures, 1, memory_order_acq_rel);
+    return result;
 }
