@@ -14,6 +14,7 @@ enum { LAUNCHES = 20, SMALL = 4096 };
 static void *library;
 static struct cuda cuda;
 static CUresult (*query)(CUstream), (*launch)(CUstream, victim_host_function *, void *);
+static CUresult (*reset)(CUdevice), (*get_pool)(CUmemoryPool *, CUdevice);
 
 static void *find(const char *name, int version, const char *symbol) {
     (void)name;
@@ -43,11 +44,12 @@ static CUdeviceptr take(CUmemoryPool pool, size_t bytes, CUstream stream) {
 }
 
 /* One stream frees a block, and its work completes, but the host does not wait for it.  Prints whether the next
- * request on `to` gets the same block.  `what` is NULL: prints nothing. */
+ * request on `to` gets the same block.  `what` is NULL: prints nothing.  `policies` is negative: as they are. */
 static void reuse(const char *what, CUmemoryPool pool, CUstream from, CUstream to, int policies) {
     CUdeviceptr small = take(pool, SMALL, from), first = take(pool, LARGE, from), second;
 
-    set_policies(pool, policies);
+    if (policies >= 0)
+        set_policies(pool, policies);
     for (int i = 0; i < LAUNCHES; i++)
         CU(launch(from, victim_take_time, NULL));
     CU(cuda.cuMemFreeAsync(first, from));
@@ -89,6 +91,22 @@ static void early(CUstream from, CUstream to) {
     CU(cuda.cuMemPoolDestroy(pool));
 }
 
+/* The device's own pool. */
+static void after_reset(CUstream from, CUstream to) {
+    CUmemoryPool pool;
+    CUcontext context;
+
+    CU(get_pool(&pool, 0));
+    reuse(NULL, pool, from, to, 0);
+    CU(reset(0));
+    CU(cuda.cuDevicePrimaryCtxRetain(&context, 0));
+    CU(cuda.cuCtxSetCurrent(context));
+    CU(cuda.cuStreamCreate(&from, CU_STREAM_NON_BLOCKING));
+    CU(cuda.cuStreamCreate(&to, CU_STREAM_NON_BLOCKING));
+    CU(get_pool(&pool, 0));
+    reuse("after a reset, another stream", pool, from, to, -1);
+}
+
 int main(int argc, char **argv) {
     CUstream from, to;
 
@@ -97,10 +115,13 @@ int main(int argc, char **argv) {
     victim_load(&cuda, find, 0);
     find_more(&query, "cuStreamQuery");
     find_more(&launch, "cuLaunchHostFunc");
+    find_more(&reset, "cuDevicePrimaryCtxReset_v2");
+    find_more(&get_pool, "cuDeviceGetMemPool");
     victim_start(&cuda);
     CU(cuda.cuStreamCreate(&from, CU_STREAM_NON_BLOCKING));
     CU(cuda.cuStreamCreate(&to, CU_STREAM_NON_BLOCKING));
     late(from, to);
     early(from, to);
+    after_reset(from, to);
     return victim_status(argc, argv);
 }

@@ -121,6 +121,7 @@ struct weir_pool *weir__pool_add(CUmemoryPool handle, int device, struct weir_po
     if (!p && (p = free_record(bucket_of(handle)))) {
         p->device = device;
         p->kind = kind;
+        p->keeps_apart = 0;
         atomic_fetch_add_explicit(&p->life, 1, memory_order_relaxed);
         atomic_store_explicit(&p->state, state, memory_order_relaxed);
         atomic_store_explicit(&p->left, (int)left, memory_order_relaxed);
@@ -439,6 +440,32 @@ static struct weir_served *take_spare(int device, struct weir_pool_kind kind) {
     return NULL;
 }
 
+/* ---- rules of reuse ------------------------------------------------------------------------------- */
+
+/* The caller holds `lock`. */
+static void leave_pool(struct weir_pool *p, enum weir_left why) {
+    atomic_store_explicit(&p->left, (int)why, memory_order_relaxed);
+    atomic_store_explicit(&p->state, WEIR_POOL_LEFT, memory_order_release);
+}
+
+void weir__pool_allow_reuse(struct weir_pool *p, int may) {
+    struct weir_served *s;
+    int state;
+
+    pthread_mutex_lock(&lock);
+    s = atomic_load_explicit(&p->served, memory_order_relaxed);
+    state = atomic_load_explicit(&p->state, memory_order_relaxed);
+    p->keeps_apart = !may;
+    if (s) {
+        weir__drop_in_keep_apart(s->allocator, !may);
+    } else if (state == WEIR_POOL_LEFT && may &&
+               atomic_load_explicit(&p->left, memory_order_relaxed) == WEIR_LEFT_REUSE) {
+        atomic_store_explicit(&p->left, WEIR_LEFT_NOT, memory_order_relaxed);
+        atomic_store_explicit(&p->state, WEIR_POOL_OPEN, memory_order_release);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
 /* ---- access of other devices --------------------------------------------------------------------- */
 
 static int is_other(const struct weir_pool *p, const CUmemAccessDesc *access) {
@@ -519,39 +546,15 @@ CUresult weir__pool_set_access(struct weir_pool *p, const CUmemAccessDesc *acces
         result = is_the_drivers(access, count) ? CUDA_ERROR_NOT_SUPPORTED
                                                : change_access(p, s, access, count);
     else if (is_the_drivers(access, count) &&
-             atomic_load_explicit(&p->state, memory_order_relaxed) == WEIR_POOL_OPEN) {
-        /* so is what it will have */
-        atomic_store_explicit(&p->left, WEIR_LEFT_ACCESS, memory_order_relaxed);
-        atomic_store_explicit(&p->state, WEIR_POOL_LEFT, memory_order_release);
-    }
+             (atomic_load_explicit(&p->state, memory_order_relaxed) == WEIR_POOL_OPEN ||
+              atomic_load_explicit(&p->left, memory_order_relaxed) == WEIR_LEFT_REUSE))
+        leave_pool(p, WEIR_LEFT_ACCESS); /* so is what it will have */
     for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++)
         if (is_other(p, &access[i]))
             atomic_store_explicit(&p->access[access[i].location.id], access[i].flags,
                                   memory_order_relaxed);
     pthread_mutex_unlock(&lock);
     return result;
-}
-
-/* ---- rules of reuse ------------------------------------------------------------------------------- */
-
-void weir__pool_allow_reuse(struct weir_pool *p, int may) {
-    struct weir_served *s;
-    int state;
-
-    pthread_mutex_lock(&lock);
-    s = atomic_load_explicit(&p->served, memory_order_relaxed);
-    state = atomic_load_explicit(&p->state, memory_order_relaxed);
-    if (s) {
-        weir__drop_in_keep_apart(s->allocator, !may);
-    } else if (state == WEIR_POOL_OPEN && !may) {
-        atomic_store_explicit(&p->left, WEIR_LEFT_REUSE, memory_order_relaxed);
-        atomic_store_explicit(&p->state, WEIR_POOL_LEFT, memory_order_release);
-    } else if (state == WEIR_POOL_LEFT && may &&
-               atomic_load_explicit(&p->left, memory_order_relaxed) == WEIR_LEFT_REUSE) {
-        atomic_store_explicit(&p->left, WEIR_LEFT_NOT, memory_order_relaxed);
-        atomic_store_explicit(&p->state, WEIR_POOL_OPEN, memory_order_release);
-    }
-    pthread_mutex_unlock(&lock);
 }
 
 /* ---- from a pool to its allocator ---------------------------------------------------------------- */
@@ -612,13 +615,16 @@ static struct weir_served *find_served(struct weir_pool *p, int *state) {
 
 struct weir_served *weir__pool_begin(struct weir_pool *p) {
     struct weir_served *s;
-    int begun = 0, state;
+    int begun = 0, is_open, state;
 
     if (weir__drop_in_forked())
         return NULL;
     begin_making();
     s = atomic_load_explicit(&p->served, memory_order_relaxed);
-    if (!s && atomic_load_explicit(&p->state, memory_order_relaxed) == WEIR_POOL_OPEN) {
+    is_open = !s && atomic_load_explicit(&p->state, memory_order_relaxed) == WEIR_POOL_OPEN;
+    if (is_open && p->keeps_apart) {
+        leave_pool(p, WEIR_LEFT_REUSE);
+    } else if (is_open) {
         s = find_served(p, &state);
         begun = 1;
         atomic_store_explicit(&p->served, s, memory_order_release);
