@@ -130,21 +130,8 @@ void weir__drop_in_stream_ends(weir_allocator *a, weir_stream stream) {
     weir__set_driver_result(before);
 }
 
-void weir__drop_in_ask(weir_allocator *a, weir_stream stream) {
-    const struct weir_driver *driver = a->device.driver;
-    struct weir_driver_scope scope;
-    int before = weir__driver_result;
-
-    if (!is_usable(a) || gives_behind_waits(a) ||
-        weir__driver_enter(driver, a->device.context, &scope) != CUDA_SUCCESS)
-        return;
-    if (!is_unused(a, stream))
-        see_done(a, stream);
-    weir__driver_leave(driver, &scope);
-    weir__set_driver_result(before);
-}
-
-int weir__drop_in_own_elsewhere(void) {
+/* 1 if a request or a free came on the own default stream of another thread, which may have ended since. */
+static int is_own_elsewhere(void) {
     return atomic_load_explicit(&weir__device_own_streams, memory_order_relaxed) >
            weir__device_has_own;
 }
@@ -156,14 +143,61 @@ int weir__drop_in_is_idle(weir_allocator *a, weir_stream stream) {
 
     if (!is_usable(a) || weir__driver_enter(driver, a->device.context, &scope) != CUDA_SUCCESS)
         return 0;
-    is_idle = weir__device_is_idle(&a->device, stream);
+    is_idle = weir__device_capture(&a->device, stream) == WEIR_OK &&
+              weir__device_is_idle(&a->device, stream);
     weir__driver_leave(driver, &scope);
     weir__set_driver_result(before);
     return is_idle;
 }
 
-int weir__drop_in_settle(weir_allocator *a) {
-    return a->front && is_usable(a) && weir__front_settle(a->front);
+static int is_busy(weir_allocator *a) {
+    return weir__engine_ask(a->reserve.engine, NULL, 0) == WEIR_E_BUSY;
+}
+
+/* The engine is asked first whether a request holds it: who waited for that would keep captures from beginning, and
+ * streams from ending, as long. */
+static int ask_all(weir_allocator *a, const weir_stream *streams, size_t count) {
+    const weir_stream legacy = (weir_stream)(uintptr_t)WEIR_STREAM_LEGACY_VALUE;
+    const weir_stream own = (weir_stream)(uintptr_t)WEIR_STREAM_PER_THREAD_VALUE;
+    int marks = !gives_behind_waits(a), is_idle;
+
+    for (size_t i = 0; marks && i < count; i++) {
+        if (is_busy(a))
+            return 0;
+        see_done(a, streams[i]);
+    }
+    if (is_busy(a))
+        return 0;
+    if (marks && !is_unused(a, own))
+        see_done(a, own);
+    is_idle = weir__device_is_idle(&a->device, legacy) && weir__device_is_idle(&a->device, own);
+    for (size_t i = 0; is_idle && i < count; i++)
+        is_idle = weir__device_is_idle(&a->device, streams[i]);
+    if (is_idle && marks)
+        see_done(a, legacy);
+    return is_idle;
+}
+
+int weir__drop_in_ask(weir_allocator *a, const weir_stream *streams, size_t count) {
+    const struct weir_driver *driver = a->device.driver;
+    struct weir_driver_scope scope;
+    int before = weir__driver_result, is_idle = 0;
+
+    if (!is_usable(a) || is_busy(a) ||
+        weir__driver_enter(driver, a->device.context, &scope) != CUDA_SUCCESS)
+        return 0;
+    if (a->front)
+        (void)weir__front_settle(a->front);
+    is_idle = ask_all(a, streams, count);
+    if (a->front && !is_busy(a) && weir__front_settle(a->front))
+        (void)ask_all(a, streams, count);
+    weir__driver_leave(driver, &scope);
+    weir__set_driver_result(before);
+    return is_idle && !is_own_elsewhere();
+}
+
+size_t weir__drop_in_reserve(const weir_allocator *a) {
+    return weir__engine_reserve(a->reserve.engine);
 }
 
 static void give_done(weir_allocator *a, size_t keep) {

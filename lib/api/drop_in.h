@@ -83,17 +83,16 @@ void weir__drop_in_stream_begins(weir_allocator *allocator, weir_stream stream);
  * the device.  Nothing if it is being captured, or not known. */
 void weir__drop_in_stream_ends(weir_allocator *allocator, weir_stream stream);
 
-/* Called for each stream before weir__drop_in_trim: observes which frees on the stream are complete, and waits for
- * nothing.  No capture is under way; meanwhile the caller keeps captures from beginning and the stream from ending.
- * A default stream is the calling thread's.  For the legacy stream this is called only while all others are idle: an
- * event on it makes blocking streams wait for the streams at work. */
-void weir__drop_in_ask(weir_allocator *allocator, weir_stream stream);
-/* 1 if a request or a free came on the own default stream of another thread, which may have ended since. */
-int weir__drop_in_own_elsewhere(void);
-/* 1 if the stream is idle.  The caller does as above. */
+/* Called before weir__drop_in_trim: observes which frees are complete on these streams and on the calling thread's
+ * default streams, and waits for nothing.  On the legacy stream that happens only while all others are idle: an event on
+ * it makes blocking streams wait for the streams at work.  1 if all of them were idle, and no other thread has used a
+ * default stream of its own, which may have ended since.  0 also where a request holds the engine, maybe while it waits
+ * for the device.  No capture is under way; meanwhile the caller keeps captures from beginning and streams from ending. */
+int weir__drop_in_ask(weir_allocator *allocator, const weir_stream *streams, size_t count);
+/* 1 if the stream is idle, and is not being captured.  Meanwhile the caller keeps it from ending. */
 int weir__drop_in_is_idle(weir_allocator *allocator, weir_stream stream);
-/* 1 if slots came back to their caches that were freed on other streams: asking once more may show more. */
-int weir__drop_in_settle(weir_allocator *allocator);
+/* Bytes that it has from the device. */
+size_t weir__drop_in_reserve(const weir_allocator *allocator);
 /* As weir_trim, but waits for no work: gives back memory whose work is known to be complete.  `is_idle': all streams
  * were idle, so that all work is complete.  If not, an allocator whose memory goes back behind a wait gives nothing
  * back: an arena of regions, or one with `harden'. */

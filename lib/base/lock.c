@@ -23,19 +23,25 @@ static int try_take(struct weir_lock *lock) {
            atomic_exchange_explicit(&lock->taken, 1, memory_order_acquire) == 0;
 }
 
-void weir__lock_wait(struct weir_lock *lock) {
-    struct timespec pause = {0, FIRST_PAUSE_NS};
-
+int weir__lock_try(struct weir_lock *lock) {
     for (int i = 0; i < SPINS; i++) {
         if (try_take(lock))
-            return;
+            return 1;
         relax();
     }
     for (int i = 0; i < YIELDS; i++) {
         if (try_take(lock))
-            return;
+            return 1;
         sched_yield();
     }
+    return 0;
+}
+
+void weir__lock_wait(struct weir_lock *lock) {
+    struct timespec pause = {0, FIRST_PAUSE_NS};
+
+    if (weir__lock_try(lock))
+        return;
     while (!try_take(lock)) {
         nanosleep(&pause, NULL);
         if (pause.tv_nsec < LONGEST_PAUSE_NS)

@@ -18,6 +18,8 @@ struct weir_lock {
 };
 
 void weir__lock_wait(struct weir_lock *lock); /* takes a lock that was found taken */
+/* 1 and the lock, or 0: it was held for the microseconds that a short hold may take. */
+int weir__lock_try(struct weir_lock *lock);
 
 static inline void weir__lock_take(struct weir_lock *lock) {
     if (atomic_exchange_explicit(&lock->taken, 1, memory_order_acquire) != 0)

@@ -1564,7 +1564,7 @@ void weir__front_ask(struct weir_front *f, weir_stream stream) {
     if (c)
         (void)give_all(f, c, stream);
     unpin(c);
-    weir__engine_ask(f->engine, stream, id);
+    (void)weir__engine_ask(f->engine, stream, id);
 }
 
 void weir__front_leave(struct weir_front *f, weir_stream stream) {
@@ -1584,7 +1584,7 @@ void weir__front_leave(struct weir_front *f, weir_stream stream) {
         (void)give_all(f, c, stream);
         tend(f, id, stream);
     }
-    weir__engine_ask(f->engine, stream, id); /* nobody can later */
+    (void)weir__engine_ask(f->engine, stream, id); /* nobody can later */
     if (!c)
         return;
     pthread_mutex_lock(&f->lock);

@@ -255,10 +255,7 @@ static weir_status arena_trim(struct weir_engine *e, struct weir_trim *trim) {
         weir__lock_give(&a->lock);
         return WEIR_OK;
     case WEIR_TRIM_ASK:
-        weir__lock_take(&a->lock);
-        weir__order_cover(&a->blocks.order, trim->id, trim->stream);
-        weir__lock_give(&a->lock);
-        return WEIR_OK;
+        return weir__order_cover(&a->blocks.order, &a->lock, trim->id, trim->stream);
     case WEIR_TRIM_AT_ONCE:
     case WEIR_TRIM_DONE:
         return e->traits & WEIR_ENGINE_SHEDS ? give_back(a, trim) : WEIR_OK;

@@ -157,7 +157,8 @@ enum weir_trim_mode {
     WEIR_TRIM_TEND,
     /* Any thread may call this for a stream of that id that exists and is not being captured.  If the stream is idle,
      * its frees are observed to be complete; else an event covers them.  A default stream that is at work gets no
-     * event. */
+     * event.  With id 0 nothing is asked; WEIR_E_BUSY: a request holds the engine, maybe while it waits for the
+     * device. */
     WEIR_TRIM_ASK,
     /* As FULLY, but only memory whose work is known to be complete; waits for no work. */
     WEIR_TRIM_DONE,
@@ -282,8 +283,10 @@ static inline void weir__engine_tend(struct weir_engine *e, weir_stream stream, 
     (void)e->ops->trim(e, &(struct weir_trim){.mode = WEIR_TRIM_TEND, .stream = stream, .id = id});
 }
 
-static inline void weir__engine_ask(struct weir_engine *e, weir_stream stream, uint64_t id) {
-    (void)e->ops->trim(e, &(struct weir_trim){.mode = WEIR_TRIM_ASK, .stream = stream, .id = id});
+static inline weir_status weir__engine_ask(struct weir_engine *e, weir_stream stream, uint64_t id) {
+    struct weir_trim trim = {.mode = WEIR_TRIM_ASK, .stream = stream, .id = id};
+
+    return e->ops->trim(e, &trim);
 }
 
 /* Looks once at what is pending, without waiting, and makes room of what has completed: how many will be known to have

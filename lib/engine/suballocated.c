@@ -774,10 +774,7 @@ static weir_status spans_trim(struct weir_engine *e, struct weir_trim *trim) {
     case WEIR_TRIM_DONE: /* without SHEDS each region is plain driver memory: its free waits */
         return e->traits & WEIR_ENGINE_SHEDS ? trim_fully(s, trim) : WEIR_OK;
     case WEIR_TRIM_ASK:
-        weir__lock_take(&s->lock);
-        weir__order_cover(&s->blocks.order, trim->id, trim->stream);
-        weir__lock_give(&s->lock);
-        return WEIR_OK;
+        return weir__order_cover(&s->blocks.order, &s->lock, trim->id, trim->stream);
     case WEIR_TRIM_AT_ONCE:
         if (e->traits & WEIR_ENGINE_SHEDS)
             trim_at_once(s, trim);

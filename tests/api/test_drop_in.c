@@ -277,11 +277,9 @@ END_TEST
 
 /* Trims as for a program that has these streams.  Returns the reserve that is left. */
 static uint64_t trim(CUstream first, CUstream second) {
-    int is_idle = weir__drop_in_is_idle(a, first) && weir__drop_in_is_idle(a, second);
+    const weir_stream streams[] = {first, second};
 
-    weir__drop_in_ask(a, first);
-    weir__drop_in_ask(a, second);
-    weir__drop_in_trim(a, 0, is_idle);
+    weir__drop_in_trim(a, 0, weir__drop_in_ask(a, streams, second ? 2 : 1));
     return stats_of(a).reserve;
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* hangs.c: a program that ends while a thread of it waits for memory in a call of the driver's that does not end.  Its
  * argument is the name of the call.  With a second one, `beside', the program itself asks for memory, of which
- * there is enough, and whoever sees to it that there is more hangs; with `reset' it resets the device; with
+ * there is enough, and whoever sees to it that there is more hangs; with `reset' it resets the device; with `trimmed' it
+ * does so while another thread trims the pool, after a capture and the end of a stream; with
  * `interrupted' the handler of a signal ends it out of that call.  A driver that cannot be told so is not hung up. */
 #include "work.h"
 
@@ -31,6 +32,26 @@ static void *wait_for_memory(void *context) {
     victim_fail("the call has ended");
 }
 
+static void *trim(void *context) {
+    CUmemoryPool pool;
+
+    CU(cuda.cuCtxSetCurrent(context));
+    CU(cuda.cuDeviceGetDefaultMemPool(&pool, 0));
+    CU(cuda.cuMemPoolTrimTo(pool, 0));
+    return NULL;
+}
+
+static void trim_beside(CUcontext context, CUstream stream) {
+    pthread_t thread;
+    CUgraph graph;
+
+    HOLDS(pthread_create(&thread, NULL, trim, context) == 0);
+    (void)usleep(100000);
+    CU(cuda.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    CU(cuda.cuStreamEndCapture(stream, &graph));
+    CU(cuda.cuStreamDestroy(stream));
+}
+
 static void end_at_once(int number) {
     (void)number;
     puts("it hangs");
@@ -47,6 +68,7 @@ int main(int argc, char **argv) {
     } stop, stopped, reset;
     CUdeviceptr block;
     CUcontext context;
+    CUstream stream;
     pthread_t thread;
 
     library = dlopen("libcuda.so.1", RTLD_NOW);
@@ -58,6 +80,7 @@ int main(int argc, char **argv) {
     victim_start(&cuda);
     CU(cuda.cuDevicePrimaryCtxRetain(&context, 0));
     CU(cuda.cuMemAllocAsync(&block, MIB, NULL));
+    CU(cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     if (argc < 2 || argv[1][0] == '-' || !stop.address || !stopped.address)
         return victim_status(argc, argv);
     (void)usleep(100000); /* for those who look */
@@ -70,7 +93,9 @@ int main(int argc, char **argv) {
         (void)usleep(1000);
     HOLDS(stopped.stopped() > 0);
     (void)usleep(50000); /* for those who look */
-    if (argc > 2 && strcmp(argv[2], "reset") == 0)
+    if (argc > 2 && strcmp(argv[2], "trimmed") == 0)
+        trim_beside(context, stream);
+    if (argc > 2 && (strcmp(argv[2], "reset") == 0 || strcmp(argv[2], "trimmed") == 0))
         CU(reset.reset(0));
     if (argc > 2 && strcmp(argv[2], "interrupted") == 0) {
         HOLDS(signal(SIGUSR1, end_at_once) != SIG_ERR && pthread_kill(thread, SIGUSR1) == 0);

@@ -15,6 +15,7 @@ enum { MANY = 300, SLOTS = 2000, SLOT = 65536, SMALL = 4096 };
 
 static void *library;
 static struct cuda cuda;
+static CUresult (*reset)(CUdevice);
 
 static void *find(const char *name, int version, const char *symbol) {
     (void)name;
@@ -96,11 +97,46 @@ static void use_own(CUmemoryPool pool, CUmemoryPool another, CUstream stream) {
     show_stays("of the thread's own stream", pool);
 }
 
+static void end_beside_a_capture(CUmemoryPool pool) {
+    CUstream stream = make_stream(), captured = make_stream();
+    CUdeviceptr plain;
+    CUgraph graph;
+
+    pair(pool, 64 * MIB, stream);
+    CU(cuda.cuStreamSynchronize(stream));
+    CU(cuda.cuMemAlloc(&plain, SMALL));
+    CU(cuda.cuStreamBeginCapture(captured, CU_STREAM_CAPTURE_MODE_RELAXED));
+    CU(cuda.cuStreamDestroy(stream));
+    CU(cuda.cuMemsetD8Async(plain, 1, SMALL, captured));
+    CU(cuda.cuStreamEndCapture(captured, &graph));
+    CU(cuda.cuGraphDestroy(graph));
+    CU(cuda.cuMemFree(plain));
+    pair(pool, 64 * MIB, captured);
+    show_stays("of a stream that ended beside a capture", pool);
+}
+
+static void end_after_a_reset(void) {
+    CUmemoryPool pool;
+    CUcontext context;
+    CUstream stream;
+
+    CU(reset(0));
+    CU(cuda.cuDevicePrimaryCtxRetain(&context, 0));
+    CU(cuda.cuCtxSetCurrent(context));
+    pool = victim_pool(&cuda);
+    stream = make_stream();
+    pair(pool, 64 * MIB, stream);
+    CU(cuda.cuStreamSynchronize(stream));
+    CU(cuda.cuStreamDestroy(stream));
+    show_stays("of a stream that has ended after a reset", pool);
+}
+
 int main(int argc, char **argv) {
     int status = 0;
     CUmemoryPool pool, another;
     CUcontext context;
     CUstream stream;
+    void *address;
     pid_t child = argc > 1 && strcmp(argv[1], "--fork") == 0 ? fork() : 0;
 
     if (child > 0) {
@@ -110,6 +146,9 @@ int main(int argc, char **argv) {
     library = dlopen("libcuda.so.1", RTLD_NOW);
     HOLDS(library);
     victim_load(&cuda, find, 0);
+    address = dlsym(library, "cuDevicePrimaryCtxReset_v2");
+    HOLDS(address);
+    memcpy(&reset, &address, sizeof address);
     victim_start(&cuda);
     (void)make_stream(); /* it ends with the context */
     CU(cuda.cuDevicePrimaryCtxRelease(0));
@@ -122,5 +161,7 @@ int main(int argc, char **argv) {
     free_much_and_end(pool);
     end_before_the_blocks(pool, stream);
     use_own(pool, another, stream);
+    end_beside_a_capture(pool);
+    end_after_a_reset();
     return victim_status(argc, argv);
 }

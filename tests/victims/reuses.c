@@ -91,6 +91,30 @@ static void early(CUstream from, CUstream to) {
     CU(cuda.cuMemPoolDestroy(pool));
 }
 
+/* A trim that has nothing to give back, and the end of a stream, change nothing. */
+static void trimmed(CUstream to, int ends) {
+    CUmemoryPool pool = victim_pool(&cuda);
+    CUdeviceptr small, first, second;
+    CUstream from;
+
+    CU(cuda.cuStreamCreate(&from, CU_STREAM_NON_BLOCKING));
+    small = take(pool, SMALL, to);
+    set_policies(pool, 0);
+    first = take(pool, LARGE, from);
+    CU(cuda.cuMemFreeAsync(first, from));
+    while (query(from) == CUDA_ERROR_NOT_READY)
+        continue;
+    CU(cuda.cuMemPoolTrimTo(pool, (size_t)1 << 40));
+    if (ends)
+        CU(cuda.cuStreamDestroy(from));
+    second = take(pool, LARGE, to);
+    printf("none is allowed, after %s: %s\n", ends ? "the end of the stream" : "a trim",
+           first == second ? "the same" : "another");
+    CU(cuda.cuMemFreeAsync(second, to));
+    CU(cuda.cuMemFreeAsync(small, to));
+    CU(cuda.cuMemPoolDestroy(pool));
+}
+
 /* The device's own pool. */
 static void after_reset(CUstream from, CUstream to) {
     CUmemoryPool pool;
@@ -122,6 +146,8 @@ int main(int argc, char **argv) {
     CU(cuda.cuStreamCreate(&to, CU_STREAM_NON_BLOCKING));
     late(from, to);
     early(from, to);
+    trimmed(to, 0);
+    trimmed(to, 1);
     after_reset(from, to);
     return victim_status(argc, argv);
 }

@@ -312,6 +312,8 @@ int main(int argc, char **argv) {
     victim_start(&cuda);
     CU(cuda.cuDevicePrimaryCtxRetain(&context, 0));
     stream = make_stream(CU_STREAM_NON_BLOCKING);
+    CU(cuda.cuDevicePrimaryCtxRetain(&context, 0)); /* not the last one to release it */
+    CU(cuda.cuDevicePrimaryCtxRelease(0));
     at_work("a stream", stream);
     at_work("the same once more", stream);
     at_work("a blocking stream", make_stream(CU_STREAM_DEFAULT));

@@ -1069,46 +1069,57 @@ CUresult weir__serve_cuGreenCtxCreate(void **context, void *resources, CUdevice 
     return note_context(REAL(cuGreenCtxCreate)(context, resources, device, flags));
 }
 
+typedef CUresult (*device_call)(CUdevice device);
+
 /* All that weir has in the context goes with it. */
-static void lose(CUdevice device) {
+static CUresult reset(device_call real, CUdevice device) {
+    CUresult result;
+    int is_held;
+
     if (!enter())
-        return;
+        return real(device);
     if (weir__served_known() > 0)
         weir__served_lose(device);
-    weir__streams_lose();
+    is_held = weir__streams_hold();
+    result = real(device);
+    weir__streams_lose(device);
+    weir__streams_go_on(is_held);
     leave();
+    return result;
 }
 
-/* The context may end with it, unless an allocator holds that. */
-static CUresult released(CUresult result, CUdevice device) {
-    int is_held = 0;
+/* The context ends with the last one; an allocator holds it. */
+static CUresult release(device_call real, CUdevice device) {
+    unsigned int flags;
+    int is_active = 1, is_held;
+    CUresult result;
 
-    if (result != CUDA_SUCCESS || !enter())
-        return result;
-    for (unsigned i = 0; i < weir__served_known(); i++)
-        is_held |= weir__served_at(i)->device == device && !is_lost(weir__served_at(i));
-    if (!is_held)
-        weir__streams_lose();
+    if (!enter())
+        return real(device);
+    is_held = weir__streams_hold();
+    result = real(device);
+    (void)REAL(cuDevicePrimaryCtxGetState)(device, &flags, &is_active);
+    if (!is_active)
+        weir__streams_lose(device);
+    weir__streams_go_on(is_held);
     leave();
     return result;
 }
 
 CUresult weir__serve_cuDevicePrimaryCtxRelease(CUdevice device) {
-    return released(REAL(cuDevicePrimaryCtxRelease)(device), device);
+    return release(REAL(cuDevicePrimaryCtxRelease), device);
 }
 
 CUresult weir__serve_cuDevicePrimaryCtxRelease_v2(CUdevice device) {
-    return released(REAL(cuDevicePrimaryCtxRelease_v2)(device), device);
+    return release(REAL(cuDevicePrimaryCtxRelease_v2), device);
 }
 
 CUresult weir__serve_cuDevicePrimaryCtxReset(CUdevice device) {
-    lose(device);
-    return REAL(cuDevicePrimaryCtxReset)(device);
+    return reset(REAL(cuDevicePrimaryCtxReset), device);
 }
 
 CUresult weir__serve_cuDevicePrimaryCtxReset_v2(CUdevice device) {
-    lose(device);
-    return REAL(cuDevicePrimaryCtxReset_v2)(device);
+    return reset(REAL(cuDevicePrimaryCtxReset_v2), device);
 }
 
 /* Counts the capture before it begins: from then on no thread asks about a stream. */

@@ -192,8 +192,12 @@ static inline int weir__pool_is_refused(struct weir_pool *p) {
 int weir__stream_is_seen(CUstream stream);
 /* A capture may begin unseen: the driver is asked about every stream from now on. */
 void weir__streams_distrust(void);
+/* While a context ends: no thread asks about a stream.  1, or 0 if one still does a second later, which can be only where
+ * the driver does not answer it.  go_on takes what hold returned. */
+int weir__streams_hold(void);
+void weir__streams_go_on(int is_held);
 /* All streams of the device go with its context. */
-void weir__streams_lose(void);
+void weir__streams_lose(int device);
 /* A capture of the program's has begun on a stream, or ended. */
 void weir__streams_capture(CUstream stream, int has_begun);
 
@@ -204,10 +208,10 @@ extern atomic_int weir__captures;
 /* Called before a capture begins, once it is counted there: returns when no thread asks about a stream.  Outside
  * too. */
 void weir__streams_await(void);
-/* Observes which work is complete on the streams whose creation was seen and on the thread's default streams.  1 if
- * all of them were idle.  0 without a question while a capture is under way or may begin unseen, and once streams may
+/* Observes which work is complete on the streams of its device whose creation was seen and on the thread's default
+ * streams.  1 if all of them were idle.  0 without a question while a capture is under way or may begin unseen, and once streams may
  * have ended with a context of the program. */
-int weir__streams_ask(weir_allocator *allocator);
+int weir__streams_ask(const struct weir_served *s);
 
 /* ---- preload_blocks.c ----------------------------------------------------------------------------- */
 

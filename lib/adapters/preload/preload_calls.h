@@ -93,6 +93,8 @@
     X(cuEventDestroy, cuEventDestroy_v2, 4000, (CUevent event), (event))                           \
     X(cuThreadExchangeStreamCaptureMode, cuThreadExchangeStreamCaptureMode, 10010,                 \
       (CUstreamCaptureMode *mode), (mode))                                                         \
+    X(cuDevicePrimaryCtxGetState, cuDevicePrimaryCtxGetState, 7000,                                \
+      (CUdevice device, unsigned int *flags, int *active), (device, flags, active))                \
     X(cuStreamGetCtx, cuStreamGetCtx, 9020, (CUstream stream, CUcontext *context),                 \
       (stream, context))
 /* clang-format on */

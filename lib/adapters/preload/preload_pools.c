@@ -390,7 +390,8 @@ void weir__served_renew_reserve(struct weir_served *s) {
 }
 
 void weir__served_trim(struct weir_served *s, size_t keep) {
-    weir__drop_in_trim(s->allocator, keep, weir__streams_ask(s->allocator));
+    if (weir__drop_in_reserve(s->allocator) > keep)
+        weir__drop_in_trim(s->allocator, keep, weir__streams_ask(s));
 }
 
 /* If no block lives any more, the memory goes back, and the allocator waits for another pool.  Memory that is still

@@ -17,11 +17,20 @@
 #include "api/drop_in.h"
 #include "base/lock.h"
 #include "base/map.h"
+#include "base/thread.h"
 
 static struct weir_lock lock; /* a leaf: nothing is called while it is held */
-static struct weir_map seen;  /* under it; the values: enum stream_state */
+static struct weir_map seen;  /* under it; the values: the device, and whether it is CAPTURED */
 
-enum stream_state { ALIVE = 1, CAPTURED /* a capture of the program's began on it */ };
+enum { CAPTURED = 1 }; /* a capture of the program's began on it */
+
+static uintptr_t value_of(int device, int is_captured) {
+    return (uintptr_t)device << 1 | (is_captured ? CAPTURED : 0);
+}
+
+static int device_of(uintptr_t value) {
+    return (int)(value >> 1);
+}
 
 int weir__stream_is_seen(CUstream stream) {
     int is;
@@ -48,8 +57,12 @@ void weir__streams_distrust(void) {
 atomic_int weir__captures;
 /* Taken before an allocator's locks and before `lock'. */
 static pthread_mutex_t asking = PTHREAD_MUTEX_INITIALIZER;
-/* A stream was destroyed while at work. */
-static atomic_int ended_at_work;
+/* On these devices a stream was destroyed while at work. */
+static _Atomic uint64_t ended_at_work;
+
+static uint64_t bit_of(int device) {
+    return UINT64_C(1) << (device & 63);
+}
 
 /* A child of fork has no streams.  Where weir was in use before the fork it does nothing in the child. */
 static void become_child(void) {
@@ -74,67 +87,61 @@ void weir__streams_await(void) {
     pthread_mutex_unlock(&asking);
 }
 
-/* The streams whose creation was seen; NULL: no host memory. */
-static CUstream *list_seen(size_t *count) {
+/* The streams of the device whose creation was seen; NULL: no host memory. */
+static CUstream *list_seen(int device, size_t *count) {
     CUstream *list;
 
     *count = 0;
     weir__lock_take(&lock);
     list = malloc((seen.count + 1) * sizeof *list);
     for (size_t i = 0; list && i < seen.capacity; i++)
-        if (seen.slots[i].key != 0)
+        if (seen.slots[i].key != 0 && device_of(seen.slots[i].value) == device)
             list[(*count)++] = (CUstream)(uintptr_t)seen.slots[i].key;
     weir__lock_give(&lock);
     return list;
 }
 
-/* The caller holds `asking'.  1 if all streams are idle, also those of which no handle is known. */
-static int ask_all(weir_allocator *allocator) {
-    const CUstream legacy = (CUstream)(uintptr_t)WEIR_STREAM_LEGACY_VALUE;
-    const CUstream own = (CUstream)(uintptr_t)WEIR_STREAM_PER_THREAD_VALUE;
+int weir__streams_ask(const struct weir_served *s) {
+    CUstream *streams;
     size_t count;
-    CUstream *list = list_seen(&count);
-    int is_idle;
-
-    for (size_t i = 0; i < count; i++)
-        weir__drop_in_ask(allocator, list[i]);
-    weir__drop_in_ask(allocator, own);
-    is_idle =
-        list && weir__drop_in_is_idle(allocator, legacy) && weir__drop_in_is_idle(allocator, own);
-    for (size_t i = 0; is_idle && i < count; i++)
-        is_idle = weir__drop_in_is_idle(allocator, list[i]);
-    free(list);
-    if (is_idle)
-        weir__drop_in_ask(allocator, legacy);
-    return is_idle && !atomic_load_explicit(&ended_at_work, memory_order_relaxed) &&
-           !weir__drop_in_own_elsewhere();
-}
-
-int weir__streams_ask(weir_allocator *allocator) {
     int is_idle = 0;
 
     if (weir__interposed_passes() || weir__has_contexts())
         return 0;
     pthread_mutex_lock(&asking);
-    if (atomic_load_explicit(&weir__captures, memory_order_acquire) == 0) {
-        (void)weir__drop_in_settle(allocator);
-        is_idle = ask_all(allocator);
-        if (weir__drop_in_settle(allocator))
-            (void)ask_all(allocator);
+    if (atomic_load_explicit(&weir__captures, memory_order_acquire) == 0 &&
+        (streams = list_seen(s->device, &count))) {
+        is_idle = weir__drop_in_ask(s->allocator, streams, count) &&
+                  !(atomic_load_explicit(&ended_at_work, memory_order_relaxed) & bit_of(s->device));
+        free(streams);
     }
     pthread_mutex_unlock(&asking);
     return is_idle;
 }
 
-void weir__streams_lose(void) {
-    pthread_mutex_lock(&asking);
+int weir__streams_hold(void) {
+    return weir__thread_lock_at_end(&asking);
+}
+
+void weir__streams_lose(int device) {
+    size_t count;
+    CUstream *streams = list_seen(device, &count);
+    uintptr_t value;
+
+    atomic_fetch_and_explicit(&ended_at_work, ~bit_of(device), memory_order_relaxed);
     weir__lock_take(&lock);
-    for (size_t i = 0; i < seen.capacity; i++)
-        if (seen.slots[i].key != 0 && seen.slots[i].value == CAPTURED)
+    for (size_t i = 0; streams && i < count; i++)
+        if (weir__map_take(&seen, (uintptr_t)streams[i], &value) && value & CAPTURED)
             atomic_fetch_sub_explicit(&weir__captures, 1, memory_order_acq_rel);
-    weir__map_clear(&seen);
+    if (!streams) /* no host memory: about streams that are not known the driver is asked at each request */
+        weir__map_clear(&seen);
     weir__lock_give(&lock);
-    pthread_mutex_unlock(&asking);
+    free(streams);
+}
+
+void weir__streams_go_on(int is_held) {
+    if (is_held)
+        pthread_mutex_unlock(&asking);
 }
 
 /* ---- how they begin and end ----------------------------------------------------------------------- */
@@ -144,6 +151,14 @@ static void tell_all(void (*tell)(weir_allocator *, weir_stream), CUstream strea
         tell(weir__served_at(i)->allocator, stream);
 }
 
+/* The device of the context that is current. */
+static int device_here(void) {
+    CUdevice device = 0;
+
+    (void)REAL(cuCtxGetDevice)(&device);
+    return device;
+}
+
 /* Streams of weir's own are left out.  About one for which there is no host memory the driver is asked at each request. */
 static CUresult begin(CUresult result, const CUstream *stream) {
     if (result != CUDA_SUCCESS || !is_mine())
@@ -151,7 +166,7 @@ static CUresult begin(CUresult result, const CUstream *stream) {
     weir__inside = 1;
     tell_all(weir__drop_in_stream_begins, *stream);
     weir__lock_take(&lock);
-    (void)weir__map_put(&seen, (uintptr_t)*stream, ALIVE);
+    (void)weir__map_put(&seen, (uintptr_t)*stream, value_of(device_here(), 0));
     weir__lock_give(&lock);
     weir__inside = 0;
     return result;
@@ -167,33 +182,47 @@ CUresult weir__serve_cuStreamCreateWithPriority(CUstream *stream, unsigned int f
 }
 
 void weir__streams_capture(CUstream stream, int has_begun) {
+    uintptr_t value;
+
     weir__lock_take(&lock);
-    if (weir__map_get(&seen, (uintptr_t)stream, NULL))
-        (void)weir__map_put(&seen, (uintptr_t)stream, has_begun ? CAPTURED : ALIVE);
+    if (weir__map_get(&seen, (uintptr_t)stream, &value))
+        (void)weir__map_put(&seen, (uintptr_t)stream, value_of(device_of(value), has_begun));
     weir__lock_give(&lock);
+}
+
+/* Where nothing of weir's is on the device, it does not matter. */
+static void note_work(int device, CUstream stream) {
+    for (unsigned i = 0; i < weir__served_known(); i++) {
+        struct weir_served *s = weir__served_at(i);
+
+        if (s->device != device ||
+            atomic_load_explicit(&s->state, memory_order_acquire) == WEIR_SERVED_LOST)
+            continue;
+        if (!weir__drop_in_is_idle(s->allocator, stream))
+            atomic_fetch_or_explicit(&ended_at_work, bit_of(device), memory_order_relaxed);
+        return;
+    }
 }
 
 /* The capture that began on a stream ends with it. */
 CUresult weir__serve_cuStreamDestroy_v2(CUstream stream) {
-    uintptr_t state = ALIVE;
+    uintptr_t value = 0;
     CUresult result;
+    int is_seen;
 
     if ((uintptr_t)stream > WEIR_STREAM_PER_THREAD_VALUE && is_mine()) {
         weir__inside = 1;
         pthread_mutex_lock(&asking);
         weir__lock_take(&lock);
-        (void)weir__map_take(&seen, (uintptr_t)stream, &state);
+        is_seen = weir__map_take(&seen, (uintptr_t)stream, &value);
         weir__lock_give(&lock);
-        if (weir__served_known() > 0 &&
-            (atomic_load_explicit(&weir__captures, memory_order_acquire) > 0 ||
-             !weir__drop_in_is_idle(weir__served_at(0)->allocator, stream)))
-            atomic_store_explicit(&ended_at_work, 1, memory_order_relaxed);
+        note_work(is_seen ? device_of(value) : device_here(), stream);
         pthread_mutex_unlock(&asking);
         tell_all(weir__drop_in_stream_ends, stream);
         weir__inside = 0;
     }
     result = REAL(cuStreamDestroy_v2)(stream);
-    if (result == CUDA_SUCCESS && state == CAPTURED)
+    if (result == CUDA_SUCCESS && value & CAPTURED)
         atomic_fetch_sub_explicit(&weir__captures, 1, memory_order_acq_rel);
     return result;
 }
