@@ -270,7 +270,7 @@ static void copy_lines(const struct run *run) {
 }
 
 /* Settings as they were asked for: what the library makes of them is its own. */
-static void make_report(const struct run *run) {
+static void make_report(const struct run *run, int ended) {
     struct stat status;
     json_t *lines = NULL, *common, *line;
     size_t i;
@@ -278,7 +278,10 @@ static void make_report(const struct run *run) {
     if (run->json)
         copy_lines(run);
     if (stat(run->lines, &status) != 0 || status.st_size == 0) {
-        fail(0, "--report", "weir served nothing, so there is no report");
+        fail(0, "--report",
+             WIFSIGNALED(ended)
+                 ? "a signal ended the command before it wrote statistics, so there is no report"
+                 : "weir served nothing, so there is no report");
         return;
     }
     lines = report_read(run->lines);
@@ -304,7 +307,7 @@ static int run_and_report(struct run *run) {
         ;
     command_ended();
     unsetenv("LD_PRELOAD"); /* gnuplot needs no memory of a GPU */
-    make_report(run);
+    make_report(run, status);
     unlink(run->lines);
     return command_end_as(status);
 }

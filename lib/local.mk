@@ -39,6 +39,8 @@ lib_libweir_core_la_SOURCES = \
 	lib/base/thread.c \
 	lib/base/thread.h \
 	lib/base/tls.h \
+	lib/base/variable.c \
+	lib/base/variable.h \
 	lib/base/who.c \
 	lib/base/who.h \
 	lib/driver/cuda_abi.h \
@@ -275,6 +277,8 @@ lib_libweir_record_la_SOURCES = \
 	lib/adapters/record/record_calls.h \
 	lib/adapters/record/record_nvtx.c \
 	lib/adapters/record/record_ring.h \
+	lib/base/variable.c \
+	lib/base/variable.h \
 	lib/base/who.c \
 	lib/base/who.h
 lib_libweir_record_la_CPPFLAGS = $(AM_CPPFLAGS) -DWEIR_INTERPOSED='"adapters/record/record_calls.h"'

@@ -11,10 +11,12 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/variable.h"
+
 /* NULL: there are no more. */
 static const char *folder(int number) {
     static const char *const folders[] = {"/dev/shm", "/tmp", NULL};
-    const char *only = getenv("WEIR_RUN_FOLDER");
+    const char *only = weir__variable("WEIR_RUN_FOLDER");
 
     if (!only || only[0] != '/')
         return folders[number];

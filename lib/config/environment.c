@@ -37,6 +37,7 @@
 #include "base/log.h"
 #include "base/result.h"
 #include "base/text.h"
+#include "base/variable.h"
 
 #define TF_PREALLOC "TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC"
 #define TF_ALLOCATOR "TF_GPU_ALLOCATOR"
@@ -128,7 +129,7 @@ static weir_status read_own(struct reading *reading) {
     for (int i = 0; i < WEIR_SETTING_COUNT; i++) {
         enum weir_setting setting = (enum weir_setting)i;
         const char *variable = weir__setting_row(setting)->variable;
-        const char *value = getenv(variable);
+        const char *value = weir__variable(variable);
         weir_options with_it = reading->options;
         weir_status status;
 
@@ -143,14 +144,14 @@ static weir_status read_own(struct reading *reading) {
         reading->options = with_it;
         reading->sources.of[setting] = variable;
         if (setting == WEIR_SETTING_PREALLOC) /* `weir run' took it from another program's */
-            reading->options.prealloc.reserved = compat_number(getenv("WEIR_RUN_PREALLOC_OF"));
+            reading->options.prealloc.reserved = compat_number(weir__variable("WEIR_RUN_PREALLOC_OF"));
     }
     return WEIR_OK;
 }
 
 /* *on stays where the variable is not set. */
 static weir_status read_switch(struct reading *reading, const char *variable, int *on) {
-    const char *value = getenv(variable);
+    const char *value = weir__variable(variable);
     struct weir_problem problem;
 
     if (!value || weir__switch_read(value, on, &problem))
@@ -162,7 +163,7 @@ static weir_status read_part_switches(struct reading *reading) {
     weir_status status = WEIR_OK;
 
     for (size_t i = 0; i < PART_SWITCHES && status == WEIR_OK; i++) {
-        const char *value = getenv(part_switches[i]);
+        const char *value = weir__variable(part_switches[i]);
         int on;
 
         if (value && *value) /* empty counts as not set */
@@ -505,7 +506,7 @@ static int is_listed(const char *list, const char *name, size_t length) {
 /* A name that nobody reads; 1 if this is the place to say so.  It is noted if that is said, or was by who began this
  * process. */
 static int note_unknown(struct reading *reading, const char *name, size_t length) {
-    int was_told = is_listed(getenv("WEIR_RUN_TOLD"), name, length);
+    int was_told = is_listed(weir__variable("WEIR_RUN_TOLD"), name, length);
     char *unknown = reading->sources.unknown;
     size_t used = strlen(unknown);
 

@@ -146,6 +146,8 @@ int main(int argc, char **argv) {
     load_nvtx();
     if (argc > 1 && strcmp(argv[1], "--title") == 0)
         victim_set_title();
+    if (argc > 1 && strcmp(argv[1], "--clear") == 0)
+        victim_clear_environment(argv[0]);
     library = dlopen("libcuda.so.1", RTLD_NOW);
     HOLDS(library);
     victim_load(&cuda, find, 0);

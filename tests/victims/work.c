@@ -62,6 +62,15 @@ void victim_set_title(void) {
     }
 }
 
+void victim_clear_environment(char *first) {
+    char *end = first + strlen(first);
+
+    for (char **at = environ; *at; at++)
+        end = *at + strlen(*at);
+    memset(first, 'x', (size_t)(end - first));
+    HOLDS(clearenv() == 0);
+}
+
 int victim_status(int argc, char **argv) {
     for (int i = 1; i + 1 < argc; i++) {
         if (strcmp(argv[i], "--status") == 0)

@@ -116,6 +116,8 @@ void victim_take_time(void *nothing);
 
 /* Sets a title as programs do that have no room for one: the environment is copied, and its place cleared. */
 void victim_set_title(void);
+/* As programs do that set one and have no use for the environment: it is overwritten from argv[0] on, and cleared. */
+void victim_clear_environment(char *first);
 
 /* What main returns: the word behind --status on the command line, else 0.  With that behind --at-once it ends here, by
  * _exit, behind --quickly by quick_exit. */

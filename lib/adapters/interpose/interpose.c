@@ -19,6 +19,8 @@
 #include <dlfcn.h>
 #include <string.h>
 
+#include "base/variable.h"
+
 #define EXPORT __attribute__((visibility("default")))
 #define ADDRESS(function) __extension__(void *) function
 
@@ -112,6 +114,7 @@ BARE static void note_passed(const char *name) {
 
 /* Early, so that what fails on the way is not in dlerror when the program looks there. */
 static __attribute__((constructor)) void begin(void) {
+    weir__variables_note();
     (void)real_dlsym();
     (void)dlerror();
 }

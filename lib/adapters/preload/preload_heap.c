@@ -30,6 +30,7 @@
 #include "base/log.h"
 #include "base/map.h"
 #include "base/text.h"
+#include "base/variable.h"
 
 enum { DEPTH = 64, BUCKETS = 4096, SIGNAL = SIGUSR2 };
 
@@ -316,7 +317,7 @@ void weir__heap_start(void) {
 
 /* The first call of backtrace loads a library: not in a request. */
 static __attribute__((constructor)) void begin(void) {
-    const char *wanted = getenv("WEIR_RUN_HEAP_PROFILE");
+    const char *wanted = weir__variable("WEIR_RUN_HEAP_PROFILE");
     void *frame[1];
 
     if (!wanted || !*wanted)

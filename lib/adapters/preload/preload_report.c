@@ -47,6 +47,7 @@
 #include "base/kept.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "base/variable.h"
 
 enum {
     FIGURES_S = 2, /* that they are waited for */
@@ -65,6 +66,8 @@ _Atomic uint64_t weir__unserved[WEIR_UNSERVED_COUNT];
 
 static const char *const unserved_names[WEIR_UNSERVED_COUNT] = {
     "pools", "cuMemAlloc", "cuMemAllocPitch", "cuMemAllocManaged", "cuMemCreate"};
+
+static char program[64]; /* its name as it began: a program may overwrite its arguments */
 
 static unsigned long long unserved(int which) {
     return atomic_load_explicit(&weir__unserved[which], memory_order_relaxed);
@@ -97,7 +100,7 @@ uint64_t weir__unserved_all(void) {
 }
 
 int weir__run_switch(const char *variable, int standard) {
-    const char *value = getenv(variable);
+    const char *value = weir__variable(variable);
     struct weir_problem problem;
 
     if (value)
@@ -352,38 +355,37 @@ static void report_text(const struct figures *all, const char *when) {
             is_incomplete = 1;
             weir__log(WEIR_LOG_INFO, WEIR_LOG_INFO,
                       "process %ld (%s)%s: %s, %s, engine %s: what was served is not known",
-                      process, program_invocation_short_name, when, s->device_text,
+                      process, program, when, s->device_text,
                       s->is_plain ? "cuMemAlloc" : "a memory pool", s->engine);
             continue;
         }
         refused[0] = '\0';
         if (f->refusals > 0)
             snprintf(refused, sizeof refused, ", %llu refused", (unsigned long long)f->refusals);
-        weir__log(WEIR_LOG_INFO, WEIR_LOG_INFO,
-                  "process %ld (%s)%s: %s, %s, engine %s: %llu request%s served, %llu of them from "
-                  "caches%s, %llu free%s; at most %.1f MiB requested, %.1f MiB reserved; %llu "
-                  "growth step%s in %.3f ms",
-                  process, program_invocation_short_name, when, s->device_text,
-                  s->is_plain ? "cuMemAlloc" : "a memory pool", s->engine,
-                  (unsigned long long)f->allocs, weir__plural(f->allocs),
-                  (unsigned long long)f->front_hits, refused, (unsigned long long)f->frees,
-                  weir__plural(f->frees), mebibytes(f->requested_peak), mebibytes(f->reserve_peak),
-                  (unsigned long long)f->growths, weir__plural(f->growths),
-                  (double)f->stall_ns / 1e6);
+        weir__log(
+            WEIR_LOG_INFO, WEIR_LOG_INFO,
+            "process %ld (%s)%s: %s, %s, engine %s: %llu request%s served, %llu of them from "
+            "caches%s, %llu free%s; at most %.1f MiB requested, %.1f MiB reserved; %llu "
+            "growth step%s in %.3f ms",
+            process, program, when, s->device_text, s->is_plain ? "cuMemAlloc" : "a memory pool",
+            s->engine, (unsigned long long)f->allocs, weir__plural(f->allocs),
+            (unsigned long long)f->front_hits, refused, (unsigned long long)f->frees,
+            weir__plural(f->frees), mebibytes(f->requested_peak), mebibytes(f->reserve_peak),
+            (unsigned long long)f->growths, weir__plural(f->growths), (double)f->stall_ns / 1e6);
     }
     for (int i = 0; i < WEIR_UNSERVED_COUNT && at < (int)sizeof text; i++)
         if (unserved(i) > 0)
-            at += snprintf(text + at, sizeof text - (size_t)at, "%s %llu %s", at ? "," : "",
-                           unserved(i), unserved_names[i]);
+            at += snprintf(text + at, sizeof text - (size_t)at, "%s %llu %s%s", at ? "," : "",
+                           unserved(i), i == WEIR_UNSERVED_POOL ? "of " : "by ", unserved_names[i]);
     if (at > 0 || !is_incomplete)
         weir__log(WEIR_LOG_INFO, WEIR_LOG_INFO,
-                  "process %ld (%s)%s: requests left to the driver:%s", process,
-                  program_invocation_short_name, when, at ? text : " none");
+                  "process %ld (%s)%s: requests left to the driver:%s", process, program, when,
+                  at ? text : " none");
 }
 
 /* Standard error has it where nothing else was asked for; the statistics have a line of their own then. */
 __attribute__((cold)) void weir__report_refusal(const struct weir_served *s) {
-    const char *path = getenv("WEIR_RUN_JSON");
+    const char *path = weir__variable("WEIR_RUN_JSON");
     char json[VERDICT_BYTES];
     struct line *line;
     weir_verdict verdict;
@@ -403,7 +405,7 @@ __attribute__((cold)) void weir__report_refusal(const struct weir_served *s) {
 /* ---- to whom it is said ------------------------------------------------------------------------- */
 
 static const char *file_of(const char *variable) {
-    const char *path = getenv(variable);
+    const char *path = weir__variable(variable);
 
     return path && *path ? path : NULL;
 }
@@ -411,7 +413,7 @@ static const char *file_of(const char *variable) {
 /* What was to be written of a process; programs that the first one starts are not asked. */
 static int is_asked(void) {
     static const char *const files[] = {"WEIR_RUN_JSON", "WEIR_RUN_HEAP_PROFILE", "WEIR_RUN_TRACE"};
-    const char *first = getenv("WEIR_RUN_FIRST");
+    const char *first = weir__variable("WEIR_RUN_FIRST");
     int asked = weir__run_switch("WEIR_RUN_STATS", 0);
 
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++)
@@ -624,6 +626,7 @@ static __attribute__((constructor)) void begin(void) {
     size_t at = 0;
 
     own_process = getpid();
+    snprintf(program, sizeof program, "%s", program_invocation_short_name);
     (void)at_quick_exit(end);
     find_next_exits();
     keep_error();
@@ -668,9 +671,10 @@ static void tell_of_nothing(void) {
     if (!is_asked())
         return;
     weir__log(WEIR_LOG_INFO, WEIR_LOG_INFO, "the program %s, so there are no statistics of it",
-              weir__any_asked() ? "ended in its first request of device memory"
-              : has_driver()    ? "asked for no device memory"
-                                : "did not load CUDA, and used no device memory");
+              unserved(WEIR_UNSERVED_POOL) > 0 ? "asked pools only in captures, or in vain"
+              : weir__any_asked()              ? "ended in its first request of device memory"
+              : has_driver()                   ? "asked for no device memory"
+                                               : "did not load CUDA, and used no device memory");
 }
 
 /* 1 if there is anything to be told of what the driver served in weir's place. */
@@ -706,11 +710,10 @@ static __attribute__((destructor)) void end(void) {
     int at = 0;
 
     if (weir__drop_in_forked() || getpid() != own_process || atomic_exchange(&is_told, 1) ||
-        tell_left() || weir__served_known() > 0 || unserved(WEIR_UNSERVED_POOL) > 0 ||
-        weir__any_refused())
+        tell_left() || weir__served_known() > 0 || weir__any_refused())
         return;
     for (int i = WEIR_UNSERVED_POOL + 1; i < WEIR_UNSERVED_COUNT && at < (int)sizeof text; i++)
-        if (unserved(i) > 0)
+        if (unserved(i) > 0 && unserved(WEIR_UNSERVED_POOL) == 0)
             at +=
                 snprintf(text + at, sizeof text - (size_t)at, "%s %s (%llu time%s)", at ? "," : "",
                          unserved_names[i], unserved(i), weir__plural(unserved(i)));

@@ -34,6 +34,7 @@
 #include "base/log.h"
 #include "base/replace.h"
 #include "base/text.h"
+#include "base/variable.h"
 #include "base/who.h"
 
 enum { PAUSE_NS = 10000000, MOST = 16 };
@@ -169,7 +170,7 @@ static int make_file(const char *wanted) {
 }
 
 void weir__trace_begin(void) {
-    const char *wanted = getenv("WEIR_RUN_TRACE");
+    const char *wanted = weir__variable("WEIR_RUN_TRACE");
     int before = errno, error;
 
     if (!wanted || !*wanted)

@@ -26,6 +26,7 @@
 
 #include "adapters/record/record.h"
 #include "adapters/record/record_ring.h"
+#include "base/variable.h"
 #include "base/who.h"
 
 enum {
@@ -66,7 +67,7 @@ static void forked(void) {
 }
 
 static int find_folders(void) {
-    const char *value = getenv(WEIR_RECORD_FOLDER);
+    const char *value = weir__variable(WEIR_RECORD_FOLDER);
     char *list = value ? strdup(value) : NULL, *rest = list;
 
     for (int i = 0; rest && i < MOST_FOLDERS; i++)
@@ -114,7 +115,7 @@ static int choose_name(void) {
 }
 
 static struct weir_record_file *make_file(const char *folder) {
-    const char *recorder = getenv(WEIR_RECORD_PROCESS);
+    const char *recorder = weir__variable(WEIR_RECORD_PROCESS);
     char path[PATH_MAX], last[PATH_MAX];
     struct weir_record_file *made;
     int error;
@@ -157,7 +158,7 @@ static void begin(void) {
     int before = errno;
 
     has_counter = weir__record_has_counter();
-    has_syncs = getenv(WEIR_RECORD_SYNCS) != NULL;
+    has_syncs = weir__variable(WEIR_RECORD_SYNCS) != NULL;
     if (find_folders() && pthread_key_create(&at_thread_end, leave_ring) == 0 &&
         pthread_atfork(NULL, NULL, forked) == 0) {
         if (choose_name())

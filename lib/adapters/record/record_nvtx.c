@@ -19,6 +19,7 @@
 
 #include "adapters/record/record.h"
 #include "adapters/record/record_ring.h"
+#include "base/variable.h"
 
 /* ---- names ------------------------------------------------------------------------------------- */
 
@@ -163,7 +164,7 @@ static const struct entry entries[] = {
 /* 1: the tables are as they are to be, 0: nothing of them is used. */
 int InitializeInjectionNvtx2(weir_nvtx_export_table *tables) {
     const struct weir_nvtx_callbacks *callbacks = tables(WEIR_NVTX_ETID_CALLBACKS);
-    const char *pattern = getenv(WEIR_RECORD_RANGES);
+    const char *pattern = weir__variable(WEIR_RECORD_RANGES);
 
     if (!wanted && pattern)
         wanted = strdup(pattern); /* a program that sets its title overwrites its environment */

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: MIT */
+/* variable.c: see variable.h. */
+#include "base/variable.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char begins[] = "WEIR_";
+static char *noted; /* "NAME=VALUE" one after the other, and an empty one; NULL: none */
+
+static int is_own(const char *entry) {
+    return strncmp(entry, begins, sizeof begins - 1) == 0;
+}
+
+void weir__variables_note(void) {
+    size_t bytes = 1, at = 0;
+
+    for (char **entry = environ; entry && *entry; entry++)
+        bytes += is_own(*entry) ? strlen(*entry) + 1 : 0;
+    noted = bytes > 1 ? calloc(1, bytes) : NULL;
+    for (char **entry = environ; noted && entry && *entry; entry++)
+        if (is_own(*entry)) {
+            strcpy(noted + at, *entry);
+            at += strlen(*entry) + 1;
+        }
+}
+
+const char *weir__variable(const char *name) {
+    const char *value = getenv(name);
+    size_t length = strlen(name);
+
+    for (const char *entry = noted; !value && entry && *entry; entry += strlen(entry) + 1)
+        if (strncmp(entry, name, length) == 0 && entry[length] == '=')
+            value = entry + length + 1;
+    return value;
+}
