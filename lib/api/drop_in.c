@@ -159,7 +159,10 @@ static int is_busy(weir_allocator *a) {
 static int ask_all(weir_allocator *a, const weir_stream *streams, size_t count) {
     const weir_stream legacy = (weir_stream)(uintptr_t)WEIR_STREAM_LEGACY_VALUE;
     const weir_stream own = (weir_stream)(uintptr_t)WEIR_STREAM_PER_THREAD_VALUE;
-    int marks = !gives_behind_waits(a), is_idle;
+    /* What a stream leaves when it ends is everybody's, but not what a trim finds done (H200, driver 580). */
+    int marks = !gives_behind_waits(a) &&
+                !atomic_load_explicit(&a->device.keeps_apart, memory_order_relaxed);
+    int is_idle;
 
     for (size_t i = 0; marks && i < count; i++) {
         if (is_busy(a))

@@ -581,7 +581,7 @@ void weir__order_ask(struct weir_order *o, struct weir_order_stream *s, weir_str
 static void cover_stream(struct weir_order *o, uint64_t id, weir_stream stream) {
     struct weir_order_stream *s = find_stream(o, id);
 
-    if (!s || is_quiet(s) || atomic_load_explicit(&o->device->keeps_apart, memory_order_relaxed))
+    if (!s || is_quiet(s))
         return;
     if (weir__device_is_idle(o->device, stream))
         see_idle(o, s, stream);

@@ -212,7 +212,7 @@ CUresult weir__order_follow(struct weir_order *o, weir_stream stream, uint64_t i
 void weir__order_ask(struct weir_order *o, struct weir_order_stream *s, weir_stream stream);
 /* Any thread may call this for a stream of that id that exists and is not being captured.  If the stream is idle, its
  * frees are observed as by ask; else an event covers them.  Nothing is recorded on a default stream that is at work:
- * later work on blocking streams would wait for the event.  Nothing where streams are kept apart.
+ * later work on blocking streams would wait for the event.
  * Takes the lock that guards `o`.  With id 0 it asks nothing; WEIR_E_BUSY: a request holds the lock, maybe while it waits
  * for the device. */
 weir_status weir__order_cover(struct weir_order *o, struct weir_lock *lock, uint64_t id,

@@ -91,7 +91,7 @@ static void early(CUstream from, CUstream to) {
     CU(cuda.cuMemPoolDestroy(pool));
 }
 
-/* A trim that has nothing to give back, and the end of a stream, change nothing. */
+/* After a trim that has nothing to give back, and maybe the end of the stream. */
 static void trimmed(CUstream to, int ends) {
     CUmemoryPool pool = victim_pool(&cuda);
     CUdeviceptr small, first, second;

@@ -16,16 +16,16 @@
  *              span of another stream, behind whose free this stream is from now on; the host does
  *              not wait, and several spans together serve nobody.  Which of several is assumed
  *
- * Facts played here (measured on the device of the profile): used memory counts the bytes asked
- * for, and a pending free is no longer used; a block freed on a busy stream goes to no other
- * stream, the pool grows instead; nor does one freed before a launch, until the work that was launched
- * has begun; 0 bytes give a null pointer; thresholds act at a synchronisation, rounded down to units, trims at once, rounded up; a trim gives back what the host has waited for, not
- * what is merely done, was found done by a query, or was waited for by cuMemFree on the way; a high-water
- * mark takes 0 and falls to the current value; maxSize holds at allocation, rounded up to units; a
- * request that it refuses, or the device, leaves units reserved (assumed: all that it may, or the device
- * has), and costs as much as taking them; what cuMemFree took counts as used (assumed: for good); growth
- * and trim wait for no kernel; a child of fork() has what the pool had idle, as the parent has (assumed:
- * no more).
+ * Facts played here (measured on the device of the profile): used memory counts the bytes asked for, and a pending
+ * free is no longer used; a block freed on a busy stream goes to no other stream, the pool grows instead; nor does
+ * one freed before a launch, until the work that was launched has begun; 0 bytes give a null pointer; thresholds act
+ * at a synchronisation, rounded down to units, trims at once, rounded up; a trim gives back what the host has waited
+ * for, not what is merely done, was found done by a query, or was waited for by cuMemFree on the way; a high-water
+ * mark takes 0 and falls to the current value; what is done when its stream ends is free for every stream; maxSize
+ * holds at allocation, rounded up to units; a request that it refuses, or the device, leaves units reserved (assumed:
+ * all that it may, or the device has), and costs as much as taking them; what cuMemFree took counts as used (assumed:
+ * for good); growth and trim wait for no kernel; a child of fork() has what the pool had idle, as the parent has
+ * (assumed: no more).
  * Documented: a synchronisation makes what it has seen done free for every stream, whatever the
  * attributes; a pool destroyed with live blocks goes when the last of them goes; an allocation under
  * stream capture belongs to the graph and takes nothing from the pool; a device has a default pool,
@@ -552,7 +552,7 @@ void weir__model_pools_forget(uint64_t id) {
     struct model_pool *pool;
 
     for (pool = weir__model.live_pools; pool; pool = pool->next)
-        weir__model_range_forget(&pool->range, id);
+        weir__model_range_forget(&pool->range, id, weir__model_now());
 }
 
 void weir__model_pools_begin(uint64_t id, uint64_t seq, uint64_t begin_ns) {

@@ -585,10 +585,11 @@ void weir__model_range_settle_seq(struct model_range *range, struct model_queue 
     settle_from(range, queue, span);
 }
 
-void weir__model_range_forget(struct model_range *range, uint64_t stream_id) {
+void weir__model_range_forget(struct model_range *range, uint64_t stream_id, uint64_t now_ns) {
     struct model_queue *queue = find_queue(range, stream_id);
 
     if (queue) {
+        weir__model_range_settle(range, queue, now_ns);
         queue->is_gone = 1;
         drop_queue_if_done(range, queue);
     }

@@ -116,8 +116,8 @@ void weir__model_range_settle_seq(struct model_range *range, struct model_queue 
                                   uint64_t seq);
 /* Puts the stream last in the order of R4, unless it has a place. */
 void weir__model_range_meet(struct model_range *range, uint64_t stream_id, int device);
-/* The stream was destroyed: its queue goes once it is empty. */
-void weir__model_range_forget(struct model_range *range, uint64_t stream_id);
+/* The stream was destroyed: what is done by then becomes free, and its queue goes once it is empty. */
+void weir__model_range_forget(struct model_range *range, uint64_t stream_id, uint64_t now_ns);
 /* Takes memory from up to `units` loose units, highest address first.  How many. */
 uint64_t weir__model_range_shrink(struct model_range *range, uint64_t units);
 
