@@ -154,12 +154,12 @@ static int is_busy(weir_allocator *a) {
     return weir__engine_ask(a->reserve.engine, NULL, 0) == WEIR_E_BUSY;
 }
 
-/* The engine is asked first whether a request holds it: who waited for that would keep captures from beginning, and
- * streams from ending, as long. */
+/* Checks first that no request holds the engine.  A wait for it would keep captures from beginning and streams from
+ * ending. */
 static int ask_all(weir_allocator *a, const weir_stream *streams, size_t count) {
     const weir_stream legacy = (weir_stream)(uintptr_t)WEIR_STREAM_LEGACY_VALUE;
     const weir_stream own = (weir_stream)(uintptr_t)WEIR_STREAM_PER_THREAD_VALUE;
-    /* What a stream leaves when it ends is everybody's, but not what a trim finds done (H200, driver 580). */
+    /* The driver, too, lets others reuse what a stream leaves at its end, but not what a trim finds complete (H200, 580). */
     int marks = !gives_behind_waits(a) &&
                 !atomic_load_explicit(&a->device.keeps_apart, memory_order_relaxed);
     int is_idle;

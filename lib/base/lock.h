@@ -18,7 +18,7 @@ struct weir_lock {
 };
 
 void weir__lock_wait(struct weir_lock *lock); /* takes a lock that was found taken */
-/* 1 and the lock, or 0: it was held for the microseconds that a short hold may take. */
+/* Takes the lock and returns 1; or 0 if it was held for longer than a short hold takes, some microseconds. */
 int weir__lock_try(struct weir_lock *lock);
 
 static inline void weir__lock_take(struct weir_lock *lock) {

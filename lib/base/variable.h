@@ -2,7 +2,7 @@
 /* variable.h: weir's own variables of the environment.
  *
  * A program may overwrite its environment before weir reads it, as some do that set their title, or clear it.  A library
- * that was put into such a program notes at its load what the program was started with.
+ * that is preloaded into such a program notes, when it is loaded, what the program was started with.
  *
  * Must not know: what a variable means.
  */

@@ -1088,7 +1088,7 @@ static CUresult reset(device_call real, CUdevice device) {
     return result;
 }
 
-/* The context ends with the last one; an allocator holds it. */
+/* The last release ends the context.  Where weir has an allocator, that one holds the context. */
 static CUresult release(device_call real, CUdevice device) {
     unsigned int flags;
     int is_active = 1, is_held;

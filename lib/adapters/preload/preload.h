@@ -96,7 +96,7 @@ struct weir_pool {
     atomic_uint life;             /* which of those that had it this is */
     int device;
     struct weir_pool_kind kind;
-    int keeps_apart; /* its opportunistic reuse is off, also after a reset; guarded by the lock */
+    int keeps_apart; /* opportunistic reuse is off, also after a reset; guarded by the lock */
     _Atomic int state;
     _Atomic int left;        /* enum weir_left: why it is, if that was not said */
     atomic_int left_request; /* it had one */
@@ -192,13 +192,13 @@ static inline int weir__pool_is_refused(struct weir_pool *p) {
 int weir__stream_is_seen(CUstream stream);
 /* A capture may begin unseen: the driver is asked about every stream from now on. */
 void weir__streams_distrust(void);
-/* While a context ends: no thread asks about a stream.  1, or 0 if one still does a second later, which can be only where
- * the driver does not answer it.  go_on takes what hold returned. */
+/* While a context ends, no thread asks about a stream.  Returns 1; or 0 if a thread still asks after a second, because
+ * the driver does not answer it.  Pass the result to go_on. */
 int weir__streams_hold(void);
 void weir__streams_go_on(int is_held);
 /* All streams of the device go with its context. */
 void weir__streams_lose(int device);
-/* A capture of the program's has begun on a stream, or ended. */
+/* A capture by the program has begun on the stream, or has ended. */
 void weir__streams_capture(CUstream stream, int has_begun);
 
 /* preload.c: 1 once the program has made a context of its own. */
@@ -209,8 +209,8 @@ extern atomic_int weir__captures;
  * too. */
 void weir__streams_await(void);
 /* Observes which work is complete on the streams of its device whose creation was seen and on the thread's default
- * streams.  1 if all of them were idle.  0 without a question while a capture is under way or may begin unseen, and once streams may
- * have ended with a context of the program. */
+ * streams.  1 if all of them were idle.  0 without a question while a capture is under way or may begin unseen, and
+ * once streams may have ended with a context of the program. */
 int weir__streams_ask(const struct weir_served *s);
 
 /* ---- preload_blocks.c ----------------------------------------------------------------------------- */

@@ -549,7 +549,7 @@ CUresult weir__pool_set_access(struct weir_pool *p, const CUmemAccessDesc *acces
     else if (is_the_drivers(access, count) &&
              (atomic_load_explicit(&p->state, memory_order_relaxed) == WEIR_POOL_OPEN ||
               atomic_load_explicit(&p->left, memory_order_relaxed) == WEIR_LEFT_REUSE))
-        leave_pool(p, WEIR_LEFT_ACCESS); /* so is what it will have */
+        leave_pool(p, WEIR_LEFT_ACCESS); /* weir's memory cannot have that access */
     for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++)
         if (is_other(p, &access[i]))
             atomic_store_explicit(&p->access[access[i].location.id], access[i].flags,

@@ -133,7 +133,7 @@ void weir__streams_lose(int device) {
     for (size_t i = 0; streams && i < count; i++)
         if (weir__map_take(&seen, (uintptr_t)streams[i], &value) && value & CAPTURED)
             atomic_fetch_sub_explicit(&weir__captures, 1, memory_order_acq_rel);
-    if (!streams) /* no host memory: about streams that are not known the driver is asked at each request */
+    if (!streams) /* no host memory: weir asks the driver about unknown streams at each request */
         weir__map_clear(&seen);
     weir__lock_give(&lock);
     free(streams);
@@ -190,7 +190,7 @@ void weir__streams_capture(CUstream stream, int has_begun) {
     weir__lock_give(&lock);
 }
 
-/* Where nothing of weir's is on the device, it does not matter. */
+/* Notes that a stream ends while at work.  Without an allocator on the device there is nothing to note. */
 static void note_work(int device, CUstream stream) {
     for (unsigned i = 0; i < weir__served_known(); i++) {
         struct weir_served *s = weir__served_at(i);
@@ -204,7 +204,7 @@ static void note_work(int device, CUstream stream) {
     }
 }
 
-/* The capture that began on a stream ends with it. */
+/* A capture ends with the stream on which it began. */
 CUresult weir__serve_cuStreamDestroy_v2(CUstream stream) {
     uintptr_t value = 0;
     CUresult result;
