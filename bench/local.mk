@@ -46,6 +46,7 @@ EXTRA_DIST += \
 	bench/drop-in/jax_room.py \
 	bench/drop-in/jax_sharded.py \
 	bench/drop-in/jax_train.py \
+	bench/drop-in/over-time \
 	bench/drop-in/torch_common.py \
 	bench/drop-in/torch_counted.py \
 	bench/drop-in/torch_distributed.py \
