@@ -8,9 +8,9 @@ dist_doc_DATA = \
 	doc/cupy.md \
 	doc/design.md \
 	doc/drop-in.md \
+	doc/glossary.md \
 	doc/growth.md \
 	doc/internals.md \
-	doc/jax-memory.md \
 	doc/jax.md \
 	doc/policy.md \
 	doc/pytorch.md \
