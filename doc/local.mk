@@ -15,5 +15,5 @@ dist_doc_DATA = \
 	doc/policy.md \
 	doc/pytorch.md \
 	doc/multi-gpu.md \
-	doc/one-gpu.md \
+	doc/sharing.md \
 	doc/results.md
