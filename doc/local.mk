@@ -8,12 +8,17 @@ dist_doc_DATA = \
 	doc/cupy.md \
 	doc/design.md \
 	doc/drop-in.md \
-	doc/growth.md \
-	doc/internals.md \
-	doc/jax-memory.md \
+	doc/glossary.md \
 	doc/jax.md \
-	doc/policy.md \
-	doc/pytorch.md \
 	doc/multi-gpu.md \
-	doc/one-gpu.md \
-	doc/results.md
+	doc/out-of-memory.md \
+	doc/pytorch.md \
+	doc/results.md \
+	doc/settings.md \
+	doc/sharing.md
+EXTRA_DIST += doc/make-results
+
+# doc/results.md, from the files in bench/results: committed; tests/tree/check-figures tells when it is out of date.
+.PHONY: update-results
+update-results:
+	$(top_srcdir)/doc/make-results

@@ -7,7 +7,7 @@ dist_man_MANS += \
 	man/weir-settings.7 \
 	$(function_pages)
 if WEIR_PROGRAM
-dist_man_MANS += man/weir.1 $(command_pages)
+dist_man_MANS += man/weir.1 man/weir-json.7 $(command_pages)
 bashcompletiondir = $(datadir)/bash-completion/completions
 zshcompletiondir = $(datadir)/zsh/site-functions
 fishcompletiondir = $(datadir)/fish/vendor_completions.d

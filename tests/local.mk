@@ -307,6 +307,7 @@ script_tests = \
 	tests/adapters/check-adapters \
 	tests/whole/check-examples \
 	tests/tree/check-exports \
+	tests/tree/check-figures \
 	tests/tree/check-headers \
 	tests/adapters/check-heap-profile \
 	tests/cli/check-info \
@@ -318,7 +319,6 @@ script_tests = \
 	tests/cli/check-report \
 	tests/cli/check-reserves \
 	tests/tree/check-sequence \
-	tests/tree/check-tables \
 	tests/cli/check-traces \
 	tests/cli/check-run \
 	tests/adapters/check-python \

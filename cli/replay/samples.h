@@ -35,7 +35,7 @@ struct samples *samples_open(const struct tape *tape, const struct figures *befo
 /* After operation i of the tape: where blocks are (by index; NULL: not live), and the figures then. */
 void samples_note(struct samples *samples, uint64_t i, void *const *addresses,
                   const struct figures *figures);
-/* "samples" as doc/results.md tells them; NULL: out of memory, now or in between. */
+/* "samples" as weir-json(7) tells them; NULL: out of memory, now or in between. */
 json_t *samples_json(const struct samples *samples);
 void samples_close(struct samples *samples);
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A NumPy array of 1 MB on the GPU, doubled there, and back: doc/jax-memory.md tells what that takes."""
+"""A NumPy array of 1 MB on the GPU, doubled there, and back: doc/jax.md tells what that takes."""
 
 import jax
 import jax.numpy as jnp

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A NumPy array of 1 MB put on the GPU once and used there by a compiled function: doc/jax-memory.md tells
+"""A NumPy array of 1 MB put on the GPU once and used there by a compiled function: doc/jax.md tells
 what that takes."""
 
 import jax

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A NumPy array of 1 MB given to a compiled function: doc/jax-memory.md tells what that takes."""
+"""A NumPy array of 1 MB given to a compiled function: doc/jax.md tells what that takes."""
 
 import jax
 import numpy

@@ -31,7 +31,7 @@
  *                there: then idle regions are cut, whatever their size.
  *   Growth.      Last.  A block of 17 MiB leaves 15 MiB of its unit over, which no block of its size fits into.  So a
  *                region is for several blocks of a size, as many as waste least, but no more than a quarter of
- *                those that the reserve has grown for (doc/design.md has what else was tried).
+ *                those that the reserve has grown for.
  * Requests of up to 512 KiB have regions of their own, unless there is no memory for another: a small
  * block that stays in the corner of a large region would keep it from ever being idle.  Among equals the newest region
  * serves: it holds the sizes of now.  No choice depends on an address, so the same requests take the same memory on
