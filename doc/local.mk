@@ -2,7 +2,8 @@
 
 dist_doc_DATA = \
 	NEWS \
-	README \
+	README.md \
+	doc/benchmark.svg \
 	doc/benchmarking.md \
 	doc/c.md \
 	doc/cupy.md \
@@ -16,4 +17,11 @@ dist_doc_DATA = \
 	doc/pytorch.md \
 	doc/multi-gpu.md \
 	doc/one-gpu.md \
+	doc/reserved.svg \
 	doc/results.md
+
+# Of the figures in bench/results; the pictures are committed, so that no build needs gnuplot.
+EXTRA_DIST += doc/pictures
+.PHONY: update-pictures
+update-pictures:
+	$(SHELL) $(top_srcdir)/doc/pictures

@@ -311,6 +311,7 @@ script_tests = \
 	tests/adapters/check-heap-profile \
 	tests/cli/check-info \
 	tests/tree/check-layers \
+	tests/tree/check-readme \
 	tests/cli/check-manual \
 	tests/cli/check-measure \
 	tests/cli/check-nvtx \
