@@ -306,6 +306,7 @@ script_tests = \
 	tests/cli/check-top \
 	tests/adapters/check-adapters \
 	tests/whole/check-examples \
+	tests/tree/check-contact \
 	tests/tree/check-exports \
 	tests/tree/check-headers \
 	tests/adapters/check-heap-profile \
