@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* weir.c: the program: finds the subcommand and hands over. */
+#include "config.h"
+
 #include <argp.h>
 #include <stdio.h>
 #include <string.h>
@@ -31,6 +33,9 @@ static const struct command {
 
 enum { COMMANDS = sizeof commands / sizeof commands[0] };
 
+/* From configure.ac, and empty where there is none. */
+static const char contact[] = PACKAGE_BUGREPORT, url[] = PACKAGE_URL;
+
 static void print_usage(FILE *file) {
     fputs("usage: weir COMMAND [ARGUMENT...]\n\n", file);
     for (size_t i = 0; i < COMMANDS; i++)
@@ -40,6 +45,10 @@ static void print_usage(FILE *file) {
           "or a variable does, `weir help settings' all settings; `weir --version' the\n"
           "version.  The manual: weir(1).\n",
           file);
+    if (contact[0])
+        fprintf(file, "Report problems to %s.\n", contact);
+    if (url[0])
+        fprintf(file, "%s\n", url);
 }
 
 static int is_one_of(const char *word, const char *a, const char *b) {
@@ -128,6 +137,7 @@ int main(int argc, char **argv) {
 
     snprintf(version, sizeof version, "weir %s", weir_version());
     argp_program_version = version;
+    argp_program_bug_address = contact[0] ? contact : NULL;
     argp_err_exit_status = 2;
     if (argc < 2) {
         print_usage(stderr);

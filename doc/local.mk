@@ -2,7 +2,8 @@
 
 dist_doc_DATA = \
 	NEWS \
-	README \
+	README.md \
+	doc/benchmark.svg \
 	doc/benchmarking.md \
 	doc/c.md \
 	doc/cupy.md \
@@ -13,12 +14,16 @@ dist_doc_DATA = \
 	doc/multi-gpu.md \
 	doc/out-of-memory.md \
 	doc/pytorch.md \
+	doc/reserved.svg \
 	doc/results.md \
 	doc/settings.md \
 	doc/sharing.md
-EXTRA_DIST += doc/make-results
 
-# doc/results.md, from the files in bench/results: committed; tests/tree/check-figures tells when it is out of date.
-.PHONY: update-results
+# Made from the files in bench/results, and committed, so that no build needs gnuplot; tests/tree/check-figures and
+# check-readme tell when they are out of date.
+EXTRA_DIST += doc/make-results doc/pictures
+.PHONY: update-results update-pictures
 update-results:
 	$(top_srcdir)/doc/make-results
+update-pictures:
+	$(SHELL) $(top_srcdir)/doc/pictures

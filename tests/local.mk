@@ -306,12 +306,14 @@ script_tests = \
 	tests/cli/check-top \
 	tests/adapters/check-adapters \
 	tests/whole/check-examples \
+	tests/tree/check-contact \
 	tests/tree/check-exports \
 	tests/tree/check-figures \
 	tests/tree/check-headers \
 	tests/adapters/check-heap-profile \
 	tests/cli/check-info \
 	tests/tree/check-layers \
+	tests/tree/check-readme \
 	tests/cli/check-manual \
 	tests/cli/check-measure \
 	tests/cli/check-nvtx \
