@@ -129,15 +129,17 @@ static int refuse_replaying(int argc, char **argv) {
 
 static error_t parse_argument(int key, char *argument, struct argp_state *state) {
     struct command *command = state->input;
+    const struct contestant *named;
 
     switch (key) {
     case ARGP_KEY_INIT:
         state->child_inputs[0] = &command->contest;
         return 0;
     case 'c':
-        if (!contestant_find(argument) || contestant_find(argument)->is_given)
+        named = contestant_find(argument);
+        if (!named || named->is_given)
             argp_error(state, "--contestant '%s' is not known; there are: %s", argument, names());
-        command->failed |= !add_contestant(&command->contest, argument);
+        command->failed |= named && !add_contestant(&command->contest, named->name);
         return 0;
     case MICRO_KEY:
         argp_error(state, "--micro must be written in full");

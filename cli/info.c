@@ -29,7 +29,7 @@
 
 #define ANSWER_NS UINT64_C(30000000) /* after which processes have said what they have */
 
-enum { MOST_DEVICES = 64, JSON_KEY = 0x100, PROCESSES_KEY, MEASURE_KEY };
+enum { MOST_DEVICES = 64, JSON_KEY = 0x100, PROCESSES_KEY, MEASURE_KEY, ALL_KEY };
 
 struct device_facts {
     char name[96];
@@ -49,6 +49,7 @@ struct info {
     struct weir_driver_failure no_cuda; /* why there is no CUDA driver; "" if there is one */
     struct device_facts devices[MOST_DEVICES];
     int count;
+    int all;       /* advanced settings too */
     int json;      /* asked for, as is */
     int processes; /* who has what, instead of everything else */
     int measures;  /* the driver, instead of everything else */
@@ -134,8 +135,7 @@ static void choose_engine(struct info *info) {
         return;
     weir__default_engine_fill(info->device.driver, handle, options);
     if (options->engine != WEIR_ENGINE_DEFAULT)
-        info->settings.sources.of[WEIR_SETTING_ENGINE] =
-            info->settings.sources.of[WEIR_SETTING_ARENA] = "device";
+        info->settings.sources.of[WEIR_SETTING_ENGINE] = "device";
 }
 
 /* An allocator would preallocate what its profile says. */
@@ -285,14 +285,25 @@ static void print_peers(const struct info *info) {
     }
 }
 
+/* An advanced one that is set is. */
+static int is_shown(const struct info *info, int setting) {
+    return info->all || info->settings.sources.of[setting] ||
+           !weir__setting_row((enum weir_setting)setting)->is_advanced;
+}
+
 static void print_settings(const struct info *info) {
     char text[WEIR_SHOW_BYTES], bytes[32], value[WEIR_SHOW_BYTES + 64];
     size_t used;
+    int left = 0;
 
     printf("\nsettings\n");
     for (int i = 0; i < WEIR_SETTING_COUNT; i++) {
         uint64_t share = share_in_bytes(info, (enum weir_setting)i);
 
+        if (!is_shown(info, i)) {
+            left++;
+            continue;
+        }
         weir__option_show(&info->settings.options, (enum weir_setting)i, text, sizeof text);
         weir__bytes_show(share, bytes, sizeof bytes);
         used = (size_t)snprintf(value, sizeof value, share > 0 ? "%s = %s" : "%s", text, bytes);
@@ -303,6 +314,8 @@ static void print_settings(const struct info *info) {
         printf("  %-21s %-22s %s\n", weir__setting_row((enum weir_setting)i)->name, value,
                source_of(info, i));
     }
+    if (left > 0)
+        printf("  %d more have their defaults: weir info --all\n", left);
 }
 
 static void print_table(const struct info *info) {
@@ -463,6 +476,9 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
     case ARGP_KEY_INIT:
         state->child_inputs[0] = &info->settings;
         return 0;
+    case ALL_KEY:
+        info->all = 1;
+        return 0;
     case PROCESSES_KEY:
         info->processes = 1;
         return 0;
@@ -535,6 +551,7 @@ static int measure(struct info *info) {
 
 int weir_cmd_info(int argc, char **argv) {
     static const struct argp_option options[] = {
+        {"all", ALL_KEY, NULL, 0, "Show advanced settings that have their defaults, too.", 0},
         {"processes", PROCESSES_KEY, NULL, 0, "Show only which processes have what of each device.",
          0},
         {"json", JSON_KEY, "FILE", OPTION_ARG_OPTIONAL,
@@ -544,10 +561,10 @@ int weir_cmd_info(int argc, char **argv) {
          "profile for the device model: to FILE, or to standard output.",
          0},
         {0}};
-    struct argp_child children[] = {{weir_settings_argp(), 0, "Allocator settings:", 1}, {0}};
+    struct argp_child children[] = {{weir_settings_argp(), 0, WEIR_SETTINGS_TITLE, 1}, {0}};
     struct argp argp = {
         options,  parse_argument,
-        NULL,     "Shows the driver, the devices, and every setting with where it came from.",
+        NULL,     "Shows the driver, the devices, and the settings with where each came from.",
         children, NULL,
         NULL};
     static struct info info; /* some kilobytes */

@@ -117,7 +117,7 @@ int weir_cmd_replay(int argc, char **argv) {
         "Exit code: 0 all went well, 1 something failed, 2 usage, 3 all but the pictures of the "
         "report.";
     struct argp_child children[] = {
-        {&contest_argp, 0, NULL, 0}, {weir_settings_argp(), 0, "Allocator settings:", 1}, {0}};
+        {&contest_argp, 0, NULL, 0}, {weir_settings_argp(), 0, WEIR_SETTINGS_TITLE, 1}, {0}};
     struct argp argp = {options, parse_argument, "TRACE...", doc, children, NULL, NULL};
     static struct command command;
     int code;

@@ -497,7 +497,7 @@ int weir_cmd_run(int argc, char **argv) {
         {"dry-run", 'n', NULL, 0, "Print what would be set, and run nothing.", 0},
         {0}};
     struct argp_child children[] = {
-        {weir_settings_argp_but(WEIR_SETTING_DEVICE), 0, "Allocator settings:", 1}, {0}};
+        {weir_settings_argp_but(WEIR_SETTING_DEVICE), 0, WEIR_SETTINGS_TITLE, 1}, {0}};
     struct argp argp = {options, parse_argument, "[--] COMMAND [ARGUMENT...]", doc, children, NULL,
                         NULL};
     static struct run run;

@@ -68,11 +68,11 @@ static const struct variable {
     {"XLA_PYTHON_CLIENT_MEM_FRACTION", "FRACTION", "The former name of XLA_CLIENT_MEM_FRACTION.",
      SETTINGS},
     {"XLA_PYTHON_CLIENT_ALLOCATOR", "NAME",
-     "JAX's: platform: engine platform; default, bfc: engine arena; cuda_async: engine pool.",
+     "JAX's: platform: engine direct; default, bfc: engine bfc; cuda_async: engine pool.",
      SETTINGS},
     {"TF_GPU_ALLOCATOR", "NAME", "TensorFlow's: cuda_malloc_async: engine pool.", SETTINGS},
-    {"TF_FORCE_GPU_ALLOW_GROWTH", "true|false",
-     "TensorFlow's: true: an arena that grows by regions.", SETTINGS},
+    {"TF_FORCE_GPU_ALLOW_GROWTH", "true|false", "TensorFlow's: true: engine bfc, which grows.",
+     SETTINGS},
 };
 
 int variables_tell(const char *name, FILE *file) {

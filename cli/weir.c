@@ -42,8 +42,9 @@ static void print_usage(FILE *file) {
         if (commands[i].what)
             fprintf(file, "  %-8s %s\n", commands[i].name, commands[i].what);
     fputs("\n`weir help COMMAND' tells the arguments, `weir help SETTING' what a setting\n"
-          "or a variable does, `weir help settings' all settings; `weir --version' the\n"
-          "version.  The manual: weir(1).\n",
+          "or a variable does, `weir help settings' the settings that most programs need,\n"
+          "`weir help --all' all settings; `weir --version' the version.  The manual:\n"
+          "weir(1).\n",
           file);
     if (contact[0])
         fprintf(file, "Report problems to %s.\n", contact);
@@ -111,7 +112,7 @@ static int help(const char *topic) {
     for (size_t i = 0; i < COMMANDS; i++)
         if (commands[i].what && strcmp(topic, commands[i].name) == 0)
             return run_command(topic, 2, arguments);
-    if (weir_cli_settings_tell(strcmp(topic, "settings") == 0 ? NULL : topic, stdout) ||
+    if (weir_cli_settings_tell(strcmp(topic, "--all") == 0 ? NULL : topic, stdout) ||
         variables_tell(topic, stdout))
         return !weir_cli_written();
     fprintf(stderr, "weir: no help on %s; there is help on", topic);

@@ -28,7 +28,8 @@ enum { FIRST_KEY = 0x5700 };
 
 static char flag_names[WEIR_SETTING_COUNT][40]; /* "flag --prealloc", as sources show it */
 static char flag_docs[WEIR_SETTING_COUNT][512];
-static struct argp_option flag_options[WEIR_SETTING_COUNT + 1];
+static struct argp_option flag_options[2 * WEIR_SETTING_COUNT + 1]; /* with earlier names */
+static int refused_flag = -1;
 
 static int complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
@@ -74,8 +75,9 @@ static void without_double_blanks(char *text) {
     *to = '\0';
 }
 
-static const struct argp *make_argp(int hidden) {
-    static const struct argp argp = {.options = flag_options, .parser = parse_flag};
+/* Those that are advanced are listed where all are asked for. */
+static void list_flags(int all) {
+    struct argp_option *option = flag_options;
 
     for (int i = 0; i < WEIR_SETTING_COUNT; i++) {
         const struct weir_setting_row *row = weir__setting_row((enum weir_setting)i);
@@ -85,12 +87,23 @@ static const struct argp *make_argp(int hidden) {
                  i == WEIR_SETTING_DEVICE ? "here the GPU if there is one, else the model"
                                           : row->default_text);
         without_double_blanks(flag_docs[i]);
-        flag_options[i] = (struct argp_option){.name = row->name,
-                                               .key = FIRST_KEY + i,
-                                               .arg = row->argument,
-                                               .flags = i == hidden ? OPTION_HIDDEN : 0,
-                                               .doc = flag_docs[i]};
+        *option++ = (struct argp_option){
+            .name = row->name,
+            .key = FIRST_KEY + i,
+            .arg = row->argument,
+            .flags = i == refused_flag || (row->is_advanced && !all) ? OPTION_HIDDEN : 0,
+            .doc = flag_docs[i]};
+        if (row->was)
+            *option++ =
+                (struct argp_option){.name = row->was, .flags = OPTION_ALIAS | OPTION_HIDDEN};
     }
+}
+
+static const struct argp *make_argp(int refused) {
+    static const struct argp argp = {.options = flag_options, .parser = parse_flag};
+
+    refused_flag = refused;
+    list_flags(0);
     return &argp;
 }
 
@@ -100,6 +113,14 @@ const struct argp *weir_settings_argp(void) {
 
 const struct argp *weir_settings_argp_but(enum weir_setting refused) {
     return make_argp((int)refused);
+}
+
+/* `--help --all': argp ends at the first. */
+static void list_flags_asked_for(int argc, char **argv) {
+    for (int i = 1; i + 1 < argc && strcmp(argv[i], "--") != 0; i++)
+        if ((strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-?") == 0) &&
+            strcmp(argv[i + 1], "--all") == 0)
+            list_flags(1);
 }
 
 /* -------------------------------------------------------------- misspelt flags ---- */
@@ -193,6 +214,7 @@ error_t weir_cli_parse(const struct argp *argp, int argc, char **argv, unsigned 
     struct argp telling = *argp;
     error_t error;
 
+    list_flags_asked_for(argc, argv);
     parser_of_command = argp->parser;
     telling.parser = parse_and_tell;
     meant = find_meant(argp, argc, argv);
@@ -216,21 +238,36 @@ const char *weir_cli_file(struct argp_state *state, const char *flag, const char
     return name;
 }
 
+static int is_name_of(const struct weir_setting_row *row, const char *name) {
+    const char *const names[] = {row->name, row->variable, row->was, row->was_variable};
+
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (names[i] && strcmp(name, names[i]) == 0)
+            return 1;
+    return 0;
+}
+
 int weir_cli_settings_tell(const char *name, FILE *file) {
-    int told = 0;
+    int told = 0, few = name && strcmp(name, "settings") == 0, left = 0;
 
     if (name && strncmp(name, "--", 2) == 0)
         name += 2;
     for (int i = 0; i < WEIR_SETTING_COUNT; i++) {
         const struct weir_setting_row *row = weir__setting_row((enum weir_setting)i);
 
-        if (name && strcmp(name, row->name) != 0 && strcmp(name, row->variable) != 0)
+        if (few ? row->is_advanced : name && !is_name_of(row, name)) {
+            left++;
             continue;
+        }
         fprintf(file, "%s--%s=%s, %s\n    %s\n    Takes %s.\n    Default: %s.\n", told ? "\n" : "",
                 row->name, row->argument, row->variable, row->help, row->accepts,
                 row->default_text);
+        if (row->was)
+            fprintf(file, "    Earlier names: --%s, %s.\n", row->was, row->was_variable);
         told = 1;
     }
+    if (few)
+        fprintf(file, "\n%d more are advanced: `weir help --all' has all.\n", left);
     return told;
 }
 

@@ -6,7 +6,7 @@
  *
  *     case ARGP_KEY_INIT:  state->child_inputs[0] = &settings;
  *     ...
- *     struct argp_child children[] = {{weir_settings_argp(), 0, "Allocator settings:", 1}, {0}};
+ *     struct argp_child children[] = {{weir_settings_argp(), 0, WEIR_SETTINGS_TITLE, 1}, {0}};
  *     argp_parse(&argp, argc, argv, 0, NULL, &...);
  *     if ((code = weir_cli_settings_finish(&settings)) != 0) return code;
  *     if ((code = weir_cli_device_open(&settings, &device, 0)) != 0) return code;
@@ -27,6 +27,9 @@
 #include "config/settings.h"
 #include "driver/driver.h"
 
+/* What stands over them in a help text. */
+#define WEIR_SETTINGS_TITLE "Allocator settings (all of them: --help --all):"
+
 struct weir_cli_settings {
     weir_options options; /* what was set; after finish, the environment below the flags too */
     struct weir_sources sources; /* where each value came from */
@@ -39,7 +42,8 @@ struct weir_cli_settings {
 const struct argp *weir_settings_argp(void);
 /* The same where one of them is refused: it is not listed. */
 const struct argp *weir_settings_argp_but(enum weir_setting refused);
-/* Tells what a setting is, by its name, flag or variable; NULL: each.  0: there is none of that name. */
+/* Tells what a setting is, by its name, flag or variable; "settings": each that is not advanced; NULL: each.  0: there is
+ * none of that name. */
 int weir_cli_settings_tell(const char *name, FILE *file);
 
 /* 1 if standard output has taken all; or 0, with a message printed. */

@@ -345,8 +345,8 @@ int weir_cmd_micro(int argc, char **argv) {
                               "weir, and allocators of the "
                               "host, in turn on the same loops.\v"
                               "Exit code: 0 all went well, 1 something failed, 2 usage.";
-    struct argp_child children[] = {{weir_settings_argp(), 0, "Settings of weir's subjects:", 1},
-                                    {0}};
+    struct argp_child children[] = {
+        {weir_settings_argp(), 0, "Settings of weir's subjects (all: --help --all):", 1}, {0}};
     struct argp argp = {options, parse_argument, NULL, doc, children, help_filter, NULL};
     static char called[] = "weir bench --micro"; /* whose --help is to be asked */
     static struct micro micro;

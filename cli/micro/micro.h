@@ -54,6 +54,7 @@ enum micro_place { MICRO_ON_NOTHING, MICRO_ON_DEVICE, MICRO_ON_HOST };
 
 struct micro_subject {
     const char *name;
+    const char *was;  /* its earlier name; NULL: none */
     const char *what; /* one line for --help */
     enum micro_place place;
     int engine;                 /* weir's forms: WEIR_ENGINE_ */

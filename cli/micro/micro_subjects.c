@@ -275,10 +275,11 @@ const struct micro_subject micro_subjects[] = {
      WEIR,
      .engine = WEIR_ENGINE_POOL,
      .needs_percent = POOL_NEEDS},
-    {.name = "arena",
-     .what = "weir's arena engine",
+    {.name = "bfc",
+     .was = "arena",
+     .what = "weir's bfc engine",
      WEIR,
-     .engine = WEIR_ENGINE_ARENA,
+     .engine = WEIR_ENGINE_BFC,
      .needs_percent = ARENA_NEEDS},
     {.name = "pool-bound",
      .what = "weir's pool engine, streams bound",
@@ -287,10 +288,11 @@ const struct micro_subject micro_subjects[] = {
      .needs_percent = POOL_NEEDS,
      .enter = bind_stream,
      .leave = unbind_stream},
-    {.name = "arena-bound",
-     .what = "weir's arena engine, streams bound",
+    {.name = "bfc-bound",
+     .was = "arena-bound",
+     .what = "weir's bfc engine, streams bound",
      WEIR,
-     .engine = WEIR_ENGINE_ARENA,
+     .engine = WEIR_ENGINE_BFC,
      .needs_percent = ARENA_NEEDS,
      .enter = bind_stream,
      .leave = unbind_stream},
@@ -315,7 +317,7 @@ _Static_assert(sizeof micro_subjects / sizeof micro_subjects[0] <= MICRO_SUBJECT
 
 const struct micro_subject *micro_subject_find(const char *name) {
     for (const struct micro_subject *s = micro_subjects; s->name; s++)
-        if (strcmp(name, s->name) == 0)
+        if (strcmp(name, s->name) == 0 || (s->was && strcmp(name, s->was) == 0))
             return s;
     return NULL;
 }

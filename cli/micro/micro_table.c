@@ -222,7 +222,7 @@ static void print_head(FILE *file, const struct micro *micro) {
             micro->driver->version / 1000, micro->driver->version % 1000 / 10);
     if (micro->driver->charge)
         fprintf(file,
-                "device model: times of driver, pool and arena are real time spent outside the "
+                "device model: times of driver, pool and bfc are real time spent outside the "
                 "model;\nno GPU was used, and none's time is in them\nprofile of the model: %s\n",
                 weir_cli_model_profile());
     fprintf(file,

@@ -396,7 +396,8 @@ void contest_tell_shortage(const json_t *result, uint64_t live, char *text, size
         weir__bytes_show(leave, left, sizeof left);
         if (leave > 0)
             snprintf(text, bytes,
-                     "--leave %s lets it have %s, below the trace's live peak of %s: leave less",
+                     "--keep-free %s lets it have %s, below the trace's live peak of %s: keep less "
+                     "free",
                      left, there, needed);
         else
             snprintf(text, bytes,

@@ -9,9 +9,9 @@ static void choose_given(const struct session *session, weir_options *options) {
     *options = *session->given;
 }
 
-static void choose_platform(const struct session *session, weir_options *options) {
+static void choose_direct(const struct session *session, weir_options *options) {
     (void)session;
-    options->engine = WEIR_ENGINE_PLATFORM;
+    options->engine = WEIR_ENGINE_DIRECT;
 }
 
 static void choose_pool(const struct session *session, weir_options *options) {
@@ -30,43 +30,42 @@ static void choose_pool_prealloc(const struct session *session, weir_options *op
     options->prealloc = (weir_amount){session->live_peak_bytes, WEIR_AMOUNT_BYTES, 0};
 }
 
-static void choose_arena_fixed(const struct session *session, weir_options *options) {
+static void choose_bfc_fixed(const struct session *session, weir_options *options) {
     (void)session;
-    options->engine = WEIR_ENGINE_ARENA;
+    options->engine = WEIR_ENGINE_BFC;
     options->arena = WEIR_ARENA_FIXED;
     options->limit = (weir_amount){750000, WEIR_AMOUNT_OF_TOTAL, 0};
 }
 
-static void choose_arena_grow(const struct session *session, weir_options *options) {
+static void choose_bfc(const struct session *session, weir_options *options) {
     (void)session;
-    options->engine = WEIR_ENGINE_ARENA;
+    options->engine = WEIR_ENGINE_BFC;
     options->arena = WEIR_ARENA_REGIONS;
     options->growth = WEIR_GROWTH_BFC;
 }
 
 static void choose_mapped(weir_options *options, int packing) {
-    options->engine = WEIR_ENGINE_ARENA;
-    options->arena = WEIR_ARENA_MAPPED;
+    options->engine = WEIR_ENGINE_MAPPED;
     options->packing = packing;
 }
 
-static void choose_arena_mapped(const struct session *session, weir_options *options) {
+static void choose_mapped_balanced(const struct session *session, weir_options *options) {
     (void)session;
     choose_mapped(options, WEIR_PACKING_BALANCED);
 }
 
-static void choose_arena_vouched(const struct session *session, weir_options *options) {
+static void choose_mapped_vouched(const struct session *session, weir_options *options) {
     (void)session;
     choose_mapped(options, WEIR_PACKING_BALANCED);
     options->stream_checks = WEIR_SWITCH_OFF;
 }
 
-static void choose_arena_fit(const struct session *session, weir_options *options) {
+static void choose_mapped_fit(const struct session *session, weir_options *options) {
     (void)session;
     choose_mapped(options, WEIR_PACKING_FIT);
 }
 
-static void choose_arena_fast(const struct session *session, weir_options *options) {
+static void choose_mapped_fast(const struct session *session, weir_options *options) {
     (void)session;
     choose_mapped(options, WEIR_PACKING_FAST);
 }
@@ -76,9 +75,8 @@ static void choose_pool_learned(const struct session *session, weir_options *opt
     options->profile = session->given->profile;
 }
 
-static void choose_arena_learned(const struct session *session, weir_options *options) {
-    options->engine = WEIR_ENGINE_ARENA;
-    options->arena = WEIR_ARENA_MAPPED;
+static void choose_mapped_learned(const struct session *session, weir_options *options) {
+    options->engine = WEIR_ENGINE_MAPPED;
     options->profile = session->given->profile;
 }
 
@@ -93,7 +91,7 @@ static void choose_pool_headroom(const struct session *session, weir_options *op
     choose_headroom(session, options);
 }
 
-static void choose_arena_headroom(const struct session *session, weir_options *options) {
+static void choose_mapped_headroom(const struct session *session, weir_options *options) {
     choose_mapped(options, WEIR_PACKING_BALANCED);
     choose_headroom(session, options);
 }
@@ -118,10 +116,11 @@ const struct contestant contestants[] = {
      .what = "the driver's pool, release threshold max",
      RAW,
      .release_threshold_max = 1},
-    {.name = "platform",
+    {.name = "direct",
+     .was = "platform",
      .what = "one cuMemAlloc and cuMemFree per block",
      PUBLIC,
-     .choose = choose_platform},
+     .choose = choose_direct},
     {.name = "pool",
      .what = "weir's pool engine, defaults",
      PUBLIC,
@@ -131,29 +130,34 @@ const struct contestant contestants[] = {
      .what = "the same, preallocating the trace's live peak",
      PUBLIC,
      .choose = choose_pool_prealloc},
-    {.name = "arena-fixed",
-     .what = "weir's BFC arena of 75% of the device, taken at once",
+    {.name = "bfc-fixed",
+     .was = "arena-fixed",
+     .what = "weir's BFC, one arena of 75% of the device",
      PUBLIC,
-     .choose = choose_arena_fixed},
-    {.name = "arena-grow",
-     .what = "weir's BFC arena that grows by doubling regions",
+     .choose = choose_bfc_fixed},
+    {.name = "bfc",
+     .was = "arena-grow",
+     .what = "weir's BFC, growing by doubling regions",
      PUBLIC,
-     .choose = choose_arena_grow},
-    {.name = "arena-mapped",
-     .what = "weir's BFC arena in one range, memory mapped where wanted",
+     .choose = choose_bfc},
+    {.name = "mapped",
+     .was = "arena-mapped",
+     .what = "weir's default: memory mapped where it is wanted",
      PUBLIC,
      .needs_virtual = 1,
-     .choose = choose_arena_mapped},
-    {.name = "arena-fit",
+     .choose = choose_mapped_balanced},
+    {.name = "mapped-fit",
+     .was = "arena-fit",
      .what = "the same, packing fit: less reserve",
      PUBLIC,
      .needs_virtual = 1,
-     .choose = choose_arena_fit},
-    {.name = "arena-fast",
+     .choose = choose_mapped_fit},
+    {.name = "mapped-fast",
+     .was = "arena-fast",
      .what = "the same, packing fast: fewer growths and moves",
      PUBLIC,
      .needs_virtual = 1,
-     .choose = choose_arena_fast},
+     .choose = choose_mapped_fast},
     {.name = "driver-primed",
      .what = "driver-keep, the live peak allocated and freed before",
      RAW,
@@ -166,11 +170,12 @@ const struct contestant contestants[] = {
      .has_threshold = 1,
      .choose = choose_pool_unchecked,
      .by_name_only = 1},
-    {.name = "arena-vouched",
-     .what = "arena-mapped, the program vouching for its streams",
+    {.name = "mapped-vouched",
+     .was = "arena-vouched",
+     .what = "mapped, the program vouching for its streams",
      PUBLIC,
      .needs_virtual = 1,
-     .choose = choose_arena_vouched,
+     .choose = choose_mapped_vouched,
      .by_name_only = 1},
     {.name = "pool-learned",
      .what = "pool, preallocating what a run before needed",
@@ -178,22 +183,25 @@ const struct contestant contestants[] = {
      .choose = choose_pool_learned,
      .learns = 1,
      .by_name_only = 1},
-    {.name = "arena-learned",
-     .what = "weir's mapped arena, preallocating what a run before needed",
+    {.name = "mapped-learned",
+     .was = "arena-learned",
+     .what = "mapped, preallocating what a run before needed",
      PUBLIC,
-     .choose = choose_arena_learned,
+     .choose = choose_mapped_learned,
      .learns = 1,
      .needs_virtual = 1,
      .by_name_only = 1},
-    {.name = "pool-headroom",
+    {.name = "pool-ahead",
+     .was = "pool-headroom",
      .what = "pool, an eighth to a quarter of the live peak kept idle",
      PUBLIC,
      .choose = choose_pool_headroom,
      .by_name_only = 1},
-    {.name = "arena-headroom",
-     .what = "arena-mapped, the same kept idle",
+    {.name = "mapped-ahead",
+     .was = "arena-headroom",
+     .what = "mapped, the same kept idle",
      PUBLIC,
-     .choose = choose_arena_headroom,
+     .choose = choose_mapped_headroom,
      .needs_virtual = 1,
      .by_name_only = 1},
     {.name = NULL},
@@ -206,7 +214,7 @@ const struct contestant *contestant_find(const char *name) {
     if (strcmp(name, given.name) == 0)
         return &given;
     for (const struct contestant *c = contestants; c->name; c++)
-        if (strcmp(name, c->name) == 0)
+        if (strcmp(name, c->name) == 0 || (c->was && strcmp(name, c->was) == 0))
             return c;
     return NULL;
 }

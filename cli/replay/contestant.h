@@ -57,6 +57,7 @@ struct weir_timeline;
 
 struct contestant {
     const char *name;
+    const char *was;  /* its earlier name, which recorded results have; NULL: none */
     const char *what; /* one line for --help */
     /* An allocator, or NULL with session->message. */
     void *(*open)(struct session *session, const struct contestant *self);

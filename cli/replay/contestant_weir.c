@@ -169,7 +169,7 @@ void public_figures(void *allocator, struct figures *out) {
 void public_watch(void *allocator, struct figures *out) {
     struct public *opened = allocator;
 
-    if (opened->options.engine == WEIR_ENGINE_PLATFORM) {
+    if (opened->options.engine == WEIR_ENGINE_DIRECT) {
         public_figures(allocator, out);
         return;
     }
@@ -238,7 +238,8 @@ static void advise_for_trace(const struct session *session, weir_verdict *verdic
         there = verdict->reserve + verdict->device_free;
     if (live > there)
         return;
-    verdict->settings[0].name = leaves ? "leave" : "limit";
+    verdict->settings[0].name =
+        weir__setting_row(leaves ? WEIR_SETTING_KEEP_FREE : WEIR_SETTING_LIMIT)->name;
     weir__bytes_spell(leaves ? weir__size_less(there, needed) / unit * unit : needed,
                       verdict->settings[0].value, sizeof verdict->settings[0].value);
 }

@@ -21,6 +21,7 @@
 #include "cli/common/progress.h"
 #include "cli/common/runner.h"
 #include "cli/common/spell.h"
+#include "cli/replay/contestant.h"
 #include "cli/replay/table.h"
 
 static const uint64_t unit = UINT64_C(32) << 20;
@@ -234,10 +235,11 @@ static const json_t *find_earlier(const struct limits *limits, const struct answ
 
     json_array_foreach(limits->earlier, i, object) {
         const char *trace = json_string_value(json_object_get(object, "trace"));
-        const char *contestant = json_string_value(json_object_get(object, "contestant"));
+        const char *name = json_string_value(json_object_get(object, "contestant"));
+        const struct contestant *contestant = name ? contestant_find(name) : NULL;
 
         if (trace && contestant && strcmp(trace, header->name) == 0 &&
-            strcmp(contestant, name_of(limits, answer)) == 0 &&
+            strcmp(contestant->name, name_of(limits, answer)) == 0 &&
             integer_at(object, "live_peak_bytes") == header->live_peak_bytes &&
             integer_at(object, "limit_bytes") >= unit)
             return object;

@@ -418,21 +418,24 @@ static int is_text(const json_t *object, const char *key, const char *text) {
     return strcmp(string_at(object, key), text) == 0;
 }
 
-/* In the words of `weir run --json': "arena mapped fit"; the driver's own pools are of none. */
+/* In the words of `weir run --json': "mapped fit"; the driver's own pools are of none.  Earlier results have earlier
+ * words: engine arena, of any kind, and platform. */
 static void engine_cell(FILE *file, const json_t *options) {
-    int is_arena = is_text(options, "engine", "arena");
+    int was_arena = is_text(options, "engine", "arena");
+    int is_mapped = is_text(options, was_arena ? "arena" : "engine", "mapped");
+    const char *engine = is_mapped                                ? "mapped"
+                         : was_arena                              ? "bfc"
+                         : is_text(options, "engine", "platform") ? "direct"
+                                                                  : string_at(options, "engine");
 
     fputs("<td class=\"text\">", file);
-    put_or(file, string_at(options, "engine"), "–");
-    if (is_arena) {
-        fputc(' ', file);
-        put(file, string_at(options, "arena"));
-    }
-    if (is_arena && is_text(options, "arena", "mapped") &&
-        !is_text(options, "packing", "balanced")) {
+    put_or(file, engine, "–");
+    if (is_mapped && !is_text(options, "packing", "balanced")) {
         fputc(' ', file);
         put(file, string_at(options, "packing"));
     }
+    if (strcmp(engine, "bfc") == 0 && is_text(options, "arena", "fixed"))
+        fputs(" fixed", file);
     fputs("</td>", file);
 }
 

@@ -7,7 +7,7 @@
  * This header is for C programs that link it, and tells what each of them holds to.  All of them serve from
  * the process's allocator of the device (weir_device_allocator), which the WEIR_ variables set up, so that
  * two frameworks in a process, and what the program itself asks weir for, share one reserve and one limit.
- * With nothing set that is a mapped arena where the device can map.
+ * With nothing set that is engine mapped where the device can map.
  *
  * Errors.  An interface that knows a status gets one.  Where it has none, a request that is refused is told
  * in one line on standard error, which names what was asked, the reserve, the limit and what the device has
@@ -46,7 +46,7 @@ extern "C" {
  * from each launch on until it is freed, by the graph or by the program.  PyTorch
  * instantiates graphs so that a launch frees what the last one left.  A tensor of a graph is freed on the
  * stream of the capture, so let it go when the last launch is done.  Graph memory is not in weir's reserve,
- * nor under its limit.  The platform engine refuses it (E_CAPTURE), and so do arenas where the driver has no memory
+ * nor under its limit.  Engine direct refuses it (E_CAPTURE), and so do arenas where the driver has no memory
  * of graphs (before 11.4), or the device no pools.  What is freed during a capture and was not
  * allocated in it is reused when the capture is over.  PyTorch's private pools are not needed, and its hooks
  * for them are left alone.

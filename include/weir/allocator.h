@@ -50,7 +50,7 @@ WEIR_API const char *weir_version(void);
  * a file in /dev/shm, or in /tmp where that cannot be had.  Where other processes hold all of the device, they
  * have a second to make room for the context.
  * E_INVALID, E_HOST_MEMORY; E_NO_DEVICE; E_NOT_SUPPORTED; E_LIMIT: preallocation above the limit, or a limit of less
- * than 32 MiB, where the engine counts by that (the pool, and the platform engine with the front on);
+ * than 32 MiB, where the engine counts by that (the pool, and engine direct with the front on);
  * E_NO_MEMORY: no room for the context, preallocation above the device's memory, less got than
  * options.prealloc_min, or a fixed arena got nothing at all;
  * E_DRIVER; E_FORKED. */
@@ -73,7 +73,7 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_allocators_create(const weir_options
 
 /* Frees the allocator and gives all its memory back.  NULL is OK.  Nobody may use it any more.
  * Waits up to the recovery timeout for streams that still have frees pending, and then for the device,
- * however long that takes, but on the platform engine with the front off.
+ * however long that takes, but on engine direct with the front off.
  * E_BUSY: live blocks, frees pending past the deadline, or no memory for that wait: nothing changed, but that
  * a pool may have given idle reserve back, and it may be tried again.  E_FORKED: host memory
  * of the child is left alone. */
@@ -83,8 +83,8 @@ WEIR_API weir_status weir_allocator_destroy(weir_allocator *allocator);
  * as by weir_options_from_env, never destroyed; preallocation happens at its first request.  Variables of TensorFlow,
  * XLA and JAX name no engine here, and ask for a preallocation only where such a framework is told to ask CUDA's memory
  * pools (weir-settings(7), COMPATIBILITY).  Where the environment names neither engine nor arena, nor sets a release
- * threshold or WEIR_EXPORT=on, it is a mapped arena, or where the device cannot map, the pool engine; the same beside
- * libweir-preload.so, which serves that pool.  WEIR_ARENA alone names the arena engine.  Statuses
+ * threshold or WEIR_EXPORT=on, it is engine mapped, or where the device cannot map, the pool engine; the same beside
+ * libweir-preload.so, which serves that pool.  WEIR_ARENA alone selects engine bfc.  Statuses
  * as weir_allocator_create, and E_PARSE for a bad variable.  Why there is none, and which variables are set, is a line
  * on standard error, once for each bad variable and for each other status, unless WEIR_LOG is none. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_default_allocator(weir_allocator **allocator);
@@ -137,7 +137,7 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_alloc(weir_allocator *allocator, siz
                                                   weir_stream stream, void **block);
 
 /* Gives a block back in the order of `stream`: see the top of this file.  NULL is OK and does
- * nothing.  The platform engine waits for the device, as cuMemFree does; others do not block.
+ * nothing.  Engine direct waits for the device, as cuMemFree does; others do not block.
  * E_INVALID: allocator NULL; E_HOST_MEMORY: nothing changed.
  * E_NOT_OWNED: no live block begins there, and nothing changed.  Told whatever became of the memory: freed
  * once already, pending, merged, given back, another allocator's, or a place within a block.  Three
@@ -153,7 +153,7 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_alloc(weir_allocator *allocator, siz
  * was not allocated in that capture, or (hardened) a look at a block is under way that the driver did not let wait for:
  * nothing changed, free it after the capture.  A free of any other
  * block from outside the capture is taken, and takes effect when the capture has ended or been
- * aborted, or once weir has waited for the device, as a trim does (platform engine: at once): a graph
+ * aborted, or once weir has waited for the device, as a trim does (engine direct: at once): a graph
  * that uses the block must not be launched any more.
  * E_DRIVER; E_DEVICE_LOST; E_FORKED. */
 WEIR_API weir_status weir_free(weir_allocator *allocator, void *block, weir_stream stream);
@@ -180,7 +180,7 @@ WEIR_API weir_status weir_free_any(weir_allocator *allocator, void *block);
  * where the handle means the same (a per-thread default stream: on the same thread), else it answers
  * E_STREAM.
  * E_INVALID: NULL; E_NOT_OWNED: no live block begins there, and nothing was noted (the pool engine with
- * the front off cannot tell, nor any but the platform engine where a block of a graph once was: the note is
+ * the front off cannot tell, nor any but engine direct where a block of a graph once was: the note is
  * forgotten when the address is handed out); E_HOST_MEMORY;
  * E_DEVICE_LOST; E_FORKED; and of a default stream, which the driver is asked about: E_STREAM; E_CAPTURE:
  * it is being captured; E_DRIVER. */
@@ -222,7 +222,7 @@ WEIR_API weir_status weir_unbind(weir_allocator *allocator, weir_stream stream);
  * NULL).  Blocks for as long as the driver takes.
  * OK: reserve >= bytes; E_LIMIT, E_NO_MEMORY: it grew as far as it could and stays so, and the log (a warning, as
  * of options.prealloc) tells how far, and why no further;
- * E_NOT_SUPPORTED: the platform engine has no reserve, nor has a pool of driver 11.2 one that can be
+ * E_NOT_SUPPORTED: engine direct has no reserve, nor has a pool of driver 11.2 one that can be
  * told; E_HOST_MEMORY; E_DRIVER: it may have grown; E_DEVICE_LOST, E_FORKED. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_preallocate(weir_allocator *allocator, size_t bytes,
                                                         size_t *reserve);
@@ -233,7 +233,7 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_preallocate(weir_allocator *allocato
  * given back, since that may have to wait for the device, and the program knows when it can (weir_trim first, or
  * after).  A reserve that is above it stays and serves, one piece that is idle also a request for more than the limit
  * (of the pool engine one that has served before, with the front on), but does not rise; only with a share or
- * options.leave does what is idle above it go, when processes come or go.  The pool and the platform engine's regions
+ * options.leave does what is idle above it go, when processes come or go.  The pool and the regions of engine direct
  * count by 32 MiB: less is nothing.  While it is below options.limit, the pool engine asks the driver twice
  * more at each request, and the driver may have to grow before the engine sees that a block that would fit
  * finds no room in one piece: what it grew goes back once the work of the request's stream is done.
@@ -250,7 +250,7 @@ enum { WEIR_ACCESS_NONE = 0, WEIR_ACCESS_READ = 1, WEIR_ACCESS_READ_WRITE = 3 };
  * device uses a block between its allocation and its free as one of its own would, behind events.  Access
  * that is taken goes at once, and waits for nothing: the other device must be done with the blocks.  The
  * allocator's own device always reads and writes.  A block of a graph has what was so when it was captured.
- * Not for memory of cuMemAlloc (platform engine, fixed arenas and arenas of regions), which the program opens
+ * Not for memory of cuMemAlloc (engine direct, engine bfc), which the program opens
  * with cuCtxEnablePeerAccess, all of a device's at once.
  * E_INVALID: allocator NULL, a negative device, no WEIR_ACCESS_ or less than READ_WRITE for the allocator's own
  * device; E_NO_DEVICE: there is none of that number, or it is above 63; E_NOT_SUPPORTED: it is no peer of the
@@ -275,7 +275,7 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_pool(weir_allocator *allocator,
  * whole units are idle, and writes the bytes given back to *released (may be NULL).  What the caches
  * of streams hold idle goes back to the engine first.  Waits for the device where caches or engine
  * hold frees that no event covers, and where the arena gives a region back (cuMemFree waits); pool
- * memory at which work is still pending stays.  The platform engine has nothing idle.
+ * memory at which work is still pending stays.  Engine direct has nothing idle.
  * E_NO_MEMORY: it would have to wait for the device, and neither the device nor the host has the little
  * memory that this takes; E_HOST_MEMORY: nor has the host what it takes to see what of a mapped arena is
  * idle; E_DRIVER, E_DEVICE_LOST, E_FORKED. */
@@ -286,7 +286,7 @@ WEIR_API weir_status weir_trim(weir_allocator *allocator, size_t keep, size_t *r
  * the caches of their streams; call it every half-life or so, from any thread.  Does nothing until a
  * half-life is over, or memory is wanted (weir_low_memory); then as weir_trim, with what it may wait for.
  * E_INVALID: allocator NULL; E_NOT_SUPPORTED, the log says why once: decay is off and nothing is wanted, or there is no
- * reserve (platform engine; a pool of driver 11.2) or it is fixed; else as weir_trim. */
+ * reserve (engine direct; a pool of driver 11.2) or it is fixed; else as weir_trim. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_decay(weir_allocator *allocator, size_t *released);
 
 /* Memory is low elsewhere: another library of the process, or another program, wants so many bytes of the
@@ -298,7 +298,7 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_decay(weir_allocator *allocator, siz
  * no such requests, and for arenas of regions, which cannot give back without a wait.  What went is an event
  * of cause low-memory.  When a request of another allocator of the process finds the device full, that
  * is done for it without this call.
- * E_INVALID: allocator NULL; E_NOT_SUPPORTED, the log says why: there is no reserve (platform engine; a pool of
+ * E_INVALID: allocator NULL; E_NOT_SUPPORTED, the log says why: there is no reserve (engine direct; a pool of
  * driver 11.2) or it is fixed; E_DEVICE_LOST; E_FORKED. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_low_memory(weir_allocator *allocator, size_t bytes);
 
@@ -307,7 +307,7 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_low_memory(weir_allocator *allocator
  * one noted.  Nothing is written, and the answer is OK, as long as nothing was asked for.  The file is
  * replaced as a whole: who reads it sees the old one or the new one; of two runs that end at the same
  * moment one may be left out.  A file that is no profile is not replaced.
- * E_INVALID: allocator NULL; no path and no profile; E_NOT_SUPPORTED, as the log says too: the platform engine and
+ * E_INVALID: allocator NULL; no path and no profile; E_NOT_SUPPORTED, as the log says too: engine direct and
  * fixed arenas have nothing to learn; E_FILE; E_HOST_MEMORY; E_DRIVER; E_DEVICE_LOST; E_FORKED. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_profile_save(weir_allocator *allocator,
                                                          const char *path);

@@ -12,7 +12,7 @@
  * may be freed here, ours not there.
  *
  * Blocks come from the process's allocator of the stream's device (weir_stream_allocator), so WEIR_ variables
- * set it up (with none a mapped arena where the device can map), and the other calls of weir/allocator.h (weir_use,
+ * set it up (with none engine mapped where the device can map), and the other calls of weir/allocator.h (weir_use,
  * weir_stats, weir_trim) work on the same one.  Where the process sees one device that is found by a load; where it
  * sees several the driver is asked for the stream's context at each request, some tens of ns, and a free looks for the
  * block without a driver call.  A program that knows its device saves that: weir_device_allocator once, then weir_alloc
@@ -173,9 +173,9 @@ static inline weir_status weir_cuda_give_back(void *block, cudaStream_t stream) 
  *
  * May be called while work that uses the block still runs on `stream`: the memory is reused there
  * at once, in order, and elsewhere only behind an ordering that weir establishes.  Memory from
- * cudaMallocAsync or cudaMalloc must not be passed: the arena and platform engines refuse it, the
+ * cudaMallocAsync or cudaMalloc must not be passed: engines mapped, bfc and direct refuse it, the
  * pool engine does not tell it apart and frees it.  Thread-safe.  Neither blocks nor synchronises,
- * except with the platform engine, which waits for the device.
+ * except with engine direct, which waits for the device.
  * Answers as weir_status_to_cuda says for weir_stream_allocator and weir_free; no failure is left
  * behind for cudaGetLastError.  Since 0.1. */
 static inline cudaError_t weirFreeAsync(void *block, cudaStream_t stream) {

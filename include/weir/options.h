@@ -43,21 +43,25 @@ typedef struct weir_amount {
                      * a variable of another program's: it is then no more than the limit, with a warning in the log */
 } weir_amount;
 
-/* Engines: X(name, word, value).  DEFAULT: an arena, MAPPED, where the device can map memory; else, and for an exportable
- * pool or with a release threshold, POOL; with an arena kind set, ARENA. */
+/* Engines: X(name, word, value).  DEFAULT: MAPPED where the device can map memory; else, and for an exportable pool or
+ * with a release threshold, POOL; with an arena kind set, BFC. */
 #define WEIR_ENGINES(X)                                                                            \
     X(DEFAULT, "default", 0)                                                                       \
-    X(POOL, "pool", 1)         /* a private CUDA memory pool */                                    \
-    X(ARENA, "arena", 2)       /* BFC, as in TensorFlow and XLA, over cuMemAlloc */                \
-    X(PLATFORM, "platform", 3) /* one cuMemAlloc and cuMemFree per block */
+    X(POOL, "pool", 1)     /* a private CUDA memory pool that grows by the growth policy */        \
+    X(BFC, "bfc", 2)       /* BFC, as in TensorFlow and XLA, over cuMemAlloc; see arena */         \
+    X(DIRECT, "direct", 3) /* one cuMemAlloc and cuMemFree per block */                            \
+    X(MAPPED, "mapped", 4) /* one range of addresses; memory is mapped where it is wanted */
 
 enum {
 #define WEIR_ENGINE_ENUM(name, word, value) WEIR_ENGINE_##name = (value),
     WEIR_ENGINES(WEIR_ENGINE_ENUM)
 #undef WEIR_ENGINE_ENUM
+    /* Earlier names. */
+    WEIR_ENGINE_ARENA = WEIR_ENGINE_BFC,
+    WEIR_ENGINE_PLATFORM = WEIR_ENGINE_DIRECT
 };
 
-/* Arena kinds: X(name, word, value). */
+/* Kinds of the BFC engine's arena: X(name, word, value).  MAPPED makes it the mapped engine. */
 #define WEIR_ARENAS(X)                                                                             \
     X(DEFAULT, "default", 0)                                                                       \
     X(FIXED, "fixed", 1)     /* one region of the whole arena size, taken at once */               \
@@ -70,7 +74,7 @@ enum {
 #undef WEIR_ARENA_ENUM
 };
 
-/* How a mapped arena takes memory: X(name, word, value). */
+/* How engine mapped takes memory: X(name, word, value). */
 #define WEIR_PACKINGS(X)                                                                           \
     X(DEFAULT, "default", 0)                                                                       \
     X(FIT, "fit", 1)           /* in small handles, which move where memory is wanted */           \
@@ -186,7 +190,7 @@ typedef struct weir_options {
     const char *device;
 
     int engine; /* WEIR_ENGINE_ */
-    int arena;  /* WEIR_ARENA_: arena engine only */
+    int arena;  /* WEIR_ARENA_: engine bfc only */
 
     /* Reserve taken before the first request, checked against what the device really gave.
      * Default: none.  More makes first iterations fast and starves other programs. */
@@ -220,8 +224,8 @@ typedef struct weir_options {
     int log;     /* WEIR_LOG_; default none, with harden error */
 
     /* WEIR_SWITCH_: caches per stream above the engine, which serve what a stream freed to the same
-     * stream without a driver call.  Default: on; for the platform engine off.  Off: every block of
-     * the pool and platform engines is the driver's own, so that compute-sanitizer sees each. */
+     * stream without a driver call.  Default: on; for engine direct off.  Off: every block of
+     * engines pool and direct is the driver's own, so that compute-sanitizer sees each. */
     int front;
 
     /* How long a cache holds what its stream does not use, milliseconds; older is given back to the
@@ -245,7 +249,7 @@ typedef struct weir_options {
      * streams are still told apart by id). */
     int stream_checks;
 
-    /* WEIR_PACKING_: mapped arena only.  Less reserve against faster growth: a handle costs about 35 us
+    /* WEIR_PACKING_: engine mapped only.  Less reserve against faster growth: a handle costs about 35 us
      * to map and 40 us to move, whatever its size. */
     int packing;
 
@@ -274,14 +278,14 @@ typedef struct weir_options {
      * reserve is idle, in steps of about a tenth of a millisecond, with pauses between that are the
      * shorter the less there is, until `headroom_high` is.  Idle is what lies in no live block and in no cache of a
      * stream, less what proved useless: as much as was idle when a request of fewer bytes had to grow the reserve all
-     * the same.  In a mapped arena the last piece of what is idle also grows by up to a quarter of the largest
+     * the same.  With engine mapped the last piece of what is idle also grows by up to a quarter of the largest
      * request so far, or of `headroom_high`, if it would hold one of these then, no piece does, and no more than
      * `headroom_high` is idle then.  It leaves a 64th of the device to requests and to other programs, and where the
      * device or the limit has no more it tries again later, at most every 2.5 s.  On the device model, whose time
      * is virtual, its steps are played between the calls.
      * BYTES, OF_TOTAL or OF_FREE.  Default: none; of headroom_high: twice headroom.  More hides more growth
      * and leaves less to others.  For the pool engine and the arenas that grow. */
-    weir_amount headroom, headroom_high;
+    weir_amount headroom, headroom_high; /* the setting grow-ahead */
 
     /* The least that a preallocation must get.  With less weir_allocator_create fails, or, where it is
      * done at the first request, that request and each later one that finds it still lacking;
@@ -305,7 +309,7 @@ typedef struct weir_options {
      * and settings (engine, arena, packing, growth, limit, front) preallocates what was learned, as
      * prealloc_at says, unless `prealloc` is set.  In a folder each device and settings have a file of
      * their own.  What cannot be read, or was learned elsewhere, is a warning in the log and nothing
-     * else.  Not for the platform engine and fixed arenas. */
+     * else.  Not for engine direct and fixed arenas. */
     const char *profile;
 
     /* Milliseconds.  Reserve that nothing needed for so long goes back to the device by halves, one each
@@ -314,7 +318,7 @@ typedef struct weir_options {
      * A load that reaches its peak at least once in that time keeps its reserve.  Done in requests that
      * the engine serves, without waiting for anybody, and by weir_decay.  0 or UINT64_MAX: never.  Less
      * gives memory to others sooner, and grows again where a load comes back later than that.  For the pool
-     * engine and the mapped arena; an arena of regions decays in weir_decay alone. */
+     * engine and engine mapped; bfc decays in weir_decay alone. */
     uint64_t decay_ms;
 
     /* WEIR_SWITCH_: what other streams freed serves a request before the reserve grows for it, although they
@@ -322,7 +326,7 @@ typedef struct weir_options {
      * the driver's pool does under CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES.  On: less reserve, and
      * streams that would run side by side may run one after the other.  Off where kernels of two streams
      * wait for each other, also by way of other devices (collectives on several streams).  Default: on for
-     * a mapped arena whose packing is FIT, else off.  Blocks that other streams use with weir_use are
+     * engine mapped with packing FIT, else off.  Blocks that other streams use with weir_use are
      * waited for by the host as ever. */
     int internal_dependencies;
 
@@ -340,7 +344,7 @@ typedef struct weir_options {
     int exportable;
     /* Room on the device that growth leaves to others: a display, programs without weir.  Measured by what the
      * device says is free, which a step of another process may take in the same moment.  Default: none. */
-    weir_amount leave;
+    weir_amount leave; /* the setting keep-free */
 
     /* Where to tell why a request was refused, as weir_verdict_text writes it: "stderr", or a file that it is added
      * to (as lines of JSON if its name ends with .json), at most 1023 bytes, from the folder that the process is
@@ -352,8 +356,8 @@ typedef struct weir_options {
     /* Other devices whose work may use the blocks, now and whatever the reserve grows by: a list of their
      * numbers with commas between ("1", "0,2,3"; the allocator's own in it says nothing), "all" that are peers
      * of the device (cuDeviceCanAccessPeer), or "none".  NULL: "none".  weir_set_access changes it later.  A
-     * device that is not there, or is no peer, makes no allocator.  For the pool engine and the mapped arena:
-     * other memory is cuMemAlloc's, which the program opens with cuCtxEnablePeerAccess.  In a mapped arena each
+     * device that is not there, or is no peer, makes no allocator.  For the engines pool and mapped:
+     * other memory is cuMemAlloc's, which the program opens with cuCtxEnablePeerAccess.  With engine mapped each
      * device makes growth and moves a little slower. */
     const char *peers;
 } weir_options;

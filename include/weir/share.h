@@ -15,7 +15,7 @@
  * by its exporter while an importer has it, unless that has ended without freeing it.  (A child of fork() that
  * does not exec keeps what its parent had from being over.)
  *
- * For the pool engine.  A mapped arena has no exports: its handles move to where memory is wanted, and a block lies
+ * For the pool engine.  Engine mapped has no exports: its handles move to where memory is wanted, and a block lies
  * in several of them, which no importer would follow; memory of cuMemAlloc has CUDA's own legacy handles.
  */
 #ifndef WEIR_SHARE_H

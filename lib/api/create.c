@@ -94,7 +94,8 @@ static weir_status find_device(weir_allocator *a, int ordinal, const struct weir
     if (!pools && a->options.engine == WEIR_ENGINE_POOL)
         return weir__create_cannot(
             message, a->options.log, weir__without_driver(WEIR_E_NO_DEVICE),
-            "device '%s' has no memory pools: choose engine arena or platform", a->options.device);
+            "device '%s' has no memory pools: choose engine mapped, bfc or direct",
+            a->options.device);
     return WEIR_OK;
 }
 
@@ -181,7 +182,7 @@ static open_engine_fn *open_engine_of(const weir_options *options) {
     switch (options->engine) {
     case WEIR_ENGINE_ARENA:
         return weir__arena_open;
-    case WEIR_ENGINE_PLATFORM:
+    case WEIR_ENGINE_DIRECT:
         return front ? weir__spans_direct_open : weir__direct_open;
     default:
         return front ? weir__spans_pool_open : weir__pool_open;
@@ -266,8 +267,8 @@ static void learn(weir_allocator *a, const weir_options *given) {
 /* NULL: the reserve can be told. */
 const char *weir__why_not_told(const weir_allocator *a) {
     switch (a->options.engine) {
-    case WEIR_ENGINE_PLATFORM:
-        return "the platform engine has no reserve";
+    case WEIR_ENGINE_DIRECT:
+        return "engine direct has no reserve";
     case WEIR_ENGINE_ARENA:
         return NULL;
     default:

@@ -46,11 +46,6 @@ static int is_open(const weir_options *options) {
            options->release_threshold.kind == WEIR_AMOUNT_DEFAULT;
 }
 
-static void name(weir_options *options, int engine, int arena) {
-    options->engine = engine;
-    options->arena = arena;
-}
-
 /* Devices that had no addresses left, a bit each: what was lost with a context keeps its addresses. */
 static _Atomic uint64_t full;
 
@@ -68,15 +63,14 @@ static int maps_for(const struct weir_driver *driver, CUdevice device,
 void weir__default_engine_fill(const struct weir_driver *driver, CUdevice device,
                                weir_options *options) {
     if (maps_for(driver, device, options))
-        name(options, WEIR_ENGINE_ARENA, WEIR_ARENA_MAPPED);
+        options->engine = WEIR_ENGINE_MAPPED;
 }
 
 weir_status weir__default_engine_create(const struct weir_driver *driver, CUdevice device,
                                         const weir_options *options, int decompresses,
                                         weir_allocator **allocator, char *message,
                                         size_t message_bytes) {
-    int is_named = options->arena == WEIR_ARENA_MAPPED &&
-                   (options->engine == WEIR_ENGINE_ARENA || options->engine == WEIR_ENGINE_DEFAULT);
+    int is_named = weir__options_map(options);
     int is_chosen = maps_for(driver, device, options);
     CUresult result = decompresses && (is_chosen || (is_named && can_map(driver, device)))
                           ? try_kind(driver, device)
@@ -96,7 +90,7 @@ weir_status weir__default_engine_create(const struct weir_driver *driver, CUdevi
     if (!is_chosen || result != CUDA_SUCCESS)
         return weir__engine_allocator_create(driver, options, decompresses, allocator, message,
                                              message_bytes);
-    name(&its, WEIR_ENGINE_ARENA, WEIR_ARENA_MAPPED);
+    its.engine = WEIR_ENGINE_MAPPED;
     why = weir__engine_allocator_create(driver, &its, decompresses, allocator,
                                         message_bytes > 0 ? message : text,
                                         message_bytes > 0 ? message_bytes : sizeof text);
@@ -109,7 +103,7 @@ weir_status weir__default_engine_create(const struct weir_driver *driver, CUdevi
     if (message_bytes > 0)
         message[0] = '\0';
     weir__set_driver_result(result_before);
-    name(&its, WEIR_ENGINE_POOL, WEIR_ARENA_DEFAULT);
+    its.engine = WEIR_ENGINE_POOL;
     status = weir__engine_allocator_create(driver, &its, decompresses, allocator, message,
                                            message_bytes);
     if (status == WEIR_OK && why == WEIR_E_NO_MEMORY) /* which memory would have kept from both */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* default_engine.h: which engine serves where nobody has named one.
  *
- * A mapped arena where the device can map memory: it hardly reserves more than is in use while work is pending, when every
+ * Engine mapped where the device can map memory: it hardly reserves more than is in use while work is pending, when every
  * other way reserves a third more.  The pool engine where the device cannot map, or not memory for hardware
  * decompression if that is wanted, or has no addresses left; and for what only a pool has.
  *

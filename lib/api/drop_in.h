@@ -64,7 +64,7 @@ int weir__drop_in_knows_blocks(const weir_allocator *allocator);
 
 /* 0: none of the allocator's blocks was ever at that address. */
 int weir__drop_in_may_have(const weir_allocator *allocator, uint64_t address);
-/* 1 if the address lies in memory that blocks are cut from, whether in a live one or not; of the platform engine, in a
+/* 1 if the address lies in memory that blocks are cut from, whether in a live one or not; of engine direct, in a
  * block. */
 int weir__drop_in_holds(const weir_allocator *allocator, uint64_t address);
 /* 1 if its addresses stay its own whatever becomes of the memory behind them, as long as it is not destroyed. */

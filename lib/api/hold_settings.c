@@ -38,8 +38,8 @@ static weir_status set_shares(weir_allocator *a, const struct weir_device_memory
         weir__bytes_show(memory->total, most, sizeof most);
         return weir__create_cannot(
             message, o->log, weir__without_driver(WEIR_E_NO_MEMORY),
-            "leave '%s' is above the device's %s: nothing could be allocated; leave less", asked,
-            most);
+            "keep-free '%s' is above the device's %s: nothing could be allocated; keep less free",
+            asked, most);
     }
     a->reserve.quota.follows =
         !weir__is_fixed(o) && (a->reserve.quota.leave > 0 || weir__quota_has_share(o));
@@ -105,7 +105,7 @@ static weir_status hold_least(const weir_allocator *a, const char *asked,
 /* Bytes of a limit that leave the engine something; 0: any will do. */
 static size_t least_limit(const weir_options *options) {
     return options->engine == WEIR_ENGINE_ARENA ||
-                   (options->engine == WEIR_ENGINE_PLATFORM && options->front != WEIR_SWITCH_ON)
+                   (options->engine == WEIR_ENGINE_DIRECT && options->front != WEIR_SWITCH_ON)
                ? 0
                : WEIR_POOL_UNIT;
 }
@@ -181,15 +181,16 @@ static void warn_of_what_is_lost(const weir_allocator *a, uint64_t low) {
     if (low > all) {
         weir__bytes_show(low, asked, sizeof asked);
         weir__bytes_show(all, most, sizeof most);
-        weir__log(a->options.log, WEIR_LOG_WARNING,
-                  "headroom of %s is above the %s that can be had at most: so much is kept idle as "
-                  "there is",
-                  asked, most);
+        weir__log(
+            a->options.log, WEIR_LOG_WARNING,
+            "grow-ahead of %s is above the %s that can be had at most: so much is kept idle as "
+            "there is",
+            asked, most);
     }
     if (a->options.engine == WEIR_ENGINE_POOL && a->options.headroom.value > 0 &&
         a->threshold < a->device.total)
         weir__log(a->options.log, WEIR_LOG_WARNING,
-                  "the release threshold gives back at each synchronisation what headroom took: "
+                  "the release threshold gives back at each synchronisation what grow-ahead took: "
                   "raise it");
     if (a->options.engine == WEIR_ENGINE_POOL && a->options.growth != WEIR_GROWTH_EXACT &&
         a->threshold < a->device.total && a->threshold < ((uint64_t)32 << 20))
@@ -242,7 +243,7 @@ void weir__size_fixed_arena(weir_allocator *a) {
         options->prealloc = (weir_amount){.value = a->prealloc, .kind = WEIR_AMOUNT_BYTES};
         options->prealloc_deadline_ms = UINT32_MAX;
     }
-    if (options->engine == WEIR_ENGINE_PLATFORM)
+    if (options->engine == WEIR_ENGINE_DIRECT)
         a->prealloc = a->prealloc_min = 0;
 }
 
@@ -266,17 +267,17 @@ static void warn_of_what_stays(const weir_allocator *a) {
     if (weir__is_fixed(o))
         weir__log(o->log, WEIR_LOG_WARNING,
                   "a fixed arena keeps the share that it has now, also as others come: choose "
-                  "engine pool, or arena mapped, to have it fall");
+                  "engine mapped or pool to have it fall");
     else if (o->arena == WEIR_ARENA_REGIONS && is_above_share(a))
         weir__log(o->log, WEIR_LOG_WARNING,
-                  "arena regions preallocates one region, which goes whole or not at all: it stays "
-                  "above its share as others come; choose engine pool, or arena mapped");
+                  "engine bfc preallocates one region, which goes whole or not at all: it stays "
+                  "above its share as others come; choose engine mapped or pool");
 }
 
 /* Nothing is ignored silently: settings that the chosen engine has no use for draw one warning. */
 static void warn_of_unused(const weir_allocator *a, const weir_options *given) {
     const weir_options *o = &a->options;
-    int platform = o->engine == WEIR_ENGINE_PLATFORM, arena = o->engine == WEIR_ENGINE_ARENA;
+    int platform = o->engine == WEIR_ENGINE_DIRECT, arena = o->engine == WEIR_ENGINE_ARENA;
     int fixed = arena && o->arena == WEIR_ARENA_FIXED,
         mapped = arena && o->arena == WEIR_ARENA_MAPPED;
     const struct {
@@ -285,12 +286,12 @@ static void warn_of_unused(const weir_allocator *a, const weir_options *given) {
     } settings[] = {
         {platform || fixed, WEIR_SETTING_PREALLOC},
         {platform || fixed, WEIR_SETTING_GROWTH},
-        {fixed, WEIR_SETTING_LEAVE},
+        {fixed, WEIR_SETTING_KEEP_FREE},
         {platform || arena, WEIR_SETTING_RELEASE_THRESHOLD},
-        {!arena, WEIR_SETTING_ARENA},
+        {!arena || (mapped && given && given->arena != WEIR_ARENA_MAPPED), WEIR_SETTING_ARENA},
         {!mapped, WEIR_SETTING_PACKING},
         {!arena && o->front == WEIR_SWITCH_OFF, WEIR_SETTING_INTERNAL_DEPENDENCIES},
-        {platform || fixed, WEIR_SETTING_HEADROOM},
+        {platform || fixed, WEIR_SETTING_GROW_AHEAD},
         {platform || fixed, WEIR_SETTING_PREALLOC_MIN},
         {platform || fixed, WEIR_SETTING_PREALLOC_DEADLINE},
         {platform || fixed, WEIR_SETTING_PREALLOC_MODE},
@@ -298,16 +299,15 @@ static void warn_of_unused(const weir_allocator *a, const weir_options *given) {
         {platform || fixed, WEIR_SETTING_DECAY},
     };
 
+    char engine[WEIR_SHOW_BYTES];
+
+    snprintf(engine, sizeof engine, "engine ");
+    weir__option_show(o, WEIR_SETTING_ENGINE, engine + 7, sizeof engine - 7);
     for (size_t i = 0; given && i < sizeof settings / sizeof settings[0]; i++)
         if (settings[i].unused && weir__option_is_set(given, settings[i].setting))
             weir__log(o->log, WEIR_LOG_WARNING, "%s has no effect with %s",
                       weir__setting_row(settings[i].setting)->name,
-                      fixed      ? "a fixed arena: its size is the limit"
-                      : platform ? "engine platform"
-                      : arena && settings[i].setting == WEIR_SETTING_PACKING
-                          ? "an arena that is not mapped"
-                      : arena ? "engine arena"
-                              : "engines other than arena");
+                      fixed ? "a fixed arena: its size is the limit" : engine);
 }
 
 /* What the device says of the settings. */

@@ -178,8 +178,8 @@ void weir__allocator_not_admitted(struct weir_neighbours *n, char *text, size_t 
 
     weir__neighbours_show(n, holders);
     if (holders[0])
-        snprintf(text, bytes, "start these with leave 1GiB (--leave) to keep room for it: %s",
-                 holders);
+        snprintf(text, bytes,
+                 "start these with keep-free 1GiB (--keep-free) to keep room for it: %s", holders);
     else
         snprintf(text, bytes, "weir knows of no other process that has memory there");
 }

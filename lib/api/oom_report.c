@@ -369,7 +369,7 @@ static void advise_leaving(const weir_allocator *a, weir_verdict *v) {
     uint64_t limit = limit_that_does(a, v);
     uint64_t leave = weir__size_less(v->reserve + free_on(v), limit);
 
-    advise_bytes(v, WEIR_SETTING_LEAVE, leave / UNIT * UNIT);
+    advise_bytes(v, WEIR_SETTING_KEEP_FREE, leave / UNIT * UNIT);
     if (atomic_load(&a->reserve.quota.own) < limit)
         advise_limit(a, v, limit);
 }
@@ -406,9 +406,7 @@ static void advise_mapping(const weir_allocator *a, weir_verdict *v) {
                       : (a->device.driver->capabilities & WEIR_CAP_VIRTUAL) != 0) {
         advise(v, WEIR_SETTING_PACKING, "fit");
         if (!mapped)
-            advise(v, WEIR_SETTING_ARENA, "mapped");
-        if (o->engine != WEIR_ENGINE_ARENA)
-            advise(v, WEIR_SETTING_ENGINE, "arena");
+            advise(v, WEIR_SETTING_ENGINE, "mapped");
     }
 }
 
@@ -442,7 +440,7 @@ static int would_be_given(const weir_allocator *a, const weir_verdict *v) {
 static void advise_early(const weir_allocator *a, weir_verdict *v) {
     uint64_t bytes = round_up(v->in_use + need_of(a, v), unit_of(a));
 
-    if (a->options.engine != WEIR_ENGINE_PLATFORM && bytes > a->prealloc &&
+    if (a->options.engine != WEIR_ENGINE_DIRECT && bytes > a->prealloc &&
         bytes <= weir__size_less(a->free_at_first, a->reserve.quota.leave))
         advise_bytes(v, WEIR_SETTING_PREALLOC, bytes);
 }

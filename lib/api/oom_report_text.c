@@ -83,7 +83,7 @@ static void put_limit(struct out *out, const weir_verdict *v) {
     if (v->limit_is_set && v->leave == 0) {
         put(out, "the program's own limit of %s; %s is in use", SHOW(v->limit), SHOW(v->in_use));
     } else if (v->leave > 0) {
-        put(out, "--leave keeps %s for others: this process may have %s", SHOW(v->leave),
+        put(out, "--keep-free keeps %s for others: this process may have %s", SHOW(v->leave),
             SHOW(v->limit));
     } else if (v->is_share) {
         weir__amount_spell(&share, spelled, sizeof spelled);
@@ -218,7 +218,7 @@ static const char *variable_of(const char *name) {
 
 /* Which way a value may be another, or what it does. */
 static const char *bound_of(const char *name) {
-    if (strcmp(name, weir__setting_row(WEIR_SETTING_LEAVE)->name) == 0)
+    if (strcmp(name, weir__setting_row(WEIR_SETTING_KEEP_FREE)->name) == 0)
         return " (estimate: at most)";
     if (strcmp(name, weir__setting_row(WEIR_SETTING_LIMIT)->name) == 0)
         return " (estimate: at least)";

@@ -57,9 +57,13 @@ static void describe_settings(const weir_options *options, char *text, size_t by
     char shown[WEIR_SHOW_BYTES];
     size_t length = 0;
 
+    /* Profiles that there are have the engine's earlier word. */
     /* unreached: no room, of which there is more than all of them take */
     for (size_t i = 0; i < sizeof settings / sizeof settings[0] && length < bytes; i++) {
-        weir__option_show(options, settings[i], shown, sizeof shown);
+        if (settings[i] == WEIR_SETTING_ENGINE && options->engine == WEIR_ENGINE_BFC)
+            snprintf(shown, sizeof shown, "arena");
+        else
+            weir__option_show(options, settings[i], shown, sizeof shown);
         length += (size_t)snprintf(text + length, bytes - length, "%s%s=%s", i ? " " : "",
                                    weir__setting_row(settings[i])->name, shown);
     }
@@ -90,7 +94,7 @@ static uint64_t make_id(const void *self) {
 /* ---- life ------------------------------------------------------------------------------------ */
 
 int weir__learn_can(const weir_options *options) {
-    return options->engine != WEIR_ENGINE_PLATFORM &&
+    return options->engine != WEIR_ENGINE_DIRECT &&
            !(options->engine == WEIR_ENGINE_ARENA && options->arena == WEIR_ARENA_FIXED);
 }
 

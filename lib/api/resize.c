@@ -183,6 +183,6 @@ weir_status weir_profile_save(weir_allocator *a, const char *path) {
         return weir__misuse(a, WEIR_E_INVALID, "weir_profile_save: no profile is named");
     if (!weir__learn_can(&a->options))
         return weir__allocator_misuse(a, WEIR_E_NOT_SUPPORTED, "weir_profile_save",
-                                      "the platform engine and fixed arenas have nothing to learn");
+                                      "engine direct and fixed arenas have nothing to learn");
     return weir__learn_save(a, path);
 }

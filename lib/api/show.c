@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "api/allocator_internal.h"
+#include "api/create.h"
 #include "config/settings.h"
 
 _Static_assert(sizeof(struct weir_show) % sizeof(uint64_t) == 0, "words");
@@ -23,17 +24,14 @@ const struct weir_segment_kind weir__show_kind = {"stats", WEIR_SHOW_VERSION,
 
 void weir__show_engine(const weir_allocator *a, char *text, size_t bytes) {
     const weir_options *options = &a->options;
-    int is_arena = options->engine == WEIR_ENGINE_ARENA;
-    char engine[WEIR_SHOW_BYTES], arena[WEIR_SHOW_BYTES] = "", packing[WEIR_SHOW_BYTES] = "";
+    char engine[WEIR_SHOW_BYTES], kind[WEIR_SHOW_BYTES] = "";
 
     weir__option_show(options, WEIR_SETTING_ENGINE, engine, sizeof engine);
-    if (is_arena)
-        weir__option_show(options, WEIR_SETTING_ARENA, arena, sizeof arena);
-    if (is_arena && options->arena == WEIR_ARENA_MAPPED &&
-        options->packing != WEIR_PACKING_BALANCED)
-        weir__option_show(options, WEIR_SETTING_PACKING, packing, sizeof packing);
-    snprintf(text, bytes, "%.8s%s%.7s%s%.4s", engine, *arena ? " " : "", arena, *packing ? " " : "",
-             packing);
+    if (weir__is_fixed(options))
+        weir__option_show(options, WEIR_SETTING_ARENA, kind, sizeof kind);
+    else if (weir__options_map(options) && options->packing != WEIR_PACKING_BALANCED)
+        weir__option_show(options, WEIR_SETTING_PACKING, kind, sizeof kind);
+    snprintf(text, bytes, "%.8s%s%.5s", engine, *kind ? " " : "", kind);
 }
 
 static void fill_figures(const weir_statistics *f, struct weir_show_allocator *out) {

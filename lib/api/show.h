@@ -35,7 +35,7 @@ struct weir_show_latency {
 
 struct weir_show_allocator {
     char device[WEIR_SHOW_WORD]; /* "cuda:0" */
-    char engine[WEIR_SHOW_WORD]; /* "arena mapped" */
+    char engine[WEIR_SHOW_WORD]; /* "mapped" */
     char serves[WEIR_SHOW_WORD]; /* "pool", "cuMemAlloc" */
     uint64_t limit;              /* UINT64_MAX: none */
     uint64_t allocs, frees, hits, front_hits, refusals, growths, growth_bytes, stall_ns, trims,
@@ -58,7 +58,7 @@ struct weir_show {
 
 extern const struct weir_segment_kind weir__show_kind;
 
-/* Of which engine it is: "arena mapped", "pool", and of which packing, if it is not the usual one: "arena mapped fit";
+/* Of which engine it is, and of which packing or arena, if that is not the usual one: "mapped", "mapped fit", "bfc fixed";
  * as it was made, and does not change. */
 void weir__show_engine(const struct weir_allocator *allocator, char *text, size_t bytes);
 

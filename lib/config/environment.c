@@ -15,7 +15,7 @@
  *     a fraction is set                            that fraction of total
  * where the fraction is XLA_CLIENT_MEM_FRACTION or XLA_PYTHON_CLIENT_MEM_FRACTION, else 75%.  -1
  * wins over PREALLOCATE=false because it is the more special request of the two.  "None" is a word about the
- * framework's own preallocation: where a profile of weir's is named, that decides.  The platform engine has no reserve,
+ * framework's own preallocation: where a profile of weir's is named, that decides.  The engine direct has no reserve,
  * so none of this touches it.
  *
  * That is for a program that makes an allocator of its own.  Where weir stands in a user's place (settings.h), the
@@ -125,28 +125,36 @@ static int warning_threshold(const struct reading *reading) {
 
 /* ------------------------------------------------------------ own variables ---- */
 
-static weir_status read_own(struct reading *reading) {
-    for (int i = 0; i < WEIR_SETTING_COUNT; i++) {
-        enum weir_setting setting = (enum weir_setting)i;
-        const char *variable = weir__setting_row(setting)->variable;
-        const char *value = weir__variable(variable);
-        weir_options with_it = reading->options;
-        weir_status status;
+static weir_status read_variable(struct reading *reading, enum weir_setting setting,
+                                 const char *variable) {
+    const char *value = variable ? weir__variable(variable) : NULL;
+    weir_options with_it = reading->options;
+    weir_status status;
 
-        if (!value)
-            continue;
-        status = weir__option_set(&with_it, setting, variable, value, reading->message,
-                                  reading->message_bytes);
-        if (status != WEIR_OK)
-            return status;
-        if (weir__option_is_set(&reading->options, setting))
-            continue;
-        reading->options = with_it;
-        reading->sources.of[setting] = variable;
-        if (setting == WEIR_SETTING_PREALLOC) /* `weir run' took it from another program's */
-            reading->options.prealloc.reserved = compat_number(weir__variable("WEIR_RUN_PREALLOC_OF"));
-    }
+    if (!value)
+        return WEIR_OK;
+    status = weir__option_set(&with_it, setting, variable, value, reading->message,
+                              reading->message_bytes);
+    if (status != WEIR_OK || weir__option_is_set(&reading->options, setting))
+        return status;
+    reading->options = with_it;
+    reading->sources.of[setting] = variable;
+    if (setting == WEIR_SETTING_PREALLOC) /* `weir run' took it from another program's */
+        reading->options.prealloc.reserved = compat_number(weir__variable("WEIR_RUN_PREALLOC_OF"));
     return WEIR_OK;
+}
+
+static weir_status read_own(struct reading *reading) {
+    weir_status status = WEIR_OK;
+
+    for (int i = 0; i < WEIR_SETTING_COUNT && status == WEIR_OK; i++) {
+        const struct weir_setting_row *row = weir__setting_row((enum weir_setting)i);
+
+        status = read_variable(reading, (enum weir_setting)i, row->variable);
+        if (status == WEIR_OK)
+            status = read_variable(reading, (enum weir_setting)i, row->was_variable);
+    }
+    return status;
 }
 
 /* *on stays where the variable is not set. */
@@ -185,7 +193,7 @@ struct compat {
     const char *fraction_name;
     int engine; /* WEIR_ENGINE_ */
     const char *engine_name;
-    int grows; /* the engine is an arena of regions because growth was asked for */
+    int grows; /* the engine is bfc, with regions, because growth was asked for */
     int jax_asks_pools, tf_asks_pools; /* where they are told, or will be */
 };
 
@@ -320,9 +328,9 @@ int weir__jax_options_allocator(char *name, size_t bytes) {
 }
 
 static weir_status read_engines(struct reading *reading, struct compat *compat) {
-    static const struct engine_word xla[] = {{"default", WEIR_ENGINE_ARENA},
-                                             {"bfc", WEIR_ENGINE_ARENA},
-                                             {"platform", WEIR_ENGINE_PLATFORM},
+    static const struct engine_word xla[] = {{"default", WEIR_ENGINE_BFC},
+                                             {"bfc", WEIR_ENGINE_BFC},
+                                             {"platform", WEIR_ENGINE_DIRECT},
                                              {"cuda_async", WEIR_ENGINE_POOL},
                                              {"vmm", WEIR_ENGINE_DEFAULT},
                                              {"address", WEIR_ENGINE_DEFAULT},
@@ -332,17 +340,17 @@ static weir_status read_engines(struct reading *reading, struct compat *compat) 
                                             {"memory_guard", WEIR_ENGINE_DEFAULT},
                                             {NULL, 0}};
     char jax[16];
-    weir_status status =
-        read_engine(reading, compat, XLA_ALLOCATOR, xla, &compat->jax_asks_pools,
-                    "platform, default and bfc (the arena), and cuda_async (the pool)",
-                    "default, bfc, platform, cuda_async, vmm or address");
+    weir_status status = read_engine(
+        reading, compat, XLA_ALLOCATOR, xla, &compat->jax_asks_pools,
+        "platform (engine direct), default and bfc (engine bfc), and cuda_async (engine pool)",
+        "default, bfc, platform, cuda_async, vmm or address");
 
     if (status != WEIR_OK)
         return status;
     if (reading->place != WEIR_PLACE_OWN && weir__jax_options_allocator(jax, sizeof jax))
         compat->jax_asks_pools = strcmp(jax, "cuda_async") == 0;
     return read_engine(reading, compat, TF_ALLOCATOR, tf, &compat->tf_asks_pools,
-                       "cuda_malloc_async (the pool)",
+                       "cuda_malloc_async (engine pool)",
                        "cuda_malloc_async, cuda_malloc or memory_guard");
 }
 
@@ -355,7 +363,7 @@ static weir_status read_allow_growth(struct reading *reading, struct compat *com
         return refuse(reading, TF_GROWTH, value, *value ? "it is no switch" : "it is empty",
                       "true or false");
     if (!compat->engine_name && reading->place == WEIR_PLACE_OWN) {
-        compat->engine = WEIR_ENGINE_ARENA;
+        compat->engine = WEIR_ENGINE_BFC;
         compat->engine_name = TF_GROWTH;
         compat->grows = 1;
     }
@@ -424,7 +432,7 @@ static void apply_compat(struct reading *reading, const struct compat *compat) {
         }
     }
     if (!prealloc_name || weir__option_is_set(options, WEIR_SETTING_PREALLOC) ||
-        options->engine == WEIR_ENGINE_PLATFORM || (amount.value == 0 && has_profile(options)))
+        options->engine == WEIR_ENGINE_DIRECT || (amount.value == 0 && has_profile(options)))
         return;
     options->prealloc = amount;
     options->prealloc.reserved = compat_number(prealloc_name);
@@ -524,8 +532,13 @@ static void warn_own(struct reading *reading, const char *name, size_t length) {
     compare_name(&likeness, name, length, COMPAT);
     for (size_t i = 0; i < PART_NAMES; i++)
         compare_name(&likeness, name, length, part_names[i]);
-    for (int i = 0; i < WEIR_SETTING_COUNT; i++)
-        compare_name(&likeness, name, length, weir__setting_row((enum weir_setting)i)->variable);
+    for (int i = 0; i < WEIR_SETTING_COUNT; i++) {
+        const struct weir_setting_row *row = weir__setting_row((enum weir_setting)i);
+
+        compare_name(&likeness, name, length, row->variable);
+        if (row->was_variable)
+            compare_name(&likeness, name, length, row->was_variable);
+    }
     if (likeness.is_known || !note_unknown(reading, name, length))
         return;
     if (is_near(&likeness, OWN_START, length))
@@ -534,7 +547,7 @@ static void warn_own(struct reading *reading, const char *name, size_t length) {
                   likeness.name);
     else
         weir__log(warning_threshold(reading), WEIR_LOG_WARNING,
-                  "%s is no variable of weir's and is ignored; `weir help settings' and "
+                  "%s is no variable of weir's and is ignored; `weir help --all' and "
                   "weir-settings(7) have them all",
                   name);
 }
@@ -574,7 +587,7 @@ static void warn_unknown(struct reading *reading, int compat_on) {
 static void let_arena_name_engine(weir_options *options) {
     if (!weir__option_is_set(options, WEIR_SETTING_ENGINE) &&
         weir__option_is_set(options, WEIR_SETTING_ARENA))
-        options->engine = WEIR_ENGINE_ARENA;
+        options->engine = WEIR_ENGINE_BFC;
 }
 
 /* Reads everything into reading->options and ->sources. */

@@ -305,11 +305,21 @@ static const struct word policies[] = {
         {NULL, 0},
 };
 
+/* The engine mapped is bfc's with an arena of that kind. */
+static void engine_spell(const struct row *row, const weir_options *options, char *text,
+                         size_t bytes) {
+    if (weir__options_map(options))
+        snprintf(text, bytes, "mapped");
+    else
+        word_spell(row, options, text, bytes);
+}
+
+static const struct kind engine_kind = {word_read, engine_spell, word_is_set, word_check};
+
 /* The policy that measured best for each engine; see weir-settings(7). */
 static int default_growth(const weir_options *options) {
-    int bfc = options->engine == WEIR_ENGINE_ARENA && options->arena != WEIR_ARENA_MAPPED;
-
-    return bfc ? WEIR_GROWTH_BFC : WEIR_GROWTH_EXACT;
+    return options->engine == WEIR_ENGINE_BFC && !weir__options_map(options) ? WEIR_GROWTH_BFC
+                                                                             : WEIR_GROWTH_EXACT;
 }
 
 static int factor_valid(int growth, double factor, struct weir_problem *problem) {
@@ -601,11 +611,11 @@ static const struct kind priority_kind = {priority_read, ring_spell, number_is_s
 
 static const struct kind ring_kind = {ring_read, ring_spell, number_is_set, ring_check};
 
-/* ---------------------------------------------------------------- headroom ---- */
+/* -------------------------------------------------------------- grow-ahead ---- */
 
 /* LOW or LOW:HIGH; without HIGH it is twice LOW, which fill_defaults knows. */
-static int headroom_valid(const struct row *row, const weir_amount *low, const weir_amount *high,
-                          struct weir_problem *problem) {
+static int ahead_valid(const struct row *row, const weir_amount *low, const weir_amount *high,
+                       struct weir_problem *problem) {
     if (!amount_valid(row, low, WEIR_AMOUNT_OF_TOTAL, problem) ||
         !amount_valid(row, high, WEIR_AMOUNT_OF_TOTAL, problem))
         return 0;
@@ -617,8 +627,8 @@ static int headroom_valid(const struct row *row, const weir_amount *low, const w
            weir__problem(problem, "what follows the colon is less than what precedes it");
 }
 
-static int headroom_read(const struct row *row, const char *text, weir_options *options,
-                         struct weir_problem *problem) {
+static int ahead_read(const struct row *row, const char *text, weir_options *options,
+                      struct weir_problem *problem) {
     size_t length = strcspn(text, ":");
     weir_amount low = {0}, high = {0};
     char first[64];
@@ -628,15 +638,15 @@ static int headroom_read(const struct row *row, const char *text, weir_options *
     snprintf(first, sizeof first, "%.*s", (int)length, text);
     if (!weir__amount_read(first, &low, problem) ||
         (text[length] == ':' && !weir__amount_read(text + length + 1, &high, problem)) ||
-        !headroom_valid(row, &low, &high, problem))
+        !ahead_valid(row, &low, &high, problem))
         return 0;
     options->headroom = low;
     options->headroom_high = high;
     return 1;
 }
 
-static void headroom_spell(const struct row *row, const weir_options *options, char *text,
-                           size_t bytes) {
+static void ahead_spell(const struct row *row, const weir_options *options, char *text,
+                        size_t bytes) {
     char low[WEIR_SPELL_BYTES], high[WEIR_SPELL_BYTES];
 
     (void)row;
@@ -648,12 +658,12 @@ static void headroom_spell(const struct row *row, const weir_options *options, c
         snprintf(text, bytes, "%s:%s", low, high);
 }
 
-static int headroom_check(const struct row *row, const weir_options *options,
-                          struct weir_problem *problem) {
-    return headroom_valid(row, &options->headroom, &options->headroom_high, problem);
+static int ahead_check(const struct row *row, const weir_options *options,
+                       struct weir_problem *problem) {
+    return ahead_valid(row, &options->headroom, &options->headroom_high, problem);
 }
 
-static void fill_headroom(weir_options *options) {
+static void fill_ahead(weir_options *options) {
     weir_amount *low = &options->headroom, *high = &options->headroom_high;
     uint64_t most = low->kind == WEIR_AMOUNT_BYTES ? UINT64_MAX : 1000000;
 
@@ -665,8 +675,7 @@ static void fill_headroom(weir_options *options) {
     high->value = low->value > most / 2 ? most : 2 * low->value;
 }
 
-static const struct kind headroom_kind = {headroom_read, headroom_spell, amount_is_set,
-                                          headroom_check};
+static const struct kind ahead_kind = {ahead_read, ahead_spell, amount_is_set, ahead_check};
 
 /* ---------------------------------------------------------- a list of words ---- */
 
@@ -877,8 +886,11 @@ static const struct kind peers_kind = {peers_read, device_spell, device_is_set, 
 /* The first word of a value is the one that is shown. */
 static const struct word engines[] = {
     {"pool", WEIR_ENGINE_POOL},
-    {"arena", WEIR_ENGINE_ARENA},
-    {"platform", WEIR_ENGINE_PLATFORM},
+    {"mapped", WEIR_ENGINE_MAPPED},
+    {"bfc", WEIR_ENGINE_BFC},
+    {"direct", WEIR_ENGINE_DIRECT},
+    {"arena", WEIR_ENGINE_BFC},
+    {"platform", WEIR_ENGINE_DIRECT}, /* earlier words */
     {NULL, 0},
 };
 static const struct word arenas[] = {
@@ -924,39 +936,47 @@ static const struct word hardenings[] = {
 #define PART_ACCEPTS "a size (4GiB, 512MB, 75%, 90%free, max), share or share:WEIGHT"
 #define AT(member) offsetof(weir_options, member)
 
+/* Which settings are shown where not all are asked for. */
+#define BASIC .is_advanced = 0
+#define ADVANCED .is_advanced = 1
+
 static const struct row rows[WEIR_SETTING_COUNT] = {
     [WEIR_SETTING_DEVICE] =
         {{"device", "WEIR_DEVICE", "DEVICE", "cuda, cuda:N, model or model:N", "cuda",
           "Which device: the GPU of this number, or the device model, a GPU in software.  Programs "
-          "that use the library get the model only if they ask for it."},
+          "that use the library get the model only if they ask for it.",
+          BASIC},
          &device_kind,
          AT(device),
          NULL,
          0},
-    [WEIR_SETTING_ENGINE] = {{"engine", "WEIR_ENGINE", "ENGINE", "pool, arena or platform",
-                              "arena (mapped) where the device can map memory, else pool",
-                              "Where blocks come from: a CUDA memory pool, a BFC arena as in "
-                              "TensorFlow and XLA, or one "
-                              "call of the driver per block."},
-                             &word_kind,
+    [WEIR_SETTING_ENGINE] = {{"engine", "WEIR_ENGINE", "ENGINE", "mapped, pool, bfc or direct",
+                              "mapped where the device can map memory, else pool",
+                              "Where blocks come from.  mapped: one range of addresses, with "
+                              "memory mapped where it is wanted; pool: a private CUDA memory pool; "
+                              "bfc: TensorFlow's and XLA's BFC allocator; direct: one call of the "
+                              "driver for each block.",
+                              BASIC},
+                             &engine_kind,
                              AT(engine),
                              engines,
                              0},
     [WEIR_SETTING_ARENA] =
         {{"arena", "WEIR_ARENA", "KIND", "fixed, regions or mapped",
-          "mapped if no engine is named, else regions",
-          "Kind of arena, which selects the arena engine if no engine is named: one region of the "
-          "size of the "
-          "limit, taken at once; regions added as the "
-          "growth policy says; or one range of addresses with memory mapped where it is needed."},
+          "mapped for engine mapped, else regions",
+          "Kind of the bfc engine's arena: one region of the size of the limit, taken at once; or "
+          "regions added as the growth policy says.  mapped makes it the mapped engine.  Selects "
+          "the bfc engine if no engine is named.",
+          ADVANCED},
          &word_kind,
          AT(arena),
          arenas,
          0},
     [WEIR_SETTING_PACKING] =
         {{"packing", "WEIR_PACKING", "HOW", "fit, balanced or fast", "balanced",
-          "Mapped arena: memory in small handles that move where it is wanted, so that the reserve "
-          "is hardly more than what is in use; in few large ones, which is fast; or between."},
+          "Engine mapped: memory in small physical allocations that move where it is wanted, so "
+          "that little more is reserved than in use; in few large ones, which is fast; or between.",
+          ADVANCED},
          &word_kind,
          AT(packing),
          packings,
@@ -964,22 +984,23 @@ static const struct row rows[WEIR_SETTING_COUNT] = {
     [WEIR_SETTING_PREALLOC] =
         {{"prealloc", "WEIR_PREALLOC", "SIZE", PART_ACCEPTS, "0",
           "Reserve taken before the first request.  More makes first iterations fast and leaves "
-          "less to other programs.  share: an equal part, or one by weight, with other processes."},
+          "less to other programs.  share: an equal part, or one by weight, with other processes.",
+          BASIC},
          &part_kind,
          AT(prealloc),
          NULL,
          0},
     [WEIR_SETTING_PREALLOC_AT] =
         {{"prealloc-at", "WEIR_PREALLOC_AT", "WHEN", "create or first", "create",
-          "When to preallocate: as the allocator is made, or at the first request."},
+          "When to preallocate: as the allocator is made, or at the first request.", ADVANCED},
          &word_kind,
          AT(prealloc_at),
          prealloc_times,
          0},
     [WEIR_SETTING_GROWTH] = {{"growth", "WEIR_GROWTH", "POLICY",
                               "exact, step:SIZE, geometric:FACTOR[:CAP], remaining:FRACTION or bfc",
-                              "exact; for an arena that is not mapped bfc",
-                              "How much to add when the reserve has to grow."},
+                              "exact; bfc for engine bfc",
+                              "How much to add when the reserve has to grow.", BASIC},
                              &growth_kind,
                              AT(growth),
                              policies,
@@ -988,7 +1009,8 @@ static const struct row rows[WEIR_SETTING_COUNT] = {
                              "max; for a fixed arena 75%",
                              "The most that the reserve may be.  For a fixed arena: its size.  "
                              "share: an equal part, or one by weight, with other processes, as "
-                             "they come and go."},
+                             "they come and go.",
+                             BASIC},
                             &part_kind,
                             AT(limit),
                             NULL,
@@ -996,7 +1018,8 @@ static const struct row rows[WEIR_SETTING_COUNT] = {
     [WEIR_SETTING_RELEASE_THRESHOLD] =
         {{"release-threshold", "WEIR_RELEASE_THRESHOLD", "SIZE", SIZE_ACCEPTS, "max",
           "Idle reserve kept when a synchronisation would let memory go back to the device.  Less "
-          "gives memory to other programs, and grows again."},
+          "gives memory to other programs, and grows again.",
+          BASIC},
          &amount_kind,
          AT(release_threshold),
          NULL,
@@ -1004,36 +1027,37 @@ static const struct row rows[WEIR_SETTING_COUNT] = {
     [WEIR_SETTING_RECOVERY_TIMEOUT] =
         {{"recovery-timeout", "WEIR_RECOVERY_TIMEOUT", "TIME",
           "milliseconds (250), or a number with ms or s (250ms, 2s); 0 does not wait", "1s",
-          "Longest wait for frees to complete when memory ran out."},
+          "Longest wait for frees to complete when memory ran out.", ADVANCED},
          &timeout_kind,
          AT(recovery_timeout_ms),
          NULL,
          0},
     [WEIR_SETTING_EVENT_RING] = {{"event-ring", "WEIR_EVENT_RING", "COUNT",
                                   "a number from 1 to 1048576", "1024",
-                                  "Growth events kept for weir_events."},
+                                  "Growth events kept for weir_events.", ADVANCED},
                                  &ring_kind,
                                  AT(event_ring),
                                  NULL,
                                  0},
     [WEIR_SETTING_LATENCY] = {{"latency", "WEIR_LATENCY", "SWITCH", "on or off", "off",
-                               "Keep a histogram of the latency of every call."},
+                               "Keep a histogram of the latency of every call.", ADVANCED},
                               &word_kind,
                               AT(latency),
                               switches,
                               0},
-    [WEIR_SETTING_LOG] =
-        {{"log", "WEIR_LOG", "LEVEL", "none, error, warning, info or debug",
-          "none; of weir run, replay and bench warning",
-          "What to write to standard error; each level shows those before it too."},
-         &word_kind,
-         AT(log),
-         log_levels,
-         0},
+    [WEIR_SETTING_LOG] = {{"log", "WEIR_LOG", "LEVEL", "none, error, warning, info or debug",
+                           "none; of weir run, replay and bench warning",
+                           "What to write to standard error; each level shows those before it too.",
+                           BASIC},
+                          &word_kind,
+                          AT(log),
+                          log_levels,
+                          0},
     [WEIR_SETTING_FRONT] =
-        {{"front", "WEIR_FRONT", "SWITCH", "on or off", "on; for the platform engine off",
-          "Caches per stream above the engine.  Off: every block of the pool and platform engines "
-          "is the driver's own, so that compute-sanitizer sees each."},
+        {{"front", "WEIR_FRONT", "SWITCH", "on or off", "on; for engine direct off",
+          "Caches per stream above the engine.  Off: every block of the pool and direct engines "
+          "is the driver's own, so that compute-sanitizer sees each.",
+          ADVANCED},
          &word_kind,
          AT(front),
          switches,
@@ -1043,7 +1067,8 @@ static const struct row rows[WEIR_SETTING_COUNT] = {
                                    "2%, at first 32MiB",
                                    "The most that the caches keep idle in blocks above 512KiB and "
                                    "in idle slabs.  More spares "
-                                   "calls of the driver and leaves less to other streams."},
+                                   "calls of the driver and leaves less to other streams.",
+                                   ADVANCED},
                                   &cache_kind,
                                   AT(front_cache),
                                   NULL,
@@ -1052,7 +1077,8 @@ static const struct row rows[WEIR_SETTING_COUNT] = {
         {{"front-idle", "WEIR_FRONT_IDLE", "TIME",
           "milliseconds (250), a number with ms or s (250ms, 2s), or never", "1s",
           "How long a cache holds what its stream does not use; older is given back to the engine "
-          "by a later call on the stream."},
+          "by a later call on the stream.",
+          ADVANCED},
          &idle_kind,
          AT(front_idle_ms),
          NULL,
@@ -1060,7 +1086,8 @@ static const struct row rows[WEIR_SETTING_COUNT] = {
     [WEIR_SETTING_STREAM_CHECKS] =
         {{"stream-checks", "WEIR_STREAM_CHECKS", "SWITCH", "on or off", "on",
           "Off: the program promises that it allocates on no stream that is being captured and "
-          "destroys no stream while the allocator lives; the driver is then asked neither."},
+          "destroys no stream while the allocator lives; the driver is then asked neither.",
+          ADVANCED},
          &word_kind,
          AT(stream_checks),
          switches,
@@ -1070,26 +1097,29 @@ static const struct row rows[WEIR_SETTING_COUNT] = {
           "off, or a list of poison, guard, zero-stream and zero-always (poison,guard)", "off",
           "Find writes to freed memory (poison) and beside blocks (guard), zero memory that its "
           "stream did not have before (zero-stream), or always (zero-always).  What is found is a "
-          "line of the log, and to look for it waits for the stream."},
+          "line of the log, and to look for it waits for the stream.",
+          BASIC},
          &list_kind,
          AT(harden),
          hardenings,
          0},
-    [WEIR_SETTING_HEADROOM] =
-        {{"headroom", "WEIR_HEADROOM", "LOW[:HIGH]",
+    [WEIR_SETTING_GROW_AHEAD] =
+        {{"grow-ahead", "WEIR_GROW_AHEAD", "LOW[:HIGH]",
           "a size or two with a colon between (1GiB, 1GiB:4GiB, 2%:5%), or 0", "0",
           "Reserve LOW beforehand, and grow in the background when less than that is idle, until "
           "HIGH "
           "is, twice LOW if not given, so that requests do not wait for growth; % of the device's "
-          "memory.  More leaves less to other programs."},
-         &headroom_kind,
+          "memory.  More leaves less to other programs.",
+          BASIC, .was = "headroom", .was_variable = "WEIR_HEADROOM"},
+         &ahead_kind,
          AT(headroom),
          NULL,
          0},
     [WEIR_SETTING_PREALLOC_MIN] =
         {{"prealloc-min", "WEIR_PREALLOC_MIN", "SIZE", SIZE_ACCEPTS, "0",
           "The least that a preallocation must get: with less the allocator is not made, or the "
-          "first request fails.  Without a size of its own a preallocation is as much."},
+          "first request fails.  Without a size of its own a preallocation is as much.",
+          ADVANCED},
          &amount_kind,
          AT(prealloc_min),
          NULL,
@@ -1097,7 +1127,7 @@ static const struct row rows[WEIR_SETTING_COUNT] = {
     [WEIR_SETTING_PREALLOC_DEADLINE] =
         {{"prealloc-deadline", "WEIR_PREALLOC_DEADLINE", "TIME",
           "milliseconds (250), a number with ms or s (250ms, 2s), or never", "never",
-          "When a preallocation stops with what it has."},
+          "When a preallocation stops with what it has.", ADVANCED},
          &deadline_kind,
          AT(prealloc_deadline_ms),
          NULL,
@@ -1105,7 +1135,8 @@ static const struct row rows[WEIR_SETTING_COUNT] = {
     [WEIR_SETTING_PREALLOC_MODE] =
         {{"prealloc-mode", "WEIR_PREALLOC_MODE", "MODE", "foreground or background", "foreground",
           "Who preallocates: whoever creates the allocator or asks first, or a thread in small "
-          "steps, which nobody waits for."},
+          "steps, which nobody waits for.",
+          ADVANCED},
          &word_kind,
          AT(prealloc_mode),
          prealloc_modes,
@@ -1113,7 +1144,8 @@ static const struct row rows[WEIR_SETTING_COUNT] = {
     [WEIR_SETTING_PROFILE] =
         {{"profile", "WEIR_PROFILE", "FILE", "a file, a folder, or off", "off",
           "Preallocate what earlier runs needed, and note there what this one needs; in a folder "
-          "each device and settings have a file of their own.  A prealloc that is set wins."},
+          "each device and settings have a file of their own.  A prealloc that is set wins.",
+          BASIC},
          &file_kind,
          AT(profile),
          NULL,
@@ -1122,16 +1154,18 @@ static const struct row rows[WEIR_SETTING_COUNT] = {
         {{"decay", "WEIR_DECAY", "HALF-LIFE",
           "milliseconds (250), a number with ms or s (250ms, 60s), or off", "off",
           "Reserve that nothing needed for so long goes back to the device by halves, each time so "
-          "much goes by; not what was preallocated."},
+          "much goes by; not what was preallocated.",
+          BASIC},
          &decay_kind,
          AT(decay_ms),
          NULL,
          0},
     [WEIR_SETTING_INTERNAL_DEPENDENCIES] =
         {{"internal-dependencies", "WEIR_INTERNAL_DEPENDENCIES", "SWITCH", "on or off",
-          "off; for a mapped arena whose packing is fit on",
+          "off; for engine mapped with packing fit on",
           "Before the reserve grows, a stream has what other streams freed, and waits for them on "
-          "the device: less reserve, and less that runs side by side."},
+          "the device: less reserve, and less that runs side by side.",
+          ADVANCED},
          &word_kind,
          AT(internal_dependencies),
          switches,
@@ -1139,7 +1173,8 @@ static const struct row rows[WEIR_SETTING_COUNT] = {
     [WEIR_SETTING_VERDICT] =
         {{"verdict", "WEIR_VERDICT", "FILE", "stderr, a file, or off", "off; of weir run stderr",
           "Where to tell why a request was refused, with the figures that show it and the setting "
-          "to try first; to a file whose name ends with .json as JSON."},
+          "to try first; to a file whose name ends with .json as JSON.",
+          ADVANCED},
          &verdict_kind,
          AT(verdict),
          NULL,
@@ -1147,21 +1182,24 @@ static const struct row rows[WEIR_SETTING_COUNT] = {
     [WEIR_SETTING_LEDGER] = {{"ledger", "WEIR_LEDGER", "SWITCH", "on or off", "on",
                               "The processes of a user on one GPU know of each other, and give "
                               "idle reserve back when one "
-                              "finds no memory on the device."},
+                              "finds no memory on the device.",
+                              ADVANCED},
                              &word_kind,
                              AT(ledger),
                              switches,
                              0},
     [WEIR_SETTING_PRIORITY] =
         {{"priority", "WEIR_PRIORITY", "N", "a number from 1 to 1000", "100",
-          "Of the processes on a GPU, those of the lowest priority give idle reserve back first."},
+          "Of the processes on a GPU, those of the lowest priority give idle reserve back first.",
+          ADVANCED},
          &priority_kind,
          AT(priority),
          NULL,
          0},
-    [WEIR_SETTING_LEAVE] =
-        {{"leave", "WEIR_LEAVE", "SIZE", SIZE_ACCEPTS, "0",
-          "Growth leaves so much of the device free, for a display or for programs without weir."},
+    [WEIR_SETTING_KEEP_FREE] =
+        {{"keep-free", "WEIR_KEEP_FREE", "SIZE", SIZE_ACCEPTS, "0",
+          "Growth keeps so much of the device free, for a display or for programs without weir.",
+          BASIC, .was = "leave", .was_variable = "WEIR_LEAVE"},
          &amount_kind,
          AT(leave),
          NULL,
@@ -1170,7 +1208,8 @@ static const struct row rows[WEIR_SETTING_COUNT] = {
                              "device numbers with commas between (1,2,3), all or none", "none",
                              "Other devices whose work may use the blocks, as NVLink or PCIe let "
                              "them; all: those that can.  "
-                             "Pool engine and mapped arena."},
+                             "Engines pool and mapped.",
+                             ADVANCED},
                             &peers_kind,
                             AT(peers),
                             NULL,
@@ -1178,7 +1217,8 @@ static const struct row rows[WEIR_SETTING_COUNT] = {
     [WEIR_SETTING_EXPORT] = {{"export", "WEIR_EXPORT", "SWITCH", "on or off", "off",
                               "Make the pool so that other processes may use blocks of it "
                               "(weir/share.h); the driver gives nothing of "
-                              "such a pool back.  Pool engine."},
+                              "such a pool back.  Pool engine.",
+                              ADVANCED},
                              &word_kind,
                              AT(exportable),
                              switches,
@@ -1187,8 +1227,12 @@ static const struct row rows[WEIR_SETTING_COUNT] = {
 
 /* Every field's default replaced by its meaning; no amount says that of front_cache. */
 static void fill_defaults(weir_options *options) {
-    if (options->engine == WEIR_ENGINE_DEFAULT && options->arena != WEIR_ARENA_DEFAULT)
-        options->engine = WEIR_ENGINE_ARENA;
+    if (weir__options_map(options)) {
+        options->engine = WEIR_ENGINE_BFC;
+        options->arena = WEIR_ARENA_MAPPED;
+    }
+    if (options->engine == WEIR_ENGINE_DEFAULT)
+        options->engine = options->arena == WEIR_ARENA_DEFAULT ? WEIR_ENGINE_POOL : WEIR_ENGINE_BFC;
     if (!options->device)
         options->device = "cuda";
     if (!options->profile)
@@ -1200,13 +1244,11 @@ static void fill_defaults(weir_options *options) {
     if (options->decay_ms == 0)
         options->decay_ms = NO_DECAY;
     if (options->front == WEIR_SWITCH_DEFAULT)
-        options->front = options->engine == WEIR_ENGINE_PLATFORM ? WEIR_SWITCH_OFF : WEIR_SWITCH_ON;
+        options->front = options->engine == WEIR_ENGINE_DIRECT ? WEIR_SWITCH_OFF : WEIR_SWITCH_ON;
     if (options->internal_dependencies == WEIR_SWITCH_DEFAULT)
-        options->internal_dependencies = options->engine == WEIR_ENGINE_ARENA &&
-                                                 options->arena == WEIR_ARENA_MAPPED &&
-                                                 options->packing == WEIR_PACKING_FIT
-                                             ? WEIR_SWITCH_ON
-                                             : WEIR_SWITCH_OFF;
+        options->internal_dependencies =
+            weir__options_map(options) && options->packing == WEIR_PACKING_FIT ? WEIR_SWITCH_ON
+                                                                               : WEIR_SWITCH_OFF;
     if (options->harden == 0)
         options->harden = WEIR_HARDEN_OFF;
     if (options->stream_checks == WEIR_SWITCH_DEFAULT)
@@ -1231,12 +1273,12 @@ static void fill_defaults(weir_options *options) {
     if (options->prealloc.kind == WEIR_AMOUNT_DEFAULT)
         options->prealloc = options->prealloc_min;
     if (options->limit.kind == WEIR_AMOUNT_DEFAULT) {
-        int fixed = options->engine == WEIR_ENGINE_ARENA && options->arena == WEIR_ARENA_FIXED;
+        int fixed = options->engine == WEIR_ENGINE_BFC && options->arena == WEIR_ARENA_FIXED;
 
         options->limit.kind = fixed ? WEIR_AMOUNT_OF_TOTAL : WEIR_AMOUNT_MAX;
         options->limit.value = fixed ? 750000 : 0;
     }
-    fill_headroom(options);
+    fill_ahead(options);
     if (options->prealloc_deadline_ms == 0)
         options->prealloc_deadline_ms = NEVER;
     if (options->release_threshold.kind == WEIR_AMOUNT_DEFAULT)
@@ -1340,7 +1382,8 @@ static weir_status set_by_name(weir_options *options, const char *name, const ch
         return refuse(WEIR_E_INVALID, message, message_bytes,
                       name ? "the text is NULL" : "the option's name is NULL");
     for (size_t i = 0; i < WEIR_SETTING_COUNT; i++)
-        if (strcmp(name, rows[i].text.name) == 0)
+        if (strcmp(name, rows[i].text.name) == 0 ||
+            (rows[i].text.was && strcmp(name, rows[i].text.was) == 0))
             return weir__option_set(options, (enum weir_setting)i, NULL, text, message,
                                     message_bytes);
     weir__quote(name, quoted, sizeof quoted);
@@ -1432,9 +1475,14 @@ static int prealloc_holds_min(const weir_options *filled, char *message, size_t 
     return 0;
 }
 
+int weir__options_map(const weir_options *o) {
+    return o->engine == WEIR_ENGINE_MAPPED ||
+           (o->arena == WEIR_ARENA_MAPPED &&
+            (o->engine == WEIR_ENGINE_BFC || o->engine == WEIR_ENGINE_DEFAULT));
+}
+
 int weir__options_can_open(const weir_options *o) {
-    return o->engine == WEIR_ENGINE_POOL ||
-           (o->engine == WEIR_ENGINE_ARENA && o->arena == WEIR_ARENA_MAPPED);
+    return o->engine == WEIR_ENGINE_POOL || weir__options_map(o);
 }
 
 /* Whoever lists no device but the allocator's own wants no peer. */

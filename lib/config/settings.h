@@ -26,7 +26,7 @@ enum weir_setting {
     X(PREALLOC_MIN)                                                                                \
     X(PREALLOC_DEADLINE)                                                                           \
     X(PREALLOC_MODE)                                                                               \
-    X(HEADROOM)                                                                                    \
+    X(GROW_AHEAD)                                                                                  \
     X(GROWTH)                                                                                      \
     X(LIMIT)                                                                                       \
     X(RELEASE_THRESHOLD)                                                                           \
@@ -45,7 +45,7 @@ enum weir_setting {
     X(VERDICT)                                                                                     \
     X(LEDGER)                                                                                      \
     X(PRIORITY)                                                                                    \
-    X(LEAVE)                                                                                       \
+    X(KEEP_FREE)                                                                                   \
     X(PEERS)                                                                                       \
     X(EXPORT)
 #define WEIR_SETTING_ENUM(name) WEIR_SETTING_##name,
@@ -65,6 +65,9 @@ struct weir_setting_row {
     const char *accepts;      /* what parses, one line: "a size (4GiB, 512MB, 75%, 90%free, max)" */
     const char *default_text; /* the default in words */
     const char *help;         /* one or two sentences */
+    int is_advanced;          /* not of the few that are shown unless all are asked for */
+    const char *was,
+        *was_variable; /* the earlier name and variable, which work as well; NULL: none */
 };
 
 const struct weir_setting_row *weir__setting_row(enum weir_setting setting);
@@ -137,11 +140,13 @@ int weir__options_log(const weir_options *options);
 /* A limit that is set later: as that of the options, but it may be 0, and is no share.  E_INVALID, with a message. */
 weir_status weir__limit_check(const weir_amount *limit, char *message, size_t message_bytes);
 
+/* 1 if the options, completed or not, name the mapped engine. */
+int weir__options_map(const weir_options *options);
 /* 1 if an engine of these options, which are completed, can open its memory to peers; and why not. */
 int weir__options_can_open(const weir_options *options);
 #define WEIR_NOT_OPENED                                                                            \
     "memory of cuMemAlloc is opened to peers by cuCtxEnablePeerAccess: "                           \
-    "choose engine pool, or a mapped arena"
+    "choose engine mapped or pool"
 
 /* "cuda", "cuda:N", "model", "model:N" -> driver name ("cuda"/"model") and ordinal; NULL is "cuda".
  * E_PARSE. */

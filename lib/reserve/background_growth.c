@@ -208,7 +208,7 @@ static uint64_t came_of(struct weir_ahead *a, weir_status status, uint64_t lacks
 
     if (status == WEIR_E_NOT_SUPPORTED)
         weir__log(a->v->options->log, WEIR_LOG_WARNING,
-                  "headroom has no effect with this driver: it does not tell what its pool has");
+                  "grow-ahead has no effect with this driver: it does not tell what its pool has");
     if (status == WEIR_E_NOT_SUPPORTED || status == WEIR_E_DEVICE_LOST)
         return give_up(a);
     if (status != WEIR_OK)

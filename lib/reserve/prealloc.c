@@ -247,7 +247,7 @@ static void show_cause(const struct weir_priming *p, uint64_t reserve, uint64_t 
 
         weir__bytes_show(is_left ? q->leave : limit, bytes, sizeof bytes);
         snprintf(text, text_bytes, "%s %s",
-                 is_left    ? "leave keeps for others"
+                 is_left    ? "keep-free keeps for others"
                  : is_share ? "the limit, a share, is"
                             : "the limit is",
                  bytes);

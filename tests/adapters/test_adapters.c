@@ -494,12 +494,12 @@ static const struct {
      "preallocate at most that; set are WEIR_DEVICE 'model', WEIR_PREALLOC '200GiB'",
      NOTHING},
     {"WEIR_PEERS", "3", NULL, "peers '3': peer 3: there is 1 device", NOTHING},
-    {"WEIR_LEAVE", "200GiB", NULL, "leave '200GiB' is above the device's 8GiB: ", NOTHING},
+    {"WEIR_LEAVE", "200GiB", NULL, "keep-free '200GiB' is above the device's 8GiB: ", NOTHING},
     {"WEIR_PREALLOC_MIN", "8GiB", NULL,
      "weir: error: preallocation: asked 8GiB, at least 8GiB, got ", WEIR_ENTRY_cuMemCreate},
     {"WEIR_PRIORITY", "1", NULL,
      "has no allocator: cannot open the device's context: ", WEIR_ENTRY_cuDevicePrimaryCtxRetain},
-    {"WEIR_LEAVE", "200GiB", "debug", "leave '200GiB' is above the device's 8GiB: ", NOTHING},
+    {"WEIR_LEAVE", "200GiB", "debug", "keep-free '200GiB' is above the device's 8GiB: ", NOTHING},
 };
 
 /* Once, whoever asks, and however often. */

@@ -351,7 +351,7 @@ START_TEST(every_value_stands_above) {
 #define COUNT_LEVEL(name, word, value) levels++;
     WEIR_LOG_LEVELS(COUNT_LEVEL)
     ck_assert_int_eq(statuses, 16);
-    ck_assert_int_eq(engines, 4);
+    ck_assert_int_eq(engines, 5);
     ck_assert_int_eq(policies, 7);
     ck_assert_int_eq(levels, 6);
     ck_assert_int_eq(WEIR_EVENT_CAUSE_COUNT, 11);

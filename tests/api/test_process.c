@@ -465,6 +465,7 @@ static const struct {
 } named[] = {
     {"WEIR_ENGINE", "pool", WEIR_ENGINE_POOL, 0},
     {"WEIR_ENGINE", "platform", WEIR_ENGINE_PLATFORM, 0},
+    {"WEIR_ENGINE", "mapped", WEIR_ENGINE_BFC, WEIR_ARENA_MAPPED},
     {"WEIR_ENGINE", "arena", WEIR_ENGINE_ARENA, WEIR_ARENA_REGIONS},
     /* where a framework takes its memory, which is no engine of weir's */
     {"TF_GPU_ALLOCATOR", "cuda_malloc_async", WEIR_ENGINE_ARENA, WEIR_ARENA_MAPPED},

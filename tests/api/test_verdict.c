@@ -308,7 +308,7 @@ START_TEST(a_limit_below_a_page) {
 }
 END_TEST
 
-/* The same of what --leave makes of it. */
+/* The same of what --keep-free makes of it. */
 START_TEST(no_page_is_left_to_it) {
     weir_options options = options_for(_i, 0);
     weir_verdict v;
@@ -321,7 +321,7 @@ START_TEST(no_page_is_left_to_it) {
     MUST_LE(1, v.leave);
     expect_words(&v, WEIR_VERDICT_AS_TEXT,
                  "\n              what it leaves is less than the reserve grows by\n");
-    expect_setting(&v, 0, "leave", NULL);
+    expect_setting(&v, 0, "keep-free", NULL);
     MUST(v.settings[1].name == NULL);
     make_as_told(&options, &v);
     take(900 * KIB, A);
@@ -342,12 +342,12 @@ START_TEST(what_is_left_to_others) {
     fill_to_the_limit();
     v = REFUSED(LIMIT, 96 * MIB, A);
     MUST_EQ(v.leave, 3840 * MIB);
-    expect_setting(&v, 0, "leave", NULL);
+    expect_setting(&v, 0, "keep-free", NULL);
     MUST(v.settings[1].name == NULL);
     MUST_LE(1, weir_verdict_text(&v, WEIR_VERDICT_AS_TEXT, text, sizeof text));
     ck_assert_ptr_nonnull(
-        strstr(text, "limit: --leave keeps 3.75GiB for others: this process may have 2"));
-    ck_assert_ptr_nonnull(strstr(text, "WEIR_LEAVE="));
+        strstr(text, "limit: --keep-free keeps 3.75GiB for others: this process may have 2"));
+    ck_assert_ptr_nonnull(strstr(text, "WEIR_KEEP_FREE="));
     make_as_told(&options, &v);
     fill_to_the_limit();
     take(96 * MIB, A);
@@ -365,7 +365,7 @@ START_TEST(what_is_left_to_others_and_a_limit) {
     options.leave = bytes_amount(3840 * MIB);
     make(&options);
     v = REFUSED(LIMIT, 512 * MIB, A);
-    expect_setting(&v, 0, "leave", NULL);
+    expect_setting(&v, 0, "keep-free", NULL);
     expect_setting(&v, 1, "limit", NULL);
     MUST(v.settings[2].name == NULL);
     make_as_told(&options, &v);
@@ -516,11 +516,11 @@ START_TEST(a_limit_that_was_set_beside_what_is_left) {
     OK(weir_set_limit(a, bytes_amount(256 * MIB)));
     v = REFUSED(LIMIT, 512 * MIB, A); /* both forbid it */
     MUST_EQ(v.leave, 3968 * MIB);
-    expect_setting(&v, 0, "leave", NULL);
+    expect_setting(&v, 0, "keep-free", NULL);
     MUST(v.settings[1].name == NULL);
-    expect_words(&v, WEIR_VERDICT_AS_TEXT, "limit: --leave keeps ");
+    expect_words(&v, WEIR_VERDICT_AS_TEXT, "limit: --keep-free keeps ");
     expect_words(&v, WEIR_VERDICT_AS_TEXT,
-                 "weir_set_limit with 512MiB (estimate: at least)\n              --leave ");
+                 "weir_set_limit with 512MiB (estimate: at least)\n              --keep-free ");
     make_as_told(&options, &v);
     OK(weir_set_limit(a, bytes_amount(v.set_limit)));
     take(512 * MIB, A);
@@ -775,9 +775,7 @@ START_TEST(what_is_idle_lies_in_pieces) {
     if (is(_i, KIND_MAPPED)) {
         MUST(v.settings[1].name == NULL);
     } else {
-        expect_setting(&v, 1, "arena", "mapped");
-        if (is(_i, KIND_POOL) || is(_i, KIND_PLATFORM))
-            expect_setting(&v, 2, "engine", "arena");
+        expect_setting(&v, 1, "engine", "mapped");
     }
     expect_setting(&v, 0, "packing", "fit");
     make_as_told(&options, &v);
@@ -861,7 +859,7 @@ START_TEST(what_older_drivers_can_try) {
     MUST_EQ(v.cause, WEIR_VERDICT_FRAGMENTED);
     if (is(_i, KIND_POOL)) {
         expect_setting(&v, 0, "packing", "fit");
-        expect_setting(&v, 2, "engine", "arena");
+        expect_setting(&v, 1, "engine", "mapped");
     } else {
         expect_setting(&v, 0, "limit", NULL); /* no other way */
     }
@@ -2250,10 +2248,11 @@ START_TEST(lists_as_words) {
     expect_words(&v, WEIR_VERDICT_AS_TEXT, "4KiB not told apart, for want of host memory");
     expect_words(&v, WEIR_VERDICT_AS_TEXT, "another=");
     v.settings[1] = (weir_verdict_setting){.name = "prealloc", .value = "2GiB"};
-    v.settings[2] = (weir_verdict_setting){.name = "leave", .value = "3GiB"};
+    v.settings[2] = (weir_verdict_setting){.name = "keep-free", .value = "3GiB"};
     expect_words(&v, WEIR_VERDICT_AS_TEXT,
-                 " --prealloc 2GiB (at least) --leave 3GiB (estimate: at most)\n");
-    expect_words(&v, WEIR_VERDICT_AS_TEXT, "WEIR_LIMIT=1GiB WEIR_PREALLOC=2GiB WEIR_LEAVE=3GiB\n");
+                 " --prealloc 2GiB (at least) --keep-free 3GiB (estimate: at most)\n");
+    expect_words(&v, WEIR_VERDICT_AS_TEXT,
+                 "WEIR_LIMIT=1GiB WEIR_PREALLOC=2GiB WEIR_KEEP_FREE=3GiB\n");
     v.settings[2] = (weir_verdict_setting){.name = "growth"};
     expect_words(&v, WEIR_VERDICT_AS_JSON, "\"pending_by\":[{\"bytes\":1024,\"stream\":7},{");
     expect_words(&v, WEIR_VERDICT_AS_JSON, "\"blocks\":2,\"total\":20,\"stream\":9},{");

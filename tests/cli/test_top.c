@@ -96,7 +96,7 @@ START_TEST(test_figures_are_the_allocators) {
     ck_assert_int_eq(weir__show_fill(a, shown), 1);
     f = stats_of(a);
     ck_assert_uint_eq(shown->limit, 1 * GIB);
-    ck_assert_str_eq(shown->engine, "arena regions");
+    ck_assert_str_eq(shown->engine, "bfc");
     ck_assert_uint_eq(shown->allocs, f.allocs);
     ck_assert_uint_eq(shown->frees, 1);
     ck_assert_uint_eq(shown->refusals, 1);
@@ -113,7 +113,7 @@ START_TEST(test_figures_are_the_allocators) {
     strcpy(shown->serves, "pool");
     strcpy(program.now.command, "a program");
     text = printed();
-    ck_assert_ptr_nonnull(strstr(text, "   4711 model    arena regions          1GiB "));
+    ck_assert_ptr_nonnull(strstr(text, "   4711 model    bfc                    1GiB "));
     ck_assert_ptr_nonnull(strstr(text, "a program (1 refused)\n"));
     ck_assert_ptr_nonnull(strstr(text, "request\n"));
     free(text);

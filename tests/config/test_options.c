@@ -389,9 +389,9 @@ static const struct {
     {"growth", "remaining:1.01", "at most 1", "remaining:FRACTION"},
     {"growth", "remaining:50%", "follows", "remaining:FRACTION"},
     {"growth", "remaining:0.5:1GiB", "follows", "remaining:FRACTION"},
-    {"engine", "", "empty", "pool, arena or platform"},
-    {"engine", "bfc", "none of the words", "pool, arena or platform"},
-    {"engine", "default", "none of the words", "pool, arena or platform"},
+    {"engine", "", "empty", "mapped, pool, bfc or direct"},
+    {"engine", "regions", "none of the words", "mapped, pool, bfc or direct"},
+    {"engine", "default", "none of the words", "mapped, pool, bfc or direct"},
     {"arena", "growing", "none of the words", "fixed, regions or mapped"},
     {"prealloc-at", "now", "none of the words", "create or first"},
     {"latency", "2", "none of the words", "on or off"},
@@ -422,24 +422,24 @@ static const struct {
     {"limit", "1", "write 1MiB, 1GiB, or 1B", "a size"},
     {"limit", "1048575", "a plain number is bytes: write 1048575MiB", "a size"},
     {"prealloc", "0010", "write 10MiB", "a size"},
-    {"headroom", "10", "write 10MiB, 10GiB, or 10B", "a size or two"},
-    {"headroom", "1GiB:10", "write 10MiB", "a size or two"},
+    {"grow-ahead", "10", "write 10MiB, 10GiB, or 10B", "a size or two"},
+    {"grow-ahead", "1GiB:10", "write 10MiB", "a size or two"},
     {"front-cache", "32", "write 32MiB", "a size"},
     {"release-threshold", "1024", "write 1024MiB", "a size"},
-    {"leave", "512", "write 512MiB", "a size"},
+    {"keep-free", "512", "write 512MiB", "a size"},
     {"prealloc-min", "8", "write 8MiB", "a size"},
     {"prealloc-min", "some", "", "a size"},
     {"prealloc-deadline", "0", "gets nothing", "or never"},
     {"prealloc-deadline", "soon", "no", "or never"},
     {"prealloc-mode", "", "empty", "foreground or background"},
-    {"headroom", "", "empty", "a size or two"},
-    {"headroom", "1GiB:", "empty", "a size or two"},
-    {"headroom", ":1GiB", "empty", "a size or two"},
-    {"headroom", "2GiB:1GiB", "less than what precedes", "a size or two"},
-    {"headroom", "1GiB:2GiB:3GiB", "", "a size or two"},
-    {"headroom", "max", "preallocate max", "a size or two"},
-    {"headroom", "1GiB:max", "preallocate max", "a size or two"},
-    {"headroom", "0.5", "", "a size or two"},
+    {"grow-ahead", "", "empty", "a size or two"},
+    {"grow-ahead", "1GiB:", "empty", "a size or two"},
+    {"grow-ahead", ":1GiB", "empty", "a size or two"},
+    {"grow-ahead", "2GiB:1GiB", "less than what precedes", "a size or two"},
+    {"grow-ahead", "1GiB:2GiB:3GiB", "", "a size or two"},
+    {"grow-ahead", "max", "preallocate max", "a size or two"},
+    {"grow-ahead", "1GiB:max", "preallocate max", "a size or two"},
+    {"grow-ahead", "0.5", "", "a size or two"},
     {"front-cache", "", "empty", "a percentage of what is in use (5%)"},
     {"front-cache", "-1", "negative", "a size (64MiB, 0)"},
     {"front-cache", "4X", "the unit is unknown", "or max"},
@@ -479,7 +479,7 @@ static const struct {
     {"limit", "share:2x", "something follows", "share:WEIGHT"},
     {"prealloc", "share:1000001", "weight is too large", "share:WEIGHT"},
     {"prealloc-min", "share", "not a number", "a size"},
-    {"leave", "share", "not a number", "a size"},
+    {"keep-free", "share", "not a number", "a size"},
     {"ledger", "perhaps", "none of the words", "on or off"},
 };
 
@@ -619,8 +619,11 @@ static const struct {
     {"device", "model", NULL},
     {"device", "model:1", NULL},
     {"engine", "pool", NULL},
-    {"engine", "ARENA", "arena"},
-    {"engine", "platform", NULL},
+    {"engine", "mapped", NULL},
+    {"engine", "bfc", NULL},
+    {"engine", "direct", NULL},
+    {"engine", "ARENA", "bfc"},
+    {"engine", "platform", "direct"},
     {"arena", "fixed", NULL},
     {"arena", "regions", NULL},
     {"prealloc", "8GiB", NULL},
@@ -702,13 +705,13 @@ static const struct {
     {"prealloc-deadline", "2s", NULL},
     {"prealloc-mode", "Background", "background"},
     {"prealloc-mode", "foreground", NULL},
-    {"headroom", "0", NULL},
-    {"headroom", "1GiB", "1GiB:2GiB"},
-    {"headroom", "256MiB:1GiB", NULL},
-    {"headroom", "2%", "2%:4%"},
-    {"headroom", "75%", "75%:100%"},
-    {"headroom", "1%free:512MiB", NULL},
-    {"headroom", "18446744073709551615", "18446744073709551615:18446744073709551615"},
+    {"grow-ahead", "0", NULL},
+    {"grow-ahead", "1GiB", "1GiB:2GiB"},
+    {"grow-ahead", "256MiB:1GiB", NULL},
+    {"grow-ahead", "2%", "2%:4%"},
+    {"grow-ahead", "75%", "75%:100%"},
+    {"grow-ahead", "1%free:512MiB", NULL},
+    {"grow-ahead", "18446744073709551615", "18446744073709551615:18446744073709551615"},
     {"internal-dependencies", "on", NULL},
     {"ledger", "off", NULL},
     {"prealloc", "share", NULL},
@@ -719,8 +722,8 @@ static const struct {
     {"ledger", "ON", "on"},
     {"priority", "1", NULL},
     {"priority", "1000", NULL},
-    {"leave", "1GiB", NULL},
-    {"leave", "5%", NULL},
+    {"keep-free", "1GiB", NULL},
+    {"keep-free", "5%", NULL},
     {"internal-dependencies", "0", "off"},
     {"peers", "none", NULL},
     {"export", "on", NULL},
@@ -815,13 +818,56 @@ START_TEST(test_any_text) {
                 weir__option_show(&first, setting, shown, sizeof shown);
                 if (weir_options_set(&second, name, shown, message, sizeof message) != WEIR_OK)
                     ck_abort_msg("%s is shown as %s: %s", text, shown, message);
-                if (setting != WEIR_SETTING_GROWTH && setting != WEIR_SETTING_HEADROOM &&
+                if (setting != WEIR_SETTING_GROWTH && setting != WEIR_SETTING_GROW_AHEAD &&
                     !same_options(&first, &second))
                     ck_abort_msg("%s is shown as %s", text, shown);
                 MUST(weir__options_complete(&first, &second, message, sizeof message) == WEIR_OK);
             }
             free(text);
         }
+}
+END_TEST
+
+/* One word names what two settings named: the options come to the same, by text and by value. */
+START_TEST(test_engine_words) {
+    static const struct {
+        const char *engine, *arena; /* NULL: not set */
+        int is, has;
+        const char *shown;
+    } cases[] = {
+        {"mapped", NULL, WEIR_ENGINE_BFC, WEIR_ARENA_MAPPED, "mapped"},
+        {"arena", "mapped", WEIR_ENGINE_BFC, WEIR_ARENA_MAPPED, "mapped"},
+        {"bfc", "mapped", WEIR_ENGINE_BFC, WEIR_ARENA_MAPPED, "mapped"},
+        {NULL, "mapped", WEIR_ENGINE_BFC, WEIR_ARENA_MAPPED, "mapped"},
+        {"mapped", "fixed", WEIR_ENGINE_BFC, WEIR_ARENA_MAPPED, "mapped"},
+        {"bfc", NULL, WEIR_ENGINE_BFC, WEIR_ARENA_REGIONS, "bfc"},
+        {"arena", NULL, WEIR_ENGINE_BFC, WEIR_ARENA_REGIONS, "bfc"},
+        {"arena", "fixed", WEIR_ENGINE_BFC, WEIR_ARENA_FIXED, "bfc"},
+        {"pool", "mapped", WEIR_ENGINE_POOL, WEIR_ARENA_MAPPED, "pool"},
+        {"direct", NULL, WEIR_ENGINE_DIRECT, WEIR_ARENA_REGIONS, "direct"},
+        {"platform", NULL, WEIR_ENGINE_DIRECT, WEIR_ARENA_REGIONS, "direct"},
+    };
+    weir_options completed;
+    char text[128];
+
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        ck_assert_int_eq(weir_options_init(&options), WEIR_OK);
+        if (cases[i].engine)
+            ck_assert_int_eq(weir_options_set(&options, "engine", cases[i].engine, NULL, 0),
+                             WEIR_OK);
+        if (cases[i].arena)
+            ck_assert_int_eq(weir_options_set(&options, "arena", cases[i].arena, NULL, 0), WEIR_OK);
+        weir__option_show(&options, WEIR_SETTING_ENGINE, text, sizeof text);
+        ck_assert_str_eq(text, cases[i].shown);
+        ck_assert_int_eq(weir__options_complete(&options, &completed, NULL, 0), WEIR_OK);
+        ck_assert_int_eq(completed.engine, cases[i].is);
+        ck_assert_int_eq(completed.arena, cases[i].has);
+    }
+    ck_assert_int_eq(weir_options_init(&options), WEIR_OK);
+    options.engine = WEIR_ENGINE_MAPPED;
+    ck_assert_int_eq(weir__options_complete(&options, &completed, NULL, 0), WEIR_OK);
+    ck_assert_int_eq(completed.arena, WEIR_ARENA_MAPPED);
+    ck_assert_int_eq(completed.growth, WEIR_GROWTH_EXACT);
 }
 END_TEST
 
@@ -832,7 +878,7 @@ START_TEST(test_defaults_are_shown) {
         const char *pool, *fixed_arena;
     } cases[] = {
         {WEIR_SETTING_DEVICE, "cuda", "cuda"},
-        {WEIR_SETTING_ENGINE, "pool", "arena"},
+        {WEIR_SETTING_ENGINE, "pool", "bfc"},
         {WEIR_SETTING_ARENA, "regions", "fixed"},
         {WEIR_SETTING_PACKING, "balanced", "balanced"},
         {WEIR_SETTING_PREALLOC, "0", "0"},
@@ -849,7 +895,7 @@ START_TEST(test_defaults_are_shown) {
         {WEIR_SETTING_FRONT_IDLE, "1s", "1s"},
         {WEIR_SETTING_STREAM_CHECKS, "on", "on"},
         {WEIR_SETTING_HARDEN, "off", "off"},
-        {WEIR_SETTING_HEADROOM, "0", "0"},
+        {WEIR_SETTING_GROW_AHEAD, "0", "0"},
         {WEIR_SETTING_PREALLOC_MIN, "0", "0"},
         {WEIR_SETTING_PREALLOC_DEADLINE, "never", "never"},
         {WEIR_SETTING_PREALLOC_MODE, "foreground", "foreground"},
@@ -859,7 +905,7 @@ START_TEST(test_defaults_are_shown) {
         {WEIR_SETTING_INTERNAL_DEPENDENCIES, "off", "off"},
         {WEIR_SETTING_LEDGER, "on", "on"},
         {WEIR_SETTING_PRIORITY, "100", "100"},
-        {WEIR_SETTING_LEAVE, "0", "0"},
+        {WEIR_SETTING_KEEP_FREE, "0", "0"},
         {WEIR_SETTING_PEERS, "none", "none"},
         {WEIR_SETTING_EXPORT, "off", "off"},
     };
@@ -1076,7 +1122,7 @@ START_TEST(test_complete_fills_defaults) {
 END_TEST
 
 static void break_engine(weir_options *o) {
-    o->engine = 4;
+    o->engine = 5;
 }
 static void break_engine_below(weir_options *o) {
     o->engine = -1;
@@ -1294,7 +1340,7 @@ static const struct {
     const char *variable, *value, *other_text;
 } own_variables[] = {
     {WEIR_SETTING_DEVICE, "WEIR_DEVICE", "model", "cuda:1"},
-    {WEIR_SETTING_ENGINE, "WEIR_ENGINE", "arena", "platform"},
+    {WEIR_SETTING_ENGINE, "WEIR_ENGINE", "bfc", "mapped"},
     {WEIR_SETTING_ARENA, "WEIR_ARENA", "fixed", "regions"},
     {WEIR_SETTING_PACKING, "WEIR_PACKING", "fit", "fast"},
     {WEIR_SETTING_PREALLOC, "WEIR_PREALLOC", "8GiB", "4GiB"},
@@ -1311,7 +1357,7 @@ static const struct {
     {WEIR_SETTING_FRONT_IDLE, "WEIR_FRONT_IDLE", "never", "2s"},
     {WEIR_SETTING_STREAM_CHECKS, "WEIR_STREAM_CHECKS", "off", "on"},
     {WEIR_SETTING_HARDEN, "WEIR_HARDEN", "poison,guard", "off"},
-    {WEIR_SETTING_HEADROOM, "WEIR_HEADROOM", "1GiB:3GiB", "0"},
+    {WEIR_SETTING_GROW_AHEAD, "WEIR_GROW_AHEAD", "1GiB:3GiB", "0"},
     {WEIR_SETTING_PREALLOC_MIN, "WEIR_PREALLOC_MIN", "1GiB", "0"},
     {WEIR_SETTING_PREALLOC_DEADLINE, "WEIR_PREALLOC_DEADLINE", "250ms", "never"},
     {WEIR_SETTING_PREALLOC_MODE, "WEIR_PREALLOC_MODE", "background", "foreground"},
@@ -1321,7 +1367,7 @@ static const struct {
     {WEIR_SETTING_VERDICT, "WEIR_VERDICT", "stderr", "off"},
     {WEIR_SETTING_LEDGER, "WEIR_LEDGER", "off", "on"},
     {WEIR_SETTING_PRIORITY, "WEIR_PRIORITY", "7", "1000"},
-    {WEIR_SETTING_LEAVE, "WEIR_LEAVE", "1GiB", "5%"},
+    {WEIR_SETTING_KEEP_FREE, "WEIR_KEEP_FREE", "1GiB", "5%"},
     {WEIR_SETTING_PEERS, "WEIR_PEERS", "1,3", "all"},
     {WEIR_SETTING_EXPORT, "WEIR_EXPORT", "on", "off"},
 };
@@ -2181,6 +2227,7 @@ static TCase *text_tests(void) {
     LOOP(tests, test_round_trip, round_trips);
     tcase_add_test(tests, test_round_trip_covers_every_row);
     tcase_add_loop_test(tests, test_any_text, 0, WEIR_SETTING_COUNT);
+    tcase_add_test(tests, test_engine_words);
     tcase_add_test(tests, test_defaults_are_shown);
     tcase_add_test(tests, test_percentage_of_what_is_in_use);
     tcase_add_test(tests, test_never);

@@ -908,12 +908,12 @@ START_TEST(settings_without_effect_draw_a_warning) {
     expect_words("");
     logging.release_threshold = bytes_amount(MIB);
     expect_words("release-threshold has no effect");
-    expect_words("no effect with engine arena\n");
+    expect_words("no effect with engine bfc\n");
     logging.packing = WEIR_PACKING_FIT;
-    expect_words("packing has no effect with an arena that is not mapped\n");
+    expect_words("packing has no effect with engine bfc\n");
     log_warnings(KIND_POOL, 0);
     logging.arena = WEIR_ARENA_MAPPED;
-    expect_words("arena has no effect with engines other than arena\n");
+    expect_words("arena has no effect with engine pool\n");
     log_warnings(KIND_PLATFORM, 0);
     expect_words("");
     logging.prealloc = bytes_amount(MIB);

@@ -1428,7 +1428,7 @@ START_TEST(test_a_context_that_cannot_be) {
     length = fread(said, 1, sizeof said - 1, file);
     said[length] = '\0';
     fclose(file);
-    ck_assert_msg(strstr(said, "leave 1GiB (--leave)") != NULL, "%s", said);
+    ck_assert_msg(strstr(said, "keep-free 1GiB (--keep-free)") != NULL, "%s", said);
     snprintf(pid, sizeof pid, "process %d ", (int)full.pid);
     ck_assert_msg(strstr(said, pid) != NULL, "%s", said);
     ck_assert_msg(strstr(said, "has 4GiB, could give 0B; process ") != NULL, "%s", said);
@@ -2209,8 +2209,8 @@ START_TEST(test_more_than_there_is) {
 
     begin(&c, _i == 0 ? "0 leave 2GiB" : "0 leave max");
     hear(&c);
-    ck_assert_ptr_nonnull(strstr(c.reply, _i == 0 ? "leave '2GiB' is above the device's 1GiB"
-                                                  : "leave 'max' is above the device's 1GiB"));
+    ck_assert_ptr_nonnull(strstr(c.reply, _i == 0 ? "keep-free '2GiB' is above the device's 1GiB"
+                                                  : "keep-free 'max' is above the device's 1GiB"));
     ck_assert_int_eq(WEXITSTATUS(wait_for(&c)), 4);
 }
 END_TEST

@@ -213,7 +213,7 @@ END_TEST
 
 /* Not the device, if it has some. */
 START_TEST(what_stands_against_more_is_named) {
-    static const char *const causes[] = {"; leave keeps for others 3GiB",
+    static const char *const causes[] = {"; keep-free keeps for others 3GiB",
                                          "; a share leaves 128MiB of the device",
                                          "; the limit is 2GiB"};
     weir_options options = options_for(_i % WAYS, 5 * GIB);
@@ -252,7 +252,7 @@ END_TEST
 /* What a call of the program's gets is told likewise; nothing is held back for others, as of a preallocated share. */
 START_TEST(what_a_call_gets_is_told) {
     int way = _i % WAYS, cause = _i / WAYS;
-    const char *const causes[] = {"; leave keeps for others 3GiB", "; the limit is 1GiB",
+    const char *const causes[] = {"; keep-free keeps for others 3GiB", "; the limit is 1GiB",
                                   strchr(end_of_device(way), ';')};
     weir_options options = options_for(way, 0);
     weir_allocator *a;
@@ -296,8 +296,8 @@ START_TEST(why_a_call_gets_nothing_is_told) {
     options.engine = WEIR_ENGINE_PLATFORM;
     a = make_on(driver, &options);
     EXPECT(WEIR_E_NOT_SUPPORTED, weir_preallocate(a, MIB, NULL));
-    ck_assert_msg(log_has("weir: error: weir_preallocate: the platform engine has no reserve"),
-                  "%s", logged);
+    ck_assert_msg(log_has("weir: error: weir_preallocate: engine direct has no reserve"), "%s",
+                  logged);
     destroy(a);
     options = options_for(MAPPED, 0);
     a = make_on(driver, &options);

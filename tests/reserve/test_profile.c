@@ -850,7 +850,7 @@ START_TEST(engines_with_nothing_to_learn) {
     (void)lines();
     EXPECT(WEIR_E_NOT_SUPPORTED, weir_profile_save(a, file));
     expect_lines(__LINE__, 1);
-    MUST(strstr(logged, "weir: error: weir_profile_save: the platform engine and fixed arenas have "
+    MUST(strstr(logged, "weir: error: weir_profile_save: engine direct and fixed arenas have "
                         "nothing to learn\n"));
     OK(weir_allocator_destroy(a));
     MUST(access(file, F_OK) != 0);

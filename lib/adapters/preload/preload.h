@@ -77,7 +77,7 @@ struct weir_served {
     CUcontext context;          /* the device's primary one */
     CUstream apart; /* of its own, which runs nothing, in that context; NULL: none yet */
     char device_text[WEIR_DEVICE_TEXT];
-    char engine[WEIR_SHOW_WORD];      /* of which it is: "arena mapped" */
+    char engine[WEIR_SHOW_WORD];      /* of which it is: "mapped" */
     _Atomic uint64_t used, used_peak; /* requested, where it needs sums */
     /* The peak of the reserve since it was last begun anew: */
     _Atomic uint64_t high_from;  /* the first event that counts, */

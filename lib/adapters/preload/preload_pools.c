@@ -19,6 +19,7 @@
 #include "api/drop_in.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "config/settings.h"
 
 enum { BUCKETS = 64, BUCKET_BITS = 6 };
 
@@ -238,7 +239,7 @@ static int is_of_settings(weir_status status, const weir_options *options) {
     case WEIR_E_NOT_SUPPORTED:
     case WEIR_E_NO_DEVICE:
         return options->peers || options->exportable == WEIR_SWITCH_ON ||
-               options->arena == WEIR_ARENA_MAPPED;
+               weir__options_map(options);
     default:
         return 0;
     }
