@@ -148,7 +148,7 @@ const struct contestant contestants[] = {
      .choose = choose_mapped_balanced},
     {.name = "mapped-fit",
      .was = "arena-fit",
-     .what = "the same, packing fit: less reserve",
+     .what = "the same, packing compact: less reserved memory",
      PUBLIC,
      .needs_virtual = 1,
      .choose = choose_mapped_fit},

@@ -404,7 +404,7 @@ static void advise_mapping(const weir_allocator *a, weir_verdict *v) {
         advise(v, WEIR_SETTING_FRONT, "on"); /* which places blocks itself, and knows who waits */
     } else if (mapped ? o->packing != WEIR_PACKING_FIT
                       : (a->device.driver->capabilities & WEIR_CAP_VIRTUAL) != 0) {
-        advise(v, WEIR_SETTING_PACKING, "fit");
+        advise(v, WEIR_SETTING_PACKING, "compact");
         if (!mapped)
             advise(v, WEIR_SETTING_ENGINE, "mapped");
     }

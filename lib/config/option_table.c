@@ -901,8 +901,9 @@ static const struct word arenas[] = {
 };
 static const struct word packings[] = {
     {"balanced", WEIR_PACKING_BALANCED},
-    {"fit", WEIR_PACKING_FIT},
+    {"compact", WEIR_PACKING_FIT},
     {"fast", WEIR_PACKING_FAST},
+    {"fit", WEIR_PACKING_FIT}, /* an earlier word */
     {NULL, 0},
 };
 static const struct word prealloc_times[] = {
@@ -973,7 +974,7 @@ static const struct row rows[WEIR_SETTING_COUNT] = {
          arenas,
          0},
     [WEIR_SETTING_PACKING] =
-        {{"packing", "WEIR_PACKING", "HOW", "fit, balanced or fast", "balanced",
+        {{"packing", "WEIR_PACKING", "HOW", "compact, balanced or fast", "balanced",
           "Engine mapped: memory in small physical allocations that move where it is wanted, so "
           "that little more is reserved than in use; in few large ones, which is fast; or between.",
           ADVANCED},
@@ -1162,7 +1163,7 @@ static const struct row rows[WEIR_SETTING_COUNT] = {
          0},
     [WEIR_SETTING_INTERNAL_DEPENDENCIES] =
         {{"internal-dependencies", "WEIR_INTERNAL_DEPENDENCIES", "SWITCH", "on or off",
-          "off; for engine mapped with packing fit on",
+          "off; for engine mapped with packing compact on",
           "Before the reserve grows, a stream has what other streams freed, and waits for them on "
           "the device: less reserve, and less that runs side by side.",
           ADVANCED},

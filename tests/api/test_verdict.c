@@ -777,7 +777,7 @@ START_TEST(what_is_idle_lies_in_pieces) {
     } else {
         expect_setting(&v, 1, "engine", "mapped");
     }
-    expect_setting(&v, 0, "packing", "fit");
+    expect_setting(&v, 0, "packing", "compact");
     make_as_told(&options, &v);
     make_holes();
     take(56 * MIB, A);
@@ -810,7 +810,7 @@ START_TEST(what_is_idle_lies_in_small_pieces) {
     MUST(v.settings[1].name == NULL);
     CU(driver->cuMemAlloc(&others, device_free())); /* or it cannot */
     v = REFUSED(FRAGMENTED, 2 * bytes, A);
-    expect_setting(&v, 0, "packing", "fit");
+    expect_setting(&v, 0, "packing", "compact");
     CU(driver->cuMemFree(others));
     v = REFUSED(FRAGMENTED, 2 * bytes, A);
     make_as_told(&options, &v);
@@ -858,7 +858,7 @@ START_TEST(what_older_drivers_can_try) {
     v = verdict_of_refusal(56 * MIB);
     MUST_EQ(v.cause, WEIR_VERDICT_FRAGMENTED);
     if (is(_i, KIND_POOL)) {
-        expect_setting(&v, 0, "packing", "fit");
+        expect_setting(&v, 0, "packing", "compact");
         expect_setting(&v, 1, "engine", "mapped");
     } else {
         expect_setting(&v, 0, "limit", NULL); /* no other way */
@@ -918,7 +918,7 @@ START_TEST(no_limit_is_told_where_none_forbids_it) {
     v = verdict_of_refusal(34 * MIB);
     MUST_EQ(v.cause, WEIR_VERDICT_FRAGMENTED);
     MUST_LE(34 * MIB, v.device_free);
-    expect_setting(&v, 0, "packing", "fit");
+    expect_setting(&v, 0, "packing", "compact");
     CU(driver->cuMemFree(others));
     end();
 }
