@@ -47,7 +47,7 @@ _weir_values() { # COMMAND FLAG
     bench--growth | info--growth | replay--growth | run--growth) echo 'exact step geometric remaining bfc' ;;
     bench--harden | info--harden | replay--harden | run--harden) echo 'off poison guard zero-stream zero-always' ;;
     bench--log | info--log | replay--log | run--log) echo 'none error warning info debug' ;;
-    bench--packing | info--packing | replay--packing | run--packing) echo 'fit balanced fast' ;;
+    bench--packing | info--packing | replay--packing | run--packing) echo 'compact balanced fast' ;;
     bench--prealloc-at | info--prealloc-at | replay--prealloc-at | run--prealloc-at) echo 'create first' ;;
     bench--prealloc-mode | info--prealloc-mode | replay--prealloc-mode | run--prealloc-mode) echo 'foreground background' ;;
     convert--to) echo 'rmm minimalloc weir' ;;
