@@ -549,7 +549,7 @@ check-tarball:
 builds_apart = asan tsan valgrind clang
 EXTRA_DIST += tests/tree/check-under tests/tree/kinds tests/tree/lsan.supp tests/tree/valgrind.supp
 # The same on another machine that has more processors.
-EXTRA_DIST += tests/elsewhere/bundle tests/elsewhere/one tests/elsewhere/run tests/elsewhere/slices.c
+EXTRA_DIST += tests/elsewhere/bundle tests/elsewhere/bundle-mutants tests/elsewhere/one tests/elsewhere/run tests/elsewhere/slices.c
 .PHONY: $(builds_apart:%=check-%)
 $(builds_apart:%=check-%):
 	+@top_srcdir='$(top_srcdir)' $(SHELL) $(top_srcdir)/tests/tree/check-under $(@:check-%=%)
