@@ -309,6 +309,7 @@ script_tests = \
 	tests/tree/check-exports \
 	tests/tree/check-headers \
 	tests/adapters/check-heap-profile \
+	tests/cli/check-exit-codes \
 	tests/cli/check-info \
 	tests/tree/check-layers \
 	tests/cli/check-manual \
