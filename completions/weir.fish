@@ -2,7 +2,7 @@
 
 complete -c weir -n __fish_use_subcommand -f -a bench -d 'all contestants on the same traces, side by side'
 complete -c weir -n __fish_use_subcommand -f -a convert -d 'traces from and to the formats of others: RMM, minimalloc'
-complete -c weir -n __fish_use_subcommand -f -a info -d 'the driver, the devices, and every setting with where it came from'
+complete -c weir -n __fish_use_subcommand -f -a info -d 'the driver, the devices, and the settings with where each came from'
 complete -c weir -n __fish_use_subcommand -f -a record -d 'a program of yours, its requests for CUDA memory as a trace'
 complete -c weir -n __fish_use_subcommand -f -a replay -d 'traces on one allocator with the settings you give'
 complete -c weir -n __fish_use_subcommand -f -a report -d 'a page with pictures of what bench, replay or run found out'
