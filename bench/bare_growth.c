@@ -167,15 +167,13 @@ static const struct {
     {"cuMemAlloc", by_malloc, {NULL}},
     {"driver pool", by_pool, {NULL}},
     {"weir pool", by_weir, {"engine", "pool"}},
-    {"weir arena regions", by_weir, {"engine", "arena"}},
-    {"weir arena mapped, fast", by_weir, {"engine", "arena", "arena", "mapped", "packing", "fast"}},
-    {"weir arena mapped", by_weir, {"engine", "arena", "arena", "mapped"}},
+    {"weir bfc", by_weir, {"engine", "bfc"}},
+    {"weir mapped, fast", by_weir, {"engine", "mapped", "packing", "fast"}},
+    {"weir mapped", by_weir, {"engine", "mapped"}},
     {"request, pool", by_request, {"engine", "pool"}},
-    {"request, arena mapped, fast",
-     by_request,
-     {"engine", "arena", "arena", "mapped", "packing", "fast"}},
+    {"request, mapped, fast", by_request, {"engine", "mapped", "packing", "fast"}},
     {"first block, pool", by_first_block, {"engine", "pool"}},
-    {"first block, arena mapped", by_first_block, {"engine", "arena", "arena", "mapped"}},
+    {"first block, mapped", by_first_block, {"engine", "mapped"}},
 };
 enum { WAYS = sizeof ways / sizeof ways[0] };
 

@@ -212,12 +212,13 @@ static int add_defaults(struct contest *contest) {
 }
 
 int weir_cmd_bench(int argc, char **argv) {
-    static const char doc[] = "Replays traces on all contestants, each pair in fresh processes.\v"
-                              "TRACE is a file (plain, gzip or zstd), '-' for standard input, or "
-                              "the name of a trace that "
-                              "comes with weir; without any, all of those.\n\n"
-                              "Exit code: 0 all went well, 1 something failed, 2 usage, 3 all but "
-                              "the pictures of the report.";
+    static const char doc[] =
+        "Replays traces on all contestants, each pair in fresh processes.\v"
+        "TRACE is a file (plain, gzip or zstd), '-' for standard input, or "
+        "the name of a trace that "
+        "comes with weir; without any, all of those.\n\n"
+        "Exit code: 0 all went well, 1 something failed, 2 usage or a bad value, 3 all but "
+        "the pictures of the report.";
     struct argp_child children[] = {{&contest_argp, 0, NULL, 0}, {0}};
     struct argp argp = {options, parse_argument, "[TRACE...]", doc, children, help_filter, NULL};
     static struct command command;

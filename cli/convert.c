@@ -253,7 +253,7 @@ int weir_cmd_convert(int argc, char **argv) {
         "what --to says.  '-' is standard input or output, and FROM may be the name of a trace "
         "that "
         "comes with weir; TO is packed if its name ends in .zst or .gz.\n\n"
-        "Exit code: 0 all went well, 1 something failed, 2 usage.";
+        "Exit code: 0 all went well, 1 something failed, 2 usage or a bad value.";
     struct argp argp = {options, parse_argument, "FROM TO", doc, NULL, NULL, NULL};
 
     char *path;

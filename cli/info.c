@@ -192,9 +192,13 @@ static int gather(struct info *info) {
         return code;
     choose_engine(info);
     without_ids(info);
-    if (check_settings(info) || weir_cli_profile_check(&info->settings, 0) != 0 ||
-        weir_cli_verdict_check(&info->settings) != 0)
-        return 1;
+    code = check_settings(info);
+    if (code == 0)
+        code = weir_cli_profile_check(&info->settings, 0);
+    if (code == 0)
+        code = weir_cli_verdict_check(&info->settings);
+    if (code != 0)
+        return code;
     learn(info);
     if (info->device.fell_back)
         snprintf(info->no_cuda.text, sizeof info->no_cuda.text, "%s", info->device.why_not);

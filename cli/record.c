@@ -653,7 +653,8 @@ static const char doc[] =
     "of the command's that "
     "asks "
     "for memory is written to FILE.PID.\n\n"
-    "Exit code: the command's; 126 if it cannot be run, 127 if there is none; 2 usage, 125 another "
+    "Exit code: the command's; 126 if it cannot be run, 127 if there is none; 2 usage or a bad "
+    "value, 125 another "
     "failure.";
 
 int weir_cmd_record(int argc, char **argv) {

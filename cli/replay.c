@@ -114,7 +114,8 @@ int weir_cmd_replay(int argc, char **argv) {
         "comes with weir.\n\n"
         "With --profile all runs of a trace begin with what the profile said before (--repeat, "
         "--busy); the last of them notes there what it needed, for the next trace or command.\n\n"
-        "Exit code: 0 all went well, 1 something failed, 2 usage, 3 all but the pictures of the "
+        "Exit code: 0 all went well, 1 something failed, 2 usage or a bad value, 3 all but the "
+        "pictures of the "
         "report.";
     struct argp_child children[] = {
         {&contest_argp, 0, NULL, 0}, {weir_settings_argp(), 0, WEIR_SETTINGS_TITLE, 1}, {0}};
@@ -138,8 +139,9 @@ int weir_cmd_replay(int argc, char **argv) {
     if (code == 0)
         code = contest_check_outputs(&command.contest, &command.settings);
     if (code == 0)
-        code = weir_cli_profile_check(&command.settings, 1) ||
-               weir_cli_verdict_check(&command.settings);
+        code = weir_cli_profile_check(&command.settings, 1);
+    if (code == 0)
+        code = weir_cli_verdict_check(&command.settings);
     command.contest.contestants = calloc(1, sizeof *command.contest.contestants);
     if (code == 0 && command.contest.contestants) {
         command.contest.contestants[0] = "replay";

@@ -90,7 +90,8 @@ static int put_settings(struct run *run) {
         const char *source = run->settings.sources.of[i];
         int is_flag = source && strncmp(source, "flag ", 5) == 0;
 
-        if (!source || strcmp(source, row->variable) == 0 || (run->no_env && !is_flag))
+        if (!source || strcmp(source, row->variable) == 0 ||
+            (row->was && strcmp(source, row->was_variable) == 0) || (run->no_env && !is_flag))
             continue;
         weir__option_show(&run->settings.options, (enum weir_setting)i, text, sizeof text);
         if (put(run, row->variable, text) != 0 ||
@@ -350,8 +351,10 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
         run->heap_profile = weir_cli_file(state, "--heap-profile", argument, 0);
         return 0;
     case REPORT_KEY:
-        if (!*argument)
-            argp_error(state, "--report '': expected a folder, or a file whose name ends in .html");
+        if (!*argument || strcmp(argument, "-") == 0)
+            argp_error(state,
+                       "--report '%s': expected a folder, or a file whose name ends in .html",
+                       argument);
         run->report = argument;
         return 0;
     case TRACE_KEY:

@@ -22,7 +22,7 @@ static const struct command {
 } commands[] = {
     {"bench", weir_cmd_bench, "all contestants on the same traces, side by side"},
     {"convert", weir_cmd_convert, "traces from and to the formats of others: RMM, minimalloc"},
-    {"info", weir_cmd_info, "the driver, the devices, and every setting with where it came from"},
+    {"info", weir_cmd_info, "the driver, the devices, and the settings with where each came from"},
     {"record", weir_cmd_record, "a program of yours, its requests for CUDA memory as a trace"},
     {"replay", weir_cmd_replay, "traces on one allocator with the settings you give"},
     {"report", weir_cmd_report, "a page with pictures of what bench, replay or run found out"},

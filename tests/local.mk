@@ -311,6 +311,7 @@ script_tests = \
 	tests/tree/check-figures \
 	tests/tree/check-headers \
 	tests/adapters/check-heap-profile \
+	tests/cli/check-exit-codes \
 	tests/cli/check-info \
 	tests/tree/check-layers \
 	tests/tree/check-readme \

@@ -31,10 +31,13 @@ static char flag_docs[WEIR_SETTING_COUNT][512];
 static struct argp_option flag_options[2 * WEIR_SETTING_COUNT + 1]; /* with earlier names */
 static int refused_flag = -1;
 
-static int complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* Exit codes: what failed; what was wrong to ask for, whatever there is. */
+enum { FAILED = 1, BAD_VALUE };
+
+static int complain(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Prints a line and returns the exit code. */
-static int complain(const char *format, ...) {
+static int complain(int code, const char *format, ...) {
     va_list arguments;
 
     va_start(arguments, format);
@@ -42,7 +45,7 @@ static int complain(const char *format, ...) {
     vfprintf(stderr, format, arguments);
     fputc('\n', stderr);
     va_end(arguments);
-    return 1;
+    return code;
 }
 
 /* -------------------------------------------------------------------- flags ---- */
@@ -197,7 +200,7 @@ static error_t parse_and_tell(int key, char *argument, struct argp_state *state)
 int weir_cli_written(void) {
     if (fflush(stdout) == 0 && !ferror(stdout))
         return 1;
-    complain("cannot write standard output: %s", strerror(errno));
+    complain(FAILED, "cannot write standard output: %s", strerror(errno));
     return 0;
 }
 
@@ -284,12 +287,12 @@ int weir_cli_settings_finish(struct weir_cli_settings *settings) {
     weir_options completed;
 
     if (settings->error[0])
-        return complain("%s", settings->error);
+        return complain(BAD_VALUE, "%s", settings->error);
     if (weir__options_from_env(&settings->options, &settings->sources, settings->place, 1, message,
                                sizeof message) != WEIR_OK)
-        return complain("%s", message);
+        return complain(BAD_VALUE, "%s", message);
     if (weir__options_complete(&settings->options, &completed, message, sizeof message) != WEIR_OK)
-        return complain("%s", message);
+        return complain(BAD_VALUE, "%s", message);
     return 0;
 }
 
@@ -332,7 +335,9 @@ const char *weir_cli_file_of(const weir_options *options, enum weir_setting sett
 int weir_cli_verdict_check(const struct weir_cli_settings *settings) {
     const char *path = weir_cli_file_of(&settings->options, WEIR_SETTING_VERDICT);
 
-    return path && !jsonfile_check_to_add(weir_cli_label(settings, WEIR_SETTING_VERDICT), path);
+    return !path || jsonfile_check_to_add(weir_cli_label(settings, WEIR_SETTING_VERDICT), path)
+               ? 0
+               : BAD_VALUE;
 }
 
 /* There is none yet.  That an engine learns nothing, so that none is made, the library says. */
@@ -376,6 +381,7 @@ int weir_cli_profile_check(const struct weir_cli_settings *settings, int makes) 
     }
     return !why ? 0
                 : complain(
+                      BAD_VALUE,
                       "%s '%s': %s; expected a profile, the name of one to be made, or a folder",
                       label, path, why);
 }
@@ -390,7 +396,7 @@ int weir_cli_settings_export(const struct weir_cli_settings *settings) {
             continue;
         weir__option_show(&settings->options, setting, text, sizeof text);
         if (setenv(weir__setting_row(setting)->variable, text, 1) != 0)
-            return complain("cannot set %s: %s", weir__setting_row(setting)->variable,
+            return complain(FAILED, "cannot set %s: %s", weir__setting_row(setting)->variable,
                             strerror(errno));
     }
     return 0;
@@ -493,12 +499,13 @@ static int check_amounts(const weir_options *options, const struct weir_cli_devi
     weir__amount_spell(&options->prealloc, asked, sizeof asked);
     weir__bytes_show(device->total, most_text, sizeof most_text);
     if (prealloc > device->total)
-        return complain("%s '%s': %s has %s; expected at most that",
+        return complain(FAILED, "%s '%s': %s has %s; expected at most that",
                         of_another ? of_another : "prealloc", asked, device->name, most_text);
     if (options->limit.kind == WEIR_AMOUNT_OF_FREE || prealloc <= limit)
         return 0;
     weir__amount_spell(&options->limit, limit_text, sizeof limit_text);
-    return complain("prealloc '%s' is more than limit '%s' on a device of %s; expected at most the "
+    return complain(FAILED,
+                    "prealloc '%s' is more than limit '%s' on a device of %s; expected at most the "
                     "limit, or a higher limit",
                     asked, limit_text, most_text);
 }
@@ -543,10 +550,10 @@ static int complain_of_device(const struct weir_cli_settings *settings, const ch
     if (device->driver && device->count >= 1)
         list_devices(device, expected, sizeof expected);
     else if (strncmp(text, "model", 5) == 0) /* what it was told is wrong, and `why' tells what */
-        return complain("%s '%s': %s", label, text, why);
+        return complain(FAILED, "%s '%s': %s", label, text, why);
     else
         snprintf(expected, sizeof expected, "a machine with a GPU and its driver, or model");
-    return complain("%s '%s': %s; expected %s", label, text, why, expected);
+    return complain(FAILED, "%s '%s': %s; expected %s", label, text, why, expected);
 }
 
 int weir_cli_device_open(struct weir_cli_settings *settings, struct weir_cli_device *device,
@@ -569,6 +576,6 @@ int weir_cli_device_open(struct weir_cli_settings *settings, struct weir_cli_dev
                 device->name);
     settings->options.device = text;
     if (weir__options_complete(&settings->options, &completed, why, sizeof why) != WEIR_OK)
-        return complain("%s", why);
+        return complain(FAILED, "%s", why);
     return check_amounts(&completed, device);
 }

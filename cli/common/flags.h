@@ -12,7 +12,7 @@
  *     if ((code = weir_cli_device_open(&settings, &device, 0)) != 0) return code;
  *
  * A flag whose value does not parse is not a usage error: it is kept until weir_cli_settings_finish,
- * which says what was wrong and answers 1.  Unknown flags and missing arguments are argp's and end
+ * which says what was wrong and answers 2.  Unknown flags and missing arguments are argp's and end
  * with argp_err_exit_status, which main sets to 2.
  *
  * Must not know: subcommands, engines, what an option does.
@@ -67,7 +67,7 @@ void weir_cli_settings_set(struct weir_cli_settings *settings, enum weir_setting
 
 /* After argp_parse: fills what no flag set from the environment and checks all of it together (a
  * limit below the preallocation, ...).  Prints what is wrong, as
- * "weir: --prealloc '4X': ...", and returns the exit code of the program: 0, or 1. */
+ * "weir: --prealloc '4X': ...", and returns the exit code of the program: 0, or 2. */
 int weir_cli_settings_finish(struct weir_cli_settings *settings);
 
 /* "--profile" or "WEIR_PROFILE", whichever set it; else the setting's name. */
@@ -88,7 +88,7 @@ struct weir_cli_device {
     char why_not[256]; /* why there is no GPU, when fell_back */
 };
 
-/* Whether the profile that --profile or WEIR_PROFILE names can be used: 0, or 1 with a message.  That a file is not
+/* Whether the profile that --profile or WEIR_PROFILE names can be used: 0, or 2 with a message.  That a file is not
  * there yet is told, if its folder is, by who `makes` it. */
 int weir_cli_profile_check(const struct weir_cli_settings *settings, int makes);
 /* The file that --profile or --verdict writes, or their variables; NULL: none. */

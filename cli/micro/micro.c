@@ -341,10 +341,11 @@ static void free_results(struct micro *micro) {
 }
 
 int weir_cmd_micro(int argc, char **argv) {
-    static const char doc[] = "Measures what single calls cost on the host: the driver's pool, "
-                              "weir, and allocators of the "
-                              "host, in turn on the same loops.\v"
-                              "Exit code: 0 all went well, 1 something failed, 2 usage.";
+    static const char doc[] =
+        "Measures what single calls cost on the host: the driver's pool, "
+        "weir, and allocators of the "
+        "host, in turn on the same loops.\v"
+        "Exit code: 0 all went well, 1 something failed, 2 usage or a bad value.";
     struct argp_child children[] = {
         {weir_settings_argp(), 0, "Settings of weir's subjects (all: --help --all):", 1}, {0}};
     struct argp argp = {options, parse_argument, NULL, doc, children, help_filter, NULL};

@@ -115,8 +115,10 @@ static error_t parse_flag(int key, char *argument, struct argp_state *state) {
         contest->samples = 1;
         return 0;
     case REPORT_KEY:
-        if (!*argument)
-            argp_error(state, "--report '': expected a folder, or a file whose name ends in .html");
+        if (!*argument || strcmp(argument, "-") == 0)
+            argp_error(state,
+                       "--report '%s': expected a folder, or a file whose name ends in .html",
+                       argument);
         contest->samples = 1;
         contest->report = argument;
         return 0;

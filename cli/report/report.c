@@ -563,10 +563,6 @@ int report_check(const char *flag, const char *out) {
     struct stat status;
     int is_there = stat(out, &status) == 0;
 
-    if (strcmp(out, "-") == 0) {
-        fprintf(stderr, "weir: %s -: a report goes to a folder or a file\n", flag);
-        return 0;
-    }
     if (!*out || is_page(out))
         return jsonfile_check(flag, out);
     if (!is_there || S_ISDIR(status.st_mode))
@@ -646,8 +642,10 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
 
     switch (key) {
     case 'o':
-        if (!*argument)
-            argp_error(state, "--output '': expected a folder, or a file whose name ends in .html");
+        if (!*argument || strcmp(argument, "-") == 0)
+            argp_error(state,
+                       "--output '%s': expected a folder, or a file whose name ends in .html",
+                       argument);
         command->out = argument;
         return 0;
     case ARGP_KEY_ARG:
@@ -701,7 +699,8 @@ int weir_cmd_report(int argc, char **argv) {
         "RUN.json may be several files: their contestants stand side by side.  Pictures are "
         "drawn by gnuplot (Debian: gnuplot-nox).  Time lines, address maps and latency curves need "
         "results made with --samples, or with --report, which makes the page at once.\n\n"
-        "Exit code: 0 all went well, 1 a failure, 2 usage, 3 the page was made, without pictures.";
+        "Exit code: 0 all went well, 1 something failed, 2 usage or a bad value, 3 the page was "
+        "made, without pictures.";
     static const struct argp_option options[] = {
         {"output", 'o', "DIR|FILE", 0,
          "A folder, which is made, for index.html and each picture as SVG and PNG; or, if the name "

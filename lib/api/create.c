@@ -75,7 +75,7 @@ const char *weir__why_not(const weir_allocator *a, weir_status status, char *tex
 
 static weir_status find_device(weir_allocator *a, int ordinal, const struct weir_message *message) {
     const struct weir_driver *driver = a->device.driver;
-    int count = 0, pools = 0;
+    int count = 0, pools = 0, maps = 0, wants_map = weir__options_map(&a->options);
     CUresult result = driver->cuDeviceGetCount(&count);
 
     if (result != CUDA_SUCCESS)
@@ -89,8 +89,15 @@ static weir_status find_device(weir_allocator *a, int ordinal, const struct weir
     if (result == CUDA_SUCCESS)
         result = driver->cuDeviceGetAttribute(&pools, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED,
                                               a->device.ordinal);
+    if (result == CUDA_SUCCESS && wants_map && (driver->capabilities & WEIR_CAP_VIRTUAL))
+        result = driver->cuDeviceGetAttribute(
+            &maps, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, a->device.ordinal);
     if (result != CUDA_SUCCESS)
         return weir__create_refused(a, message, "cannot ask the device", result);
+    if (wants_map && !maps)
+        return weir__create_cannot(
+            message, a->options.log, weir__without_driver(WEIR_E_NOT_SUPPORTED),
+            "device '%s' cannot map memory: choose engine pool, bfc or direct", a->options.device);
     if (!pools && a->options.engine == WEIR_ENGINE_POOL)
         return weir__create_cannot(
             message, a->options.log, weir__without_driver(WEIR_E_NO_DEVICE),

@@ -15,37 +15,38 @@
 
 #include <weir/options.h>
 
+/* In the order in which they are shown: first those that are not advanced. */
 enum weir_setting {
 #define WEIR_SETTING_LIST(X)                                                                       \
-    X(DEVICE)                                                                                      \
     X(ENGINE)                                                                                      \
+    X(PREALLOC)                                                                                    \
+    X(LIMIT)                                                                                       \
+    X(GROWTH)                                                                                      \
+    X(RELEASE_THRESHOLD)                                                                           \
+    X(PROFILE)                                                                                     \
+    X(GROW_AHEAD)                                                                                  \
+    X(KEEP_FREE)                                                                                   \
+    X(DECAY)                                                                                       \
+    X(HARDEN)                                                                                      \
+    X(DEVICE)                                                                                      \
+    X(LOG)                                                                                         \
     X(ARENA)                                                                                       \
     X(PACKING)                                                                                     \
-    X(PREALLOC)                                                                                    \
     X(PREALLOC_AT)                                                                                 \
     X(PREALLOC_MIN)                                                                                \
     X(PREALLOC_DEADLINE)                                                                           \
     X(PREALLOC_MODE)                                                                               \
-    X(GROW_AHEAD)                                                                                  \
-    X(GROWTH)                                                                                      \
-    X(LIMIT)                                                                                       \
-    X(RELEASE_THRESHOLD)                                                                           \
     X(RECOVERY_TIMEOUT)                                                                            \
     X(EVENT_RING)                                                                                  \
     X(LATENCY)                                                                                     \
-    X(LOG)                                                                                         \
     X(FRONT)                                                                                       \
     X(FRONT_CACHE)                                                                                 \
     X(FRONT_IDLE)                                                                                  \
     X(STREAM_CHECKS)                                                                               \
-    X(HARDEN)                                                                                      \
-    X(PROFILE)                                                                                     \
-    X(DECAY)                                                                                       \
     X(INTERNAL_DEPENDENCIES)                                                                       \
     X(VERDICT)                                                                                     \
     X(LEDGER)                                                                                      \
     X(PRIORITY)                                                                                    \
-    X(KEEP_FREE)                                                                                   \
     X(PEERS)                                                                                       \
     X(EXPORT)
 #define WEIR_SETTING_ENUM(name) WEIR_SETTING_##name,

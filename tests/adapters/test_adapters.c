@@ -491,7 +491,7 @@ static const struct {
      "weir: error: WEIR_LIMIT 'much': it is not a number; expected a size", NOTHING},
     {"WEIR_PREALLOC", "200GiB", NULL,
      "weir: error: model:0 has no allocator: preallocation of 200GiB is above the device's 8GiB: "
-     "preallocate at most that; set are WEIR_DEVICE 'model', WEIR_PREALLOC '200GiB'",
+     "preallocate at most that; set are WEIR_PREALLOC '200GiB', WEIR_DEVICE 'model'",
      NOTHING},
     {"WEIR_PEERS", "3", NULL, "peers '3': peer 3: there is 1 device", NOTHING},
     {"WEIR_LEAVE", "200GiB", NULL, "keep-free '200GiB' is above the device's 8GiB: ", NOTHING},

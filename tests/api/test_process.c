@@ -257,7 +257,7 @@ START_TEST(why_a_device_has_none_is_told) {
     catch_log();
     EXPECT(WEIR_E_NO_MEMORY, weir_device_allocator(0, &a));
     expect_lines(__LINE__, 1);
-    MUST(strstr(logged, "; set are WEIR_DEVICE 'model', WEIR_PREALLOC '200GiB'\n"));
+    MUST(strstr(logged, "; set are WEIR_PREALLOC '200GiB', WEIR_DEVICE 'model'\n"));
 }
 END_TEST
 

@@ -914,6 +914,11 @@ START_TEST(settings_without_effect_draw_a_warning) {
     log_warnings(KIND_POOL, 0);
     logging.arena = WEIR_ARENA_MAPPED;
     expect_words("arena has no effect with engine pool\n");
+    log_warnings(KIND_MAPPED, 0);
+    logging.engine = WEIR_ENGINE_MAPPED;
+    expect_words("");
+    logging.arena = WEIR_ARENA_FIXED;
+    expect_words("arena has no effect with engine mapped\n");
     log_warnings(KIND_PLATFORM, 0);
     expect_words("");
     logging.prealloc = bytes_amount(MIB);
@@ -923,7 +928,7 @@ START_TEST(settings_without_effect_draw_a_warning) {
     log_warnings(KIND_FIXED, GIB);
     expect_words("");
     logging.leave = bytes_amount(MIB);
-    expect_words("leave has no effect with a fixed arena: its size is the limit\n");
+    expect_words("keep-free has no effect with a fixed arena: its size is the limit\n");
 }
 END_TEST
 
