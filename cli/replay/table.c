@@ -79,14 +79,23 @@ static void print_ms(FILE *file, const struct group *group, int width, const cha
     fprintf(file, " %*s", width, text);
 }
 
-/* Bytes over the live peak. */
+/* Of a replay in which requests failed no figure of its memory compares: it had less to hold. */
+static int any_failed(const struct group *group) {
+    for (size_t i = 0; i < group->count; i++)
+        if (json_integer_value(json_object_get(group->first[i].result, "failed")) > 0)
+            return 1;
+    return 0;
+}
+
+/* Bytes over the peak of requested memory. */
 static void print_ratio(FILE *file, const struct group *group, int width, const char *key,
                         int zero_is_none) {
     char text[32] = "-";
     uint64_t bytes, live;
 
-    if (median_integer(group, key, NULL, &bytes) && !(zero_is_none && bytes == 0) &&
-        median_integer(group, "live_peak_bytes", NULL, &live) && live)
+    if (!any_failed(group) && median_integer(group, key, NULL, &bytes) &&
+        !(zero_is_none && bytes == 0) && median_integer(group, "live_peak_bytes", NULL, &live) &&
+        live)
         snprintf(text, sizeof text, "%.3f", (double)bytes / (double)live);
     fprintf(file, " %*s", width, text);
 }
@@ -163,7 +172,7 @@ static void print_steady(FILE *file, const struct group *group) {
     else
         fprintf(file, " %9s", "-");
     print_ratio(file, group, 9, "reserve_peak_bytes", 0);
-    if (steady_median(group, "reserve_end", &kept) &&
+    if (!any_failed(group) && steady_median(group, "reserve_end", &kept) &&
         median_integer(group, "live_peak_bytes", NULL, &live) && live)
         fprintf(file, " %9.3f", (double)kept / (double)live);
     else
@@ -251,8 +260,7 @@ static void print_row(FILE *file, const struct contest *contest, const struct gr
     if (failures)
         fprintf(file, "  %zu of %zu failed", failures, group->count);
     if (median_integer(group, "failed", NULL, &failed) && failed)
-        fprintf(file, "\n  %-14s %" PRIu64 " request%s refused", "", failed,
-                weir__plural_were(failed));
+        fprintf(file, "\n  %-14s %" PRIu64 " request%s failed", "", failed, weir__plural(failed));
     fputc('\n', file);
 }
 

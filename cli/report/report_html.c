@@ -174,9 +174,10 @@ static void mib_cell(FILE *file, const struct report_row *row, const char *key) 
 }
 
 static void ratio_cell(FILE *file, const struct report_row *row) {
-    uint64_t reserve, live;
+    uint64_t reserve, live, failed;
 
-    if (report_median(row, "reserve_peak_bytes", NULL, &reserve) &&
+    if (!(report_median(row, "failed", NULL, &failed) && failed) &&
+        report_median(row, "reserve_peak_bytes", NULL, &reserve) &&
         report_median(row, "live_peak_bytes", NULL, &live) && live)
         fprintf(file, "<td>%.3f</td>", (double)reserve / (double)live);
     else
