@@ -150,6 +150,18 @@ static void whole_cell(FILE *file, const struct report_row *row, const char *key
     fputs("</td>", file);
 }
 
+static void percentile_cell(FILE *file, const struct report_row *row, const char *inner) {
+    uint64_t value;
+
+    if (!report_median(row, "op_ns", inner, &value)) {
+        no_cell(file);
+        return;
+    }
+    begin_cell(file, "op_ns", inner, value);
+    put_number(file, table_percentile(value));
+    fputs("</td>", file);
+}
+
 static void ms_cell(FILE *file, const struct report_row *row, const char *key, int zero_is_none) {
     uint64_t value;
 
@@ -446,9 +458,9 @@ static void row_cells(FILE *file, const struct report_row *row) {
     fprintf(file, "<td class=\"text\">%s</td>", *row->kind ? row->kind : "–");
     whole_cell(file, row, "warm_up_iterations", NULL);
     level_cells(file, row);
-    whole_cell(file, row, "op_ns", "p50");
-    whole_cell(file, row, "op_ns", "p99");
-    whole_cell(file, row, "op_ns", "p999");
+    percentile_cell(file, row, "p50");
+    percentile_cell(file, row, "p99");
+    percentile_cell(file, row, "p999");
     whole_cell(file, row, "op_ns", "max");
     whole_cell(file, row, "growths", NULL);
     ms_cell(file, row, "stall_ns", 0);
@@ -685,9 +697,10 @@ static void put_process(FILE *file, const struct report *report, size_t p) {
             "<section id=\"process-%zu\"><h2>process %" PRIu64 " <small>run %s</small></h2>\n",
             p + 1, report_number(line, "pid", NULL), report->runs[report->processes[p].run].letter);
     if (json_is_true(json_object_get(line, "incomplete")))
-        fputs("<p class=\"note missing\">What weir served it is not known in full: figures could not "
-              "be read at its end.</p>\n",
-              file);
+        fputs(
+            "<p class=\"note missing\">What weir served it is not known in full: figures could not "
+            "be read at its end.</p>\n",
+            file);
     else if (json_array_size(served) == 0)
         fputs("<p>Weir served it nothing.</p>\n", file);
     if (json_array_size(served) > 0)
