@@ -35,6 +35,7 @@ weir_SOURCES = \
 	cli/common/stopwatch.c \
 	cli/common/stopwatch.h \
 	cli/report/changepoints.c \
+	cli/report/choices.c \
 	cli/report/changepoints.h \
 	cli/report/report.c \
 	cli/report/report.h \
