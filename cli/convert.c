@@ -16,6 +16,7 @@
 #include "base/text.h"
 #include "cli/common/commands.h"
 #include "cli/common/flags.h"
+#include "cli/common/formats.h"
 #include "cli/common/outputs.h"
 #include "cli/common/shipped.h"
 #include "cli/replay/tape.h"

@@ -35,7 +35,6 @@ int convert_columns(struct lines *lines, const char *const *names, size_t count,
                     size_t *columns);
 
 /* 1, or 0: `failed', or a message in lines (reading) or in the conversion (writing). */
-int rmm_is(const char *first_line);
 int rmm_read(struct conversion *conversion);
 int rmm_write(struct conversion *conversion);
 int minimalloc_is(const char *first_line);

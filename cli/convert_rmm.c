@@ -38,11 +38,6 @@ struct reading {
     int has_time;
 };
 
-int rmm_is(const char *first_line) {
-    return strstr(first_line, "Action") && strstr(first_line, "Pointer") &&
-           strstr(first_line, "Size");
-}
-
 /* From 1, in the order in which they come; 0: no memory. */
 static uint64_t number_of(struct weir_map *map, uint64_t value) {
     uintptr_t number;

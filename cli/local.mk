@@ -6,6 +6,8 @@ weir_SOURCES = \
 	cli/common/commands.h \
 	cli/common/flags.c \
 	cli/common/flags.h \
+	cli/common/formats.c \
+	cli/common/formats.h \
 	cli/common/help.c \
 	cli/common/help.h \
 	cli/common/interrupt.c \
@@ -33,6 +35,7 @@ weir_SOURCES = \
 	cli/common/stopwatch.c \
 	cli/common/stopwatch.h \
 	cli/report/changepoints.c \
+	cli/report/choices.c \
 	cli/report/changepoints.h \
 	cli/report/report.c \
 	cli/report/report.h \

@@ -10,6 +10,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "cli/common/spell.h"
 #include "cli/micro/micro.h"
 
 enum { WIDTH = 100, NAME_WIDTH = 12, CELL_WIDTH = 8, GAP = 3 };
@@ -82,7 +83,10 @@ static void print_cell(FILE *file, const json_t *object, const struct view *view
 
     if (view->inner)
         value = json_object_get(value, view->inner);
-    number = json_number_value(value) / view->unit;
+    number = json_number_value(value);
+    if (view->inner && view->inner[0] == 'p' && number > 0.0)
+        number = (double)table_percentile((uint64_t)number);
+    number /= view->unit;
     if (json_object_get(object, "error"))
         fprintf(file, "%*s", CELL_WIDTH, "failed");
     else if (!value)

@@ -22,6 +22,7 @@
 #include "api/timeline.h"
 #include "base/size.h"
 #include "base/text.h"
+#include "cli/common/formats.h"
 #include "cli/common/interrupt.h"
 #include "cli/common/jsonfile.h"
 #include "cli/common/outputs.h"
@@ -180,6 +181,18 @@ int contest_add_shipped(struct contest *contest) {
     return good;
 }
 
+/* Why that file is no trace. */
+static void tell_no_trace(const char *path, const char *message) {
+    if (strcmp(path, "-") != 0 && rmm_wrote(path))
+        fprintf(stderr,
+                "weir: %s: it is a file of RMM, not a trace of weir. Try `weir convert %s "
+                "FILE.trace', and replay that.\n",
+                path, path);
+    else
+        fprintf(stderr, "weir: %s: %s\n", strcmp(path, "-") == 0 ? "stdin" : path, message);
+    shipped_advise(path);
+}
+
 /* Reads all; a bad one is told, and the others are still checked. */
 static int make_tapes(struct contest *contest) {
     char message[RUNNER_MESSAGE_BYTES];
@@ -199,9 +212,7 @@ static int make_tapes(struct contest *contest) {
             tape_tell_left_out(trace->header.name, trace->header.left_out);
             continue;
         }
-        fprintf(stderr, "weir: %s: %s\n", strcmp(trace->path, "-") == 0 ? "stdin" : trace->path,
-                message);
-        shipped_advise(trace->path);
+        tell_no_trace(trace->path, message);
         good = 0;
     }
     return good;
@@ -382,8 +393,8 @@ void contest_tell_shortage(const json_t *result, uint64_t live, char *text, size
     if (device < live) {
         weir__bytes_show(device, there, sizeof there);
         snprintf(text, bytes,
-                 "the device has %s, and the trace's live peak is %s: no setting helps", there,
-                 needed);
+                 "the device has %s, and the trace's peak requested memory is %s: no setting helps",
+                 there, needed);
     } else if (is_others(verdict, others, device, live)) {
         weir__bytes_show(device, there, sizeof there);
         weir__bytes_show(others, had, sizeof had);
@@ -391,46 +402,142 @@ void contest_tell_shortage(const json_t *result, uint64_t live, char *text, size
         snprintf(
             text, bytes,
             "other processes and contexts have %s of the device's %s, and the %s that they leave "
-            "are too little for this trace, whose live peak is %s",
+            "are too little for this trace, whose peak requested memory is %s",
             had, there, left, needed);
     } else if (json_is_integer(limit) && (uint64_t)json_integer_value(limit) < live) {
         weir__bytes_show((uint64_t)json_integer_value(limit), there, sizeof there);
         weir__bytes_show(leave, left, sizeof left);
         if (leave > 0)
             snprintf(text, bytes,
-                     "--keep-free %s lets it have %s, below the trace's live peak of %s: keep less "
-                     "free",
+                     "--keep-free %s lets it have %s, below the trace's peak requested memory of %s: "
+                     "keep less free",
                      left, there, needed);
         else
             snprintf(text, bytes,
-                     "the limit of %s is below the trace's live peak of %s: no other setting "
-                     "helps; weir bench --limit-sweep finds the least that does",
-                     there, needed);
+                     "the limit of %s is below the trace's peak requested memory of %s", there,
+                     needed);
     } else if (json_is_integer(limit)) {
+        weir__bytes_show((uint64_t)json_integer_value(limit), there, sizeof there);
         snprintf(text, bytes,
-                 "the limit is too small for this trace: weir bench --limit-sweep finds the least "
-                 "that does");
+                 "the limit of %s is too small for how the blocks of this trace lie (peak "
+                 "requested memory %s)",
+                 there, needed);
     } else {
         snprintf(text, bytes, "the device is too small for this trace");
     }
 }
 
-/* What went wrong, on standard error, and why, unless that is off; 1 if all went well. */
-static int tell_failure(const struct contest *contest, const struct outcome *outcome,
-                        const char *what) {
-    json_int_t failed = json_integer_value(json_object_get(outcome->result, "failed"));
+/* ---------------------------------------------------------------- advice ---- */
+
+/* What pools grow by, and limits are tried by; and how often one is tried. */
+static const uint64_t limit_unit = UINT64_C(32) << 20;
+enum { LIMIT_TRIALS = 8 };
+
+/* The limit is what the user set, and not what the device or others leave. */
+static int is_for_limit(const struct contest *contest, const struct outcome *outcome) {
+    const json_t *verdict = json_object_get(outcome->result, "verdict");
+    uint64_t live = integer_at(outcome->result, "live_peak_bytes");
+    uint64_t device = integer_at(outcome->result, "device_bytes");
+
+    return contest->options.limit.kind == WEIR_AMOUNT_BYTES &&
+           strcmp(contest->contestants[outcome->contestant], "replay") == 0 &&
+           outcome->busy_factor <= 0 && contest->pace <= 0 &&
+           json_is_integer(json_object_get(verdict, "limit")) &&
+           integer_at(verdict, "leave") == 0 && live <= device &&
+           !is_others(verdict, others_in(outcome->result, verdict), device, live);
+}
+
+/* Whether all requests are served under that limit, 0: under none; what was reserved then. */
+static int try_limit(const struct contest *contest, const struct outcome *outcome, uint64_t limit,
+                     uint64_t *reserved) {
+    char message[RUNNER_MESSAGE_BYTES];
+    struct job job;
+    json_t *trial;
+    int served;
+
+    job_make(&job, contest->contestants[outcome->contestant], 0, &contest->options,
+             contest->device_source);
+    job.options.limit = (weir_amount){0, WEIR_AMOUNT_DEFAULT, 0};
+    job.options.log = WEIR_LOG_NONE;
+    job.verdict[0] = '\0';
+    job.forgets = 1;
+    job.trial = 1;
+    job.limit = limit;
+    trial = runner_run(&job, contest->traces[outcome->trace].tape_fd, message, sizeof message);
+    served = json_is_true(json_object_get(trial, "served"));
+    *reserved = integer_at(trial, "reserve_peak_bytes");
+    json_decref(trial);
+    return served;
+}
+
+/* A limit under which the trace has just been replayed; 0: none was found. */
+static uint64_t limit_that_serves(const struct contest *contest, const struct outcome *outcome) {
+    uint64_t device = integer_at(outcome->result, "device_bytes"), limit, peak, ignored;
+
+    if (!is_for_limit(contest, outcome) || !try_limit(contest, outcome, 0, &peak))
+        return 0;
+    limit = integer_at(outcome->result, "live_peak_bytes");
+    limit = ((peak > limit ? peak : limit) + limit_unit - 1) / limit_unit * limit_unit;
+    for (int i = 0; i < LIMIT_TRIALS && limit <= device && !interrupt_came(); i++) {
+        if (try_limit(contest, outcome, limit, &ignored))
+            return limit;
+        limit += (limit / 16 + limit_unit - 1) / limit_unit * limit_unit;
+    }
+    return 0;
+}
+
+/* The report of the first failure, with that limit as its advice; 0: with its own. */
+static void put_report(const char *text, uint64_t limit) {
+    const char *advice = strstr(text, ").\n"), *cause = strstr(text, "\n  cause ");
+    char spelled[WEIR_SPELL_BYTES];
+
+    if (limit == 0 || !advice || !cause || cause < advice) {
+        fputs(text, stderr);
+        return;
+    }
+    weir__bytes_spell(limit, spelled, sizeof spelled);
+    fprintf(stderr, "%.*s  Try --limit %s (WEIR_LIMIT=%s): with it this trace is replayed.%s",
+            (int)(advice + 3 - text), text, spelled, spelled, cause);
+}
+
+/* Of the result, which says the same as the report. */
+static void set_advice(json_t *result, uint64_t limit) {
+    char spelled[WEIR_SPELL_BYTES];
+
+    weir__bytes_spell(limit, spelled, sizeof spelled);
+    json_object_set_new(json_object_get(result, "verdict"), "try",
+                        json_pack("[{s:s,s:s,s:s}]", "flag", "--limit", "variable", "WEIR_LIMIT",
+                                  "value", spelled));
+}
+
+/* A request failed. */
+static void tell_shortage(const struct contest *contest, const struct outcome *outcome,
+                          const char *what, uint64_t failed) {
     const char *text = json_string_value(
         json_object_get(json_object_get(outcome->result, "verdict"), "text")); /* of the first */
     int is_off = contest->options.verdict && strcmp(contest->options.verdict, "off") == 0;
-    char why[224];
+    uint64_t limit = limit_that_serves(contest, outcome);
+    char why[256];
+
+    contest_tell_shortage(outcome->result, integer_at(outcome->result, "live_peak_bytes"), why,
+                          sizeof why);
+    fprintf(stderr, "weir: %s: %" PRIu64 " request%s failed: %s\n", what, failed,
+            weir__plural(failed), why);
+    if (limit > 0)
+        set_advice(outcome->result, limit);
+    if (text && !is_off)
+        put_report(text, limit);
+}
+
+/* What went wrong, on standard error, and why, unless that is off; 1 if all went well. */
+static int tell_failure(const struct contest *contest, const struct outcome *outcome,
+                        const char *what) {
+    uint64_t failed = integer_at(outcome->result, "failed");
 
     if (outcome->result && failed == 0)
         return 1;
-    contest_tell_shortage(outcome->result, integer_at(outcome->result, "live_peak_bytes"), why,
-                          sizeof why);
     if (outcome->result)
-        fprintf(stderr, "weir: %s: %" PRId64 " request%s refused: %s\n%s", what, (int64_t)failed,
-                weir__plural_were((uint64_t)failed), why, text && !is_off ? text : "");
+        tell_shortage(contest, outcome, what, failed);
     else if (outcome->error && outcome->error[0])
         fprintf(stderr, "weir: %s: %s\n", what, outcome->error);
     return 0;

@@ -225,7 +225,7 @@ json_t *public_latency(void *allocator) {
     return json_pack("{s:o,s:o}", "alloc", latency_of(opened, 0), "free", latency_of(opened, 1));
 }
 
-/* What would serve this request would not serve the trace: nothing but more memory does. */
+/* What would serve this request would not serve the trace: nothing but more memory does, however blocks lie. */
 static void advise_for_trace(const struct session *session, weir_verdict *verdict) {
     uint64_t live = session->live_peak_bytes, unit = UINT64_C(32) << 20;
     uint64_t needed = (live + unit - 1) / unit * unit, there = verdict->device_total;
@@ -233,6 +233,8 @@ static void advise_for_trace(const struct session *session, weir_verdict *verdic
 
     if (live <= verdict->limit && live <= verdict->device_total)
         return;
+    if (verdict->cause == WEIR_VERDICT_FRAGMENTED || verdict->cause == WEIR_VERDICT_PENDING)
+        verdict->cause = live > verdict->device_total ? WEIR_VERDICT_IN_USE : WEIR_VERDICT_LIMIT;
     memset(verdict->settings, 0, sizeof verdict->settings);
     if (leaves)
         there = verdict->reserve + verdict->device_free;

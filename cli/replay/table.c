@@ -8,6 +8,7 @@
 #include "cli/replay/table.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -54,41 +55,75 @@ static int median_integer(const struct group *group, const char *key, const char
     return count > 0;
 }
 
-static void print_whole(FILE *file, const struct group *group, int width, const char *key,
-                        const char *inner) {
+/* A mark takes the place of the blank before the next cell. */
+static int is_marked;
+
+static void put_cell(FILE *file, int width, const char *text, int mark) {
+    fprintf(file, "%s%*s%s", is_marked ? "" : " ", width, text, mark ? "*" : "");
+    is_marked = mark;
+}
+
+static void print_whole(FILE *file, const struct group *group, int width, const char *key) {
+    char text[32] = "-";
+    uint64_t value;
+
+    if (median_integer(group, key, NULL, &value))
+        table_spell(value, text, sizeof text);
+    put_cell(file, width, text, 0);
+}
+
+static void print_max(FILE *file, const struct group *group, int width) {
+    char text[32] = "-";
+    uint64_t value;
+
+    if (median_integer(group, "alloc_op_ns", "max", &value))
+        table_spell(value, text, sizeof text);
+    put_cell(file, width, text, 0);
+}
+
+static void print_percentile(FILE *file, const struct group *group, int width, const char *key,
+                             const char *inner, int mark) {
     char text[32] = "-";
     uint64_t value;
 
     if (median_integer(group, key, inner, &value))
-        table_spell(value, text, sizeof text);
-    fprintf(file, " %*s", width, text);
+        table_spell(table_percentile(value), text, sizeof text);
+    put_cell(file, width, text, mark);
 }
 
 /* Nanoseconds as milliseconds, with four digits that count. */
-static void print_ms(FILE *file, const struct group *group, int width, const char *key,
-                     int zero_is_none) {
+static void print_ms(FILE *file, const struct group *group, int width, const char *key, int mark) {
     char text[32] = "-";
     uint64_t ns;
 
-    if (median_integer(group, key, NULL, &ns) && !(zero_is_none && ns == 0))
+    if (median_integer(group, key, NULL, &ns))
         snprintf(text, sizeof text, "%.*f",
                  ns < 10000000    ? 3
                  : ns < 100000000 ? 2
                                   : 1,
                  (double)ns / 1e6);
-    fprintf(file, " %*s", width, text);
+    put_cell(file, width, text, mark);
 }
 
-/* Bytes over the live peak. */
+/* Of a replay in which requests failed no figure of its memory compares: it had less to hold. */
+static int any_failed(const struct group *group) {
+    for (size_t i = 0; i < group->count; i++)
+        if (json_integer_value(json_object_get(group->first[i].result, "failed")) > 0)
+            return 1;
+    return 0;
+}
+
+/* Bytes over the peak of requested memory. */
 static void print_ratio(FILE *file, const struct group *group, int width, const char *key,
-                        int zero_is_none) {
+                        int zero_is_none, int mark) {
     char text[32] = "-";
     uint64_t bytes, live;
 
-    if (median_integer(group, key, NULL, &bytes) && !(zero_is_none && bytes == 0) &&
-        median_integer(group, "live_peak_bytes", NULL, &live) && live)
-        snprintf(text, sizeof text, "%.3f", (double)bytes / (double)live);
-    fprintf(file, " %*s", width, text);
+    if (!any_failed(group) && median_integer(group, key, NULL, &bytes) &&
+        !(zero_is_none && bytes == 0) && median_integer(group, "live_peak_bytes", NULL, &live) &&
+        live)
+        table_ratio((double)bytes / (double)live, text, sizeof text);
+    put_cell(file, width, text, mark);
 }
 
 /* 1, too, where there is no iteration. */
@@ -156,18 +191,18 @@ static int steady_median(const struct group *group, const char *key, uint64_t *o
 
 /* Reserve at the ends of steady iterations, and growths in them. */
 static void print_steady(FILE *file, const struct group *group) {
+    char text[32] = "-";
     uint64_t kept, live, growths;
 
     if (steady_median(group, "growths", &growths))
         fprintf(file, " %9" PRIu64, growths);
     else
         fprintf(file, " %9s", "-");
-    print_ratio(file, group, 9, "reserve_peak_bytes", 0);
-    if (steady_median(group, "reserve_end", &kept) &&
+    print_ratio(file, group, 9, "reserve_peak_bytes", 0, 0);
+    if (!any_failed(group) && steady_median(group, "reserve_end", &kept) &&
         median_integer(group, "live_peak_bytes", NULL, &live) && live)
-        fprintf(file, " %9.3f", (double)kept / (double)live);
-    else
-        fprintf(file, " %9s", "-");
+        table_ratio((double)kept / (double)live, text, sizeof text);
+    fprintf(file, " %9s", text);
 }
 
 /* 1 if a run has a result; and how many failed. */
@@ -198,7 +233,7 @@ static void print_threshold_row(FILE *file, const struct contest *contest,
     print_ms(file, group, 9, "steady_alloc_ns", 0);
     fputc(all_settled(group) ? ' ' : '~', file);
     *any_unsettled |= !all_settled(group);
-    print_whole(file, group, 8, "growths", NULL);
+    print_whole(file, group, 8, "growths");
     print_steady(file, group);
     if (contest->busy_factor > 0)
         print_ms(file, group, 10, "makespan_ns", 0);
@@ -210,7 +245,7 @@ static void print_threshold_row(FILE *file, const struct contest *contest,
 static void print_threshold_heads(FILE *file, const struct contest *contest) {
     fprintf(file, "  %-14s %9s %9s %9s  %8s %9s %9s %9s%s\n", "", "threshold", "first", "steady",
             "growths", "growths", "reserve", "kept", contest->busy_factor > 0 ? "   makespan" : "");
-    fprintf(file, "  %-14s %9s %9s %9s  %8s %9s %9s %9s%s\n", "contestant", "of live", "ms/iter",
+    fprintf(file, "  %-14s %9s %9s %9s  %8s %9s %9s %9s%s\n", "configuration", "of live", "ms/iter",
             "ms/iter", "in all", "/iter", "/ live", "/ live",
             contest->busy_factor > 0 ? "     all ms" : "");
 }
@@ -219,13 +254,68 @@ static void print_heads(FILE *file, const struct contest *contest) {
     fprintf(file, "  %-14s %7s %8s %8s %9s  %10s %7s %7s %8s%s%s\n", "", "create", "first",
             "create", "steady", "op", "", "reserve", "prealloc",
             contest->pace > 0 ? "    longest" : "", contest->busy_factor > 0 ? "   makespan" : "");
-    fprintf(file, "  %-14s %7s %8s %8s %9s  %10s %7s %7s %8s%s%s\n", "contestant", "ms", "ms/iter",
-            "+ first", "ms/iter", "p99.9 ns", "growths", "/ live", "/ live",
+    fprintf(file, "  %-14s %7s %8s %8s %9s  %10s %7s %7s %8s%s%s\n", "configuration", "ms",
+            "ms/iter", "+ first", "ms/iter", "p99.9 ns", "growths", "/ live", "/ live",
             contest->pace > 0 ? "   alloc ns" : "", contest->busy_factor > 0 ? "     all ms" : "");
 }
 
+/* Columns in which less is better: the least of each is marked. */
+enum { FIRST, CREATE_FIRST, STEADY, PERCENTILE, RESERVE, COLUMNS };
+static const struct {
+    const char *key, *inner;
+} columns[COLUMNS] = {[FIRST] = {"first_iteration_ns", NULL},
+                      [CREATE_FIRST] = {"creation_and_first_iteration_ns", NULL},
+                      [STEADY] = {"steady_alloc_ns", NULL},
+                      [PERCENTILE] = {"op_ns", "p999"},
+                      [RESERVE] = {"reserve_peak_bytes", NULL}};
+
+/* Of one trace; UINT64_MAX: nothing is marked. */
+struct best {
+    uint64_t least[COLUMNS];
+};
+
+/* What compares: without work on the streams, and nothing failed. */
+static int compares(const struct group *group, int column, uint64_t *value) {
+    return group->first->busy_factor <= 0 && !any_failed(group) &&
+           median_integer(group, columns[column].key, columns[column].inner, value);
+}
+
+static struct best find_best(const struct contest *contest, size_t trace) {
+    struct best best;
+    uint64_t value;
+
+    for (int column = 0; column < COLUMNS; column++) {
+        best.least[column] = UINT64_MAX;
+        for (size_t i = 0; i < contest->contestant_count * contest_modes(contest); i++) {
+            struct group group = group_of(contest, trace, i);
+
+            if (contest->contestant_count > 1 && compares(&group, column, &value) &&
+                value < best.least[column])
+                best.least[column] = value;
+        }
+    }
+    return best;
+}
+
+static int is_best(const struct best *best, const struct group *group, int column) {
+    uint64_t value;
+
+    return best->least[column] != UINT64_MAX && compares(group, column, &value) &&
+           value == best->least[column];
+}
+
+static void print_steady_time(FILE *file, const struct group *group, const struct best *best,
+                              int *any_unsettled) {
+    int mark = is_best(best, group, STEADY);
+
+    print_ms(file, group, 9, "steady_alloc_ns", 0);
+    *any_unsettled |= !all_settled(group);
+    fputs(all_settled(group) ? (mark ? "*" : " ") : (mark ? "~*" : "~"), file);
+    is_marked = mark && !all_settled(group);
+}
+
 static void print_row(FILE *file, const struct contest *contest, const struct group *group,
-                      int *any_unsettled) {
+                      const struct best *best, int *any_unsettled) {
     size_t failures = 0;
     uint64_t failed;
 
@@ -235,24 +325,21 @@ static void print_row(FILE *file, const struct contest *contest, const struct gr
         return;
     }
     print_ms(file, group, 7, "creation_ns", 0);
-    print_ms(file, group, 8, "first_iteration_ns", 0);
-    print_ms(file, group, 8, "creation_and_first_iteration_ns", 0);
-    print_ms(file, group, 9, "steady_alloc_ns", 0);
-    fputc(all_settled(group) ? ' ' : '~', file);
-    *any_unsettled |= !all_settled(group);
-    print_whole(file, group, 10, "op_ns", "p999");
-    print_whole(file, group, 7, "growths", NULL);
-    print_ratio(file, group, 7, "reserve_peak_bytes", 0);
-    print_ratio(file, group, 8, "beforehand_bytes", 1);
+    print_ms(file, group, 8, "first_iteration_ns", is_best(best, group, FIRST));
+    print_ms(file, group, 8, "creation_and_first_iteration_ns", is_best(best, group, CREATE_FIRST));
+    print_steady_time(file, group, best, any_unsettled);
+    print_percentile(file, group, 10, "op_ns", "p999", is_best(best, group, PERCENTILE));
+    print_whole(file, group, 7, "growths");
+    print_ratio(file, group, 7, "reserve_peak_bytes", 0, is_best(best, group, RESERVE));
+    print_ratio(file, group, 8, "beforehand_bytes", 1, 0);
     if (contest->pace > 0)
-        print_whole(file, group, 10, "alloc_op_ns", "max");
+        print_max(file, group, 10);
     if (contest->busy_factor > 0)
         print_ms(file, group, 10, "makespan_ns", 0);
     if (failures)
         fprintf(file, "  %zu of %zu failed", failures, group->count);
     if (median_integer(group, "failed", NULL, &failed) && failed)
-        fprintf(file, "\n  %-14s %" PRIu64 " request%s refused", "", failed,
-                weir__plural_were(failed));
+        fprintf(file, "\n  %-14s %" PRIu64 " request%s failed", "", failed, weir__plural(failed));
     fputc('\n', file);
 }
 
@@ -262,63 +349,126 @@ void table_trace(FILE *file, const struct tape_header *header) {
     table_spell(header->allocs, allocs, sizeof allocs);
     weir__bytes_show(header->live_peak_bytes, live, sizeof live);
     fprintf(file,
-            "\n%s: %" PRIu64 " iteration%s, %s allocation%s, %" PRIu64 " stream%s, live peak %s\n",
+            "\n%s: %" PRIu64 " iteration%s, %s allocation%s, %" PRIu64
+            " stream%s, peak requested memory %s\n",
             header->name, header->marks, weir__plural(header->marks), allocs,
             weir__plural(header->allocs), header->streams, weir__plural(header->streams), live);
 }
 
-/* Of the contestants that were refused nothing, without work on the streams, the one that has least of what `key'
- * names; NULL: none has any. */
-static const char *name_of_least(const struct contest *contest, size_t trace, const char *key) {
-    uint64_t value, failed, least = UINT64_MAX;
-    const char *name = NULL;
+/* ----------------------------------------------------------------- the end ---- */
 
-    for (size_t i = 0; i < contest->contestant_count * contest_modes(contest); i++) {
-        struct group group = group_of(contest, trace, i);
-
-        if (group.first->busy_factor > 0 ||
-            (median_integer(&group, "failed", NULL, &failed) && failed > 0) ||
-            !median_integer(&group, key, NULL, &value) || value >= least)
-            continue;
-        least = value;
-        name = name_of(contest, &group);
-    }
-    return name;
+/* The configuration of that name, or SIZE_MAX. */
+static size_t find_configuration(const struct contest *contest, const char *name) {
+    for (size_t i = 0; i < contest->contestant_count; i++)
+        if (strcmp(contest->contestants[i], name) == 0)
+            return i;
+    return SIZE_MAX;
 }
 
-/* Which contestant is best in each column that is a choice. */
-static void print_best(FILE *file, const struct contest *contest, size_t trace) {
-    static const struct {
-        const char *column, *key;
-    } columns[] = {{"create + first", "creation_and_first_iteration_ns"},
-                   {"steady", "steady_alloc_ns"},
-                   {"reserve", "reserve_peak_bytes"}};
-    const char *between = "  best:";
+/* What is had without a choice, among those that ran. */
+static size_t find_default(const struct contest *contest, const char **whose) {
+    size_t weirs = find_configuration(contest, "arena-mapped");
+    size_t drivers = find_configuration(contest, "driver");
 
-    for (size_t i = 0; i < sizeof columns / sizeof columns[0]; i++) {
-        const char *name = name_of_least(contest, trace, columns[i].key);
-
-        if (!name)
-            continue;
-        fprintf(file, "%s %s %s", between, columns[i].column, name);
-        between = ",";
-    }
-    if (*between == ',')
-        fputc('\n', file);
+    *whose = weirs != SIZE_MAX     ? " (weir's default)"
+             : drivers != SIZE_MAX ? " (the driver's default)"
+                                   : "";
+    return weirs != SIZE_MAX ? weirs : drivers != SIZE_MAX ? drivers : 0;
 }
+
+/* The geometric mean over all traces of one's figure over another's; 0: one of them lacks it somewhere. */
+static double ratio_of(const struct contest *contest, size_t one, size_t other, int column) {
+    size_t modes = contest_modes(contest);
+    double sum = 0.0;
+
+    for (size_t trace = 0; trace < contest->trace_count; trace++) {
+        struct group a = group_of(contest, trace, one * modes);
+        struct group b = group_of(contest, trace, other * modes);
+        uint64_t x, y;
+
+        if (!compares(&a, column, &x) || !compares(&b, column, &y))
+            return 0.0;
+        sum += log((double)(x ? x : 1)) - log((double)(y ? y : 1));
+    }
+    return exp(sum / (double)contest->trace_count);
+}
+
+/* Which has least of it; SIZE_MAX: none can be told. */
+static size_t find_least(const struct contest *contest, size_t other, int column) {
+    size_t found = SIZE_MAX;
+    double least = 0.0;
+
+    for (size_t i = 0; i < contest->contestant_count; i++) {
+        double ratio = ratio_of(contest, i, other, column);
+
+        if (ratio > 0.0 && (found == SIZE_MAX || ratio < least)) {
+            found = i;
+            least = ratio;
+        }
+    }
+    return found;
+}
+
+/* 1.234, 12.3, 123: what it is worth knowing of a mean. */
+static const char *times(double ratio, char *text, size_t bytes) {
+    snprintf(text, bytes, "%.*f", ratio < 10.0 ? 2 : ratio < 100.0 ? 1 : 0, ratio);
+    return text;
+}
+
+static void print_choice(FILE *file, const struct contest *contest, const char *what, size_t usual,
+                         const char *whose, int column) {
+    size_t i = find_least(contest, usual, column);
+    char time[32], memory[32];
+
+    if (i == SIZE_MAX)
+        return;
+    fprintf(file, "%s: %s", what, contest->contestants[i]);
+    if (i == usual) {
+        fprintf(file, "%s\n", whose);
+        return;
+    }
+    times(ratio_of(contest, i, usual, STEADY), time, sizeof time);
+    times(ratio_of(contest, i, usual, RESERVE), memory, sizeof memory);
+    if (column == STEADY)
+        fprintf(file, ": %sx the steady time of %s%s, %sx the reserved memory\n", time,
+                contest->contestants[usual], whose, memory);
+    else
+        fprintf(file, ": %sx the reserved memory of %s%s, %sx the steady time\n", memory,
+                contest->contestants[usual], whose, time);
+}
+
+/* What to choose, and what it costs. */
+static void print_choices(FILE *file, const struct contest *contest) {
+    const char *whose;
+    size_t usual = find_default(contest, &whose);
+
+    if (contest->contestant_count < 2 || contest->thresholds)
+        return;
+    fputs("\n* the least of its column", file);
+    if (contest->trace_count > 1)
+        fprintf(file, "; below: the geometric mean of %zu traces", contest->trace_count);
+    fputc('\n', file);
+    print_choice(file, contest, "fastest", usual, whose, STEADY);
+    print_choice(file, contest, "leanest", usual, whose, RESERVE);
+}
+
+/* ----------------------------------------------------------------- the table ---- */
 
 static void print_block(FILE *file, const struct contest *contest, size_t trace,
                         int *any_unsettled) {
+    struct best best = find_best(contest, trace);
+
     table_trace(file, &contest->traces[trace].header);
     (contest->thresholds ? print_threshold_heads : print_heads)(file, contest);
     for (size_t i = 0; i < contest->contestant_count * contest_modes(contest); i++) {
         struct group group = group_of(contest, trace, i);
 
-        (contest->thresholds ? print_threshold_row : print_row)(file, contest, &group,
-                                                                any_unsettled);
+        is_marked = 0;
+        if (contest->thresholds)
+            print_threshold_row(file, contest, &group, any_unsettled);
+        else
+            print_row(file, contest, &group, &best, any_unsettled);
     }
-    if (contest->contestant_count > 1 && !contest->thresholds)
-        print_best(file, contest, trace);
 }
 
 static uint64_t timer_cost(const struct contest *contest) {
@@ -358,12 +508,13 @@ void table_print(FILE *file, const struct contest *contest) {
         fprintf(file, "paced: %s times the trace's time passes between calls\n", factor);
     }
     if (contest->thresholds)
-        fputs("threshold: release threshold in parts of the live peak; growths /iter and kept: the "
-              "median of the\nsteady iterations, what is kept at their ends\n",
+        fputs("threshold: release threshold in parts of the peak requested memory (live); growths "
+              "/iter and kept:\nthe median of the steady iterations, what is kept at their ends\n",
               file);
     for (size_t i = 0; i < contest->trace_count; i++)
         print_block(file, contest, i, &any_unsettled);
     if (any_unsettled)
         fprintf(file, "\n~ not settled: fewer than 3 iterations without a change of the reserve at "
                       "the end;\n  shown is the median of the second half\n");
+    print_choices(file, contest);
 }

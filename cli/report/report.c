@@ -115,6 +115,7 @@ static int is_figure(const char *key) {
                                           "buckets",
                                           "cell_bytes",
                                           "driver_version",
+                                          "ended_ns",
                                           "failed",
                                           "frees",
                                           "front_hits",
@@ -511,7 +512,7 @@ static int arrange(struct report *report, const char *const files[], const size_
         for (size_t k = 0; k < report->traces[t].count; k++)
             if (!finish_row(report, &report->traces[t], &report->traces[t].rows[k]))
                 return out_of_memory();
-    return 1;
+    return report_choose(report) || out_of_memory();
 }
 
 static void free_report(struct report *report) {
@@ -529,6 +530,7 @@ static void free_report(struct report *report) {
     for (size_t i = 0; i < report->picture_count; i++)
         free(report->pictures[i].svg);
     free(report->pictures);
+    free(report->choices);
     free(report->processes);
     free(report->refusals);
     free(report->traces);

@@ -55,17 +55,29 @@ struct report_refusal {
     const json_t *line;
 };
 
+/* One configuration over all traces. */
+struct report_choice {
+    const char *label;
+    double time_ns; /* of a steady iteration, and */
+    double
+        memory; /* peak reserved over peak requested memory: geometric means; 0: a trace lacks it */
+    uint64_t failed; /* requests */
+    double log_time, log_memory;
+    size_t timed, measured; /* traces */
+};
+
 enum picture_kind {
     PICTURE_MEMORY,
     PICTURE_TIMES,
     PICTURE_LATENCIES,
     PICTURE_MAP,
-    PICTURE_PROCESS
+    PICTURE_PROCESS,
+    PICTURE_OVERVIEW
 };
 
 struct picture {
     enum picture_kind kind;
-    size_t of; /* trace, or process */
+    size_t of; /* trace, or process; of the overview 0 */
     char stem[32];
     char *svg; /* for a page; NULL: it was not drawn */
 };
@@ -76,8 +88,9 @@ struct report {
     struct report_trace *traces;
     struct report_process *processes;
     struct report_refusal *refusals;
+    struct report_choice *choices;
     struct picture *pictures;
-    size_t run_count, trace_count, process_count, refusal_count, picture_count;
+    size_t run_count, trace_count, process_count, refusal_count, choice_count, picture_count;
     int devices_differ;
     char no_pictures[256]; /* why there are none; "" */
 };
@@ -104,6 +117,14 @@ int report_median(const struct report_row *row, const char *key, const char *inn
 uint64_t *report_times(const json_t *result, size_t *count);
 /* The first steady iteration by the exact rule; the number of all if it is not settled. */
 size_t report_warm_up(const json_t *result);
+
+/* Fills report->choices: 1, or 0: out of memory. */
+int report_choose(struct report *report);
+int report_compares(const struct report_choice *choice);
+/* What is had without a choice, and whose default it is; NULL: it did not run. */
+const struct report_choice *report_default(const struct report *report, const char **whose);
+/* The fastest, or of memory the leanest, of those that compare; NULL: there is none. */
+const struct report_choice *report_least(const struct report *report, int of_memory);
 
 /* Draws every picture there is something for; into the folder as SVG and PNG, or if it is NULL only for the
  * page.  1, or 0 with a message printed: report->no_pictures says why. */

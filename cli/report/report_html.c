@@ -5,7 +5,9 @@
  * their black and greys, which follow the page's colours.  A figure that comes out of a result stands in
  * its cell as it was, in data-value, beside the text that is read.
  */
+#include <ctype.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,21 +32,24 @@ static const char style[] =
     "td small{display:block}td code{display:block;min-width:14em}\n"
     "th{font-weight:600}thead th{border-bottom:2px solid var(--ink);vertical-align:bottom}\n"
     "th[scope=row],.text{text-align:left}tbody tr:nth-child(even){background:var(--band)}\n"
-    ".wide{overflow-x:auto}figure{margin:1.2em 0;overflow-x:auto}\n"
+    ".wide{overflow-x:auto;max-width:100%}figure{margin:1.2em 0;overflow-x:auto}\n"
     "figure svg{min-width:760px;width:100%;height:auto;display:block}\n"
     "figcaption,.note,small{color:var(--faint);font-size:.9em}\n"
     ".warn{color:var(--warn);border-left:4px solid var(--warn);padding-left:.7em}\n"
     "summary{cursor:pointer}code{font-size:.95em;overflow-wrap:anywhere}\n"
-    "svg [stroke=black],svg [stroke='rgb(  0,   0,   0)']{stroke:var(--ink)}\n"
-    "svg [fill=black],svg [fill='rgb(  0,   0,   0)'],svg [fill='rgb(0,0,0)']{fill:var(--ink)}\n"
-    "svg [color=black],svg [color='rgb(  0,   0,   0)']{color:var(--ink)}\n"
+    "svg [stroke=black],svg [stroke='rgb( 0, 0, 0)']{stroke:var(--ink)}\n"
+    "svg [fill=black],svg [fill='rgb( 0, 0, 0)'],svg [fill='rgb(0,0,0)']{fill:var(--ink)}\n"
+    "svg[color=black],svg [color=black],svg [color='rgb( 0, 0, 0)']{color:var(--ink)}\n"
     "@media (prefers-color-scheme:dark){figure svg image{filter:invert(1)}\n"
     "svg [fill='rgb(115, 115, 115)']{fill:#8c8c8c}svg [fill='rgb(204, 204, 204)']{fill:#333}\n"
     "svg [fill='rgb(254, 254, 254)']{fill:#010101}\n"
-    "svg [stroke='rgb(  0, 114, 178)']{stroke:#4aa8e0}svg [color='rgb(  0, 114, "
+    "svg [stroke='rgb( 0, 114, 178)']{stroke:#4aa8e0}svg [color='rgb( 0, 114, "
     "178)']{color:#4aa8e0}}\n"
     "svg image{image-rendering:pixelated}\n"
-    "@media print{body{max-width:none}details{display:none}}\n";
+    "details>summary h2{display:inline-block;border:0;margin:.3em 0;padding:0}\n"
+    "section>details{border-top:3px double var(--line);margin-top:1em}\n"
+    "#verdict p{font-size:1.1em;margin:.4em 0}#overview{max-width:900px}\n"
+    "@media print{body{max-width:none}}\n";
 
 /* ---------------------------------------------------------------------- text ---- */
 
@@ -150,6 +155,18 @@ static void whole_cell(FILE *file, const struct report_row *row, const char *key
     fputs("</td>", file);
 }
 
+static void percentile_cell(FILE *file, const struct report_row *row, const char *inner) {
+    uint64_t value;
+
+    if (!report_median(row, "op_ns", inner, &value)) {
+        no_cell(file);
+        return;
+    }
+    begin_cell(file, "op_ns", inner, value);
+    put_number(file, table_percentile(value));
+    fputs("</td>", file);
+}
+
 static void ms_cell(FILE *file, const struct report_row *row, const char *key, int zero_is_none) {
     uint64_t value;
 
@@ -174,9 +191,10 @@ static void mib_cell(FILE *file, const struct report_row *row, const char *key) 
 }
 
 static void ratio_cell(FILE *file, const struct report_row *row) {
-    uint64_t reserve, live;
+    uint64_t reserve, live, failed;
 
-    if (report_median(row, "reserve_peak_bytes", NULL, &reserve) &&
+    if (!(report_median(row, "failed", NULL, &failed) && failed) &&
+        report_median(row, "reserve_peak_bytes", NULL, &reserve) &&
         report_median(row, "live_peak_bytes", NULL, &live) && live)
         fprintf(file, "<td>%.3f</td>", (double)reserve / (double)live);
     else
@@ -199,7 +217,16 @@ static void put_or(FILE *file, const char *text, const char *otherwise) {
 }
 
 static void runs_table(FILE *file, const struct report *report) {
-    fputs("<div class=\"wide\"><table><thead><tr><th class=\"text\" "
+    const struct report_run *first = report->run_count ? &report->runs[0] : NULL;
+
+    fprintf(file, "<details><summary>%zu run%s", report->run_count,
+            weir__plural(report->run_count));
+    if (first && first->device && first->device[0]) {
+        fputs(report->devices_differ ? ", the first on " : " on ", file);
+        put(file, first->device);
+    }
+    fputs(": devices, versions and commands</summary>\n<div class=\"wide\"><table><thead><tr><th "
+          "class=\"text\" "
           "scope=\"col\">run</th><th class=\"text\" scope=\"col\">device</th><th "
           "class=\"text\" scope=\"col\">driver</th><th class=\"text\" "
           "scope=\"col\">date</th><th class=\"text\" scope=\"col\">host</th><th "
@@ -229,7 +256,11 @@ static void runs_table(FILE *file, const struct report *report) {
         put(file, run->file);
         fputs("</code></td></tr>\n", file);
     }
-    fputs("</tbody></table></div>\n", file);
+    fputs("</tbody></table></div></details>\n", file);
+}
+
+/* What a reader must know before any figure. */
+static void warnings(FILE *file, const struct report *report) {
     if (report->devices_differ)
         fputs("<p class=\"warn\" id=\"devices-differ\">These runs are of different devices: their "
               "times do not compare, their reserves only where the trace is the same.</p>\n",
@@ -283,21 +314,163 @@ static int skip_element(const char **at, const char *open, const char *close) {
     return 1;
 }
 
-/* The same names in several pictures would mean the first one's. */
+/* What gnuplot says of every element, and what elements have anyway: the whole picture says the fonts. */
+static int skip_default(const char **at) {
+    static const char plot[] = " id=\"gnuplot_plot_";
+    static const char *const defaults[] = {" fill=\"none\" color=\"black\" stroke=\"currentColor\"",
+                                           " stroke-width=\"1.00\"",
+                                           " stroke-linecap=\"butt\"",
+                                           " stroke-linejoin=\"miter\"",
+                                           " font-family=\"sans-serif\"",
+                                           " font-size=\"12.00\""};
+
+    if (strncmp(*at, plot, sizeof plot - 1) == 0) {
+        *at += sizeof plot - 1;
+        *at += strcspn(*at, "\"") + 1;
+        return 1;
+    }
+    for (size_t i = 0; i < sizeof defaults / sizeof defaults[0]; i++)
+        if (strncmp(*at, defaults[i], strlen(defaults[i])) == 0) {
+            *at += strlen(defaults[i]);
+            return 1;
+        }
+    return 0;
+}
+
+/* A number that begins there, and is no part of a name. */
+static int begins_coordinate(const char *begin, const char *at) {
+    char before = at > begin ? at[-1] : ' ';
+
+    return *at >= '1' && *at <= '9' &&
+           (before == 'M' || before == 'L' || (before != '.' && !isalnum((unsigned char)before)));
+}
+
+/* Coordinates are fine enough by tenths of a pixel, of an area by whole ones; parts of one, such as opacities, stay.
+ * 1: one was written. */
+static int put_coordinate(FILE *file, const char *begin, const char **at, int is_area) {
+    char *end;
+    double value;
+
+    if (!begins_coordinate(begin, *at))
+        return 0;
+    value = strtod(*at, &end);
+    if (end - *at < 4 || end[-3] != '.')
+        return 0;
+    *at = end;
+    value = is_area ? round(value) : round(value * 10.0) / 10.0;
+    fprintf(file, value == floor(value) ? "%.0f" : "%.1f", value);
+    return 1;
+}
+
+/* Tenths, without what a path needs none of: ".5", "-12", "3.4". */
+static void put_tenths(FILE *file, long tenths, int is_first) {
+    long whole = labs(tenths) / 10, part = labs(tenths) % 10;
+
+    fputs(tenths < 0 ? "-" : is_first ? "" : " ", file);
+    if (whole > 0 || part == 0)
+        fprintf(file, "%ld", whole);
+    if (part > 0)
+        fprintf(file, ".%ld", part);
+}
+
+/* The next point of a path that is moves and lines alone, in tenths. */
+static int read_point(const char **at, char *command, long *x, long *y) {
+    char *end;
+
+    *at += strspn(*at, " \t\r\n");
+    if (**at != 'M' && **at != 'L')
+        return 0;
+    *command = *(*at)++;
+    *x = lround(strtod(*at, &end) * 10.0);
+    if (end == *at || *end != ',')
+        return 0;
+    *at = end + 1;
+    *y = lround(strtod(*at, &end) * 10.0);
+    if (end == *at)
+        return 0;
+    *at = end;
+    return 1;
+}
+
+/* A path by the way from point to point, which takes fewer digits.  1: it was written. */
+static int put_path(FILE *file, const char **at) {
+    const char *from = *at + 3, *end;
+    long x, y, last_x = 0, last_y = 0;
+    char command, last = ' ';
+
+    if (strncmp(*at, "d='", 3) != 0 || (*at)[-1] != ' ')
+        return 0;
+    for (end = from; read_point(&end, &command, &x, &y);)
+        ;
+    if (*end != '\'')
+        return 0;
+    fputs("d='", file);
+    while (read_point(&from, &command, &x, &y)) {
+        if (command == 'M')
+            fputc('M', file);
+        else if (last != 'L')
+            fputc('l', file);
+        put_tenths(file, command == 'M' ? x : x - last_x, command == 'M' || last != 'L');
+        put_tenths(file, command == 'M' ? y : y - last_y, 0);
+        last = command;
+        last_x = x;
+        last_y = y;
+    }
+    *at = end;
+    return 1;
+}
+
+/* A group that has nothing in it. */
+static int skip_empty_group(const char **at) {
+    const char *end;
+
+    if (strncmp(*at, "<g ", 3) != 0)
+        return 0;
+    end = strchr(*at, '>');
+    if (!end)
+        return 0;
+    end += 1 + strspn(end + 1, " \t\r\n");
+    if (strncmp(end, "</g>", 4) != 0)
+        return 0;
+    *at = end + 4;
+    return 1;
+}
+
+/* Blanks between elements, and more than one in them. */
+static int skip_blanks(FILE *file, const char **at, int in_tag) {
+    size_t blanks = strspn(*at, " \t\r\n");
+
+    if (blanks == 0 || (!in_tag && (*at)[blanks] != '<' && blanks < 2))
+        return 0;
+    if (!in_tag && !memchr(*at, '\n', blanks)) /* of a text */
+        return 0;
+    fputc(in_tag ? ' ' : '\n', file);
+    *at += blanks;
+    return 1;
+}
+
+/* The same names in several pictures would mean the first one's.  gnuplot writes more than a page needs. */
 static void put_svg(FILE *file, const char *svg, const char *stem, const char *what) {
     static const char *const names[] = {" id='", " id=\"", "href='#", "url(#"};
+    static const char background[] = "<rect x=\"0\" y=\"0\"";
     const char *at = strstr(svg, "<svg");
+    int in_tag = 1, is_area = 0;
 
     if (!at)
         return;
     at += strlen("<svg");
-    fputs("<svg role=\"img\" aria-label=\"", file);
+    fputs("<svg role=\"img\" font-family=\"sans-serif\" font-size=\"12\" fill=\"none\" "
+          "color=\"black\" stroke=\"currentColor\" aria-label=\"",
+          file);
     put(file, what);
     fputc('"', file);
     while (*at) {
         size_t name;
 
-        if (skip_element(&at, "<title>", "</title>") || skip_element(&at, "<desc>", "</desc>"))
+        if (skip_element(&at, "<title>", "</title>") || skip_element(&at, "<desc>", "</desc>") ||
+            skip_empty_group(&at))
+            continue;
+        if (in_tag && skip_default(&at))
             continue;
         for (name = 0; name < 4; name++)
             if (strncmp(at, names[name], strlen(names[name])) == 0)
@@ -305,7 +478,16 @@ static void put_svg(FILE *file, const char *svg, const char *stem, const char *w
         if (name < 4) {
             fprintf(file, "%sp%s-", names[name], stem);
             at += strlen(names[name]);
-        } else {
+        } else if (!(in_tag && (put_path(file, &at) || put_coordinate(file, svg, &at, is_area))) &&
+                   !skip_blanks(file, &at, in_tag)) {
+            if (strncmp(at, background, sizeof background - 1) == 0) {
+                fputs("<rect stroke=\"none\"", file);
+                at += 5;
+                continue;
+            }
+            in_tag = *at == '<' ? 1 : *at == '>' ? 0 : in_tag;
+            if (*at == '<')
+                is_area = strncmp(at, "<polygon", 8) == 0;
             fputc(*at++, file);
         }
     }
@@ -313,9 +495,9 @@ static void put_svg(FILE *file, const char *svg, const char *stem, const char *w
 
 static const char *const captions[] = {
     "Memory over the replay. Light grey: requested (darker: between its least and its most where "
-    "the picture is too coarse); dashed: in use, as handed out; thick line: reserve; dotted: the "
-    "live "
-    "peak, which is the floor. Triangles: growth, turned round: given back. Bars below the axis: "
+    "the picture is too coarse); dashed: in use, as handed out; thick line: reserved; dotted: peak "
+    "requested memory, which is the floor. Triangles: growth, inverted: given back. Bars below the "
+    "axis: "
     "waits "
     "for growth, all panels to one scale. Ticks above: ends of iterations.",
     "Time of allocations and frees by iteration. Hatched: warm-up by the exact rule; dashed "
@@ -332,7 +514,11 @@ static const char *const captions[] = {
     "requested (darker: "
     "between its least and its most where the picture is too coarse); dashed: in use, as handed "
     "out; thick line: "
-    "reserve, by its growth steps; dotted: the most that was requested.",
+    "reserved, by its growth steps; dotted: peak requested memory.  It ends when the program "
+    "ended.",
+    "Time against reserved memory, one dot a configuration: lower and further left is better. Both "
+    "axes are "
+    "logarithmic; over several traces these are geometric means.",
 };
 
 static void put_pictures(FILE *file, const struct report *report, enum picture_kind from,
@@ -362,7 +548,7 @@ static void trace_facts(FILE *file, const struct report_trace *trace) {
     fputs("<p>", file);
     put_count(file, json_array_size(json_object_get(result, "iterations")), "iteration", ", ");
     put_count(file, report_number(result, "allocs", NULL), "allocation", ", ");
-    put_count(file, report_number(result, "streams", NULL), "stream", ", live peak ");
+    put_count(file, report_number(result, "streams", NULL), "stream", ", peak requested memory ");
     put_bytes(file, report_number(result, "live_peak_bytes", NULL));
     fputs(".</p>\n", file);
 }
@@ -448,9 +634,9 @@ static void row_cells(FILE *file, const struct report_row *row) {
     fprintf(file, "<td class=\"text\">%s</td>", *row->kind ? row->kind : "–");
     whole_cell(file, row, "warm_up_iterations", NULL);
     level_cells(file, row);
-    whole_cell(file, row, "op_ns", "p50");
-    whole_cell(file, row, "op_ns", "p99");
-    whole_cell(file, row, "op_ns", "p999");
+    percentile_cell(file, row, "p50");
+    percentile_cell(file, row, "p99");
+    percentile_cell(file, row, "p999");
     whole_cell(file, row, "op_ns", "max");
     whole_cell(file, row, "growths", NULL);
     ms_cell(file, row, "stall_ns", 0);
@@ -470,7 +656,7 @@ static void failed_cells(FILE *file, const struct report_row *row) {
 
 static void trace_table(FILE *file, const struct report_trace *trace) {
     fputs(
-        "<div class=\"wide\"><table><thead><tr><th class=\"text\" scope=\"col\">contestant</th>"
+        "<div class=\"wide\"><table><thead><tr><th class=\"text\" scope=\"col\">configuration</th>"
         "<th class=\"text\" scope=\"col\">engine</th><th scope=\"col\">first<br/>ms/iter</th><th "
         "scope=\"col\">steady<br/>ms/iter</th>"
         "<th class=\"text\" scope=\"col\">class</th><th scope=\"col\">warm-up<br/>iterations</th>"
@@ -550,7 +736,7 @@ static void put_levels(FILE *file, const struct report_row *row) {
 
 static void levels_table(FILE *file, const struct report_trace *trace) {
     fputs("<details><summary>Levels of iteration times</summary><div "
-          "class=\"wide\"><table><thead><tr><th class=\"text\" scope=\"col\">contestant</th><th "
+          "class=\"wide\"><table><thead><tr><th class=\"text\" scope=\"col\">configuration</th><th "
           "scope=\"col\">repeat</th><th scope=\"col\">iterations</th><th scope=\"col\">begins "
           "(95%)</th><th scope=\"col\">level ms</th><th scope=\"col\">95%</th><th "
           "scope=\"col\">class</th></tr></thead><tbody>\n",
@@ -583,7 +769,7 @@ static void put_options(FILE *file, json_t *options) {
 
 static void settings_table(FILE *file, const struct report_trace *trace) {
     fputs("<details><summary>Effective settings</summary><div class=\"wide\"><table><thead><tr><th "
-          "class=\"text\" scope=\"col\">contestant</th><th class=\"text\" "
+          "class=\"text\" scope=\"col\">configuration</th><th class=\"text\" "
           "scope=\"col\">settings</th></tr></thead><tbody>\n",
           file);
     for (size_t i = 0; i < trace->count; i++) {
@@ -599,16 +785,16 @@ static void settings_table(FILE *file, const struct report_trace *trace) {
 static void put_trace(FILE *file, const struct report *report, size_t t) {
     const struct report_trace *trace = &report->traces[t];
 
-    fprintf(file, "<section id=\"trace-%zu\"><h2>", t + 1);
+    fprintf(file, "<section id=\"trace-%zu\"><details><summary><h2>", t + 1);
     put(file, trace->name);
-    fputs("</h2>\n", file);
+    fputs("</h2></summary>\n", file);
     trace_facts(file, trace);
     trace_table(file, trace);
     tell_missing(file, trace);
     put_pictures(file, report, PICTURE_MEMORY, PICTURE_MAP, t);
     levels_table(file, trace);
     settings_table(file, trace);
-    fputs("</section>\n", file);
+    fputs("</details></section>\n", file);
 }
 
 /* ----------------------------------------------------------------- processes ---- */
@@ -687,9 +873,10 @@ static void put_process(FILE *file, const struct report *report, size_t p) {
             "<section id=\"process-%zu\"><h2>process %" PRIu64 " <small>run %s</small></h2>\n",
             p + 1, report_number(line, "pid", NULL), report->runs[report->processes[p].run].letter);
     if (json_is_true(json_object_get(line, "incomplete")))
-        fputs("<p class=\"note missing\">What weir served it is not known in full: figures could not "
-              "be read at its end.</p>\n",
-              file);
+        fputs(
+            "<p class=\"note missing\">What weir served it is not known in full: figures could not "
+            "be read at its end.</p>\n",
+            file);
     else if (json_array_size(served) == 0)
         fputs("<p>Weir served it nothing.</p>\n", file);
     if (json_array_size(served) > 0)
@@ -740,6 +927,150 @@ static void put_process(FILE *file, const struct report *report, size_t p) {
 
 /* ---------------------------------------------------------------------- page ---- */
 
+/* "0.82": a mean of ratios is worth no more digits. */
+static void put_times(FILE *file, double ratio) {
+    fprintf(file, "%.*f times", ratio < 10.0 ? 2 : ratio < 100.0 ? 1 : 0, ratio);
+}
+
+static void put_choice(FILE *file, const struct report_choice *choice,
+                       const struct report_choice *usual, const char *whose, int of_memory) {
+    fprintf(file, "<p><strong>%s: ", of_memory ? "Leanest" : "Fastest");
+    put(file, choice->label);
+    if (!usual || choice == usual) {
+        fprintf(file, "</strong>%s%s.</p>\n", usual ? ", " : "", usual ? whose : "");
+        return;
+    }
+    fputs("</strong>: ", file);
+    put_times(file, of_memory ? choice->memory / usual->memory : choice->time_ns / usual->time_ns);
+    fputs(of_memory ? " the reserved memory of " : " the steady time of ", file);
+    put(file, usual->label);
+    fprintf(file, " (%s), ", whose);
+    put_times(file, of_memory ? choice->time_ns / usual->time_ns : choice->memory / usual->memory);
+    fputs(of_memory ? " the steady time.</p>\n" : " the reserved memory.</p>\n", file);
+}
+
+/* Of one alone there is nothing to choose. */
+static void put_single(FILE *file, const struct report_choice *choice) {
+    fputs("<p><strong>", file);
+    put(file, choice->label);
+    fprintf(file, "</strong> reserves at most %.2f times the peak requested memory",
+            choice->memory);
+    fputs(", and takes ", file);
+    put_ms(file, choice->time_ns);
+    fputs(" ms for the allocations and frees of a steady iteration.</p>\n", file);
+}
+
+static void put_failures(FILE *file, const struct report *report) {
+    for (size_t i = 0; i < report->choice_count; i++) {
+        const struct report_choice *choice = &report->choices[i];
+
+        if (choice->failed == 0)
+            continue;
+        fputs("<p class=\"warn\">", file);
+        put(file, choice->label);
+        fputs(": ", file);
+        put_count(file, choice->failed, "request",
+                  " failed, so that its figures compare with none.</p>\n");
+    }
+}
+
+/* What a process took at most, and how much of it was for nothing. */
+static void put_process_verdict(FILE *file, const json_t *line) {
+    const json_t *served = json_object_get(line, "served");
+
+    for (size_t i = 0; i < json_array_size(served); i++) {
+        const json_t *one = json_array_get(served, i);
+        uint64_t reserved = report_number(one, "reserve_peak", NULL);
+        uint64_t requested = report_number(one, "requested_peak", NULL);
+        uint64_t failed = report_number(one, "refusals", NULL);
+
+        fprintf(file, "<p><strong>Process %" PRIu64 " on ", report_number(line, "pid", NULL));
+        put_or(file, string_at(one, "device"), "a device");
+        fputs(" reserved at most ", file);
+        put_bytes(file, reserved);
+        fputs("</strong>, and requested at most ", file);
+        put_bytes(file, requested);
+        if (requested > 0)
+            fprintf(file, " (%.2f times as much)", (double)reserved / (double)requested);
+        fputs("; growth took ", file);
+        put_ms(file, (double)report_number(one, "stall_ns", NULL));
+        fputs(failed ? " ms, and " : " ms", file);
+        if (failed)
+            put_count(file, failed, "request", " failed");
+        fputs(".</p>\n", file);
+    }
+}
+
+static void put_verdict(FILE *file, const struct report *report) {
+    const struct report_choice *fastest = report_least(report, 0), *usual;
+    const char *whose;
+
+    fputs("<section id=\"verdict\">\n", file);
+    usual = report_default(report, &whose);
+    if (fastest && report->choice_count > 1) {
+        put_choice(file, fastest, usual, whose, 0);
+        put_choice(file, report_least(report, 1), usual, whose, 1);
+    } else if (fastest) {
+        put_single(file, fastest);
+    } else if (report->trace_count > 0) {
+        fputs("<p>No configuration served every trace to its end with iterations, so none is "
+              "recommended.</p>\n",
+              file);
+    }
+    for (size_t p = 0; p < report->process_count; p++)
+        put_process_verdict(file, report->processes[p].line);
+    put_failures(file, report);
+    put_pictures(file, report, PICTURE_OVERVIEW, PICTURE_OVERVIEW, 0);
+    fputs("</section>\n", file);
+}
+
+static void ratio_or_none(FILE *file, double ratio) {
+    if (ratio > 0.0)
+        fprintf(file, "<td>%.*f</td>", ratio < 10.0 ? 3 : ratio < 100.0 ? 2 : 1, ratio);
+    else
+        no_cell(file);
+}
+
+/* All configurations over all traces. */
+static void put_summary(FILE *file, const struct report *report) {
+    const char *whose;
+    const struct report_choice *usual = report_default(report, &whose);
+
+    if (report->choice_count < 2)
+        return;
+    fprintf(file, "<section id=\"summary\"><h2>Summary of %zu trace%s</h2>\n", report->trace_count,
+            weir__plural(report->trace_count));
+    fputs("<div class=\"wide\"><table><thead><tr><th class=\"text\" "
+          "scope=\"col\">configuration</th><th scope=\"col\">steady<br/>ms/iter</th>",
+          file);
+    if (usual) {
+        fputs("<th scope=\"col\">against<br/>", file);
+        put(file, usual->label);
+        fputs("</th>", file);
+    }
+    fputs("<th scope=\"col\">peak reserved /<br/>peak requested</th><th "
+          "scope=\"col\">requests<br/>failed</th></tr></thead><tbody>\n",
+          file);
+    for (size_t i = 0; i < report->choice_count; i++) {
+        const struct report_choice *choice = &report->choices[i];
+
+        fputs("<tr><th scope=\"row\">", file);
+        put(file, choice->label);
+        fputs("</th>", file);
+        ratio_or_none(file, choice->time_ns / 1e6);
+        if (usual)
+            ratio_or_none(file, choice->time_ns / usual->time_ns);
+        ratio_or_none(file, choice->memory);
+        fputs("<td>", file);
+        put_number(file, choice->failed);
+        fputs("</td></tr>\n", file);
+    }
+    fputs("</tbody></table></div>\n", file);
+    if (report->trace_count > 1)
+        fputs("<p class=\"note\">Geometric means over the traces.</p>\n", file);
+    fputs("</section>\n", file);
+}
+
 static void put_contents(FILE *file, const struct report *report) {
     if (report->trace_count < 2)
         return;
@@ -762,15 +1093,18 @@ int report_html(FILE *file, const struct report *report) {
         put(file, report->traces[t].name);
     }
     fprintf(file, "</title><style>\n%s</style></head><body>\n<h1>weir report</h1>\n", style);
-    runs_table(file, report);
+    warnings(file, report);
     if (report->no_pictures[0]) {
         fputs("<p class=\"warn\" id=\"no-pictures\">This page was made without pictures: ", file);
         put(file, report->no_pictures);
         fputs("</p>\n", file);
     }
-    put_contents(file, report);
+    put_verdict(file, report);
+    put_summary(file, report);
+    runs_table(file, report);
     if (report->trace_count)
         fputs(reading, file);
+    put_contents(file, report);
     for (size_t t = 0; t < report->trace_count; t++)
         put_trace(file, report, t);
     for (size_t p = 0; p < report->process_count; p++)

@@ -21,7 +21,7 @@
 
 #include "cli/report/report.h"
 
-enum { WIDTH = 1200, LEGEND = 44, PANEL = 264, CURVES = 430 };
+enum { WIDTH = 1200, OVERVIEW_WIDTH = 900, LEGEND = 44, PANEL = 264, CURVES = 430 };
 
 static const double strip = 0.24; /* below the axis, for waits, as a part of what is above it */
 
@@ -171,60 +171,124 @@ static struct scale memory_scale(const struct report_trace *trace) {
     return scale;
 }
 
-/* Operation, requested low and high, in use, reserve low and high. */
-static void memory_data(FILE *script, const json_t *samples, const struct scale *scale) {
-    const json_t *timeline = report_at(samples, "timeline", NULL);
-    const json_t *series[5] = {
-        report_at(timeline, "requested_low", NULL), report_at(timeline, "requested_high", NULL),
-        report_at(timeline, "in_use_high", NULL), report_at(timeline, "reserve_low", NULL),
-        report_at(timeline, "reserve_high", NULL)};
-    double ops = (double)report_number(samples, "ops", NULL);
-    size_t count = json_array_size(series[0]);
+/* As fine as a panel is drawn: finer makes the page large and shows no more. */
+enum { MEMORY_PARTS = 80, STEP_PARTS = 64 };
 
-    fputs("$memory << EOD\n", script);
-    for (size_t i = 0; i < count; i++) {
-        fprintf(script, "%.1f", ((double)i + 0.5) * ops / (double)count);
+/* The least, or the most, of a part of a series. */
+static double part_of(const json_t *series, size_t part, size_t parts, int is_low) {
+    size_t count = json_array_size(series);
+    double value = NAN;
+
+    for (size_t i = part * count / parts; i < (part + 1) * count / parts; i++) {
+        double at = number_at(series, i);
+
+        value = isnan(value) ? at : is_low ? fmin(value, at) : fmax(value, at);
+    }
+    return value;
+}
+
+/* Neither side differs in so many figures: a line goes on without it. */
+static int is_level(double (*rows)[5], size_t i, size_t parts, size_t from, size_t count) {
+    for (size_t k = from; k < from + count; k++)
+        if (i == 0 || i + 1 >= parts ||
+            (!isnan(rows[i][k]) && (rows[i][k] != rows[i - 1][k] || rows[i][k] != rows[i + 1][k])))
+            return 0;
+    return 1;
+}
+
+/* The area between the lowest and the highest of what varies within the parts, as one outline. */
+static void band_data(FILE *script, const char *name, double (*rows)[5], size_t parts, double ops,
+                      int low) {
+    int any = 0;
+
+    for (size_t i = 0; i < parts; i++)
+        any |= rows[i][low] < rows[i][low + 1];
+    fprintf(script, "$%s << EOD\n", name);
+    for (size_t i = 0; i < 2 * parts && any; i++) {
+        size_t part = i < parts ? i : 2 * parts - 1 - i;
+
+        if (is_level(rows, part, parts, (size_t)low, 2))
+            continue;
+        fprintf(script, "%.1f %.5g\n", ((double)part + 0.5) * ops / (double)parts,
+                rows[part][i < parts ? low + 1 : low]);
+    }
+    fputs(any ? "EOD\n" : "0 NaN\nEOD\n", script);
+}
+
+/* Operation, requested low and high, reserve low and high, in use; and what lies between low and high. */
+static void memory_data(FILE *script, const json_t *samples, const struct scale *scale) {
+    static const char *const names[5] = {"requested_low", "requested_high", "reserve_low",
+                                         "reserve_high", "in_use_high"};
+    const json_t *timeline = report_at(samples, "timeline", NULL);
+    size_t count = json_array_size(json_object_get(timeline, names[0]));
+    size_t parts = count < MEMORY_PARTS ? count : MEMORY_PARTS;
+    double ops = (double)report_number(samples, "ops", NULL), rows[MEMORY_PARTS][5];
+
+    for (size_t i = 0; i < parts; i++)
         for (size_t k = 0; k < 5; k++)
-            if (i < json_array_size(series[k]))
-                fprintf(script, " %.5g", number_at(series[k], i) / scale->unit);
-            else
-                fputs(" NaN", script);
+            rows[i][k] = part_of(json_object_get(timeline, names[k]), i, parts, k == 0 || k == 2) /
+                         scale->unit;
+    fputs("$memory << EOD\n", script);
+    for (size_t i = 0; i < parts; i++) {
+        if (is_level(rows, i, parts, 0, 5))
+            continue;
+        fprintf(script, "%.1f", ((double)i + 0.5) * ops / (double)parts);
+        for (size_t k = 0; k < 5; k++)
+            fprintf(script, isnan(rows[i][k]) ? " NaN" : " %.5g", rows[i][k]);
         fputc('\n', script);
     }
-    if (count == 0)
+    if (parts == 0)
         fputs("0 NaN NaN NaN NaN NaN\n", script);
     fputs("EOD\n", script);
+    band_data(script, "requested", rows, parts, ops, 0);
+    band_data(script, "reserved", rows, parts, ops, 2);
 }
 
-/* Operation, reserve after it if it grew, if it shrank, height of its wait; NaN: none. */
+/* Operation, reserve after it if it grew, if it shrank, height of its wait; NaN: none.  Of those that would be drawn upon
+ * each other the last, and the longest wait. */
 static void steps_data(FILE *script, const json_t *samples, const struct scale *scale) {
     const json_t *steps = report_at(samples, "steps", NULL);
+    double ops = fmax((double)report_number(samples, "ops", NULL), 1.0);
+    double at[STEP_PARTS], grew[STEP_PARTS], gave[STEP_PARTS], stall[STEP_PARTS];
 
-    fputs("$steps << EOD\n0 NaN NaN NaN\n", script);
+    for (size_t i = 0; i < STEP_PARTS; i++)
+        at[i] = grew[i] = gave[i] = stall[i] = NAN;
     for (size_t i = 0; i < json_array_size(steps); i++) {
         const json_t *step = json_array_get(steps, i);
+        double op = (double)report_number(step, "op", NULL);
         double reserve = (double)report_number(step, "reserve", NULL) / scale->unit;
-        double stall = (double)report_number(step, "stall_ns", NULL);
+        double waited = (double)report_number(step, "stall_ns", NULL);
+        size_t part = (size_t)fmin(op / ops * STEP_PARTS, STEP_PARTS - 1);
 
-        fprintf(script, "%" PRIu64, report_number(step, "op", NULL));
-        fprintf(script, report_number(step, "growths", NULL) ? " %.5g" : " NaN", reserve);
-        fprintf(script, report_number(step, "given_back", NULL) ? " %.5g" : " NaN", reserve);
-        if (stall > 0.0)
-            fprintf(script, " %.5g\n",
-                    fmax(stall / scale->stall_ns, 0.02) * 0.8 * strip * scale->top);
-        else
-            fputs(" NaN\n", script);
+        at[part] = op;
+        if (report_number(step, "growths", NULL))
+            grew[part] = reserve;
+        if (report_number(step, "given_back", NULL))
+            gave[part] = reserve;
+        if (waited > 0.0)
+            stall[part] = fmax(stall[part], waited);
+    }
+    fputs("$steps << EOD\n0 NaN NaN NaN\n", script);
+    for (size_t i = 0; i < STEP_PARTS; i++) {
+        if (isnan(at[i]))
+            continue;
+        fprintf(script, "%.0f", at[i]);
+        fprintf(script, isnan(grew[i]) ? " NaN" : " %.5g", grew[i]);
+        fprintf(script, isnan(gave[i]) ? " NaN" : " %.5g", gave[i]);
+        fprintf(script, isnan(stall[i]) ? " NaN\n" : " %.5g\n",
+                fmax(stall[i] / scale->stall_ns, 0.02) * 0.8 * strip * scale->top);
     }
     fputs("EOD\n", script);
 }
 
-static void mark_iterations(FILE *script, const json_t *samples) {
+/* Ends of iterations, as ticks at the top: one outline, where tics of an axis would be an element each. */
+static void marks_data(FILE *script, const json_t *samples) {
     const json_t *marks = report_at(samples, "marks", NULL);
 
-    fputs("set x2tics (", script);
+    fputs("$marks << EOD\n", script);
     for (size_t i = 0; i < json_array_size(marks) && json_array_size(marks) <= 64; i++)
-        fprintf(script, "%s'' %.0f", i ? ", " : "", number_at(marks, i));
-    fputs(") in scale 0.5\n", script);
+        fprintf(script, "%.0f\n", number_at(marks, i));
+    fputs("NaN\nEOD\n", script);
 }
 
 static const char memory_legend[] =
@@ -266,7 +330,7 @@ static void draw_memory(FILE *script, const struct report_trace *trace, const st
     begin_panels(script);
     fprintf(script, "set yrange [%.5g:%.5g]\nset ytics 0,%.5g\n", -strip * scale.top, scale.top,
             step);
-    fprintf(script, "set ylabel '%s'\nset format x '%%.0s%%c'\n", scale.unit_name);
+    fprintf(script, "set ylabel 'memory, %s'\nset format x '%%.0s%%c'\n", scale.unit_name);
     for (size_t i = 0; i < trace->count; i++) {
         const struct report_row *row = &trace->rows[i];
         double ops = (double)report_number(row->samples, "ops", NULL);
@@ -277,23 +341,24 @@ static void draw_memory(FILE *script, const struct report_trace *trace, const st
         steps_data(script, row->samples, &scale);
         place_panel(script, grid, panel++);
         set_title(script, row->label, "", -1.0);
-        mark_iterations(script, row->samples);
+        marks_data(script, row->samples);
         memory_labels(script, row, &scale);
         fprintf(
             script,
-            "set xrange [%.1f:%.1f]\nset x2range [%.1f:%.1f]\n"
-            "set xlabel 'operations' offset 0,0.6\n"
+            "set xrange [%.1f:%.1f]\nset xlabel 'allocations and frees' offset 0,0.6\n"
             "plot $memory using 1:3 with filledcurves y1=0 fc rgb '#808080' fs solid 0.25 noborder,"
-            " '' using 1:2:3 with filledcurves fc rgb '#808080' fs solid 0.25 noborder,"
-            " '' using 1:5:6 with filledcurves fc rgb 'black' fs solid 0.18 noborder,"
-            " '' using 1:4 with lines lc rgb '#0072b2' lw 1.5 dt 2,"
-            " '' using 1:6 with lines lc rgb 'black' lw 2,"
+            " $requested using 1:2 with filledcurves closed fc rgb '#808080' fs solid 0.25 "
+            "noborder,"
+            " $reserved using 1:2 with filledcurves closed fc rgb 'black' fs solid 0.18 noborder,"
+            " $memory using 1:6 with lines lc rgb '#0072b2' lw 1.5 dt 2,"
+            " '' using 1:5 with lines lc rgb 'black' lw 2,"
+            " $marks using 1:(%.6g):(0):(%.6g) with vectors nohead lc rgb 'black' lw 1,"
             " %.6g with lines lc rgb '#d55e00' lw 1.5 dt 3,"
             " 0 with lines lc rgb 'black' lw 0.5,"
             " $steps using 1:2 with points lc rgb 'black' pt 8 ps 0.5,"
             " '' using 1:3 with points lc rgb '#d55e00' pt 11 ps 0.5,"
             " '' using 1:(%.5g):(0):4 with vectors nohead lc rgb 'black' lw 1.5\n",
-            -0.01 * ops, ops, -0.01 * ops, ops,
+            -0.01 * ops, ops, scale.top, -0.03 * scale.top,
             (double)report_number(row->shown, "live_peak_bytes", NULL) / scale.unit,
             -strip * scale.top);
     }
@@ -414,12 +479,15 @@ static const char times_legend[] =
 
 static void draw_times(FILE *script, const struct report_trace *trace, const struct grid *grid) {
     struct range range = times_range(trace);
-    size_t panel = 0;
+    size_t panel = 0, count;
 
     begin_legend(script, grid);
     fputs(times_legend, script);
     begin_panels(script);
-    fprintf(script, "set logscale y\nset yrange [%.6g:%.6g]\n", range.low, range.high);
+    fprintf(script,
+            "set logscale y\nset yrange [%.6g:%.6g]\nset ylabel 'time of an iteration' offset "
+            "0.5,0\nset lmargin 11\n",
+            range.low, range.high);
     time_tics(script, "ytics", range.low, range.high);
     for (size_t i = 0; i < trace->count; i++) {
         const struct report_row *row = &trace->rows[i];
@@ -432,12 +500,14 @@ static void draw_times(FILE *script, const struct report_trace *trace, const str
         place_panel(script, grid, panel++);
         set_title(script, row->label, row->kind, -0.7);
         times_marks(script, row, points);
+        count = json_array_size(json_object_get(row->shown, "iterations"));
         fprintf(script,
-                "set xrange [0.5:%.1f]\nset xlabel 'iteration' offset 0,0.6\n"
+                "set xrange [0.5:%.1f]\nset xlabel 'iteration, from 1' offset 0,0.6\n"
                 "plot $others using 1:2 with points lc rgb 'black' pt 1 ps 0.3,"
-                " $times using 1:2 with linespoints lc rgb '#0072b2' lw 1 pt 7 ps 0.4,"
+                " $times using 1:2 with %s lc rgb '#0072b2' lw 1%s,"
                 " '' using 1:3 with points lc rgb '#0072b2' pt 2 ps 0.9\n",
-                (double)json_array_size(json_object_get(row->shown, "iterations")) + 0.5);
+                (double)count + 0.5, count > 32 ? "lines" : "linespoints",
+                count > 32 ? "" : " pt 7 ps 0.4");
     }
     fputs("unset multiplot\n", script);
 }
@@ -461,6 +531,7 @@ static void latency_data(FILE *script, const char *key, size_t i, const json_t *
                          struct range *x, struct range *y) {
     const json_t *buckets = report_at(result, key, "buckets");
     double total = 0.0, before = 0.0, most = (double)report_number(result, key, "max");
+    double last_x = 0.0, last_y = 0.0;
 
     for (size_t k = 0; k < json_array_size(buckets); k++)
         total += number_at(json_array_get(buckets, k), 1);
@@ -469,7 +540,12 @@ static void latency_data(FILE *script, const char *key, size_t i, const json_t *
         const json_t *bucket = json_array_get(buckets, k);
         double bound = fmax(fmin(number_at(bucket, 0), most), 1.0);
 
-        fprintf(script, "%.8g %.0f\n", total / (total - before), bound);
+        /* What is nearer to the last point is drawn upon it. */
+        if (total / (total - before) > last_x * 1.2 || bound > last_y * 1.15) {
+            last_x = total / (total - before);
+            last_y = bound;
+            fprintf(script, "%.6g %.0f\n", last_x, last_y);
+        }
         stretch(x, total / (total - before));
         stretch(y, bound);
         before += number_at(bucket, 1);
@@ -518,12 +594,14 @@ static void draw_latencies(FILE *script, const struct report_trace *trace,
     time_tics(script, "ytics", fmax(y.low, 1.0), y.high);
     for (size_t k = 0; k < 2; k++) {
         place_panel(script, grid, k);
-        set_title(script, titles[k], "latency below which so many of them stay", -0.7);
-        fputs("set xlabel 'percentile, by 1/(1-p)' offset 0,0.4\nplot ", script);
+        set_title(script, titles[k], "latency percentile", -0.7);
+        fputs("set xlabel 'percentile of calls' offset 0,0.4\nset ylabel 'latency' offset "
+              "0.5,0\nset lmargin 11\nplot ",
+              script);
         for (size_t i = 0, any = 0; i < trace->count; i++) {
             if (!report_at(trace->rows[i].shown, keys[0], "buckets"))
                 continue;
-            fprintf(script, "%s$%s%zu using 1:2 with linespoints pointinterval 14 ",
+            fprintf(script, "%s$%s%zu using 1:2 with linespoints pointinterval 8 ",
                     any++ ? ", " : "", keys[k], i);
             line_style(script, i);
         }
@@ -608,7 +686,7 @@ static void draw_map(FILE *script, const struct report_trace *trace, const struc
     begin_panels(script);
     fprintf(script,
             "set palette defined (0 'white', 1 'black')\nset cbrange [0:1]\nunset colorbox\n"
-            "set format x '%%.0s%%c'\nset border 15\nset ylabel '%s'\n",
+            "set format x '%%.0s%%c'\nset border 15\nset ylabel 'addresses, %s'\n",
             unit > 1.0 ? "GiB" : "MiB");
     for (size_t i = 0; i < trace->count; i++) {
         const struct report_row *row = &trace->rows[i];
@@ -623,7 +701,7 @@ static void draw_map(FILE *script, const struct report_trace *trace, const struc
         set_title(script, row->label, "", -0.7);
         fprintf(script,
                 "set xrange [0:%.1f]\nset yrange [0:%.6g]\nset ytics %.6g\n"
-                "set xlabel 'operations' offset 0,0.6\n"
+                "set xlabel 'allocations and frees' offset 0,0.6\n"
                 "plot $map using (($1+0.5)*%.8g):(($2+0.5)*%.8g):3 with image\n",
                 ops, height, nice_step(height), ops / (double)json_array_size(columns),
                 (double)report_number(row->samples, "map", "cell_bytes") / 1048576.0 / unit);
@@ -633,8 +711,8 @@ static void draw_map(FILE *script, const struct report_trace *trace, const struc
 
 /* ------------------------------------------------------------------- process ---- */
 
-/* Seconds, requested low and high, in use, reserve low and high in MiB: each holds until the next. */
-static double process_timeline(FILE *script, const json_t *timeline, double unit) {
+/* Seconds, requested low and high, in use, reserve low and high: each holds until the next, the last one until `end`. */
+static double process_timeline(FILE *script, const json_t *timeline, double end, double unit) {
     static const char *const names[] = {"requested_low", "requested_high", "in_use_high",
                                         "reserve_low", "reserve_high"};
     const json_t *times = json_object_get(timeline, "time_ns");
@@ -642,10 +720,12 @@ static double process_timeline(FILE *script, const json_t *timeline, double unit
     double top = 0.0;
 
     fputs("$time << EOD\n", script);
-    for (size_t i = 0; i < 2 * count; i++) {
-        if (i == 0) /* nothing was there before */
-            continue;
-        fprintf(script, "%.6f", number_at(times, i / 2) / 1e9);
+    for (size_t i = 1; i < 2 * count + 1; i++) {
+        double at = i < 2 * count ? number_at(times, i / 2) / 1e9 : end;
+
+        if (count == 0)
+            break;
+        fprintf(script, "%.6f", at);
         for (size_t k = 0; k < 5; k++) {
             double value = number_at(json_object_get(timeline, names[k]), (i - 1) / 2) / unit;
 
@@ -697,6 +777,19 @@ static struct scale process_scale(const json_t *served) {
     return scale;
 }
 
+/* Seconds at which the program ended; of what an older weir wrote, of its last change. */
+static double end_of(const json_t *served) {
+    const json_t *times = report_at(served, "timeline", "time_ns");
+    const json_t *events = json_object_get(served, "events");
+    double end = (double)report_number(served, "ended_ns", NULL);
+
+    end = fmax(end, number_at(times, json_array_size(times) - 1));
+    if (json_array_size(events) > 0)
+        end = fmax(end, (double)report_number(json_array_get(events, json_array_size(events) - 1),
+                                              "time_ns", NULL));
+    return end > 0.0 ? end / 1e9 : 1e-3;
+}
+
 /* The memory of each device over time, as it was looked at; its reserve by each step. */
 static void draw_process(FILE *script, const struct report_process *process,
                          const struct grid *grid) {
@@ -713,25 +806,25 @@ static void draw_process(FILE *script, const struct report_process *process,
           " NaN with points lc rgb '#d55e00' pt 11 ps 0.7 title 'given back'\n",
           script);
     begin_panels(script);
-    fprintf(script, "set ylabel '%s'\nset xlabel 'seconds' offset 0,0.4\n", scale.unit_name);
+    fprintf(script, "set ylabel 'memory, %s'\nset xlabel 'time, s' offset 0,0.4\n",
+            scale.unit_name);
     for (size_t i = 0; i < json_array_size(served); i++) {
-        const json_t *one = json_array_get(served, i),
-                     *times = report_at(one, "timeline", "time_ns");
+        const json_t *one = json_array_get(served, i);
+        double end = end_of(one);
         double live = (double)report_number(one, "requested_peak", NULL) / scale.unit, top;
         const char *device = json_string_value(json_object_get(one, "device"));
         const char *serves = json_string_value(json_object_get(one, "serves"));
 
         if (!has_picture(one))
             continue;
-        top = fmax(live, process_timeline(script, json_object_get(one, "timeline"), scale.unit));
-        top = fmax(top,
-                   process_events(script, json_object_get(one, "events"),
-                                  number_at(times, json_array_size(times) - 1) / 1e9, scale.unit));
+        top =
+            fmax(live, process_timeline(script, json_object_get(one, "timeline"), end, scale.unit));
+        top = fmax(top, process_events(script, json_object_get(one, "events"), end, scale.unit));
         place_panel(script, grid, panel++);
         set_title(script, device ? device : "", serves ? serves : "", -0.7);
         fprintf(
             script,
-            "set xrange [0:*]\nset yrange [0:%.6g]\n"
+            "set xrange [0:%.6g]\nset yrange [0:%.6g]\n"
             "plot $time using 1:3 with filledcurves y1=0 fc rgb '#808080' fs solid 0.25 noborder,"
             " '' using 1:2:3 with filledcurves fc rgb '#808080' fs solid 0.25 noborder,"
             " '' using 1:5:6 with filledcurves fc rgb 'black' fs solid 0.18 noborder,"
@@ -740,18 +833,73 @@ static void draw_process(FILE *script, const struct report_process *process,
             " %.6g with lines lc rgb '#d55e00' lw 1.5 dt 3,"
             " $events using 1:3 with points lc rgb 'black' pt 8 ps 0.6,"
             " '' using 1:4 with points lc rgb '#d55e00' pt 11 ps 0.6\n",
-            fmax(top * 1.1, 1.0), live);
+            end, fmax(top * 1.1, 1e-3), live);
     }
     fputs("unset multiplot\n", script);
+}
+
+/* ------------------------------------------------------------------ overview ---- */
+
+static size_t count_compared(const struct report *report) {
+    size_t count = 0;
+
+    for (size_t i = 0; i < report->choice_count; i++)
+        count += (size_t)report_compares(&report->choices[i]);
+    return count;
+}
+
+/* Time against reserved memory, a dot each: what is lower left is better in both. */
+static void draw_overview(FILE *script, const struct report *report) {
+    struct range x = {0.0, 0.0}, y = {0.0, 0.0};
+    size_t dots = 0;
+
+    for (size_t i = 0; i < report->choice_count; i++) {
+        const struct report_choice *choice = &report->choices[i];
+
+        if (!report_compares(choice))
+            continue;
+        fprintf(script, "$dot%zu << EOD\n%.6g %.6g\nEOD\n", i, choice->time_ns, choice->memory);
+        stretch(&x, choice->time_ns);
+        stretch(&y, choice->memory);
+    }
+    x = (struct range){x.low / 1.6, x.high * 1.6};
+    y = (struct range){fmin(y.low / 1.03, 0.95), fmax(y.high * 1.1, 1.1)};
+    fprintf(script,
+            "set border 3\nset grid\nset lmargin 10\nset rmargin 22\nset tmargin 1.5\nset bmargin "
+            "4\nset xtics out nomirror\nset ytics out nomirror\nset key at screen 0.99, graph 1 "
+            "right top Left reverse samplen 1 spacing 1.2\nset logscale xy\nset xrange "
+            "[%.6g:%.6g]\nset yrange [%.6g:%.6g]\n",
+            x.low, x.high, y.low, y.high);
+    time_tics(script, "xtics", x.low, x.high);
+    fputs("set xlabel 'steady time of an iteration: allocations and frees'\n"
+          "set ylabel 'peak reserved / peak requested memory (ratio)'\nset format y '%g'\n",
+          script);
+    fprintf(script, y.high / y.low < 4.0 ? "set ytics 0.1\n"
+                                         : "set ytics (1, 2, 5, 10, 20, 50, 100, 200, 500)\n");
+    fputs("plot ", script);
+    for (size_t i = 0; i < report->choice_count; i++) {
+        static const int marks[] = {7, 5, 9, 11, 13, 6, 4, 8, 10, 12, 2, 1};
+
+        if (!report_compares(&report->choices[i]))
+            continue;
+        fprintf(script, "%s$dot%zu using 1:2 with points lc rgb '%s' pt %d ps 1.4 lw 2 title ",
+                dots ? ", " : "", i, line_colours[dots % LINE_COLOURS],
+                marks[dots % (sizeof marks / sizeof marks[0])]);
+        quote(script, report->choices[i].label);
+        dots++;
+    }
+    fputc('\n', script);
 }
 
 /* ------------------------------------------------------------------ pictures ---- */
 
 /* How many panels a picture of that kind has: 0, there is nothing to draw. */
 static size_t panels_of(const struct report *report, enum picture_kind kind, size_t of) {
-    const struct report_trace *trace = kind == PICTURE_PROCESS ? NULL : &report->traces[of];
+    const struct report_trace *trace = kind < PICTURE_PROCESS ? &report->traces[of] : NULL;
     size_t count = 0;
 
+    if (kind == PICTURE_OVERVIEW)
+        return count_compared(report) > 1;
     if (!trace) {
         const json_t *served = json_object_get(report->processes[of].line, "served");
 
@@ -777,6 +925,7 @@ static size_t panels_of(const struct report *report, enum picture_kind kind, siz
 
 static int add_picture(struct report *report, enum picture_kind kind, size_t of) {
     static const char *const names[] = {"memory", "times", "latencies", "map", "process"};
+    int is_overview = kind == PICTURE_OVERVIEW;
     struct picture *more;
 
     if (panels_of(report, kind, of) == 0)
@@ -787,11 +936,16 @@ static int add_picture(struct report *report, enum picture_kind kind, size_t of)
     report->pictures = more;
     more += report->picture_count++;
     *more = (struct picture){.kind = kind, .of = of};
-    snprintf(more->stem, sizeof more->stem, "%zu-%s", of + 1, names[kind]);
+    if (is_overview)
+        snprintf(more->stem, sizeof more->stem, "overview");
+    else
+        snprintf(more->stem, sizeof more->stem, "%zu-%s", of + 1, names[kind]);
     return 1;
 }
 
 static int find_pictures(struct report *report) {
+    if (!add_picture(report, PICTURE_OVERVIEW, 0))
+        return 0;
     for (size_t t = 0; t < report->trace_count; t++)
         for (int kind = PICTURE_MEMORY; kind <= PICTURE_MAP; kind++)
             if (!add_picture(report, (enum picture_kind)kind, t))
@@ -811,6 +965,8 @@ static void draw(FILE *script, const struct report *report, const struct picture
         grid_of(panels, is_curves || picture->kind == PICTURE_PROCESS ? 2 : 3,
                 is_curves ? CURVES : PANEL, lines > 2 ? LEGEND + 18 * (int)(lines - 2) : LEGEND);
 
+    if (picture->kind == PICTURE_OVERVIEW)
+        grid = (struct grid){.width = OVERVIEW_WIDTH, .height = CURVES};
     fputs("reset\nset encoding utf8\n", script);
     if (as_png)
         fprintf(script,
@@ -830,8 +986,10 @@ static void draw(FILE *script, const struct report *report, const struct picture
         draw_latencies(script, &report->traces[picture->of], &grid);
     else if (picture->kind == PICTURE_MAP)
         draw_map(script, &report->traces[picture->of], &grid);
-    else
+    else if (picture->kind == PICTURE_PROCESS)
         draw_process(script, &report->processes[picture->of], &grid);
+    else
+        draw_overview(script, report);
     fputs("set output\n", script);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* weir/verdict.h: why a request was refused, with the figures that show it, and what to try first. */
+/* weir/verdict.h: the OOM report: why a request failed, with the figures that show it, and what to try. */
 #ifndef WEIR_VERDICT_H
 #define WEIR_VERDICT_H
 
@@ -13,7 +13,7 @@
 extern "C" {
 #endif
 
-/* Why a request is refused: X(name, word).  The first that holds, in this order (RESERVE before GRAPHS), since what is
+/* Why a request fails: X(name, word).  The first that holds, in this order (RESERVE before GRAPHS), since what is
  * idle inside is nearer at hand than what a limit forbids, and that nearer than what others have. */
 #define WEIR_VERDICT_CAUSES(X)                                                                     \
     X(NONE, "none")             /* nothing any more: it would be served now */                     \
@@ -24,8 +24,9 @@ extern "C" {
                                  * for more than the limit also what is idle in pieces */     \
     X(GRAPHS, "graphs")   /* the device lacks room, and graphs have most of what is not weir's */  \
     X(OTHERS, "others")   /* the device lacks room, for what is not this allocator's */            \
-    X(IN_USE, "in-use")   /* the device is full of this allocator's own live blocks */             \
-    X(RESERVE, "reserve") /* of a graph: idle reserve, which cannot serve it, has its room */
+    X(IN_USE, "in-use")   /* the device lacks room, for this allocator's own live blocks */        \
+    X(RESERVE, "reserve") /* of a graph: idle reserve, which cannot serve it, has its room */      \
+    X(DRIVER, "driver")   /* the driver refuses, although the device has room for it */
 
 enum {
 #define WEIR_VERDICT_ENUM(name, word) WEIR_VERDICT_##name,
@@ -112,6 +113,10 @@ typedef struct weir_verdict {
     /* What weir_set_limit is to be called with, at least, an estimate as a limit is; with the settings, if there are
      * any, which forbid it as well.  0: it is not what forbids the request, or the device could not hold as much. */
     uint64_t set_limit;
+    char device[16]; /* "cuda:0", "model:0"; "": not known */
+    /* Of cause DRIVER, when `largest` is what lies idle in one piece; else 0. */
+    uint64_t driver_result;  /* the CUresult that the driver answered; 0: not known */
+    uint64_t no_descriptors; /* 1: the process has no file descriptor left */
 } weir_verdict;
 
 /* How weir_verdict_text writes. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* oom_report.c: why a request was refused: gathers the figures, and draws the conclusion.
+/* oom_report.c: why a request failed: gathers the figures, and draws the conclusion.
  *
  * Everything is looked at when it is asked for; a refusal itself costs no more than it did.  The engine tells what of
  * its reserve is idle and for whom (`survey`), the front the same of its caches.  The front, or without one the
@@ -12,9 +12,12 @@
  */
 #include "config.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "api/oom_report.h"
 
@@ -254,14 +257,19 @@ static uint64_t lack_of(const weir_allocator *a, const weir_verdict *v) {
     return weir__size_less(need_of(a, v), v->idle + free_on(v) / unit_of(a) * unit_of(a));
 }
 
+/* Nothing that is known is lacking.  Where the driver does not report what is free, others may have it. */
+static int refused_by(const weir_verdict *v) {
+    return v->device_free == UINT64_MAX ? WEIR_VERDICT_OTHERS : WEIR_VERDICT_DRIVER;
+}
+
 /* The limit leaves room.  The device is short of `lacks` bytes: who has most of what is not the reserve's?  Of
- * none: the driver refuses what it says is free. */
+ * none: the driver refuses what it reports as free. */
 static int why_full(const weir_verdict *v, uint64_t lacks) {
     uint64_t others = v->siblings + (v->others == UINT64_MAX ? 0 : v->others);
     int much = others > v->device_total / OTHERS_PART;
 
     if (lacks == 0)
-        return WEIR_VERDICT_OTHERS;
+        return refused_by(v);
     if (v->graphs >= lacks && (v->graphs >= others || !much))
         return WEIR_VERDICT_GRAPHS;
     if (v->graphs + others < lacks || !(much || v->graphs > v->device_total / OTHERS_PART))
@@ -282,8 +290,8 @@ static int cause_of(const weir_allocator *a, const weir_verdict *v, uint64_t at_
     if (v->asked > v->device_total)
         return WEIR_VERDICT_TOO_LARGE;
     if (v->largest >=
-        v->asked) /* the driver keeps to itself what it says is free; or it is by now */
-        return then >= v->asked ? WEIR_VERDICT_OTHERS : WEIR_VERDICT_NONE;
+        v->asked) /* the driver refused what it reports as free; or it is free by now */
+        return then >= v->asked ? refused_by(v) : WEIR_VERDICT_NONE;
     if (had >= need && v->pending != UINT64_MAX && v->pending > 0 &&
         (at_rest >= need || had - v->pending < need))
         return WEIR_VERDICT_PENDING;
@@ -518,6 +526,26 @@ static void advise_all(const weir_allocator *a, weir_verdict *v) {
     }
 }
 
+/* ---- the driver ------------------------------------------------------------------------------ */
+
+static int has_no_descriptor(void) {
+    int file = open("/", O_PATH | O_CLOEXEC), problem = errno;
+
+    if (file >= 0)
+        (void)close(file);
+    return file < 0 && (problem == EMFILE || problem == ENFILE);
+}
+
+/* What the driver reports as free says nothing then about the next request. */
+static void blame_driver(weir_verdict *v, const struct weir_refused *refused) {
+    int saved_errno = errno;
+
+    v->driver_result = (uint64_t)refused->result;
+    v->no_descriptors = (uint64_t)has_no_descriptor();
+    v->largest = v->hole == UINT64_MAX ? 0 : weir__size_smaller(v->hole, v->largest);
+    errno = saved_errno;
+}
+
 /* ---- asked for ------------------------------------------------------------------------------- */
 
 static void judge(weir_allocator *a, const struct weir_refused *refused, weir_verdict *v) {
@@ -531,12 +559,15 @@ static void judge(weir_allocator *a, const struct weir_refused *refused, weir_ve
         .stream = refused->stream,
         .waited_ns = refused->figures.waited_ns,
     };
+    snprintf(v->device, sizeof v->device, "%.5s:%d", a->device.driver->name, a->device.ordinal);
     (void)weir__device_stream_id(&a->device, NULL, &v->default_stream);
     read_reserve(a, v, &at_rest);
     read_device(a, v);
     v->largest = weir__allocator_largest(a, refused);
     v->cause = refused->is_captured ? cause_under_capture(v)
                                     : cause_of(a, v, at_rest, refused->figures.largest);
+    if (v->cause == WEIR_VERDICT_DRIVER)
+        blame_driver(v, refused);
     if (v->cause == WEIR_VERDICT_OTHERS)
         name_holder(a, v, refused->is_captured ? lack_under_capture(v) : lack_of(a, v));
     if (!refused->is_captured || v->cause == WEIR_VERDICT_LIMIT)

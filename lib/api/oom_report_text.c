@@ -19,7 +19,7 @@
 #include "base/text.h"
 #include "config/settings.h"
 
-enum { SCREEN_BYTES = 4096, SHOWN = 24 };
+enum { SCREEN_BYTES = 4096, SHOWN = 24, STEP = 32 << 20 /* no engine grows by more at least */ };
 
 /* A verdict of version 1 ends with `settings`. */
 #define SMALLEST_SIZE (offsetof(weir_verdict, settings) + sizeof((weir_verdict){0}.settings))
@@ -54,6 +54,14 @@ static struct shown show(uint64_t bytes) {
     return s;
 }
 #define SHOW(bytes) (show(bytes).text)
+
+/* The same of what is never unknown, however large. */
+static struct shown show_any(uint64_t bytes) {
+    struct shown s;
+
+    weir__bytes_show(bytes, s.text, sizeof s.text);
+    return s;
+}
 
 static void put_stream(struct out *out, const weir_verdict *v, uint64_t stream) {
     if (stream && stream == v->default_stream)
@@ -98,7 +106,7 @@ static void put_limit(struct out *out, const weir_verdict *v) {
 static int is_short_of_a_step(const weir_verdict *v) {
     uint64_t left = weir__size_less(v->limit, v->reserve);
 
-    return v->cause == WEIR_VERDICT_LIMIT && left > 0 && v->idle + left >= v->asked;
+    return v->cause == WEIR_VERDICT_LIMIT && left > 0 && left < STEP && v->idle + left >= v->asked;
 }
 
 /* Most of what others have is this process's. */
@@ -110,6 +118,24 @@ static int are_siblings(const weir_verdict *v) {
 static uint64_t room_of(const weir_verdict *v) {
     return weir__size_smaller(weir__size_less(v->limit, v->reserve),
                               v->device_free == UINT64_MAX ? v->device_total : v->device_free);
+}
+
+static const char *driver_error(const weir_verdict *v, char *number, size_t bytes) {
+    if (v->driver_result == 2)
+        return "CUDA_ERROR_OUT_OF_MEMORY";
+    if (v->driver_result == 0)
+        return "an error";
+    snprintf(number, bytes, "CUDA error %llu", (unsigned long long)v->driver_result);
+    return number;
+}
+
+static void put_driver(struct out *out, const weir_verdict *v) {
+    char number[40];
+
+    put(out, "the driver answers %s with %s free", driver_error(v, number, sizeof number),
+        SHOW(v->device_free));
+    if (v->no_descriptors)
+        put(out, ": no file descriptor is left");
 }
 
 static void put_cause(struct out *out, const weir_verdict *v) {
@@ -137,16 +163,20 @@ static void put_cause(struct out *out, const weir_verdict *v) {
         return;
     case WEIR_VERDICT_OTHERS:
         if (are_siblings(v))
-            put(out, "other allocators of this process have %s of the device", SHOW(v->siblings));
+            put(out, "other weir pools of this process have %s of the device", SHOW(v->siblings));
         else
             put(out, "the device has too little left, and others have %s of it",
                 SHOW(v->siblings + (v->others == UINT64_MAX ? 0 : v->others)));
         return;
     case WEIR_VERDICT_IN_USE:
-        put(out, "the device is full of this allocator's live blocks: %s", SHOW(v->in_use));
+        put(out, "live blocks of this allocator have %s, and %s is free", SHOW(v->in_use),
+            SHOW(v->device_free));
         return;
     case WEIR_VERDICT_RESERVE:
         put(out, "%s is idle, but the driver serves graphs, not the reserve", SHOW(v->idle));
+        return;
+    case WEIR_VERDICT_DRIVER:
+        put_driver(out, v);
         return;
     default:
         put(out, "nothing any more: it would be served now");
@@ -166,33 +196,35 @@ static void put_holder(struct out *out, const weir_verdict *v) {
             (unsigned long long)v->holder_pid, SHOW(v->holder_reserve), SHOW(v->holder_could_give));
 }
 
-/* What makes room, if it is no setting. */
-static void put_silent_advice(struct out *out, const weir_verdict *v) {
-    unsigned long long pid = v->silent_pid;
-
-    if (v->silent_stopped)
-        put(out, " to have process %llu go on (kill -CONT %llu), or to end it\n", pid, pid);
-    else
-        put(out, " to wait until process %llu answers, or to end it\n", pid);
-}
-
-static void put_figures(struct out *out, const weir_verdict *v) {
-    put(out, "  reserve     %s", SHOW(v->reserve));
+/* What failed, and the numbers: the first lines, which a log may cut off. */
+static void put_head(struct out *out, const weir_verdict *v) {
+    put(out, "weir: out of memory: could not allocate %s on %s\n", show_any(v->asked).text,
+        v->device[0] ? v->device : "the device");
+    put(out, "  (reserved %s", SHOW(v->reserve));
     if (v->limit == UINT64_MAX)
         put(out, ", no limit");
     else
-        put(out, " of a limit of %s", SHOW(v->limit));
-    put(out, "; in use %s, idle %s\n", SHOW(v->in_use), SHOW(v->idle));
-    put(out, "  idle        in one piece %s, waiting for streams %s\n", SHOW(v->hole),
-        SHOW(v->pending));
+        put(out, " of %s limit", SHOW(v->limit));
+    if (v->hole != UINT64_MAX)
+        put(out, ", largest free block %s", SHOW(v->hole));
+    put(out, ",\n");
+    if (v->device_free == UINT64_MAX)
+        put(out, "  device has %s, free not known).\n", SHOW(v->device_total));
+    else
+        put(out, "  device has %s free).\n", SHOW(v->device_free));
+}
+
+static void put_figures(struct out *out, const weir_verdict *v) {
+    put(out, "  reserved    in use %s, idle %s; of it wait for streams %s\n", SHOW(v->in_use),
+        SHOW(v->idle), SHOW(v->pending));
     for (uint32_t i = 0; i < v->pending_streams; i++) {
         put(out, "              %s waits for ", SHOW(v->pending_by[i].bytes));
         put_stream(out, v, v->pending_by[i].stream);
         put(out, "\n");
     }
-    put(out, "  device      %s, free %s\n", SHOW(v->device_total), SHOW(v->device_free));
-    put(out, "              graphs %s (%s of it unused),\n", SHOW(v->graphs), SHOW(v->graphs_idle));
-    put(out, "              other allocators of the process %s, all else %s\n", SHOW(v->siblings),
+    put(out, "  device      %s; graphs %s (%s of it unused),\n", SHOW(v->device_total),
+        SHOW(v->graphs), SHOW(v->graphs_idle));
+    put(out, "              other weir pools of this process %s, all else %s\n", SHOW(v->siblings),
         SHOW(v->others));
 }
 
@@ -209,6 +241,8 @@ static void put_groups(struct out *out, const weir_verdict *v) {
         put(out, "              %s not told apart, for want of host memory\n", SHOW(v->ungrouped));
 }
 
+/* ---- the advice ------------------------------------------------------------------------------ */
+
 static const char *variable_of(const char *name) {
     for (int i = 0; i < WEIR_SETTING_COUNT; i++)
         if (strcmp(weir__setting_row((enum weir_setting)i)->name, name) == 0)
@@ -216,58 +250,69 @@ static const char *variable_of(const char *name) {
     return name;
 }
 
-/* Which way a value may be another, or what it does. */
+/* More of it is left to others, who then take what is asked for here. */
 static const char *bound_of(const char *name) {
-    if (strcmp(name, weir__setting_row(WEIR_SETTING_KEEP_FREE)->name) == 0)
-        return " (estimate: at most)";
-    if (strcmp(name, weir__setting_row(WEIR_SETTING_LIMIT)->name) == 0)
-        return " (estimate: at least)";
-    if (strcmp(name, weir__setting_row(WEIR_SETTING_LEDGER)->name) == 0)
-        return " (others give what they hold idle)";
-    return strcmp(name, weir__setting_row(WEIR_SETTING_PREALLOC)->name) == 0 ? " (at least)" : "";
+    return strcmp(name, weir__setting_row(WEIR_SETTING_KEEP_FREE)->name) == 0 ? " or less" : "";
 }
 
 static void put_settings(struct out *out, const weir_verdict *v) {
+    put(out, "  Try");
     for (int i = 0; i < WEIR_VERDICT_SETTINGS && v->settings[i].name; i++)
         put(out, " --%s %s%s", v->settings[i].name, v->settings[i].value,
             bound_of(v->settings[i].name));
+    put(out, "%s(", v->settings[1].name ? "\n      " : " ");
     for (int i = 0; i < WEIR_VERDICT_SETTINGS && v->settings[i].name; i++)
-        put(out, "%s%s=%s", i ? " " : "\n              ", variable_of(v->settings[i].name),
-            v->settings[i].value);
-    put(out, "\n");
+        put(out, "%s%s=%s", i ? " " : "", variable_of(v->settings[i].name), v->settings[i].value);
+    put(out, ").\n");
+}
+
+/* What makes room, if it is no setting. */
+static void put_silent_advice(struct out *out, const weir_verdict *v) {
+    unsigned long long pid = v->silent_pid;
+
+    if (v->silent_stopped)
+        put(out, "  Continue process %llu (kill -CONT %llu), or end it.\n", pid, pid);
+    else
+        put(out, "  Wait until process %llu answers, or end it.\n", pid);
+}
+
+static void put_reserve_advice(struct out *out, const weir_verdict *v) {
+    put(out, "  Trim before the capture (weir_trim), or use a %s.\n",
+        v->status != WEIR_E_LIMIT ? "smaller --prealloc or --limit"
+        : v->limit_is_set         ? "larger limit (weir_set_limit)"
+                                  : "larger --limit");
 }
 
 /* What is no setting. */
 static void put_other_advice(struct out *out, const weir_verdict *v) {
     if (v->cause == WEIR_VERDICT_NONE)
-        put(out, " the request again\n");
+        put(out, "  Try the request again.\n");
     else if (v->cause == WEIR_VERDICT_RESERVE)
-        put(out,
-            " to trim before the capture (weir_trim: what is wholly idle),\n"
-            "              or a %s\n",
-            v->status != WEIR_E_LIMIT ? "smaller --prealloc or --limit"
-            : v->limit_is_set         ? "larger limit (weir_set_limit)"
-                                      : "larger --limit");
+        put_reserve_advice(out, v);
     else if (v->silent_pid != 0)
         put_silent_advice(out, v);
+    else if (v->cause == WEIR_VERDICT_DRIVER && v->no_descriptors)
+        put(out, "  Raise the limit of open files (ulimit -n): no setting makes room.\n");
+    else if (v->cause == WEIR_VERDICT_DRIVER)
+        put(out, "  Look for what else the driver lacks, as host memory: no setting makes room.\n");
+    else if (v->cause == WEIR_VERDICT_GRAPHS && v->graphs_idle > 0)
+        put(out, "  Call cuDeviceGraphMemTrim: no setting makes room.\n");
     else if (v->cause == WEIR_VERDICT_OTHERS && are_siblings(v))
-        put(out, " to trim the process's other allocators, or to free blocks of theirs:\n"
-                 "              no setting makes room\n");
+        put(out, "  Trim the other pools, or free their blocks: no setting makes room.\n");
     else if (v->cause == WEIR_VERDICT_OTHERS)
-        put(out, " to wait for others, or to end them (weir info --processes):\n"
-                 "              no setting makes room\n");
+        put(out, "  Wait for other processes, or end them (weir info --processes):\n"
+                 "  no setting makes room.\n");
     else
-        put(out, " to need less: no setting makes room\n");
+        put(out, "  Request less, or free live blocks first: no setting makes room.\n");
 }
 
 static void put_advice(struct out *out, const weir_verdict *v) {
     char limit[WEIR_SPELL_BYTES];
 
-    put(out, "  try first  ");
     if (v->set_limit > 0) {
         weir__bytes_spell(v->set_limit, limit, sizeof limit);
-        put(out, " weir_set_limit with %s (estimate: at least)%s", limit,
-            v->settings[0].name ? "\n             " : "\n");
+        put(out, "  Call weir_set_limit with %s or more%s\n", limit,
+            v->settings[0].name ? ", and" : ".");
     }
     if (v->settings[0].name)
         put_settings(out, v);
@@ -276,12 +321,8 @@ static void put_advice(struct out *out, const weir_verdict *v) {
 }
 
 static void put_text(struct out *out, const weir_verdict *v) {
-    char asked[SHOWN];
-
-    weir__bytes_show(v->asked, asked, sizeof asked); /* however many */
-    put(out, "weir: %s for ", asked);
-    put_stream(out, v, v->stream);
-    put(out, " cannot be had (%s)\n", weir_status_name(v->status));
+    put_head(out, v);
+    put_advice(out, v);
     put(out, "  cause       %s: ", weir_verdict_cause_word(v->cause));
     put_cause(out, v);
     put(out, "\n");
@@ -291,12 +332,16 @@ static void put_text(struct out *out, const weir_verdict *v) {
         put(out, "              with %s that may be added it would be enough in one piece\n",
             SHOW(room_of(v)));
     put_holder(out, v);
-    put_figures(out, v);
-    put(out, "  largest     at least %s would be served; waited %llu.%llu ms\n", SHOW(v->largest),
+    put(out, "  request     for ");
+    put_stream(out, v, v->stream);
+    put(out, ": %s, waited %llu.%llu ms", weir_status_name(v->status),
         (unsigned long long)(v->waited_ns / 1000000),
         (unsigned long long)(v->waited_ns / 100000 % 10));
+    if (v->largest > 0)
+        put(out, "; %s would fit now", SHOW(v->largest));
+    put(out, "\n");
+    put_figures(out, v);
     put_groups(out, v);
-    put_advice(out, v);
 }
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
@@ -342,6 +387,10 @@ static void put_json(struct out *out, const weir_verdict *v) {
     put(out, "{\"cause\":\"%s\",\"sentence\":\"", weir_verdict_cause_word(v->cause));
     put_cause(out, v); /* words and sizes: nothing to escape */
     put(out, "\",\"status\":\"%s\"", weir_status_name(v->status));
+    if (v->device[0])
+        put(out, ",\"device\":\"%s\"", v->device); /* a word and a number: nothing to escape */
+    else
+        put(out, ",\"device\":null");
     put(out, ",\"asked\":%llu", (unsigned long long)v->asked);
     put_number(out, "stream", id(v->stream));
     put_number(out, "default_stream", id(v->default_stream));
@@ -368,6 +417,8 @@ static void put_json(struct out *out, const weir_verdict *v) {
     put_number(out, "holder_pid", id(v->holder_pid));
     put_number(out, "holder_reserve", v->holder_reserve);
     put_number(out, "holder_could_give", v->holder_could_give);
+    put_number(out, "driver_result", id(v->driver_result));
+    put(out, ",\"no_descriptors\":%s", v->no_descriptors ? "true" : "false");
     put_lists(out, v);
     put(out, "}");
 }

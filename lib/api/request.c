@@ -47,6 +47,7 @@ static void log_refusal(const weir_allocator *a, const struct weir_refused *refu
     const weir_refusal *r = &refused->figures;
     char asked[32], reserve[32], in_use[32], device_free[32] = "not known", largest[32];
     char bytes[32], limit[48] = "";
+    int is_drivers = r->largest >= r->asked; /* what is free is not what it lacks */
 
     if (a->hushed)
         return;
@@ -61,10 +62,10 @@ static void log_refusal(const weir_allocator *a, const struct weir_refused *refu
         snprintf(limit, sizeof limit, "limit %s, ", bytes);
     }
     weir__log(a->options.log, WEIR_LOG_WARNING,
-              "%s: asked %s, %sreserve %s, in use %s, free on the device %s; at least %s can be "
-              "had at once",
+              "%s: asked %s, %sreserve %s, in use %s, free on the device %s; %s%s%s",
               weir_status_message(refused->status), asked, limit, reserve, in_use, device_free,
-              largest);
+              is_drivers ? "the driver refuses all the same" : "at least ",
+              is_drivers ? "" : largest, is_drivers ? "" : " can be had at once");
 }
 
 uint64_t weir__allocator_largest(weir_allocator *a, const struct weir_refused *refused) {
@@ -79,6 +80,7 @@ static __attribute__((noinline, cold)) void note_refusal(weir_allocator *a,
 
     weir__stats_read(a, &figures);
     refused->by = a->number;
+    refused->result = r->result;
     refused->figures.in_use = figures.in_use; /* to the engine what lies in caches is, too */
     if (refused->stream == 0 && !refused->is_captured)
         refused->is_captured =

@@ -71,6 +71,7 @@ struct weir_refused {
     uint64_t by;     /* the number of the host; 0: nobody has refused yet */
     uint64_t stream; /* its id, 0: not known */
     int is_captured; /* the stream was being captured */
+    int result;      /* the driver's, 0: it had no part in it */
     weir_status status;
 };
 

@@ -210,7 +210,7 @@ STRUCT(weir_verdict_setting, 56, 8);
 FIELD(weir_verdict_setting, name, 0, 8);
 FIELD(weir_verdict_setting, value, 8, 48);
 
-STRUCT(weir_verdict, 648, 8);
+STRUCT(weir_verdict, 680, 8);
 FIELD(weir_verdict, size, 0, 8);
 FIELD(weir_verdict, status, 8, 4);
 FIELD(weir_verdict, cause, 12, 4);
@@ -248,6 +248,9 @@ FIELD(weir_verdict, holder_reserve, 616, 8);
 FIELD(weir_verdict, holder_could_give, 624, 8);
 FIELD(weir_verdict, limit_is_set, 632, 8);
 FIELD(weir_verdict, set_limit, 640, 8);
+FIELD(weir_verdict, device, 648, 16);
+FIELD(weir_verdict, driver_result, 664, 8);
+FIELD(weir_verdict, no_descriptors, 672, 8);
 
 VALUE(WEIR_OK, 0);
 VALUE(WEIR_E_INVALID, -1);
@@ -355,7 +358,7 @@ START_TEST(every_value_stands_above) {
     ck_assert_int_eq(policies, 7);
     ck_assert_int_eq(levels, 6);
     ck_assert_int_eq(WEIR_EVENT_CAUSE_COUNT, 11);
-    ck_assert_int_eq(WEIR_VERDICT_CAUSE_COUNT, 9);
+    ck_assert_int_eq(WEIR_VERDICT_CAUSE_COUNT, 10);
 }
 END_TEST
 

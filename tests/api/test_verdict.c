@@ -422,10 +422,10 @@ START_TEST(on_the_default_stream) {
     v = REFUSED(LIMIT, 200 * MIB, NULL);
     MUST_EQ(v.default_stream, id_of(NULL));
     MUST_LE(weir_verdict_text(&v, WEIR_VERDICT_AS_TEXT, text, sizeof text), sizeof text - 1);
-    MUST(strstr(text, "weir: 200MiB for the default stream cannot be had"));
+    MUST(strstr(text, "\n  request     for the default stream: WEIR_E_LIMIT, waited "));
     v = REFUSED(LIMIT, 200 * MIB, A);
     MUST_LE(weir_verdict_text(&v, WEIR_VERDICT_AS_TEXT, text, sizeof text), sizeof text - 1);
-    MUST(strstr(text, "weir: 200MiB for stream "));
+    MUST(strstr(text, "\n  request     for stream "));
     end();
 }
 END_TEST
@@ -444,7 +444,7 @@ static weir_verdict refused_by_the_program(size_t bytes, const char *also) {
         expect_none(&v);
     MUST(v.settings[1].name == NULL);
     expect_words(&v, WEIR_VERDICT_AS_TEXT, "limit: the program's own limit of ");
-    expect_words(&v, WEIR_VERDICT_AS_TEXT, "try first   weir_set_limit with ");
+    expect_words(&v, WEIR_VERDICT_AS_TEXT, "\n  Call weir_set_limit with ");
     expect_words(&v, WEIR_VERDICT_AS_JSON, ",\"limit_is_set\":true,");
     return v;
 }
@@ -520,7 +520,7 @@ START_TEST(a_limit_that_was_set_beside_what_is_left) {
     MUST(v.settings[1].name == NULL);
     expect_words(&v, WEIR_VERDICT_AS_TEXT, "limit: --keep-free keeps ");
     expect_words(&v, WEIR_VERDICT_AS_TEXT,
-                 "weir_set_limit with 512MiB (estimate: at least)\n              --keep-free ");
+                 "\n  Call weir_set_limit with 512MiB or more, and\n  Try --keep-free ");
     make_as_told(&options, &v);
     OK(weir_set_limit(a, bytes_amount(v.set_limit)));
     take(512 * MIB, A);
@@ -535,7 +535,8 @@ static void refused_by_any_limit(size_t bytes, const char *limit) {
     expect_none(&v);
     MUST_EQ(v.set_limit, 0);
     expect_words(&v, WEIR_VERDICT_AS_TEXT, limit);
-    expect_words(&v, WEIR_VERDICT_AS_TEXT, "try first   to need less: no setting makes room");
+    expect_words(&v, WEIR_VERDICT_AS_TEXT,
+                 "\n  Request less, or free live blocks first: no setting makes room.\n");
 }
 
 START_TEST(a_limit_that_the_device_cannot_hold) {
@@ -656,7 +657,7 @@ START_TEST(others_had_what_was_preallocated) {
     expect_setting(&v, 0, "prealloc", NULL); /* more */
     v = REFUSED(OTHERS, 4 * GIB, A);
     expect_setting(&v, 0, "prealloc", "4GiB"); /* all that there was */
-    expect_words(&v, WEIR_VERDICT_AS_TEXT, "  largest     at least ");
+    expect_words(&v, WEIR_VERDICT_AS_TEXT, "MiB would fit now\n");
     end();
     CU(driver->cuMemFree(others));
 }
@@ -737,7 +738,7 @@ START_TEST(another_allocator_has_the_device) {
     MUST_LE(3 * GIB, v.siblings);
     MUST_LE(v.siblings, 4 * GIB);
     MUST_LE(v.others, 512 * MIB);
-    expect_words(&v, WEIR_VERDICT_AS_TEXT, "others: other allocators of this process have ");
+    expect_words(&v, WEIR_VERDICT_AS_TEXT, "others: other weir pools of this process have ");
     end();
     OK(weir_free(other, held, A));
     CU(driver->cuCtxSynchronize());
@@ -834,8 +835,7 @@ START_TEST(what_is_idle_lies_in_one_piece) {
     MUST_LE(480 * MIB, v.hole);
     if (is(_i, KIND_POOL)) {
         MUST_EQ(v.hole, UINT64_MAX);
-        expect_words(&v, WEIR_VERDICT_AS_TEXT,
-                     "  idle        in one piece not known, waiting for ");
+        expect_words(&v, WEIR_VERDICT_AS_TEXT, " limit,\n  device has ");
         expect_words(&v, WEIR_VERDICT_AS_JSON, ",\"hole\":null,");
     }
     take(480 * MIB, A);
@@ -941,7 +941,7 @@ START_TEST(no_limit_is_in_the_way) {
     weir__model_fail(WEIR_ENTRY_cuMemAllocFromPoolAsync, 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
     EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, 48 * MIB, A, &none));
     OK(weir_last_verdict(a, &v));
-    MUST_EQ(v.cause, WEIR_VERDICT_OTHERS);
+    MUST_EQ(v.cause, WEIR_VERDICT_DRIVER);
     expect_none(&v);
     weir__model_faults_clear();
     CU(driver->cuStreamEndCapture(A, &graph));
@@ -1214,6 +1214,9 @@ START_TEST(all_of_it_is_in_use) {
         take(256 * MIB, A);
     v = REFUSED(IN_USE, GIB, A);
     expect_none(&v);
+    expect_words(&v, WEIR_VERDICT_AS_TEXT,
+                 "in-use: live blocks of this allocator have 3.5GiB, and ");
+    expect_words(&v, WEIR_VERDICT_AS_TEXT, " is free\n");
     end();
 }
 END_TEST
@@ -1228,7 +1231,7 @@ START_TEST(more_than_there_is) {
     v = REFUSED(TOO_LARGE, SIZE_MAX - 5, A); /* which nothing can be added to */
     expect_none(&v);
     v = REFUSED(TOO_LARGE, SIZE_MAX, A); /* nor is it unknown */
-    expect_words(&v, WEIR_VERDICT_AS_TEXT, "weir: 16777216TiB for stream ");
+    expect_words(&v, WEIR_VERDICT_AS_TEXT, "could not allocate 16777216TiB on model:0\n");
     expect_words(&v, WEIR_VERDICT_AS_JSON, ",\"asked\":18446744073709551615,");
     end();
 }
@@ -1250,8 +1253,43 @@ START_TEST(what_is_free_is_refused) {
         weir__model_fail(entries[i], 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
     EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, GIB, A, &none));
     OK(weir_last_verdict(a, &v));
-    MUST_EQ(v.cause, WEIR_VERDICT_OTHERS);
+    MUST_EQ(v.cause, WEIR_VERDICT_DRIVER);
+    MUST_EQ(v.driver_result, CUDA_ERROR_OUT_OF_MEMORY);
+    MUST_EQ(v.no_descriptors, 0);
+    MUST(v.largest < GIB); /* what is free is no promise then */
+    expect_none(&v);
+    expect_words(&v, WEIR_VERDICT_AS_TEXT,
+                 "cause       driver: the driver answers CUDA_ERROR_OUT_OF_MEMORY with ");
+    expect_words(&v, WEIR_VERDICT_AS_TEXT, "what else the driver lacks");
+    expect_words(&v, WEIR_VERDICT_AS_JSON, ",\"driver_result\":2,\"no_descriptors\":false,");
     weir__model_faults_clear();
+    end();
+}
+END_TEST
+
+/* The model, as the driver, needs one to make memory behind addresses. */
+START_TEST(no_file_descriptor_is_left) {
+    weir_options options = options_for(_i, 0);
+    weir_verdict v = {.size = sizeof v};
+    struct rlimit before, none_left;
+    void *none = NULL;
+
+    if (!is(_i, KIND_MAPPED))
+        return;
+    make(&options);
+    MUST_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+    none_left = before;
+    none_left.rlim_cur = 0;
+    MUST_EQ(setrlimit(RLIMIT_NOFILE, &none_left), 0);
+    EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, GIB, A, &none));
+    OK(weir_last_verdict(a, &v));
+    MUST_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+    MUST_EQ(v.cause, WEIR_VERDICT_DRIVER);
+    MUST_EQ(v.no_descriptors, 1);
+    expect_words(&v, WEIR_VERDICT_AS_TEXT, "free: no file descriptor is left\n");
+    expect_words(&v, WEIR_VERDICT_AS_TEXT,
+                 "\n  Raise the limit of open files (ulimit -n): no setting makes room.\n");
+    take(GIB, A); /* as told */
     end();
 }
 END_TEST
@@ -1723,9 +1761,13 @@ START_TEST(it_is_written) {
     MUST(text[length - 1] == '\n');
     for (char *line = text; *line; line += strcspn(line, "\n") + 1)
         MUST_LE(strcspn(line, "\n"), 79);
-    MUST(strstr(text, "weir: 300MiB for stream "));
+    ck_assert_ptr_eq(
+        strstr(text, "weir: out of memory: could not allocate 300MiB on model:0\n  (reserved "),
+        text);
+    MUST(strstr(text, " of 256MiB limit,"));
+    MUST(strstr(text, "GiB free).\n  Try --limit "));
     MUST(strstr(text, "cause       limit: the limit of 256MiB"));
-    MUST(strstr(text, " --limit ") && strstr(text, "WEIR_LIMIT="));
+    MUST(strstr(text, " (WEIR_LIMIT="));
     MUST_EQ(weir_verdict_text(&v, WEIR_VERDICT_AS_TEXT, NULL, 0), length);
     MUST_EQ(weir_verdict_text(&v, WEIR_VERDICT_AS_TEXT, less, sizeof less), length);
     MUST_EQ(strlen(less), sizeof less - 1);
@@ -2034,12 +2076,12 @@ START_TEST(a_graph_beside_reserve) {
     OK(weir_preallocate(a, 3584 * MIB, NULL));
     v = refused_to_a_graph(
         GIB, WEIR_E_NO_MEMORY,
-        "try first   to trim before the capture (weir_trim: what is wholly idle),\n"
-        "              or a smaller --prealloc or --limit\n");
+        "\n  Trim before the capture (weir_trim), or use a smaller --prealloc or --limit.\n");
     MUST_EQ(v.cause, WEIR_VERDICT_RESERVE);
     MUST_EQ(v.idle, 3584 * MIB);
     take(3 * GIB, B);
-    v = refused_to_a_graph(1536 * MIB, WEIR_E_NO_MEMORY, "to need less: no setting makes room\n");
+    v = refused_to_a_graph(1536 * MIB, WEIR_E_NO_MEMORY,
+                           "\n  Request less, or free live blocks first: no setting makes room.\n");
     MUST_EQ(v.cause, WEIR_VERDICT_IN_USE);
     end();
 }
@@ -2059,7 +2101,7 @@ START_TEST(a_graph_beside_reserve_and_a_limit) {
     give(1, 1, A);
     CU(driver->cuCtxSynchronize());
     OK(weir_set_limit(a, bytes_amount(480 * MIB)));
-    v = refused_to_a_graph(256 * MIB, WEIR_E_LIMIT, "  or a larger limit (weir_set_limit)\n");
+    v = refused_to_a_graph(256 * MIB, WEIR_E_LIMIT, "or use a larger limit (weir_set_limit).\n");
     MUST_EQ(v.cause, WEIR_VERDICT_RESERVE);
     OK(weir_trim(a, 0, NULL));
     CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_GLOBAL));
@@ -2160,32 +2202,31 @@ START_TEST(each_cause_has_a_sentence) {
     v.limit_is_set = 1;
     v.set_limit = (uint64_t)5 << 28;
     expect_words(&v, WEIR_VERDICT_AS_TEXT, ": the program's own limit of 1GiB; ");
-    expect_words(&v, WEIR_VERDICT_AS_TEXT,
-                 "try first   weir_set_limit with 1280MiB (estimate: at least)\n");
+    expect_words(&v, WEIR_VERDICT_AS_TEXT, "\n  Call weir_set_limit with 1280MiB or more.\n");
     expect_words(&v, WEIR_VERDICT_AS_JSON, "\"try\":[],\"set_limit\":1342177280}");
     v.set_limit = 0;
     v.cause = WEIR_VERDICT_RESERVE;
     v.status = WEIR_E_LIMIT;
-    expect_words(&v, WEIR_VERDICT_AS_TEXT, "or a larger limit (weir_set_limit)\n");
+    expect_words(&v, WEIR_VERDICT_AS_TEXT, "or use a larger limit (weir_set_limit).\n");
     v.limit_is_set = 0;
-    expect_words(&v, WEIR_VERDICT_AS_TEXT, "or a larger --limit\n");
+    expect_words(&v, WEIR_VERDICT_AS_TEXT, "or use a larger --limit.\n");
     v.status = WEIR_E_NO_MEMORY;
     v.cause = WEIR_VERDICT_OTHERS;
     expect_words(&v, WEIR_VERDICT_AS_TEXT,
-                 "other allocators of this process have 5MiB of the device");
+                 "other weir pools of this process have 5MiB of the device");
     v.others = 1 << 20;
     expect_words(&v, WEIR_VERDICT_AS_TEXT,
-                 "other allocators of this process have 5MiB of the device");
+                 "other weir pools of this process have 5MiB of the device");
     expect_words(&v, WEIR_VERDICT_AS_TEXT,
-                 "to trim the process's other allocators, or to free blocks of theirs:\n");
+                 "\n  Trim the other pools, or free their blocks: no setting makes room.\n");
     v.others = v.siblings;
     expect_words(&v, WEIR_VERDICT_AS_TEXT,
                  "the device has too little left, and others have 10MiB of it");
-    expect_words(&v, WEIR_VERDICT_AS_TEXT, "or to end them (weir info --processes):\n");
+    expect_words(&v, WEIR_VERDICT_AS_TEXT, "or end them (weir info --processes):\n");
     v.others = UINT64_MAX;
-    expect_words(&v, WEIR_VERDICT_AS_TEXT, "to trim the process's other allocators");
+    expect_words(&v, WEIR_VERDICT_AS_TEXT, "\n  Trim the other pools, or free their blocks");
     v.siblings = 0; /* there are none to trim */
-    expect_words(&v, WEIR_VERDICT_AS_TEXT, "or to end them (weir info --processes):\n");
+    expect_words(&v, WEIR_VERDICT_AS_TEXT, "or end them (weir info --processes):\n");
     v.cause = WEIR_VERDICT_GRAPHS;
     v.graphs = 3 << 20;
     expect_words(&v, WEIR_VERDICT_AS_TEXT,
@@ -2194,13 +2235,13 @@ START_TEST(each_cause_has_a_sentence) {
     v.silent_pid = 4711;
     v.silent_reserve = 1 << 20;
     expect_words(&v, WEIR_VERDICT_AS_TEXT, "process 4711 has 1MiB of it, and does not answer\n");
-    expect_words(&v, WEIR_VERDICT_AS_TEXT, "to wait until process 4711 answers, or to end it\n");
+    expect_words(&v, WEIR_VERDICT_AS_TEXT, "\n  Wait until process 4711 answers, or end it.\n");
     expect_words(&v, WEIR_VERDICT_AS_JSON,
                  "\"silent_pid\":4711,\"silent_reserve\":1048576,\"silent_stopped\":false,");
     v.silent_stopped = 1;
     expect_words(&v, WEIR_VERDICT_AS_TEXT, "process 4711 has 1MiB of it, and is stopped\n");
     expect_words(&v, WEIR_VERDICT_AS_TEXT,
-                 "to have process 4711 go on (kill -CONT 4711), or to end it\n");
+                 "\n  Continue process 4711 (kill -CONT 4711), or end it.\n");
     v.silent_pid = 0;
     v.holder_pid = 4712;
     v.holder_reserve = 3 << 20;
@@ -2217,8 +2258,8 @@ START_TEST(each_cause_has_a_sentence) {
         snprintf(sentence, sizeof sentence, "{\"cause\":\"%s\",", weir_verdict_cause_word(v.cause));
         expect_words(&v, WEIR_VERDICT_AS_JSON, sentence);
         expect_words(&v, WEIR_VERDICT_AS_TEXT,
-                     v.cause == WEIR_VERDICT_NONE      ? "try first   the request again"
-                     : v.cause == WEIR_VERDICT_RESERVE ? "try first   to trim before the capture"
+                     v.cause == WEIR_VERDICT_NONE      ? "\n  Try the request again.\n"
+                     : v.cause == WEIR_VERDICT_RESERVE ? "\n  Trim before the capture (weir_trim), "
                                                        : "no setting makes room");
     }
     expect_words(&v, WEIR_VERDICT_AS_TEXT,
@@ -2243,16 +2284,16 @@ START_TEST(lists_as_words) {
     v.settings[1] = (weir_verdict_setting){.name = "another"}; /* which has no variable */
     v.settings[2] = (weir_verdict_setting){.name = "growth"};
     expect_words(&v, WEIR_VERDICT_AS_TEXT,
-                 " --limit 1GiB (estimate: at least) --another  --growth \n");
+                 "\n  Try --limit 1GiB --another  --growth \n      (WEIR_LIMIT=1GiB ");
     expect_words(&v, WEIR_VERDICT_AS_TEXT, "2KiB waits for ");
     expect_words(&v, WEIR_VERDICT_AS_TEXT, "4KiB not told apart, for want of host memory");
     expect_words(&v, WEIR_VERDICT_AS_TEXT, "another=");
     v.settings[1] = (weir_verdict_setting){.name = "prealloc", .value = "2GiB"};
     v.settings[2] = (weir_verdict_setting){.name = "keep-free", .value = "3GiB"};
     expect_words(&v, WEIR_VERDICT_AS_TEXT,
-                 " --prealloc 2GiB (at least) --keep-free 3GiB (estimate: at most)\n");
+                 "\n  Try --limit 1GiB --prealloc 2GiB --keep-free 3GiB or less\n      (");
     expect_words(&v, WEIR_VERDICT_AS_TEXT,
-                 "WEIR_LIMIT=1GiB WEIR_PREALLOC=2GiB WEIR_KEEP_FREE=3GiB\n");
+                 "WEIR_LIMIT=1GiB WEIR_PREALLOC=2GiB WEIR_KEEP_FREE=3GiB).\n");
     v.settings[2] = (weir_verdict_setting){.name = "growth"};
     expect_words(&v, WEIR_VERDICT_AS_JSON, "\"pending_by\":[{\"bytes\":1024,\"stream\":7},{");
     expect_words(&v, WEIR_VERDICT_AS_JSON, "\"blocks\":2,\"total\":20,\"stream\":9},{");
@@ -2378,6 +2419,7 @@ int main(void) {
     tcase_add_loop_test(tests, all_of_it_is_in_use, 0, WORLDS);
     tcase_add_loop_test(tests, more_than_there_is, 0, WORLDS);
     tcase_add_loop_test(tests, what_is_free_is_refused, 0, WORLDS);
+    tcase_add_loop_test(tests, no_file_descriptor_is_left, 0, WORLDS);
     tests = suite_add_case(suite, "several causes", 60, start_device, NULL);
     tcase_add_loop_test(tests, the_nearest_cause_is_told, 0, WORLDS);
     tcase_add_loop_test(tests, the_larger_part_is_told, 0, WORLDS);

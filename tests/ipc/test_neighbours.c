@@ -1046,8 +1046,7 @@ START_TEST(test_a_verdict_beside_a_stopped_one) {
     snprintf(wanted, sizeof wanted, "|              process %d has 896MiB of it, and is stopped|",
              (int)stopped.pid);
     ck_assert_msg(strstr(needy.reply, wanted) != NULL, "%s", needy.reply);
-    snprintf(wanted, sizeof wanted,
-             "|  try first   to have process %d go on (kill -CONT %d), or to end it|",
+    snprintf(wanted, sizeof wanted, "|  Continue process %d (kill -CONT %d), or end it.|",
              (int)stopped.pid, (int)stopped.pid);
     ck_assert_msg(strstr(needy.reply, wanted) != NULL, "%s", needy.reply);
     ck_assert_ptr_null(strstr(needy.reply, "--prealloc"));
@@ -1058,8 +1057,8 @@ START_TEST(test_a_verdict_beside_a_stopped_one) {
         say(&needy, "why");
         hear(&needy);
     } while (strstr(needy.reply, "of it, and does not answer"));
-    ck_assert_msg(strstr(needy.reply, _i == 0 ? "try first   --prealloc 576MiB"
-                                              : "try first   to wait for others") != NULL,
+    ck_assert_msg(strstr(needy.reply, _i == 0 ? "|  Try --prealloc 576MiB"
+                                              : "|  Wait for other processes") != NULL,
                   "%s", needy.reply);
     ck_assert_ptr_null(strstr(needy.reply, "of it, and "));
 }
@@ -1071,9 +1070,9 @@ START_TEST(test_a_verdict_beside_living_ones) {
     static const struct {
         const char *words, *request, *has, *advice;
     } cases[] = {
-        {"0", "take 512", "512MiB of it, 0B", "to wait for others"},
-        {"0 recovery-timeout 0", "take 512", "640MiB of it, 128MiB", "to wait for others"},
-        {"0 recovery-timeout 0", "take 192", "640MiB of it, 128MiB", "--recovery-timeout 1s"},
+        {"0", "take 512", "512MiB of it, 0B", "Wait for other processes"},
+        {"0 recovery-timeout 0", "take 512", "640MiB of it, 128MiB", "Wait for other processes"},
+        {"0 recovery-timeout 0", "take 192", "640MiB of it, 128MiB", "Try --recovery-timeout 1s"},
     };
     struct child more, less, needy;
     char wanted[160];
@@ -1094,7 +1093,7 @@ START_TEST(test_a_verdict_beside_living_ones) {
             break;
     }
     ck_assert_msg(strstr(needy.reply, wanted) != NULL, "not \"%s\": %s", wanted, needy.reply);
-    snprintf(wanted, sizeof wanted, "|  try first   %s", cases[_i].advice);
+    snprintf(wanted, sizeof wanted, "|  %s", cases[_i].advice);
     ck_assert_msg(strstr(needy.reply, wanted) != NULL, "%s", needy.reply);
     end(&needy);
     start(&needy, "0 recovery-timeout 1s");
@@ -1108,14 +1107,12 @@ START_TEST(test_a_verdict_without_the_ledger) {
     static const struct {
         const char *other, *request, *advice;
     } cases[] = {
-        {"0", "0 ledger off", "--ledger on (others give what they hold idle)|"},
-        {"0", "0 ledger off recovery-timeout 0",
-         "--ledger on (others give what they hold idle) --recovery-timeout 1s|"},
-        {"0 ledger off", "0 ledger off", "to wait for others, or to end them (weir info "},
-        {"", "4 ledger off",
-         "to trim the process's other allocators, or to free blocks of theirs:|"},
-        {"0", "0 ledger off", "to wait for others, or to end them (weir info "},
-        {"0 ledger off", "0 ledger off", "to wait for others, or to end them (weir info "},
+        {"0", "0 ledger off", "Try --ledger on (WEIR_LEDGER=on).|"},
+        {"0", "0 ledger off recovery-timeout 0", "Try --ledger on --recovery-timeout 1s|"},
+        {"0 ledger off", "0 ledger off", "Wait for other processes, or end them (weir info "},
+        {"", "4 ledger off", "Trim the other pools, or free their blocks: no setting makes room.|"},
+        {"0", "0 ledger off", "Wait for other processes, or end them (weir info "},
+        {"0 ledger off", "0 ledger off", "Wait for other processes, or end them (weir info "},
     };
     struct child other, small, needy;
     char wanted[160];
@@ -1136,7 +1133,7 @@ START_TEST(test_a_verdict_without_the_ledger) {
     expect(&needy, "take 512", "WEIR_E_NO_MEMORY");
     say(&needy, "why");
     hear(&needy);
-    snprintf(wanted, sizeof wanted, "|  try first   %s", cases[_i].advice);
+    snprintf(wanted, sizeof wanted, "|  %s", cases[_i].advice);
     ck_assert_msg(strstr(needy.reply, wanted) != NULL, "not \"%s\": %s", wanted, needy.reply);
     end(&needy);
     if (_i >= 2)
@@ -1163,7 +1160,7 @@ START_TEST(test_a_verdict_beside_one_of_its_own) {
         expect(&needy, "take 480", "WEIR_E_NO_MEMORY");
         say(&needy, "why");
         hear(&needy);
-        ck_assert_msg(strstr(needy.reply, ": other allocators of this process have 384MiB of the "
+        ck_assert_msg(strstr(needy.reply, ": other weir pools of this process have 384MiB of the "
                                           "device|") != NULL,
                       "%s", needy.reply);
         if (_i == 0)
@@ -1189,7 +1186,7 @@ START_TEST(test_a_verdict_beside_small_ones) {
     expect(&needy, "take 960", "WEIR_E_NO_MEMORY");
     say(&needy, "why");
     hear(&needy);
-    ck_assert_msg(strstr(needy.reply, "others have 128MiB of it|  reserve") != NULL, "%s",
+    ck_assert_msg(strstr(needy.reply, "others have 128MiB of it|  request") != NULL, "%s",
                   needy.reply);
 }
 END_TEST
@@ -1225,7 +1222,9 @@ START_TEST(test_a_verdict_beside_a_stopped_one_that_has_little) {
         expect(&needy, i == 0 ? "take 512" : "take 128", "WEIR_E_NO_MEMORY");
         say(&needy, "why");
         hear(&needy);
-        ck_assert_msg(strstr(needy.reply, "cause       others: ") != NULL, "%s", needy.reply);
+        ck_assert_msg(
+            strstr(needy.reply, i == 0 ? "cause       others: " : "cause       driver: ") != NULL,
+            "%s", needy.reply);
         ck_assert_ptr_null(strstr(needy.reply, "of it, and "));
         expect(&needy, "refuse", "it will");
     }

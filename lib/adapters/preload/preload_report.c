@@ -43,6 +43,7 @@
 #include <unistd.h>
 
 #include "api/drop_in.h"
+#include "api/show.h"
 #include "api/timeline.h"
 #include "base/kept.h"
 #include "base/log.h"
@@ -297,7 +298,8 @@ static void add_served(struct line *line, const struct weir_served *s, const wei
     if (weir__run_switch("WEIR_RUN_SAMPLES", 0))
         add_events(line, s, count_events(s) / MOST_EVENTS + 1);
     add_timeline(line, s);
-    add(line, "}");
+    /* Where a time line ends, of which the last change is no end. */
+    add(line, ",\"ended_ns\":%llu}", (unsigned long long)weir__show_age(s->allocator));
 }
 
 static void put_line(const char *path, const struct line *line) {
