@@ -67,7 +67,7 @@ static const struct engine {
     {"pool", WEIR_ENGINE_POOL, WEIR_ARENA_DEFAULT, WEIR_PACKING_DEFAULT},
     {"arena", WEIR_ENGINE_ARENA, WEIR_ARENA_DEFAULT, WEIR_PACKING_DEFAULT},
     {"mapped", WEIR_ENGINE_ARENA, WEIR_ARENA_MAPPED, WEIR_PACKING_DEFAULT},
-    {"fit", WEIR_ENGINE_ARENA, WEIR_ARENA_MAPPED, WEIR_PACKING_FIT},
+    {"fit", WEIR_ENGINE_ARENA, WEIR_ARENA_MAPPED, WEIR_PACKING_COMPACT},
 };
 
 enum { LOADS = sizeof loads / sizeof *loads, ENGINES = sizeof engines / sizeof *engines };

@@ -370,7 +370,7 @@ static uint64_t others_in(const json_t *result, const json_t *verdict) {
     return since > before ? since : before;
 }
 
-/* What the others leave decides: there is no lower limit; leaving less (--leave) would not do. */
+/* What the others leave decides: there is no lower limit; keeping less free would not do. */
 static int is_others(const json_t *verdict, uint64_t others, uint64_t device, uint64_t live) {
     const json_t *limit = json_object_get(verdict, "limit");
     uint64_t there = weir__size_less(device, others);

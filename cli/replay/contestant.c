@@ -62,7 +62,7 @@ static void choose_mapped_vouched(const struct session *session, weir_options *o
 
 static void choose_mapped_fit(const struct session *session, weir_options *options) {
     (void)session;
-    choose_mapped(options, WEIR_PACKING_FIT);
+    choose_mapped(options, WEIR_PACKING_COMPACT);
 }
 
 static void choose_mapped_fast(const struct session *session, weir_options *options) {
@@ -146,7 +146,7 @@ const struct contestant contestants[] = {
      PUBLIC,
      .needs_virtual = 1,
      .choose = choose_mapped_balanced},
-    {.name = "mapped-fit",
+    {.name = "mapped-compact",
      .was = "arena-fit",
      .what = "the same, packing compact: less reserved memory",
      PUBLIC,

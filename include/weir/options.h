@@ -77,7 +77,7 @@ enum {
 /* How engine mapped takes memory: X(name, word, value). */
 #define WEIR_PACKINGS(X)                                                                           \
     X(DEFAULT, "default", 0)                                                                       \
-    X(FIT, "fit", 1)           /* in small handles, which move where memory is wanted */           \
+    X(COMPACT, "compact", 1)   /* in small handles, which move where memory is wanted */           \
     X(BALANCED, "balanced", 2) /* in larger ones as it grows; the default */                       \
     X(FAST, "fast", 3)         /* in few, and none moves as long as there is more */
 
@@ -85,6 +85,8 @@ enum {
 #define WEIR_PACKING_ENUM(name, word, value) WEIR_PACKING_##name = (value),
     WEIR_PACKINGS(WEIR_PACKING_ENUM)
 #undef WEIR_PACKING_ENUM
+    /* The earlier name. */
+    WEIR_PACKING_FIT = WEIR_PACKING_COMPACT
 };
 
 /* When to preallocate: X(name, word, value). */

@@ -410,7 +410,7 @@ static void advise_mapping(const weir_allocator *a, weir_verdict *v) {
 
     if (is_untold(a) && (a->device.driver->capabilities & WEIR_CAP_STREAM_ID)) {
         advise(v, WEIR_SETTING_FRONT, "on"); /* which places blocks itself, and knows who waits */
-    } else if (mapped ? o->packing != WEIR_PACKING_FIT
+    } else if (mapped ? o->packing != WEIR_PACKING_COMPACT
                       : (a->device.driver->capabilities & WEIR_CAP_VIRTUAL) != 0) {
         advise(v, WEIR_SETTING_PACKING, "compact");
         if (!mapped)

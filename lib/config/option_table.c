@@ -901,9 +901,9 @@ static const struct word arenas[] = {
 };
 static const struct word packings[] = {
     {"balanced", WEIR_PACKING_BALANCED},
-    {"compact", WEIR_PACKING_FIT},
+    {"compact", WEIR_PACKING_COMPACT},
     {"fast", WEIR_PACKING_FAST},
-    {"fit", WEIR_PACKING_FIT}, /* an earlier word */
+    {"fit", WEIR_PACKING_COMPACT}, /* an earlier word */
     {NULL, 0},
 };
 static const struct word prealloc_times[] = {
@@ -1248,7 +1248,7 @@ static void fill_defaults(weir_options *options) {
         options->front = options->engine == WEIR_ENGINE_DIRECT ? WEIR_SWITCH_OFF : WEIR_SWITCH_ON;
     if (options->internal_dependencies == WEIR_SWITCH_DEFAULT)
         options->internal_dependencies =
-            weir__options_map(options) && options->packing == WEIR_PACKING_FIT ? WEIR_SWITCH_ON
+            weir__options_map(options) && options->packing == WEIR_PACKING_COMPACT ? WEIR_SWITCH_ON
                                                                                : WEIR_SWITCH_OFF;
     if (options->harden == 0)
         options->harden = WEIR_HARDEN_OFF;

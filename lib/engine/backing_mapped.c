@@ -144,7 +144,7 @@ struct packing {
 };
 
 static const struct packing packings[] = {
-    [WEIR_PACKING_FIT] = {1, 8 * MIB, 8 * MIB, 8 * MIB, 4, 2 * MIB, 8 * MIB, 1, SIZE_MAX, 0, 0, 8,
+    [WEIR_PACKING_COMPACT] = {1, 8 * MIB, 8 * MIB, 8 * MIB, 4, 2 * MIB, 8 * MIB, 1, SIZE_MAX, 0, 0, 8,
                           64 * MIB, 1},
     [WEIR_PACKING_BALANCED] = {16, 40 * MIB, 256 * MIB, 80 * MIB, 16, 40 * MIB, 256 * MIB, 12,
                                32 * MIB, 8, 16, 4, 256 * MIB, 64},

@@ -294,7 +294,7 @@ START_TEST(a_limit_below_a_page) {
             weir_options options = options_for(_i, cases[i].limit);
             weir_verdict v;
 
-            options.packing = fit ? WEIR_PACKING_FIT : WEIR_PACKING_DEFAULT;
+            options.packing = fit ? WEIR_PACKING_COMPACT : WEIR_PACKING_DEFAULT;
             make(&options);
             v = REFUSED(LIMIT, cases[i].asked, A);
             expect_words(&v, WEIR_VERDICT_AS_TEXT,
@@ -933,7 +933,7 @@ START_TEST(no_limit_is_in_the_way) {
 
     if (!is(_i, KIND_MAPPED))
         return;
-    options.packing = WEIR_PACKING_FIT;
+    options.packing = WEIR_PACKING_COMPACT;
     make(&options);
     OK(weir_preallocate(a, 64 * MIB, NULL));
     take(8 * MIB, A);

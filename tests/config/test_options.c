@@ -639,7 +639,7 @@ static const struct {
     {"prealloc", "33.3333%free", NULL},
     {"prealloc", "max", NULL},
     {"arena", "mapped", NULL},
-    {"packing", "fit", NULL},
+    {"packing", "compact", NULL},
     {"packing", "balanced", NULL},
     {"packing", "fast", NULL},
     {"prealloc-at", "create", NULL},
@@ -923,7 +923,7 @@ START_TEST(test_defaults_are_shown) {
         ck_assert_str_eq(text, cases[i].fixed_arena);
     }
     options.arena = WEIR_ARENA_MAPPED;
-    options.packing = WEIR_PACKING_FIT;
+    options.packing = WEIR_PACKING_COMPACT;
     weir__option_show(&options, WEIR_SETTING_INTERNAL_DEPENDENCIES, text, sizeof text);
     ck_assert_str_eq(text, "on");
     options.engine = WEIR_ENGINE_PLATFORM;
@@ -1342,7 +1342,7 @@ static const struct {
     {WEIR_SETTING_DEVICE, "WEIR_DEVICE", "model", "cuda:1"},
     {WEIR_SETTING_ENGINE, "WEIR_ENGINE", "bfc", "mapped"},
     {WEIR_SETTING_ARENA, "WEIR_ARENA", "fixed", "regions"},
-    {WEIR_SETTING_PACKING, "WEIR_PACKING", "fit", "fast"},
+    {WEIR_SETTING_PACKING, "WEIR_PACKING", "compact", "fast"},
     {WEIR_SETTING_PREALLOC, "WEIR_PREALLOC", "8GiB", "4GiB"},
     {WEIR_SETTING_PREALLOC_AT, "WEIR_PREALLOC_AT", "first", "create"},
     {WEIR_SETTING_GROWTH, "WEIR_GROWTH", "geometric:1.5:1GiB", "exact"},

@@ -909,7 +909,7 @@ START_TEST(settings_without_effect_draw_a_warning) {
     logging.release_threshold = bytes_amount(MIB);
     expect_words("release-threshold has no effect");
     expect_words("no effect with engine bfc\n");
-    logging.packing = WEIR_PACKING_FIT;
+    logging.packing = WEIR_PACKING_COMPACT;
     expect_words("packing has no effect with engine bfc\n");
     log_warnings(KIND_POOL, 0);
     logging.arena = WEIR_ARENA_MAPPED;
@@ -1997,7 +1997,7 @@ START_TEST(an_idle_stream_is_no_proof) {
     weir_allocator *a;
     void *block, *pin, *large[2];
 
-    options.packing = WEIR_PACKING_FIT;
+    options.packing = WEIR_PACKING_COMPACT;
     options.front = WEIR_SWITCH_OFF;
     a = make(&options);
     CU(driver->cuStreamCreate(&blocking, CU_STREAM_DEFAULT));
@@ -2034,7 +2034,7 @@ START_TEST(addresses_last_long_and_end_well) {
 
     if (!is_roomy())
         return;
-    options.packing = WEIR_PACKING_FIT;
+    options.packing = WEIR_PACKING_COMPACT;
     options.front = WEIR_SWITCH_OFF;
     options.recovery_timeout_ms = UINT32_MAX;
     if (_i)
@@ -2069,7 +2069,7 @@ START_TEST(what_cannot_be_unmapped_is_gone_round) {
     weir_allocator *a;
     void *first, *block, *none = NULL;
 
-    options.packing = WEIR_PACKING_FIT;
+    options.packing = WEIR_PACKING_COMPACT;
     options.front = WEIR_SWITCH_OFF;
     options.recovery_timeout_ms = UINT32_MAX;
     a = make(&options);
@@ -2112,7 +2112,7 @@ START_TEST(the_last_addresses_move_too) {
     void *large;
 
     table.cuMemAddressReserve = few_addresses;
-    options.packing = WEIR_PACKING_FIT;
+    options.packing = WEIR_PACKING_COMPACT;
     options.front = WEIR_SWITCH_OFF;
     options.limit = bytes_amount(GIB + 8 * MIB);
     a = make_on(&table, &options);
@@ -2149,7 +2149,7 @@ START_TEST(the_end_of_the_addresses_is_out_of_memory) {
     weir_allocator *a;
 
     table.cuMemAddressReserve = few_addresses;
-    options.packing = WEIR_PACKING_FIT;
+    options.packing = WEIR_PACKING_COMPACT;
     options.front = WEIR_SWITCH_OFF;
     a = make_on(&table, &options);
     for (int i = 0; i < HOLES; i++, bytes += 8 * MIB) {
@@ -2183,7 +2183,7 @@ START_TEST(small_blocks_find_room_elsewhere) {
     void *other, *none = NULL;
 
     table.cuMemAddressReserve = few_addresses;
-    options.packing = WEIR_PACKING_FIT;
+    options.packing = WEIR_PACKING_COMPACT;
     options.front = WEIR_SWITCH_OFF;
     a = make_on(&table, &options);
     for (int i = 0; i < SMALL; i++)
@@ -2209,7 +2209,7 @@ START_TEST(what_cannot_be_unmapped_is_gone_round_still) {
     void *block[5];
     weir_allocator *a;
 
-    options.packing = WEIR_PACKING_FIT;
+    options.packing = WEIR_PACKING_COMPACT;
     options.front = WEIR_SWITCH_OFF;
     a = make(&options);
     for (int i = 0; i < 5; i++)
@@ -2245,7 +2245,7 @@ START_TEST(what_cannot_be_put_goes_later) {
     void *block, *pin, *none = NULL;
     weir_allocator *a;
 
-    options.packing = WEIR_PACKING_FIT;
+    options.packing = WEIR_PACKING_COMPACT;
     options.front = WEIR_SWITCH_OFF;
     a = make(&options);
     block = take(a, 8 * MIB, A);
@@ -2273,7 +2273,7 @@ START_TEST(what_stays_in_two_places_goes_with_the_last) {
     void *block, *pin, *none = NULL;
     weir_allocator *a;
 
-    options.packing = WEIR_PACKING_FIT;
+    options.packing = WEIR_PACKING_COMPACT;
     options.front = WEIR_SWITCH_OFF;
     a = make(&options);
     block = take(a, 8 * MIB, A);
@@ -2313,7 +2313,7 @@ START_TEST(what_was_moved_goes_with_its_shadow) {
     weir_allocator *a;
 
     table.cuMemUnmap = unmap_elsewhere;
-    options.packing = WEIR_PACKING_FIT;
+    options.packing = WEIR_PACKING_COMPACT;
     options.front = WEIR_SWITCH_OFF;
     a = make_on(&table, &options);
     block = take(a, 8 * MIB, A);
@@ -2344,7 +2344,7 @@ START_TEST(many_move_unseen) {
     void *block, *pin;
     weir_allocator *a;
 
-    options.packing = WEIR_PACKING_FIT;
+    options.packing = WEIR_PACKING_COMPACT;
     options.front = WEIR_SWITCH_OFF;
     a = make(&options);
     block = take(a, HANDLES * 8 * MIB, A);
@@ -2376,7 +2376,7 @@ START_TEST(the_best_of_the_idle_moves) {
     void *block[3], *pin[4], *large;
     uint64_t before;
 
-    options.packing = WEIR_PACKING_FIT;
+    options.packing = WEIR_PACKING_COMPACT;
     options.front = WEIR_SWITCH_OFF;
     a = make(&options);
     give(a, take(a, 1000, B), B);
@@ -2419,7 +2419,7 @@ START_TEST(a_handle_in_many_pieces_stays) {
     weir_allocator *a;
     void *block[MOST + 2], *pin, *large;
 
-    options.packing = WEIR_PACKING_FIT;
+    options.packing = WEIR_PACKING_COMPACT;
     options.front = WEIR_SWITCH_OFF;
     a = make(&options);
     OK(weir_preallocate(a, 10 * MIB, NULL)); /* 2 MiB of it, of small requests, move to the pin */
@@ -2471,7 +2471,7 @@ START_TEST(the_last_of_the_device_is_enough) {
     void *block[3], *none = NULL;
     CUdeviceptr hog;
 
-    options.packing = WEIR_PACKING_FIT;
+    options.packing = WEIR_PACKING_COMPACT;
     options.front = WEIR_SWITCH_OFF;
     options.recovery_timeout_ms = UINT32_MAX;
     a = make(&options);
@@ -2706,7 +2706,7 @@ START_TEST(without_ids_nothing_moves_unseen) {
     void *block[4], *other;
     weir_allocator *a;
 
-    options.packing = WEIR_PACKING_FIT;
+    options.packing = WEIR_PACKING_COMPACT;
     a = make_on(older_driver(WEIR_CAP_STREAM_ID), &options);
     for (int i = 0; i < 4; i++)
         block[i] = take(a, 8 * MIB, A);
@@ -3882,7 +3882,7 @@ static void add_faults(TCase *tests) {
     tcase_add_test(tests, small_blocks_find_room_elsewhere);
     tcase_add_loop_test(tests, an_end_that_cannot_wait_is_no_end, 0, 3);
     tcase_add_test(tests, the_last_of_the_device_is_enough);
-    tcase_add_loop_test(tests, a_second_stream_has_what_nobody_used, WEIR_PACKING_FIT,
+    tcase_add_loop_test(tests, a_second_stream_has_what_nobody_used, WEIR_PACKING_COMPACT,
                         WEIR_PACKING_FAST + 1);
     tcase_add_test(tests, a_pool_without_figures);
     tcase_add_test(tests, a_pool_without_maximum);

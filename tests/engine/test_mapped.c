@@ -143,7 +143,7 @@ START_TEST(a_request_goes_where_least_is_missing) {
     void *block[MOST_HANDLES], *large;
     uint64_t before;
 
-    begin_with_two_streams(WEIR_PACKING_FIT);
+    begin_with_two_streams(WEIR_PACKING_COMPACT);
     lay(l->handles, block);
     before = reserve();
     count_from_here();
@@ -231,7 +231,7 @@ START_TEST(shadows_go_one_by_one) {
     void *block[2], *pin[2], *moved[3], *again[2];
     size_t released;
 
-    begin_with_two_streams(WEIR_PACKING_FIT);
+    begin_with_two_streams(WEIR_PACKING_COMPACT);
     for (int i = 0; i < 2; i++) {
         block[i] = take(UNIT, A);
         pin[i] = take(UNIT, A);
@@ -273,7 +273,7 @@ START_TEST(a_shadow_behind_the_large_addresses_is_none_of_theirs) {
     weir_refusal refusal = {.size = sizeof refusal};
     void *small[SMALL], *large, *last, *none = NULL;
 
-    begin(WEIR_PACKING_FIT, 10 * MIB);
+    begin(WEIR_PACKING_COMPACT, 10 * MIB);
     for (int i = 0; i < SMALL; i++)
         small[i] = take(512 * KIB, A);
     MUST_EQ(reserve(), 2 * MIB);
@@ -298,7 +298,7 @@ START_TEST(what_is_preallocated_goes_round_shadows) {
     enum { SMALL = 4 };
     void *small[SMALL], *behind[SMALL], *moved, *large;
 
-    begin(WEIR_PACKING_FIT, 0);
+    begin(WEIR_PACKING_COMPACT, 0);
     for (int i = 0; i < SMALL; i++)
         small[i] = take(512 * KIB, A);
     busy(A, 5 * MS);
@@ -404,7 +404,7 @@ START_TEST(small_requests_have_their_part_beforehand) {
     enum { MOST = 16, SERVED = 8 };
     void *small[MOST], *served[SERVED], *large;
 
-    begin(WEIR_PACKING_FIT, 0);
+    begin(WEIR_PACKING_COMPACT, 0);
     for (size_t i = 0; i < 2 * cases[_i].idle; i++)
         small[i] = take(cases[_i].piece * KIB, A);
     MUST_EQ(reserve(), 2 * cases[_i].idle * cases[_i].piece * KIB);
@@ -432,7 +432,7 @@ START_TEST(what_is_preallocated_moves) {
     static const struct {
         int packing;
         size_t reserve, block, wanted; /* MiB */
-    } cases[] = {{WEIR_PACKING_FIT, 1100, 128, 240}, {WEIR_PACKING_BALANCED, 1100, 128, 240}};
+    } cases[] = {{WEIR_PACKING_COMPACT, 1100, 128, 240}, {WEIR_PACKING_BALANCED, 1100, 128, 240}};
     enum { BLOCKS = 8 };
     void *blocks[BLOCKS], *large;
     uint64_t before;
@@ -462,7 +462,7 @@ START_TEST(what_is_preallocated_comes_in_few_handles) {
         size_t reserve; /* GiB */
         uint64_t handles;
     } cases[] = {
-        {WEIR_PACKING_FIT, 8, 129}, {WEIR_PACKING_BALANCED, 32, 129}, {WEIR_PACKING_FAST, 3, 2}};
+        {WEIR_PACKING_COMPACT, 8, 129}, {WEIR_PACKING_BALANCED, 32, 129}, {WEIR_PACKING_FAST, 3, 2}};
 
     start_model(40 * GIB);
     begin_with(driver, cases[_i].packing, 0);
@@ -502,7 +502,7 @@ START_TEST(a_policy_decides_how_much) {
         CU(driver->cuMemAlloc(&others, cases[_i].others * MIB));
     if (cases[_i].limit)
         options.limit = bytes_amount(cases[_i].limit * MIB);
-    options.packing = WEIR_PACKING_FIT;
+    options.packing = WEIR_PACKING_COMPACT;
     options.front = WEIR_SWITCH_OFF;
     options.recovery_timeout_ms = UINT32_MAX;
     options.growth = cases[_i].growth;
@@ -535,7 +535,7 @@ END_TEST
 START_TEST(without_host_memory_nothing_grows) {
     void *block, *large = NULL;
 
-    begin(WEIR_PACKING_FIT, 0);
+    begin(WEIR_PACKING_COMPACT, 0);
     block = take(7 * UNIT, A);
     refuse_in = (uint64_t)_i + 1;
     EXPECT(WEIR_E_HOST_MEMORY, weir_alloc(a, 8 * UNIT, A, &large));
@@ -556,7 +556,7 @@ START_TEST(without_host_memory_nothing_begins) {
     for (uint64_t k = 1; status != WEIR_OK; k++, refusals++) {
         void *block = NULL;
 
-        begin(WEIR_PACKING_FIT, 0);
+        begin(WEIR_PACKING_COMPACT, 0);
         refuse_in = k;
         status = weir_alloc(a, UNIT, A, &block);
         refuse_in = 0;
@@ -579,7 +579,7 @@ START_TEST(what_could_not_be_noted_moves_later) {
     void *small[SMALL], *known, *large = NULL;
     uint64_t before;
 
-    begin(WEIR_PACKING_FIT, 0);
+    begin(WEIR_PACKING_COMPACT, 0);
     known = take(UNIT, B);
     for (int i = 0; i < SMALL; i++)
         small[i] = take(512 * KIB, A);

@@ -73,7 +73,7 @@ static CUdeviceptr leave(size_t bytes) {
 
 /* What moves is not growth, whoever counts: no handle is made, no step noted, nothing given back. */
 START_TEST(a_move_is_no_growth) {
-    weir_allocator *a = plain(WEIR_PACKING_FIT, 0);
+    weir_allocator *a = plain(WEIR_PACKING_COMPACT, 0);
     void *block[4], *large;
     weir_statistics before, after;
     uint64_t events;
@@ -107,7 +107,7 @@ END_TEST
 START_TEST(what_would_move_for_ever_grows) {
     /* The allowance is 192 MiB.  Each move uses 8 MiB, and the 40 MiB requested in between add 40/64 MiB. */
     enum { MOVES = 27 };
-    weir_allocator *a = plain(WEIR_PACKING_FIT, 0);
+    weir_allocator *a = plain(WEIR_PACKING_COMPACT, 0);
     void *large, *piece[3];
 
     for (int cycle = 1; cycle <= MOVES + 1; cycle++) {
@@ -133,7 +133,7 @@ END_TEST
  * requested bytes move, and as much as one request more, since the last move may exceed what is left. */
 START_TEST(growth_earns_no_more_than_its_part_of_moves) {
     enum { BLOCKS = 64, STEPS = 8000 };
-    weir_allocator *a = plain(WEIR_PACKING_FIT, 0);
+    weir_allocator *a = plain(WEIR_PACKING_COMPACT, 0);
     void *block[BLOCKS];
     size_t bytes[BLOCKS], live = 0, next;
     uint64_t draw = 1, asked = 0, moved;
@@ -189,7 +189,7 @@ END_TEST
 /* Headroom has requests wait little, but a mapped arena that fits tightly moves as ever. */
 START_TEST(who_fits_tightly_moves_beside_headroom) {
     weir_allocator *a = plain(_i, 0);
-    size_t bytes = (_i == WEIR_PACKING_FIT ? 8 : 64) * MIB;
+    size_t bytes = (_i == WEIR_PACKING_COMPACT ? 8 : 64) * MIB;
     void *block[3], *large;
     uint64_t before;
 
@@ -200,7 +200,7 @@ START_TEST(who_fits_tightly_moves_beside_headroom) {
     give(a, block[2], A);
     before = reserve(a);
     large = take(a, 3 * bytes, A);
-    MUST_EQ(reserve(a) - before, (_i == WEIR_PACKING_FIT ? 1 : 2) * bytes);
+    MUST_EQ(reserve(a) - before, (_i == WEIR_PACKING_COMPACT ? 1 : 2) * bytes);
     give(a, large, A);
     give(a, block[1], A);
     destroy(a);
@@ -209,7 +209,7 @@ END_TEST
 
 /* Events are recorded for what moves unseen, one for all of it, and not for what is new. */
 START_TEST(what_moves_unseen_is_recorded_once) {
-    weir_allocator *a = plain(WEIR_PACKING_FIT, 0);
+    weir_allocator *a = plain(WEIR_PACKING_COMPACT, 0);
     void *block[6], *large, *more;
 
     for (int i = 0; i < 6; i++)
@@ -240,7 +240,7 @@ END_TEST
 /* What was mapped at two places until the end is unmapped at both: the device has it again. */
 START_TEST(an_end_leaves_nothing_mapped) {
     uint64_t all = device_free();
-    weir_allocator *a = plain(WEIR_PACKING_FIT, 0);
+    weir_allocator *a = plain(WEIR_PACKING_COMPACT, 0);
     void *block = take(a, 8 * MIB, A), *pin = take(a, 8 * MIB, A), *large;
 
     busy(A, 5 * MS);
@@ -309,7 +309,7 @@ END_TEST
 
 /* A step is what the limit leaves, where that is less, and no more than that. */
 START_TEST(a_step_ends_at_the_limit) {
-    weir_allocator *a = plain(WEIR_PACKING_FIT, 70 * MIB);
+    weir_allocator *a = plain(WEIR_PACKING_COMPACT, 70 * MIB);
     void *block = take(a, 61 * MIB, A), *other;
 
     MUST_EQ(reserve(a), 64 * MIB);
@@ -318,7 +318,7 @@ START_TEST(a_step_ends_at_the_limit) {
     give(a, other, A);
     give(a, block, A);
     destroy(a);
-    a = plain(WEIR_PACKING_FIT, 62 * MIB);
+    a = plain(WEIR_PACKING_COMPACT, 62 * MIB);
     give(a, take(a, 57 * MIB, A), A);
     MUST_EQ(reserve(a), 62 * MIB);
     destroy(a);
@@ -328,7 +328,7 @@ END_TEST
 /* Before the reserve grows each event is asked about twice: as a request that did not fit looks around, and when all
  * are asked about. */
 START_TEST(who_grows_asks_about_events_twice) {
-    weir_allocator *a = plain(WEIR_PACKING_FIT, 0);
+    weir_allocator *a = plain(WEIR_PACKING_COMPACT, 0);
     void *pin = take(a, 4 * MIB, A), *block = take(a, 4 * MIB, B), *other;
 
     busy(B, 50 * MS);
@@ -345,7 +345,7 @@ END_TEST
 
 /* What is refused was asked of the driver as often as there are other ways, and no size twice. */
 START_TEST(a_refusal_asks_each_size_once) {
-    weir_allocator *a = plain(WEIR_PACKING_FIT, 0);
+    weir_allocator *a = plain(WEIR_PACKING_COMPACT, 0);
     uint64_t all = device_free();
     CUdeviceptr hog = leave(14 * MIB);
     void *none = NULL;
@@ -365,7 +365,7 @@ END_TEST
 
 /* What is new, from 256 MiB on, is asked of the driver after it has said that it has so much. */
 START_TEST(large_steps_are_foretold) {
-    weir_allocator *a = plain(WEIR_PACKING_FIT, 0);
+    weir_allocator *a = plain(WEIR_PACKING_COMPACT, 0);
     void *block[3], *pin, *large;
 
     count_from_here();
@@ -390,7 +390,7 @@ END_TEST
 /* Preallocated memory comes in handles as large as the packing has it, smaller ones where the driver has no such, and
  * small requests have none of a single page. */
 START_TEST(what_is_preallocated_comes_in_large_handles) {
-    weir_allocator *a = plain(WEIR_PACKING_FIT, 0);
+    weir_allocator *a = plain(WEIR_PACKING_COMPACT, 0);
     int before;
 
     OK(weir_preallocate(a, 2 * MIB, NULL));
@@ -417,7 +417,7 @@ END_TEST
 
 /* What a refusal says would fit is all that would: what is free at the end, what is idle elsewhere, and what is new. */
 START_TEST(a_refusal_tells_all_that_would_fit) {
-    weir_allocator *a = plain(WEIR_PACKING_FIT, 64 * MIB);
+    weir_allocator *a = plain(WEIR_PACKING_COMPACT, 64 * MIB);
     weir_refusal refusal = {.size = sizeof refusal};
     void *block[4], *none = NULL;
 
@@ -443,7 +443,7 @@ END_TEST
 /* A reserve of 2 MiB for small requests and handles of 22, 6 and 8 MiB for others, of which the first two are
  * blocks. */
 static weir_allocator *of_four_handles(void **block, void **pin) {
-    weir_allocator *a = plain(WEIR_PACKING_FIT, 0);
+    weir_allocator *a = plain(WEIR_PACKING_COMPACT, 0);
 
     OK(weir_preallocate(a, 24 * MIB, NULL));
     OK(weir_preallocate(a, 30 * MIB, NULL));
@@ -492,7 +492,7 @@ END_TEST
 
 /* or for the old place of what is in use at its new one. */
 START_TEST(a_trim_does_not_wait_for_shadows) {
-    weir_allocator *a = plain(WEIR_PACKING_FIT, 0);
+    weir_allocator *a = plain(WEIR_PACKING_COMPACT, 0);
     void *block = take(a, 8 * MIB, A), *pin = take(a, 8 * MIB, A), *large;
 
     busy(A, 50 * MS);
@@ -511,7 +511,7 @@ END_TEST
 
 /* The range is 64 times the device, or a half of that as often as need be, but no less than four times. */
 START_TEST(addresses_are_asked_for_down_to_four_devices) {
-    weir_options options = packed(WEIR_PACKING_FIT, 0);
+    weir_options options = packed(WEIR_PACKING_COMPACT, 0);
     weir_allocator *a = NULL;
     char message[320];
 
@@ -534,7 +534,7 @@ static CUresult few_addresses(CUdeviceptr *base, size_t bytes, size_t alignment,
 START_TEST(behind_the_last_address_is_nothing) {
     enum { HOLES = 3 };
     struct weir_driver table = *driver;
-    weir_options options = packed(WEIR_PACKING_FIT, 0);
+    weir_options options = packed(WEIR_PACKING_COMPACT, 0);
     size_t bytes = 3754 * MIB, end = 15 * GIB; /* small requests have the rest */
     weir_refusal refusal = {.size = sizeof refusal};
     void *pin[HOLES], *rest[HOLES], *large, *none = NULL;
@@ -574,7 +574,7 @@ END_TEST
  * round by small ones alone. */
 START_TEST(behind_the_end_begins_another_part) {
     uint64_t all = device_free();
-    weir_allocator *a = plain(WEIR_PACKING_FIT, 0);
+    weir_allocator *a = plain(WEIR_PACKING_COMPACT, 0);
 
     give(a, take(a, 1000, A), A);
     MUST_EQ(reserve(a), 2 * MIB);
@@ -600,7 +600,7 @@ START_TEST(without_host_memory_nothing_has_changed) {
     void *block = NULL;
 
     for (uint64_t k = 1; status != WEIR_OK; k++) {
-        weir_allocator *a = plain(WEIR_PACKING_FIT, 0);
+        weir_allocator *a = plain(WEIR_PACKING_COMPACT, 0);
 
         refuse_in = k;
         status = weir_alloc(a, 512 * MIB, A, &block);
@@ -621,7 +621,7 @@ END_TEST
  * the refusal. */
 START_TEST(without_host_memory_a_verdict_promises_nothing) {
     enum { PIECES = 32 };
-    weir_allocator *a = plain(WEIR_PACKING_FIT, PIECES * 2 * MIB);
+    weir_allocator *a = plain(WEIR_PACKING_COMPACT, PIECES * 2 * MIB);
     weir_verdict verdict = {.size = sizeof verdict};
     void *piece[PIECES], *none = NULL;
 
@@ -672,7 +672,7 @@ static CUresult create_of_a_kind(CUmemGenericAllocationHandle *handle, size_t by
 /* GPUDirect RDMA, where the device has it for mapped memory: all handles, of requests, of a preallocation, of what is
  * split.  -1: a driver that does not know the question. */
 START_TEST(network_adapters_may_reach_all_of_it) {
-    weir_options options = packed(WEIR_PACKING_FIT, 0);
+    weir_options options = packed(WEIR_PACKING_COMPACT, 0);
     struct weir_driver other = *driver;
     weir_allocator *a;
     void *block[3];
@@ -711,7 +711,7 @@ static CUresult create_and_trim(CUmemGenericAllocationHandle *handle, size_t byt
 
 /* A preallocation as far as the limit has all that it asked for; what went back meanwhile was somebody's will. */
 START_TEST(a_trim_beside_a_preallocation_is_no_limit) {
-    weir_options options = packed(WEIR_PACKING_FIT, 256 * MIB);
+    weir_options options = packed(WEIR_PACKING_COMPACT, 256 * MIB);
     struct weir_driver other = *driver;
     size_t had = 0;
     weir_allocator *a;
@@ -733,7 +733,7 @@ END_TEST
 
 /* What is kept of graphs' blocks is the host's, too. */
 START_TEST(what_is_known_of_graphs_is_counted) {
-    weir_allocator *a = plain(WEIR_PACKING_FIT, 0);
+    weir_allocator *a = plain(WEIR_PACKING_COMPACT, 0);
     uint64_t before;
     CUgraph graph;
 
@@ -757,7 +757,7 @@ static Suite *suite(void) {
     tcase_add_test(tests, what_would_move_for_ever_grows);
     tcase_add_test(tests, growth_earns_no_more_than_its_part_of_moves);
     tcase_add_test(tests, what_is_fast_moves_nothing);
-    tcase_add_loop_test(tests, who_fits_tightly_moves_beside_headroom, WEIR_PACKING_FIT,
+    tcase_add_loop_test(tests, who_fits_tightly_moves_beside_headroom, WEIR_PACKING_COMPACT,
                         WEIR_PACKING_BALANCED + 1);
     tcase_add_test(tests, what_moves_unseen_is_recorded_once);
     tcase_add_test(tests, an_end_leaves_nothing_mapped);

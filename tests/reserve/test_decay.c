@@ -149,7 +149,7 @@ static weir_options options_for(int way) {
         options.front = WEIR_SWITCH_OFF;
     if (way >= MAPPED_FIT && way != REGIONS) {
         options.arena = WEIR_ARENA_MAPPED;
-        options.packing = way == MAPPED_FIT ? WEIR_PACKING_FIT
+        options.packing = way == MAPPED_FIT ? WEIR_PACKING_COMPACT
                           : way == MAPPED   ? WEIR_PACKING_BALANCED
                                             : WEIR_PACKING_FAST;
     }

@@ -77,7 +77,7 @@ static weir_options options_for(int way) {
         options.front = WEIR_SWITCH_OFF;
     if (way >= MAPPED_FIT) {
         options.arena = WEIR_ARENA_MAPPED;
-        options.packing = way == MAPPED_FIT ? WEIR_PACKING_FIT
+        options.packing = way == MAPPED_FIT ? WEIR_PACKING_COMPACT
                           : way == MAPPED   ? WEIR_PACKING_DEFAULT
                                             : WEIR_PACKING_FAST;
     }
@@ -734,7 +734,7 @@ static void other_engine(weir_options *o) {
     o->arena = WEIR_ARENA_DEFAULT;
 }
 static void other_packing(weir_options *o) {
-    o->packing = WEIR_PACKING_FIT;
+    o->packing = WEIR_PACKING_COMPACT;
 }
 static void other_growth(weir_options *o) {
     o->growth = WEIR_GROWTH_STEP;

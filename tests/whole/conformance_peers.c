@@ -208,7 +208,7 @@ static const struct {
     {KIND_POOL, WEIR_SWITCH_ON, 0},
     {KIND_POOL, WEIR_SWITCH_OFF, 0},
     {KIND_MAPPED, WEIR_SWITCH_ON, 0},
-    {KIND_MAPPED, WEIR_SWITCH_ON, WEIR_PACKING_FIT},
+    {KIND_MAPPED, WEIR_SWITCH_ON, WEIR_PACKING_COMPACT},
 };
 enum { WORLDS = sizeof worlds / sizeof worlds[0] };
 

@@ -739,7 +739,7 @@ static weir_status take_pieces(struct scene *s) {
 }
 
 static void with_moves(weir_options *o) {
-    o->packing = WEIR_PACKING_FIT;
+    o->packing = WEIR_PACKING_COMPACT;
     o->limit = bytes_amount(512 * MIB);
 }
 
