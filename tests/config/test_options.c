@@ -871,6 +871,20 @@ START_TEST(test_engine_words) {
 }
 END_TEST
 
+/* Names that settings had are theirs still. */
+START_TEST(test_earlier_names) {
+    ck_assert_int_eq(weir_options_set(&options, "leave", "1GiB", NULL, 0), WEIR_OK);
+    ck_assert_uint_eq(options.leave.value, GIB);
+    ck_assert_int_eq(weir_options_set(&options, "headroom", "1GiB:3GiB", NULL, 0), WEIR_OK);
+    ck_assert_uint_eq(options.headroom_high.value, 3 * GIB);
+    ck_assert_int_eq(weir_options_set(&options, "keep-free", "2GiB", NULL, 0), WEIR_OK);
+    ck_assert_uint_eq(options.leave.value, 2 * GIB);
+    ck_assert_int_eq(weir_options_set(&options, "leave", "much", message, sizeof message),
+                     WEIR_E_PARSE);
+    assert_contains(message, "keep-free 'much': ");
+}
+END_TEST
+
 /* "default" says nothing: a default is shown as what it means. */
 START_TEST(test_defaults_are_shown) {
     static const struct {
@@ -2228,6 +2242,7 @@ static TCase *text_tests(void) {
     tcase_add_test(tests, test_round_trip_covers_every_row);
     tcase_add_loop_test(tests, test_any_text, 0, WEIR_SETTING_COUNT);
     tcase_add_test(tests, test_engine_words);
+    tcase_add_test(tests, test_earlier_names);
     tcase_add_test(tests, test_defaults_are_shown);
     tcase_add_test(tests, test_percentage_of_what_is_in_use);
     tcase_add_test(tests, test_never);
