@@ -439,7 +439,7 @@ static int is_for_limit(const struct contest *contest, const struct outcome *out
     uint64_t live = integer_at(outcome->result, "live_peak_bytes");
     uint64_t device = integer_at(outcome->result, "device_bytes");
 
-    return contest->options.limit.kind == WEIR_AMOUNT_BYTES &&
+    return contest->options.limit.kind != WEIR_AMOUNT_SHARE &&
            strcmp(contest->contestants[outcome->contestant], "replay") == 0 &&
            outcome->busy_factor <= 0 && contest->pace <= 0 &&
            json_is_integer(json_object_get(verdict, "limit")) &&
@@ -474,8 +474,8 @@ static int try_limit(const struct contest *contest, const struct outcome *outcom
 static uint64_t limit_that_serves(const struct contest *contest, const struct outcome *outcome) {
     uint64_t device = integer_at(outcome->result, "device_bytes"), limit, peak, ignored;
 
-    if (!is_for_limit(contest, outcome) || !try_limit(contest, outcome, 0, &peak))
-        return 0;
+    if (!try_limit(contest, outcome, 0, &peak)) /* a fixed arena has one all the same */
+        peak = 0;
     limit = integer_at(outcome->result, "live_peak_bytes");
     limit = ((peak > limit ? peak : limit) + limit_unit - 1) / limit_unit * limit_unit;
     for (int i = 0; i < LIMIT_TRIALS && limit <= device && !interrupt_came(); i++) {
@@ -486,28 +486,36 @@ static uint64_t limit_that_serves(const struct contest *contest, const struct ou
     return 0;
 }
 
-/* The report of the first failure, with that limit as its advice; 0: with its own. */
+/* The report of the first failure, with what the trials say as its advice. */
 static void put_report(const char *text, uint64_t limit) {
     const char *advice = strstr(text, ").\n"), *cause = strstr(text, "\n  cause ");
     char spelled[WEIR_SPELL_BYTES];
 
-    if (limit == 0 || !advice || !cause || cause < advice) {
+    if (!advice || !cause || cause < advice) { /* unreached: every report has both */
         fputs(text, stderr);
         return;
     }
+    fprintf(stderr, "%.*s", (int)(advice + 3 - text), text);
     weir__bytes_spell(limit, spelled, sizeof spelled);
-    fprintf(stderr, "%.*s  Try --limit %s (WEIR_LIMIT=%s): with it this trace is replayed.%s",
-            (int)(advice + 3 - text), text, spelled, spelled, cause);
+    if (limit > 0)
+        fprintf(stderr, "  Try --limit %s (WEIR_LIMIT=%s): with it this trace is replayed.%s",
+                spelled, spelled, cause);
+    else
+        fprintf(stderr,
+                "  No limit serves this trace here: weir bench tries other configurations.%s",
+                cause);
 }
 
 /* Of the result, which says the same as the report. */
 static void set_advice(json_t *result, uint64_t limit) {
     char spelled[WEIR_SPELL_BYTES];
+    json_t *settings = json_array();
 
     weir__bytes_spell(limit, spelled, sizeof spelled);
-    json_object_set_new(json_object_get(result, "verdict"), "try",
-                        json_pack("[{s:s,s:s,s:s}]", "flag", "--limit", "variable", "WEIR_LIMIT",
-                                  "value", spelled));
+    if (limit > 0)
+        json_array_append_new(settings, json_pack("{s:s,s:s,s:s}", "flag", "--limit", "variable",
+                                                  "WEIR_LIMIT", "value", spelled));
+    json_object_set_new(json_object_get(result, "verdict"), "try", settings);
 }
 
 /* A request failed. */
@@ -516,17 +524,20 @@ static void tell_shortage(const struct contest *contest, const struct outcome *o
     const char *text = json_string_value(
         json_object_get(json_object_get(outcome->result, "verdict"), "text")); /* of the first */
     int is_off = contest->options.verdict && strcmp(contest->options.verdict, "off") == 0;
-    uint64_t limit = limit_that_serves(contest, outcome);
+    int is_tried = is_for_limit(contest, outcome);
+    uint64_t limit = is_tried ? limit_that_serves(contest, outcome) : 0;
     char why[256];
 
     contest_tell_shortage(outcome->result, integer_at(outcome->result, "live_peak_bytes"), why,
                           sizeof why);
     fprintf(stderr, "weir: %s: %" PRIu64 " request%s failed: %s\n", what, failed,
             weir__plural(failed), why);
-    if (limit > 0)
+    if (is_tried)
         set_advice(outcome->result, limit);
-    if (text && !is_off)
+    if (text && !is_off && is_tried)
         put_report(text, limit);
+    else if (text && !is_off)
+        fputs(text, stderr);
 }
 
 /* What went wrong, on standard error, and why, unless that is off; 1 if all went well. */

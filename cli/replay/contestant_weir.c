@@ -233,7 +233,8 @@ static void advise_for_trace(const struct session *session, weir_verdict *verdic
 
     if (live <= verdict->limit && live <= verdict->device_total)
         return;
-    if (verdict->cause == WEIR_VERDICT_FRAGMENTED || verdict->cause == WEIR_VERDICT_PENDING)
+    if (verdict->cause == WEIR_VERDICT_FRAGMENTED || verdict->cause == WEIR_VERDICT_PENDING ||
+        (verdict->cause == WEIR_VERDICT_LIMIT && live > verdict->device_total))
         verdict->cause = live > verdict->device_total ? WEIR_VERDICT_IN_USE : WEIR_VERDICT_LIMIT;
     memset(verdict->settings, 0, sizeof verdict->settings);
     if (leaves)

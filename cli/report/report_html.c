@@ -986,12 +986,19 @@ static void put_process_verdict(FILE *file, const json_t *line) {
 
         fprintf(file, "<p><strong>Process %" PRIu64 " on ", report_number(line, "pid", NULL));
         put_or(file, string_at(one, "device"), "a device");
-        fputs(" reserved at most ", file);
+        if (json_array_size(served) > 1)
+            fprintf(file, ", %s %zu",
+                    strcmp(string_at(one, "serves"), "pool") == 0 ? "pool" : "allocator", i + 1);
+        fputs(", reserved at most ", file);
         put_bytes(file, reserved);
-        fputs("</strong>, and requested at most ", file);
-        put_bytes(file, requested);
-        if (requested > 0)
-            fprintf(file, " (%.2f times as much)", (double)reserved / (double)requested);
+        fputs("</strong>", file);
+        if (requested > 0) {
+            double ratio = (double)reserved / (double)requested;
+
+            fprintf(file, ", %.*f times its peak requested memory of ", ratio < 100.0 ? 2 : 0,
+                    ratio);
+            put_bytes(file, requested);
+        }
         fputs("; growth took ", file);
         put_ms(file, (double)report_number(one, "stall_ns", NULL));
         fputs(failed ? " ms, and " : " ms", file);

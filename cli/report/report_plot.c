@@ -294,8 +294,8 @@ static void marks_data(FILE *script, const json_t *samples) {
 static const char memory_legend[] =
     "plot NaN with filledcurves y1=0 fc rgb '#808080' fs solid 0.35 title 'requested',"
     " NaN with lines lc rgb '#0072b2' lw 1.5 dt 2 title 'in use',"
-    " NaN with lines lc rgb 'black' lw 2 title 'reserve',"
-    " NaN with lines lc rgb '#d55e00' lw 1.5 dt 3 title 'live peak',"
+    " NaN with lines lc rgb 'black' lw 2 title 'reserved',"
+    " NaN with lines lc rgb '#d55e00' lw 1.5 dt 3 title 'peak requested',"
     " NaN with points lc rgb 'black' pt 8 ps 0.7 title 'growth',"
     " NaN with points lc rgb '#d55e00' pt 11 ps 0.7 title 'given back',"
     " NaN with impulses lc rgb 'black' lw 2 title 'wait (below the axis)'\n";
@@ -800,8 +800,8 @@ static void draw_process(FILE *script, const struct report_process *process,
     begin_legend(script, grid);
     fputs("plot NaN with filledcurves y1=0 fc rgb '#808080' fs solid 0.35 title 'requested',"
           " NaN with lines lc rgb '#0072b2' lw 1.5 dt 2 title 'in use',"
-          " NaN with lines lc rgb 'black' lw 2 title 'reserve',"
-          " NaN with lines lc rgb '#d55e00' lw 1.5 dt 3 title 'most requested',"
+          " NaN with lines lc rgb 'black' lw 2 title 'reserved',"
+          " NaN with lines lc rgb '#d55e00' lw 1.5 dt 3 title 'peak requested',"
           " NaN with points lc rgb 'black' pt 8 ps 0.7 title 'growth',"
           " NaN with points lc rgb '#d55e00' pt 11 ps 0.7 title 'given back'\n",
           script);

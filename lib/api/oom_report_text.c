@@ -138,6 +138,14 @@ static void put_driver(struct out *out, const weir_verdict *v) {
         put(out, ": no file descriptor is left");
 }
 
+static void put_in_use(struct out *out, const weir_verdict *v) {
+    uint64_t rest = v->idle + (v->device_free == UINT64_MAX ? 0 : v->device_free);
+
+    put(out, "only %s is idle or free", SHOW(rest));
+    if (v->in_use > 0)
+        put(out, "; live blocks have %s", SHOW(v->in_use));
+}
+
 static void put_cause(struct out *out, const weir_verdict *v) {
     switch (v->cause) {
     case WEIR_VERDICT_TOO_LARGE:
@@ -169,8 +177,7 @@ static void put_cause(struct out *out, const weir_verdict *v) {
                 SHOW(v->siblings + (v->others == UINT64_MAX ? 0 : v->others)));
         return;
     case WEIR_VERDICT_IN_USE:
-        put(out, "live blocks of this allocator have %s, and %s is free", SHOW(v->in_use),
-            SHOW(v->device_free));
+        put_in_use(out, v);
         return;
     case WEIR_VERDICT_RESERVE:
         put(out, "%s is idle, but the driver serves graphs, not the reserve", SHOW(v->idle));
@@ -303,7 +310,8 @@ static void put_other_advice(struct out *out, const weir_verdict *v) {
         put(out, "  Wait for other processes, or end them (weir info --processes):\n"
                  "  no setting makes room.\n");
     else
-        put(out, "  Request less, or free live blocks first: no setting makes room.\n");
+        put(out, "  Request less%s: no setting makes room.\n",
+            v->in_use > 0 ? ", or free live blocks first" : "");
 }
 
 static void put_advice(struct out *out, const weir_verdict *v) {

@@ -31,7 +31,7 @@ void weir__show_engine(const weir_allocator *a, char *text, size_t bytes) {
         weir__option_show(options, WEIR_SETTING_ARENA, kind, sizeof kind);
     else if (weir__options_map(options) && options->packing != WEIR_PACKING_BALANCED)
         weir__option_show(options, WEIR_SETTING_PACKING, kind, sizeof kind);
-    snprintf(text, bytes, "%.8s%s%.5s", engine, *kind ? " " : "", kind);
+    snprintf(text, bytes, "%.8s%s%.7s", engine, *kind ? " " : "", kind);
 }
 
 static void fill_figures(const weir_statistics *f, struct weir_show_allocator *out) {

@@ -650,7 +650,7 @@ START_TEST(a_graphs_request_that_is_refused_is_noted) {
     /* The driver says what it does; a limit that the reserve fills may be why. */
     MUST_EQ(v.cause, v.status == WEIR_E_LIMIT && v.limit - v.reserve < v.asked
                          ? WEIR_VERDICT_RESERVE
-                         : WEIR_VERDICT_OTHERS);
+                         : WEIR_VERDICT_DRIVER);
     MUST(v.settings[0].name == NULL);
     weir__model_faults_clear();
     MUST(is_refusal(weir_alloc(a, 1024 * GIB, A, &node)));

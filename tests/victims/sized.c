@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* sized.c: a program with one pool, of a size of its own, as XLA makes it.  With --abort it ends so where a request of
- * it is out of memory, as one does that does not catch what it is thrown then. */
+ * it is out of memory, as one does that does not catch what it is thrown then; with --no-files its first request comes
+ * while it may open no file, without which the driver makes no memory. */
 #include "work.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #define MIB ((size_t)1 << 20)
 
@@ -16,6 +18,22 @@ static void *find(const char *name, int version, const char *symbol) {
     (void)name;
     (void)version;
     return dlsym(library, symbol);
+}
+
+static CUresult without_files(const struct cuda *cuda, CUmemoryPool pool, CUstream stream) {
+    struct rlimit before, none;
+    CUdeviceptr block = 0;
+    CUresult result;
+
+    HOLDS(getrlimit(RLIMIT_NOFILE, &before) == 0);
+    none = before;
+    none.rlim_cur = 0;
+    HOLDS(setrlimit(RLIMIT_NOFILE, &none) == 0);
+    result = cuda->cuMemAllocFromPoolAsync(&block, 100 * MIB, pool, stream);
+    HOLDS(setrlimit(RLIMIT_NOFILE, &before) == 0);
+    if (result == CUDA_SUCCESS)
+        CU(cuda->cuMemFreeAsync(block, stream));
+    return result;
 }
 
 int main(int argc, char **argv) {
@@ -36,6 +54,8 @@ int main(int argc, char **argv) {
     properties.maxSize = 257 * MIB;
     CU(cuda.cuMemPoolCreate(&pool, &properties));
     CU(cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    if (argc > 1 && strcmp(argv[1], "--no-files") == 0)
+        printf("without files: %u\n", without_files(&cuda, pool, stream));
     CU(cuda.cuMemAllocFromPoolAsync(&block, 200 * MIB, pool, stream));
     other = block;
     result = cuda.cuMemAllocFromPoolAsync(&other, 100 * MIB, pool, stream);
