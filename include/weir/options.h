@@ -22,7 +22,7 @@ extern "C" {
  *   OF_IN_USE   `value` millionths of the most bytes that the allocator had in use in this period of
  *               front_idle_ms and the one before; for front_cache alone
  *   SHARE       this process's part of the device, less `leave`, by weight, among all processes in the
- *               device's shared registry (see ledger below).  `value` is its weight in millionths; others
+ *               device's shared registry (see `ledger` below).  `value` is its weight in millionths; others
  *               have the weight 1000000 unless they set another.  For prealloc and limit alone.  It changes
  *               as processes come and go.  A limit is never less than what is in use, and nobody
  *               preallocates again.  A limit that is a share caps what is preallocated, also as it falls. */
@@ -170,10 +170,10 @@ typedef struct weir_oom {
  *            callback, whatever its allocator.  The callback must return, not jump or throw.
  *   Never.   weir does not call it for a request on a stream that is being captured, nor in a child of fork.
  *            Beside a capture of the same thread elsewhere it may do what the driver then allows.
- * After 0 weir_alloc returns `status`, with the driver's result and the refusal that belong to it, whatever calls
- * inside have left.  A request that succeeds in the end is no refusal in weir_stats, but the log (warning) has a
- * line for each attempt.  `oom` is valid during the call.  `data` is options.oom_callback_data; weir never frees it.
- * Since 0.1. */
+ * After 0 weir_alloc returns `status`, with the driver's result and the figures of weir_last_refusal that belong to
+ * it, whatever calls inside have left.  A request that succeeds in the end does not count as a failure in
+ * weir_stats, but the log (warning) has a line for each attempt.  `oom` is valid during the call.  `data` is
+ * options.oom_callback_data; weir never frees it.  Since 0.1. */
 typedef int (*weir_oom_function)(const weir_oom *oom, void *data);
 
 /* Settings of one allocator.  Set `size` by weir_options_init; every zero field means "default".  New versions add
@@ -282,7 +282,7 @@ typedef struct weir_options {
      * The thread leaves a 64th of the device to requests and to other programs.  Where the device or the limit has
      * no more it tries again later, at most every 2.5 s.  On the device model, whose time is virtual, its steps run
      * between the calls.
-     * BYTES, OF_TOTAL or OF_FREE.  Default: none; of headroom_high: twice headroom.  More hides more growth and
+     * BYTES, OF_TOTAL or OF_FREE.  Default: none; of headroom_high: twice `headroom`.  More hides more growth and
      * leaves less to others.  For the engines mapped and pool, and for arenas that grow. */
     weir_amount headroom, headroom_high; /* the setting grow-ahead */
 
@@ -298,7 +298,7 @@ typedef struct weir_options {
      * waiting for others, 10 s without a deadline. */
     uint32_t prealloc_deadline_ms;
 
-    int prealloc_mode; /* WEIR_PREALLOC_FOREGROUND or _BACKGROUND: in the steps of headroom */
+    int prealloc_mode; /* WEIR_PREALLOC_FOREGROUND or _BACKGROUND: in the steps of `headroom` */
 
     /* A file, or a folder, that records how much memory earlier runs needed; at most 1023 bytes.  A relative name
      * starts at the folder that the process is in when the allocator is made.  NULL or "off": none.
@@ -323,8 +323,8 @@ typedef struct weir_options {
      * stream waits for them on the device (cuStreamWaitEvent).  The driver's pool does the same under
      * CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES.  On: weir reserves less memory, and streams that would run
      * side by side may run one after the other.  Turn it off where kernels of two streams wait for each other, also
-     * through other devices (collectives on several streams).  Default: on for engine mapped with packing FIT, else
-     * off.  For blocks that other streams use with weir_use the host waits, as always. */
+     * through other devices (collectives on several streams).  Default: on for engine mapped with
+     * WEIR_PACKING_FIT, else off.  For blocks that other streams use with weir_use the host waits, as always. */
     int internal_dependencies;
 
     /* WEIR_SWITCH_; default on: the shared registry.  The user's processes that have memory of one GPU find each

@@ -32,7 +32,7 @@ extern "C" {
  * that the driver reports changes. */
 typedef struct weir_statistics {
     size_t size;            /* bytes that the library filled in */
-    uint64_t attempts;      /* weir_alloc calls that succeeded or are in refusals (below) */
+    uint64_t attempts;      /* weir_alloc calls that succeeded or count in `refusals` */
     uint64_t allocs;        /* of these, those that succeeded */
     uint64_t frees;         /* weir_free calls that freed a block */
     uint64_t hits;          /* requests that succeeded without pool growth */
@@ -129,8 +129,8 @@ typedef struct weir_event {
     uint64_t got;           /* bytes by which reserved memory rose (or fell) */
     uint64_t stall_ns;      /* time that a caller waited for it.  Pool engine: measured, except for
                              * a step after 4,096 requests without one, which is estimated by its
-                             * bytes at the rate of the last measured step.  Of headroom and
-                             * background: the time it took, for which no caller waited */
+                             * bytes at the rate of the last measured step.  Of HEADROOM and
+                             * BACKGROUND: the time it took, for which no caller waited */
     uint64_t reserve_after; /* reserved memory then */
     int cause;              /* WEIR_EVENT_ */
     int shrink;             /* 0: grew, 1: gave back */
@@ -148,12 +148,12 @@ typedef struct weir_refusal {
     uint64_t waited_ns; /* spent in OOM recovery */
     /* Bytes of the largest request that is known to have been possible on that stream then; 0: none is known.  True
      * as long as nobody else takes memory.  It is less than what was possible where weir does not know all:
-     *   arena, front off     exact, but for frees that are pending
-     *   pool, front off      what the pool may grow by, in units of 32 MiB: the driver does not report what is free
+     *   arena, caches off    exact, but for frees that are pending
+     *   pool, caches off     what the pool may grow by, in units of 32 MiB: the driver does not report what is free
      *                        inside, at first all that was preallocated.  After OOM recovery has given idle units
      *                        back, that is no more than parts of units
-     *   direct, front off    what the limit and the device leave, in pages of 2 MiB
-     *   front on             the largest of these and of the free pieces in weir's own regions, less what a request
+     *   direct, caches off   what the limit and the device leave, in pages of 2 MiB
+     *   caches on            the largest of these and of the free pieces in weir's own regions, less what a request
      *                        is rounded up by; without what lies in caches
      * A GPU's driver may not provide the last MiB of what it reports as free.  0 under stream capture. */
     uint64_t largest;

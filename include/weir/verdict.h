@@ -132,8 +132,8 @@ enum { WEIR_VERDICT_AS_TEXT = 0, WEIR_VERDICT_AS_JSON = 1 };
  * while a process that was killed is ending.  It waits for no stream and changes nothing for any.  It takes some
  * host memory, and without that reports less (ungrouped).
  *
- * With the pool engine and options.front off the driver manages the blocks: the report then has neither hole nor
- * pending nor groups.  With options.front on it has no hole if the driver's pool holds more idle memory than that,
+ * With the pool engine and options.front off the driver manages the blocks: the report then has neither `hole` nor
+ * `pending` nor groups.  With options.front on it has no `hole` if the driver's pool holds more idle memory than that,
  * as after a preallocation.  A request under capture takes memory of the graph, which no allocator's memory serves,
  * so its cause is never PENDING or FRAGMENTED.  With options.harden sizes include the gaps, and blocks that weir
  * keeps from reuse count as live.
@@ -147,7 +147,7 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_last_verdict(weir_allocator *allocat
 /* Writes an OOM report as text or as JSON.  Text is some lines of less than 90 letters that each end with a newline.
  * JSON is one object without a newline: bytes are integers, and null means not known.  At most `text_bytes` bytes go
  * to `text`, the last of them NUL; with 0 bytes text may be NULL.  Returns the length of the whole text, without the
- * NUL: 4096 bytes are enough.  Returns 0 if verdict is NULL, its size is less than that of version 1, or the format
+ * NUL: 4096 bytes are enough.  Returns 0 if `verdict` is NULL, its size is less than that of version 1, or the format
  * does not exist.  Takes no memory and no lock, and never blocks.  Since 0.1. */
 WEIR_API size_t weir_verdict_text(const weir_verdict *verdict, int format, char *text,
                                   size_t text_bytes);
