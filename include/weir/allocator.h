@@ -12,10 +12,9 @@
  *
  * Threads.  weir starts a thread for each device that processes share (see options.ledger), and one for an allocator
  * with options.headroom or with preallocation in the background.  They take no signals.  They last until the
- * allocators that
- * they serve are destroyed, or the process exits.  If the main thread calls pthread_exit beside one of them, the
- * process does not end with the program's last thread, nor does SIGTERM end it then.  End such a process by exit(),
- * or destroy the allocators first.  The driver's own threads may keep it alive as well.
+ * allocators that they serve are destroyed, or the process exits.  If the main thread calls pthread_exit beside one
+ * of them, the process does not end with the program's last thread, nor does SIGTERM end it then.  End such a
+ * process by exit(), or destroy the allocators first.  The driver's own threads may keep it alive as well.
  *
  * Statuses.  A function that calls the driver also returns E_NO_MEMORY if the driver itself is out of memory, and
  * E_DEVICE_LOST if the driver reports the device as lost. */
@@ -325,11 +324,11 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_decay(weir_allocator *allocator, siz
  * gives nothing back itself.
  *
  * For one second, requests that go beyond their per-stream caches give idle memory back, until `bytes` have gone.
- * They give nothing of what a preallocation, a finite release threshold or options.headroom keeps, and nothing that would
- * need a wait.  Each cache gives back what it has at the next request of its stream.  weir_decay answers at once.
- * It serves programs that make no such requests, and arenas of regions, which cannot give back without a wait.  What
- * went is an event of cause low-memory.  If a request of another allocator of the process finds the device full,
- * weir does the same without this call.
+ * They give nothing of what a preallocation, a finite release threshold or options.headroom keeps, and nothing that
+ * would need a wait.  Each cache gives back what it has at the next request of its stream.  weir_decay answers at
+ * once.  It serves programs that make no such requests, and arenas of regions, which cannot give back without a
+ * wait.  What went is an event of cause low-memory.  If a request of another allocator of the process finds the
+ * device full, weir does the same without this call.
  *
  * E_INVALID: allocator NULL.
  * E_NOT_SUPPORTED: nothing is reserved (engine direct; a pool of driver 11.2), or the arena is fixed; the log says

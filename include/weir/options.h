@@ -91,7 +91,7 @@ enum {
 #define WEIR_PREALLOC_TIMES(X)                                                                     \
     X(DEFAULT, "default", 0)                                                                       \
     X(CREATE, "create", 1) /* in weir_allocator_create; the default */                             \
-    X(FIRST, "first", 2)   /* at the first request: as the variables of JAX and TensorFlow mean it */
+    X(FIRST, "first", 2)   /* at the first request: the default for JAX's and TF's variables */
 
 enum {
 #define WEIR_PREALLOC_TIME_ENUM(name, word, value) WEIR_PREALLOC_AT_##name = (value),
@@ -128,10 +128,10 @@ enum {
 
 /* Hardening: X(name, word, bit). */
 #define WEIR_HARDENINGS(X)                                                                         \
-    X(OFF, "off", 1)                 /* none; the default */                                       \
-    X(POISON, "poison", 2)           /* fills freed blocks, keeps them a while, verifies */        \
-    X(GUARD, "guard", 4)             /* fills gaps around each block, and verifies them */         \
-    X(ZERO_STREAM, "zero-stream", 8) /* zeroes memory that its stream did not have before */       \
+    X(OFF, "off", 1)                  /* none; the default */                                      \
+    X(POISON, "poison", 2)            /* fills freed blocks, keeps them a while, verifies */       \
+    X(GUARD, "guard", 4)              /* fills gaps around each block, and verifies them */        \
+    X(ZERO_STREAM, "zero-stream", 8)  /* zeroes memory that its stream did not have before */      \
     X(ZERO_ALWAYS, "zero-always", 16) /* zeroes every block */
 
 enum {

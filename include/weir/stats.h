@@ -39,13 +39,13 @@ typedef struct weir_statistics {
     uint64_t growth_allocs; /* requests that succeeded after pool growth */
     uint64_t refusals;      /* allocation failures: limit or out of memory */
     uint64_t retries;       /* times that OOM recovery ran and tried again */
-    uint64_t growths;      /* pool growths, including preallocation and background growth */
-    uint64_t growth_bytes; /* added by them */
-    uint64_t stall_ns;     /* time that callers spent in pool growth and OOM recovery */
-    uint64_t trims;        /* times that weir gave memory back on request */
-    uint64_t trim_bytes;   /* given back by them */
-    uint64_t blocks;       /* live */
-    uint64_t requested;    /* in live blocks, as requested */
+    uint64_t growths;       /* pool growths, including preallocation and background growth */
+    uint64_t growth_bytes;  /* added by them */
+    uint64_t stall_ns;      /* time that callers spent in pool growth and OOM recovery */
+    uint64_t trims;         /* times that weir gave memory back on request */
+    uint64_t trim_bytes;    /* given back by them */
+    uint64_t blocks;        /* live */
+    uint64_t requested;     /* in live blocks, as requested */
     uint64_t requested_peak;
     uint64_t in_use; /* in live blocks, rounded as weir allocates them */
     uint64_t in_use_peak;
@@ -62,8 +62,8 @@ typedef struct weir_statistics {
     uint64_t front_misses_young;   /* went to the engine: the stream has no cache (yet), */
     uint64_t front_misses_empty;   /* its cache had nothing of that size, */
     uint64_t front_misses_capture; /* or the stream was being captured */
-    uint64_t steals;         /* served only by memory freed on other streams, after events */
-    uint64_t event_records;  /* events that weir recorded to order reuse between streams */
+    uint64_t steals;               /* served only by memory freed on other streams, after events */
+    uint64_t event_records;        /* events that weir recorded to order reuse between streams */
     uint64_t deferred_frees; /* frees under stream capture of outside blocks, kept to its end */
     uint64_t front_idle;     /* bytes that the caches hold idle; part of reserve, not of in_use */
     uint64_t front_streams;  /* streams that have a cache */

@@ -15,14 +15,13 @@ extern "C" {
 
 /* Why a request failed: X(name, word).  A report names the first cause that holds, in this order, but RESERVE before
  * GRAPHS.  Idle memory inside the allocator is easier to free than a limit is to change, and a limit easier than
- * memory of others. */
+ * memory of others.  A request for more than the limit has cause LIMIT even if memory is idle in pieces. */
 #define WEIR_VERDICT_CAUSES(X)                                                                     \
     X(NONE, "none")             /* none any more: the request would succeed now */                 \
     X(TOO_LARGE, "too-large")   /* it is more than the device has */                               \
     X(PENDING, "pending")       /* enough is idle, or may be added, but waits for other streams */ \
     X(FRAGMENTED, "fragmented") /* enough is idle, or may be added, but in pieces */               \
-    X(LIMIT, "limit")     /* the limit forbids it, or `leave`, which lowers it; for a request      \
-                                 * above the limit also if memory is idle in pieces */             \
+    X(LIMIT, "limit")           /* the limit forbids it, or `leave`, which lowers the limit */     \
     X(GRAPHS, "graphs")   /* the device lacks room, and graphs have most of what is not weir's */  \
     X(OTHERS, "others")   /* the device lacks room, because of others' memory */                   \
     X(IN_USE, "in-use")   /* the device is full of this allocator's own live blocks */             \
@@ -87,8 +86,7 @@ typedef struct weir_verdict {
     uint32_t group_count;     /* groups that follow, the largest first */
     weir_verdict_stream pending_by[WEIR_VERDICT_STREAMS];
     weir_verdict_group groups[WEIR_VERDICT_GROUPS];
-    uint64_t
-        ungrouped; /* live bytes left out of the groups, because host memory to count them was lacking */
+    uint64_t ungrouped; /* live bytes in no group, because host memory was lacking */
     /* What to try first: one setting, with those that it needs to have an effect.  None if no setting helps, as when
      * the device could not hold any sufficient limit.  A limit, and the memory to leave, are estimates: with another
      * value the same requests lie in other places.  `ledger` is named if other processes that use weir have as much
@@ -110,7 +108,8 @@ typedef struct weir_verdict {
     uint64_t holder_pid;
     uint64_t holder_reserve;    /* what it has, and */
     uint64_t holder_could_give; /* what of that it could give back; both as it reported last */
-    uint64_t limit_is_set; /* 1: weir_set_limit allows less than options.limit; `leave` may, even less */
+    uint64_t
+        limit_is_set; /* 1: weir_set_limit is below options.limit; `leave` may allow even less */
     /* The least value for weir_set_limit, an estimate as a limit is; together with the settings, if there are any,
      * which forbid the request as well.  0: weir_set_limit does not forbid the request, or the device could not hold
      * as much. */
