@@ -324,11 +324,11 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_decay(weir_allocator *allocator, siz
  * gives nothing back itself.
  *
  * For one second, requests that go beyond their per-stream caches give idle memory back, until `bytes` have gone.
- * They give nothing of what a preallocation, a finite release threshold or options.headroom keeps, and nothing that
- * would need a wait.  Each cache gives back what it has at the next request of its stream.  weir_decay answers at
- * once.  It serves programs that make no such requests, and arenas of regions, which cannot give back without a
- * wait.  What went is an event of cause low-memory.  If a request of another allocator of the process finds the
- * device full, weir does the same without this call.
+ * They keep what a preallocation, a finite release threshold or options.headroom protects, and give nothing that
+ * would need a wait.  Each cache gives back what it has at the next request of its stream.  weir_decay gives idle
+ * memory back at once, for programs that make no such requests, and for arenas of regions, which cannot give back
+ * without a wait.  What went is an event of cause low-memory.  If a request of another allocator of the process
+ * finds the device full, weir does the same without this call.
  *
  * E_INVALID: allocator NULL.
  * E_NOT_SUPPORTED: nothing is reserved (engine direct; a pool of driver 11.2), or the arena is fixed; the log says
