@@ -328,6 +328,7 @@ script_tests = \
 	tests/cli/check-processes \
 	tests/cli/check-trace-events \
 	tests/tree/check-variables \
+	tests/tree/check-words \
 	tests/whole/conformance-cuda
 dist_check_SCRIPTS = $(script_tests)
 EXTRA_DIST += \

@@ -1,27 +1,25 @@
 /* SPDX-License-Identifier: MIT */
 /* weir/adapters.h: weir behind the plug-in points of frameworks and libraries.
  *
- * These functions are in libweir-adapters.so, a module in the folder weir/ beside libweir.so, which is loaded
- * by name and found by symbol, as frameworks do:
+ * These functions are in libweir-adapters.so, a module in the folder weir/ beside libweir.so.  Frameworks load it by
+ * name and find its functions by symbol:
  *     CUDAPluggableAllocator(".../weir/libweir-adapters.so", "weir_torch_alloc", "weir_torch_free")
- * This header is for C programs that link it, and tells what each of them holds to.  All of them serve from
- * the process's allocator of the device (weir_device_allocator), which the WEIR_ variables set up, so that
- * two frameworks in a process, and what the program itself asks weir for, share one reserve and one limit.
- * With nothing set that is engine mapped where the device can map.
+ * This header is for C programs that link the module, and describes each function.  All of them use the process's
+ * allocator of the device (weir_device_allocator), which the WEIR_ variables set up.  Two frameworks in a process,
+ * and the program's own calls of weir, therefore share reserved memory and a limit.  With no variable set that is
+ * engine mapped if the device can map memory.
  *
- * Errors.  An interface that knows a status gets one.  Where it has none, a request that is refused is told
- * in one line on standard error, which names what was asked, the reserve, the limit and what the device has
- * free, and answers NULL; what a framework makes of NULL stands with each.  A free that weir refuses, which is
- * a mistake of the program's, is told likewise.  Of each kind and status the first in the process is told, as
- * frameworks ask again; WEIR_VERDICT (weir-settings(7)) tells more, and of each cause.  Why there is no
- * allocator at all, since a variable does not parse or the device does not have what is asked, once
- * (weir_default_allocator).
+ * Errors.  An interface with a status gets one.  Where it has none, a request that fails returns NULL.  One line on
+ * standard error then names the request, reserved memory, the limit and what the device has free.  Each function
+ * below says what its framework makes of NULL.  A free that fails is a mistake of the program, and gets such a line
+ * too.  weir prints the first of each kind and status in the process, because frameworks try again; WEIR_VERDICT
+ * (weir-settings(7)) reports more, and each cause.  If there is no allocator at all, because a variable does not
+ * parse or the device lacks what was requested, weir says so once (weir_default_allocator).
  *
- * Frees.  One of a block whose noted stream has ended waits for the device.  One that has to wait for
- * the end of a stream capture (E_CAPTURE) is kept, and done by a later call here.
+ * Frees.  If a block's noted stream has ended, its free waits for the device.  If a free has to wait for the end of
+ * a stream capture (E_CAPTURE), weir keeps it, and a later call here does it.
  *
- * All functions are thread-safe.  None of them may be called in a child of fork(): requests are refused.
- */
+ * All functions are thread-safe.  Do not call them in a child of fork(): requests fail there. */
 #ifndef WEIR_ADAPTERS_H
 #define WEIR_ADAPTERS_H
 
@@ -35,91 +33,90 @@ extern "C" {
 
 /* ---- PyTorch: torch.cuda.memory.CUDAPluggableAllocator ---------------------------------------
  *
- * A tensor's memory is allocated on the current stream and freed on that same stream when the last
- * reference goes; uses on other streams must be declared by Tensor.record_stream, as with PyTorch's own
- * allocator, and reach weir only if record_stream is set:
+ * PyTorch allocates a tensor's memory on the current stream, and frees it on that same stream when the last
+ * reference goes.  Tensor.record_stream must declare uses on other streams, as with PyTorch's own allocator.  These
+ * uses reach weir only if record_stream is set.  The object that CUDAPluggableAllocator.allocator() returns has
  *     set_init_fn, set_reset_fn, set_memory_fraction_fn, set_base_alloc_fn, set_record_stream_fn
- * of the object that CUDAPluggableAllocator.allocator() answers, each with the function's address.
- * contrib/weir_torch.py does all of it.
+ * Call each with the function's address.  contrib/weir_torch.py does all of it.
  *
- * Graphs.  What is allocated on a stream that is being captured is memory of the graph (a memory node): valid
- * from each launch on until it is freed, by the graph or by the program.  PyTorch
- * instantiates graphs so that a launch frees what the last one left.  A tensor of a graph is freed on the
- * stream of the capture, so let it go when the last launch is done.  Graph memory is not in weir's reserve,
- * nor under its limit.  Engine direct refuses it (E_CAPTURE), and so do arenas where the driver has no memory
- * of graphs (before 11.4), or the device no pools.  What is freed during a capture and was not
- * allocated in it is reused when the capture is over.  PyTorch's private pools are not needed, and its hooks
- * for them are left alone.
+ * Graphs.  Memory allocated on a stream that is being captured belongs to the graph (a memory node).  It is valid
+ * from each launch on until the graph or the program frees it.  PyTorch instantiates graphs so that a launch frees
+ * what the last one left.  A tensor of a graph is freed on the stream of the capture, so release it when the last
+ * launch is done.  Graph memory is not part of weir's reserved memory, nor under its limit.  Engine direct cannot
+ * serve it (E_CAPTURE), nor can arenas if the driver has no memory of graphs (before 11.4) or the device no pools.
+ * If a block is freed during a capture and was not allocated in it, weir reuses it after the capture.  weir does not
+ * need PyTorch's private pools, and leaves its hooks for them alone.
  *
- * Not there, since the plug-in interface has no word for it: torch.cuda.memory_stats and snapshots (see
- * weir_stats), expandable segments, IPC handles of tensors. */
+ * The plug-in interface does not support torch.cuda.memory_stats and snapshots (see weir_stats), expandable
+ * segments, and IPC handles of tensors. */
 
-/* Memory on `stream` of that device.  0 bytes: NULL.
- * PyTorch does not look for NULL (2.11): a kernel would run with it.  A request that is refused is
- * therefore thrown, as std::runtime_error, which PyTorch turns into a RuntimeError; its text begins with
- * "CUDA out of memory." where memory is what lacks, for programs that look for that, and goes on with the
- * figures.  It is thrown with the C++ library (libstdc++) of the process; in a process without one the answer
- * is NULL.  So this function is for PyTorch and other C++ callers: one without a handler ends the process. */
+/* Allocates memory on `stream` of that device.  0 bytes: NULL.  PyTorch (2.11) does not check for NULL, so a kernel
+ * would run with it.  A request that fails therefore throws std::runtime_error, which PyTorch turns into a
+ * RuntimeError.  Its text begins with "CUDA out of memory." if memory is short, for programs that look for that, and
+ * continues with the figures.  weir throws it with the C++ library (libstdc++) of the process; in a process without
+ * one the function returns NULL.  So this function is for PyTorch and other C++ callers: a caller without a handler
+ * ends the process. */
 WEIR_API void *weir_torch_alloc(size_t bytes, int device, weir_stream stream);
-/* Back in the order of `stream`, which PyTorch makes that of the allocation. */
+/* Frees in the order of `stream`; PyTorch passes the stream of the allocation. */
 WEIR_API void weir_torch_free(void *block, size_t bytes, int device, weir_stream stream);
-/* Called as the allocator is set up; nothing is made yet. */
+/* PyTorch calls it when it sets up the allocator; weir makes nothing yet. */
 WEIR_API void weir_torch_init(int device_count);
-/* torch.cuda.empty_cache: weir_trim to nothing on each device that is in use, which may wait for them. */
+/* torch.cuda.empty_cache: weir_trim to 0 bytes on each device in use, which may wait for them. */
 WEIR_API void weir_torch_reset(void);
-/* torch.cuda.set_per_process_memory_fraction: weir_set_limit to that part of the device's memory, 1 to that of
- * WEIR_LIMIT again.  What is above it already stays.  What is refused (a fixed arena) is told on standard error. */
+/* torch.cuda.set_per_process_memory_fraction: weir_set_limit to that part of the device's memory; 1 restores the
+ * limit of WEIR_LIMIT.  Memory above it already stays.  If weir_set_limit fails (a fixed arena), a line on standard
+ * error says so. */
 WEIR_API void weir_torch_memory_fraction(double fraction, int device);
-/* The block that `address` lies in, and its size as asked; `address` itself, and 0, if there is none or it
- * cannot be told (weir_block_range: the pool engine with the front off; memory of a graph). */
+/* The block that `address` lies in, and its requested size.  Returns `address` itself, and 0, if there is none or
+ * weir cannot tell (weir_block_range: the pool engine with options.front off; memory of a graph). */
 WEIR_API void *weir_torch_base_alloc(void *address, size_t *bytes);
-/* weir_use: the block's free then waits for what has been submitted to `stream` by then. */
+/* weir_use: the free of the block then waits for the work submitted to `stream` before the free. */
 WEIR_API void weir_torch_record_stream(void *block, weir_stream stream);
 
 /* ---- CuPy: cupy.cuda.CFunctionAllocator ------------------------------------------------------
  *
- * CuPy names no stream at a malloc, nor at a free, which comes when Python lets go of an array, while work
- * that uses it may still be queued anywhere.  `param`, which CuPy hands on as it was given, says what holds:
- *     NULL       any stream: weir_alloc_any and weir_free_any.  Right in every program; each free waits for the
+ * CuPy names no stream at a malloc, nor at a free.  A free comes when Python releases an array, while work that
+ * uses the array may still be queued anywhere.  CuPy passes on `param` as it was given; it says what holds:
+ *     NULL       any stream: weir_alloc_any and weir_free_any.  Right in every program.  Each free waits for the
  *                device, as cudaFree does, unless CuPy's own pool is above (cupy.cuda.MemoryPool), which seldom
  *                frees
- *     a stream   (0x1 and 0x2 for the default ones) the program's promise that its arrays are used on that
- *                stream alone, or on others that are ordered behind it, and it behind them at the free.  Nothing
- *                is waited for.  The stream must live as long as arrays do.
- * NULL is not looked for by CuPy, which then has an array at address 0: contrib/weir_cupy.py raises
- * OutOfMemoryError instead, and takes the current stream, at the cost of a call through Python. */
+ *     a stream   (0x1 and 0x2 for the default ones) the program promises that its arrays are used on that stream
+ *                alone, or on others that are ordered behind it, and it behind them at the free.  weir waits for
+ *                nothing.  The stream must live as long as arrays do.
+ * CuPy does not check for NULL, and then has an array at address 0.  contrib/weir_cupy.py raises OutOfMemoryError
+ * instead, and uses the current stream, at the cost of a call through Python. */
 WEIR_API void *weir_cupy_malloc(void *param, size_t bytes, int device);
 WEIR_API void weir_cupy_free(void *param, void *block, int device);
 
 /* ---- ONNX Runtime: options gpu_external_alloc, gpu_external_free, gpu_external_empty_cache ----
  *
- * of the CUDA execution provider, each the address as a decimal number.  The device is that of the current
- * context, which ONNX Runtime sets.  No stream is named, so blocks are for any stream, as CuPy's with NULL, and
- * each free waits for the device, until weir_onnx_stream names the stream: that of the session
- * (user_compute_stream), if it is the only one in the process.  ONNX Runtime throws on NULL. */
+ * Options of the CUDA execution provider, each with the function's address as a decimal number.  The device is that
+ * of the current context, which ONNX Runtime sets.  ONNX Runtime names no stream, so blocks are for any stream, as
+ * CuPy's with NULL, and each free waits for the device.  weir_onnx_stream changes that: it names the stream of the
+ * session (user_compute_stream), if that is the only one in the process.  ONNX Runtime throws on NULL. */
 WEIR_API void *weir_onnx_alloc(size_t bytes);
 WEIR_API void weir_onnx_free(void *block);
 WEIR_API void weir_onnx_empty_cache(void);
-/* From now on requests and frees are in the order of `stream`, also frees of blocks from before; NULL: of none
- * again.  The stream must live as long as it is named here. */
+/* From now on requests and frees are in the order of `stream`, also frees of earlier blocks; NULL: in the order of
+ * no stream again.  The stream must live as long as it is named here. */
 WEIR_API void weir_onnx_stream(weir_stream stream);
 
 /* ---- cuTensorNet, cuDSS, cuStateVec; nvJPEG ---------------------------------------------------
  *
- * cutensornetDeviceMemHandler_t, cudssDeviceMemHandler_t and custatevecDeviceMemHandler_t are this structure:
- * init one and hand it over as theirs (cutensornetSetDeviceMemHandler(handle, (const ...*)&handler)).  For
- * nvJPEG fill an nvjpegDevAllocatorV2_t with {weir_handler_alloc, weir_handler_free, allocator}. */
+ * cutensornetDeviceMemHandler_t, cudssDeviceMemHandler_t and custatevecDeviceMemHandler_t are this structure.  Init
+ * one and pass it as theirs (cutensornetSetDeviceMemHandler(handle, (const ...*)&handler)).  For nvJPEG fill an
+ * nvjpegDevAllocatorV2_t with {weir_handler_alloc, weir_handler_free, allocator}. */
 typedef struct weir_mem_handler {
-    void *ctx; /* the allocator; NULL: the process's, of the stream's device */
+    void *ctx; /* the allocator; NULL: the process's, for the stream's device */
     int (*device_alloc)(void *ctx, void **block, size_t bytes, weir_stream stream);
     int (*device_free)(void *ctx, void *block, size_t bytes, weir_stream stream);
     char name[64];
 } weir_mem_handler;
 
-/* Fills it in.  `allocator`, which must outlive its use, may be NULL: see ctx. */
+/* Fills in the handler.  `allocator` may be NULL (see ctx), and must outlive the handler's use. */
 WEIR_API void weir_mem_handler_init(weir_mem_handler *handler, weir_allocator *allocator);
-/* weir_alloc and weir_free with `ctx` as the allocator.  0, or the weir_status; the library makes an error of
- * its own of it.  Also a line on standard error for a refused request. */
+/* weir_alloc and weir_free with `ctx` as the allocator.  Returns 0, or the weir_status, which the library turns into
+ * its own error.  A request that fails also gets a line on standard error. */
 WEIR_API int weir_handler_alloc(void *ctx, void **block, size_t bytes, weir_stream stream);
 WEIR_API int weir_handler_free(void *ctx, void *block, size_t bytes, weir_stream stream);
 

@@ -1,24 +1,23 @@
 /* SPDX-License-Identifier: MIT */
 /* weir/allocator.h: device memory in stream order.
  *
- * Stream order, in one paragraph.  A block that weir_alloc returns for stream s may be used at once
- * by work submitted to s.  weir_free(block, s) may be called at once too, while that work still
- * runs: the memory is reused on s right away (behind the work, as s runs in order) and elsewhere
- * only behind an ordering that weir establishes itself.  The caller promises that s is ordered after
- * every use of the block, except uses on streams declared with weir_use.
+ * Stream order.  Work submitted to stream s may use a block at once when weir_alloc returns it for s.  The caller
+ * may call weir_free(block, s) at once too, while that work still runs.  weir reuses the memory on s right away,
+ * behind the work, because s runs in order.  On other streams weir reuses it only behind an ordering that it
+ * establishes itself.  The caller promises that s is ordered after every use of the block, except uses on streams
+ * declared with weir_use.
  *
- * All functions are thread-safe on one allocator; none may be called from a signal handler or from
- * a host function that runs on a stream.  None leaves another CUDA context current than it found.
+ * All functions are thread-safe on one allocator.  None may be called from a signal handler or from a host function
+ * that runs on a stream.  None changes the current CUDA context.
  *
- * Threads of weir's own (one for each device that processes share, see options.ledger; one of an allocator with
- * headroom, or that preallocates in the background) take no signals, and last until the allocators that they are for
- * are destroyed, or the process exits.  So a process whose main thread calls pthread_exit beside one of these does not
- * end with the program's last thread, nor does SIGTERM end it then: end it by exit(), or destroy the allocators first.
- * The driver's own threads may keep it as well.
+ * Threads.  weir starts a thread for each device that processes share (see options.ledger), and one for an allocator
+ * with options.headroom or with preallocation in the background.  They take no signals.  They last until the
+ * allocators that they serve are destroyed, or the process exits.  If the main thread calls pthread_exit beside one
+ * of them, the process does not end with the program's last thread, nor does SIGTERM end it then.  End such a
+ * process by exit(), or destroy the allocators first.  The driver's own threads may keep it alive as well.
  *
- * Beside what is listed with it, a function that asks the driver answers E_NO_MEMORY where the driver
- * says that it is out of memory itself, and E_DEVICE_LOST where it says that the device is lost.
- */
+ * Statuses.  A function that calls the driver also returns E_NO_MEMORY if the driver itself is out of memory, and
+ * E_DEVICE_LOST if the driver reports the device as lost. */
 #ifndef WEIR_ALLOCATOR_H
 #define WEIR_ALLOCATOR_H
 
@@ -32,8 +31,8 @@
 extern "C" {
 #endif
 
-/* A stream: the same type as CUstream and cudaStream_t.  NULL is the legacy default stream of the
- * current context; (weir_stream)0x1 and 0x2 are the legacy and the per-thread default stream. */
+/* A stream: the same type as CUstream and cudaStream_t.  NULL is the legacy default stream of the current context;
+ * (weir_stream)0x1 and 0x2 are the legacy and the per-thread default stream. */
 typedef struct CUstream_st *weir_stream;
 
 typedef struct weir_allocator weir_allocator;
@@ -41,274 +40,310 @@ typedef struct weir_allocator weir_allocator;
 /* The library's version, "0.1.0".  Static text. */
 WEIR_API const char *weir_version(void);
 
-/* Makes an allocator on one device and writes it to *allocator, only on success.  `options` may be
- * NULL (all defaults; the environment is read by weir_options_from_env alone).  Loads the driver,
- * holds the device's primary context until destroyed, and preallocates if told to (partial success
- * is success, down to options.prealloc_min: weir_stats reports asked, got and kept).  May block for as
- * long as the driver takes to start and to preallocate, and then for other processes of the user that
- * preallocate on the device: half of options.prealloc_deadline_ms, 10 s if that is not set.  They share
- * a file in /dev/shm, or in /tmp where that cannot be had.  Where other processes hold all of the device, they
- * have a second to make room for the context.
- * E_INVALID, E_HOST_MEMORY; E_NO_DEVICE; E_NOT_SUPPORTED; E_LIMIT: preallocation above the limit, or a limit of less
- * than 32 MiB, where the engine counts by that (the pool, and engine direct with the front on);
- * E_NO_MEMORY: no room for the context, preallocation above the device's memory, less got than
- * options.prealloc_min, or a fixed arena got nothing at all;
- * E_DRIVER; E_FORKED. */
+/* Makes an allocator on one device and writes it to *allocator, only on success.  `options` may be NULL: then all
+ * are defaults, and only weir_options_from_env reads the environment.  The call loads the driver, preallocates if
+ * the options say so, and holds the device's primary context until the allocator is destroyed.  Partial
+ * preallocation is success, down to options.prealloc_min; weir_stats reports asked, got and kept.
+ *
+ * The call may block for as long as the driver takes to start and to preallocate.  It then also waits for other
+ * processes of the user that preallocate on the device: half of options.prealloc_deadline_ms, 10 s if that is not
+ * set.  They share a file in /dev/shm, or in /tmp if that is not available.  If other processes hold all of the
+ * device, they have a second to make room for the context.
+ *
+ * E_INVALID, E_HOST_MEMORY, E_NO_DEVICE, E_NOT_SUPPORTED.
+ * E_LIMIT: preallocation above the limit; or a limit below 32 MiB where the engine counts in such units (the pool
+ * engine, and engine direct with options.front on).
+ * E_NO_MEMORY: no room for the context, preallocation above the device's memory, less than options.prealloc_min
+ * preallocated, or nothing at all for a fixed arena.
+ * E_DRIVER, E_FORKED. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_allocator_create(const weir_options *options,
                                                              weir_allocator **allocator);
 
-/* The most devices that one call makes allocators for. */
+/* The most devices for which one call makes allocators. */
 enum { WEIR_MOST_DEVICES = 64 };
 
-/* Makes an allocator on each of `count` devices, by their numbers (devices NULL: 0 to count - 1), and writes them
- * to allocators[0 .. count - 1]: all of them, or none.  options.device says which driver, and its number nothing;
- * all else is for each of them: a preallocation of 8 GiB is 8 GiB on each, peers "all" are all others that can.
- * A profile should be a folder, where each device has a file of its own.  Each is an allocator like any
- * other, with weir_stats of its own, and destroyed for itself.
- * E_INVALID: allocators NULL, no devices or more than 64, or one of them twice or negative; else the status of the
- * first one that cannot be made.  Since 0.1. */
+/* Makes an allocator on each of `count` devices and writes them to allocators[0 .. count - 1]: all of them, or none.
+ * `devices` has the device numbers; NULL means 0 to count - 1.  options.device names the driver; its number has no
+ * effect.  All other options apply to each device: a preallocation of 8 GiB is 8 GiB on each, and peers "all" are
+ * all other devices that can be peers.  A profile should be a folder, where each device has its own file.  Each
+ * allocator is like any other, with its own weir_stats, and the caller destroys each.
+ * E_INVALID: allocators NULL, no devices or more than 64, or a device twice or negative; else the status of the
+ * first allocator that cannot be made.  Since 0.1. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_allocators_create(const weir_options *options,
                                                               const int *devices, size_t count,
                                                               weir_allocator **allocators);
 
-/* Frees the allocator and gives all its memory back.  NULL is OK.  Nobody may use it any more.
- * Waits up to the recovery timeout for streams that still have frees pending, and then for the device,
- * however long that takes, but on engine direct with the front off.
- * E_BUSY: live blocks, frees pending past the deadline, or no memory for that wait: nothing changed, but that
- * a pool may have given idle reserve back, and it may be tried again.  E_FORKED: host memory
- * of the child is left alone. */
+/* Destroys the allocator and gives all its memory back to the device.  NULL is OK.  The caller must not use the
+ * allocator afterwards.  The call waits up to the recovery timeout for streams that still have frees pending.  It
+ * then waits for the device, however long that takes, except on engine direct with options.front off.
+ * E_BUSY: live blocks, frees pending past the deadline, or no memory for that wait.  Nothing changed, but a pool may
+ * have given idle memory back.  The caller may try again.
+ * E_FORKED: the host memory of the child stays as it is. */
 WEIR_API weir_status weir_allocator_destroy(weir_allocator *allocator);
 
-/* The allocator of the process for the device that the environment names, made by the first call
- * as by weir_options_from_env, never destroyed; preallocation happens at its first request.  Variables of TensorFlow,
- * XLA and JAX name no engine here, and ask for a preallocation only where such a framework is told to ask CUDA's memory
- * pools (weir-settings(7), COMPATIBILITY).  Where the environment names neither engine nor arena, nor sets a release
- * threshold or WEIR_EXPORT=on, it is engine mapped, or where the device cannot map, the pool engine; the same beside
- * libweir-preload.so, which serves that pool.  WEIR_ARENA alone selects engine bfc.  Statuses
- * as weir_allocator_create, and E_PARSE for a bad variable.  Why there is none, and which variables are set, is a line
- * on standard error, once for each bad variable and for each other status, unless WEIR_LOG is none. */
+/* The process's allocator for the device that the environment names.  The first call makes it as
+ * weir_options_from_env says; weir never destroys it.  Preallocation happens at its first request.  Variables of
+ * TensorFlow, XLA and JAX name no engine here.  They ask for a preallocation only if such a framework is told to use
+ * CUDA's memory pools (weir-settings(7), COMPATIBILITY).
+ *
+ * If the environment names neither engine nor arena, nor sets a release threshold or WEIR_EXPORT=on, the engine is
+ * mapped, or the pool engine if the device cannot map memory.  This holds also beside libweir-preload.so, which
+ * serves that pool.  WEIR_ARENA alone selects engine bfc.
+ *
+ * Statuses as weir_allocator_create, and E_PARSE for a bad variable.  If there is no allocator, a line on standard
+ * error gives the reason and the variables that are set.  weir prints it once for each bad variable and for each
+ * other status, unless WEIR_LOG is none. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_default_allocator(weir_allocator **allocator);
 
-/* The same for device number `device`, of the driver that the environment names: one allocator for each
- * device, made when it is first asked for, for all who ask.  WEIR_DEVICE=cuda:1 makes that of device 1 the
- * default one and changes nothing here.  Each has what the variables say for itself: WEIR_PREALLOC=8GiB is 8 GiB
- * on each device in use, WEIR_LIMIT likewise.  The environment is read until the first of them is made, and
- * not after.  Once it is made, a load, without a lock.
- * E_INVALID: NULL, or `device` is negative; E_NO_DEVICE: there is none of that number, or it is above 63;
- * else as weir_default_allocator.  Since 0.1. */
+/* The same for device number `device`, of the driver that the environment names.  There is one allocator for each
+ * device; the first call makes it, and all callers share it.  WEIR_DEVICE=cuda:1 makes device 1 the default and
+ * changes nothing here.  The variables apply to each allocator: WEIR_PREALLOC=8GiB is 8 GiB on each device in use,
+ * and WEIR_LIMIT likewise.  weir reads the environment until the first of them is made, and not after.  Once the
+ * allocator exists, the call is a load without a lock.
+ * E_INVALID: NULL, or `device` is negative.
+ * E_NO_DEVICE: there is no device of that number, or it is above 63; else as weir_default_allocator.  Since 0.1. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_device_allocator(int device,
                                                              weir_allocator **allocator);
 
-/* The same for the device that the stream is of, as cudaMallocAsync means it; a default stream (NULL, 0x1,
- * 0x2) is of the current context's device, and of the environment's where no context is current.  With one
- * device to be seen it is a load, else the driver is asked once (some tens of ns): who knows the device calls
+/* The same for the device of the stream, as cudaMallocAsync means it.  A default stream (NULL, 0x1, 0x2) belongs to
+ * the current context's device, or to the environment's if no context is current.  With one visible device the call
+ * is a load.  Otherwise weir asks the driver once (some tens of ns); a caller that knows the device calls
  * weir_device_allocator.
- * E_STREAM: the driver does not know the stream; E_DRIVER; else as weir_device_allocator.  Since 0.1. */
+ * E_STREAM: the driver does not know the stream.
+ * E_DRIVER; else as weir_device_allocator.  Since 0.1. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_stream_allocator(weir_stream stream,
                                                              weir_allocator **allocator);
 
-/* Which of these allocators has the block that `block` lies in.  As long as there is only one, that one,
- * without a look at the address; else as weir_block_range.
- * E_INVALID: NULL; E_NOT_OWNED: none has it, or none is made yet, or it is a graph's; E_NOT_SUPPORTED: with
- * the pool engine and the front off it cannot be told; E_DEVICE_LOST: one that is lost may have it; E_FORKED.
- * Since 0.1. */
+/* Finds which of these allocators has the block that `block` lies in.  As long as there is only one, the call
+ * returns it without looking at the address; else it works as weir_block_range.
+ * E_INVALID: NULL.
+ * E_NOT_OWNED: no allocator has it, or none is made yet, or the block belongs to a graph.
+ * E_NOT_SUPPORTED: the pool engine with options.front off cannot tell.
+ * E_DEVICE_LOST: an allocator that is lost may have it.
+ * E_FORKED.  Since 0.1. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_block_allocator(const void *block,
                                                             weir_allocator **allocator);
 
-/* Hands out a block of at least `bytes` bytes for use on `stream`, aligned to at least 256 bytes,
- * and writes its device address to *block, only on success.  0 bytes: NULL and OK.  Contents are
- * undefined.  With the front on (options.front), what the stream freed itself is served from a cache
- * of the stream, without the engine; a stream that is being captured gets nothing from it: its block is a memory
- * node of the graph, which the driver serves at each launch, in nobody's reserve and under no limit (pool engine and
- * arenas; see E_CAPTURE), and is freed in the capture, or behind a launch.  A hit does
- * not block; a growth step takes as long as the driver needs; when memory ran out, waits up to the
- * recovery timeout for frees to complete.  Where weir cuts blocks itself (arena; front on) and much of
- * the reserve was left open by streams that have ended, waits for the device rather than grow, however
- * long that takes; not with a recovery timeout of UINT32_MAX.  The same where memory ran out and caches
- * hold idle blocks.  Where the device has no more, other allocators of the process on it give back what
- * they hold idle, as for weir_low_memory, if that can be enough: that may wait for the device likewise.  At
- * last options.oom_callback is asked, if there is one, and may have the request tried
- * again.
- * Beside a capture in global or thread-local mode the pool engine with the front off does as the driver
- * does: its call breaks the capture, as cudaMallocAsync would.
- * E_INVALID: NULL; E_NO_MEMORY, E_LIMIT (see weir_last_refusal); E_STREAM; E_CAPTURE; E_HOST_MEMORY;
- * E_DRIVER; E_DEVICE_LOST; E_FORKED. */
+/* Allocates a block of at least `bytes` bytes for use on `stream`, aligned to at least 256 bytes, and writes its
+ * device address to *block, only on success.  0 bytes: NULL and OK.  Contents are undefined.
+ *
+ * With options.front on, a per-stream cache serves what the stream freed itself, without the engine.  A stream that
+ * is being captured gets nothing from its cache.  Its block is a memory node of the graph (pool engine and arenas;
+ * see E_CAPTURE).  The driver serves that node at each launch; the memory is in no allocator's reserved memory and
+ * under no limit.  Free it in the capture, or behind a launch.
+ *
+ * A cache hit does not block.  A pool growth takes as long as the driver needs.  If memory ran out, the call waits
+ * up to the recovery timeout for frees to complete.  In some cases it waits for the device, however long that takes:
+ *
+ * Case 1: weir cuts blocks itself (arena; options.front on), and streams that have ended left much of reserved
+ * memory behind.  weir then waits rather than grow, unless the recovery timeout is UINT32_MAX.
+ *
+ * Case 2: memory ran out, and caches hold idle blocks; the same exception holds.
+ *
+ * Case 3: the device has no more, and idle memory of other allocators of the process on it may be enough.  They give
+ * it back, as for weir_low_memory.
+ *
+ * At last weir calls options.oom_callback, if there is one, which may have the request tried again.  Beside a
+ * capture in global or thread-local mode the pool engine with options.front off acts as the driver does: its call
+ * breaks the capture, as cudaMallocAsync would.
+ *
+ * E_INVALID: NULL.
+ * E_NO_MEMORY, E_LIMIT (see weir_last_refusal); E_STREAM; E_CAPTURE; E_HOST_MEMORY; E_DRIVER; E_DEVICE_LOST;
+ * E_FORKED. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_alloc(weir_allocator *allocator, size_t bytes,
                                                   weir_stream stream, void **block);
 
-/* Gives a block back in the order of `stream`: see the top of this file.  NULL is OK and does
- * nothing.  Engine direct waits for the device, as cuMemFree does; others do not block.
- * E_INVALID: allocator NULL; E_HOST_MEMORY: nothing changed.
- * E_NOT_OWNED: no live block begins there, and nothing changed.  Told whatever became of the memory: freed
- * once already, pending, merged, given back, another allocator's, or a place within a block.  Three
- * mistakes cannot be seen.  A second free of an address where another live block begins by now frees that
- * one.  Two frees of one block by two threads at the same moment are a race of the program's, and may both
- * be taken.  The pool engine with the front off sees what the driver does: a block of another pool or of
- * cuMemAlloc is not told apart and is freed; where a block of a graph once was, so do all but the platform
- * engine.
- * E_STREAM: nothing changed;
- * E_STREAM for a noted stream: as for `stream`, but the driver does not know the noted stream any more
- * and the note is dropped: order the free behind that work yourself and call again.
- * E_CAPTURE: a stream is being captured and the block has noted streams, or (pool engine, front off)
- * was not allocated in that capture, or (hardened) a look at a block is under way that the driver did not let wait for:
- * nothing changed, free it after the capture.  A free of any other
- * block from outside the capture is taken, and takes effect when the capture has ended or been
- * aborted, or once weir has waited for the device, as a trim does (engine direct: at once): a graph
- * that uses the block must not be launched any more.
+/* Frees a block in the order of `stream`: see the top of this file.  NULL is OK and does nothing.  Engine direct
+ * waits for the device, as cuMemFree does; other engines do not block.
+ * E_INVALID: allocator NULL.
+ * E_HOST_MEMORY: nothing changed.
+ * E_NOT_OWNED: no live block begins there, and nothing changed.  weir detects this whatever became of the memory:
+ * freed once already, pending, merged, given back, another allocator's, or a place within a block.  It cannot detect
+ * three mistakes.  A second free of an address where another live block begins by now frees that one.  Two frees of
+ * one block by two threads at the same moment are a race of the program, and may both succeed.  The pool engine with
+ * options.front off sees only what the driver does: it frees a block of another pool or of cuMemAlloc.  Where a
+ * block of a graph once was, so do all engines but direct.
+ * E_STREAM: nothing changed.
+ * E_STREAM for a noted stream: as for `stream`, but the driver does not know the noted stream any more and weir
+ * drops the note.  Order the free behind that work yourself and call again.
+ * E_CAPTURE: a stream is being captured, and one of these holds: the block has noted streams; it was not allocated
+ * in that capture (pool engine with options.front off); with options.harden, the driver did not let a check of a
+ * block wait.  Nothing changed; free the block after the capture.  A free of any other block from outside the
+ * capture succeeds.  It takes effect when the capture has ended or been aborted, or once weir has waited for the
+ * device, as a trim does (engine direct: at once).  Do not launch a graph that uses the block any more.
  * E_DRIVER; E_DEVICE_LOST; E_FORKED. */
 WEIR_API weir_status weir_free(weir_allocator *allocator, void *block, weir_stream stream);
 
-/* For those who name no stream: a block that work on any stream may use as soon as the call has returned, as
- * one of cudaMalloc's.  Where weir reuses what a stream has freed, it waits for that, however long it takes;
- * otherwise the wait is a question to the driver.  All else as weir_alloc, E_STREAM and E_CAPTURE left out: no
- * capture gets such a block as its own.  It may be freed by weir_free, too, on a stream that is ordered
- * after its uses.  Since 0.1. */
+/* Allocates a block without naming a stream.  Work on any stream may use it as soon as the call has returned, as
+ * with cudaMalloc.  If weir reuses what a stream has freed, it waits for that work, however long it takes; otherwise
+ * the wait is a query to the driver.  All else as weir_alloc, E_STREAM and E_CAPTURE left out: no capture gets such
+ * a block as its own.  weir_free may free it too, on a stream that is ordered after its uses.  Since 0.1. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_alloc_any(weir_allocator *allocator, size_t bytes,
                                                       void **block);
 
-/* Gives any block back when nobody knows which streams have used it: waits until the device has finished all
+/* Frees any block when nobody knows which streams have used it.  The call waits until the device has finished all
  * work, as cudaFree does, and harms no capture.  NULL is OK and does nothing.
- * E_NO_MEMORY: neither the device nor the host has the little memory that this takes, and nothing changed;
- * else as weir_free.  Since 0.1. */
+ * E_NO_MEMORY: neither the device nor the host has the little memory that this takes, and nothing changed; else as
+ * weir_free.  Since 0.1. */
 WEIR_API weir_status weir_free_any(weir_allocator *allocator, void *block);
 
-/* Declares that `stream` uses the block too: weir_free then orders the reuse of the block after all
- * work that was submitted to `stream` by the time of the free.  Nothing is recorded before; the
- * stream must live until then.  Declaring the same stream again changes nothing.  Cheap; no driver
- * call.  A block with notes goes past the cache of the stream that it is freed on, to the engine.
- * A default stream (NULL, 0x1, 0x2) is noted as what it means here and now: the free must be called
- * where the handle means the same (a per-thread default stream: on the same thread), else it answers
- * E_STREAM.
- * E_INVALID: NULL; E_NOT_OWNED: no live block begins there, and nothing was noted (the pool engine with
- * the front off cannot tell, nor any but engine direct where a block of a graph once was: the note is
- * forgotten when the address is handed out); E_HOST_MEMORY;
- * E_DEVICE_LOST; E_FORKED; and of a default stream, which the driver is asked about: E_STREAM; E_CAPTURE:
- * it is being captured; E_DRIVER. */
+/* Declares that `stream` uses the block too.  weir_free then orders the reuse of the block after all work submitted
+ * to `stream` before the free.  weir records nothing before the free, so the stream must live until then.  Declaring
+ * the same stream again changes nothing.  Cheap; no driver call.  A block with notes goes to the engine when freed,
+ * not to the per-stream cache.
+ *
+ * A default stream (NULL, 0x1, 0x2) is noted as what it means here and now.  Call the free where the handle means
+ * the same (a per-thread default stream: on the same thread); elsewhere it returns E_STREAM.
+ *
+ * E_INVALID: NULL.
+ * E_NOT_OWNED: no live block begins there, and nothing was noted.  The pool engine with options.front off cannot
+ * tell, nor can any engine but direct where a block of a graph once was.  weir then forgets the note when it
+ * allocates that address.
+ * E_HOST_MEMORY; E_DEVICE_LOST; E_FORKED.  For a default stream, about which weir asks the driver, also E_STREAM;
+ * E_CAPTURE:  it is being captured; E_DRIVER. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_use(weir_allocator *allocator, void *block,
                                                 weir_stream stream);
 
-/* The block that `address` lies in: where it begins, and the bytes that were asked for, of which the
- * address is one; either may be NULL.  A question, not a mistake: nothing goes to the log.  No driver call;
- * the beginning of a block is found at once, without a lock, another place in a block above 512 KiB by
- * looking back to its beginning (16 MiB of it in about a microsecond).  Of an address that is in no live
- * block, where others are made or freed meanwhile, it may be told either way.
- * E_INVALID: allocator or address NULL; E_NOT_OWNED: no live block of the allocator is there, or one that
- * was allocated under stream capture, which is the graph's and known to the driver; E_NOT_SUPPORTED: the
- * pool engine with the front off has no records of its own: ask the driver; E_DEVICE_LOST; E_FORKED. */
+/* Finds the block that `address` lies in: where it begins, and the requested bytes, of which the address is one.
+ * `block` or `bytes` may be NULL.  A miss is no error of the program: the log has no line for it.  No driver call.
+ * weir finds the beginning of a block at once, without a lock.  For another place in a block above 512 KiB it looks
+ * back to the beginning (16 MiB of it in about a microsecond).  While other threads allocate or free, the answer for
+ * an address in no live block may be either.
+ * E_INVALID: allocator or address NULL.
+ * E_NOT_OWNED: no live block of the allocator is there; or the block was allocated under stream capture, belongs to
+ * the graph and is known to the driver.
+ * E_NOT_SUPPORTED: the pool engine with options.front off keeps no records: ask the driver.
+ * E_DEVICE_LOST; E_FORKED. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_block_range(weir_allocator *allocator,
                                                         const void *address, void **block,
                                                         size_t *bytes);
 
-/* Binds a stream to the allocator: the caller promises that until weir_unbind the stream is not
- * destroyed, and that weir_alloc is not called on it while it is being captured.  Weir then asks the
- * driver neither for its id nor for its capture status at each request, which saves about 40 ns per
- * pair of weir_alloc and weir_free.  With the front off, as it always is with a driver that has no
- * stream ids (before 12.0), it is OK, and nothing changes.
- * A stream that is bound twice must be unbound twice.  Default streams (NULL, 0x1, 0x2) may be bound
- * and are still told apart by id; a per-thread default stream is the calling thread's.
- * E_INVALID: allocator NULL; E_STREAM; E_CAPTURE: it is being captured; E_HOST_MEMORY; E_DRIVER;
- * E_DEVICE_LOST; E_FORKED. */
+/* Binds a stream to the allocator.  The caller promises that until weir_unbind it does not destroy the stream, and
+ * does not call weir_alloc on it while it is being captured.  Weir then asks the driver neither for the stream's id
+ * nor for its capture status at each request.  This saves about 40 ns for each pair of weir_alloc and weir_free.
+ * With options.front off the call is OK and changes nothing; it is always off with a driver without stream ids
+ * (before 12.0).  Unbind a stream as often as you bind it.  Default streams (NULL, 0x1, 0x2) may be bound and are
+ * still told apart by id; a per-thread default stream is the calling thread's.
+ * E_INVALID: allocator NULL.
+ * E_STREAM; E_CAPTURE: it is being captured; E_HOST_MEMORY; E_DRIVER; E_DEVICE_LOST; E_FORKED. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_bind(weir_allocator *allocator, weir_stream stream);
 
-/* Takes one weir_bind back; with the last the promise ends.  Call it while the stream lives: its cache gives back what
- * is idle, which serves every stream once the stream's work is done.  What the cache of a stream that ends without it
- * keeps serves others when memory runs out, or after weir_trim.  Blocks stay valid.  Destroying the allocator unbinds
- * all streams.  With the front off it is OK, as weir_bind is.
- * E_INVALID: allocator NULL, or the stream is not bound: nothing changed; E_STREAM; E_CAPTURE;
- * E_DRIVER; E_DEVICE_LOST; E_FORKED. */
+/* Takes one weir_bind back; with the last one the promise ends.  Call it while the stream lives.  The stream's cache
+ * then gives its idle memory back, which serves every stream once the stream's work is done.  If a stream ends
+ * without this call, its cache's memory serves others only when memory runs out, or after weir_trim.  Blocks stay
+ * valid.  Destroying the allocator unbinds all streams.  With options.front off the call is OK, as weir_bind is.
+ * E_INVALID: allocator NULL, or the stream is not bound: nothing changed.
+ * E_STREAM; E_CAPTURE; E_DRIVER; E_DEVICE_LOST; E_FORKED. */
 WEIR_API weir_status weir_unbind(weir_allocator *allocator, weir_stream stream);
 
-/* Grows the reserve now until it is at least `bytes`, and writes what it is then to *reserve (may be
- * NULL).  Blocks for as long as the driver takes.
- * OK: reserve >= bytes; E_LIMIT, E_NO_MEMORY: it grew as far as it could and stays so, and the log (a warning, as
- * of options.prealloc) tells how far, and why no further;
- * E_NOT_SUPPORTED: engine direct has no reserve, nor has a pool of driver 11.2 one that can be
- * told; E_HOST_MEMORY; E_DRIVER: it may have grown; E_DEVICE_LOST, E_FORKED. */
+/* Grows reserved memory now until it is at least `bytes`, and writes what it is then to *reserve (may be NULL).
+ * Blocks for as long as the driver takes.
+ * OK: *reserve is at least `bytes`.
+ * E_LIMIT, E_NO_MEMORY: reserved memory grew as far as it could and stays so.  The log says how far and why no
+ * further (a warning, as of options.prealloc).
+ * E_NOT_SUPPORTED: engine direct reserves nothing, and driver 11.2 does not report what a pool has reserved.
+ * E_HOST_MEMORY; E_DRIVER: it may have grown; E_DEVICE_LOST, E_FORKED. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_preallocate(weir_allocator *allocator, size_t bytes,
                                                         size_t *reserve);
 
-/* The most that the reserve may be from now on: options.limit or less.  More counts as that, and so does
- * an amount that is DEFAULT or MAX.  It takes the place of a share.  A request that would grow the reserve past it
- * answers E_LIMIT; one that is under way goes by what was before.  It may be less than is in use, or 0: nothing is
- * given back, since that may have to wait for the device, and the program knows when it can (weir_trim first, or
- * after).  A reserve that is above it stays and serves, one piece that is idle also a request for more than the limit
- * (of the pool engine one that has served before, with the front on), but does not rise; only with a share or
- * options.leave does what is idle above it go, when processes come or go.  The pool and the regions of engine direct
- * count by 32 MiB: less is nothing.  While it is below options.limit, the pool engine asks the driver twice
- * more at each request, and the driver may have to grow before the engine sees that a block that would fit
- * finds no room in one piece: what it grew goes back once the work of the request's stream is done.
- * E_INVALID: NULL, or an amount that options.limit would not take however much the device has, or a SHARE: the log
- * says what is wrong with it; E_NOT_SUPPORTED: a fixed arena, which is its limit; E_DRIVER, and nothing changed: it
- * does not tell of its memory; E_DEVICE_LOST; E_FORKED.  Since 0.1. */
+/* Sets the most memory that the allocator may reserve from now on: options.limit or less.  More counts as
+ * options.limit, and so does an amount that is DEFAULT or MAX.  The new limit replaces a share.  A request that
+ * would grow reserved memory past it returns E_LIMIT.  A request already under way follows the old limit.
+ *
+ * The limit may be less than what is in use, or 0.  The call gives no memory back, because that may have to wait for
+ * the device; the program knows when it can (weir_trim before or after).  Reserved memory above the limit stays and
+ * serves requests, but does not grow.  One idle piece serves even a request for more than the limit.  With the pool
+ * engine and options.front on this holds for a piece that has served before.  Only with a share or options.leave
+ * does idle memory above the limit go back, when processes come or go.
+ *
+ * The pool and the regions of engine direct count by 32 MiB: less counts as nothing.  While the limit is below
+ * options.limit, the pool engine asks the driver twice more at each request.  The driver may have to grow before the
+ * engine sees that no single piece holds a block that would fit.  What it grew goes back once the work of the
+ * request's stream is done.
+ *
+ * E_INVALID: NULL, or a SHARE, or an amount that options.limit would not take on any device; the log says what is
+ * wrong.
+ * E_NOT_SUPPORTED: a fixed arena, whose limit is its size.
+ * E_DRIVER: nothing changed; the driver does not report its memory.
+ * E_DEVICE_LOST; E_FORKED.  Since 0.1. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_set_limit(weir_allocator *allocator, weir_amount limit);
 
 /* What work on a device may do with blocks; the numbers are CUDA's. */
 enum { WEIR_ACCESS_NONE = 0, WEIR_ACCESS_READ = 1, WEIR_ACCESS_READ_WRITE = 3 };
 
-/* Gives the work of another device access to the allocator's blocks, those that are live and all to come, or
- * takes it; what options.peers said of that device counts no more.  Access is not order: a stream of the other
- * device uses a block between its allocation and its free as one of its own would, behind events.  Access
- * that is taken goes at once, and waits for nothing: the other device must be done with the blocks.  The
- * allocator's own device always reads and writes.  A block of a graph has what was so when it was captured.
- * Not for memory of cuMemAlloc (engine direct, engine bfc), which the program opens
- * with cuCtxEnablePeerAccess, all of a device's at once.
- * E_INVALID: allocator NULL, a negative device, no WEIR_ACCESS_ or less than READ_WRITE for the allocator's own
- * device; E_NO_DEVICE: there is none of that number, or it is above 63; E_NOT_SUPPORTED: it is no peer of the
- * allocator's, or the memory is cuMemAlloc's, or the driver cannot; E_DRIVER; E_DEVICE_LOST; E_FORKED.  On any of
- * them all is as it was; the log says why.  Since 0.1. */
+/* Gives the work of another device access to the allocator's blocks, both live and future ones, or takes it away.
+ * It overrides what options.peers said of that device.  Access is not order: a stream of the other device uses a
+ * block between its allocation and its free as one of the own device would, behind events.  Taking access away works
+ * at once and waits for nothing, so the other device must be done with the blocks.  The allocator's own device
+ * always reads and writes.  A block of a graph keeps the access that held when it was captured.  The call does not
+ * work for memory of cuMemAlloc (engine direct, engine bfc).  The program opens that with cuCtxEnablePeerAccess, all
+ * of a device's at once.
+ * E_INVALID: allocator NULL, a negative device, no WEIR_ACCESS_, or less than READ_WRITE for the allocator's own
+ * device.
+ * E_NO_DEVICE: there is no device of that number, or it is above 63.
+ * E_NOT_SUPPORTED: the device is no peer of the allocator's, or the memory is cuMemAlloc's, or the driver cannot.
+ * E_DRIVER; E_DEVICE_LOST; E_FORKED.  On an error nothing changed; the log says why.  Since 0.1. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_set_access(weir_allocator *allocator, int device,
                                                        int access);
 
-/* The CUDA memory pool that the pool engine takes its memory from (a cudaMemPool_t), for libraries that want a
- * pool: RMM's cuda_async_view_memory_resource, cudaMallocFromPoolAsync.  What they take from it shares the
- * reserve with weir, its preallocation and, with a driver that limits pools (12.2), its limit; it is served by
- * the driver, at the driver's cost, not by weir's caches.  Weir does not know those blocks: with the front off
- * they are in in_use of weir_stats, with the front on weir takes them for idle reserve, and weir_free must not be
- * called with them.  The pool is weir's: it must not be destroyed, nor its attributes set; what was taken
- * from it must be freed before weir_allocator_destroy.
- * E_INVALID: NULL; E_NOT_SUPPORTED: another engine, as it is by default where the device can map memory; E_DEVICE_LOST; E_FORKED.  Since 0.1. */
+/* The CUDA memory pool from which the pool engine takes its memory (a cudaMemPool_t), for libraries that want a
+ * pool:  RMM's cuda_async_view_memory_resource, cudaMallocFromPoolAsync.  Their requests share the pool's reserved
+ * memory, its preallocation and, with a driver that limits pools (12.2), its limit.  The driver serves them, at the
+ * driver's cost, not weir's caches.  Weir does not know those blocks, so weir_free must not be called with them.
+ * With options.front off they are in in_use of weir_stats; with it on weir counts them as idle memory.  The pool
+ * belongs to weir: do not destroy it, nor set its attributes.  Free what was taken from it before
+ * weir_allocator_destroy.
+ * E_INVALID: NULL.
+ * E_NOT_SUPPORTED: another engine, as by default if the device can map memory.
+ * E_DEVICE_LOST; E_FORKED.  Since 0.1. */
 struct CUmemPoolHandle_st;
 WEIR_API WEIR_CHECK_RESULT weir_status weir_pool(weir_allocator *allocator,
                                                  struct CUmemPoolHandle_st **pool);
 
-/* Gives idle reserve back to the device until at most `keep` bytes of reserve are left, as far as
- * whole units are idle, and writes the bytes given back to *released (may be NULL).  What the caches
- * of streams hold idle goes back to the engine first.  Waits for the device where caches or engine
- * hold frees that no event covers, and where the arena gives a region back (cuMemFree waits); pool
- * memory at which work is still pending stays.  Engine direct has nothing idle.
- * E_NO_MEMORY: it would have to wait for the device, and neither the device nor the host has the little
- * memory that this takes; E_HOST_MEMORY: nor has the host what it takes to see what of a mapped arena is
- * idle; E_DRIVER, E_DEVICE_LOST, E_FORKED. */
+/* Gives idle memory back to the device until at most `keep` bytes stay reserved, as far as whole units are idle.  It
+ * writes the bytes given back to *released (may be NULL).  Idle memory of the per-stream caches goes back to the
+ * engine first.  The call waits for the device if caches or engine hold frees that no event covers, and if the arena
+ * gives a region back (cuMemFree waits).  Pool memory with pending work stays.  Engine direct has no idle memory.
+ * E_NO_MEMORY: the call would have to wait for the device, and neither the device nor the host has the little memory
+ * that this takes.
+ * E_HOST_MEMORY: the host also lacks the memory to see what of a mapped arena is idle.
+ * E_DRIVER, E_DEVICE_LOST, E_FORKED. */
 WEIR_API weir_status weir_trim(weir_allocator *allocator, size_t keep, size_t *released);
 
-/* Time has passed: what options.decay_ms says by now goes back to the device, and the bytes that went are
- * written to *released (may be NULL).  For programs that make no requests for long, or none that go beyond
- * the caches of their streams; call it every half-life or so, from any thread.  Does nothing until a
- * half-life is over, or memory is wanted (weir_low_memory); then as weir_trim, with what it may wait for.
- * E_INVALID: allocator NULL; E_NOT_SUPPORTED, the log says why once: decay is off and nothing is wanted, or there is no
- * reserve (engine direct; a pool of driver 11.2) or it is fixed; else as weir_trim. */
+/* Gives back to the device what options.decay_ms says by now, and writes the bytes to *released (may be NULL).  It
+ * is for programs that make no requests for long, or none that go beyond their per-stream caches.  Call it every
+ * half-life or so, from any thread.  It does nothing until a half-life is over, or there is memory pressure
+ * (weir_low_memory).  Then it works as weir_trim, and may wait as that does.
+ * E_INVALID: allocator NULL.
+ * E_NOT_SUPPORTED: decay is off and there is no memory pressure, or nothing is reserved (engine direct; a pool of
+ * driver 11.2), or the arena is fixed.  The log says which, once.  Else as weir_trim. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_decay(weir_allocator *allocator, size_t *released);
 
-/* Memory is low elsewhere: another library of the process, or another program, wants so many bytes of the
- * device (0: all that can be had).  Only notes that, from any thread: takes no lock, asks the driver
- * nothing, and gives nothing back itself.  The next requests that go beyond the caches of their streams
- * do: idle reserve, until so much has gone, but nothing of what a preallocation, a finite release threshold
- * or headroom keeps, and nothing that anybody would have to be waited for; they look for a second.  Caches
- * give what they have at the next request of their stream.  weir_decay answers at once, for programs that make
- * no such requests, and for arenas of regions, which cannot give back without a wait.  What went is an event
- * of cause low-memory.  When a request of another allocator of the process finds the device full, that
- * is done for it without this call.
- * E_INVALID: allocator NULL; E_NOT_SUPPORTED, the log says why: there is no reserve (engine direct; a pool of
- * driver 11.2) or it is fixed; E_DEVICE_LOST; E_FORKED. */
+/* Reports memory pressure: another library of the process, or another program, needs `bytes` bytes of the device (0:
+ * as much as possible).  The call only notes that, from any thread: it takes no lock, asks the driver nothing, and
+ * gives nothing back itself.
+ *
+ * For one second, requests that go beyond their per-stream caches give idle memory back, until `bytes` have gone.
+ * They keep what a preallocation, a finite release threshold or options.headroom protects, and give nothing that
+ * would need a wait.  Each cache gives back what it has at the next request of its stream.  weir_decay gives idle
+ * memory back at once, for programs that make no such requests, and for arenas of regions, which cannot give back
+ * without a wait.  What went is an event of cause low-memory.  If a request of another allocator of the process
+ * finds the device full, weir does the same without this call.
+ *
+ * E_INVALID: allocator NULL.
+ * E_NOT_SUPPORTED: nothing is reserved (engine direct; a pool of driver 11.2), or the arena is fixed; the log says
+ * why.
+ * E_DEVICE_LOST; E_FORKED. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_low_memory(weir_allocator *allocator, size_t bytes);
 
-/* Writes what this run needed so far to the profile `path` (NULL: that of options.profile), beside what
- * is there of earlier runs; see options.profile.  A later call, and the destruction, replace what this
- * one noted.  Nothing is written, and the answer is OK, as long as nothing was asked for.  The file is
- * replaced as a whole: who reads it sees the old one or the new one; of two runs that end at the same
- * moment one may be left out.  A file that is no profile is not replaced.
- * E_INVALID: allocator NULL; no path and no profile; E_NOT_SUPPORTED, as the log says too: engine direct and
- * fixed arenas have nothing to learn; E_FILE; E_HOST_MEMORY; E_DRIVER; E_DEVICE_LOST; E_FORKED. */
+/* Writes what this run needed so far to the profile `path` (NULL: that of options.profile), beside the records of
+ * earlier runs; see options.profile.  A later call, and the destruction, replace what this one noted.  As long as
+ * there was no request the call writes nothing and returns OK.  It replaces the file as a whole: a reader sees the
+ * old one or the new one.  If two runs end at the same moment, one may be missing.  It does not replace a file that
+ * is no profile.
+ * E_INVALID: allocator NULL, or no path and no profile.
+ * E_NOT_SUPPORTED: engine direct and fixed arenas have nothing to learn; the log says so too.
+ * E_FILE; E_HOST_MEMORY; E_DRIVER; E_DEVICE_LOST; E_FORKED. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_profile_save(weir_allocator *allocator,
                                                          const char *path);
 

@@ -5,29 +5,28 @@
  *     weirMallocAsync(&block, bytes, stream)                for    cudaMallocAsync
  *     weirMallocFromPoolAsync(&block, bytes, pool, stream)  for    cudaMallocFromPoolAsync
  *     weirFreeAsync(block, stream)                          for    cudaFreeAsync
- * or none at all: compiled with
+ * Or it changes nothing and is compiled with
  *     nvcc -DWEIR_OVERRIDE -include weir/cuda.h prog.cu -lweir
- * (or with WEIR_OVERRIDE defined before this header is included, after CUDA's) CUDA's names mean these, and
- * cudaFree takes such blocks too.  What was compiled otherwise, a library say, keeps CUDA's own; its blocks
- * may be freed here, ours not there.
+ * (or with WEIR_OVERRIDE defined before this header is included, after CUDA's).  CUDA's names then mean these
+ * functions, and cudaFree takes such blocks too.  Code that was compiled otherwise, such as a library, keeps CUDA's
+ * own functions.  This code can free the library's blocks, but the library cannot free ours.
  *
- * Blocks come from the process's allocator of the stream's device (weir_stream_allocator), so WEIR_ variables
- * set it up (with none engine mapped where the device can map), and the other calls of weir/allocator.h (weir_use,
- * weir_stats, weir_trim) work on the same one.  Where the process sees one device that is found by a load; where it
- * sees several the driver is asked for the stream's context at each request, some tens of ns, and a free looks for the
- * block without a driver call.  A program that knows its device saves that: weir_device_allocator once, then weir_alloc
- * and weir_free.
+ * Blocks come from the process's allocator of the stream's device (weir_stream_allocator).  WEIR_ variables set it
+ * up; with none it is engine mapped if the device can map memory.  The other calls of weir/allocator.h (weir_use,
+ * weir_stats, weir_trim) work on the same allocator.  If the process sees one device, finding the allocator is a
+ * load.  If it sees several, weir asks the driver for the stream's context at each request, which takes some tens of
+ * ns; a free looks for the block without a driver call.  A program that knows its device avoids that: it calls
+ * weir_device_allocator once, then weir_alloc and weir_free.
  *
- * This header needs the CUDA toolkit's headers, 11.2 or later; the library does not, and nothing
- * here calls the CUDA runtime, but with WEIR_OVERRIDE for blocks that are not weir's.  Not part of weir/weir.h.
- */
+ * This header needs the headers of the CUDA toolkit, 11.2 or later; the library does not.  Nothing here calls the
+ * CUDA runtime, except for blocks that are not weir's with WEIR_OVERRIDE.  weir/weir.h does not include this header. */
 #ifndef WEIR_CUDA_H
 #define WEIR_CUDA_H
 
 #include <stddef.h>
 
 #if defined(WEIR_OVERRIDE) && defined(__cplusplus)
-#include <cuda_runtime.h> /* its templates must stand before the names change */
+#include <cuda_runtime.h> /* its templates must come before the names change */
 #else
 #include <cuda_runtime_api.h>
 #endif
@@ -39,11 +38,11 @@
 extern "C" {
 #endif
 
-/* The stream that this source file means by `stream`.  Compiled for per-thread default streams
- * (nvcc --default-stream per-thread, or CUDA_API_PER_THREAD_DEFAULT_STREAM defined before CUDA's
- * headers), stream 0 is the calling thread's default stream, cudaStreamPerThread; otherwise it is
- * the legacy default stream and stays as it is.  For calls of weir_alloc, weir_free and weir_use in
- * such a file, too.  Thread-safe, never blocks.  Since 0.1. */
+/* The stream that this source file means by `stream`.  A file may be compiled for per-thread default streams (nvcc
+ * --default-stream per-thread, or CUDA_API_PER_THREAD_DEFAULT_STREAM defined before CUDA's headers).  Stream 0 is
+ * then the calling thread's default stream, cudaStreamPerThread.  Otherwise it is the legacy default stream and
+ * stays as it is.  Use it for calls of weir_alloc, weir_free and weir_use in such a file, too.  Thread-safe, never
+ * blocks.  Since 0.1. */
 static inline weir_stream weir_stream_from_cuda(cudaStream_t stream) {
 #if defined(CUDA_API_PER_THREAD_DEFAULT_STREAM) ||                                                 \
     defined(__CUDA_API_PER_THREAD_DEFAULT_STREAM) ||                                               \
@@ -54,7 +53,7 @@ static inline weir_stream weir_stream_from_cuda(cudaStream_t stream) {
 #endif
 }
 
-/* The CUDA runtime's word for a status that a weir call just returned to this thread:
+/* The CUDA runtime's error for a status that a weir call just returned to this thread:
  *     OK                  cudaSuccess
  *     E_INVALID           cudaErrorInvalidValue
  *     E_NOT_OWNED         cudaErrorInvalidValue
@@ -65,12 +64,12 @@ static inline weir_stream weir_stream_from_cuda(cudaStream_t stream) {
  *     E_NO_DEVICE         cudaErrorNoDevice
  *     E_STREAM            cudaErrorInvalidResourceHandle
  *     E_CAPTURE           cudaErrorStreamCaptureUnsupported
- *     E_FORKED            cudaErrorInitializationError, as the runtime itself answers after a fork
+ *     E_FORKED            cudaErrorInitializationError, as the runtime itself returns after a fork
  *     E_NOT_SUPPORTED     cudaErrorNotSupported
  *     E_FILE              cudaErrorOperatingSystem
  *     E_BUSY              cudaErrorNotReady
- *     E_DRIVER            the driver's result, whose numbers are the runtime's; cudaErrorUnknown if
- *                         there is none
+ *     E_DRIVER            the driver's result, with the same number in the runtime;
+ *                         cudaErrorUnknown if there is none
  *     E_DEVICE_LOST       the same, with cudaErrorContextIsDestroyed if there is none
  *     any other number    cudaErrorUnknown
  * The driver's result is weir_last_driver_result, hence "just returned".  Thread-safe, never blocks.
@@ -114,25 +113,25 @@ static inline cudaError_t weir_status_to_cuda(weir_status status) {
     }
 }
 
-/* Hands out a block of device memory for use on `stream`, as cudaMallocAsync does.
+/* Allocates a block of device memory for use on `stream`, as cudaMallocAsync does.
  *
- *   block     where the block's device address is written, only on success; NULL:
+ *   block     receives the block's device address, only on success; NULL:
  *             cudaErrorInvalidValue
  *   bytes     its size; 0 gives NULL and cudaSuccess
  *   stream    the stream that may use it at once; 0 as in weir_stream_from_cuda
  *
- * A default stream is the current context's; a program of CUDA 11 makes it current by its first call of the
- * runtime that needs a context, as cudaFree(0), and cudaSetDevice alone does from 12 on.
+ * A default stream belongs to the current context.  A program of CUDA 11 makes it current by its first call of the
+ * runtime that needs a context, such as cudaFree(0); from 12 on cudaSetDevice alone does.
  *
- * The block belongs to the caller until weirFreeAsync, weir_free, or never: the allocator is not
- * destroyed at exit.  It may be used by work submitted to `stream` from now on, and by other streams
- * once they are ordered behind this call (an event recorded on `stream`, or a synchronisation).
- * Contents are undefined; aligned to at least 256 bytes.  Thread-safe.  A hit does not block; the
- * process's first call starts the driver and preallocates, if told to, and a growth step takes as
- * long as the driver needs.  It does not synchronise, but under memory shortage it waits for frees
- * to complete.
- * Answers as weir_status_to_cuda says for weir_stream_allocator and weir_alloc; no failure is left
- * behind for cudaGetLastError.  Under stream capture: see weir_alloc.  Since 0.1. */
+ * The block belongs to the caller until weirFreeAsync or weir_free.  The caller may also never free it: the
+ * allocator is not destroyed at exit.  Work submitted to `stream` from now on may use it.  Other streams may use it
+ * once they are ordered behind this call (an event recorded on `stream`, or a synchronisation).  Contents are
+ * undefined; aligned to at least 256 bytes.  Thread-safe.  A cache hit does not block.  The process's first call
+ * starts the driver and preallocates, if settings say so, and a pool growth takes as long as the driver needs.  The
+ * call does not synchronise, but if memory is short it waits for frees to complete.
+ *
+ * Returns what weir_status_to_cuda says for weir_stream_allocator and weir_alloc; cudaGetLastError reports no
+ * failure of this call.  Under stream capture: see weir_alloc.  Since 0.1. */
 static inline cudaError_t weirMallocAsync(void **block, size_t bytes, cudaStream_t stream) {
     weir_stream on = weir_stream_from_cuda(stream);
     weir_allocator *allocator;
@@ -143,49 +142,48 @@ static inline cudaError_t weirMallocAsync(void **block, size_t bytes, cudaStream
     return weir_status_to_cuda(status);
 }
 
-/* The same for a program that names a pool, as cudaMallocFromPoolAsync.  The block is from the process's
- * allocator of the stream's device, whatever the pool: `pool` says no more than that the program has one.  It
- * must not be NULL (cudaErrorInvalidValue), and is neither asked nor used: its release threshold, its largest
- * size, access by other devices, export to other processes, and a location that is not the stream's device hold
- * for what is allocated by CUDA's own name only.  All else as weirMallocAsync.  Since 0.1. */
+/* The same for a program that names a pool, as cudaMallocFromPoolAsync.  The block comes from the process's
+ * allocator of the stream's device, whatever the pool is.  `pool` must not be NULL (cudaErrorInvalidValue); weir
+ * neither queries nor uses it.  The pool's release threshold, maximum size, access by other devices, export to other
+ * processes, and a location that is not the stream's device apply only to memory allocated by CUDA's own name.  All
+ * else as weirMallocAsync.  Since 0.1. */
 static inline cudaError_t weirMallocFromPoolAsync(void **block, size_t bytes, cudaMemPool_t pool,
                                                   cudaStream_t stream) {
     return pool ? weirMallocAsync(block, bytes, stream) : weir_status_to_cuda(WEIR_E_INVALID);
 }
 
-/* Frees as weirFreeAsync does, and answers the status.  Not called by programs. */
+/* Frees as weirFreeAsync does, and returns the status.  Programs do not call it. */
 static inline weir_status weir_cuda_give_back(void *block, cudaStream_t stream) {
     weir_stream on = weir_stream_from_cuda(stream);
     weir_allocator *allocator;
     weir_status status = weir_block_allocator(block, &allocator);
 
-    if (status != WEIR_OK) /* memory of a graph, or it cannot be told, or it is nobody's */
+    if (status != WEIR_OK) /* memory of a graph, or weir cannot tell, or no allocator has it */
         status = weir_stream_allocator(on, &allocator);
     return status == WEIR_OK ? weir_free(allocator, block, on) : status;
 }
 
-/* Gives a block of weirMallocAsync back in the order of `stream`, as cudaFreeAsync does.
+/* Frees a block of weirMallocAsync in the order of `stream`, as cudaFreeAsync does.
  *
  *   block     the block, which is no longer the caller's; NULL does nothing and is cudaSuccess
  *   stream    a stream that is ordered after every use of the block, except uses on streams declared
  *             with weir_use; any stream, not only the one of the allocation; 0 as in
  *             weir_stream_from_cuda
  *
- * May be called while work that uses the block still runs on `stream`: the memory is reused there
- * at once, in order, and elsewhere only behind an ordering that weir establishes.  Memory from
- * cudaMallocAsync or cudaMalloc must not be passed: engines mapped, bfc and direct refuse it, the
- * pool engine does not tell it apart and frees it.  Thread-safe.  Neither blocks nor synchronises,
- * except with engine direct, which waits for the device.
- * Answers as weir_status_to_cuda says for weir_stream_allocator and weir_free; no failure is left
- * behind for cudaGetLastError.  Since 0.1. */
+ * The caller may free a block while work that uses it still runs on `stream`.  weir reuses the memory there at once,
+ * in order, and elsewhere only behind an ordering that it establishes.  Do not pass memory from cudaMallocAsync or
+ * cudaMalloc:  engines mapped, bfc and direct return an error, but the pool engine cannot tell and frees it.
+ * Thread-safe.  Neither blocks nor synchronises, except with engine direct, which waits for the device.
+ *
+ * Returns what weir_status_to_cuda says for weir_stream_allocator and weir_free; cudaGetLastError reports no failure
+ * of this call.  Since 0.1. */
 static inline cudaError_t weirFreeAsync(void *block, cudaStream_t stream) {
     return block ? weir_status_to_cuda(weir_cuda_give_back(block, stream)) : cudaSuccess;
 }
 
 #ifdef WEIR_OVERRIDE
-/* What cudaFreeAsync and cudaFree mean with WEIR_OVERRIDE: blocks that are not weir's are CUDA's.  The pool
- * engine with the front off does not tell them apart, and frees both.  cudaFree waits for the device, whoever
- * had the block. */
+/* What cudaFreeAsync and cudaFree mean with WEIR_OVERRIDE: CUDA frees blocks that are not weir's.  The pool engine
+ * with options.front off cannot tell them apart, and frees both.  cudaFree waits for the device in both cases. */
 static inline cudaError_t weirFreeAsyncOrCuda(void *block, cudaStream_t stream) {
     weir_status status = block ? weir_cuda_give_back(block, stream) : WEIR_OK;
 
@@ -205,7 +203,7 @@ static inline cudaError_t weirFreeOrCuda(void *block) {
 #ifdef __cplusplus
 }
 
-/* For typed pointers, as cuda_runtime.h has it for CUDA's: weirMallocAsync(&floats, ...). */
+/* For typed pointers, as in cuda_runtime.h: weirMallocAsync(&floats, ...). */
 template <class T>
 static inline cudaError_t weirMallocAsync(T **block, size_t bytes, cudaStream_t stream) {
     void *untyped = 0;
@@ -222,7 +220,7 @@ static inline cudaError_t weirMallocFromPoolAsync(T **block, size_t bytes, cudaM
     return pool ? weirMallocAsync(block, bytes, stream) : weir_status_to_cuda(WEIR_E_INVALID);
 }
 
-/* cudaMallocAsync has a form with a pool there. */
+/* cuda_runtime.h also has cudaMallocAsync with a pool. */
 template <class T>
 static inline cudaError_t weirMallocAsync(T **block, size_t bytes, cudaMemPool_t pool,
                                           cudaStream_t stream) {
@@ -231,7 +229,7 @@ static inline cudaError_t weirMallocAsync(T **block, size_t bytes, cudaMemPool_t
 #endif
 
 #ifdef WEIR_OVERRIDE
-/* CUDA's headers may have made macros of them. */
+/* CUDA's headers may define them as macros. */
 #undef cudaMallocAsync
 #undef cudaMallocFromPoolAsync
 #undef cudaFreeAsync

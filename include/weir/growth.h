@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* weir/growth.h: how much to add when the reserve has to grow. */
+/* weir/growth.h: how much memory to take from the device when reserved memory has to grow. */
 #ifndef WEIR_GROWTH_H
 #define WEIR_GROWTH_H
 
@@ -10,35 +10,36 @@
 extern "C" {
 #endif
 
-/* What a policy is told.  All in bytes. */
+/* The arguments of a policy.  All in bytes. */
 typedef struct weir_growth_state {
     size_t size;        /* sizeof(struct weir_growth_state) of the library that fills it */
     size_t request;     /* missing now: the request, or what free memory does not cover; > 0 */
     size_t reserve;     /* taken from the device so far */
     size_t in_use;      /* in blocks now */
-    size_t limit;       /* the most that the reserve may be; SIZE_MAX: no limit */
+    size_t limit;       /* the most memory that may be reserved; SIZE_MAX: no limit */
     size_t device_free; /* free on the device now; SIZE_MAX: not known */
-    uint64_t steps;     /* growth steps so far */
-    size_t last_step;   /* bytes that the last step was meant to add; 0 before the first */
+    uint64_t steps;     /* pool growths so far */
+    size_t last_step;   /* bytes that the last growth should add; 0 before the first */
 } weir_growth_state;
 
-/* A policy of one's own: how many bytes to add.  Less than `request` counts as `request`; more than
- * the limit or the device leaves is cut to that.  Called under the allocator's growth lock: it must
- * not call weir, and should be quick.  `context` is options.growth_context, never freed by weir.
- * examples/growth_callback.c is a program that has one. */
+/* A program's own policy: it returns how many bytes to add.  Less than `request` counts as `request`.  weir cuts
+ * more than the limit or the device leaves to that.  weir calls it under the allocator's growth lock, so it must not
+ * call weir, and should be quick.  `context` is options.growth_context; weir never frees it.
+ * examples/growth_callback.c is a program with its own policy. */
 typedef size_t (*weir_growth_function)(const weir_growth_state *state, void *context);
 
 /* X(name, word, value).  What each adds:
  *   EXACT       the request, rounded to what the engine takes from the device at once
  *   STEP        the request rounded up to a multiple of growth_step (64 MiB if 0)
- *   GEOMETRIC   (growth_factor - 1) x reserve, at most growth_cap (0: no cap); at least the request
- *   REMAINING   growth_factor x what is free on the device, or what the limit leaves if that is
+ *   GEOMETRIC   (growth_factor - 1) times reserved memory, at most growth_cap (0: no cap); at least
+ *               the request
+ *   REMAINING   growth_factor times what is free on the device, or what the limit leaves if that is
  *               less; at least the request.  RMM's pool does this with 0.5 if it has a maximum size
- *   BFC         the rule of TensorFlow's and XLA's BFC allocator: steps start at 2 MiB and double
- *               each time until they cover the request; one that the device refuses shrinks by a
- *               tenth until the request no longer fits (tsl/framework/bfc_allocator.cc, Extend).
- *               When memory has gone back, as it does not there, they double from what is left
- *   CALLBACK    what options.growth_function answers
+ *   BFC         the rule of TensorFlow's and XLA's BFC allocator (tsl/framework/bfc_allocator.cc,
+ *               Extend).  Steps start at 2 MiB and double each time until they cover the request.  If
+ *               the device cannot provide a step, it shrinks by a tenth until the request no longer
+ *               fits.  After memory has gone back, as it does not there, steps double from what is left
+ *   CALLBACK    what options.growth_function returns
  * DEFAULT is the policy that measured best: see weir-settings(7). */
 #define WEIR_GROWTH_POLICIES(X)                                                                    \
     X(DEFAULT, "default", 0)                                                                       \

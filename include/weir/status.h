@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* weir/status.h: what a call answers, and what still works afterwards. */
+/* weir/status.h: the statuses of calls, and what still works afterwards. */
 #ifndef WEIR_STATUS_H
 #define WEIR_STATUS_H
 
@@ -18,39 +18,39 @@ extern "C" {
 /* Every status: X(name, value, one-line message).  Zero is success, errors are negative; values
  * never change once released.
  *
- *   OK                 Done.
+ *   OK                 Success.
  *   E_INVALID          An argument is wrong: NULL where a pointer is needed, an option out of its
  *                      range, an options struct from a newer library with set fields that this one
- *                      does not know.  Nothing was done.  The log of the allocator, if there is one,
- *                      names the argument.
- *   E_NO_MEMORY        The device cannot hold what was asked, after the out-of-memory ladder
- *                      (weir_last_refusal tells the figures).  Everything else keeps working.
- *   E_HOST_MEMORY      malloc failed.  Nothing was done: a block that was to be freed is still live.
- *   E_LIMIT            The request would take the reserve past the allocator's limit, and nothing
- *                      that is free inside can serve it.  Everything else keeps working.
- *   E_NO_DEVICE        No driver, no such device, or a driver older than 11.2; or the device has no
- *                      memory pools and the pool engine was asked for.
- *   E_DRIVER           The driver refused a call for another reason: weir_last_driver_result tells
+ *                      does not know.  Nothing changed.  The allocator's log, if there is one, names
+ *                      the argument.
+ *   E_NO_MEMORY        The device cannot hold the request, even after OOM recovery
+ *                      (weir_last_refusal has the figures).  Everything else keeps working.
+ *   E_HOST_MEMORY      malloc failed.  Nothing changed: a block that was to be freed is still live.
+ *   E_LIMIT            The request would take reserved memory past the allocator's limit, and no
+ *                      free memory inside can serve it.  Everything else keeps working.
+ *   E_NO_DEVICE        No driver, no such device, or a driver older than 11.2; or the pool engine on
+ *                      a device without memory pools.
+ *   E_DRIVER           A call of the driver failed for another reason: weir_last_driver_result has
  *                      its code.  The allocator keeps working as far as the driver does.
  *   E_DEVICE_LOST      A fault on the device or a reset left its context unusable.  Blocks are gone;
  *                      only weir_stats and weir_allocator_destroy still work.
- *   E_BUSY             weir_allocator_destroy met live blocks, or pending frees past its deadline.
- *                      Nothing changed; free them and call again.  weir/share.h: a block is in use by another
- *                      process, or its stream is still at work.
+ *   E_BUSY             weir_allocator_destroy found live blocks, or pending frees past its deadline.
+ *                      Nothing changed; free them and call again.  weir/share.h: another process
+ *                      uses a block, or the block's stream is still at work.
  *   E_NOT_OWNED        The pointer is not a live block of this allocator: foreign, interior, or
  *                      freed before.  Nothing changed.
- *   E_STREAM           The driver does not know the stream, or (front on) it is another device's.
- *                      Nothing changed: the block is still
- *                      live and can be freed on another stream.
- *   E_CAPTURE          Under stream capture, this engine cannot serve the request (platform; arenas,
- *                      where driver or device have no memory of graphs).  The capture
+ *   E_STREAM           The driver does not know the stream, or (options.front on) it belongs to
+ *                      another device.  Nothing changed: the block is still live, and the caller can
+ *                      free it on another stream.
+ *   E_CAPTURE          Under stream capture, this engine cannot serve the request (engine direct;
+ *                      arenas, where driver or device have no memory of graphs).  The capture
  *                      stays as valid as it was.
- *   E_FORKED           A child of fork() called: CUDA does not survive fork.  Nothing was done.
+ *   E_FORKED           A child of fork() called: CUDA does not survive fork.  Nothing changed.
  *   E_PARSE            A text does not parse: a setting, a size, a trace line.  The message names
  *                      it and says what would parse.
  *   E_NOT_SUPPORTED    The driver or the engine cannot do this; each call says when.
- *   E_FILE             A file cannot be written, or is none that may be replaced; the log says which
- *                      and why.  Nothing changed.
+ *   E_FILE             A file cannot be written, or must not be replaced; the log says which and
+ *                      why.  Nothing changed.
  */
 #define WEIR_STATUSES(X)                                                                           \
     X(OK, 0, "success")                                                                            \
@@ -77,14 +77,13 @@ typedef enum weir_status {
         WEIR_STATUS_MAX_ENUM = 0x7fffffff /* keeps the type an int; never returned */
 } weir_status;
 
-/* The name ("WEIR_E_LIMIT") and the message of a status; "unknown status" for any other number.
- * Static text, never NULL.  Thread-safe, never blocks.  Since 0.1. */
+/* The name ("WEIR_E_LIMIT") and the message of a status; "unknown status" for any other number.  Static text, never
+ * NULL.  Thread-safe, never blocks.  Since 0.1. */
 WEIR_API const char *weir_status_name(weir_status status);
 WEIR_API const char *weir_status_message(weir_status status);
 
-/* The CUresult that made the last failing call of this thread fail, 0 if the driver had no part in
- * it.  Every failing weir call sets it; successful calls leave it alone.  Thread-local, never
- * blocks.  Since 0.1. */
+/* The CUresult behind the last failing call of this thread; 0 if the driver had no part in the failure.  Every
+ * failing weir call sets it; successful calls leave it unchanged.  Thread-local, never blocks.  Since 0.1. */
 WEIR_API int weir_last_driver_result(void);
 
 #ifdef __cplusplus

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* weir/weir.h: all of weir's public interface (weir/cuda.h apart, which needs CUDA's headers). */
+/* weir/weir.h: all public headers of weir but weir/cuda.h, which needs CUDA's headers, and weir/adapters.h. */
 #ifndef WEIR_WEIR_H
 #define WEIR_WEIR_H
 
