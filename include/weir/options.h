@@ -326,7 +326,7 @@ typedef struct weir_options {
      * CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES.  On: weir reserves less memory, and streams that would run
      * side by side may run one after the other.  Turn it off where kernels of two streams wait for each other, also
      * through other devices (collectives on several streams).  Default: on for engine mapped with
-     * WEIR_PACKING_FIT, else off.  For blocks that other streams use with weir_use the host waits, as always. */
+     * WEIR_PACKING_COMPACT, else off.  For blocks that other streams use with weir_use the host waits, as always. */
     int internal_dependencies;
 
     /* WEIR_SWITCH_; default on: the shared registry.  The user's processes that have memory of one GPU find each
