@@ -367,7 +367,7 @@ static size_t find_configuration(const struct contest *contest, const char *name
 
 /* What is had without a choice, among those that ran. */
 static size_t find_default(const struct contest *contest, const char **whose) {
-    size_t weirs = find_configuration(contest, "arena-mapped");
+    size_t weirs = find_configuration(contest, "mapped");
     size_t drivers = find_configuration(contest, "driver");
 
     *whose = weirs != SIZE_MAX     ? " (weir's default)"

@@ -89,7 +89,10 @@ static const struct report_choice *named(const struct report *report, const char
 }
 
 const struct report_choice *report_default(const struct report *report, const char **whose) {
-    const struct report_choice *choice = named(report, "arena-mapped");
+    const struct report_choice *choice = named(report, "mapped");
+
+    if (!choice)
+        choice = named(report, "arena-mapped"); /* in files of earlier versions */
 
     *whose = "weir's default";
     if (choice)
