@@ -70,10 +70,11 @@ static int refuse_others(int argc, char **argv) {
         option = argv[i] + 2;
         length = (int)strcspn(option, "=");
         if (is_setting(option, (size_t)length))
-            return fprintf(stderr,
-                           "weir bench: --%.*s: contestants have settings of their own; expected "
-                           "--contestant, or weir replay, which takes settings\n",
-                           length, option);
+            return fprintf(
+                stderr,
+                "weir bench: --%.*s: configurations have settings of their own; expected "
+                "--contestant, or weir replay, which takes settings\n",
+                length, option);
         if (micro_alone_has(option, (size_t)length))
             return fprintf(stderr, "weir bench: --%.*s goes with --micro\n", length, option);
     }
@@ -87,14 +88,15 @@ static const struct argp_option options[] = {
      "cuda, cuda:N, model or model:N.",
      0},
     {"limit-sweep", LIMIT_KEY, "FILE", OPTION_ARG_OPTIONAL,
-     "Look for the smallest limit at which each contestant serves each trace, in steps of 32 "
+     "Look for the smallest limit at which each configuration serves each trace, in steps of 32 "
      "MiB. "
      " With FILE, the JSON of an earlier such run: try its limits, one step less and one step "
      "more.",
      0},
     {"threshold-sweep", THRESHOLD_KEY, NULL, 0,
-     "Replay with release thresholds of 0, 25, 50 and 75% of the trace's live peak, and max; "
-     "contestants driver and pool, or those named.",
+     "Replay with release thresholds of 0, 25, 50 and 75% of the trace's peak requested memory, "
+     "and max; "
+     "configurations driver and pool, or those named.",
      0},
     {"micro", MICRO_KEY, NULL, 0,
      "Measure single calls instead of traces; see weir bench --micro --help.", 0},
@@ -198,7 +200,7 @@ static char *help_filter(int key, const char *text, void *input) {
 static void tell_unused(const struct weir_cli_settings *settings) {
     for (int i = 0; i < WEIR_SETTING_COUNT; i++)
         if (settings->sources.of[i] && i != WEIR_SETTING_DEVICE && i != WEIR_SETTING_LOG)
-            fprintf(stderr, "weir: %s is not used: contestants have settings of their own\n",
+            fprintf(stderr, "weir: %s is not used: configurations have settings of their own\n",
                     settings->sources.of[i]);
 }
 
@@ -213,7 +215,7 @@ static int add_defaults(struct contest *contest) {
 
 int weir_cmd_bench(int argc, char **argv) {
     static const char doc[] =
-        "Replays traces on all contestants, each pair in fresh processes.\v"
+        "Replays traces on all configurations, each pair in fresh processes.\v"
         "TRACE is a file (plain, gzip or zstd), '-' for standard input, or "
         "the name of a trace that "
         "comes with weir; without any, all of those.\n\n"

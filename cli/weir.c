@@ -20,7 +20,7 @@ static const struct command {
     int (*run)(int argc, char **argv);
     const char *what; /* NULL: internal */
 } commands[] = {
-    {"bench", weir_cmd_bench, "all contestants on the same traces, side by side"},
+    {"bench", weir_cmd_bench, "all configurations on the same traces, side by side"},
     {"convert", weir_cmd_convert, "traces from and to the formats of others: RMM, minimalloc"},
     {"info", weir_cmd_info, "the driver, the devices, and the settings with where each came from"},
     {"record", weir_cmd_record, "a program of yours, its requests for CUDA memory as a trace"},

@@ -1,6 +1,6 @@
 # fish completion for weir; made by man/update.
 
-complete -c weir -n __fish_use_subcommand -f -a bench -d 'all contestants on the same traces, side by side'
+complete -c weir -n __fish_use_subcommand -f -a bench -d 'all configurations on the same traces, side by side'
 complete -c weir -n __fish_use_subcommand -f -a convert -d 'traces from and to the formats of others: RMM, minimalloc'
 complete -c weir -n __fish_use_subcommand -f -a info -d 'the driver, the devices, and the settings with where each came from'
 complete -c weir -n __fish_use_subcommand -f -a record -d 'a program of yours, its requests for CUDA memory as a trace'
@@ -16,13 +16,13 @@ complete -c weir -n '__fish_seen_subcommand_from bench; and not __fish_contains_
 complete -c weir -n '__fish_seen_subcommand_from bench' -s d -l device -x -a 'cuda model' -d 'Which device'
 complete -c weir -n '__fish_seen_subcommand_from bench; and not __fish_contains_opt micro' -s i -l iterations -r -f -d 'Stop after N iterations of each trace'
 complete -c weir -n '__fish_seen_subcommand_from bench' -s j -l json -r -d 'Write everything to FILE as a JSON array'
-complete -c weir -n '__fish_seen_subcommand_from bench; and not __fish_contains_opt micro' -l limit-sweep -d 'Look for the smallest limit at which each contestant serves each trace, in steps of 32 MiB.  With FILE, the JSON of an earlier such run'
+complete -c weir -n '__fish_seen_subcommand_from bench; and not __fish_contains_opt micro' -l limit-sweep -d 'Look for the smallest limit at which each configuration serves each trace, in steps of 32 MiB.  With FILE, the JSON of an earlier such run'
 complete -c weir -n '__fish_seen_subcommand_from bench' -l micro -d 'Measure single calls instead of traces'
 complete -c weir -n '__fish_seen_subcommand_from bench; and not __fish_contains_opt micro' -s p -l pace -r -f -d 'Let FACTOR times the time that the trace took pass between calls, as a program does that works, instead of none'
 complete -c weir -n '__fish_seen_subcommand_from bench; and not __fish_contains_opt micro' -l report -r -d 'With samples, make a page with pictures of all that (weir report)'
 complete -c weir -n '__fish_seen_subcommand_from bench' -s r -l repeat -r -f -d 'Run each pair N times in fresh processes'
 complete -c weir -n '__fish_seen_subcommand_from bench; and not __fish_contains_opt micro' -l samples -d 'Put into the JSON what pictures are made of'
-complete -c weir -n '__fish_seen_subcommand_from bench; and not __fish_contains_opt micro' -l threshold-sweep -d 'Replay with release thresholds of 0, 25, 50 and 75% of the trace\'s live peak, and max'
+complete -c weir -n '__fish_seen_subcommand_from bench; and not __fish_contains_opt micro' -l threshold-sweep -d 'Replay with release thresholds of 0, 25, 50 and 75% of the trace\'s peak requested memory, and max'
 complete -c weir -n '__fish_seen_subcommand_from bench; and not __fish_contains_opt micro' -l trace-events -r -d 'Write what happened when to FILE, for Perfetto or Chrome'
 complete -c weir -n '__fish_seen_subcommand_from bench; and __fish_contains_opt micro' -l quick -d 'Small cases and short batches'
 complete -c weir -n '__fish_seen_subcommand_from bench; and __fish_contains_opt micro' -l scenario -x -a 'pair churn threads streams producer-consumer steal lifecycle' -d 'Only this one'

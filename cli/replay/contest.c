@@ -313,7 +313,7 @@ static int leave_out(struct contest *contest, const json_t *lacks) {
     }
     contest->contestant_count = kept;
     if (kept == 0)
-        fputs("weir: no contestant is left\n", stderr);
+        fputs("weir: no configuration is left\n", stderr);
     return kept > 0;
 }
 
@@ -408,10 +408,11 @@ void contest_tell_shortage(const json_t *result, uint64_t live, char *text, size
         weir__bytes_show((uint64_t)json_integer_value(limit), there, sizeof there);
         weir__bytes_show(leave, left, sizeof left);
         if (leave > 0)
-            snprintf(text, bytes,
-                     "--keep-free %s lets it have %s, below the trace's peak requested memory of %s: "
-                     "keep less free",
-                     left, there, needed);
+            snprintf(
+                text, bytes,
+                "--keep-free %s lets it have %s, below the trace's peak requested memory of %s: "
+                "keep less free",
+                left, there, needed);
         else
             snprintf(text, bytes,
                      "the limit of %s is below the trace's peak requested memory of %s", there,

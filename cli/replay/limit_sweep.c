@@ -202,7 +202,7 @@ static void search(const struct limits *limits, struct answer *answer) {
         try(limits, answer, high - 1) != 0) { /* tried, but for one below the live peak */
         if (!answer->error[0])
             snprintf(answer->error, sizeof answer->error,
-                     "all requests are served under a limit below the live peak");
+                     "all requests are served under a limit below the peak requested memory");
         return;
     }
     answer->units = high;
@@ -483,7 +483,7 @@ static int make_answers(struct limits *limits) {
             kept++;
     }
     if (kept == 0)
-        fputs("weir: no trace and contestant is left\n", stderr);
+        fputs("weir: no trace and configuration is left\n", stderr);
     return kept > 0;
 }
 

@@ -698,7 +698,7 @@ int weir_cmd_report(int argc, char **argv) {
     static const char doc[] =
         "Makes a page with pictures of what weir bench (but --micro, --limit-sweep), replay or run "
         "wrote (--json).\v"
-        "RUN.json may be several files: their contestants stand side by side.  Pictures are "
+        "RUN.json may be several files: their configurations stand side by side.  Pictures are "
         "drawn by gnuplot (Debian: gnuplot-nox).  Time lines, address maps and latency curves need "
         "results made with --samples, or with --report, which makes the page at once.\n\n"
         "Exit code: 0 all went well, 1 something failed, 2 usage or a bad value, 3 the page was "

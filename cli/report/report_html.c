@@ -296,7 +296,8 @@ static const char reading[] =
     "<em>too short</em>, fewer than 6 iterations. Repeats that differ are "
     "<em>inconsistent</em>.</p>\n"
     "<p>Times of iterations are of all their allocations and frees. Figures are medians over "
-    "repeats; pictures show the first repeat. Live peak: the largest sum of requested bytes, "
+    "repeats; pictures show the first repeat. Peak requested memory: the largest sum of requested "
+    "bytes, "
     "below which no reserve can be. Single calls are timed in a process of their own, where "
     "short calls take longer.</p></details>\n";
 
@@ -542,7 +543,7 @@ static void trace_facts(FILE *file, const struct report_trace *trace) {
     for (size_t i = 0; i < trace->count && !result; i++)
         result = trace->rows[i].shown;
     if (!result) {
-        fputs("<p class=\"warn\">No contestant came to its end.</p>\n", file);
+        fputs("<p class=\"warn\">No configuration came to its end.</p>\n", file);
         return;
     }
     fputs("<p>", file);
@@ -699,7 +700,7 @@ static void tell_missing(FILE *file, const struct report_trace *trace) {
             "<p class=\"note missing\">%s: no time line, address map or latency curve, since "
             "the results have no samples. They are there with <code>--samples</code> "
             "(<code>weir bench --samples --json FILE</code>), or with <code>--report</code>.</p>\n",
-            sampled ? "Some contestants" : "All contestants");
+            sampled ? "Some configurations" : "All configurations");
     if (shown && iterations < shown)
         fputs("<p class=\"note missing\">The trace marks no iterations, so there is neither "
               "warm-up nor "
