@@ -180,19 +180,25 @@ static void captured(CUstream stream) {
     CU(cuda.cuMemPoolDestroy(pool));
 }
 
-static void captured_to_its_end(CUstream stream) {
-    CUstream other = make_stream(CU_STREAM_NON_BLOCKING);
-    CUmemoryPool pool = victim_pool(&cuda);
+/* Uses small blocks on a stream until it has a cache, and waits for it. */
+static void earn_cache(CUmemoryPool pool, CUstream stream) {
     CUdeviceptr block;
-    CUgraph graph;
 
-    printf("after a stream that ended while it was captured\n");
-    for (int turn = 0; turn < 100; turn++) { /* until it has a cache */
+    for (int turn = 0; turn < 100; turn++) {
         CU(cuda.cuMemAllocFromPoolAsync(&block, SMALL, pool, stream));
         CU(cuda.cuMemsetD8Async(block, 1, SMALL, stream));
         CU(cuda.cuMemFreeAsync(block, stream));
     }
     CU(cuda.cuStreamSynchronize(stream));
+}
+
+static void captured_to_its_end(CUstream stream) {
+    CUstream other = make_stream(CU_STREAM_NON_BLOCKING);
+    CUmemoryPool pool = victim_pool(&cuda);
+    CUgraph graph;
+
+    printf("after a stream that ended while it was captured\n");
+    earn_cache(pool, stream);
     CU(cuda.cuStreamBeginCapture(other, CU_STREAM_CAPTURE_MODE_RELAXED));
     if (cuda.cuStreamDestroy(other) != CUDA_SUCCESS) {
         (void)cuda.cuStreamEndCapture(other, &graph);
@@ -227,15 +233,9 @@ static void beside(CUstream busy) {
 static void beside_legacy(void) {
     CUstream busy = make_stream(CU_STREAM_DEFAULT), other = make_stream(CU_STREAM_DEFAULT);
     CUmemoryPool pool = victim_pool(&cuda);
-    CUdeviceptr block;
 
     printf("of the legacy stream, beside a blocking one at work\n");
-    for (int turn = 0; turn < 100; turn++) { /* until it has a cache */
-        CU(cuda.cuMemAllocFromPoolAsync(&block, SMALL, pool, NULL));
-        CU(cuda.cuMemsetD8Async(block, 1, SMALL, NULL));
-        CU(cuda.cuMemFreeAsync(block, NULL));
-    }
-    CU(cuda.cuStreamSynchronize(NULL));
+    earn_cache(pool, NULL);
     keep_busy(busy);
     CU(cuda.cuMemPoolTrimTo(pool, 0));
     CU(launch(other, victim_take_time, NULL));
