@@ -19,7 +19,7 @@
 #include "base/text.h"
 #include "config/settings.h"
 
-enum { SCREEN_BYTES = 4096, SHOWN = 24, STEP = 32 << 20 /* no engine grows by more at least */ };
+enum { SCREEN_BYTES = 4096, SHOWN = 24, STEP = 32 << 20 /* what pools grow by */ };
 
 /* A verdict of version 1 ends with `settings`. */
 #define SMALLEST_SIZE (offsetof(weir_verdict, settings) + sizeof((weir_verdict){0}.settings))

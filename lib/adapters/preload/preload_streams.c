@@ -70,6 +70,7 @@ static void become_child(void) {
     lock = (struct weir_lock){0};
     seen = (struct weir_map){0};
     atomic_store_explicit(&weir__captures, 0, memory_order_relaxed);
+    atomic_store_explicit(&ended_at_work, 0, memory_order_relaxed);
 }
 
 static __attribute__((constructor)) void watch_forks(void) {
