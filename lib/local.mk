@@ -103,8 +103,8 @@ lib_libweir_core_la_SOURCES = \
 	lib/placement/free_tree.h \
 	lib/placement/placement.c \
 	lib/placement/placement.h \
-	lib/engine/arena.c \
-	lib/engine/arena.h \
+	lib/engine/block_engine.c \
+	lib/engine/block_engine.h \
 	lib/engine/backing_mapped.c \
 	lib/engine/backing_regions.c \
 	lib/engine/direct.c \
@@ -124,7 +124,7 @@ lib_libweir_core_la_SOURCES = \
 	lib/engine/stream_suballoc.h \
 	lib/engine/stream_uses.c \
 	lib/engine/stream_uses.h \
-	lib/engine/suballocated.c \
+	lib/engine/backing_engine.c \
 	lib/reserve/background_growth.c \
 	lib/reserve/background_growth.h \
 	lib/reserve/decay.c \

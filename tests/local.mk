@@ -428,7 +428,7 @@ check-mutants: tests/whole/sim $(listed_suites) $(MUTANT_SUITES)
 # And that of mistakes made by rule in these files, each GENERATED_EVERYth, the suites or it find 95 of 100: an
 # hour or two for all.
 EXTRA_DIST += tests/tree/mutants-equivalent
-GENERATED_FILES = lib/reserve/oom_ladder.c lib/engine/arena.c lib/engine/backing_mapped.c lib/engine/backing_regions.c \
+GENERATED_FILES = lib/reserve/oom_ladder.c lib/engine/block_engine.c lib/engine/backing_mapped.c lib/engine/backing_regions.c \
 	lib/cache/front.c
 GENERATED_EVERY = 1
 generated_suites = tests/api/test_stats tests/engine/test_engines tests/cache/test_front tests/engine/test_order \

@@ -180,20 +180,14 @@ static void need_ids(weir_allocator *a) {
               "the driver has no stream ids (before 12.0): the front is off");
 }
 
-/* Under the front the pool and the direct engine are asked for regions, not for blocks. */
-typedef weir_status open_engine_fn(const struct weir_engine *setup, struct weir_engine **out);
+/* Caches ask the pool and the direct engine for regions, not for blocks. */
+static weir_status open_kind(const struct weir_engine *setup, struct weir_engine **out) {
+    const weir_options *options = setup->options;
 
-static open_engine_fn *open_engine_of(const weir_options *options) {
-    int front = options->front == WEIR_SWITCH_ON;
-
-    switch (options->engine) {
-    case WEIR_ENGINE_ARENA:
-        return weir__arena_open;
-    case WEIR_ENGINE_DIRECT:
-        return front ? weir__spans_direct_open : weir__direct_open;
-    default:
-        return front ? weir__spans_pool_open : weir__pool_open;
-    }
+    if (options->front == WEIR_SWITCH_ON || options->engine == WEIR_ENGINE_ARENA)
+        return weir__blocks_open(setup, out);
+    return options->engine == WEIR_ENGINE_DIRECT ? weir__direct_open(setup, out)
+                                                 : weir__pool_open(setup, out);
 }
 
 /* The first requests would spend most of their time on it. */
@@ -322,7 +316,7 @@ static weir_status open_engine(weir_allocator *a) {
         q->limit = weir__size_round_down((size_t)q->limit, WEIR_POOL_UNIT);
     if (a->reserve.decay.half_life_ns > 0 || q->follows)
         setup.traits = WEIR_ENGINE_IS_FOLLOWED;
-    status = open_engine_of(&a->options)(&setup, &a->reserve.engine);
+    status = open_kind(&setup, &a->reserve.engine);
     if (status == WEIR_OK && a->reserve.decay.half_life_ns > 0)
         a->reserve.engine->traits |= WEIR_ENGINE_IS_PEEKED;
     return status;

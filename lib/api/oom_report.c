@@ -220,7 +220,7 @@ static void read_reserve(weir_allocator *a, weir_verdict *v, uint64_t *at_rest) 
 
 /* What the reserve grows by at least. */
 static size_t unit_of(const weir_allocator *a) {
-    size_t unit = a->reserve.engine->ops->least_limit;
+    size_t unit = a->reserve.engine->least_limit;
 
     return unit ? unit : PAGE;
 }

@@ -31,7 +31,7 @@
 #include "base/result.h"
 #include "base/size.h"
 #include "driver/nvtx.h"
-#include "engine/arena.h"
+#include "engine/block_engine.h"
 
 #define GRANULARITY ((size_t)512)
 #define MIB ((size_t)1 << 20)
@@ -144,8 +144,8 @@ struct packing {
 };
 
 static const struct packing packings[] = {
-    [WEIR_PACKING_COMPACT] = {1, 8 * MIB, 8 * MIB, 8 * MIB, 4, 2 * MIB, 8 * MIB, 1, SIZE_MAX, 0, 0, 8,
-                          64 * MIB, 1},
+    [WEIR_PACKING_COMPACT] = {1, 8 * MIB, 8 * MIB, 8 * MIB, 4, 2 * MIB, 8 * MIB, 1, SIZE_MAX, 0, 0,
+                              8, 64 * MIB, 1},
     [WEIR_PACKING_BALANCED] = {16, 40 * MIB, 256 * MIB, 80 * MIB, 16, 40 * MIB, 256 * MIB, 12,
                                32 * MIB, 8, 16, 4, 256 * MIB, 64},
     [WEIR_PACKING_FAST] = {1, SIZE_MAX, SIZE_MAX, SIZE_MAX, 1, 2 * MIB, SIZE_MAX, 1, SIZE_MAX, 0, 0,
@@ -241,7 +241,7 @@ static int make_place(struct range *g, size_t handles, size_t shadows) {
 }
 
 /* There is room for one more. */
-static struct shadow *add_shadow(struct weir_arena *a, const struct handle *h, int last) {
+static struct shadow *add_shadow(struct weir_block_engine *a, const struct handle *h, int last) {
     struct range *g = a->range;
     size_t at = 0;
 
@@ -265,7 +265,7 @@ static struct shadow *shadow_of(const struct range *g, CUmemGenericAllocationHan
 
 /* It is mapped nowhere but in shadows: with the last of them the device has its memory back.  What the driver
  * does not take back is tried again later; there is room for a shadow. */
-static void release_handle(struct weir_arena *a, struct handle h) {
+static void release_handle(struct weir_block_engine *a, struct handle h) {
     struct shadow *s = shadow_of(a->range, h.handle);
 
     h.base = NOWHERE;
@@ -277,14 +277,14 @@ static void release_handle(struct weir_arena *a, struct handle h) {
     }
 }
 
-static void unmap_or_keep(struct weir_arena *a, struct move *m) {
+static void unmap_or_keep(struct weir_block_engine *a, struct move *m) {
     if (a->e.device->driver->cuMemUnmap(m->to.base, m->to.bytes) == CUDA_SUCCESS)
         return;
     add_shadow(a, &m->to, 1);
     m->in_hand = 0;
 }
 
-static int is_seen(const struct weir_arena *a, const struct shadow *s) {
+static int is_seen(const struct weir_block_engine *a, const struct shadow *s) {
     for (size_t i = s->tags; i-- > 0;)
         if (!weir__order_is_observed(&a->blocks.order, s->tag[i].stream, s->tag[i].sequence))
             return 0;
@@ -293,7 +293,7 @@ static int is_seen(const struct weir_arena *a, const struct shadow *s) {
 
 /* Unmaps a shadow whose users were seen done, and gives its handle back if it was the last: nothing is left of
  * it then, NOWHERE and not last. */
-static void lift_shadow(struct weir_arena *a, struct shadow *s) {
+static void lift_shadow(struct weir_block_engine *a, struct shadow *s) {
     const struct weir_driver *driver = a->e.device->driver;
     struct shadow *other;
 
@@ -314,7 +314,7 @@ static void lift_shadow(struct weir_arena *a, struct shadow *s) {
 }
 
 /* Lifts all that can be.  `notes`: what goes is an event; else it is part of what the caller notes. */
-static void lift_shadows(struct weir_arena *a, int notes) {
+static void lift_shadows(struct weir_block_engine *a, int notes) {
     const struct weir_driver *driver = a->e.device->driver;
     struct range *g = a->range;
     uint64_t started = driver->ticks(), before = a->kept;
@@ -333,11 +333,11 @@ static void lift_shadows(struct weir_arena *a, int notes) {
     weir__driver_leave(driver, &scope);
     if (notes && a->kept < before)
         weir__engine_note(&a->e, WEIR_EVENT_RECOVERY, 1, before, before - a->kept,
-                          weir__device_since(a->e.device, started), weir__arena_reserve(a));
+                          weir__device_since(a->e.device, started), weir__blocks_reserve(a));
 }
 
 /* Maps a handle where its base says, for all who have access. */
-static CUresult map_handle(const struct weir_arena *a, struct move *m) {
+static CUresult map_handle(const struct weir_block_engine *a, struct move *m) {
     const struct weir_driver *driver = a->e.device->driver;
     const struct weir_access *access = &((const struct range *)a->range)->access;
     CUresult result = driver->cuMemMap(m->to.base, m->to.bytes, 0, m->to.handle, 0);
@@ -348,7 +348,7 @@ static CUresult map_handle(const struct weir_arena *a, struct move *m) {
     return driver->cuMemSetAccess(m->to.base, m->to.bytes, access->list, access->count);
 }
 
-static CUresult make_handle(const struct weir_arena *a, struct handle *h) {
+static CUresult make_handle(const struct weir_block_engine *a, struct handle *h) {
     const struct range *g = a->range;
 
     return a->e.device->driver->cuMemCreate(&h->handle, h->bytes, &g->kind, 0);
@@ -362,7 +362,7 @@ static weir_status placed_or(int placed) {
 /* ---- what there is --------------------------------------------------------------------------- */
 
 struct survey {
-    struct weir_arena *arena;
+    struct weir_block_engine *arena;
     struct range *range;
     uint64_t id;
     int failed;
@@ -510,7 +510,7 @@ static void survey_kind(struct survey *v, int kind, uint64_t base, uint64_t end)
 }
 
 /* 1, or 0: no host memory. */
-static int survey(struct weir_arena *a, uint64_t id) {
+static int survey(struct weir_block_engine *a, uint64_t id) {
     struct range *g = a->range;
     struct survey v = {.arena = a, .range = g, .id = id};
     const uint64_t end = g->base + g->bytes, middle = end - small_part(g);
@@ -753,10 +753,11 @@ static size_t within(size_t least, size_t value, size_t most) {
 
 /* How much to add where `want` bytes are missing and `most` fit; `planned` will have been added by then.
  * No more than a handle should have, unless a policy wants more. */
-static size_t step_for(struct weir_arena *a, int small, size_t want, size_t most, size_t planned) {
+static size_t step_for(struct weir_block_engine *a, int small, size_t want, size_t most,
+                       size_t planned) {
     const struct range *g = a->range;
     const struct packing *p = g->packing;
-    size_t room = weir__arena_room(a), step, least, unit, wanted = 0;
+    size_t room = weir__blocks_room(a), step, least, unit, wanted = 0;
     size_t total = held(g, small) + planned;
     weir_growth_state state = {.size = sizeof state,
                                .reserve = (size_t)a->blocks.total + planned,
@@ -795,7 +796,7 @@ static int plan_move(struct range *g, const struct move *m) {
 }
 
 /* Plans memory for [at, to) of a hole, or more, up to `most`.  1, or 0: no host memory. */
-static int plan_hole(struct weir_arena *a, int squeeze, int small, uint64_t at, uint64_t to,
+static int plan_hole(struct weir_block_engine *a, int squeeze, int small, uint64_t at, uint64_t to,
                      uint64_t most, size_t *planned) {
     struct range *g = a->range;
 
@@ -827,7 +828,7 @@ static int plan_hole(struct weir_arena *a, int squeeze, int small, uint64_t at, 
 }
 
 /* Plans all that the window lacks: bytes that are new in *planned.  1, or 0: no host memory. */
-static int plan(struct weir_arena *a, const struct window *w, int squeeze, size_t *planned) {
+static int plan(struct weir_block_engine *a, const struct window *w, int squeeze, size_t *planned) {
     struct range *g = a->range;
     uint64_t from, to;
 
@@ -847,7 +848,8 @@ static int plan(struct weir_arena *a, const struct window *w, int squeeze, size_
 
 /* Takes an idle handle from where it is mapped, in the free chunk that starts at `chunk`.  There is room for a
  * shadow. */
-static weir_status lift(struct weir_arena *a, uint64_t chunk, uint64_t base, struct handle *h) {
+static weir_status lift(struct weir_block_engine *a, uint64_t chunk, uint64_t base,
+                        struct handle *h) {
     struct range *g = a->range;
     size_t i = handle_above(g, base);
     weir_status status =
@@ -881,7 +883,7 @@ static size_t piece_of(const struct range *g, uint64_t address) {
 
 /* The same of one whose users were not seen done: the request's stream waits for those that are not itself, and
  * a shadow stays. */
-static weir_status lift_unseen(struct weir_arena *a, struct weir_request *r, size_t piece,
+static weir_status lift_unseen(struct weir_block_engine *a, struct weir_request *r, size_t piece,
                                uint64_t base, struct handle *h) {
     struct range *g = a->range;
     size_t i = handle_above(g, base), last = piece_of(g, base + g->handles[i].bytes - 1);
@@ -921,7 +923,7 @@ static int is_to_higher(const void *a, const void *b) {
 }
 
 /* Lifts all that will move, from the highest address down; *lifted is set if there is anything. */
-static weir_status lift_all(struct weir_arena *a, struct weir_request *r, int *lifted) {
+static weir_status lift_all(struct weir_block_engine *a, struct weir_request *r, int *lifted) {
     struct range *g = a->range;
     weir_status status = WEIR_OK;
 
@@ -942,7 +944,7 @@ static weir_status lift_all(struct weir_arena *a, struct weir_request *r, int *l
 }
 
 /* Makes a handle, unless there is one, and maps it: an error may leave it in hand, and mapped. */
-static weir_status make_and_map(const struct weir_arena *a, struct move *m) {
+static weir_status make_and_map(const struct weir_block_engine *a, struct move *m) {
     CUresult result = m->in_hand ? CUDA_SUCCESS : make_handle(a, &m->to);
 
     if (result == CUDA_SUCCESS) {
@@ -954,8 +956,8 @@ static weir_status make_and_map(const struct weir_arena *a, struct move *m) {
 
 /* Has the placement know of a handle that is mapped, if all went well so far, in the hole that starts at `hole`; an
  * error: it is not mapped any more.  There is room for it, and for a shadow. */
-static weir_status enter(struct weir_arena *a, weir_status status, uint64_t hole, struct move *m,
-                         uint64_t id) {
+static weir_status enter(struct weir_block_engine *a, weir_status status, uint64_t hole,
+                         struct move *m, uint64_t id) {
     if (status == WEIR_OK)
         status = placed_or(weir__suballoc_fill(&a->blocks, hole, m->to.base, m->to.bytes, id));
     if (status == WEIR_OK) {
@@ -969,12 +971,12 @@ static weir_status enter(struct weir_arena *a, weir_status status, uint64_t hole
 }
 
 /* All of it. */
-static weir_status put(struct weir_arena *a, uint64_t hole, struct move *m, uint64_t id) {
+static weir_status put(struct weir_block_engine *a, uint64_t hole, struct move *m, uint64_t id) {
     return enter(a, make_and_map(a, m), hole, m, id);
 }
 
 /* Handles that are mapped nowhere, or in shadows alone, go to the device, now or with those. */
-static void release_leftovers(struct weir_arena *a) {
+static void release_leftovers(struct weir_block_engine *a) {
     struct range *g = a->range;
 
     for (size_t i = 0; i < g->move_count; i++) {
@@ -998,7 +1000,7 @@ static uint64_t least_new(const struct range *g) {
 
 /* Makes all handles that are new, before any of them is mapped: else those that the device had for a
  * request that it cannot serve would be held by what lies beside them. */
-static weir_status make_new(struct weir_arena *a, struct weir_request *r) {
+static weir_status make_new(struct weir_block_engine *a, struct weir_request *r) {
     struct range *g = a->range;
     CUresult result = CUDA_SUCCESS;
     uint64_t least = least_new(g);
@@ -1021,9 +1023,10 @@ static weir_status make_new(struct weir_arena *a, struct weir_request *r) {
 }
 
 /* Carries the plan out.  `counts`: what moves is taken off the allowance. */
-static weir_status carry_out(struct weir_arena *a, struct weir_request *r, int what, int counts) {
+static weir_status carry_out(struct weir_block_engine *a, struct weir_request *r, int what,
+                             int counts) {
     struct range *g = a->range;
-    uint64_t started = a->e.device->driver->ticks(), before = weir__arena_reserve(a), moved = 0;
+    uint64_t started = a->e.device->driver->ticks(), before = weir__blocks_reserve(a), moved = 0;
     uint64_t end = 0, hole;
     uint64_t id = what == OWN ? r->id : WEIR_ENGINE_OBSERVED;
     weir_status status;
@@ -1052,14 +1055,14 @@ static weir_status carry_out(struct weir_arena *a, struct weir_request *r, int w
     if (unseen) /* else nobody may ever see them done */
         weir__suballoc_mark(&a->blocks, r->id, r->stream);
     g->may_move -= counts ? (int64_t)moved : 0;
-    if (weir__arena_reserve(a) > before) {
+    if (weir__blocks_reserve(a) > before) {
         r->grew = 1;
-        weir__arena_grown(a);
-        weir__engine_note(&a->e, WEIR_EVENT_REQUEST, 0, r->bytes, weir__arena_reserve(a) - before,
-                          weir__device_since(a->e.device, started), weir__arena_reserve(a));
-    } else if (weir__arena_reserve(a) < before) { /* lifted, and not put anywhere */
-        weir__engine_note(&a->e, WEIR_EVENT_RECOVERY, 1, 0, before - weir__arena_reserve(a),
-                          weir__device_since(a->e.device, started), weir__arena_reserve(a));
+        weir__blocks_grown(a);
+        weir__engine_note(&a->e, WEIR_EVENT_REQUEST, 0, r->bytes, weir__blocks_reserve(a) - before,
+                          weir__device_since(a->e.device, started), weir__blocks_reserve(a));
+    } else if (weir__blocks_reserve(a) < before) { /* lifted, and not put anywhere */
+        weir__engine_note(&a->e, WEIR_EVENT_RECOVERY, 1, 0, before - weir__blocks_reserve(a),
+                          weir__device_since(a->e.device, started), weir__blocks_reserve(a));
     }
     return status;
 }
@@ -1068,7 +1071,7 @@ static weir_status carry_out(struct weir_arena *a, struct weir_request *r, int w
 
 /* Who keeps memory idle would have requests wait little rather than reserve little: a handle takes as long to move as
  * to make, and one is made where several would move. */
-static int hurries(const struct weir_arena *a) {
+static int hurries(const struct weir_block_engine *a) {
     return (a->e.traits & WEIR_ENGINE_GROWS_AHEAD) &&
            ((struct range *)a->range)->packing->pieces > 0;
 }
@@ -1083,7 +1086,7 @@ enum {
 /* Raises the allowance of bytes that may move: by `patience` times what the arena grew, and by a part of what requests got,
  * up to `patience` times the arena.  A load that rarely needs moves need not grow.  A load that often needs them spends
  * less time on moves than on writing the requested memory once; when the allowance is used up it grows. */
-static void earn_moves(const struct weir_arena *a) {
+static void earn_moves(const struct weir_block_engine *a) {
     struct range *g = a->range;
     uint64_t grown = weir__size_less(a->blocks.total, g->total);
     int64_t most = (int64_t)(g->packing->patience * a->blocks.total);
@@ -1097,12 +1100,12 @@ static void earn_moves(const struct weir_arena *a) {
 }
 
 /* Handles may move: there have not been too many moves, or nothing else is left. */
-static int may_move(const struct weir_arena *a, int way) {
+static int may_move(const struct weir_block_engine *a, int way) {
     return way == SQUEEZED || (!hurries(a) && ((const struct range *)a->range)->may_move > 0);
 }
 
 /* The bytes of each handle of a request that has some of its own; 0: it has not. */
-static size_t piece_for(const struct weir_arena *a, size_t bytes) {
+static size_t piece_for(const struct weir_block_engine *a, size_t bytes) {
     const struct range *g = a->range;
     const struct packing *p = g->packing;
     size_t pieces;
@@ -1116,7 +1119,7 @@ static size_t piece_for(const struct weir_arena *a, size_t bytes) {
 
 /* The largest handle that is made for a request.  If the free memory of its stream exceeds it by an eighth of the arena,
  * the arena is fragmented: handles are small then, so that they can move later. */
-static size_t most_new_for(const struct weir_arena *a, int small, size_t bytes) {
+static size_t most_new_for(const struct weir_block_engine *a, int small, size_t bytes) {
     const struct range *g = a->range;
     size_t free_bytes = 0, total = held(g, 0);
 
@@ -1129,7 +1132,7 @@ static size_t most_new_for(const struct weir_arena *a, int small, size_t bytes) 
     return weir__size_larger(FRAGMENT, total / FRAGMENT_PART);
 }
 
-static void find_place(const struct weir_arena *a, int small, size_t bytes, int way,
+static void find_place(const struct weir_block_engine *a, int small, size_t bytes, int way,
                        struct window *w) {
     struct range *g = a->range;
     struct window own = {.missing = SIZE_MAX};
@@ -1153,7 +1156,8 @@ static void find_place(const struct weir_arena *a, int small, size_t bytes, int 
         *w = own;
 }
 
-static weir_status make_room(struct weir_arena *a, struct weir_request *r, size_t bytes, int way) {
+static weir_status make_room(struct weir_block_engine *a, struct weir_request *r, size_t bytes,
+                             int way) {
     struct range *g = a->range;
     struct window w = {.missing = SIZE_MAX};
     int small = weir__suballoc_is_small(&a->blocks, r->bytes);
@@ -1177,14 +1181,14 @@ static weir_status make_room(struct weir_arena *a, struct weir_request *r, size_
         find_spares(g, &w, r->id != 0 ? BEHIND : CLEAN);
     if (!plan(a, &w, way == SQUEEZED, &planned))
         return weir__without_driver(WEIR_E_HOST_MEMORY);
-    if (planned > weir__arena_room(a) && !may &&
+    if (planned > weir__blocks_room(a) && !may &&
         g->packing->patience > 0) { /* it cannot grow instead */
         find_spares(g, &w, r->id != 0 ? BEHIND : CLEAN);
         if (!plan(a, &w, 0, &planned))
             return weir__without_driver(WEIR_E_HOST_MEMORY);
     }
-    if (planned > weir__arena_room(a))
-        return weir__arena_is_full(a);
+    if (planned > weir__blocks_room(a))
+        return weir__blocks_are_full(a);
     result = weir__driver_enter(a->e.device->driver, a->e.device->context, &scope);
     if (result != CUDA_SUCCESS)
         return weir__device_status(a->e.device, result);
@@ -1193,10 +1197,12 @@ static weir_status make_room(struct weir_arena *a, struct weir_request *r, size_
     return status;
 }
 
-static weir_status mapped_make_room(struct weir_arena *a, struct weir_request *r) {
+static weir_status mapped_make_room(struct weir_block_engine *a, struct weir_request *r,
+                                    uint64_t reserve) {
     weir_status status;
     size_t bytes;
 
+    (void)reserve; /* what moves changes it */
     /* unreached: an overflow, since no request is above the device's memory */
     if (!weir__size_round_up(r->bytes, GRANULARITY, &bytes))
         return weir__without_driver(WEIR_E_NO_MEMORY);
@@ -1217,7 +1223,7 @@ static weir_status mapped_make_room(struct weir_arena *a, struct weir_request *r
  * one at a time; who has to grow waits for it first, since what comes may be enough, and then keeps the arena's lock:
  * so nothing else is placed in the hole where it comes. */
 
-static void begin_bringing(struct weir_arena *a) {
+static void begin_bringing(struct weir_block_engine *a) {
     struct range *g = a->range;
 
     weir__lock_give(&a->lock);
@@ -1225,11 +1231,12 @@ static void begin_bringing(struct weir_arena *a) {
     weir__lock_take(&a->lock);
 }
 
-static void end_bringing(struct weir_arena *a) {
+static void end_bringing(struct weir_block_engine *a) {
     pthread_mutex_unlock(&((struct range *)a->range)->bringing);
 }
 
-static int mapped_await(struct weir_arena *a) {
+static int mapped_await(struct weir_block_engine *a, const struct weir_request *r) {
+    (void)r;
     if (((const struct range *)a->range)->coming == 0)
         return 0;
     begin_bringing(a);
@@ -1238,13 +1245,13 @@ static int mapped_await(struct weir_arena *a) {
 }
 
 /* The hole behind all memory of the large or of the small requests: 1, or 0: there is none. */
-static int last_hole(const struct weir_arena *a, int small, uint64_t *base, size_t *bytes) {
+static int last_hole(const struct weir_block_engine *a, int small, uint64_t *base, size_t *bytes) {
     return weir__placement_last_hole(
         a->blocks.placement[small ? WEIR_SUBALLOC_SMALL : WEIR_SUBALLOC_COMMON], base, bytes);
 }
 
 /* The same behind the shadows in it. */
-static int find_end(const struct weir_arena *a, int small, uint64_t *at, size_t *bytes) {
+static int find_end(const struct weir_block_engine *a, int small, uint64_t *at, size_t *bytes) {
     const struct range *g = a->range;
     uint64_t end;
 
@@ -1258,15 +1265,17 @@ static int find_end(const struct weir_arena *a, int small, uint64_t *at, size_t 
     return *bytes > 0;
 }
 
-static void mapped_pieces(struct weir_arena *a, uint64_t *largest, uint64_t *last) {
+static void mapped_survey(struct weir_block_engine *a, struct weir_survey *out) {
     struct weir_placement *p = a->blocks.placement[WEIR_SUBALLOC_COMMON];
 
-    *largest = weir__placement_largest(p, 0);
-    *last = weir__placement_tail(p);
+    if (!(out->what & WEIR_SURVEY_PIECES))
+        return;
+    out->piece.largest = weir__placement_largest(p, 0);
+    out->piece.last = weir__placement_tail(p);
 }
 
 /* Brings a handle of so many bytes to the last hole: *added. */
-static weir_status bring(struct weir_arena *a, int small, uint64_t at, size_t bytes,
+static weir_status bring(struct weir_block_engine *a, int small, uint64_t at, size_t bytes,
                          size_t *added) {
     struct range *g = a->range;
     struct move m = {.to = {.base = at, .bytes = bytes}};
@@ -1278,28 +1287,28 @@ static weir_status bring(struct weir_arena *a, int small, uint64_t at, size_t by
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     g->coming = bytes;
     a->kept += bytes;
-    weir__arena_grown(a);
+    weir__blocks_grown(a);
     weir__lock_give(&a->lock);
     status = make_and_map(a, &m);
     weir__lock_take(&a->lock);
     g->coming = 0;
     a->kept -= bytes;
-    before = weir__arena_reserve(a);
+    before = weir__blocks_reserve(a);
     (void)last_hole(a, small, &hole, &rest);
     status = enter(a, status, hole, &m, WEIR_ENGINE_OBSERVED);
     if (m.in_hand)
         release_handle(a, m.to);
     if (status != WEIR_OK) { /* nobody else grows meanwhile */
         a->reserve_peak = peak;
-        weir__arena_grown(a);
+        weir__blocks_grown(a);
     }
     *added =
-        (size_t)(weir__arena_reserve(a) - before); /* what the driver does not take back, too */
+        (size_t)(weir__blocks_reserve(a) - before); /* what the driver does not take back, too */
     return status;
 }
 
 /* The most of a handle that is taken ahead of requests, towards a reserve of so much. */
-static size_t most_ahead(const struct weir_arena *a, uint64_t goal, int cause) {
+static size_t most_ahead(const struct weir_block_engine *a, uint64_t goal, int cause) {
     const struct packing *p = ((const struct range *)a->range)->packing;
     size_t part = weir__size_round_down((size_t)goal / p->prealloc_part, PAGE);
 
@@ -1309,7 +1318,7 @@ static size_t most_ahead(const struct weir_arena *a, uint64_t goal, int cause) {
 }
 
 /* Takes so many bytes for large or for small requests, in handles of up to `most`, behind the last of their memory. */
-static weir_status grow_kind(struct weir_arena *a, int small, size_t bytes, size_t most,
+static weir_status grow_kind(struct weir_block_engine *a, int small, size_t bytes, size_t most,
                              size_t *got) {
     weir_status status = WEIR_OK;
 
@@ -1318,7 +1327,7 @@ static weir_status grow_kind(struct weir_arena *a, int small, size_t bytes, size
         uint64_t at;
 
         /* The limit may have been lowered since. */
-        bytes = weir__size_smaller(bytes, weir__size_round_down(weir__arena_room(a), PAGE));
+        bytes = weir__size_smaller(bytes, weir__size_round_down(weir__blocks_room(a), PAGE));
         if (bytes == 0)
             break;
         if (!find_end(a, small, &at, &room))
@@ -1335,8 +1344,8 @@ static weir_status grow_kind(struct weir_arena *a, int small, size_t bytes, size
     return status;
 }
 
-static weir_status mapped_grow(struct weir_arena *a, uint64_t reserve, uint64_t goal, int cause,
-                               size_t *got) {
+static weir_status mapped_grow(struct weir_block_engine *a, uint64_t reserve, uint64_t goal,
+                               int cause, size_t *got) {
     struct weir_driver_scope scope;
     weir_status status = WEIR_OK;
     size_t lacks, bytes, small, most, room;
@@ -1346,8 +1355,8 @@ static weir_status mapped_grow(struct weir_arena *a, uint64_t reserve, uint64_t 
     begin_bringing(a);
     lift_shadows(a, 1);
     most = most_ahead(a, weir__size_larger(reserve, goal), cause);
-    lacks = (size_t)weir__size_less(reserve, weir__arena_reserve(a));
-    bytes = weir__size_round_down(weir__size_smaller(lacks, weir__arena_room(a)), PAGE);
+    lacks = (size_t)weir__size_less(reserve, weir__blocks_reserve(a));
+    bytes = weir__size_round_down(weir__size_smaller(lacks, weir__blocks_room(a)), PAGE);
     if (!survey(a, 0)) {
         end_bringing(a);
         return weir__without_driver(WEIR_E_HOST_MEMORY);
@@ -1366,9 +1375,9 @@ static weir_status mapped_grow(struct weir_arena *a, uint64_t reserve, uint64_t 
         status = weir__device_status(a->e.device, result);
     }
     end_bringing(a);
-    weir__arena_grown(a);
+    weir__blocks_grown(a);
     if (status == WEIR_OK && *got < lacks)
-        return weir__arena_is_full(a);
+        return weir__blocks_are_full(a);
     return status;
 }
 
@@ -1389,7 +1398,7 @@ static int has_unseen(const struct range *g) {
 }
 
 /* 1 if a handle went with its old place, but that was not seen done. */
-static int has_unseen_shadow(const struct weir_arena *a) {
+static int has_unseen_shadow(const struct weir_block_engine *a) {
     const struct range *g = a->range;
 
     for (size_t at = 0; at < g->shadow_count; at++)
@@ -1400,7 +1409,7 @@ static int has_unseen_shadow(const struct weir_arena *a) {
 
 /* Gives idle handles back, the highest first, until at most `keep` bytes are left.  *unseen: 1 if more would be idle
  * once it was seen done, else as it was. */
-static weir_status give_idle(struct weir_arena *a, size_t keep, int *unseen) {
+static weir_status give_idle(struct weir_block_engine *a, size_t keep, int *unseen) {
     struct range *g = a->range;
     const struct window none = {0};
     struct weir_driver_scope scope;
@@ -1421,7 +1430,7 @@ static weir_status give_idle(struct weir_arena *a, size_t keep, int *unseen) {
     for (size_t i = g->spare_count; i-- > 0 && status == WEIR_OK;) {
         const struct spare *s = &g->spares[i];
 
-        if (weir__arena_reserve(a) < keep + s->bytes)
+        if (weir__blocks_reserve(a) < keep + s->bytes)
             continue;
         status = lift(a, g->pieces[s->piece].base, s->base, &h);
         if (status == WEIR_OK)
@@ -1432,17 +1441,17 @@ static weir_status give_idle(struct weir_arena *a, size_t keep, int *unseen) {
     return status;
 }
 
-static weir_status mapped_shrink(struct weir_arena *a, size_t keep) {
+static weir_status mapped_shrink(struct weir_block_engine *a, struct weir_trim *trim) {
     int unseen = 0;
-    weir_status status = give_idle(a, keep, &unseen);
+    weir_status status = give_idle(a, trim->keep, &unseen);
 
-    if (status != WEIR_OK || weir__arena_reserve(a) <= keep || !unseen)
+    if (status != WEIR_OK || weir__blocks_reserve(a) <= trim->keep || !unseen)
         return status;
     status = weir__device_status(a->e.device, weir__suballoc_wait(&a->blocks, 1));
-    return status == WEIR_OK ? give_idle(a, keep, &unseen) : status;
+    return status == WEIR_OK ? give_idle(a, trim->keep, &unseen) : status;
 }
 
-static int mapped_wholes(struct weir_arena *a, const struct weir_visit *visit) {
+static int mapped_wholes(struct weir_block_engine *a, const struct weir_visit *visit) {
     const struct range *g = a->range;
     int count = 0;
 
@@ -1453,26 +1462,27 @@ static int mapped_wholes(struct weir_arena *a, const struct weir_visit *visit) {
     return count;
 }
 
-static void mapped_shed(struct weir_arena *a, size_t keep) {
+static weir_status mapped_shed(struct weir_block_engine *a, struct weir_trim *trim) {
     int unseen = 0;
 
-    (void)give_idle(a, keep, &unseen);
+    (void)give_idle(a, trim->keep, &unseen);
+    return WEIR_OK;
 }
 
 /* Behind the last of the memory: what is free there, what is idle elsewhere, and what is new. */
-static size_t mapped_largest(struct weir_arena *a, uint64_t id) {
+static size_t mapped_largest(struct weir_block_engine *a, const struct weir_survey *asked) {
     struct range *g = a->range;
     struct window tail;
     size_t bytes;
 
-    if (!survey(a, id))
+    if (!survey(a, asked->id))
         return 0;
     find_tail(g, 0, 0, &tail);
     tail.end = g->pieces[g->small_pieces - 1].base;
     if (tail.missing > 0)
         return 0;
     find_spares(g, &tail, CLEAN);
-    bytes = weir__size_round_down(weir__device_room(a->e.device, weir__arena_room(a), 0), PAGE);
+    bytes = weir__size_round_down(weir__device_room(a->e.device, weir__blocks_room(a), 0), PAGE);
     bytes += (size_t)(tail.end - tail.base);
     for (size_t i = 0; i < g->spare_count; i++)
         bytes += g->spares[i].bytes;
@@ -1482,14 +1492,14 @@ static size_t mapped_largest(struct weir_arena *a, uint64_t id) {
 }
 
 /* The beginnings of both parts. */
-static size_t mapped_foresee(const struct weir_arena *a, struct weir_extent *out) {
+static size_t mapped_foresee(const struct weir_block_engine *a, struct weir_extent *out) {
     const struct range *g = a->range;
     size_t bytes = weir__size_smaller(a->e.device->total / FORESEEN_PART, FORESEEN_MOST), n;
 
     n = weir__engine_extend(
-        out, 0, WEIR_ARENA_FORESEEN,
+        out, 0, WEIR_BLOCKS_FORESEEN,
         (struct weir_extent){.base = g->base + g->bytes - small_part(g), .bytes = SPARE_SMALL});
-    return weir__engine_extend(out, n, WEIR_ARENA_FORESEEN,
+    return weir__engine_extend(out, n, WEIR_BLOCKS_FORESEEN,
                                (struct weir_extent){.base = g->base,
                                                     .bytes = weir__size_round_down(bytes, PAGE),
                                                     .large = 1});
@@ -1504,7 +1514,7 @@ static CUmemAccess_flags flags_of(const struct weir_access *access, CUdevice dev
 }
 
 /* Shadows are left out: no work is to come that uses them. */
-static weir_status mapped_allow(struct weir_arena *a, const CUmemAccessDesc *access) {
+static weir_status mapped_allow(struct weir_block_engine *a, const CUmemAccessDesc *access) {
     const struct weir_driver *driver = a->e.device->driver;
     struct range *g = a->range;
     CUmemAccessDesc before = *access;
@@ -1545,7 +1555,7 @@ static weir_status check_device(struct weir_device *device) {
     return can ? WEIR_OK : weir__without_driver(WEIR_E_NOT_SUPPORTED);
 }
 
-static void mapped_close(struct weir_arena *a) {
+static void mapped_close(struct weir_block_engine *a) {
     struct range *g = a->range;
     const struct weir_driver *driver = a->e.device->driver;
     struct weir_driver_scope scope;
@@ -1574,7 +1584,7 @@ static void mapped_close(struct weir_arena *a) {
     free(g);
 }
 
-static weir_status mapped_open(struct weir_arena *a) {
+static weir_status mapped_open(struct weir_block_engine *a, const struct weir_engine *setup) {
     const struct weir_driver *driver = a->e.device->driver;
     struct weir_driver_scope scope;
     struct range *g;
@@ -1584,6 +1594,7 @@ static weir_status mapped_open(struct weir_arena *a) {
     CUresult result;
     int placed;
 
+    (void)setup;
     if (status != WEIR_OK)
         return status;
     g = calloc(1, sizeof *g);
@@ -1626,12 +1637,12 @@ static weir_status mapped_open(struct weir_arena *a) {
     return WEIR_OK;
 }
 
-const struct weir_arena_backing weir__arena_mapped = {
+const struct weir_backing weir__backing_mapped = {
     .rule = {.placement = {.granularity = GRANULARITY, .split_waste = GRANULARITY, .own_first = 1},
              .small = SMALL},
     .granularity = PAGE,
     .step_bytes = 512 * MIB,
-    .traits = WEIR_ENGINE_SETTLES | WEIR_ENGINE_MOVES | WEIR_ENGINE_SHEDS,
+    .traits = WEIR_ENGINE_SETTLES | WEIR_ENGINE_MOVES | WEIR_ENGINE_SHEDS | WEIR_ENGINE_TAKES,
     .open = mapped_open,
     .close = mapped_close,
     .make_room = mapped_make_room,
@@ -1641,7 +1652,7 @@ const struct weir_arena_backing weir__arena_mapped = {
     .foresee = mapped_foresee,
     .wholes = mapped_wholes,
     .largest = mapped_largest,
-    .pieces = mapped_pieces,
+    .survey = mapped_survey,
     .allow = mapped_allow,
     .shed = mapped_shed,
 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* backing_regions.c: an arena over regions from cuMemAlloc, as TensorFlow's and XLA's BFC has them.
+/* backing_regions.c: regions from cuMemAlloc, as TensorFlow's and XLA's BFC has them.
  *
  * A region goes back with cuMemFree, which waits for all work of the device; all that was freed before is
  * observed then.
@@ -8,7 +8,7 @@
  */
 #include "base/size.h"
 #include "driver/nvtx.h"
-#include "engine/arena.h"
+#include "engine/block_engine.h"
 
 #define GRANULARITY ((size_t)256)
 #define SPLIT_WASTE ((size_t)128 << 20)
@@ -21,7 +21,7 @@ static const char region_name[] = "a region of an arena";
 
 /* The front's records want blocks that begin at one of its pages, and so must regions: a small one that
  * does not is exchanged for one of a whole page of the driver's, if that may be. */
-static CUresult take_aligned(struct weir_arena *a, size_t *bytes, CUdeviceptr *base) {
+static CUresult take_aligned(struct weir_block_engine *a, size_t *bytes, CUdeviceptr *base) {
     const struct weir_driver *driver = a->e.device->driver;
     CUresult result = driver->cuMemAlloc(base, *bytes);
 
@@ -29,7 +29,7 @@ static CUresult take_aligned(struct weir_arena *a, size_t *bytes, CUdeviceptr *b
         return result;
     if (driver->cuMemFree(*base) != CUDA_SUCCESS)
         (void)driver->cuMemFree(*base); /* else it would be lost */
-    if (*bytes >= DRIVER_PAGE || weir__arena_room(a) < DRIVER_PAGE)
+    if (*bytes >= DRIVER_PAGE || weir__blocks_room(a) < DRIVER_PAGE)
         return CUDA_ERROR_OUT_OF_MEMORY;
     result = driver->cuMemAlloc(base, DRIVER_PAGE);
     if (result == CUDA_SUCCESS)
@@ -39,7 +39,8 @@ static CUresult take_aligned(struct weir_arena *a, size_t *bytes, CUdeviceptr *b
 
 /* Takes one region of `bytes` from the device, smaller ones if it refuses, at last one of `least`.  BFC's
  * own steps end above it, where TensorFlow refuses what would have fitted. */
-static weir_status take_region(struct weir_arena *a, size_t bytes, size_t least, size_t *got) {
+static weir_status take_region(struct weir_block_engine *a, size_t bytes, size_t least,
+                               size_t *got) {
     const struct weir_driver *driver = a->e.device->driver;
     struct weir_driver_scope scope;
     CUdeviceptr base = 0;
@@ -69,13 +70,13 @@ static weir_status take_region(struct weir_arena *a, size_t bytes, size_t least,
         return weir__device_status(a->e.device, result);
     if (placed != WEIR_PLACEMENT_OK)
         return weir__without_driver(WEIR_E_HOST_MEMORY);
-    weir__arena_grown(a);
+    weir__blocks_grown(a);
     *got = bytes;
     return WEIR_OK;
 }
 
 /* What the next region should have for a request of `bytes` (already rounded); 0: over the limit. */
-static size_t region_size(struct weir_arena *a, size_t bytes) {
+static size_t region_size(struct weir_block_engine *a, size_t bytes) {
     uint64_t device_free;
     weir_growth_state state = {.size = sizeof state, .request = bytes};
 
@@ -89,25 +90,27 @@ static size_t region_size(struct weir_arena *a, size_t bytes) {
         a->e.options->growth == WEIR_GROWTH_BFC ? UINT64_MAX : weir__device_free(a->e.device);
     state.reserve = (size_t)a->blocks.total;
     state.in_use = (size_t)a->blocks.in_use;
-    state.limit = (size_t)a->blocks.total + weir__arena_room(a);
+    state.limit = (size_t)a->blocks.total + weir__blocks_room(a);
     state.device_free = (size_t)device_free;
     return weir__growth_step(a->e.options, &state, GRANULARITY, &a->cursor);
 }
 
-static weir_status regions_make_room(struct weir_arena *a, struct weir_request *r) {
+static weir_status regions_make_room(struct weir_block_engine *a, struct weir_request *r,
+                                     uint64_t reserve) {
     uint64_t started = a->e.device->driver->ticks();
     size_t least, step, got = 0;
     weir_status status;
 
+    (void)reserve; /* no room is made but by growth */
     /* unreached: an overflow, since no request is above the device's memory */
     if (!weir__size_round_up(r->bytes, GRANULARITY, &least))
         return weir__without_driver(WEIR_E_NO_MEMORY);
     step = region_size(a, least);
     if (step == 0)
-        return weir__arena_is_full(a);
+        return weir__blocks_are_full(a);
     status = take_region(a, step, least, &got);
     if (status == WEIR_E_NO_MEMORY && weir__engine_limit(&a->e) < a->e.device->total &&
-        weir__arena_room(a) < DRIVER_PAGE) /* there is none for an exchange */
+        weir__blocks_room(a) < DRIVER_PAGE) /* there is none for an exchange */
         status = weir__without_driver(WEIR_E_LIMIT);
     if (status != WEIR_OK) {
         weir__growth_refused(&a->cursor);
@@ -121,7 +124,7 @@ static weir_status regions_make_room(struct weir_arena *a, struct weir_request *
 
 /* Gives a region without live blocks back.  cuMemFree waits for all work of the device, so its last
  * frees need not have been observed; afterwards all are. */
-static CUresult drop_region(struct weir_arena *a, size_t at) {
+static CUresult drop_region(struct weir_block_engine *a, size_t at) {
     CUdeviceptr base = a->blocks.regions[at].base;
     struct weir_driver_scope scope;
     CUresult result = weir__driver_enter(a->e.device->driver, a->e.device->context, &scope);
@@ -142,7 +145,7 @@ static CUresult drop_region(struct weir_arena *a, size_t at) {
 
 /* The largest region without live blocks of at most `most` bytes, of equals the lowest.  1 and its place,
  * or 0: there is none. */
-static int find_idle(struct weir_arena *a, size_t most, size_t *at) {
+static int find_idle(struct weir_block_engine *a, size_t most, size_t *at) {
     const struct weir_suballoc_region *regions = a->blocks.regions;
     size_t largest = 0;
 
@@ -156,21 +159,21 @@ static int find_idle(struct weir_arena *a, size_t most, size_t *at) {
     return largest > 0;
 }
 
-static weir_status regions_grow(struct weir_arena *a, uint64_t reserve, uint64_t goal, int cause,
-                                size_t *got) {
-    size_t bytes = (size_t)(reserve - weir__arena_reserve(a));
+static weir_status regions_grow(struct weir_block_engine *a, uint64_t reserve, uint64_t goal,
+                                int cause, size_t *got) {
+    size_t bytes = (size_t)(reserve - weir__blocks_reserve(a));
     weir_status status = take_region(a, bytes, GRANULARITY, got);
 
     (void)goal, (void)cause; /* one region, whatever it is for */
     return status == WEIR_OK && *got < bytes ? weir__without_driver(WEIR_E_NO_MEMORY) : status;
 }
 
-static weir_status regions_shrink(struct weir_arena *a, size_t keep) {
+static weir_status regions_shrink(struct weir_block_engine *a, struct weir_trim *trim) {
     CUresult result = CUDA_SUCCESS;
     size_t at;
 
     while (result == CUDA_SUCCESS &&
-           find_idle(a, (size_t)weir__size_less(a->blocks.total, keep), &at))
+           find_idle(a, (size_t)weir__size_less(a->blocks.total, trim->keep), &at))
         result = drop_region(a, at);
     return weir__device_status(a->e.device, result);
 }
@@ -178,7 +181,7 @@ static weir_status regions_shrink(struct weir_arena *a, size_t keep) {
 /* ---- what could be had ----------------------------------------------------------------------- */
 
 /* What the ladder would give back, if it may wait for the device. */
-static void count_idle(struct weir_arena *a, uint64_t id, uint64_t *bytes, uint64_t *pages) {
+static void count_idle(struct weir_block_engine *a, uint64_t id, uint64_t *bytes, uint64_t *pages) {
     *bytes = *pages = 0;
     if (a->e.options->recovery_timeout_ms == UINT32_MAX)
         return;
@@ -191,11 +194,11 @@ static void count_idle(struct weir_arena *a, uint64_t id, uint64_t *bytes, uint6
     }
 }
 
-static size_t regions_largest(struct weir_arena *a, uint64_t id) {
+static size_t regions_largest(struct weir_block_engine *a, const struct weir_survey *asked) {
     uint64_t idle, pages, room;
     size_t added;
 
-    count_idle(a, id, &idle, &pages);
+    count_idle(a, asked->id, &idle, &pages);
     room = weir__size_less(weir__engine_limit(&a->e),
                            a->blocks.total - idle); /* which may be above it */
     added = weir__size_round_down(weir__device_room(a->e.device, room, pages), GRANULARITY);
@@ -203,18 +206,14 @@ static size_t regions_largest(struct weir_arena *a, uint64_t id) {
     return a->e.options->front == WEIR_SWITCH_ON && added < DRIVER_PAGE ? 0 : added;
 }
 
-static int regions_wholes(struct weir_arena *a, const struct weir_visit *visit) {
-    return weir__suballoc_show(&a->blocks, visit);
-}
-
 /* ---- life ------------------------------------------------------------------------------------ */
 
-static weir_status regions_open(struct weir_arena *a) {
-    (void)a;
+static weir_status regions_open(struct weir_block_engine *a, const struct weir_engine *setup) {
+    (void)a, (void)setup;
     return WEIR_OK;
 }
 
-static void regions_close(struct weir_arena *a) {
+static void regions_close(struct weir_block_engine *a) {
     struct weir_driver_scope scope;
 
     if (weir__driver_enter(a->e.device->driver, a->e.device->context, &scope) != CUDA_SUCCESS)
@@ -227,15 +226,15 @@ static void regions_close(struct weir_arena *a) {
     weir__driver_leave(a->e.device->driver, &scope);
 }
 
-const struct weir_arena_backing weir__arena_regions = {
+const struct weir_backing weir__backing_regions = {
     .rule = {.placement = {.granularity = GRANULARITY, .split_waste = SPLIT_WASTE}},
     .granularity = GRANULARITY,
     .step_bytes = (size_t)1 << 30,
+    .traits = WEIR_ENGINE_TAKES,
     .open = regions_open,
     .close = regions_close,
     .make_room = regions_make_room,
     .grow = regions_grow,
     .shrink = regions_shrink,
-    .wholes = regions_wholes,
     .largest = regions_largest,
 };

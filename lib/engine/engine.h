@@ -207,7 +207,6 @@ struct weir_engine;
 struct weir_graph_table;
 
 struct weir_engine_ops {
-    size_t least_limit; /* bytes: a limit below it leaves the engine nothing; 0: any will do */
     /* Serves r, or says why not.  E_NO_MEMORY and E_LIMIT are returned without having waited for frees to complete. */
     weir_status (*alloc)(struct weir_engine *e, struct weir_request *r);
     /* `uses`: the other streams that use the block, or NULL.  On an error nothing has changed, but
@@ -245,6 +244,7 @@ struct weir_engine {
     const _Atomic uint64_t
         *limit;         /* the most the reserve may be; UINT64_MAX: none.  The quota's (quota.h) */
     uint64_t threshold; /* bytes of idle reserve kept at a synchronisation */
+    size_t least_limit; /* bytes: a limit below it leaves the engine nothing; 0: any will do */
     /* Bytes of a growth step that takes the driver's lock for about a tenth of a millisecond; 0: the engine does not
      * grow ahead of demand. */
     size_t step_bytes;
@@ -262,11 +262,9 @@ struct weir_engine {
 
 /* Each makes an engine of what `setup` has of struct weir_engine; nothing is taken from the device yet. */
 weir_status weir__pool_open(const struct weir_engine *setup, struct weir_engine **out);
-weir_status weir__arena_open(const struct weir_engine *setup, struct weir_engine **out);
 weir_status weir__direct_open(const struct weir_engine *setup, struct weir_engine **out);
-/* Blocks cut from regions of another engine (suballocated.c). */
-weir_status weir__spans_pool_open(const struct weir_engine *setup, struct weir_engine **out);
-weir_status weir__spans_direct_open(const struct weir_engine *setup, struct weir_engine **out);
+/* Cuts blocks from memory of its own, or from regions of one of those two, as the options say. */
+weir_status weir__blocks_open(const struct weir_engine *setup, struct weir_engine **out);
 
 /* ---- for callers of engines -------------------------------------------------------------------- */
 

@@ -938,7 +938,6 @@ static void pool_figures(struct weir_engine *e, weir_statistics *out) {
 }
 
 static const struct weir_engine_ops pool_ops = {
-    .least_limit = UNIT,
     .alloc = pool_alloc,
     .free = pool_free,
     .give = pool_give,
@@ -964,7 +963,7 @@ weir_status weir__pool_open(const struct weir_engine *setup, struct weir_engine 
     /* A pool that is destroyed while frees in it are pending crashes the driver (580) now and then. */
     p->e.traits |=
         WEIR_ENGINE_HIDES_PENDING | WEIR_ENGINE_SETTLES | WEIR_ENGINE_SHEDS | WEIR_ENGINE_TAKES;
-    p->e.step_bytes = UNIT;
+    p->e.step_bytes = p->e.least_limit = UNIT;
     atomic_init(&p->unwind_to, UINT64_MAX);
     p->ceiling = p->limit_seen = limit_of(p);
     p->told = device->driver->capabilities & WEIR_CAP_POOL_MAX_SIZE ? p->ceiling : UINT64_MAX;

@@ -226,7 +226,7 @@ static void note(struct weir_priming *p, uint64_t reserve, int is_over) {
 
 /* What the reserve grows by at least. */
 static uint64_t unit_of(const struct weir_priming *p) {
-    size_t unit = p->v->engine->ops->least_limit;
+    size_t unit = p->v->engine->least_limit;
 
     return unit ? unit : PAGE;
 }

@@ -40,7 +40,7 @@ uint64_t weir__quota_weights(const struct weir_reserve *v) {
 }
 
 static uint64_t least_limit(const struct weir_reserve *v) {
-    return v->engine->ops->least_limit;
+    return v->engine->least_limit;
 }
 
 uint64_t weir__quota_units(const struct weir_reserve *v, uint64_t limit) {

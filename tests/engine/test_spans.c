@@ -17,9 +17,7 @@
 
 #define NOWHERE ((CUdeviceptr)0x1234000)
 
-typedef weir_status open_fn(const struct weir_engine *setup, struct weir_engine **out);
-
-static open_fn *const tables[] = {weir__spans_pool_open, weir__spans_direct_open};
+static const int inner[] = {WEIR_ENGINE_POOL, WEIR_ENGINE_DIRECT};
 
 static struct weir_engine *engine;
 
@@ -29,7 +27,7 @@ static void start_device(void) {
     start_model(4 * GIB);
 }
 
-static void begin_on(const struct weir_driver *table, open_fn *open, uint64_t limit,
+static void begin_on(const struct weir_driver *table, int kind, uint64_t limit,
                      uint64_t threshold) {
     struct weir_engine setup = bare_engine();
 
@@ -38,11 +36,12 @@ static void begin_on(const struct weir_driver *table, open_fn *open, uint64_t li
     engine_limit = limit;
     setup.threshold = threshold;
     MUST(weir__books_open(&books, 8, 0));
-    OK(open(&setup, &engine));
+    engine_options.engine = kind;
+    OK(weir__blocks_open(&setup, &engine));
 }
 
-static void begin(open_fn *open) {
-    begin_on(driver, open, UINT64_MAX, UINT64_MAX);
+static void begin(int kind) {
+    begin_on(driver, kind, UINT64_MAX, UINT64_MAX);
 }
 
 static weir_statistics figures(void) {
@@ -148,7 +147,7 @@ START_TEST(steady_state_makes_no_memory_call) {
     CUdeviceptr block, again;
     int grew;
 
-    begin(tables[_i]);
+    begin(inner[_i]);
     OK(try_take(5 * MIB, A, 1, &block, &grew));
     MUST(grew);
     MUST_EQ(reserve(), 32 * MIB);
@@ -168,7 +167,7 @@ END_TEST
 START_TEST(sizes_are_rounded) {
     CUdeviceptr one, two;
 
-    begin(tables[_i]);
+    begin(inner[_i]);
     one = take(1, A);
     two = take(16 * KIB + 1, A);
     MUST_EQ(two - one, 16 * KIB);
@@ -185,7 +184,7 @@ END_TEST
 START_TEST(another_stream_waits_for_the_work) {
     CUdeviceptr block, other;
 
-    begin(tables[_i]);
+    begin(inner[_i]);
     block = take(30 * MIB, A);
     busy(A, 5 * MS);
     give(block, A);
@@ -211,7 +210,7 @@ END_TEST
 START_TEST(a_new_region_is_its_streams_own) {
     CUdeviceptr first, second, other;
 
-    begin(tables[0]);
+    begin(inner[0]);
     first = take(200 * MIB, A);
     busy(A, 5 * MS);
     give(first, A);
@@ -236,7 +235,7 @@ START_TEST(uses_are_waited_for) {
     struct weir_use_list *uses = calloc(1, sizeof *uses + sizeof uses->use[0]);
     CUdeviceptr block, other;
 
-    begin(tables[_i]);
+    begin(inner[_i]);
     block = take(30 * MIB, A);
     busy(B, 5 * MS);
     uses->count = uses->capacity = 1;
@@ -263,7 +262,7 @@ START_TEST(wrong_pointers_are_told) {
     CUdeviceptr block, other;
     weir_statistics before;
 
-    begin(tables[_i]);
+    begin(inner[_i]);
     block = take(MIB, A);
     other = take(MIB, A);
     give(other, A);
@@ -286,7 +285,7 @@ END_TEST
 START_TEST(a_large_idle_region_is_left_whole) {
     CUdeviceptr large, small;
 
-    begin(tables[_i]);
+    begin(inner[_i]);
     large = take(250 * MIB, A);
     small = take(20 * MIB, A);
     give(large, A);
@@ -308,7 +307,7 @@ START_TEST(a_swap_does_not_raise_the_reserve) {
     CUdeviceptr large, block[3];
     int grew;
 
-    begin(tables[_i]);
+    begin(inner[_i]);
     large = take(200 * MIB, A);
     give(large, A);
     MUST_EQ(reserve(), 224 * MIB);
@@ -340,7 +339,7 @@ START_TEST(a_swap_takes_the_smallest_that_is_enough) {
     CUdeviceptr block[3], small, held;
     static const size_t sizes[] = {320 * MIB, 96 * MIB, 160 * MIB};
 
-    begin(tables[0]);
+    begin(inner[0]);
     held = take(600 * MIB, A); /* no valley */
     for (int i = 0; i < 3; i++)
         block[i] = take(sizes[i], A);
@@ -378,7 +377,7 @@ static int swaps_of(size_t large, int turns) {
 
 /* A load that swaps each time is served without in the end. */
 START_TEST(reluctance_fades) {
-    begin(tables[_i]);
+    begin(inner[_i]);
     MUST(swaps_of(320 * MIB, 100) < 50);
     end();
 }
@@ -388,7 +387,7 @@ END_TEST
 START_TEST(reluctance_fades_late_where_memory_is_wasted) {
     int swaps;
 
-    begin(tables[0]);
+    begin(inner[0]);
     swaps = swaps_of(289 * MIB, 400);
     MUST(swaps > 200 && swaps < 320);
     end();
@@ -400,7 +399,7 @@ START_TEST(dry_before_growth_and_swaps) {
     weir_statistics before;
     int grew;
 
-    begin(tables[_i]);
+    begin(inner[_i]);
     count_from_here();
     EXPECT(WEIR_ENGINE_DRY, try_take(MIB, A, 0, &block, &grew));
     MUST_EQ(regions_taken(), 0);
@@ -424,7 +423,7 @@ START_TEST(preallocated_reserve_is_not_dry) {
     CUdeviceptr block;
     int grew;
 
-    begin(tables[0]);
+    begin(inner[0]);
     OK(engine->ops->grow(engine, 128 * MIB, 128 * MIB, WEIR_EVENT_PREALLOC));
     MUST_EQ(reserve(), 128 * MIB);
     OK(try_take(100 * MIB, A, 0, &block, &grew));
@@ -438,7 +437,7 @@ END_TEST
 START_TEST(a_region_does_not_leave_on_another_stream) {
     CUdeviceptr block;
 
-    begin(tables[_i]);
+    begin(inner[_i]);
     block = take(200 * MIB, A);
     busy(A, 5 * MS);
     give(block, A);
@@ -458,7 +457,7 @@ START_TEST(the_limit_holds) {
     CUdeviceptr block[2], none;
     int grew;
 
-    begin_on(driver, tables[_i], 96 * MIB, UINT64_MAX);
+    begin_on(driver, inner[_i], 96 * MIB, UINT64_MAX);
     block[0] = take(60 * MIB, A);
     block[1] = take(20 * MIB, A);
     EXPECT(WEIR_E_LIMIT, try_take(20 * MIB, A, 1, &none, &grew));
@@ -479,7 +478,7 @@ START_TEST(a_refusal_gives_idle_regions_back) {
     CUdeviceptr block[4], last;
     int grew;
 
-    begin(tables[_i]);
+    begin(inner[_i]);
     for (int i = 0; i < 4; i++)
         block[i] = take(30 * MIB, A);
     for (int i = 0; i < 4; i++)
@@ -518,7 +517,7 @@ static CUdeviceptr go_down(void) {
 START_TEST(the_first_valley_makes_a_base) {
     CUdeviceptr left, block, large;
 
-    begin(tables[_i]);
+    begin(inner[_i]);
     left = go_down();
     block = take(50 * MIB, A);
     MUST_EQ(regions_given(), 4);
@@ -546,7 +545,7 @@ START_TEST(a_base_serves_behind_another_stream) {
     CUdeviceptr left, block, large, behind;
     uint64_t before;
 
-    begin(tables[_i]);
+    begin(inner[_i]);
     engine_options.internal_dependencies = WEIR_SWITCH_ON;
     left = go_down();
     block = take(50 * MIB, A);
@@ -567,12 +566,14 @@ START_TEST(a_base_serves_behind_another_stream) {
 }
 END_TEST
 
-/* What the driver does not take stays, and where it is not known whose it would be, nothing is tried. */
+/* What the driver does not take stays, and on a captured stream nothing is tried. */
 START_TEST(what_cannot_be_shed_stays) {
-    begin(weir__spans_pool_open);
+    begin(WEIR_ENGINE_POOL);
     count_from_here();
     give(take(40 * MIB, A), A);
+    CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_GLOBAL));
     shed(0);
+    CU(driver->cuStreamEndCapture(A, &(CUgraph){NULL}));
     MUST_EQ(regions_given(), 0);
     weir__model_fail(WEIR_ENTRY_cuMemFreeAsync, 1, CUDA_ERROR_UNKNOWN, 0);
     shed(id_of(A));
@@ -589,7 +590,7 @@ END_TEST
 START_TEST(no_base_is_made_while_work_is_pending) {
     CUdeviceptr left;
 
-    begin(tables[0]);
+    begin(inner[0]);
     busy(A, 25 * MS);
     left = go_down();
     for (int i = 0; i < 3; i++)
@@ -609,7 +610,7 @@ START_TEST(little_that_is_idle_makes_no_base) {
     enum { REGIONS = 12 };
     CUdeviceptr block[REGIONS], more;
 
-    begin(tables[_i]);
+    begin(inner[_i]);
     for (int i = 0; i < REGIONS; i++)
         block[i] = take(64 * MIB, A);
     give(block[2], A);
@@ -631,7 +632,7 @@ START_TEST(little_of_a_valley_is_idle) {
     enum { REGIONS = 12 };
     CUdeviceptr large[REGIONS], small[REGIONS], more;
 
-    begin(tables[_i]);
+    begin(inner[_i]);
     for (int i = 0; i < REGIONS; i++) {
         large[i] = take(40 * MIB + (size_t)i * 64 * KIB, A); /* no two of a size */
         small[i] = take(20 * MIB, A);
@@ -657,7 +658,7 @@ START_TEST(a_unit_for_all_that_cannot_be_seen) {
     CUdeviceptr first, second, third;
     int grew;
 
-    begin(tables[_i]);
+    begin(inner[_i]);
     first = take(20 * MIB, A);
     third = take(MIB, B);
     MUST_EQ(reserve(), 64 * MIB);
@@ -675,7 +676,7 @@ END_TEST
 START_TEST(several_streams_make_no_base) {
     CUdeviceptr left;
 
-    begin(tables[_i]);
+    begin(inner[_i]);
     give(take(MIB, B), B);
     give(take(40 * MIB, A), A);
     OK(weir__engine_trim(engine, 0, WEIR_EVENT_TRIM, &(size_t){0}));
@@ -691,7 +692,7 @@ END_TEST
 START_TEST(a_reserve_taken_beforehand_makes_no_base) {
     CUdeviceptr left;
 
-    begin(tables[_i]);
+    begin(inner[_i]);
     if (engine->ops->grow(engine, 544 * MIB, 544 * MIB, WEIR_EVENT_PREALLOC) !=
         WEIR_OK) { /* not every engine can */
         end();
@@ -710,7 +711,7 @@ END_TEST
 START_TEST(given_as_observed_serves_all) {
     CUdeviceptr block;
 
-    begin(tables[_i]);
+    begin(inner[_i]);
     block = take(30 * MIB, A);
     give(take(MIB, B), B); /* two streams, so that it matters */
     count_from_here();
@@ -727,7 +728,7 @@ START_TEST(given_as_unknown_waits_for_the_device) {
     CUdeviceptr block, other;
     size_t released;
 
-    begin(tables[_i]);
+    begin(inner[_i]);
     block = take(30 * MIB, A);
     count_from_here();
     OK(engine->ops->give(engine, block, WEIR_ENGINE_UNKNOWN));
@@ -748,7 +749,7 @@ END_TEST
 START_TEST(given_on_a_stream_is_ordered_there) {
     CUdeviceptr block, other;
 
-    begin(tables[_i]);
+    begin(inner[_i]);
     block = take(30 * MIB, A);
     other = take(30 * MIB, B);
     busy(A, 5 * MS);
@@ -775,7 +776,7 @@ END_TEST
 START_TEST(tending_records_what_is_due) {
     CUdeviceptr block[20];
 
-    begin(tables[_i]);
+    begin(inner[_i]);
     use_blocking_streams();
     give(take(MIB, B), B);
     for (int i = 0; i < 20; i++)
@@ -807,7 +808,7 @@ END_TEST
 START_TEST(what_the_first_stream_leaves_serves_before_growth) {
     CUdeviceptr block, other;
 
-    begin(tables[_i]);
+    begin(inner[_i]);
     block = take(60 * MIB, A);
     give(block, A);
     other = take(20 * MIB, B);
@@ -829,7 +830,7 @@ START_TEST(giving_asks_nothing) {
     CUdeviceptr block[100];
     uint64_t id = id_of(C) + 1000;
 
-    begin(tables[_i]);
+    begin(inner[_i]);
     for (int i = 0; i < 100; i++)
         block[i] = take(MIB, i % 2 == 0 ? A : B);
     busy(A, 5 * MS);
@@ -848,7 +849,7 @@ START_TEST(a_trim_returns_everything) {
     CUdeviceptr block[4];
     size_t released = 0;
 
-    begin(tables[_i]);
+    begin(inner[_i]);
     for (int i = 0; i < 4; i++)
         block[i] = take((size_t)(i + 1) * 30 * MIB, i % 2 == 0 ? A : B);
     busy(A, 5 * MS);
@@ -873,7 +874,7 @@ START_TEST(a_trim_waits_for_the_only_stream) {
     CUdeviceptr block;
     size_t released = 0;
 
-    begin(tables[_i]);
+    begin(inner[_i]);
     block = take(30 * MIB, A);
     busy(A, 5 * MS);
     give(block, A);
@@ -887,7 +888,7 @@ END_TEST
 START_TEST(a_finite_threshold_gives_idle_regions_back) {
     CUdeviceptr block[2];
 
-    begin_on(driver, tables[0], UINT64_MAX, 64 * MIB);
+    begin_on(driver, inner[0], UINT64_MAX, 64 * MIB);
     block[0] = take(60 * MIB, A);
     block[1] = take(120 * MIB, A);
     count_from_here();
@@ -912,7 +913,7 @@ START_TEST(above_a_lowered_limit_what_fits_is_had_at_once) {
     CUdeviceptr small, pin, block;
     int grew;
 
-    begin_on(driver, tables[_i], UINT64_MAX, UINT64_MAX);
+    begin_on(driver, inner[_i], UINT64_MAX, UINT64_MAX);
     small = take(64 * KIB, A);
     pin = take(20 * MIB, A);
     MUST_EQ(reserve(), 64 * MIB);
@@ -939,7 +940,7 @@ START_TEST(each_request_for_host_memory_fails_once) {
         int grew = 0;
 
         start_device();
-        begin(tables[_i]);
+        begin(inner[_i]);
         large = take(200 * MIB, A);
         give(take(MIB, B), B);
         give(large, A);
@@ -975,7 +976,7 @@ START_TEST(each_memory_call_fails_once) {
 
     for (size_t i = 0; i < sizeof entries / sizeof entries[0]; i++) {
         start_device();
-        begin(tables[_i]);
+        begin(inner[_i]);
         large = take(200 * MIB, A);
         give(large, A);
         weir__model_fail(entries[i], 1, CUDA_ERROR_UNKNOWN, 0);
@@ -1014,7 +1015,7 @@ START_TEST(a_region_off_the_grid_is_refused) {
     crooked = *driver;
     crooked.cuMemAlloc = alloc_off_grid;
     crooked.cuMemFree = free_off_grid;
-    begin_on(&crooked, weir__spans_direct_open, UINT64_MAX, UINT64_MAX);
+    begin_on(&crooked, WEIR_ENGINE_DIRECT, UINT64_MAX, UINT64_MAX);
     engine_options.log = WEIR_LOG_NONE;
     device.log = WEIR_LOG_NONE;
     if (_i) /* at first */
@@ -1031,7 +1032,7 @@ START_TEST(the_largest_request_is_refused) {
     CUdeviceptr block;
     int grew;
 
-    begin(tables[_i]);
+    begin(inner[_i]);
     give(take(MIB, A), A);
     EXPECT(WEIR_E_NO_MEMORY, try_take(SIZE_MAX, A, 1, &block, &grew));
     EXPECT(WEIR_E_NO_MEMORY, try_take(SIZE_MAX - 20 * MIB, A, 1, &block, &grew));
@@ -1083,7 +1084,7 @@ START_TEST(nobody_writes_into_anothers_block) {
     uint64_t random = 20250101 + (uint64_t)_i;
     size_t ended = 0, released;
 
-    begin(tables[_i % 2]);
+    begin(inner[_i % 2]);
     for (int i = 0; i < STEPS; i++) {
         struct live *l = &live[next_random(&random) % LIVE];
 

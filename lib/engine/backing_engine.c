@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* suballocated.c: blocks cut from regions of another engine, so that steady state makes no driver call.
+/* backing_engine.c: regions of another engine, so that steady state makes no driver call.
  *
- * An inner engine (pool, direct) gives regions, multiples of 32 MiB; stream_suballoc.c cuts blocks out of
- * them by best fit.  What the inner engine would do well by itself, with a call for each block, is
- * done here without one; growth, limits and release stay its own.
+ * An inner engine (pool, direct) gives regions, multiples of 32 MiB.  Growth, limits and release stay its own.
  *
  * How much memory that takes is decided by when an idle region is cut.  Cut at once, large regions
  * fill with small blocks and the next large request grows.  Never cut, the reserve holds a region for
@@ -49,20 +47,16 @@
  * behind such, and gives regions back on a stream of its own that runs nothing, so that the inner engine has
  * them at once.  A trim of completed memory alone (DONE) leaves such regions as they are.
  *
- * Locks: one lock over everything here, under it the inner engine's calls, which may take
- * milliseconds when they grow or wait for the device, and driver calls for events.
+ * Locks: under the block engine's, the inner engine's calls, which may take milliseconds when they grow or wait for the
+ * device.  Growth beside requests gives it meanwhile.
  *
- * Must not know: which engine is inside, settings' names, who is above.
+ * Must not know: what the inner engine does, settings' names, who is above.
  */
-#include <stdlib.h>
-
-#include "base/lock.h"
 #include "base/log.h"
 #include "base/result.h"
 #include "base/size.h"
 #include "driver/nvtx.h"
-#include "engine/engine.h"
-#include "engine/stream_suballoc.h"
+#include "engine/block_engine.h"
 
 #define GRANULARITY ((size_t)16 << 10)
 #define UNIT WEIR_POOL_UNIT
@@ -78,12 +72,11 @@ enum { GROWN_BITS = 6, GROWN = 1 << GROWN_BITS, GROWN_PART = 4 };
 #define GROWN_MOST ((size_t)1 << 30)
 
 struct spans {
-    struct weir_engine e;
+    struct weir_block_engine a;
     struct weir_engine *inner;
-    CUstream resting;      /* runs nothing: regions given back there can be had by all at once, */
-    uint64_t resting_id;   /* as can those that were taken there */
-    struct weir_lock lock; /* guards all that follows */
-    struct weir_suballoc blocks;
+    CUstream resting; /* runs nothing: regions given back there can be had by all at once, */
+    uint64_t
+        resting_id; /* as can those that were taken there.  The lock guards all that follows: */
     double reluctance;
     unsigned swaps, wasteful_swaps; /* since they moved W last, or the latter since `most` rose */
     uint64_t most;                  /* bytes that were ever in regions */
@@ -109,7 +102,7 @@ static uint64_t reserve_of(const struct spans *s) {
 
 /* Bytes of the reserve that are in no region. */
 static uint64_t room_in(const struct spans *s, uint64_t reserve) {
-    return reserve > s->blocks.total ? reserve - s->blocks.total : 0;
+    return reserve > s->a.blocks.total ? reserve - s->a.blocks.total : 0;
 }
 
 /* Is it better to give `a` back than `b`, for `missing` bytes?  Of equals the newer one is. */
@@ -127,20 +120,20 @@ static int is_better_spare(const struct weir_suballoc_region *a,
 static int find_spare(const struct spans *s, uint64_t missing, size_t *at) {
     const struct weir_suballoc_region *best = NULL;
 
-    for (size_t i = 0; i < s->blocks.region_count; i++) {
-        const struct weir_suballoc_region *r = &s->blocks.regions[i];
+    for (size_t i = 0; i < s->a.blocks.region_count; i++) {
+        const struct weir_suballoc_region *r = &s->a.blocks.regions[i];
 
         if (r->serves && (!best || is_better_spare(r, best, missing)))
             best = r;
     }
     if (best)
-        *at = (size_t)(best - s->blocks.regions);
+        *at = (size_t)(best - s->a.blocks.regions);
     return best != NULL;
 }
 
 static void forget_work_behind(struct spans *s) {
     if (s->behind)
-        weir__order_fence_drop(&s->blocks.order, s->behind);
+        weir__order_fence_drop(&s->a.blocks.order, s->behind);
     s->behind = NULL;
 }
 
@@ -148,37 +141,37 @@ static void forget_work_behind(struct spans *s) {
 static void note_work_behind(struct spans *s, weir_stream stream) {
     struct weir_use_list none = {0};
 
-    if (!s->blocks.order.several)
+    if (!s->a.blocks.order.several)
         return;
     forget_work_behind(s);
-    (void)weir__order_fence(&s->blocks.order, stream, &none, &s->behind);
+    (void)weir__order_fence(&s->a.blocks.order, stream, &none, &s->behind);
 }
 
 static void name_region(const struct spans *s, CUdeviceptr base, size_t bytes) {
-    weir__nvtx_name("a region of the caches", s->e.device->ordinal, base, bytes);
+    weir__nvtx_name("a region of the caches", s->a.e.device->ordinal, base, bytes);
 }
 
 /* The device is waited for before the end if there are any, or if the inner engine wants it. */
 static void note_regions(struct spans *s) {
-    if (s->blocks.region_count > 0 || (s->inner->traits & WEIR_ENGINE_SETTLES))
-        s->e.traits |= WEIR_ENGINE_SETTLES;
+    if (s->a.blocks.region_count > 0 || (s->inner->traits & WEIR_ENGINE_SETTLES))
+        s->a.e.traits |= WEIR_ENGINE_SETTLES;
     else
-        s->e.traits &= ~(unsigned)WEIR_ENGINE_SETTLES;
+        s->a.e.traits &= ~(unsigned)WEIR_ENGINE_SETTLES;
 }
 
 /* Gives a region that serves the stream of that id back, on `stream`.  Beside a global capture, whoever's
  * it is, the driver takes and gives regions in a thread's relaxed mode alone, and breaks the capture of
  * those that do it otherwise (H200, driver 580). */
 static weir_status give_back(struct spans *s, size_t at, uint64_t id, weir_stream stream) {
-    const struct weir_driver *driver = s->e.device->driver;
+    const struct weir_driver *driver = s->a.e.device->driver;
     struct weir_driver_scope scope;
     CUresult result = weir__driver_relax(driver, &scope);
     weir_status status;
 
     if (result != CUDA_SUCCESS)
-        return weir__device_status(s->e.device, result);
-    weir__nvtx_unname(s->blocks.regions[at].base);
-    status = s->inner->ops->free(s->inner, s->blocks.regions[at].base, stream, NULL);
+        return weir__device_status(s->a.e.device, result);
+    weir__nvtx_unname(s->a.blocks.regions[at].base);
+    status = s->inner->ops->free(s->inner, s->a.blocks.regions[at].base, stream, NULL);
     if (status == WEIR_OK && stream != s->resting &&
         (s->inner->traits & WEIR_ENGINE_HIDES_PENDING)) {
         s->awaits = 1;
@@ -186,10 +179,10 @@ static weir_status give_back(struct spans *s, size_t at, uint64_t id, weir_strea
     }
     weir__driver_unrelax(driver, &scope);
     if (status == WEIR_OK) {
-        weir__suballoc_remove(&s->blocks, at, id);
+        weir__suballoc_remove(&s->a.blocks, at, id);
         note_regions(s);
     } else
-        name_region(s, s->blocks.regions[at].base, s->blocks.regions[at].bytes);
+        name_region(s, s->a.blocks.regions[at].base, s->a.blocks.regions[at].bytes);
     /* A region is no caller's block: whatever the driver has against its handle, it is the driver's. */
     return status == WEIR_E_NOT_OWNED ? WEIR_E_DRIVER : status;
 }
@@ -199,7 +192,7 @@ static int take_in(struct spans *s, const struct weir_request *region, int kind,
     CUdeviceptr base = region->block;
     size_t bytes = region->bytes;
     int placed = base % GRANULARITY != 0 ? WEIR_PLACEMENT_INVALID
-                                         : weir__suballoc_add(&s->blocks, base, bytes, kind, id);
+                                         : weir__suballoc_add(&s->a.blocks, base, bytes, kind, id);
 
     if (placed == WEIR_PLACEMENT_OK) {
         name_region(s, base, bytes);
@@ -212,8 +205,8 @@ static int take_in(struct spans *s, const struct weir_request *region, int kind,
 /* A unit that comes from the device, so that no stream's work is to be waited for: it is asked for on the stream that
  * runs nothing, and all streams may cut it at once. */
 static int is_for_all(const struct spans *s, size_t bytes) {
-    return bytes == UNIT && s->blocks.order.several && room_in(s, reserve_of(s)) < UNIT &&
-           s->e.options->internal_dependencies != WEIR_SWITCH_ON;
+    return bytes == UNIT && s->a.blocks.order.several && room_in(s, reserve_of(s)) < UNIT &&
+           s->a.e.options->internal_dependencies != WEIR_SWITCH_ON;
 }
 
 /* Takes a region of `bytes` from the inner engine. */
@@ -225,34 +218,34 @@ static weir_status extend_by(struct spans *s, struct weir_request *r, size_t byt
                                   .id = for_all ? s->resting_id : r->id,
                                   .flags = r->flags};
     struct weir_driver_scope scope;
-    CUresult result = weir__driver_relax(s->e.device->driver, &scope);
+    CUresult result = weir__driver_relax(s->a.e.device->driver, &scope);
     int placed = WEIR_PLACEMENT_OK;
     weir_status status;
 
     if (result != CUDA_SUCCESS)
-        return weir__device_status(s->e.device, result);
+        return weir__device_status(s->a.e.device, result);
     if (bytes >= WEIR_ENGINE_LARGE &&
-        weir__engine_would_refuse(&s->e, r, bytes, room_in(s, reserve_of(s))))
-        status = weir__device_status(s->e.device, CUDA_ERROR_OUT_OF_MEMORY);
+        weir__engine_would_refuse(&s->a.e, r, bytes, room_in(s, reserve_of(s))))
+        status = weir__device_status(s->a.e.device, CUDA_ERROR_OUT_OF_MEMORY);
     else
         status = s->inner->ops->alloc(s->inner, &region);
     if (status == WEIR_OK && for_all) /* the driver has it there, for all to see */
-        result = s->e.device->driver->cuStreamSynchronize(s->resting);
+        result = s->a.e.device->driver->cuStreamSynchronize(s->resting);
     if (status == WEIR_OK && result == CUDA_SUCCESS) {
         placed = take_in(s, &region, kind, for_all ? WEIR_ENGINE_OBSERVED : region.id);
     } else if (status == WEIR_OK) {
-        status = weir__device_status(s->e.device, result);
+        status = weir__device_status(s->a.e.device, result);
         if (s->inner->ops->free(s->inner, region.block, s->resting, NULL) != WEIR_OK)
             (void)take_in(s, &region, kind, region.id); /* else it would be lost */
     }
-    weir__driver_unrelax(s->e.device->driver, &scope);
+    weir__driver_unrelax(s->a.e.device->driver, &scope);
     if (placed == WEIR_PLACEMENT_OK) {
         r->grew |= status == WEIR_OK && region.grew;
         return status;
     }
     if (placed == WEIR_PLACEMENT_NO_MEMORY)
         return weir__without_driver(WEIR_E_HOST_MEMORY);
-    weir__log(s->e.options->log, WEIR_LOG_ERROR,
+    weir__log(s->a.e.options->log, WEIR_LOG_ERROR,
               "the driver placed a region at 0x%llx, which is no multiple of 16 KiB",
               (unsigned long long)region.block);
     return weir__without_driver(WEIR_E_DRIVER);
@@ -260,7 +253,7 @@ static weir_status extend_by(struct spans *s, struct weir_request *r, size_t byt
 
 /* For the request. */
 static weir_status extend(struct spans *s, struct weir_request *r, size_t bytes) {
-    int small = weir__suballoc_is_small(&s->blocks, r->bytes);
+    int small = weir__suballoc_is_small(&s->a.blocks, r->bytes);
 
     return extend_by(s, r, bytes, small ? WEIR_SUBALLOC_SMALL : WEIR_SUBALLOC_COMMON);
 }
@@ -268,8 +261,8 @@ static weir_status extend(struct spans *s, struct weir_request *r, size_t bytes)
 /* ---- requests -------------------------------------------------------------------------------- */
 
 /* The largest idle region that a request may cut. */
-static size_t cuts_up_to(const struct spans *s, size_t bytes) {
-    double most = s->reluctance * (double)bytes;
+static size_t spans_cuts(const struct weir_block_engine *a, size_t bytes) {
+    double most = ((const struct spans *)a)->reluctance * (double)bytes;
 
     if (most >= (double)SIZE_MAX)
         return SIZE_MAX;
@@ -285,7 +278,7 @@ static int is_out_of_patience(unsigned *count, unsigned patience) {
 }
 
 static void count_swap(struct spans *s, uint64_t reserve) {
-    uint64_t peak = s->blocks.in_use_peak;
+    uint64_t peak = s->a.blocks.in_use_peak;
 
     if (reserve < peak || reserve - peak <= reserve / 11) {
         if (is_out_of_patience(&s->swaps, PATIENCE))
@@ -303,7 +296,7 @@ static weir_status make_room(struct spans *s, struct weir_request *r, uint64_t r
     size_t at;
 
     while (status == WEIR_OK && room < needed && find_spare(s, needed - room, &at)) {
-        room += s->blocks.regions[at].bytes;
+        room += s->a.blocks.regions[at].bytes;
         status = give_back(s, at, r->id, r->stream);
         count_swap(s, reserve);
     }
@@ -390,11 +383,11 @@ static weir_status find_room(struct spans *s, struct weir_request *r, uint64_t r
     weir_status status;
     int grows;
 
-    weir__suballoc_survey(&s->blocks, r->id);
+    weir__suballoc_survey(&s->a.blocks, r->id);
     grows = room_in(s, reserve) < needed && !find_spare(s, UINT64_MAX, &at);
     status = make_room(s, r, reserve, needed);
-    if (s->blocks.total + needed > s->most) { /* still growing */
-        s->most = s->blocks.total + needed;
+    if (s->a.blocks.total + needed > s->most) { /* still growing */
+        s->most = s->a.blocks.total + needed;
         s->wasteful_swaps = 0;
     }
     if (status == WEIR_OK)
@@ -404,65 +397,29 @@ static weir_status find_room(struct spans *s, struct weir_request *r, uint64_t r
     return status;
 }
 
-static weir_status placed_or(int placed) {
-    if (placed == WEIR_PLACEMENT_OK)
-        return WEIR_OK;
-    return weir__without_driver(placed == WEIR_PLACEMENT_NO_MEMORY ? WEIR_E_HOST_MEMORY
-                                                                   : WEIR_E_NO_MEMORY);
-}
-
-/* There will be no other region: what is free in one of another kind will do. */
-static weir_status place_anywhere(struct spans *s, struct weir_request *r, weir_status why,
-                                  struct weir_placement_block *out) {
-    int placed = weir__suballoc_take_anywhere(&s->blocks, r->bytes, r->id, out);
-
-    return placed == WEIR_PLACEMENT_OK ? WEIR_OK : why;
-}
-
-/* Nothing was found at a glance. */
-static weir_status place_at_last(struct spans *s, struct weir_request *r,
-                                 struct weir_placement_block *out) {
-    uint64_t reserve = reserve_of(s);
+static int spans_has_room(const struct weir_block_engine *a, const struct weir_request *r,
+                          uint64_t reserve) {
     size_t needed;
-    weir_status status;
-    int placed, grows;
+
+    return weir__size_round_up(r->bytes, UNIT, &needed) &&
+           room_in((const struct spans *)a, reserve) >= needed;
+}
+
+static weir_status spans_make_room(struct weir_block_engine *a, struct weir_request *r,
+                                   uint64_t reserve) {
+    size_t needed;
 
     if (!weir__size_round_up(r->bytes, UNIT, &needed))
         return weir__without_driver(WEIR_E_NO_MEMORY);
-    if (needed > weir__engine_limit(&s->e)) /* nothing need move for it */
-        return place_anywhere(s, r, weir__without_driver(WEIR_E_LIMIT), out);
-    if (!weir__suballoc_is_dry(&s->blocks, r))
-        weir__suballoc_dry(&s->blocks, r);
-    grows = room_in(s, reserve) < needed;
-    if (grows && !(r->flags & WEIR_REQUEST_MAY_GROW)) {
-        /* What is idle may go as caches give back, by the threshold: above a lowered limit it is lost. */
-        if (reserve > weir__engine_limit(&s->e) &&
-            weir__suballoc_take_anywhere(&s->blocks, r->bytes, r->id, out) == WEIR_PLACEMENT_OK)
-            return WEIR_OK;
-        return WEIR_ENGINE_DRY;
-    }
-    placed = weir__suballoc_take_at_last(&s->blocks, r->bytes, r->id, cuts_up_to(s, r->bytes),
-                                         grows ? reserve : 0, out);
-    if (placed == WEIR_PLACEMENT_NO_FIT && grows &&
-        s->e.options->internal_dependencies == WEIR_SWITCH_ON)
-        placed = weir__suballoc_take_behind(&s->blocks, r->bytes, r->id, r->stream, out);
-    if (placed == WEIR_PLACEMENT_NO_FIT &&
-        reserve > weir__engine_limit(&s->e)) /* what goes back is lost */
-        placed = weir__suballoc_take_anywhere(&s->blocks, r->bytes, r->id, out);
-    if (placed != WEIR_PLACEMENT_NO_FIT)
-        return placed_or(placed);
-    status = find_room(s, r, reserve, needed);
-    if (weir__is_refusal(status))
-        return place_anywhere(s, r, status, out);
-    if (status != WEIR_OK)
-        return status;
-    return placed_or(weir__suballoc_take(&s->blocks, r->bytes, r->id, SIZE_MAX, out));
+    if (needed > weir__engine_limit(&a->e)) /* nothing need move for it */
+        return weir__without_driver(WEIR_E_LIMIT);
+    return find_room((struct spans *)a, r, reserve, needed);
 }
 
 /* Work is pending on the stream: units that are given back on it cannot be moved before that is done, so
  * that a swap would grow the reserve.  Then any idle region is cut rather than given back. */
 static int is_busy(const struct spans *s, weir_stream stream) {
-    const struct weir_driver *driver = s->e.device->driver;
+    const struct weir_driver *driver = s->a.e.device->driver;
     struct weir_driver_scope scope;
     CUresult result = weir__driver_relax(driver, &scope);
 
@@ -478,10 +435,10 @@ static int is_busy(const struct spans *s, weir_stream stream) {
 /* Half of all that was ever in use is free, about as much as ever was, and more than when it was looked
  * at last. */
 static int is_valley(struct spans *s) {
-    uint64_t idle = s->blocks.total - s->blocks.in_use;
+    uint64_t idle = s->a.blocks.total - s->a.blocks.in_use;
 
-    if (s->blocks.order.several || s->threshold < UINT64_MAX ||
-        s->blocks.in_use > s->blocks.in_use_peak / 2)
+    if (s->a.blocks.order.several || s->threshold < UINT64_MAX ||
+        s->a.blocks.in_use > s->a.blocks.in_use_peak / 2)
         return 0;
     if (idle > s->deepest)
         s->deepest = idle;
@@ -493,11 +450,11 @@ static size_t size_of_base(struct spans *s, struct weir_request *r, uint64_t res
     uint64_t idle = room_in(s, reserve);
     size_t pieces = idle >= UNIT;
 
-    weir__suballoc_survey(&s->blocks, r->id);
-    for (size_t i = 0; i < s->blocks.region_count; i++) {
-        if (!s->blocks.regions[i].serves)
+    weir__suballoc_survey(&s->a.blocks, r->id);
+    for (size_t i = 0; i < s->a.blocks.region_count; i++) {
+        if (!s->a.blocks.regions[i].serves)
             continue;
-        idle += s->blocks.regions[i].bytes;
+        idle += s->a.blocks.regions[i].bytes;
         pieces++;
     }
     if (pieces < 2 || idle < reserve / BASE_PART || idle / BASE_REQUESTS < s->largest)
@@ -511,11 +468,12 @@ static void make_base(struct spans *s, struct weir_request *r) {
     weir_status status = WEIR_OK;
     size_t bytes, at;
 
-    if (s->blocks.region_count > 1 && is_busy(s, r->stream))
+    if (s->a.blocks.region_count > 1 && is_busy(s, r->stream))
         return;
     s->looked_at = s->deepest;
-    bytes = s->blocks.region_count > 1 ? size_of_base(s, r, reserve_of(s)) : 0;
-    if (bytes == 0 || (s->e.events->neighbours && weir__neighbours_any(s->e.events->neighbours)))
+    bytes = s->a.blocks.region_count > 1 ? size_of_base(s, r, reserve_of(s)) : 0;
+    if (bytes == 0 ||
+        (s->a.e.events->neighbours && weir__neighbours_any(s->a.e.events->neighbours)))
         return;
     s->base_is_over = 1;
     while (status == WEIR_OK && find_spare(s, UINT64_MAX, &at))
@@ -525,59 +483,38 @@ static void make_base(struct spans *s, struct weir_request *r) {
     r->foretold = 0;
 }
 
-/* ---- a request from its beginning -------------------------------------------------------------- */
+static void spans_prepare(struct weir_block_engine *a, struct weir_request *r) {
+    struct spans *s = (struct spans *)a;
 
-static weir_status place(struct spans *s, struct weir_request *r,
-                         struct weir_placement_block *out) {
-    int placed;
-
-    if (weir__suballoc_is_dry(&s->blocks, r))
-        return place_at_last(s, r, out);
     if (r->bytes > s->largest)
         s->largest = r->bytes;
     if (!s->base_is_over && is_valley(s))
         make_base(s, r);
-    placed = weir__suballoc_take(&s->blocks, r->bytes, r->id, cuts_up_to(s, r->bytes), out);
-    if (placed == WEIR_PLACEMENT_NO_FIT && is_busy(s, r->stream))
-        placed = weir__suballoc_take(&s->blocks, r->bytes, r->id, SIZE_MAX, out);
-    return placed == WEIR_PLACEMENT_NO_FIT ? place_at_last(s, r, out) : placed_or(placed);
 }
 
-/* What is read without the lock. */
-static void note_seen(struct spans *s) {
-    atomic_store_explicit(&s->e.seen.in_use, s->blocks.in_use, memory_order_relaxed);
-    atomic_store_explicit(&s->e.seen.reserve,
-                          atomic_load_explicit(&s->inner->seen.reserve, memory_order_relaxed),
-                          memory_order_relaxed);
+static int spans_await(struct weir_block_engine *a, const struct weir_request *r) {
+    return r && !weir__suballoc_is_dry(&a->blocks, r) && is_busy((struct spans *)a, r->stream);
 }
 
-static weir_status alloc_span(struct spans *s, struct weir_request *r) {
-    struct weir_placement_block placed;
+/* ---- what lies in no region: memory of a graph, or nobody's ------------------------------------ */
+
+static weir_status spans_alloc_other(struct weir_block_engine *a, struct weir_request *r) {
+    struct spans *s = (struct spans *)a;
+
+    return s->inner->ops->alloc(s->inner, r);
+}
+
+static weir_status spans_free_other(struct weir_block_engine *a, CUdeviceptr block,
+                                    weir_stream stream, struct weir_use_list *uses) {
+    struct spans *s = (struct spans *)a;
+    struct weir_driver_scope scope;
+    CUresult result = weir__driver_relax(a->e.device->driver, &scope);
     weir_status status;
 
-    weir__lock_take(&s->lock);
-    status = weir__suballoc_visit(&s->blocks, r->id, r->stream);
-    if (status == WEIR_OK)
-        status = place(s, r, &placed);
-    note_seen(s);
-    weir__lock_give(&s->lock);
-    if (status == WEIR_OK)
-        r->block = placed.address;
-    return status;
-}
-
-static weir_status spans_alloc(struct weir_engine *e, struct weir_request *r) {
-    struct spans *s = (struct spans *)e;
-    weir_status status = r->id ? WEIR_OK : weir__device_capture(e->device, r->stream);
-    CUresult result = CUDA_SUCCESS;
-
-    if (status == WEIR_E_CAPTURE) {
-        status = s->inner->ops->alloc(s->inner, r);
-    } else if (status == WEIR_OK) {
-        if (r->id == 0)
-            result = weir__device_stream_id(e->device, r->stream, &r->id);
-        status = result == CUDA_SUCCESS ? alloc_span(s, r) : weir__device_status(e->device, result);
-    }
+    if (result != CUDA_SUCCESS)
+        return weir__device_status(a->e.device, result);
+    status = s->inner->ops->free(s->inner, block, stream, uses);
+    weir__driver_unrelax(a->e.device->driver, &scope);
     return status;
 }
 
@@ -585,105 +522,57 @@ static weir_status spans_alloc(struct weir_engine *e, struct weir_request *r) {
 
 /* Gives idle regions beyond the threshold back, so that the driver's own can act; as far as they may
  * go on this stream.  The free that it follows has been done, whatever comes of this. */
-static void shed(struct spans *s, uint64_t id, weir_stream stream) {
+static void spans_settle(struct weir_block_engine *a, uint64_t id, weir_stream stream) {
+    struct spans *s = (struct spans *)a;
     uint64_t idle = 0;
     size_t at;
 
-    if (s->blocks.total - s->blocks.in_use <= s->threshold)
+    if (s->a.blocks.total - s->a.blocks.in_use <= s->threshold)
         return;
-    weir__suballoc_survey(&s->blocks, id);
-    for (size_t i = 0; i < s->blocks.region_count; i++)
-        idle += s->blocks.regions[i].idle ? s->blocks.regions[i].bytes : 0;
+    weir__suballoc_survey(&s->a.blocks, id);
+    for (size_t i = 0; i < s->a.blocks.region_count; i++)
+        idle += s->a.blocks.regions[i].idle ? s->a.blocks.regions[i].bytes : 0;
     if (idle <= s->threshold)
         return;
-    if (weir__device_capture(s->e.device, stream) == WEIR_OK) {
+    if (weir__device_capture(s->a.e.device, stream) == WEIR_OK) {
         while (idle > s->threshold && find_spare(s, idle - s->threshold, &at)) {
-            idle -= s->blocks.regions[at].bytes;
+            idle -= s->a.blocks.regions[at].bytes;
             if (give_back(s, at, id, stream) != WEIR_OK)
                 break;
         }
     }
 }
 
-static weir_status spans_give(struct weir_engine *e, CUdeviceptr block, uint64_t id) {
-    struct spans *s = (struct spans *)e;
-    weir_status status;
-
-    weir__lock_take(&s->lock);
-    status = weir__suballoc_give_silently(&s->blocks, block, id);
-    weir__lock_give(&s->lock);
-    return status;
-}
-
-/* Not of a region: memory of a graph, or nobody's. */
-static weir_status free_other(struct spans *s, CUdeviceptr block, weir_stream stream,
-                              struct weir_use_list *uses) {
-    struct weir_driver_scope scope;
-    CUresult result = weir__driver_relax(s->e.device->driver, &scope);
-    weir_status status;
-
-    if (result != CUDA_SUCCESS)
-        return weir__device_status(s->e.device, result);
-    status = s->inner->ops->free(s->inner, block, stream, uses);
-    weir__driver_unrelax(s->e.device->driver, &scope);
-    return status;
-}
-
-static weir_status spans_free(struct weir_engine *e, CUdeviceptr block, weir_stream stream,
-                              struct weir_use_list *uses) {
-    struct spans *s = (struct spans *)e;
-    weir_status status = WEIR_OK;
-    CUresult result;
-    uint64_t id;
-    int ours;
-
-    weir__lock_take(&s->lock);
-    ours = weir__suballoc_holds(&s->blocks, block, NULL);
-    weir__lock_give(&s->lock);
-    if (!ours)
-        return free_other(s, block, stream, uses);
-    result = weir__device_stream_id(s->e.device, stream, &id);
-    /* unreached: with uses, which the front refuses where the stream is being captured */
-    if (weir__device_is_capture(result) && !uses)
-        return spans_give(e, block, WEIR_ENGINE_UNKNOWN);
-    if (result != CUDA_SUCCESS)
-        return weir__device_status(s->e.device, result);
-    weir__lock_take(&s->lock);
-    status = weir__suballoc_give(&s->blocks, block, id, stream, uses);
-    if (status == WEIR_OK)
-        shed(s, id, stream);
-    weir__lock_give(&s->lock);
-    return status;
-}
-
 /* ---- reserve --------------------------------------------------------------------------------- */
 
-static weir_status spans_allow(struct weir_engine *e, const CUmemAccessDesc *access) {
-    struct spans *s = (struct spans *)e;
+static uint64_t spans_reserve(const struct weir_block_engine *a, int exactly) {
+    const struct spans *s = (const struct spans *)a;
+
+    return exactly ? reserve_of(s)
+                   : atomic_load_explicit(&s->inner->seen.reserve, memory_order_relaxed);
+}
+
+static weir_status spans_allow(struct weir_block_engine *a, const CUmemAccessDesc *access) {
+    struct spans *s = (struct spans *)a;
 
     return s->inner->ops->allow(s->inner, access);
 }
 
-static weir_status spans_grow(struct weir_engine *e, uint64_t target, uint64_t goal, int cause) {
-    struct spans *s = (struct spans *)e;
-    uint64_t most = weir__size_smaller(target, weir__engine_limit(e));
-    int is_prealloc = weir__engine_is_prealloc(cause);
+/* What was taken on request is not for the next free to give back, nor to be moved in the first iteration, which it was
+ * to make fast. */
+static weir_status spans_grow(struct weir_block_engine *a, uint64_t reserve, uint64_t goal,
+                              int cause, size_t *got) {
+    struct spans *s = (struct spans *)a;
     weir_status status;
 
-    if (is_prealloc) {
-        /* What was taken on request is not for the next free to give back, nor to be moved in the first
-         * iteration, which it was to make fast. */
-        weir__lock_take(&s->lock);
-        s->threshold = weir__size_larger(s->threshold, most);
+    (void)got; /* the inner engine tells */
+    if (weir__engine_is_prealloc(cause)) {
+        s->threshold = weir__size_larger(s->threshold, reserve);
         s->base_is_over = 1;
-        weir__lock_give(&s->lock);
     }
-    status = s->inner->ops->grow(s->inner, target, goal, cause);
-    weir__lock_take(&s->lock);
-    if (is_prealloc && target >= goal)
-        weir__suballoc_stock(&s->blocks, WEIR_SUBALLOC_KINDS, (size_t)reserve_of(s));
-    note_seen(s);
-    weir__lock_give(&s->lock);
+    weir__lock_give(&a->lock);
+    status = s->inner->ops->grow(s->inner, reserve, goal, cause);
+    weir__lock_take(&a->lock);
     return status;
 }
 
@@ -692,10 +581,10 @@ static weir_status wait_for_idle(struct spans *s) {
     weir_status status;
     int dirty = s->awaits;
 
-    weir__suballoc_survey(&s->blocks, WEIR_ENGINE_UNKNOWN);
-    for (size_t i = 0; i < s->blocks.region_count; i++)
-        dirty |= s->blocks.regions[i].idle && !s->blocks.regions[i].serves;
-    status = weir__device_status(s->e.device, weir__suballoc_wait(&s->blocks, dirty));
+    weir__suballoc_survey(&s->a.blocks, WEIR_ENGINE_UNKNOWN);
+    for (size_t i = 0; i < s->a.blocks.region_count; i++)
+        dirty |= s->a.blocks.regions[i].idle && !s->a.blocks.regions[i].serves;
+    status = weir__device_status(s->a.e.device, weir__suballoc_wait(&s->a.blocks, dirty));
     if (status == WEIR_OK && dirty) {
         s->awaits = 0;
         forget_work_behind(s);
@@ -703,152 +592,101 @@ static weir_status wait_for_idle(struct spans *s) {
     return status;
 }
 
-/* Idle regions go back until at most `keep` bytes are in regions.  The caller is in the driver's
- * scope. */
-static weir_status give_idle_back(struct spans *s, size_t keep, int may_wait) {
-    weir_status status = WEIR_OK;
+/* Idle regions go back until at most `keep` bytes are in regions, and the inner engine trims.  The caller is in the
+ * driver's scope. */
+static weir_status give_idle_back(struct spans *s, struct weir_trim *trim) {
+    weir_status status = trim->mode == WEIR_TRIM_FULLY ? wait_for_idle(s) : WEIR_OK;
     size_t at;
 
-    weir__suballoc_look_around(&s->blocks);
-    if (may_wait)
-        status = wait_for_idle(s);
-    weir__suballoc_survey(&s->blocks, WEIR_ENGINE_UNKNOWN);
-    while (status == WEIR_OK && s->blocks.total > keep &&
-           find_spare(s, s->blocks.total - keep, &at))
+    weir__suballoc_survey(&s->a.blocks, WEIR_ENGINE_UNKNOWN);
+    while (status == WEIR_OK && s->a.blocks.total > trim->keep &&
+           find_spare(s, s->a.blocks.total - trim->keep, &at))
         status = give_back(s, at, WEIR_ENGINE_OBSERVED, s->resting);
     if (status == WEIR_OK) /* the driver's trim counts as free what the host has observed */
-        status =
-            weir__device_status(s->e.device, s->e.device->driver->cuStreamSynchronize(s->resting));
-    return status;
-}
-
-/* The caller holds the lock, and is in the driver's scope. */
-static weir_status give_fully(struct spans *s, struct weir_trim *trim) {
-    weir_status status = give_idle_back(s, trim->keep, trim->mode == WEIR_TRIM_FULLY);
-
+        status = weir__device_status(s->a.e.device,
+                                     s->a.e.device->driver->cuStreamSynchronize(s->resting));
     return status == WEIR_OK ? s->inner->ops->trim(s->inner, trim) : status;
 }
 
-static weir_status trim_fully(struct spans *s, struct weir_trim *trim) {
+static weir_status spans_shrink(struct weir_block_engine *a, struct weir_trim *trim) {
     struct weir_driver_scope scope;
+    CUresult result = weir__driver_enter(a->e.device->driver, a->e.device->context, &scope);
     weir_status status;
-    CUresult result = weir__driver_enter(s->e.device->driver, s->e.device->context, &scope);
-    uint64_t before;
 
     if (result != CUDA_SUCCESS)
-        return weir__device_status(s->e.device, result);
-    weir__lock_take(&s->lock);
-    before = reserve_of(s);
-    status = give_fully(s, trim);
-    trim->released = (size_t)weir__size_less(before, reserve_of(s));
-    note_seen(s);
-    weir__lock_give(&s->lock);
-    weir__driver_leave(s->e.device->driver, &scope);
+        return weir__device_status(a->e.device, result);
+    status = give_idle_back((struct spans *)a, trim);
+    weir__driver_leave(a->e.device->driver, &scope);
     return status;
 }
 
-/* Regions go back on the stream, as far as they serve it; the inner engine lets those go on to the device that it has
- * done with by now. */
-static void trim_at_once(struct spans *s, struct weir_trim *trim) {
+/* At once, regions go back on the stream, as far as they serve it; the inner engine lets those go on to the device that
+ * it has done with by now. */
+static weir_status spans_shed(struct weir_block_engine *a, struct weir_trim *trim) {
+    struct spans *s = (struct spans *)a;
     size_t at;
 
-    if (trim->id == 0 || weir__device_capture(s->e.device, trim->stream) != WEIR_OK)
-        return;
-    weir__lock_take(&s->lock);
-    weir__suballoc_look_around(&s->blocks);
-    weir__suballoc_survey(&s->blocks, trim->id);
-    while (s->blocks.total > trim->keep && find_spare(s, s->blocks.total - trim->keep, &at))
+    if (trim->mode == WEIR_TRIM_DONE)
+        return spans_shrink(a, trim);
+    weir__suballoc_survey(&a->blocks, trim->id);
+    while (a->blocks.total > trim->keep && find_spare(s, a->blocks.total - trim->keep, &at))
         if (give_back(s, at, trim->id, trim->stream) != WEIR_OK)
             break;
     (void)s->inner->ops->trim(s->inner, trim);
-    note_seen(s);
-    weir__lock_give(&s->lock);
+    return WEIR_OK;
 }
 
-static weir_status spans_trim(struct weir_engine *e, struct weir_trim *trim) {
-    struct spans *s = (struct spans *)e;
+static weir_status spans_unwind(struct weir_block_engine *a, struct weir_trim *trim) {
+    struct spans *s = (struct spans *)a;
 
-    switch (trim->mode) {
-    case WEIR_TRIM_FULLY:
-        return trim_fully(s, trim);
-    case WEIR_TRIM_DONE: /* without SHEDS each region is plain driver memory: its free waits */
-        return e->traits & WEIR_ENGINE_SHEDS ? trim_fully(s, trim) : WEIR_OK;
-    case WEIR_TRIM_ASK:
-        return weir__order_cover(&s->blocks.order, &s->lock, trim->id, trim->stream);
-    case WEIR_TRIM_AT_ONCE:
-        if (e->traits & WEIR_ENGINE_SHEDS)
-            trim_at_once(s, trim);
-        return WEIR_OK;
-    case WEIR_TRIM_TEND:
-        weir__lock_take(&s->lock);
-        (void)weir__suballoc_visit(&s->blocks, trim->id, trim->stream); /* else at the next call */
-        shed(s, trim->id, trim->stream);
-        weir__lock_give(&s->lock);
-        return WEIR_OK;
-    default:
-        return s->inner->ops->trim(s->inner, trim);
-    }
+    return s->inner->ops->trim(s->inner, trim);
 }
 
-/* A piece of a region, or a new one in place of those that the ladder would give back.  The caller holds the lock. */
-static uint64_t largest(struct spans *s, const struct weir_survey *asked) {
+/* ---- what there is --------------------------------------------------------------------------- */
+
+/* A new region in place of those that OOM recovery would give back. */
+static size_t spans_largest(struct weir_block_engine *a, const struct weir_survey *asked) {
+    struct spans *s = (struct spans *)a;
     struct weir_survey below = {.what = WEIR_SURVEY_LARGEST, .id = asked->id, .back = asked->back};
-    size_t placed = weir__suballoc_largest(&s->blocks, asked->id);
 
-    weir__suballoc_survey(&s->blocks, asked->id);
-    for (size_t i = 0; i < s->blocks.region_count; i++)
-        if (s->blocks.regions[i].serves && s->e.options->recovery_timeout_ms != UINT32_MAX)
-            below.back += s->blocks.regions[i].bytes;
+    weir__suballoc_survey(&a->blocks, asked->id);
+    for (size_t i = 0; i < a->blocks.region_count; i++)
+        if (a->blocks.regions[i].serves && a->e.options->recovery_timeout_ms != UINT32_MAX)
+            below.back += a->blocks.regions[i].bytes;
     s->inner->ops->survey(s->inner, &below);
-    return weir__size_larger(placed, weir__size_round_down((size_t)below.largest, UNIT));
+    return weir__size_round_down((size_t)below.largest, UNIT);
 }
 
-/* Likewise. */
-static void survey_pending(struct spans *s, struct weir_survey *out) {
+/* How that lies which the inner engine has idle is not known. */
+static void spans_survey(struct weir_block_engine *a, struct weir_survey *out) {
+    struct spans *s = (struct spans *)a;
+
+    if ((out->what & WEIR_SURVEY_IDLE) && room_in(s, reserve_of(s)) > out->hole)
+        out->hole = UINT64_MAX;
+    if (!(out->what & WEIR_SURVEY_PENDING))
+        return;
     out->frees.waiting += weir__engine_reclaim(s->inner, NULL);
-    if (s->behind && weir__order_fence_done(&s->blocks.order, s->behind))
+    if (s->behind && weir__order_fence_done(&a->blocks.order, s->behind))
         forget_work_behind(s);
     out->frees.silent += s->behind != NULL;
 }
 
-/* Blocks are the front's, which knows their streams.  How that lies which the inner engine has idle nobody knows. */
-static void spans_survey(struct weir_engine *e, struct weir_survey *out) {
-    struct spans *s = (struct spans *)e;
+static int spans_extents(struct weir_block_engine *a, const struct weir_visit *visit) {
+    struct spans *s = (struct spans *)a;
 
-    weir__lock_take(&s->lock);
-    weir__suballoc_survey_for(&s->blocks, out);
-    if ((out->what & WEIR_SURVEY_IDLE) && room_in(s, reserve_of(s)) > out->hole)
-        out->hole = UINT64_MAX;
-    if (out->what & WEIR_SURVEY_LARGEST)
-        out->largest = largest(s, out);
-    if (out->what & WEIR_SURVEY_PENDING)
-        survey_pending(s, out);
-    weir__lock_give(&s->lock);
+    return s->inner->ops->visit(s->inner, visit);
 }
 
-static int spans_visit(struct weir_engine *e, const struct weir_visit *visit) {
-    struct spans *s = (struct spans *)e;
-    int count;
-
-    if (visit->what == WEIR_VISIT_EXTENTS)
-        return s->inner->ops->visit(s->inner, visit);
-    if (visit->what == WEIR_VISIT_WHOLES && !(e->traits & WEIR_ENGINE_TAKES))
-        return -1;
-    weir__lock_take(&s->lock);
-    count = weir__suballoc_show(&s->blocks, visit);
-    weir__lock_give(&s->lock);
-    return count;
+static int spans_wholes(struct weir_block_engine *a, const struct weir_visit *visit) {
+    return a->e.traits & WEIR_ENGINE_TAKES ? weir__suballoc_show(&a->blocks, visit) : -1;
 }
 
-/* What does not lie in regions is memory of graphs, which is nobody's reserve. */
-static void spans_figures(struct weir_engine *e, weir_statistics *out) {
-    struct spans *s = (struct spans *)e;
+/* What does not lie in regions is memory of graphs, which is no reserve. */
+static void spans_figures(struct weir_block_engine *a, weir_statistics *out) {
+    struct spans *s = (struct spans *)a;
     weir_statistics below = {.size = sizeof below};
 
-    weir__lock_take(&s->lock);
     s->inner->ops->figures(s->inner, &below);
-    weir__suballoc_figures(&s->blocks, out);
-    weir__lock_give(&s->lock);
     out->reserve = below.reserve;
     out->reserve_peak = below.reserve_peak;
     out->extent = 0; /* the inner engine's regions come and go anywhere */
@@ -859,102 +697,90 @@ static void spans_figures(struct weir_engine *e, weir_statistics *out) {
 
 static CUresult make_resting(struct spans *s) {
     struct weir_driver_scope scope;
-    CUresult result = weir__driver_enter(s->e.device->driver, s->e.device->context, &scope);
+    CUresult result = weir__driver_enter(s->a.e.device->driver, s->a.e.device->context, &scope);
 
     if (result != CUDA_SUCCESS)
         return result;
-    result = s->e.device->driver->cuStreamCreate(&s->resting, CU_STREAM_NON_BLOCKING);
-    if (result == CUDA_SUCCESS)
-        result = weir__device_stream_id(s->e.device, s->resting, &s->resting_id);
-    weir__driver_leave(s->e.device->driver, &scope);
+    result = s->a.e.device->driver->cuStreamCreate(&s->resting, CU_STREAM_NON_BLOCKING);
+    if (result == CUDA_SUCCESS) {
+        result = weir__device_stream_id(s->a.e.device, s->resting, &s->resting_id);
+        if (result != CUDA_SUCCESS)
+            s->a.e.device->driver->cuStreamDestroy(s->resting);
+    }
+    weir__driver_leave(s->a.e.device->driver, &scope);
     return result;
 }
 
-static void spans_close(struct weir_engine *e) {
-    struct spans *s = (struct spans *)e;
-    const struct weir_driver *driver = e->device->driver;
+static void spans_close(struct weir_block_engine *a) {
+    struct spans *s = (struct spans *)a;
+    const struct weir_driver *driver = a->e.device->driver;
     struct weir_driver_scope scope;
 
-    if (weir__driver_enter(driver, e->device->context, &scope) == CUDA_SUCCESS) {
-        for (size_t i = 0; i < s->blocks.region_count; i++) {
-            weir__nvtx_unname(s->blocks.regions[i].base);
-            (void)s->inner->ops->free(s->inner, s->blocks.regions[i].base, s->resting, NULL);
+    if (weir__driver_enter(driver, a->e.device->context, &scope) == CUDA_SUCCESS) {
+        for (size_t i = 0; i < a->blocks.region_count; i++) {
+            weir__nvtx_unname(a->blocks.regions[i].base);
+            (void)s->inner->ops->free(s->inner, a->blocks.regions[i].base, s->resting, NULL);
         }
         driver->cuStreamDestroy(s->resting);
         weir__driver_leave(driver, &scope);
     }
     forget_work_behind(s);
-    weir__suballoc_close(&s->blocks);
     s->inner->ops->close(s->inner);
-    free(s);
 }
-
-static const struct weir_engine_ops spans_ops = {
-    .least_limit = UNIT,
-    .alloc = spans_alloc,
-    .free = spans_free,
-    .give = spans_give,
-    .grow = spans_grow,
-    .trim = spans_trim,
-    .allow = spans_allow,
-    .figures = spans_figures,
-    .survey = spans_survey,
-    .visit = spans_visit,
-    .close = spans_close,
-};
 
 /* What of the inner engine's traits is this one's, too. */
 enum { OF_INNER = WEIR_ENGINE_SETTLES | WEIR_ENGINE_SHEDS | WEIR_ENGINE_TAKES };
 
-static weir_status open_over(struct weir_engine *inner, const struct weir_engine *setup,
-                             struct weir_engine **out) {
-    static const struct weir_suballoc_rule rule = {
-        .placement = {.granularity = GRANULARITY, .split_waste = GRANULARITY},
-        .small = SMALL,
-        .newest_first = 1,
-    };
-    struct spans *s = calloc(1, sizeof *s);
-    weir_status status;
+static weir_status spans_open(struct weir_block_engine *a, const struct weir_engine *setup) {
+    struct spans *s = (struct spans *)a;
+    weir_status status = setup->options->engine == WEIR_ENGINE_DIRECT
+                             ? weir__direct_open(setup, &s->inner)
+                             : weir__pool_open(setup, &s->inner);
 
-    if (!s) {
-        inner->ops->close(inner);
-        return weir__without_driver(WEIR_E_HOST_MEMORY);
+    if (status != WEIR_OK)
+        return status;
+    status = weir__device_status(setup->device, make_resting(s));
+    if (status != WEIR_OK) {
+        s->inner->ops->close(s->inner);
+        return status;
     }
-    s->e = *setup;
-    s->e.ops = &spans_ops;
-    s->e.traits |= (inner->traits & OF_INNER) | WEIR_ENGINE_TRIM_WAITS | WEIR_ENGINE_CUTS;
-    s->e.step_bytes = inner->step_bytes;
-    s->e.driver_pool = inner->driver_pool;
-    s->inner = inner;
+    a->e.traits |= s->inner->traits & OF_INNER;
+    a->e.step_bytes = s->inner->step_bytes;
+    a->e.driver_pool = s->inner->driver_pool;
     s->reluctance = RELUCTANCE;
     s->threshold = setup->threshold < setup->device->total ? setup->threshold : UINT64_MAX;
     s->base_is_over =
         (setup->traits & WEIR_ENGINE_IS_FOLLOWED) != 0; /* it would hold what is to go */
-    status = weir__device_status(setup->device, make_resting(s));
-    if (status == WEIR_OK)
-        status = weir__suballoc_open(&s->blocks, &s->e, &rule);
-    if (status != WEIR_OK)
-        goto close_inner;
-    *out = &s->e;
     return WEIR_OK;
-close_inner:
-    if (s->resting)
-        setup->device->driver->cuStreamDestroy(s->resting);
-    inner->ops->close(inner);
-    free(s);
-    return status;
 }
 
-weir_status weir__spans_pool_open(const struct weir_engine *setup, struct weir_engine **out) {
-    struct weir_engine *inner;
-    weir_status status = weir__pool_open(setup, &inner);
-
-    return status == WEIR_OK ? open_over(inner, setup, out) : status;
-}
-
-weir_status weir__spans_direct_open(const struct weir_engine *setup, struct weir_engine **out) {
-    struct weir_engine *inner;
-    weir_status status = weir__direct_open(setup, &inner);
-
-    return status == WEIR_OK ? open_over(inner, setup, out) : status;
-}
+const struct weir_backing weir__backing_engine = {
+    .size = sizeof(struct spans),
+    .rule = {.placement = {.granularity = GRANULARITY, .split_waste = GRANULARITY},
+             .small = SMALL,
+             .newest_first = 1},
+    .granularity = UNIT,
+    .least_limit = UNIT,
+    .is_told = 1,
+    .open = spans_open,
+    .close = spans_close,
+    .prepare = spans_prepare,
+    .cuts = spans_cuts,
+    .await = spans_await,
+    .has_room = spans_has_room,
+    .make_room = spans_make_room,
+    .alloc_other = spans_alloc_other,
+    .free_other = spans_free_other,
+    .settle = spans_settle,
+    .grow = spans_grow,
+    .shrink = spans_shrink,
+    .shed = spans_shed,
+    .unwind = spans_unwind,
+    .allow = spans_allow,
+    .reserve = spans_reserve,
+    .extents = spans_extents,
+    .wholes = spans_wholes,
+    .largest = spans_largest,
+    .survey = spans_survey,
+    .figures = spans_figures,
+};

@@ -1,0 +1,506 @@
+/* SPDX-License-Identifier: MIT */
+/* block_engine.c: the engine that cuts blocks from memory that a backing takes.
+ *
+ * stream_suballoc.c cuts the blocks and keeps stream order.  The backings: backing_regions.c, regions that lie anywhere,
+ * as TensorFlow's and XLA's BFC has them; backing_mapped.c, one range of addresses; backing_engine.c, regions of the
+ * pool or the direct engine.
+ *
+ * A trim waits for the device if no event covers some of the open frees.  A trim of completed memory alone (DONE)
+ * never waits.
+ *
+ * A request on a captured stream is the driver's (graph_blocks.h), or the engine's below.
+ *
+ * Locks: one lock over everything here; under it driver calls for events, queries, growth, moves and waits
+ * for the device, and the locks of the books and of nodes (under which a pool ends, where access changes, which is
+ * rare).  Taken once an operation; a backing that grows beside requests gives it meanwhile.
+ *
+ * Must not know: which backing it has, settings' names, how placement orders its chunks.
+ */
+#include <stdlib.h>
+
+#include "base/result.h"
+#include "base/size.h"
+#include "driver/nvtx.h"
+#include "engine/block_engine.h"
+
+static void blocks_close(struct weir_engine *e) {
+    struct weir_block_engine *a = (struct weir_block_engine *)e;
+
+    a->backing->close(a);
+    weir__suballoc_close(&a->blocks);
+    weir__nodes_close(&a->nodes);
+    free(a);
+}
+
+/* The reserve as last seen. */
+static uint64_t seen_reserve(const struct weir_block_engine *a) {
+    return a->backing->reserve ? a->backing->reserve(a, 0) : weir__blocks_reserve(a);
+}
+
+/* What is read without the lock. */
+static void note_seen(struct weir_block_engine *a) {
+    atomic_store_explicit(&a->e.seen.reserve, seen_reserve(a), memory_order_relaxed);
+    atomic_store_explicit(&a->e.seen.in_use, a->blocks.in_use, memory_order_relaxed);
+}
+
+static size_t cuts_up_to(const struct weir_block_engine *a, const struct weir_request *r) {
+    return a->backing->cuts ? a->backing->cuts(a, r->bytes) : SIZE_MAX;
+}
+
+static weir_status placed_or(int placed) {
+    if (placed == WEIR_PLACEMENT_OK)
+        return WEIR_OK;
+    return weir__without_driver(placed == WEIR_PLACEMENT_NO_MEMORY ? WEIR_E_HOST_MEMORY
+                                                                   : WEIR_E_NO_MEMORY);
+}
+
+/* At first sight. */
+static int place_at_once(struct weir_block_engine *a, struct weir_request *r,
+                         struct weir_placement_block *out) {
+    const struct weir_backing *backing = a->backing;
+    int is_dry = weir__suballoc_is_dry(&a->blocks, r), placed = WEIR_PLACEMENT_NO_FIT;
+
+    if (!is_dry) {
+        if (backing->prepare)
+            backing->prepare(a, r);
+        placed = weir__suballoc_take(&a->blocks, r->bytes, r->id, cuts_up_to(a, r), out);
+    }
+    if (placed == WEIR_PLACEMENT_NO_FIT && backing->await && backing->await(a, r))
+        placed = weir__suballoc_take(&a->blocks, r->bytes, r->id, SIZE_MAX, out);
+    if (placed == WEIR_PLACEMENT_NO_FIT && !is_dry)
+        weir__suballoc_dry(&a->blocks, r);
+    return placed;
+}
+
+/* What there is in regions of any kind, where no other memory will come. */
+static weir_status place_anywhere(struct weir_block_engine *a, struct weir_request *r,
+                                  weir_status otherwise, struct weir_placement_block *out) {
+    return weir__suballoc_take_anywhere(&a->blocks, r->bytes, r->id, out) == WEIR_PLACEMENT_OK
+               ? WEIR_OK
+               : otherwise;
+}
+
+/* Pieces that only together are enough.  Where idle regions are not for every request, there are none. */
+static int place_behind(struct weir_block_engine *a, struct weir_request *r,
+                        struct weir_placement_block *out) {
+    if (a->backing->cuts && a->e.options->internal_dependencies != WEIR_SWITCH_ON)
+        return WEIR_PLACEMENT_NO_FIT;
+    return weir__suballoc_take_behind(&a->blocks, r->bytes, r->id, r->stream, out);
+}
+
+/* The last way. */
+static weir_status make_room(struct weir_block_engine *a, struct weir_request *r, uint64_t reserve,
+                             struct weir_placement_block *out) {
+    weir_status status;
+    int placed;
+
+    weir__nvtx_push("make room", r->bytes);
+    status = a->backing->make_room(a, r, reserve);
+    weir__nvtx_pop();
+    if (weir__is_refusal(status))
+        return place_anywhere(a, r, status, out);
+    if (status != WEIR_OK)
+        return status;
+    placed = weir__suballoc_take(&a->blocks, r->bytes, r->id, SIZE_MAX, out);
+    if (placed == WEIR_PLACEMENT_NO_FIT)
+        placed = place_behind(a, r, out);
+    /* unreached: another result than OK and NO_MEMORY, since there is room now */
+    return placed_or(placed);
+}
+
+static weir_status place(struct weir_block_engine *a, struct weir_request *r,
+                         struct weir_placement_block *out) {
+    int placed = place_at_once(a, r, out), grows, is_above;
+    uint64_t reserve;
+
+    if (placed != WEIR_PLACEMENT_NO_FIT)
+        return placed_or(placed);
+    reserve = weir__blocks_reserve(a);
+    /* Above a lowered limit what goes back is lost. */
+    is_above = reserve > weir__engine_limit(&a->e);
+    grows = !a->backing->has_room || !a->backing->has_room(a, r, reserve);
+    if (grows && !(r->flags & WEIR_REQUEST_MAY_GROW))
+        return is_above ? place_anywhere(a, r, WEIR_ENGINE_DRY, out) : WEIR_ENGINE_DRY;
+    placed = weir__suballoc_take_at_last(&a->blocks, r->bytes, r->id, cuts_up_to(a, r),
+                                         grows ? reserve : 0, out);
+    if (placed == WEIR_PLACEMENT_NO_FIT && grows)
+        placed = place_behind(a, r, out);
+    if (placed == WEIR_PLACEMENT_NO_FIT && is_above)
+        placed = weir__suballoc_take_anywhere(&a->blocks, r->bytes, r->id, out);
+    return placed == WEIR_PLACEMENT_NO_FIT ? make_room(a, r, reserve, out) : placed_or(placed);
+}
+
+/* Of a captured stream, or of the legacy stream beside a capture (906), where nothing may be asked. */
+static weir_status alloc_node(struct weir_block_engine *a, struct weir_request *r) {
+    if (a->backing->alloc_other)
+        return a->backing->alloc_other(a, r);
+    return weir__driver_result == CUDA_SUCCESS ? weir__nodes_alloc(&a->nodes, r) : WEIR_E_CAPTURE;
+}
+
+static weir_status blocks_alloc(struct weir_engine *e, struct weir_request *r) {
+    struct weir_block_engine *a = (struct weir_block_engine *)e;
+    struct weir_placement_block placed;
+    weir_status status = r->id ? WEIR_OK : weir__device_capture(e->device, r->stream);
+    CUresult result;
+
+    if (status == WEIR_E_CAPTURE)
+        return alloc_node(a, r);
+    if (status != WEIR_OK)
+        return status;
+    result = r->id ? CUDA_SUCCESS : weir__device_stream_id(e->device, r->stream, &r->id);
+    if (result != CUDA_SUCCESS)
+        return weir__device_status(e->device, result);
+    weir__lock_take(&a->lock);
+    status = weir__suballoc_visit(&a->blocks, r->id, r->stream);
+    if (status == WEIR_OK)
+        status = place(a, r, &placed);
+    note_seen(a);
+    weir__lock_give(&a->lock);
+    if (status == WEIR_OK)
+        r->block = placed.address;
+    return status;
+}
+
+static weir_status blocks_give(struct weir_engine *e, CUdeviceptr block, uint64_t id) {
+    struct weir_block_engine *a = (struct weir_block_engine *)e;
+    weir_status status;
+
+    weir__lock_take(&a->lock);
+    status = weir__suballoc_give_silently(&a->blocks, block, id);
+    weir__lock_give(&a->lock);
+    return status;
+}
+
+/* Of a graph, or of the engine below.  What lies in a region by now is neither. */
+static int is_other(struct weir_block_engine *a, CUdeviceptr block) {
+    int ours;
+
+    if (!a->backing->free_other && !weir__graphs_has(a->e.graphs, block))
+        return 0;
+    weir__lock_take(&a->lock);
+    ours = weir__suballoc_holds(&a->blocks, block, NULL);
+    weir__lock_give(&a->lock);
+    return !ours;
+}
+
+static weir_status blocks_free(struct weir_engine *e, CUdeviceptr block, weir_stream stream,
+                               struct weir_use_list *uses) {
+    struct weir_block_engine *a = (struct weir_block_engine *)e;
+    weir_status status;
+    CUresult result;
+    uint64_t id;
+
+    if (is_other(a, block))
+        return a->backing->free_other ? a->backing->free_other(a, block, stream, uses)
+                                      : weir__nodes_free(&a->nodes, block, stream, uses);
+    result = weir__device_stream_id(a->e.device, stream, &id);
+    if (weir__device_is_capture(result) && !uses)
+        return blocks_give(e, block, WEIR_ENGINE_UNKNOWN);
+    if (result != CUDA_SUCCESS)
+        return weir__device_status(a->e.device, result);
+    weir__lock_take(&a->lock);
+    status = weir__suballoc_give(&a->blocks, block, id, stream, uses);
+    if (status == WEIR_OK && a->backing->settle)
+        a->backing->settle(a, id, stream);
+    weir__lock_give(&a->lock);
+    return status;
+}
+
+/* Where blocks will lie, with what is foreseen, and how much that is. */
+static size_t stock_of(const struct weir_block_engine *a) {
+    struct weir_extent next[WEIR_BLOCKS_FORESEEN];
+    size_t bytes = (size_t)seen_reserve(a), count = 0;
+
+    if (a->backing->foresee) {
+        bytes = (size_t)a->blocks.total;
+        count = a->backing->foresee(a, next);
+    }
+    while (count > 0)
+        bytes += next[--count].bytes;
+    return bytes;
+}
+
+static weir_status blocks_grow(struct weir_engine *e, uint64_t target, uint64_t goal, int cause) {
+    struct weir_block_engine *a = (struct weir_block_engine *)e;
+    uint64_t started = a->e.device->driver->ticks();
+    weir_status status = WEIR_OK;
+    uint64_t most, wanted, reserve;
+    size_t rounded, got = 0;
+
+    if (!(e->traits & WEIR_ENGINE_TAKES))
+        return weir__without_driver(WEIR_E_NOT_SUPPORTED);
+    if (!weir__size_round_up((size_t)target, a->backing->granularity, &rounded))
+        rounded = SIZE_MAX;
+    weir__lock_take(&a->lock);
+    if (a->backing->await)
+        (void)a->backing->await(a, NULL);
+    most = weir__size_round_down((size_t)weir__engine_limit(&a->e), a->backing->granularity);
+    wanted = weir__size_smaller(rounded, most);
+    reserve = seen_reserve(a);
+    if (wanted > reserve || a->backing->is_told) {
+        weir__nvtx_push("grow", weir__size_less(wanted, reserve));
+        status = a->backing->grow(a, wanted, goal, cause, &got);
+        weir__nvtx_pop();
+        if (got > 0)
+            weir__engine_note(&a->e, cause, 0, wanted - reserve, got,
+                              weir__device_since(a->e.device, started), seen_reserve(a));
+    }
+    reserve = seen_reserve(a);
+    if (status == WEIR_OK && target > most && reserve < target)
+        status = weir__without_driver(WEIR_E_LIMIT);
+    if (weir__engine_is_prealloc(cause) && reserve >= goal)
+        weir__suballoc_stock(&a->blocks,
+                             a->backing->prepare ? WEIR_SUBALLOC_KINDS : WEIR_SUBALLOC_BASE,
+                             stock_of(a));
+    note_seen(a);
+    weir__lock_give(&a->lock);
+    return status;
+}
+
+/* The caller holds the lock. */
+static weir_status give_all_idle(struct weir_block_engine *a, struct weir_trim *trim) {
+    weir_status status;
+
+    weir__suballoc_look_around(&a->blocks);
+    status = weir__device_status(a->e.device, weir__suballoc_wait(&a->blocks, 0));
+    if (status != WEIR_OK)
+        return status;
+    weir__nvtx_push("give back", weir__size_less(seen_reserve(a), trim->keep));
+    status = a->backing->shrink(a, trim);
+    weir__nvtx_pop();
+    return status;
+}
+
+/* Likewise. */
+static weir_status give_at_once(struct weir_block_engine *a, struct weir_trim *trim) {
+    weir__suballoc_ask(&a->blocks, trim->id, trim->stream);
+    weir__suballoc_look_around(&a->blocks);
+    weir__order_dry(&a->blocks.order); /* streams record what they free, to be seen next time */
+    return a->backing->shed(a, trim);
+}
+
+/* Likewise, for DONE.  A stream that was not asked records its frees at its next call. */
+static weir_status give_done(struct weir_block_engine *a, struct weir_trim *trim) {
+    weir_status status;
+
+    weir__suballoc_look_around(&a->blocks);
+    status = a->backing->shed(a, trim);
+    if (seen_reserve(a) > trim->keep && a->blocks.order.silent_streams > 0)
+        weir__order_dry(&a->blocks.order);
+    return status;
+}
+
+static weir_status give_back(struct weir_block_engine *a, struct weir_trim *trim) {
+    uint64_t started = a->e.device->driver->ticks(), before, after;
+    weir_status status = WEIR_OK;
+
+    if (trim->mode == WEIR_TRIM_AT_ONCE && trim->id == 0 &&
+        weir__device_stream_id(a->e.device, trim->stream, &trim->id) != CUDA_SUCCESS)
+        return WEIR_OK;
+    weir__lock_take(&a->lock);
+    before = weir__blocks_reserve(a);
+    if (trim->mode == WEIR_TRIM_FULLY)
+        status = give_all_idle(a, trim);
+    else
+        status = trim->mode == WEIR_TRIM_DONE ? give_done(a, trim) : give_at_once(a, trim);
+    after = weir__blocks_reserve(a);
+    trim->released = (size_t)weir__size_less(before, after);
+    if (trim->released > 0 && !a->backing->is_told) {
+        weir__growth_shrunk(&a->cursor, after);
+        weir__engine_note(&a->e, trim->cause, 1, weir__size_less(before, trim->keep),
+                          trim->released, weir__device_since(a->e.device, started), after);
+    }
+    note_seen(a);
+    weir__lock_give(&a->lock);
+    return status;
+}
+
+static weir_status blocks_trim(struct weir_engine *e, struct weir_trim *trim) {
+    struct weir_block_engine *a = (struct weir_block_engine *)e;
+
+    switch (trim->mode) {
+    case WEIR_TRIM_TEND:
+        weir__lock_take(&a->lock);
+        (void)weir__suballoc_visit(&a->blocks, trim->id, trim->stream); /* else at the next call */
+        if (a->backing->settle)
+            a->backing->settle(a, trim->id, trim->stream);
+        weir__lock_give(&a->lock);
+        return WEIR_OK;
+    case WEIR_TRIM_ASK:
+        return weir__order_cover(&a->blocks.order, &a->lock, trim->id, trim->stream);
+    case WEIR_TRIM_AT_ONCE:
+    case WEIR_TRIM_DONE:
+        return e->traits & WEIR_ENGINE_SHEDS ? give_back(a, trim) : WEIR_OK;
+    case WEIR_TRIM_FULLY:
+        return give_back(a, trim);
+    default: /* as a rule a refusal leaves nothing behind */
+        return a->backing->unwind ? a->backing->unwind(a, trim) : WEIR_OK;
+    }
+}
+
+static void blocks_survey(struct weir_engine *e, struct weir_survey *out) {
+    struct weir_block_engine *a = (struct weir_block_engine *)e;
+
+    weir__lock_take(&a->lock);
+    weir__suballoc_survey_for(&a->blocks, out);
+    if (out->what & WEIR_SURVEY_LARGEST) /* a free piece, or new memory */
+        out->largest = weir__size_larger(weir__suballoc_largest(&a->blocks, out->id),
+                                         a->backing->largest(a, out));
+    if (a->backing->survey)
+        a->backing->survey(a, out);
+    weir__lock_give(&a->lock);
+}
+
+struct extents {
+    const struct weir_visit *visit;
+    struct weir_extent last; /* 0 bytes: there is none yet */
+    int count, large;
+};
+
+/* One more, which may go on where the last one ends. */
+static void add_extent(struct extents *x, struct weir_extent next) {
+    if (x->last.base + x->last.bytes == next.base && x->last.large == next.large) {
+        x->last.bytes += next.bytes;
+        return;
+    }
+    if (x->last.bytes > 0)
+        x->count += weir__engine_show(x->visit, &x->last, 1);
+    x->last = next;
+}
+
+static int visit_memory(void *context, const struct weir_placement_span *span) {
+    struct extents *x = context;
+
+    if (!span->hole)
+        add_extent(
+            x, (struct weir_extent){.base = span->address, .bytes = span->size, .large = x->large});
+    return 0;
+}
+
+static int show_extents(struct weir_block_engine *a, const struct weir_visit *visit) {
+    struct weir_extent next[WEIR_BLOCKS_FORESEEN];
+    size_t foreseen = a->backing->foresee ? a->backing->foresee(a, next) : 0;
+    struct extents x = {.visit = visit};
+
+    for (int kind = WEIR_SUBALLOC_KINDS - 1; kind >= 0; kind--) {
+        x.large = kind != WEIR_SUBALLOC_SMALL && a->blocks.placement[WEIR_SUBALLOC_SMALL];
+        if (a->blocks.placement[kind])
+            weir__placement_walk(a->blocks.placement[kind], visit_memory, &x);
+    }
+    if (x.last.bytes > 0)
+        x.count += weir__engine_show(visit, &x.last, 1);
+    return x.count + weir__engine_show(visit, next, foreseen);
+}
+
+/* A block of a graph is live, too, as far as can be told. */
+static int show_block_at(struct weir_block_engine *a, const struct weir_visit *visit) {
+    int count;
+
+    weir__lock_take(&a->lock);
+    count = weir__suballoc_show(&a->blocks, visit);
+    weir__lock_give(&a->lock);
+    return count > 0 || a->backing->free_other || !is_other(a, visit->address)
+               ? count
+               : weir__engine_show(visit, &(struct weir_extent){.base = visit->address}, 1);
+}
+
+static int blocks_visit(struct weir_engine *e, const struct weir_visit *visit) {
+    struct weir_block_engine *a = (struct weir_block_engine *)e;
+    int count;
+
+    if (visit->what == WEIR_VISIT_BLOCK_AT)
+        return show_block_at(a, visit);
+    if (visit->what == WEIR_VISIT_EXTENTS && a->backing->extents)
+        return a->backing->extents(a, visit);
+    weir__lock_take(&a->lock);
+    if (visit->what == WEIR_VISIT_EXTENTS)
+        count = show_extents(a, visit);
+    else if (visit->what == WEIR_VISIT_WHOLES && a->backing->wholes)
+        count = a->backing->wholes(a, visit);
+    else
+        count = weir__suballoc_show(&a->blocks, visit);
+    weir__lock_give(&a->lock);
+    return count;
+}
+
+static weir_status blocks_allow(struct weir_engine *e, const CUmemAccessDesc *access) {
+    struct weir_block_engine *a = (struct weir_block_engine *)e;
+    weir_status status;
+
+    if (!a->backing->allow)
+        return weir__without_driver(WEIR_E_NOT_SUPPORTED);
+    weir__lock_take(&a->lock);
+    status = a->backing->allow(a, access);
+    if (status == WEIR_OK) /* under the lock: changes come in one order */
+        weir__nodes_allow(&a->nodes, access);
+    weir__lock_give(&a->lock);
+    return status;
+}
+
+static void blocks_figures(struct weir_engine *e, weir_statistics *out) {
+    struct weir_block_engine *a = (struct weir_block_engine *)e;
+
+    weir__lock_take(&a->lock);
+    weir__suballoc_figures(&a->blocks, out);
+    if (a->backing->figures) {
+        a->backing->figures(a, out);
+    } else {
+        out->reserve = weir__blocks_reserve(a);
+        out->reserve_peak = a->reserve_peak;
+    }
+    weir__lock_give(&a->lock);
+}
+
+static const struct weir_engine_ops blocks_ops = {
+    .alloc = blocks_alloc,
+    .free = blocks_free,
+    .give = blocks_give,
+    .grow = blocks_grow,
+    .trim = blocks_trim,
+    .allow = blocks_allow,
+    .figures = blocks_figures,
+    .survey = blocks_survey,
+    .visit = blocks_visit,
+    .close = blocks_close,
+};
+
+static const struct weir_backing *backing_of(const weir_options *options) {
+    if (options->engine != WEIR_ENGINE_ARENA)
+        return &weir__backing_engine;
+    return options->arena == WEIR_ARENA_MAPPED ? &weir__backing_mapped : &weir__backing_regions;
+}
+
+weir_status weir__blocks_open(const struct weir_engine *setup, struct weir_engine **out) {
+    const struct weir_backing *backing = backing_of(setup->options);
+    struct weir_block_engine *a = calloc(1, backing->size ? backing->size : sizeof *a);
+    struct weir_suballoc_rule rule = backing->rule;
+    weir_status status;
+
+    if (!a)
+        return weir__without_driver(WEIR_E_HOST_MEMORY);
+    a->e = *setup;
+    a->e.ops = &blocks_ops;
+    a->e.least_limit = backing->least_limit;
+    a->e.traits |= backing->traits | WEIR_ENGINE_TRIM_WAITS | WEIR_ENGINE_CUTS;
+    a->e.step_bytes = setup->options->arena == WEIR_ARENA_FIXED ? 0 : backing->step_bytes;
+    a->backing = backing;
+    weir__nodes_open(&a->nodes, setup->device);
+    /* Who may wait for others gets by without memory of its own: the tightest fit then wastes least. */
+    if (setup->options->internal_dependencies == WEIR_SWITCH_ON)
+        rule.placement.own_first = 0;
+    status = weir__suballoc_open(&a->blocks, &a->e, &rule);
+    if (status != WEIR_OK)
+        goto free_engine;
+    status = backing->open(a, setup);
+    if (status != WEIR_OK)
+        goto close_blocks;
+    weir__suballoc_stock(&a->blocks, WEIR_SUBALLOC_BASE, stock_of(a));
+    *out = &a->e;
+    return WEIR_OK;
+close_blocks:
+    weir__suballoc_close(&a->blocks);
+free_engine:
+    weir__nodes_close(&a->nodes);
+    free(a);
+    return status;
+}
