@@ -79,6 +79,7 @@ struct weir_neighbours {
     pthread_mutex_t asking; /* held by who asks; guards what follows */
     struct silent silent[SILENT];
     struct ending ending[WEIR_LEDGER_SLOTS];
+    uint64_t kept[WEIR_LEDGER_SLOTS]; /* each one's part of what is kept (struct weir_answers) */
 };
 
 static pthread_mutex_t joining = PTHREAD_MUTEX_INITIALIZER;
@@ -406,6 +407,7 @@ static size_t collect(struct weir_neighbours *n, struct candidate *out, uint64_t
     for (int slot = 0; slot < WEIR_LEDGER_SLOTS; slot++) {
         struct candidate *c = &out[count];
 
+        n->kept[slot] = 0;
         if (slot == own || !weir__ledger_read(&n->ledger, slot, &entry))
             continue;
         *c = (struct candidate){.slot = (uint64_t)slot,
@@ -422,10 +424,10 @@ static size_t collect(struct weir_neighbours *n, struct candidate *out, uint64_t
             continue;
         }
         if (silent) {
-            answers->kept += entry.reserve;
+            answers->kept += n->kept[slot] = entry.reserve;
             continue;
         }
-        answers->kept += c->is_late ? 0 : entry.in_use;
+        answers->kept += n->kept[slot] = c->is_late ? 0 : entry.in_use;
         answers->heard |= !c->is_late;
         *missing += (size_t)c->is_late;
         count += c->idle > 0 || c->is_late;
@@ -544,7 +546,7 @@ static size_t pick(struct candidate *all, size_t count, uint64_t bytes, struct c
 
 struct ending_sum {
     struct weir_neighbours *n;
-    uint64_t now, bytes;
+    uint64_t now, bytes, kept;
 };
 
 /* Of one that does not come to its end (its driver does not) no memory is to be expected. */
@@ -555,16 +557,20 @@ static void add_ending(int slot, const struct weir_ledger_entry *entry, void *co
     /* unreached: that pid with another start, for which the pids must have come round to it */
     if (e->pid != entry->pid || e->start != entry->start)
         *e = (struct ending){entry->pid, entry->start, sum->now};
-    if (sum->now - e->since_ns <= ENDING_NS)
-        sum->bytes += entry->reserve + BESIDE_RESERVE;
+    if (sum->now - e->since_ns > ENDING_NS)
+        return;
+    sum->bytes += entry->reserve + BESIDE_RESERVE;
+    sum->kept += sum->n->kept[slot];
 }
 
-/* The caller holds `asking'. */
-static uint64_t ending_bytes(struct weir_neighbours *n) {
-    struct ending_sum sum = {n, weir__ledger_now(), 0};
+/* Who is ending may still have its lock, and keeps nothing.  The caller holds `asking'. */
+static void look_for_ending(struct weir_neighbours *n, struct weir_answers *answers) {
+    struct ending_sum sum = {n, weir__ledger_now(), 0, 0};
 
     weir__ledger_ending(&n->ledger, add_ending, &sum);
-    return sum.bytes;
+    answers->ending = sum.bytes;
+    if (answers->kept != UINT64_MAX)
+        answers->kept -= sum.kept;
 }
 
 struct weir_answers weir__neighbours_ask(struct weir_neighbours *n, uint64_t bytes, uint64_t began,
@@ -589,7 +595,8 @@ struct weir_answers weir__neighbours_ask(struct weir_neighbours *n, uint64_t byt
         }
         ask_some(n, some, picked, asks, smaller(deadline, weir__ledger_now() + round), &answers);
     }
-    answers.ending = answers.given < bytes ? ending_bytes(n) : 0;
+    if (answers.given < bytes)
+        look_for_ending(n, &answers);
     answers.awaited |= answers.late || answers.ending > 0;
     pthread_mutex_lock(&n->lock);
     n->entry.asked += bytes;
