@@ -315,7 +315,11 @@ static const char *file_of(void *context, uint64_t address) {
 static int take_file(void) {
     int file = record.file;
 
+    if (file < 0) /* a process had it, and could not be written */
+        file = open(record.path, O_WRONLY | O_CLOEXEC);
     record.file = -1;
+    if (file < 0)
+        return -1;
     return ftruncate(file, 0) == 0 || errno == EINVAL ? file : -1;
 }
 
@@ -563,8 +567,18 @@ static int make_folders(void) {
  * recording left in it stays until there is something to be written. */
 static int try_file(void) {
     int fd = open(record.path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    struct stat is;
 
     record.is_made = fd >= 0;
+    if (fd < 0 && stat(record.path, &is) == 0 && S_ISFIFO(is.st_mode)) {
+        fd = open(record.path, O_WRONLY | O_CLOEXEC | O_NONBLOCK);
+        if (fd >= 0)
+            (void)fcntl(fd, F_SETFL, 0);
+        else if (errno == ENXIO)
+            fprintf(stderr, "weir record: --output %s: waits for a program that reads this pipe\n",
+                    record.path);
+        errno = EEXIST;
+    }
     if (fd < 0 && errno == EEXIST)
         fd = open(record.path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
     if (fd < 0) {
