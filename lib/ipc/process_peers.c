@@ -27,6 +27,7 @@
 #include <unistd.h>
 
 #include "base/result.h"
+#include "base/size.h"
 #include "base/text.h"
 #include "base/thread.h"
 #include "base/who.h"
@@ -88,14 +89,6 @@ static int has_failed;
 static pthread_mutex_t stepping = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static atomic_int exiting; /* a turn that has begun goes on */
-
-static uint64_t smaller(uint64_t a, uint64_t b) {
-    return a < b ? a : b;
-}
-
-static uint64_t larger(uint64_t a, uint64_t b) {
-    return a > b ? a : b;
-}
 
 int weir__neighbours_device(const struct weir_driver *driver, CUdevice device,
                             char name[WEIR_UUID_BYTES]) {
@@ -165,8 +158,8 @@ static void claim_anew(struct weir_neighbours *n) {
 
     n->entry.priority = n->entry.weight = 0;
     for (const struct weir_claim *c = n->claims; c; c = c->next) {
-        n->entry.priority = larger(n->entry.priority, c->priority);
-        n->entry.weight = larger(n->entry.weight, c->weight);
+        n->entry.priority = weir__size_larger(n->entry.priority, c->priority);
+        n->entry.weight = weir__size_larger(n->entry.weight, c->weight);
         shares |= c->shares;
     }
     atomic_store(&n->shares, shares);
@@ -206,8 +199,8 @@ void weir__neighbours_note(struct weir_neighbours *n, _Atomic uint64_t *shown, u
     n->entry.reserve += reserve - before; /* or less */
     if ((int64_t)n->entry.reserve < 0)
         n->entry.reserve = reserve;
-    n->entry.idle = smaller(n->entry.idle, n->entry.reserve);
-    n->entry.in_use = smaller(n->entry.in_use, n->entry.reserve);
+    n->entry.idle = weir__size_smaller(n->entry.idle, n->entry.reserve);
+    n->entry.in_use = weir__size_smaller(n->entry.in_use, n->entry.reserve);
     weir__ledger_publish(&n->ledger, &n->entry);
     pthread_mutex_unlock(&n->lock);
 }
@@ -442,7 +435,7 @@ static void sleep_until(struct weir_neighbours *n, uint32_t bell, uint64_t until
 
     if (now < until) /* unreached: it is later, as it was not a moment ago */
         weir__ledger_wait(&n->ledger, bell,
-                          (unsigned)smaller((until - now) / MILLISECOND + 1, 1000));
+                          (unsigned)weir__size_smaller((until - now) / MILLISECOND + 1, 1000));
 }
 
 /* Has all say what they have. */
@@ -451,7 +444,7 @@ static size_t survey(struct weir_neighbours *n, struct candidate *out, uint64_t 
     uint64_t now = weir__ledger_now(), until;
     size_t count, missing;
 
-    until = smaller(deadline, now + REFRESH_MS * MILLISECOND);
+    until = weir__size_smaller(deadline, now + REFRESH_MS * MILLISECOND);
     pthread_mutex_lock(&n->lock);
     weir__ledger_publish(&n->ledger, &n->entry); /* which sees to it that there is a file */
     pthread_mutex_unlock(&n->lock);
@@ -532,7 +525,7 @@ static size_t pick(struct candidate *all, size_t count, uint64_t bytes, struct c
     size_t picked = 0;
 
     for (size_t i = 0; i < count && bytes > 0 && picked < WEIR_LEDGER_ASKS; i++) {
-        uint64_t part = all[i].is_late ? bytes : smaller(all[i].idle, bytes);
+        uint64_t part = all[i].is_late ? bytes : weir__size_smaller(all[i].idle, bytes);
 
         if (all[i].is_asked)
             continue;
@@ -593,7 +586,8 @@ struct weir_answers weir__neighbours_ask(struct weir_neighbours *n, uint64_t byt
             answers.awaited = 1;
             break;
         }
-        ask_some(n, some, picked, asks, smaller(deadline, weir__ledger_now() + round), &answers);
+        ask_some(n, some, picked, asks, weir__size_smaller(deadline, weir__ledger_now() + round),
+                 &answers);
     }
     if (answers.given < bytes)
         look_for_ending(n, &answers);
