@@ -60,8 +60,13 @@ void convert_say(struct conversion *conversion, const char *format, ...) {
 int convert_next(struct conversion *conversion, weir_trace_event *event) {
     weir_status status = weir_trace_next(conversion->reader, event);
 
-    if (status == WEIR_OK)
+    if (status == WEIR_OK) {
+        conversion->events++;
         return event->operation != 0;
+    }
+    if (status == WEIR_E_PARSE && conversion->events > 0 &&
+        tape_is_cut(command.from, conversion->reader, conversion->lines.source))
+        return 0;
     snprintf(conversion->message, sizeof conversion->message, "%s",
              status == WEIR_E_PARSE ? weir_trace_message(conversion->reader)
                                     : weir_status_message(status));

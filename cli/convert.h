@@ -20,6 +20,7 @@ struct conversion {
     weir_trace_reader *reader; /* if that is a trace */
     struct sink *sink;         /* where it goes */
     uint64_t left_out;         /* events for which there is no place */
+    uint64_t events;           /* of the trace that were read */
     char message[LINES_MESSAGE_BYTES];
     int failed; /* errno: it cannot be written, or no memory */
 };

@@ -44,7 +44,7 @@
 #define DEFAULT_FILE "weir.trace.gz"
 #endif
 
-enum { SYNC_KEY = 0x5701, NVTX_KEY, LIMIT_KEY };
+enum { SYNC_KEY = 0x5701, NVTX_KEY, LIMIT_KEY, CALLERS_KEY };
 
 enum {
     MOST_PROCESSES = 1024,
@@ -80,6 +80,7 @@ struct process {
     uint64_t began; /* the process */
     uint64_t start; /* its times */
     char *path;
+    char command[256]; /* "": it had ended already */
     struct waiting waiting[WEIR_RECORD_RINGS + 1];
     size_t count; /* of all that wait */
     uint64_t safe, last_us;
@@ -91,7 +92,7 @@ static struct record {
     const char *path;
     int file;    /* that path's, until a process has it */
     int is_made; /* the file was not there before */
-    int marks_at_sync;
+    int marks_at_sync, callers;
     const char *ranges; /* NULL: NVTX's count for nothing */
     uint64_t limit;
     char **command;
@@ -314,7 +315,11 @@ static const char *file_of(void *context, uint64_t address) {
 static int take_file(void) {
     int file = record.file;
 
+    if (file < 0) /* a process had it, and could not be written */
+        file = open(record.path, O_WRONLY | O_CLOEXEC);
     record.file = -1;
+    if (file < 0)
+        return -1;
     return ftruncate(file, 0) == 0 || errno == EINVAL ? file : -1;
 }
 
@@ -343,7 +348,8 @@ static void add_process(const struct found *found) {
         goto fail;
     }
     modules_begin(&process->modules, process->id);
-    tracing_begin(&process->tracing, record.command[0]);
+    weir__process_command_of(process->id, process->command, sizeof process->command);
+    tracing_begin(&process->tracing, process->command[0] ? process->command : record.command[0]);
     record.processes[record.count++] = process;
     return;
 
@@ -443,6 +449,8 @@ static void tell_process(const struct process *process) {
 
     fprintf(stderr, "weir record: %s: %" PRIu64 " event%s of process %d", process->path,
             tracing->events, weir__plural(tracing->events), process->id);
+    if (process->command[0])
+        fprintf(stderr, " (%.60s)", process->command);
     if (tracing->left_out)
         fprintf(stderr, ", and %" PRIu64 " more left out: --limit", tracing->left_out);
     fputc('\n', stderr);
@@ -471,8 +479,13 @@ static void end_recording(void) {
     (void)drain_all(1);
     for (size_t i = 0; i < record.count; i++)
         end_process(record.processes[i]);
-    if (record.count > 0)
+    if (record.count > 0) {
+        if (!record.callers)
+            fputs("weir record: without --callers a trace names no function, line of Python or "
+                  "NVTX range\n",
+                  stderr);
         return;
+    }
     take_file_back();
     if (!record.failed)
         fprintf(
@@ -554,8 +567,18 @@ static int make_folders(void) {
  * recording left in it stays until there is something to be written. */
 static int try_file(void) {
     int fd = open(record.path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    struct stat is;
 
     record.is_made = fd >= 0;
+    if (fd < 0 && stat(record.path, &is) == 0 && S_ISFIFO(is.st_mode)) {
+        fd = open(record.path, O_WRONLY | O_CLOEXEC | O_NONBLOCK);
+        if (fd >= 0)
+            (void)fcntl(fd, F_SETFL, 0);
+        else if (errno == ENXIO)
+            fprintf(stderr, "weir record: --output %s: waits for a program that reads this pipe\n",
+                    record.path);
+        errno = EEXIST;
+    }
     if (fd < 0 && errno == EEXIST)
         fd = open(record.path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
     if (fd < 0) {
@@ -578,7 +601,8 @@ static int prepare(void) {
 
     if (preloading_find(LIBRARY, library, sizeof library, &why) != 0)
         return fail(EXIT_OWN, library, why);
-    if (record.ranges && getenv(NVTX_LIBRARY) && strcmp(getenv(NVTX_LIBRARY), library) != 0) {
+    if ((record.ranges || record.callers) && getenv(NVTX_LIBRARY) &&
+        strcmp(getenv(NVTX_LIBRARY), library) != 0) {
         fprintf(stderr, "weir record: %s: NVTX reports to another tool, %s\n", NVTX_LIBRARY,
                 getenv(NVTX_LIBRARY));
         return EXIT_OWN;
@@ -593,8 +617,9 @@ static int prepare(void) {
              *record.folders[0] && *record.folders[1] ? ":" : "", record.folders[1]);
     if (preloading_tell(library, put, NULL) != 0 || setenv(WEIR_RECORD_FOLDER, folders, 1) != 0 ||
         setenv(WEIR_RECORD_PROCESS, process, 1) != 0 ||
-        (record.ranges && (setenv(WEIR_RECORD_RANGES, record.ranges, 1) != 0 ||
-                           setenv(NVTX_LIBRARY, library, 1) != 0)) ||
+        (record.ranges && setenv(WEIR_RECORD_RANGES, record.ranges, 1) != 0) ||
+        (record.callers && setenv(WEIR_RECORD_CALLERS, "1", 1) != 0) ||
+        ((record.ranges || record.callers) && setenv(NVTX_LIBRARY, library, 1) != 0) ||
         (record.marks_at_sync && setenv(WEIR_RECORD_SYNCS, "1", 1) != 0)) {
         remove_folders();
         code = fail(EXIT_OWN, "the environment", strerror(ENOMEM));
@@ -619,6 +644,9 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
         return 0;
     case SYNC_KEY:
         record.marks_at_sync = 1;
+        return 0;
+    case CALLERS_KEY:
+        record.callers = 1;
         return 0;
     case NVTX_KEY:
         if (!*argument)
@@ -660,6 +688,11 @@ static const char doc[] =
 int weir_cmd_record(int argc, char **argv) {
     static const struct argp_option options[] = {
         {"output", 'o', "FILE", 0, "Where the trace goes (" DEFAULT_FILE ").", 0},
+        {"callers", CALLERS_KEY, NULL, 0,
+         "Each request tells its caller: the line of Python or the function, and the NVTX range.  "
+         "This takes "
+         "some microseconds a request.",
+         0},
         {"mark-at-sync", SYNC_KEY, NULL, 0,
          "Where the program marks nothing, an iteration ends where it waits for the device or a "
          "stream.",

@@ -33,6 +33,9 @@
 #define LATE_NS                                                                                    \
     UINT64_C(2000000000) /* what one table waits for figures of a program that has no processor */
 
+/* What no figure here tells. */
+#define HINT "which functions hold memory: weir run --heap-profile FILE"
+
 enum { ONCE_KEY = 0x5401, JSON_KEY, MOST_CHOSEN = 64 };
 
 static struct command {
@@ -219,7 +222,10 @@ static void draw_lines(const char *text) {
         printf("%.*s\033[K\n", length < (size_t)columns ? (int)length : columns - 1, text);
         text += length + (text[length] != '\0');
     }
-    printf("%.*s\033[K", columns - 1, *command.top.message ? command.top.message : "q ends");
+    if (*command.top.message)
+        printf("%.*s\033[K", columns - 1, command.top.message);
+    else
+        printf("%.*s\033[K", columns - 1, "q ends; " HINT);
     fflush(stdout);
 }
 
@@ -285,6 +291,7 @@ static int print_json(void) {
 }
 
 static int show(void) {
+    static int hinted;
     int failed = 0;
 
     if (command.json)
@@ -293,6 +300,8 @@ static int show(void) {
         return draw();
     else
         top_print(stdout, &command.top);
+    if (!command.json && command.top.count > 0 && !hinted++)
+        puts(HINT);
     if (failed || fflush(stdout) != 0 || ferror(stdout))
         return fail("standard output", strerror(errno));
     return 0;

@@ -60,23 +60,50 @@ static void take_from(struct tally *tally, uint64_t bytes) {
 
 /* ---- events ------------------------------------------------------------------------------------- */
 
-/* " by=FILE", or nothing. */
-static void spell_caller(struct tracing *tracing, const struct weir_record_event *event, char *text,
-                         size_t bytes) {
-    const char *file = tracing->file_of ? tracing->file_of(tracing->context, event->caller) : NULL;
+/* " KEY=NAME" behind the text, or nothing. */
+static void add_name(const char *key, const char *name, char *text, size_t bytes) {
+    size_t used = strlen(text);
 
-    text[0] = '\0';
-    if (file)
-        snprintf(text, bytes, " by=%s", file);
-    for (char *at = text + 1; text[0] && *at; at++)
+    if (!name)
+        return;
+    snprintf(text + used, bytes - used, " %s=%s", key, name);
+    for (char *at = text + used + 1; *at; at++)
         if ((unsigned char)*at <= ' ' || *at == 0x7f)
             *at = '_';
+}
+
+static const char *name_of(const struct tracing *tracing, uint64_t number) {
+    uintptr_t name;
+
+    return number && weir__map_get(&tracing->names, number, &name) ? (const char *)name : NULL;
+}
+
+/* " by=FILE at=PLACE range=NAME", as far as each is known. */
+static void spell_caller(struct tracing *tracing, const struct weir_record_event *event, char *text,
+                         size_t bytes) {
+    add_name("by", tracing->file_of ? tracing->file_of(tracing->context, event->caller) : NULL,
+             text, bytes);
+    add_name("at", name_of(tracing, event->place), text, bytes);
+    add_name("range", name_of(tracing, event->range), text, bytes);
+}
+
+static void keep_name(struct tracing *tracing, struct weir_record_event *event) {
+    char *name;
+
+    event->name[sizeof event->name - 1] = '\0';
+    if (name_of(tracing, event->total))
+        return;
+    name = strdup(event->name);
+    if (name && weir__map_put(&tracing->names, event->total, (uintptr_t)name))
+        return;
+    free(name);
+    tracing->failed = ENOMEM;
 }
 
 static void say_block(struct tracing *tracing, uint64_t time_us, char operation,
                       const struct block *block, uint64_t stream,
                       const struct weir_record_event *event) {
-    char by[80] = "";
+    char by[256] = "";
 
     if (block->device == WEIR_RECORD_HOST) { /* no event of a device's memory */
         if (operation == 'a')
@@ -303,6 +330,9 @@ static void add(struct tracing *tracing, struct weir_record_event *event, uint64
         say(tracing, "# device %u: %" PRIu64 " bytes, %s\n", event->device, event->total,
             event->name);
         break;
+    case WEIR_RECORD_CALLER:
+        keep_name(tracing, event);
+        break;
     case WEIR_RECORD_STREAM_ENDS:
         (void)weir__map_take(&tracing->streams, event->stream, NULL);
         break;
@@ -367,4 +397,5 @@ void tracing_end(struct tracing *tracing) {
     free_values(&tracing->handles);
     weir__map_clear(&tracing->streams);
     weir__map_clear(&tracing->defaults);
+    free_values(&tracing->names);
 }

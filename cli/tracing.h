@@ -30,6 +30,7 @@ struct tracing {
     struct weir_map maps;    /* address -> struct mapping */
     struct weir_map streams; /* handle -> number + 1 */
     struct weir_map defaults;
+    struct weir_map names; /* number -> text */
     uint64_t next_id, next_stream;
     struct tally reserved, mapped, host;
     uint64_t written;    /* bytes, */

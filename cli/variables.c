@@ -53,6 +53,7 @@ static const struct variable {
     {"WEIR_RECORD_FOLDER", "FOLDER", TO_RECORD, RECORD},
     {"WEIR_RECORD_PROCESS", "PID START", TO_RECORD, RECORD},
     {"WEIR_RECORD_RANGES", "PATTERN", TO_RECORD, RECORD},
+    {"WEIR_RECORD_CALLERS", "1", TO_RECORD, RECORD},
     {"WEIR_RECORD_SYNCS", "1", TO_RECORD, RECORD},
     {"TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC", "N",
      "TensorFlow's: preallocate N bytes; -1: the fraction of XLA_CLIENT_MEM_FRACTION; 0: nothing.",

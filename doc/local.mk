@@ -1,8 +1,22 @@
-# Documentation for people; the manual pages are in man/.
+# Documentation for people; the manual pages are in man/.  It is installed in the tree's folders, with each file that
+# it links to: tests/tree/check-links.
 
-dist_doc_DATA = \
+nobase_dist_doc_DATA = \
+	COPYING \
+	HACKING \
 	NEWS \
+	PACKAGERS \
 	README.md \
+	bench/results/drop-in-h200-2026-11-22.txt \
+	bench/results/drop-in-h200-2026-11-23.json \
+	bench/results/front-micro-h200-2026-11-21.json \
+	bench/results/growth-busy-h200-2026-11-22.json \
+	bench/results/growth-learned-h200-2026-11-22.json \
+	bench/results/growth-learned-h200-2026-11-22.txt \
+	bench/results/limit-model-2026-11-22.json \
+	bench/results/over-time-h200-2026-11-27.txt \
+	bench/results/rmm-h200-2026-11-24.txt \
+	bench/results/stream-kinds-h200-2026-11-27.txt \
 	doc/benchmark.svg \
 	doc/benchmarking.md \
 	doc/c.md \

@@ -274,9 +274,12 @@ lib_libweir_record_la_SOURCES = \
 	lib/adapters/record/record.c \
 	lib/adapters/record/record.h \
 	lib/adapters/interpose/both_calls.h \
+	lib/adapters/record/record_callers.c \
 	lib/adapters/record/record_calls.h \
 	lib/adapters/record/record_nvtx.c \
 	lib/adapters/record/record_ring.h \
+	lib/base/map.c \
+	lib/base/map.h \
 	lib/base/variable.c \
 	lib/base/variable.h \
 	lib/base/who.c \

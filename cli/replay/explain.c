@@ -57,6 +57,15 @@ static void take_device(struct explain *explain, const char *text) {
              text + name);
 }
 
+/* "workload W; torch V; device NAME; total BYTES": of traces that PyTorch's own allocator recorded. */
+static void take_workload(struct explain *explain, const char *text) {
+    struct explain_device *device = &explain->devices[0];
+    const char *at = strncmp(text, "workload ", 9) == 0 ? strstr(text, "; device ") : NULL;
+
+    if (at)
+        (void)sscanf(at, "; device %63[^;]; total %" SCNu64, device->name, &device->bytes);
+}
+
 static void take_call(struct explain *explain, const char *text) {
     struct explain_call call;
 
@@ -72,6 +81,7 @@ static void take_comment(void *context, const char *text) {
     if (strncmp(text, "weir ", 5) == 0 && strstr(text, " recorded ") && !explain->recorded[0])
         snprintf(explain->recorded, sizeof explain->recorded, "%s", text);
     take_device(explain, text);
+    take_workload(explain, text);
     take_call(explain, text);
     (void)tape_read_left_out(text, &explain->left_out);
 }
@@ -125,18 +135,18 @@ static uint32_t kind_of(struct explain *explain, const char *word) {
 
 static int is_same(const struct explain_group *a, const struct explain_group *b) {
     return a->bytes == b->bytes && a->stream == b->stream && a->kind == b->kind &&
-           a->device == b->device && a->by == b->by;
+           a->device == b->device && a->by == b->by && a->at == b->at && a->range == b->range;
 }
 
 /* The group that is like this one, made if there is none; NULL: out of memory. */
 static struct explain_group *find_group(struct explain *explain, const struct explain_group *like) {
     struct explain_state *state = explain->state;
     uint64_t key = mix(mix(mix(mix(mix(1, like->bytes), like->stream), like->kind), like->device),
-                       (uint64_t)(uintptr_t)like->by) |
-                   1;
+                       (uint64_t)(uintptr_t)like->by);
     struct explain_group *made, **groups;
     uintptr_t first = 0;
 
+    key = mix(mix(key, (uint64_t)(uintptr_t)like->at), (uint64_t)(uintptr_t)like->range) | 1;
     (void)weir__map_get(&state->groups, key, &first);
     for (struct explain_group *at = (void *)first; at; at = at->next)
         if (is_same(at, like))
@@ -177,10 +187,24 @@ static uint64_t sum(uint64_t a, uint64_t b) {
     return __builtin_add_overflow(a, b, &a) ? UINT64_MAX : a;
 }
 
+/* The caller, as far as the trace tells it.  0: out of memory. */
+static int take_caller(struct explain *explain, weir_trace_reader *reader,
+                       struct explain_group *group) {
+    char by[EXPLAIN_WORD_BYTES], at[EXPLAIN_WORD_BYTES], range[EXPLAIN_WORD_BYTES];
+
+    (void)weir_trace_field(reader, "by", by, sizeof by);
+    explain->has_callers |= weir_trace_field(reader, "at", at, sizeof at);
+    (void)weir_trace_field(reader, "range", range, sizeof range);
+    group->by = keep_name(explain, by);
+    group->at = keep_name(explain, at);
+    group->range = keep_name(explain, range);
+    return group->by && group->at && group->range;
+}
+
 /* a x: 0 if memory ran out, or the sum of live bytes is too large. */
 static int take_request(struct explain *explain, weir_trace_reader *reader,
                         const weir_trace_event *event) {
-    char word[EXPLAIN_WORD_BYTES], device[8], by[EXPLAIN_WORD_BYTES];
+    char word[EXPLAIN_WORD_BYTES], device[8];
     struct explain_group like = {.bytes = event->bytes, .stream = event->stream};
     struct explain_group *group;
     struct explain_kind *kind;
@@ -188,7 +212,6 @@ static int take_request(struct explain *explain, weir_trace_reader *reader,
 
     (void)weir_trace_field(reader, "kind", word, sizeof word);
     (void)weir_trace_field(reader, "dev", device, sizeof device);
-    (void)weir_trace_field(reader, "by", by, sizeof by);
     like.kind = kind_of(explain, word);
     like.device = (uint32_t)strtoul(device, NULL, 10);
     kind = &explain->kinds[like.kind];
@@ -200,10 +223,9 @@ static int take_request(struct explain *explain, weir_trace_reader *reader,
         explain->refused++;
         return 1;
     }
-    like.by = keep_name(explain, by);
     like.first_us = event->time_us;
     like.first_mark = explain->mark_count;
-    group = like.by ? find_group(explain, &like) : NULL;
+    group = take_caller(explain, reader, &like) ? find_group(explain, &like) : NULL;
     block = malloc(sizeof *block);
     if (!group || !block || explain->state->live > UINT64_MAX - event->bytes ||
         !weir__map_put(&explain->state->blocks, event->id + 1, (uintptr_t)block)) {

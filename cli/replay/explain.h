@@ -2,7 +2,7 @@
 /* explain.h: where the memory of a trace went: `weir replay --explain'.
  *
  * What was asked is summed by kind of call, and gathered into groups of requests that are alike: same bytes,
- * call, caller, stream and device.
+ * call, caller, NVTX range, stream and device.
  *
  * Must not know: allocators, devices.
  */
@@ -34,7 +34,7 @@ struct explain_group {
     struct explain_group *next; /* of the same hash */
     uint64_t bytes, stream;
     uint32_t kind, device;
-    const char *by; /* "": the trace does not tell */
+    const char *by, *at, *range; /* "": the trace does not tell */
     uint64_t times, live, most_live;
     uint64_t first_us, last_us; /* requests */
     uint64_t longest_us;        /* life, of those that ended */
@@ -67,6 +67,7 @@ struct explain {
     char (*labels)[WEIR_TRACE_LABEL_BYTES];
     size_t mark_count;
     uint64_t requests, refused, frees, streams;
+    int has_callers; /* recorded with --callers */
     uint64_t first_us, last_us; /* events */
     uint64_t live_peak, live_peak_us;
     /* The group that looks like a program's own preallocation, or NULL. */

@@ -182,10 +182,18 @@ static const char *short_name(const char *call) {
     return strcmp(call, "cuMemAllocFromPoolAsync") == 0 ? call + 5 : call;
 }
 
+/* "train.py:12(step) in forward": the most exact that is known. */
+static void show_caller(const struct explain_group *group, char *text, size_t bytes) {
+    const char *caller = group->at[0] ? group->at : group->by;
+
+    snprintf(text, bytes, "%s%s%s", caller, group->range[0] ? " in " : "", group->range);
+}
+
 static void print_group(FILE *file, const struct explain *explain,
                         const struct explain_group *group, int by_width) {
     uint64_t device = device_bytes(explain, group);
     char bytes[32], share[16] = "-", times[32], first[32], life[32], marks[32];
+    char caller[3 * EXPLAIN_WORD_BYTES];
 
     weir__bytes_show(group->bytes, bytes, sizeof bytes);
     if (device)
@@ -194,20 +202,21 @@ static void print_group(FILE *file, const struct explain *explain,
     show_time(group->first_us, first, sizeof first);
     show_life(group, life, sizeof life);
     show_marks(explain, group, marks, sizeof marks);
+    show_caller(group, caller, sizeof caller);
     fprintf(file, "%10s %6s %6s  %-18.18s %-*.*s %6" PRIu64 " %8s %10s  %s\n", bytes, share, times,
             short_name(explain_call_name(explain->kinds[group->kind].word)), by_width, by_width,
-            group->by, group->stream, first, life, marks);
+            caller, group->stream, first, life, marks);
 }
 
 static void print_groups(FILE *file, const struct explain *explain, size_t most) {
-    int by_width = 0;
+    char caller[3 * EXPLAIN_WORD_BYTES];
+    int by_width = 0, widest = explain->has_callers ? 56 : 20;
 
     for (size_t i = 0; i < explain->group_count && i < most; i++) {
-        int width = (int)strlen(explain->groups[i]->by);
-
-        by_width = width > by_width ? width : by_width;
+        show_caller(explain->groups[i], caller, sizeof caller);
+        by_width = (int)strlen(caller) > by_width ? (int)strlen(caller) : by_width;
     }
-    by_width = by_width == 0 ? 0 : by_width < 8 ? 8 : by_width > 20 ? 20 : by_width;
+    by_width = by_width == 0 ? 0 : by_width < 8 ? 8 : by_width > widest ? widest : by_width;
     fprintf(file, "\nthe largest blocks, those that are alike in one line (x times)\n");
     fprintf(file, "%10s %6s %6s  %-18s %-*s %6s %8s %10s  %s\n", "bytes", "device", "x", "call",
             by_width, by_width ? "asked by" : "", "stream", "first at", "lived", "between marks");
@@ -268,6 +277,8 @@ static json_t *group_json(const struct explain *explain, const struct explain_gr
     json_object_set_new(object, "call",
                         text_json(explain_call_name(explain->kinds[group->kind].word)));
     json_object_set_new(object, "by", group->by[0] ? text_json(group->by) : json_null());
+    json_object_set_new(object, "at", group->at[0] ? text_json(group->at) : json_null());
+    json_object_set_new(object, "range", group->range[0] ? text_json(group->range) : json_null());
     json_object_set_new(object, "device", json_integer((json_int_t)group->device));
     json_object_set_new(object, "stream", jsonfile_integer(group->stream));
     json_object_set_new(object, "first_us", jsonfile_integer(group->first_us));
@@ -331,7 +342,7 @@ json_t *explain_json(const struct explain *explain, size_t most) {
 int explain_run(struct contest *contest, size_t most) {
     FILE *file = contest_table_file(contest);
     json_t *array = json_array(), *common = jsonfile_common(contest->argc, contest->argv);
-    int good = 1;
+    int good = 1, lacks_callers = 0;
 
     if (!jsonfile_check("--json", contest->json_file)) {
         json_decref(array);
@@ -347,6 +358,7 @@ int explain_run(struct contest *contest, size_t most) {
             json_t *object = explain_json(&explain, most);
 
             explain_print(file, &explain, most);
+            lacks_callers |= explain.requests > 0 && !explain.has_callers;
             json_object_update(object, common);
             json_array_append_new(array, object);
         } else {
@@ -356,6 +368,11 @@ int explain_run(struct contest *contest, size_t most) {
         }
         explain_end(&explain);
     }
+    if (lacks_callers)
+        fputs("\nTo see the functions, lines of Python and NVTX ranges that request memory, record "
+              "the "
+              "program with `weir record --callers'.\n",
+              file);
     json_decref(common);
     return contest_write(contest, array) && good ? 0 : 1;
 }

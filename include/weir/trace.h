@@ -16,6 +16,8 @@
  *     kind=WORD    the call: async (cuMemAllocAsync), pool (cuMemAllocFromPoolAsync), plain (cuMemAlloc),
  *                  pitch (cuMemAllocPitch), managed (cuMemAllocManaged), vmm (cuMemCreate)
  *     by=FILE      a x: the library or program whose code called
+ *     at=PLACE     a x: the caller, "train.py:12(step)", "step", or "program+0x1a2b" (--callers)
+ *     range=NAME   a x: the innermost NVTX range of the thread (--callers)
  *     cap=1        on a stream under capture
  * and these comments:
  *     # device N: BYTES bytes, NAME

@@ -84,8 +84,8 @@ uint64_t weir__process_namespace(void) {
     return stat("/proc/self/ns/pid", &is) == 0 ? (uint64_t)is.st_ino : 0;
 }
 
-void weir__process_command(char *text, size_t bytes) {
-    int file = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
+static void read_command(const char *path, char *text, size_t bytes) {
+    int file = open(path, O_RDONLY | O_CLOEXEC);
     ssize_t length = file < 0 ? 0 : read(file, text, bytes - 1);
 
     if (file >= 0)
@@ -98,4 +98,15 @@ void weir__process_command(char *text, size_t bytes) {
     for (ssize_t i = 0; i < length; i++)
         if (text[i] == '\0')
             text[i] = ' ';
+}
+
+void weir__process_command(char *text, size_t bytes) {
+    read_command("/proc/self/cmdline", text, bytes);
+}
+
+void weir__process_command_of(pid_t pid, char *text, size_t bytes) {
+    char path[32];
+
+    snprintf(path, sizeof path, "/proc/%ld/cmdline", (long)pid);
+    read_command(path, text, bytes);
 }

@@ -432,8 +432,7 @@ static void visit_ending(const struct weir_ledger *l,
         if (i % SOME == 0 &&
             pread(l->file.number, some, sizeof some, place_of(i)) != (ssize_t)sizeof some)
             return;
-        if (i != l->slot && is_whole(slot) && !is_locked(l->file.number, i) &&
-            is_ending(l, &slot->entry))
+        if (i != l->slot && is_whole(slot) && is_ending(l, &slot->entry))
             visit(i, &slot->entry, context);
     }
 }

@@ -92,8 +92,8 @@ void weir__ledger_close(struct weir_ledger *l);
 void weir__ledger_publish(struct weir_ledger *l, struct weir_ledger_entry *entry);
 /* 1: that slot is of a process that lives, and its entry is copied. */
 int weir__ledger_read(struct weir_ledger *l, int slot, struct weir_ledger_entry *out);
-/* Visits the entries of those who have lost their slots and are still about to end, so that the device may not have
- * their memory back yet; under the ledger's lock.  Not those of another namespace of pids. */
+/* Visits the entries of those who are about to end, with their slots or without, so that the device may not have their
+ * memory back yet; under the ledger's lock.  Not those of another namespace of pids. */
 void weir__ledger_ending(struct weir_ledger *l,
                          void (*visit)(int slot, const struct weir_ledger_entry *entry,
                                        void *context),

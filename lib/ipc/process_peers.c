@@ -27,6 +27,7 @@
 #include <unistd.h>
 
 #include "base/result.h"
+#include "base/size.h"
 #include "base/text.h"
 #include "base/thread.h"
 #include "base/who.h"
@@ -79,6 +80,7 @@ struct weir_neighbours {
     pthread_mutex_t asking; /* held by who asks; guards what follows */
     struct silent silent[SILENT];
     struct ending ending[WEIR_LEDGER_SLOTS];
+    uint64_t kept[WEIR_LEDGER_SLOTS]; /* each one's part of what is kept (struct weir_answers) */
 };
 
 static pthread_mutex_t joining = PTHREAD_MUTEX_INITIALIZER;
@@ -87,14 +89,6 @@ static int has_failed;
 static pthread_mutex_t stepping = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static atomic_int exiting; /* a turn that has begun goes on */
-
-static uint64_t smaller(uint64_t a, uint64_t b) {
-    return a < b ? a : b;
-}
-
-static uint64_t larger(uint64_t a, uint64_t b) {
-    return a > b ? a : b;
-}
 
 int weir__neighbours_device(const struct weir_driver *driver, CUdevice device,
                             char name[WEIR_UUID_BYTES]) {
@@ -164,8 +158,8 @@ static void claim_anew(struct weir_neighbours *n) {
 
     n->entry.priority = n->entry.weight = 0;
     for (const struct weir_claim *c = n->claims; c; c = c->next) {
-        n->entry.priority = larger(n->entry.priority, c->priority);
-        n->entry.weight = larger(n->entry.weight, c->weight);
+        n->entry.priority = weir__size_larger(n->entry.priority, c->priority);
+        n->entry.weight = weir__size_larger(n->entry.weight, c->weight);
         shares |= c->shares;
     }
     atomic_store(&n->shares, shares);
@@ -205,8 +199,8 @@ void weir__neighbours_note(struct weir_neighbours *n, _Atomic uint64_t *shown, u
     n->entry.reserve += reserve - before; /* or less */
     if ((int64_t)n->entry.reserve < 0)
         n->entry.reserve = reserve;
-    n->entry.idle = smaller(n->entry.idle, n->entry.reserve);
-    n->entry.in_use = smaller(n->entry.in_use, n->entry.reserve);
+    n->entry.idle = weir__size_smaller(n->entry.idle, n->entry.reserve);
+    n->entry.in_use = weir__size_smaller(n->entry.in_use, n->entry.reserve);
     weir__ledger_publish(&n->ledger, &n->entry);
     pthread_mutex_unlock(&n->lock);
 }
@@ -406,6 +400,7 @@ static size_t collect(struct weir_neighbours *n, struct candidate *out, uint64_t
     for (int slot = 0; slot < WEIR_LEDGER_SLOTS; slot++) {
         struct candidate *c = &out[count];
 
+        n->kept[slot] = 0;
         if (slot == own || !weir__ledger_read(&n->ledger, slot, &entry))
             continue;
         *c = (struct candidate){.slot = (uint64_t)slot,
@@ -422,10 +417,10 @@ static size_t collect(struct weir_neighbours *n, struct candidate *out, uint64_t
             continue;
         }
         if (silent) {
-            answers->kept += entry.reserve;
+            answers->kept += n->kept[slot] = entry.reserve;
             continue;
         }
-        answers->kept += c->is_late ? 0 : entry.in_use;
+        answers->kept += n->kept[slot] = c->is_late ? 0 : entry.in_use;
         answers->heard |= !c->is_late;
         *missing += (size_t)c->is_late;
         count += c->idle > 0 || c->is_late;
@@ -440,7 +435,7 @@ static void sleep_until(struct weir_neighbours *n, uint32_t bell, uint64_t until
 
     if (now < until) /* unreached: it is later, as it was not a moment ago */
         weir__ledger_wait(&n->ledger, bell,
-                          (unsigned)smaller((until - now) / MILLISECOND + 1, 1000));
+                          (unsigned)weir__size_smaller((until - now) / MILLISECOND + 1, 1000));
 }
 
 /* Has all say what they have. */
@@ -449,7 +444,7 @@ static size_t survey(struct weir_neighbours *n, struct candidate *out, uint64_t 
     uint64_t now = weir__ledger_now(), until;
     size_t count, missing;
 
-    until = smaller(deadline, now + REFRESH_MS * MILLISECOND);
+    until = weir__size_smaller(deadline, now + REFRESH_MS * MILLISECOND);
     pthread_mutex_lock(&n->lock);
     weir__ledger_publish(&n->ledger, &n->entry); /* which sees to it that there is a file */
     pthread_mutex_unlock(&n->lock);
@@ -530,7 +525,7 @@ static size_t pick(struct candidate *all, size_t count, uint64_t bytes, struct c
     size_t picked = 0;
 
     for (size_t i = 0; i < count && bytes > 0 && picked < WEIR_LEDGER_ASKS; i++) {
-        uint64_t part = all[i].is_late ? bytes : smaller(all[i].idle, bytes);
+        uint64_t part = all[i].is_late ? bytes : weir__size_smaller(all[i].idle, bytes);
 
         if (all[i].is_asked)
             continue;
@@ -544,7 +539,7 @@ static size_t pick(struct candidate *all, size_t count, uint64_t bytes, struct c
 
 struct ending_sum {
     struct weir_neighbours *n;
-    uint64_t now, bytes;
+    uint64_t now, bytes, kept;
 };
 
 /* Of one that does not come to its end (its driver does not) no memory is to be expected. */
@@ -555,16 +550,20 @@ static void add_ending(int slot, const struct weir_ledger_entry *entry, void *co
     /* unreached: that pid with another start, for which the pids must have come round to it */
     if (e->pid != entry->pid || e->start != entry->start)
         *e = (struct ending){entry->pid, entry->start, sum->now};
-    if (sum->now - e->since_ns <= ENDING_NS)
-        sum->bytes += entry->reserve + BESIDE_RESERVE;
+    if (sum->now - e->since_ns > ENDING_NS)
+        return;
+    sum->bytes += entry->reserve + BESIDE_RESERVE;
+    sum->kept += sum->n->kept[slot];
 }
 
-/* The caller holds `asking'. */
-static uint64_t ending_bytes(struct weir_neighbours *n) {
-    struct ending_sum sum = {n, weir__ledger_now(), 0};
+/* Who is ending may still have its lock, and keeps nothing.  The caller holds `asking'. */
+static void look_for_ending(struct weir_neighbours *n, struct weir_answers *answers) {
+    struct ending_sum sum = {n, weir__ledger_now(), 0, 0};
 
     weir__ledger_ending(&n->ledger, add_ending, &sum);
-    return sum.bytes;
+    answers->ending = sum.bytes;
+    if (answers->kept != UINT64_MAX)
+        answers->kept -= sum.kept;
 }
 
 struct weir_answers weir__neighbours_ask(struct weir_neighbours *n, uint64_t bytes, uint64_t began,
@@ -587,9 +586,11 @@ struct weir_answers weir__neighbours_ask(struct weir_neighbours *n, uint64_t byt
             answers.awaited = 1;
             break;
         }
-        ask_some(n, some, picked, asks, smaller(deadline, weir__ledger_now() + round), &answers);
+        ask_some(n, some, picked, asks, weir__size_smaller(deadline, weir__ledger_now() + round),
+                 &answers);
     }
-    answers.ending = answers.given < bytes ? ending_bytes(n) : 0;
+    if (answers.given < bytes)
+        look_for_ending(n, &answers);
     answers.awaited |= answers.late || answers.ending > 0;
     pthread_mutex_lock(&n->lock);
     n->entry.asked += bytes;

@@ -59,7 +59,7 @@ void weir__neighbours_note(struct weir_neighbours *n, _Atomic uint64_t *shown, u
 struct weir_answers {
     uint64_t given; /* bytes */
     /* Bytes that others need themselves, or cannot be asked for, since they did not answer another request before this
-     * one began; UINT64_MAX: there are no others. */
+     * one began; nothing of who is ending.  UINT64_MAX: there are no others. */
     uint64_t kept;
     int heard; /* somebody has said what it has, or answered, and by then knew of what this process claims */
     int late; /* somebody has not answered */

@@ -211,20 +211,22 @@ static int file_of(struct weir_segment *s) {
     return -1;
 }
 
-static void write_at(int file, size_t at, const void *from, size_t bytes) {
-    (void)!pwrite(file, from, bytes, (off_t)at);
+/* Each time into that file, which the program may close between two. */
+static void write_at(struct weir_segment *s, size_t at, const void *from, size_t bytes) {
+    int file = file_of(s);
+
+    if (file >= 0)
+        (void)!pwrite(file, from, bytes, (off_t)at);
 }
 
 void weir__segment_publish(struct weir_segment *s, const void *body) {
-    int file = file_of(s);
-
     s->sequence |= 1;
-    write_at(file, offsetof(struct weir_segment_file, sequence), &s->sequence, sizeof s->sequence);
+    write_at(s, offsetof(struct weir_segment_file, sequence), &s->sequence, sizeof s->sequence);
     atomic_thread_fence(memory_order_release); /* (a) */
-    write_at(file, offsetof(struct weir_segment_file, body), body, s->body_bytes);
+    write_at(s, offsetof(struct weir_segment_file, body), body, s->body_bytes);
     atomic_thread_fence(memory_order_release); /* (b) */
     s->sequence++;
-    write_at(file, offsetof(struct weir_segment_file, sequence), &s->sequence, sizeof s->sequence);
+    write_at(s, offsetof(struct weir_segment_file, sequence), &s->sequence, sizeof s->sequence);
 }
 
 static int read_at(int file, size_t at, void *to, size_t bytes) {

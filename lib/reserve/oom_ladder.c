@@ -210,6 +210,44 @@ static int nobody_will(const struct weir_answers *answers, uint64_t room, uint64
     return began > *alone;
 }
 
+/* Likewise, with no more in use than the blocks have: while a thread gives, what it is giving counts as in use, and so
+ * do probe blocks of the pool, if they come or go between two questions to the driver. */
+static weir_refusal read_live(struct weir_reserve *v, size_t bytes) {
+    weir_refusal now = read_refusal(v, bytes);
+    weir_statistics figures = {.size = sizeof figures};
+
+    v->engine->ops->figures(v->engine, &figures);
+    now.in_use = weir__size_smaller(now.in_use, figures.requested);
+    return now;
+}
+
+/* It is more than all that the others have would leave room for. */
+static int is_too_much(const struct weir_reserve *v, const weir_refusal *now, size_t bytes) {
+    return bytes > weir__size_less(v->device->total - v->quota.leave, now->in_use) ||
+           bytes > now->reserve - now->in_use +
+                       weir__size_less(weir__quota_own(&v->quota), now->reserve);
+}
+
+/* A round of asking in which nobody gave. */
+struct round {
+    const struct weir_answers *answers;
+    uint64_t began, now;
+    uint64_t *alone; /* as nobody_will has it */
+};
+
+/* Nobody will give, and what the device lacked has not come free meanwhile. */
+static int is_over(struct weir_reserve *v, size_t bytes, const weir_refusal *figures,
+                   const struct round *round) {
+    uint64_t room = weir__size_less(v->device->total - v->quota.leave, figures->in_use + bytes);
+    uint64_t lacks = lack_of(v, figures, bytes);
+    weir_refusal now;
+
+    if (!nobody_will(round->answers, room, lacks, round->began, round->now, round->alone))
+        return 0;
+    now = read_live(v, bytes);
+    return lacks == 0 || lack_of(v, &now, bytes) > 0;
+}
+
 /* Rung 5, in real time.  Likewise. */
 static weir_status ask_neighbours(struct climb *c, weir_status why) {
     struct weir_reserve *v = c->v;
@@ -217,17 +255,15 @@ static weir_status ask_neighbours(struct climb *c, weir_status why) {
     size_t bytes = c->r->bytes;
     uint64_t began = weir__ledger_now(), until = began + deadline_ns(v) / NEIGHBOURS_PART;
     uint64_t total = v->device->total, most = weir__size_larger(total / ASKED_PART, UNIT);
-    uint64_t now, missing, first = began, alone = 0, all = total - v->quota.leave;
+    uint64_t now, missing, first = began, alone = 0;
     uint64_t pause = LONGEST_PAUSE_NS, least = 0;
     int has_asked = 0, was_ending = 0, has_ended;
     struct weir_answers answers;
     weir_refusal figures;
 
     for (; neighbours && is_short(v, why) && began < until; began = now) {
-        figures = read_refusal(v, bytes);
-        if (bytes > weir__size_less(all, figures.in_use) ||
-            bytes > figures.reserve - figures.in_use +
-                        weir__size_less(weir__quota_own(&v->quota), figures.reserve))
+        figures = read_live(v, bytes);
+        if (is_too_much(v, &figures, bytes))
             break;
         missing = weir__size_less(bytes, usable(v, figures.device_free)) + UNIT;
         most = weir__size_larger(most, weir__size_smaller(missing, total));
@@ -239,8 +275,7 @@ static weir_status ask_neighbours(struct climb *c, weir_status why) {
         /* Its memory has come free since the last try; or it was not seen, or not looked for, just now. */
         has_ended = was_ending && answers.ending == 0;
         if (answers.given == 0 && !has_ended &&
-            nobody_will(&answers, weir__size_less(all, figures.in_use + bytes),
-                        lack_of(v, &figures, bytes), began, now, &alone))
+            is_over(v, bytes, &figures, &(struct round){&answers, began, now, &alone}))
             break;
         if (has_ended)
             least = now + 2 * ENDING_PAUSE_NS;

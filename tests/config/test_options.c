@@ -2082,6 +2082,7 @@ START_TEST(test_no_false_alarm) {
                                         "WEIR_RECORD_FOLDER",
                                         "WEIR_RECORD_PROCESS",
                                         "WEIR_RECORD_RANGES",
+                                        "WEIR_RECORD_CALLERS",
                                         "WEIR_RECORD_SYNCS",
                                         "WEIR_RUN_CHILDREN",
                                         "WEIR_RUN_FIRST",

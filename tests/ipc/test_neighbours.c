@@ -246,6 +246,10 @@ static void obey(const char *line) {
         fflush(stdout);
         lose_ledger();
         syscall(SYS_exit, 0); /* pthread_exit would open a library */
+    } else if (strcmp(line, "dying\n") == 0) { /* likewise, and its lock is not gone either */
+        printf("it is\n");
+        fflush(stdout);
+        syscall(SYS_exit, 0);
     } else if (strcmp(line, "end\n") == 0) {
         must(give_all() == WEIR_OK);
         must(weir_allocator_destroy(own) == WEIR_OK);
@@ -1566,6 +1570,25 @@ START_TEST(test_who_is_ending_is_waited_for) {
 }
 END_TEST
 
+/* Nor does it keep what it has, though it has its slot still and answers. */
+START_TEST(test_who_is_ending_keeps_nothing) {
+    struct child killed, needy;
+
+    start(&killed, "0");
+    start(&needy, "0 recovery-timeout 2s");
+    for (unsigned taken = 0; taken < 896; taken += 64)
+        expect(&killed, "take 64", "WEIR_OK");
+    expect(&killed, "dying", "it is");
+    while (state_of(&killed) != 'Z')
+        nap(1);
+    say(&needy, "take 512");
+    nap(400);
+    ck_assert_int_eq(kill(killed.pid, SIGKILL), 0);
+    hear(&needy);
+    ck_assert_str_eq(needy.reply, "WEIR_OK");
+}
+END_TEST
+
 /* Where the living keep too much in any case. */
 START_TEST(test_who_is_ending_is_not_waited_for_in_vain) {
     struct child ending, needy, busy;
@@ -2330,6 +2353,7 @@ int main(int argc, char **argv) {
     tcase_add_test(silent, test_a_killed_one_leaves_its_memory);
     tcase_add_test(silent, test_who_dies_asked_gives_all);
     tcase_add_loop_test(silent, test_who_is_ending_is_waited_for, 0, 2);
+    tcase_add_test(silent, test_who_is_ending_keeps_nothing);
     tcase_add_test(silent, test_who_is_ending_is_not_waited_for_in_vain);
     tcase_add_loop_test(silent, test_who_is_ending_has_too_little, 0, 2);
     tcase_add_test(silent, test_nobody_is_waited_for_where_nobody_is);

@@ -742,6 +742,37 @@ START_TEST(test_seen_whatever_the_environment) {
 END_TEST
 
 #ifdef CAN_DENY
+/* Another of the program's threads closes it between two writes, and opens a file that gets its number. */
+static void close_behind_the_first(const char *name) {
+    static int writes;
+
+    if (strcmp(name, "pwrite") == 0 && writes++ == 0)
+        return;
+    if (writes == 0)
+        return;
+    meanwhile = NULL;
+    close(segment.file.number);
+    ck_assert_int_eq(open("/tmp", O_RDWR | O_TMPFILE, 0600), segment.file.number);
+}
+
+START_TEST(test_a_writer_whose_file_is_closed_meanwhile) {
+    int was;
+    struct stat is;
+
+    create();
+    was = segment.file.number;
+    fill(&body, 8);
+    meanwhile = close_behind_the_first;
+    weir__segment_publish(&segment, &body);
+    ck_assert_ptr_null(meanwhile);
+    ck_assert_int_eq(fstat(was, &is), 0);
+    ck_assert_int_eq(is.st_size, 0); /* the stranger's */
+    expect_read(WEIR_SEGMENT_NONE);
+    ck_assert_uint_eq(body.words[WORDS - 1], 8);
+    close(was);
+}
+END_TEST
+
 /* With the k-th call denied, for each k, it works or says why not; nothing is left, and the next one works. */
 START_TEST(test_each_call_of_a_writer_denied) {
     int files = files_open(), result;
@@ -888,6 +919,7 @@ int main(void) {
     tcase_add_loop_test(tests, test_seen_whatever_the_environment, 0, 3);
 #ifdef CAN_DENY
     tcase_add_test(tests, test_each_call_of_a_writer_denied);
+    tcase_add_test(tests, test_a_writer_whose_file_is_closed_meanwhile);
     tcase_add_test(tests, test_each_call_of_a_reader_denied);
     tcase_add_test(tests, test_published_while_it_is_read);
     tcase_add_test(tests, test_what_cannot_be_opened);

@@ -83,6 +83,8 @@ typedef uint64_t start_text(const char *name);
 typedef void mark_text(const char *name);
 typedef int push_attributes(const struct attributes *attributes);
 typedef int domain_push(const void *domain, const struct attributes *attributes);
+typedef int range_pop(void);
+typedef int domain_pop(const void *domain);
 typedef const void *register_text(const void *domain, const char *name);
 
 static void *find(const char *name, int version, const char *symbol) {
@@ -137,6 +139,12 @@ static void iterate(const struct cuda *cuda) {
     TELL(domain_push, core2, 4, NULL, &attributes);
     TELL(push_attributes, core, 8, NULL);
     TELL(push_text, core, 9, NULL);
+    work(cuda);
+    for (int i = 0; i < 5; i++) /* to the first step, by both calls */
+        TELL(range_pop, core, 11);
+    for (int i = 0; i < 3; i++)
+        TELL(domain_pop, core2, 5, NULL);
+    work(cuda);
 }
 
 int main(int argc, char **argv) {

@@ -300,8 +300,14 @@ struct kind {
     uint8_t operation, kind, is_captured, device;
 };
 
+struct who {
+    uint64_t caller, place, range;
+};
+
+static const struct who nobody;
+
 static inline void put(const struct making *made, struct kind what, uint64_t address,
-                       uint64_t bytes, uint64_t stream, uint64_t caller) {
+                       uint64_t bytes, uint64_t stream, struct who who) {
     struct weir_record_event *event;
     uint64_t written;
 
@@ -315,7 +321,9 @@ static inline void put(const struct making *made, struct kind what, uint64_t add
         event->address = address;
         event->bytes = bytes;
         event->stream = stream;
-        event->caller = caller;
+        event->caller = who.caller;
+        event->place = who.place;
+        event->range = who.range;
         atomic_store_explicit(&made->ring->written, written + 1, memory_order_release);
     }
     drop(made);
@@ -336,6 +344,14 @@ static void put_text(const struct weir_record_event *what) {
         atomic_store_explicit(&made.ring->written, written + 1, memory_order_release);
     }
     drop(&made);
+}
+
+void weir__record_name(uint64_t number, const char *text) {
+    struct weir_record_event event = {.operation = WEIR_RECORD_CALLER};
+
+    event.total = number;
+    strncpy(event.name, text, sizeof event.name - 1);
+    put_text(&event);
 }
 
 /* ---- what is asked ----------------------------------------------------------------------------- */
@@ -445,11 +461,14 @@ static inline void put_request(CUresult result, CUdeviceptr address, size_t byte
                         .kind = (uint8_t)kind,
                         .is_captured = is_captured(stream),
                         .device = device};
+    struct who who = {caller, 0, 0};
     struct making made;
 
     note_device(device);
+    if (__builtin_expect(weir__record_callers, 0))
+        weir__record_who(&who.place, &who.range);
     made = start();
-    put(&made, what, address, bytes, (uintptr_t)stream, caller);
+    put(&made, what, address, bytes, (uintptr_t)stream, who);
 }
 
 /* In front of the driver's call, by what the library itself does not do: 1, and it is inside. */
@@ -544,7 +563,7 @@ CUresult weir__serve_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t by
         made = start();                                                                            \
         result = call;                                                                             \
         if (result == CUDA_SUCCESS)                                                                \
-            put(&made, kind, (at), (length), (uint64_t)(uintptr_t)(on), 0);                        \
+            put(&made, kind, (at), (length), (uint64_t)(uintptr_t)(on), nobody);                   \
         else                                                                                       \
             drop(&made);                                                                           \
         leave();                                                                                   \
@@ -582,7 +601,7 @@ static CUresult put_done(CUresult result, enum weir_record_operation operation, 
     if (result == CUDA_SUCCESS) {
         struct making made = start();
 
-        put(&made, (struct kind){.operation = (uint8_t)operation}, address, bytes, handle, 0);
+        put(&made, (struct kind){.operation = (uint8_t)operation}, address, bytes, handle, nobody);
     }
     leave();
     return result;
@@ -703,7 +722,7 @@ static CUresult put_sync(CUresult result) {
     if (result == CUDA_SUCCESS && has_syncs && !weir__inside && atomic_load(&file)) {
         struct making made = start();
 
-        put(&made, (struct kind){.operation = WEIR_RECORD_SYNC}, 0, 0, 0, 0);
+        put(&made, (struct kind){.operation = WEIR_RECORD_SYNC}, 0, 0, 0, nobody);
     }
     return result;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* record_nvtx.c: ranges and marks of NVTX whose names match WEIR_RECORD_RANGES end iterations.
+/* record_nvtx.c: ranges and marks of NVTX whose names match WEIR_RECORD_RANGES end iterations; and those that are
+ * pushed name the requests of their thread, with WEIR_RECORD_CALLERS.
  *
  * A program that uses NVTX has its implementation in itself (headers alone, since NVTX 3), a table of pointers to
  * functions that do nothing.  At the first call that opens the library which NVTX_INJECTION64_PATH names and calls
@@ -13,6 +14,7 @@
 #include <fnmatch.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <wchar.h>
@@ -26,7 +28,7 @@
 static char *wanted; /* a pattern as the shell's */
 
 static int is_wanted(const char *name) {
-    return name && fnmatch(wanted, name, 0) == 0;
+    return name && wanted && fnmatch(wanted, name, 0) == 0;
 }
 
 /* UTF-8, cut to the room at a character's start. */
@@ -59,15 +61,53 @@ static void see_wide(const wchar_t *name) {
     see(spell(name, text, sizeof text));
 }
 
-/* A name that was registered is its own handle; one that is not wanted has none. */
-static void see_attributes(const struct weir_nvtx_attributes *attributes) {
+/* ---- ranges that are open ---------------------------------------------------------------------- */
+
+enum { DEEPEST = 16 };
+
+static _Thread_local struct {
+    int depth;
+    char name[DEEPEST][WEIR_RECORD_NAME_BYTES]; /* "": none */
+} opened __attribute__((tls_model("initial-exec")));
+
+/* Pushed; deeper ones have no room, and go by the deepest that has. */
+static int push(const char *name) {
+    if (opened.depth < DEEPEST)
+        snprintf(opened.name[opened.depth], sizeof opened.name[0], "%s", name ? name : "");
+    opened.depth++;
+    return WEIR_NVTX_NO_PUSH_POP_TRACKING;
+}
+
+static int pop(void) {
+    if (opened.depth > 0)
+        opened.depth--;
+    return WEIR_NVTX_NO_PUSH_POP_TRACKING;
+}
+
+const char *weir__record_range(void) {
+    for (int i = opened.depth < DEEPEST ? opened.depth : DEEPEST; i > 0; i--)
+        if (opened.name[i - 1][0])
+            return opened.name[i - 1];
+    return NULL;
+}
+
+/* The name, in the buffer if it was wide; NULL: it has none.  One that was registered is its own handle. */
+static const char *name_in(const struct weir_nvtx_attributes *attributes, char *text,
+                           size_t bytes) {
     if (!attributes || attributes->size < sizeof *attributes)
-        return;
+        return NULL;
     if (attributes->message_type == WEIR_NVTX_MESSAGE_UNICODE)
-        see_wide(attributes->message);
-    else if (attributes->message_type == WEIR_NVTX_MESSAGE_ASCII ||
-             attributes->message_type == WEIR_NVTX_MESSAGE_REGISTERED)
-        see(attributes->message);
+        return spell(attributes->message, text, bytes);
+    return attributes->message_type == WEIR_NVTX_MESSAGE_ASCII ||
+                   attributes->message_type == WEIR_NVTX_MESSAGE_REGISTERED
+               ? attributes->message
+               : NULL;
+}
+
+static void see_attributes(const struct weir_nvtx_attributes *attributes) {
+    char text[4 * WEIR_RECORD_LABEL_BYTES];
+
+    see(name_in(attributes, text, sizeof text));
 }
 
 /* ---- what stands in the tables ------------------------------------------------------------------ */
@@ -92,18 +132,22 @@ static uint64_t start_w(const wchar_t *name) {
 }
 
 static int push_ex(const struct weir_nvtx_attributes *attributes) {
-    see_attributes(attributes);
-    return WEIR_NVTX_NO_PUSH_POP_TRACKING;
+    char text[4 * WEIR_RECORD_LABEL_BYTES];
+    const char *name = name_in(attributes, text, sizeof text);
+
+    see(name);
+    return push(name);
 }
 
 static int push_a(const char *name) {
     see(name);
-    return WEIR_NVTX_NO_PUSH_POP_TRACKING;
+    return push(name);
 }
 
 static int push_w(const wchar_t *name) {
-    see_wide(name);
-    return WEIR_NVTX_NO_PUSH_POP_TRACKING;
+    char text[4 * WEIR_RECORD_LABEL_BYTES];
+
+    return push_a(spell(name, text, sizeof text));
 }
 
 static void domain_mark_ex(const void *domain, const struct weir_nvtx_attributes *attributes) {
@@ -119,14 +163,18 @@ static uint64_t domain_start_ex(const void *domain, const struct weir_nvtx_attri
 
 static int domain_push_ex(const void *domain, const struct weir_nvtx_attributes *attributes) {
     (void)domain;
-    see_attributes(attributes);
-    return WEIR_NVTX_NO_PUSH_POP_TRACKING;
+    return push_ex(attributes);
+}
+
+static int domain_pop(const void *domain) {
+    (void)domain;
+    return pop();
 }
 
 /* Programs keep them to their end. */
 static const void *register_a(const void *domain, const char *name) {
     (void)domain;
-    return is_wanted(name) ? strdup(name) : NULL;
+    return name && (weir__record_callers || is_wanted(name)) ? strdup(name) : NULL;
 }
 
 static const void *register_w(const void *domain, const wchar_t *name) {
@@ -154,9 +202,11 @@ static const struct entry entries[] = {
     ENTRY(WEIR_NVTX_CORE, WEIR_NVTX_RANGE_PUSH_EX, push_ex),
     ENTRY(WEIR_NVTX_CORE, WEIR_NVTX_RANGE_PUSH_A, push_a),
     ENTRY(WEIR_NVTX_CORE, WEIR_NVTX_RANGE_PUSH_W, push_w),
+    ENTRY(WEIR_NVTX_CORE, WEIR_NVTX_RANGE_POP, pop),
     ENTRY(WEIR_NVTX_CORE2, WEIR_NVTX_DOMAIN_MARK_EX, domain_mark_ex),
     ENTRY(WEIR_NVTX_CORE2, WEIR_NVTX_DOMAIN_RANGE_START_EX, domain_start_ex),
     ENTRY(WEIR_NVTX_CORE2, WEIR_NVTX_DOMAIN_RANGE_PUSH_EX, domain_push_ex),
+    ENTRY(WEIR_NVTX_CORE2, WEIR_NVTX_DOMAIN_RANGE_POP, domain_pop),
     ENTRY(WEIR_NVTX_CORE2, WEIR_NVTX_DOMAIN_REGISTER_STRING_A, register_a),
     ENTRY(WEIR_NVTX_CORE2, WEIR_NVTX_DOMAIN_REGISTER_STRING_W, register_w),
 };
@@ -168,7 +218,8 @@ int InitializeInjectionNvtx2(weir_nvtx_export_table *tables) {
 
     if (!wanted && pattern)
         wanted = strdup(pattern); /* a program that sets its title overwrites its environment */
-    if (!wanted || !callbacks || callbacks->struct_size < sizeof *callbacks)
+    if ((!wanted && !weir__record_callers) || !callbacks ||
+        callbacks->struct_size < sizeof *callbacks)
         return 0;
     for (size_t i = 0; i < sizeof entries / sizeof entries[0]; i++) {
         weir_nvtx_function **table = NULL;

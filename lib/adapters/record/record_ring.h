@@ -35,7 +35,9 @@
 #define WEIR_RECORD_SYNCS "WEIR_RECORD_SYNCS" /* set: synchronisations are events too */
 #define WEIR_RECORD_RANGES "WEIR_RECORD_RANGES" /* set: those of NVTX that end iterations */
 
-#define WEIR_RECORD_MAGIC 0x3164726365726577u
+#define WEIR_RECORD_CALLERS "WEIR_RECORD_CALLERS" /* set: requests have the names of callers */
+
+#define WEIR_RECORD_MAGIC 0x3264726365726577u
 #define WEIR_RECORD_ENTERING 1u
 
 enum {
@@ -60,7 +62,8 @@ enum weir_record_operation {
     WEIR_RECORD_MARK,
     WEIR_RECORD_SYNC,
     WEIR_RECORD_STREAM_ENDS,
-    WEIR_RECORD_CONTEXT_ENDS
+    WEIR_RECORD_CONTEXT_ENDS,
+    WEIR_RECORD_CALLER /* a name, whose number is in `total' */
 };
 
 enum weir_record_kind {
@@ -82,7 +85,8 @@ struct weir_record_event {
     union {
         struct {
             uint64_t address, bytes, stream;
-            uint64_t caller; /* of a request: an address in the code that made it */
+            uint64_t caller;       /* of a request: an address in the code that made it */
+            uint64_t place, range; /* numbers of names; 0: none */
         };
         struct {
             uint64_t total;

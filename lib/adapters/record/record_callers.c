@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: MIT */
+/* record_callers.c: who makes a request, by name: `weir record --callers'.
+ *
+ * A request carries the numbers of two names: the place in the program, and the innermost NVTX range of its thread.  The
+ * recorder gets each name once, before the first request that carries its number.
+ *
+ * The place is a line of Python, if the thread runs Python.  CPython's own report of crashes tells it: this
+ * takes no lock and allocates nothing, so it works in a thread that has released the interpreter's lock, as most do that
+ * call the driver.  CPython exports that function up to 3.12.  Else the place is the innermost function outside
+ * the CUDA libraries.
+ *
+ * Locks: `lock' guards the two maps.  Under it nothing is called but malloc: dladdr takes the dynamic linker's lock,
+ * under which programs ask for memory.
+ *
+ * Must not know: how a call gets here, how an event is recorded.
+ */
+#include "adapters/record/record.h"
+
+#include <dlfcn.h>
+#include <execinfo.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "adapters/record/record_ring.h"
+#include "base/map.h"
+#include "base/variable.h"
+
+enum { FRAMES = 24, REPORT_BYTES = 8192 };
+
+int weir__record_callers;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct weir_map sent;   /* numbers of names that the recorder has */
+static struct weir_map places; /* address of code -> number + 1; 1: code of weir or CUDA */
+
+static int look_up(struct weir_map *map, uint64_t key, uintptr_t *value) {
+    int found;
+
+    pthread_mutex_lock(&lock);
+    found = weir__map_get(map, key, value);
+    pthread_mutex_unlock(&lock);
+    return found;
+}
+
+/* Without host memory the next request tries again. */
+static void note(struct weir_map *map, uint64_t key, uintptr_t value) {
+    pthread_mutex_lock(&lock);
+    (void)weir__map_put(map, key, value);
+    pthread_mutex_unlock(&lock);
+}
+
+/* The number of a name, which the recorder has then.  Never 0. */
+static uint64_t number_of(const char *name) {
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+
+    for (const char *at = name; *at; at++)
+        hash = (hash ^ (unsigned char)*at) * UINT64_C(0x100000001b3);
+    hash |= 1;
+    if (!look_up(&sent, hash, NULL)) {
+        weir__record_name(hash, name);
+        note(&sent, hash, 1);
+    }
+    return hash;
+}
+
+/* ---- Python ------------------------------------------------------------------------------------ */
+
+typedef void *get_state(void);
+typedef void dump_traceback(int file, void *state);
+
+static get_state *python_state;
+static dump_traceback *python_dump;
+
+static void find_python(void) {
+    void *state = dlsym(RTLD_DEFAULT, "PyGILState_GetThisThreadState");
+    void *dump = dlsym(RTLD_DEFAULT, "_Py_DumpTraceback");
+
+    memcpy(&python_state, &state, sizeof state);
+    memcpy(&python_dump, &dump, sizeof dump);
+}
+
+/* A file of its own each time: a program may close or reuse any descriptor. */
+static int read_report(void *state, char *text, size_t bytes) {
+    int file = memfd_create("weir-callers", MFD_CLOEXEC);
+    ssize_t length;
+
+    if (file < 0)
+        return 0;
+    python_dump(file, state);
+    length = pread(file, text, bytes - 1, 0);
+    close(file);
+    text[length > 0 ? length : 0] = '\0';
+    return length > 0;
+}
+
+/* "  File "/a/train.py", line 12 in step" as "train.py:12(step)".  1, or 0. */
+static int spell_line(const char *line, char *name, size_t bytes) {
+    const char *path = strstr(line, "File \""), *end = path ? strstr(path, "\", line ") : NULL;
+    const char *file;
+    char function[64];
+    unsigned number;
+
+    if (!end || sscanf(end, "\", line %u in %63[^\n]", &number, function) != 2)
+        return 0;
+    for (file = end; file > path + 6 && file[-1] != '/'; file--)
+        ;
+    snprintf(name, bytes, "%.*s:%u(%s)", (int)(end - file), file, number, function);
+    return 1;
+}
+
+/* The innermost line outside installed packages; if there is none, the innermost one. */
+static int find_line(char *name, size_t bytes) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    char text[REPORT_BYTES], *rest = text, *line;
+    void *state;
+    int found = 0;
+
+    pthread_once(&once, find_python);
+    state = python_state && python_dump ? python_state() : NULL;
+    if (!state || !read_report(state, text, sizeof text))
+        return 0;
+    while ((line = strsep(&rest, "\n"))) {
+        int is_package = strstr(line, "-packages/") != NULL;
+
+        if ((!is_package || !found) && spell_line(line, name, bytes)) {
+            found = 1;
+            if (!is_package)
+                break;
+        }
+    }
+    return found;
+}
+
+/* ---- functions --------------------------------------------------------------------------------- */
+
+static int is_between(const Dl_info *info) {
+    static const char *const files[] = {"libcuda.so", "libcudart", "libcuda_"};
+    const char *file = info->dli_fname ? strrchr(info->dli_fname, '/') : NULL;
+    Dl_info own;
+
+    if (dladdr((const void *)&weir__record_callers, &own) && own.dli_fbase == info->dli_fbase)
+        return 1;
+    file = file ? file + 1 : info->dli_fname;
+    for (size_t i = 0; file && i < sizeof files / sizeof files[0]; i++)
+        if (strncmp(file, files[i], strlen(files[i])) == 0)
+            return 1;
+    return 0;
+}
+
+/* A C++ program has the function that reads its names; the arguments are left out. */
+static void spell_symbol(const char *symbol, char *name, size_t bytes) {
+    void *address =
+        symbol[0] == '_' && symbol[1] == 'Z' ? dlsym(RTLD_DEFAULT, "__cxa_demangle") : NULL;
+    char *(*demangle)(const char *, char *, size_t *, int *);
+    char *plain = NULL, *end;
+    size_t length;
+
+    memcpy(&demangle, &address, sizeof address);
+    if (demangle)
+        plain = demangle(symbol, NULL, NULL, NULL);
+    if (plain) {
+        for (end = plain; (end = strchr(end, '(')); end++)
+            if (strncmp(end, "(anonymous", 10) != 0 &&
+                (end - plain < 8 || strncmp(end - 8, "operator", 8) != 0)) {
+                *end = '\0';
+                break;
+            }
+        symbol = plain;
+    }
+    length = strlen(symbol);
+    snprintf(name, bytes, "%s", length < bytes ? symbol : symbol + length - (bytes - 1));
+    free(plain);
+}
+
+/* "train_step", or "program+0x1a2b" where no name is exported. */
+static uintptr_t place_of(const void *frame) {
+    uint64_t address = (uint64_t)(uintptr_t)frame - 1; /* of the call */
+    char name[WEIR_RECORD_NAME_BYTES];
+    uintptr_t place = 1;
+    Dl_info info;
+
+    if (look_up(&places, address, &place))
+        return place;
+    if (dladdr((const void *)(uintptr_t)address, &info) && !is_between(&info)) {
+        const char *file = strrchr(info.dli_fname, '/');
+
+        if (info.dli_sname)
+            spell_symbol(info.dli_sname, name, sizeof name);
+        else
+            snprintf(name, sizeof name, "%.24s+0x%" PRIx64, file ? file + 1 : info.dli_fname,
+                     address - (uint64_t)(uintptr_t)info.dli_fbase);
+        place = (uintptr_t)number_of(name);
+    }
+    note(&places, address, place);
+    return place;
+}
+
+static uint64_t find_function(void) {
+    void *frames[FRAMES];
+    int depth = backtrace(frames, FRAMES);
+
+    for (int i = 0; i < depth; i++) {
+        uintptr_t place = place_of(frames[i]);
+
+        if (place != 1)
+            return place;
+    }
+    return 0;
+}
+
+/* ---- all of it --------------------------------------------------------------------------------- */
+
+void weir__record_who(uint64_t *place, uint64_t *range) {
+    char name[256]; /* cut where it is recorded */
+    const char *open = weir__record_range();
+
+    *place = find_line(name, sizeof name) ? number_of(name) : find_function();
+    *range = open ? number_of(open) : 0;
+}
+
+/* The first call of backtrace loads a library: not in a request. */
+static __attribute__((constructor)) void begin(void) {
+    void *frame[1];
+
+    weir__record_callers = weir__variable(WEIR_RECORD_CALLERS) != NULL;
+    if (weir__record_callers)
+        (void)backtrace(frame, 1);
+}
