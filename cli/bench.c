@@ -82,21 +82,18 @@ static int refuse_others(int argc, char **argv) {
 }
 
 static const struct argp_option options[] = {
-    {"contestant", 'c', "NAME", 0, "Only this one; may be given several times.", 0},
+    {"contestant", 'c', "NAME", 0, "Measure only this configuration; may be repeated.", 0},
     {"device", 'd', "DEVICE", 0,
-     "Which device: if none is named the GPU if there is one, else the device model.  Takes "
-     "cuda, cuda:N, model or model:N.",
+     "Use this device.  Default: the GPU if there is one, else the device model.  Takes cuda, "
+     "cuda:N, model or model:N.",
      0},
     {"limit-sweep", LIMIT_KEY, "FILE", OPTION_ARG_OPTIONAL,
-     "Look for the smallest limit at which each configuration serves each trace, in steps of 32 "
-     "MiB. "
-     " With FILE, the JSON of an earlier such run: try its limits, one step less and one step "
-     "more.",
+     "Find the smallest limit at which each configuration serves each trace, in steps of 32 MiB.  "
+     "With FILE, the JSON of an earlier sweep: try its limits, one step less and one step more.",
      0},
     {"threshold-sweep", THRESHOLD_KEY, NULL, 0,
      "Replay with release thresholds of 0, 25, 50 and 75% of the trace's peak requested memory, "
-     "and max; "
-     "configurations driver and pool, or those named.",
+     "and max; of configurations driver and pool by default.",
      0},
     {"micro", MICRO_KEY, NULL, 0,
      "Measure single calls instead of traces; see weir bench --micro --help.", 0},
@@ -215,12 +212,10 @@ static int add_defaults(struct contest *contest) {
 
 int weir_cmd_bench(int argc, char **argv) {
     static const char doc[] =
-        "Replays traces on all configurations, each pair in fresh processes.\v"
-        "TRACE is a file (plain, gzip or zstd), '-' for standard input, or "
-        "the name of a trace that "
-        "comes with weir; without any, all of those.\n\n"
-        "Exit code: 0 all went well, 1 something failed, 2 usage or a bad value, 3 all but "
-        "the pictures of the report.";
+        "Measures configurations side by side: replays each trace on each of them, in fresh "
+        "processes.\vTRACE is a file (plain, gzip or zstd), '-' for standard input, or the name of "
+        "a trace that comes with weir; without any, all of those.\n\nExit code: 0 all went well, 1 "
+        "something failed, 2 usage or a bad value, 3 all but the pictures of the report.";
     struct argp_child children[] = {{&contest_argp, 0, NULL, 0}, {0}};
     struct argp argp = {options, parse_argument, "[TRACE...]", doc, children, help_filter, NULL};
     static struct command command;

@@ -41,35 +41,30 @@ enum { SAMPLES_KEY = 0x5650, REPORT_KEY, TIMELINE_KEY };
 enum { OTHERS_PART = 16 };
 
 static const struct argp_option flags[] = {
-    {"repeat", 'r', "N", 0, "Run each pair N times in fresh processes; the table shows medians.",
-     0},
+    {"repeat", 'r', "N", 0,
+     "Run each pair of trace and configuration N times; the table shows medians.", 0},
     {"iterations", 'i', "N", 0, "Stop after N iterations of each trace.", 0},
     {"busy", 'b', "FACTOR", 0,
-     "Replay also with work on the streams: delays of FACTOR times the time that the trace took "
-     "there.",
+     "Replay with GPU work, too: delays on the streams of FACTOR times the time that the trace "
+     "took there.",
      0},
     {"pace", 'p', "FACTOR", 0,
-     "Let FACTOR times the time that the trace took pass between calls, as a program does that "
-     "works, "
-     "instead of none.",
-     0},
+     "Wait between calls for FACTOR times the time that the recorded program took.", 0},
     {"json", 'j', "FILE", 0,
-     "Write everything to FILE as a JSON array; '-' is standard output, and the table then goes to "
+     "Write all results to FILE as a JSON array.  '-' is standard output; the table then goes to "
      "standard error.",
      0},
     {"samples", SAMPLES_KEY, NULL, 0,
-     "Put into the JSON what pictures are made of: memory over each replay, where blocks lay, "
-     "whole "
-     "histograms.  Takes one or two more replays of each pair.",
+     "Add data for pictures to the JSON: memory over time, addresses of blocks, whole histograms.  "
+     "This takes one or two more replays of each pair.",
      0},
     {"report", REPORT_KEY, "DIR|FILE", 0,
-     "With samples, make a page with pictures of all that (weir report): a folder, or one file if "
-     "its "
-     "name ends in .html.",
+     "Make a page with pictures (weir report): a folder, or one file if its name ends in .html.  "
+     "Implies --samples.",
      0},
     {"trace-events", TIMELINE_KEY, "FILE", 0,
-     "Write what happened when to FILE, for Perfetto or Chrome: counters, growth, iterations; from "
-     "runs of their own.",
+     "Write a time line to FILE for Perfetto or Chrome: counters, growth, iterations.  This takes "
+     "one more replay of each pair.",
      0},
     {0}};
 
@@ -125,7 +120,7 @@ static error_t parse_flag(int key, char *argument, struct argp_state *state) {
         return 0;
     case ARGP_KEY_END:
         if (contest->samples && !contest->report && !contest->json_file)
-            argp_error(state, "--samples go into the JSON: --json FILE is missing");
+            argp_error(state, "--samples adds to the JSON: expected --json FILE, too");
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;

@@ -696,17 +696,16 @@ static json_t *read_all(const struct command *command, size_t ends[]) {
 
 int weir_cmd_report(int argc, char **argv) {
     static const char doc[] =
-        "Makes a page with pictures of what weir bench (but --micro, --limit-sweep), replay or run "
-        "wrote (--json).\v"
-        "RUN.json may be several files: their configurations stand side by side.  Pictures are "
-        "drawn by gnuplot (Debian: gnuplot-nox).  Time lines, address maps and latency curves need "
-        "results made with --samples, or with --report, which makes the page at once.\n\n"
-        "Exit code: 0 all went well, 1 something failed, 2 usage or a bad value, 3 the page was "
-        "made, without pictures.";
+        "Makes a page with pictures from the JSON of weir bench, replay or run; not from that of "
+        "bench --micro or --limit-sweep.\vRUN.json may be several files: their configurations "
+        "stand side by side.  Pictures are drawn by gnuplot (Debian: gnuplot-nox).  Time lines, "
+        "address maps and latency curves need results made with --samples, or with --report, which "
+        "makes the page at once.\n\nExit code: 0 all went well, 1 something failed, 2 usage or a "
+        "bad value, 3 the page was made, without pictures.";
     static const struct argp_option options[] = {
         {"output", 'o', "DIR|FILE", 0,
-         "A folder, which is made, for index.html and each picture as SVG and PNG; or, if the name "
-         "ends in .html, one page alone.",
+         "Write to a folder, which is made: index.html, and each picture as SVG and PNG.  If the "
+         "name ends in .html, write one page alone.",
          0},
         {0}};
     struct argp argp = {options, parse_argument, "-o DIR|FILE RUN.json...", doc, NULL, NULL, NULL};
