@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* bench.c: `weir bench`: contestants with fixed settings on the same traces, side by side. */
+/* bench.c: `weir bench`: configurations with fixed settings on the same traces, side by side. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -73,7 +73,7 @@ static int refuse_others(int argc, char **argv) {
             return fprintf(
                 stderr,
                 "weir bench: --%.*s: configurations have settings of their own; expected "
-                "--contestant, or weir replay, which takes settings\n",
+                "--configuration, or weir replay, which takes settings\n",
                 length, option);
         if (micro_alone_has(option, (size_t)length))
             return fprintf(stderr, "weir bench: --%.*s goes with --micro\n", length, option);
@@ -82,7 +82,8 @@ static int refuse_others(int argc, char **argv) {
 }
 
 static const struct argp_option options[] = {
-    {"contestant", 'c', "NAME", 0, "Measure only this configuration; may be repeated.", 0},
+    {"configuration", 'c', "NAME", 0, "Measure only this one; may be repeated.", 0},
+    {"contestant", 0, NULL, OPTION_ALIAS | OPTION_HIDDEN, NULL, 0}, /* an earlier name */
     {"device", 'd', "DEVICE", 0,
      "Use this device.  Default: the GPU if there is one, else the device model.  Takes cuda, "
      "cuda:N, model or model:N.",
@@ -137,7 +138,7 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
     case 'c':
         named = contestant_find(argument);
         if (!named || named->is_given)
-            argp_error(state, "--contestant '%s' is not known; there are: %s", argument, names());
+            argp_error(state, "--configuration '%s' is not known; there are: %s", argument, names());
         command->failed |= named && !add_contestant(&command->contest, named->name);
         return 0;
     case MICRO_KEY:
@@ -180,7 +181,7 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
 
 static void list_contestants(FILE *file) {
     for (int by_name = 0; by_name < 2; by_name++) {
-        fputs(by_name ? "Only by name:\n" : "Contestants:\n", file);
+        fputs(by_name ? "Only by name:\n" : "Configurations:\n", file);
         for (const struct contestant *c = contestants; c->name; c++)
             if (c->by_name_only == by_name)
                 fprintf(file, "  %-15s%s\n", c->name, c->what);
@@ -192,7 +193,7 @@ static char *help_filter(int key, const char *text, void *input) {
     return help_with_list(key, text, list_contestants);
 }
 
-/* Contestants have settings of their own, so what the environment sets for other programs has no say
+/* Configurations have settings of their own, so what the environment sets for other programs has no say
  * here.  Better said than silently so. */
 static void tell_unused(const struct weir_cli_settings *settings) {
     for (int i = 0; i < WEIR_SETTING_COUNT; i++)

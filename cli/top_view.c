@@ -127,7 +127,7 @@ static void print_log(FILE *file, const struct weir_show_allocator *a, uint64_t 
     for (uint64_t i = 0; i < a->events && i < LOG_LINES; i++) {
         const struct weir_show_event *e = &a->event[a->events - 1 - i];
 
-        fprintf(file, "        %9s ago  %c%-10s in %-9s reserve %-9s %s\n",
+        fprintf(file, "        %9s ago  %c%-10s in %-9s reserved %-9s %s\n",
                 show_ago(e->ago_ns + older_ns, ago), e->shrink ? '-' : '+', show_bytes(e->got, got),
                 show_time(e->stall_ns, took), show_bytes(e->reserve_after, after),
                 weir_event_cause_word((int)e->cause));

@@ -43,7 +43,8 @@ static const struct argp_option options[] = {
      "standard error.",
      0},
     {NULL, 'd', "DEVICE", 0, "As --device.", 0},
-    {"contestant", 'c', "NAME", OPTION_HIDDEN, NULL, 0},
+    {"configuration", 'c', "NAME", OPTION_HIDDEN, NULL, 0},
+    {"contestant", 0, NULL, OPTION_ALIAS | OPTION_HIDDEN, NULL, 0},
     {0}};
 
 int micro_alone_has(const char *option, size_t length) {
@@ -131,7 +132,7 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
         weir_cli_settings_set(&micro->settings, WEIR_SETTING_DEVICE, argument);
         return 0;
     case 'c':
-        argp_error(state, "--contestant replays traces; --micro has --subject");
+        argp_error(state, "--configuration replays traces; --micro has --subject");
         return EINVAL;
     case ARGP_KEY_ARG:
         argp_error(state, "--micro replays no trace: '%s'", argument);

@@ -352,7 +352,7 @@ static int fit(const struct micro *micro, struct micro_run *runs, size_t run_cou
             weir__bytes_show(of_device ? one.device : one.host, needed, sizeof needed);
             weir__bytes_show(of_device ? there.device : there.host, room, sizeof room);
             snprintf(runs[i].skipped, sizeof runs[i].skipped,
-                     "needs %s of %s memory, of which %s can be had", needed,
+                     "needs %s of %s memory, of which %s is available", needed,
                      of_device ? "device" : "host", room);
             continue;
         }

@@ -514,7 +514,7 @@ void table_print(FILE *file, const struct contest *contest) {
     for (size_t i = 0; i < contest->trace_count; i++)
         print_block(file, contest, i, &any_unsettled);
     if (any_unsettled)
-        fprintf(file, "\n~ not settled: fewer than 3 iterations without a change of the reserve at "
-                      "the end;\n  shown is the median of the second half\n");
+        fprintf(file, "\n~ not settled: fewer than 3 iterations without a change of reserved "
+                      "memory at the end;\n  shown is the median of the second half\n");
     print_choices(file, contest);
 }

@@ -18,38 +18,35 @@
 #include <weir/weir.h>
 
 static const char style[] =
-    ":root{color-scheme:light dark;--paper:#fff;--ink:#111;--faint:#555;--line:#bbb;--band:#f2f2f2;"
-    "--warn:#7a2e00}\n"
-    "@media (prefers-color-scheme:dark){:root{--paper:#16181b;--ink:#e8e8e8;--faint:#a8a8a8;"
-    "--line:#555;--band:#212429;--warn:#ffb38a}}\n"
-    "body{background:var(--paper);color:var(--ink);font:15px/1.45 sans-serif;margin:0 auto;"
-    "max-width:1240px;padding:1em}\n"
-    "h1{font-size:1.6em}h2{border-top:3px double var(--line);padding-top:.7em;margin-top:2em}\n"
-    "table{border-collapse:collapse;margin:.7em 0;font-variant-numeric:tabular-nums}\n"
-    "table{font-size:14px}th,td{padding:.15em .45em;text-align:right;border-bottom:1px solid "
-    "var(--line);"
-    "vertical-align:top;white-space:nowrap}td.text{white-space:normal;min-width:4.5em}\n"
-    "td small{display:block}td code{display:block;min-width:14em}\n"
-    "th{font-weight:600}thead th{border-bottom:2px solid var(--ink);vertical-align:bottom}\n"
-    "th[scope=row],.text{text-align:left}tbody tr:nth-child(even){background:var(--band)}\n"
-    ".wide{overflow-x:auto;max-width:100%}figure{margin:1.2em 0;overflow-x:auto}\n"
-    "figure svg{min-width:760px;width:100%;height:auto;display:block}\n"
-    "figcaption,.note,small{color:var(--faint);font-size:.9em}\n"
-    ".warn{color:var(--warn);border-left:4px solid var(--warn);padding-left:.7em}\n"
-    "summary{cursor:pointer}code{font-size:.95em;overflow-wrap:anywhere}\n"
-    "svg [stroke=black],svg [stroke='rgb( 0, 0, 0)']{stroke:var(--ink)}\n"
-    "svg [fill=black],svg [fill='rgb( 0, 0, 0)'],svg [fill='rgb(0,0,0)']{fill:var(--ink)}\n"
-    "svg[color=black],svg [color=black],svg [color='rgb( 0, 0, 0)']{color:var(--ink)}\n"
-    "@media (prefers-color-scheme:dark){figure svg image{filter:invert(1)}\n"
-    "svg [fill='rgb(115, 115, 115)']{fill:#8c8c8c}svg [fill='rgb(204, 204, 204)']{fill:#333}\n"
-    "svg [fill='rgb(254, 254, 254)']{fill:#010101}\n"
-    "svg [stroke='rgb( 0, 114, 178)']{stroke:#4aa8e0}svg [color='rgb( 0, 114, "
-    "178)']{color:#4aa8e0}}\n"
-    "svg image{image-rendering:pixelated}\n"
-    "details>summary h2{display:inline-block;border:0;margin:.3em 0;padding:0}\n"
-    "section>details{border-top:3px double var(--line);margin-top:1em}\n"
-    "#verdict p{font-size:1.1em;margin:.4em 0}#overview{max-width:900px}\n"
-    "@media print{body{max-width:none}}\n";
+    ":root{color-scheme:light "
+    "dark;--paper:#fff;--ink:#111;--faint:#555;--line:#bbb;--band:#f2f2f2;--warn:#7a2e00}\n@media "
+    "(prefers-color-scheme:dark){:root{--paper:#16181b;--ink:#e8e8e8;--faint:#a8a8a8;--line:#555;--"
+    "band:#212429;--warn:#ffb38a}}\nbody{background:var(--paper);color:var(--ink);font:15px/1.45 "
+    "sans-serif;margin:0 auto;max-width:1240px;padding:1em}\nh1{font-size:1.6em}h2{border-top:3px "
+    "double "
+    "var(--line);padding-top:.7em;margin-top:2em}\ntable{border-collapse:collapse;margin:.7em "
+    "0;font-variant-numeric:tabular-nums}\ntable{font-size:14px}th,td{padding:.15em "
+    ".45em;text-align:right;border-bottom:1px solid "
+    "var(--line);vertical-align:top;white-space:nowrap}td.text{white-space:normal;min-width:4.5em}"
+    "\ntd small{display:block}td code{display:block;min-width:14em}\nth{font-weight:600}thead "
+    "th{border-bottom:2px solid "
+    "var(--ink);vertical-align:bottom}\nth[scope=row],.text{text-align:left}tbody "
+    "tr:nth-child(even){background:var(--band)}\n.wide{overflow-x:auto;max-width:100%}figure{"
+    "margin:1.2em 0;overflow-x:auto}\nfigure "
+    "svg{min-width:760px;width:100%;height:auto;display:block}\nfigcaption,.note,small{color:var(--"
+    "faint);font-size:.9em}\n.warn{color:var(--warn);border-left:4px solid "
+    "var(--warn);padding-left:.7em}\nsummary{cursor:pointer}code{font-size:.95em;overflow-wrap:"
+    "anywhere}\nsvg [stroke=black],svg [stroke='rgb( 0, 0, 0)']{stroke:var(--ink)}\nsvg "
+    "[fill=black],svg [fill='rgb( 0, 0, 0)'],svg "
+    "[fill='rgb(0,0,0)']{fill:var(--ink)}\nsvg[color=black],svg [color=black],svg [color='rgb( 0, "
+    "0, 0)']{color:var(--ink)}\n@media (prefers-color-scheme:dark){figure svg "
+    "image{filter:invert(1)}\nsvg [fill='rgb(115, 115, 115)']{fill:#8c8c8c}svg [fill='rgb(204, "
+    "204, 204)']{fill:#333}\nsvg [fill='rgb(254, 254, 254)']{fill:#010101}\nsvg [stroke='rgb( 0, "
+    "114, 178)']{stroke:#4aa8e0}svg [color='rgb( 0, 114, 178)']{color:#4aa8e0}}\nsvg "
+    "image{image-rendering:pixelated}\ndetails>summary "
+    "h2{display:inline-block;border:0;margin:.3em 0;padding:0}\nsection>details{border-top:3px "
+    "double var(--line);margin-top:1em}\n#findings p{font-size:1.1em;margin:.4em "
+    "0}#overview{max-width:900px}\n@media print{body{max-width:none}}\n";
 
 /* ---------------------------------------------------------------------- text ---- */
 
@@ -276,30 +273,28 @@ static void warnings(FILE *file, const struct report *report) {
 }
 
 static const char reading[] =
-    "<details><summary>How warm-up, changepoints and the figures are to be read</summary>\n"
-    "<p><strong>The exact rule.</strong> An iteration is warm-up if in it, or in one after it, "
-    "the reserve grew, was given back or moved. A run is settled if at least 3 iterations follow "
-    "the last such one; steady is the median of those. One that is not settled is all warm-up, "
-    "and the median of its second half stands in for steady, marked ~.</p>\n"
-    "<p><strong>Changepoints.</strong> Beside it, from the times alone: PELT on the logarithms "
-    "of the iteration times (squared distance from the mean over the variance of the noise, "
-    "penalty 15 ln n, stretches of 2 iterations or more, the first of 1). The noise is taken "
-    "from neighbours, and is 1% at least. An iteration, not the first, that stands out alone by "
-    "six times the noise is an outlier and counts for no level. A level is the geometric mean of "
-    "its iterations. Intervals are of 95%, by a bootstrap of 1,000 with a fixed seed. Two levels "
-    "are the same if they differ by less than 5% or their intervals overlap; the steady stretch "
-    "is the last level and those before it that are the same.</p>\n"
-    "<p><strong>Classes</strong> (after Barrett et al., Virtual machine warmup blows hot and "
-    "cold, 2017): <em>flat</em>, one level; <em>warm-up</em>, what comes before the steady "
+    "<details><summary>How warm-up, changepoints and the figures are to be "
+    "read</summary>\n<p><strong>The exact rule.</strong> An iteration is warm-up if in it, or in "
+    "one after it, reserved memory grew, was given back or moved. A run is settled if at least 3 "
+    "iterations follow the last such one; steady is the median of those. One that is not settled "
+    "is all warm-up, and the median of its second half stands in for steady, marked "
+    "~.</p>\n<p><strong>Changepoints.</strong> Beside it, from the times alone: PELT on the "
+    "logarithms of the iteration times (squared distance from the mean over the variance of the "
+    "noise, penalty 15 ln n, stretches of 2 iterations or more, the first of 1). The noise is "
+    "taken from neighbours, and is 1% at least. An iteration, not the first, that stands out alone "
+    "by six times the noise is an outlier and counts for no level. A level is the geometric mean "
+    "of its iterations. Intervals are of 95%, by a bootstrap of 1,000 with a fixed seed. Two "
+    "levels are the same if they differ by less than 5% or their intervals overlap; the steady "
+    "stretch is the last level and those before it that are the "
+    "same.</p>\n<p><strong>Classes</strong> (after Barrett et al., Virtual machine warmup blows "
+    "hot and cold, 2017): <em>flat</em>, one level; <em>warm-up</em>, what comes before the steady "
     "stretch is slower; <em>slowdown</em>, a level of 3 iterations or more before it was faster; "
     "<em>never steady</em>, the steady stretch is shorter than 3 iterations or a quarter of all; "
     "<em>too short</em>, fewer than 6 iterations. Repeats that differ are "
-    "<em>inconsistent</em>.</p>\n"
-    "<p>Times of iterations are of all their allocations and frees. Figures are medians over "
-    "repeats; pictures show the first repeat. Peak requested memory: the largest sum of requested "
-    "bytes, "
-    "below which no reserve can be. Single calls are timed in a process of their own, where "
-    "short calls take longer.</p></details>\n";
+    "<em>inconsistent</em>.</p>\n<p>Times of iterations are of all their allocations and frees. "
+    "Figures are medians over repeats; pictures show the first repeat. Peak requested memory: the "
+    "largest sum of requested bytes, below which reserved memory cannot be. Single calls are timed "
+    "in a process of their own, where short calls take longer.</p></details>\n";
 
 /* ---------------------------------------------------------------------- SVG ---- */
 
@@ -512,11 +507,9 @@ static const char *const captions[] = {
     "that no "
     "block ever touched are left out, so neighbours may lie far apart.",
     "Memory of the process over time, as it was looked at a hundred times a second. Light grey: "
-    "requested (darker: "
-    "between its least and its most where the picture is too coarse); dashed: in use, as handed "
-    "out; thick line: "
-    "reserved, by its growth steps; dotted: peak requested memory.  It ends when the program "
-    "ended.",
+    "requested (darker: between its least and its most where the picture is too coarse); dashed: "
+    "in use, as handed out; thick line: reserved, as it grew; dotted: peak requested memory.  It "
+    "ends when the program ended.",
     "Time against reserved memory, one dot a configuration: lower and further left is better. Both "
     "axes are "
     "logarithmic; over several traces these are geometric means.",
@@ -1013,7 +1006,7 @@ static void put_verdict(FILE *file, const struct report *report) {
     const struct report_choice *fastest = report_least(report, 0), *usual;
     const char *whose;
 
-    fputs("<section id=\"verdict\">\n", file);
+    fputs("<section id=\"findings\">\n", file);
     usual = report_default(report, &whose);
     if (fastest && report->choice_count > 1) {
         put_choice(file, fastest, usual, whose, 0);

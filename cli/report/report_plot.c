@@ -316,7 +316,7 @@ static void memory_labels(FILE *script, const struct report_row *row, const stru
                 sum / 1e6, longest / 1e6, -0.25 * strip * scale->top);
     if (reserve / scale->unit > scale->top)
         fprintf(script,
-                "set label 'reserve: %.4g %s, off the scale' at graph 0.98, graph 0.9 right\n",
+                "set label 'reserved: %.4g %s, off the scale' at graph 0.98, graph 0.9 right\n",
                 reserve / scale->unit, scale->unit_name);
 }
 

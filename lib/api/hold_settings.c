@@ -47,7 +47,8 @@ static weir_status set_shares(weir_allocator *a, const struct weir_device_memory
         return WEIR_OK;
     if (o->ledger != WEIR_SWITCH_ON)
         weir__log(o->log, WEIR_LOG_WARNING,
-                  "%s share is all of the device with ledger off, which knows of no other process",
+                  "%s share is all of the device: with the shared registry off, weir knows of no "
+                  "other process",
                   o->limit.kind == WEIR_AMOUNT_SHARE ? "limit" : "prealloc");
     weights = weir__quota_weights(&a->reserve);
     if (weights == 0)
@@ -181,11 +182,10 @@ static void warn_of_what_is_lost(const weir_allocator *a, uint64_t low) {
     if (low > all) {
         weir__bytes_show(low, asked, sizeof asked);
         weir__bytes_show(all, most, sizeof most);
-        weir__log(
-            a->options.log, WEIR_LOG_WARNING,
-            "grow-ahead of %s is above the %s that can be had at most: so much is kept idle as "
-            "there is",
-            asked, most);
+        weir__log(a->options.log, WEIR_LOG_WARNING,
+                  "grow-ahead of %s is above the %s that can be reserved: weir keeps as much idle "
+                  "as there is",
+                  asked, most);
     }
     if (a->options.engine == WEIR_ENGINE_POOL && a->options.headroom.value > 0 &&
         a->threshold < a->device.total)

@@ -180,7 +180,7 @@ static void put_cause(struct out *out, const weir_verdict *v) {
         put_in_use(out, v);
         return;
     case WEIR_VERDICT_RESERVE:
-        put(out, "%s is idle, but the driver serves graphs, not the reserve", SHOW(v->idle));
+        put(out, "%s is idle in weir, but graphs take memory from the driver", SHOW(v->idle));
         return;
     case WEIR_VERDICT_DRIVER:
         put_driver(out, v);
@@ -335,7 +335,7 @@ static void put_text(struct out *out, const weir_verdict *v) {
     put_cause(out, v);
     put(out, "\n");
     if (is_short_of_a_step(v))
-        put(out, "              what it leaves is less than the reserve grows by\n");
+        put(out, "              it leaves less than weir grows by at once\n");
     if (v->cause == WEIR_VERDICT_FRAGMENTED && v->idle < v->asked)
         put(out, "              with %s that may be added it would be enough in one piece\n",
             SHOW(room_of(v)));
@@ -508,7 +508,8 @@ void weir__verdict_tell(const weir_verdict *v, const char *to) {
     problem = strcmp(to, "stderr") == 0 ? -1 : add_to_file(to, screen, written);
     if (problem > 0) /* who wants it there sees it here, whatever the log is */
         weir__log(WEIR_LOG_WARNING, WEIR_LOG_WARNING,
-                  "verdict '%s': %s: a refusal is told here instead", to, strerror(problem));
+                  "oom-report '%s': %s: this OOM report goes to standard error", to,
+                  strerror(problem));
     if (problem != 0)
         (void)write_all(STDERR_FILENO, screen, written);
     errno = saved_errno;

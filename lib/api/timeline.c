@@ -254,7 +254,7 @@ static void put_slice(FILE *file, const struct slice *s, long process, int threa
         fputs("}", file);
     else
         fprintf(file,
-                ",\"args\":{\"asked\":%" PRIu64 ",\"got\":%" PRIu64 ",\"reserve after\":%" PRIu64
+                ",\"args\":{\"asked\":%" PRIu64 ",\"got\":%" PRIu64 ",\"reserved after\":%" PRIu64
                 "}}",
                 s->asked, s->got, s->after);
 }

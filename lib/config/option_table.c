@@ -622,7 +622,7 @@ static int ahead_valid(const struct row *row, const weir_amount *low, const weir
     if (low->kind == WEIR_AMOUNT_MAX || high->kind == WEIR_AMOUNT_MAX)
         return weir__problem(problem, "there is no room beyond max: preallocate max for that");
     if (low->kind == WEIR_AMOUNT_DEFAULT && high->kind != WEIR_AMOUNT_DEFAULT)
-        return weir__problem(problem, "headroom_high is set, but headroom is not");
+        return weir__problem(problem, "options.headroom_high is set, but options.headroom is not");
     return low->kind != high->kind || high->value >= low->value ||
            weir__problem(problem, "what follows the colon is less than what precedes it");
 }

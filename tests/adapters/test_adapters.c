@@ -224,10 +224,9 @@ START_TEST(torch_refused) {
         return;
     begin();
     MUST(weir_torch_alloc(100 * MIB, 0, A) == NULL);
-    TOLD(1,
-         "weir: error: weir_torch_alloc: 104857600 bytes (100.0 MiB) refused: the "
-         "allocator's limit is reached; reserve 0.0 MiB, in use 0.0 MiB, limit 64.0 MiB, free on "
-         "the device ");
+    TOLD(1, "weir: error: weir_torch_alloc: could not allocate 104857600 bytes (100.0 MiB): the "
+            "allocator's limit is reached; reserved 0.0 MiB, in use 0.0 MiB, limit 64.0 MiB, free "
+            "on the device ");
     MUST(strstr(logged, "(of more like it nothing is told; WEIR_VERDICT=stderr tells why)\n"));
     MUST(weir_torch_alloc(MIB, 7, A) == NULL);
     TOLD(2, "weir: error: model:7 has no allocator: device 'model:7': there is 1 device");
@@ -354,7 +353,7 @@ START_TEST(cupy_of_one_stream) {
     weir_cupy_free(A, block, 0);
     MUST_LE(weir__model_now_ns(), now + 10 * MS);
     MUST(weir_cupy_malloc(NULL, 100 * MIB, 0) == NULL && weir_cupy_malloc(A, 100 * MIB, 0) == NULL);
-    TOLD(1, "weir_cupy_malloc: 104857600 bytes"); /* the first */
+    TOLD(1, "weir_cupy_malloc: could not allocate 104857600 bytes"); /* the first */
     end();
 }
 END_TEST
@@ -387,7 +386,7 @@ START_TEST(onnx_of_any_stream_and_of_one) {
     weir_onnx_empty_cache();
     MUST_EQ(stats_of(process).reserve, 0);
     MUST(weir_onnx_alloc(100 * MIB) == NULL);
-    TOLD(1, "weir_onnx_alloc: 104857600 bytes");
+    TOLD(1, "weir_onnx_alloc: could not allocate 104857600 bytes");
     end();
 }
 END_TEST
@@ -441,7 +440,7 @@ START_TEST(handlers_of_an_allocator_and_of_the_process) {
     }
     weir_mem_handler_init(&handler, NULL);
     MUST(handler.device_alloc(handler.ctx, &(void *){NULL}, 100 * MIB, A) == WEIR_E_LIMIT);
-    TOLD(1, "weir_handler_alloc: 104857600 bytes");
+    TOLD(1, "weir_handler_alloc: could not allocate 104857600 bytes");
     OK(weir_allocator_destroy(own));
     end();
 }

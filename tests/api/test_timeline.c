@@ -93,7 +93,7 @@ START_TEST(test_as_it_was) {
     EXPECT_TEXT("\"ts\":2000.000,\"name\":\"cuda:0\",\"args\":{\"requested\":4,\"reserve\":6}");
     EXPECT_TEXT(
         "\"ph\":\"X\",\"pid\":42,\"tid\":34,\"ts\":4.500,\"dur\":1.500,\"cat\":\"growth\",\"name\":"
-        "\"grow: policy\",\"args\":{\"asked\":10,\"got\":20,\"reserve after\":30}");
+        "\"grow: policy\",\"args\":{\"asked\":10,\"got\":20,\"reserved after\":30}");
     EXPECT_TEXT("\"ts\":10.000,\"dur\":0.000,\"cat\":\"given back\",\"name\":\"give back: trim\"");
     EXPECT_TEXT("\"ph\":\"i\",\"pid\":42,\"tid\":34,\"ts\":12.345,\"s\":\"t\",\"cat\":\"refusal\"");
     EXPECT_TEXT("\"args\":{\"bytes\":99}");

@@ -298,7 +298,7 @@ START_TEST(a_limit_below_a_page) {
             make(&options);
             v = REFUSED(LIMIT, cases[i].asked, A);
             expect_words(&v, WEIR_VERDICT_AS_TEXT,
-                         "\n              what it leaves is less than the reserve grows by\n");
+                         "\n              it leaves less than weir grows by at once\n");
             expect_setting(&v, 0, "limit", NULL);
             MUST(v.settings[1].name == NULL);
             make_as_told(&options, &v);
@@ -320,7 +320,7 @@ START_TEST(no_page_is_left_to_it) {
     v = REFUSED(LIMIT, 900 * KIB, A);
     MUST_LE(1, v.leave);
     expect_words(&v, WEIR_VERDICT_AS_TEXT,
-                 "\n              what it leaves is less than the reserve grows by\n");
+                 "\n              it leaves less than weir grows by at once\n");
     expect_setting(&v, 0, "keep-free", NULL);
     MUST(v.settings[1].name == NULL);
     make_as_told(&options, &v);
@@ -2154,11 +2154,11 @@ START_TEST(a_place_that_cannot_be_is_said) {
     make(&options); /* of which it is said no more */
     end();
     MUST(dup2(error, STDERR_FILENO) == STDERR_FILENO && close(error) == 0);
-    expect_file(said,
-                "weir: warning: verdict '/nonexistent/file': No such file or directory; expected "
-                "stderr, off or a file that can be written: refusals are told on standard error "
-                "until then\n",
-                '\n');
+    expect_file(
+        said,
+        "weir: warning: oom-report '/nonexistent/file': No such file or directory; expected "
+        "stderr, off or a file that can be written: OOM reports go to standard error until then\n",
+        '\n');
 }
 END_TEST
 
@@ -2325,12 +2325,11 @@ START_TEST(where_it_is_told) {
         ANSWERS(i == 2, deny_none());
 #endif
         MUST(dup2(error, STDERR_FILENO) == STDERR_FILENO);
-        expect_file(
-            said,
-            i == 1 ? "weir: warning: verdict '/nonexistent/file': No such file or directory: a "
-                     "refusal is told here instead\nweir: "
-                   : "weir: ",
-            '\n');
+        expect_file(said,
+                    i == 1 ? "weir: warning: oom-report '/nonexistent/file': No such file or "
+                             "directory: this OOM report goes to standard error\nweir: "
+                           : "weir: ",
+                    '\n');
     }
 #ifdef CAN_DENY
     deny("write", 1, 0, EIO); /* it is lost, then */
@@ -2369,9 +2368,10 @@ START_TEST(where_there_is_no_space) {
         bytes = read(ends[0], said, sizeof said - 1);
         MUST(bytes > 0 && close(ends[0]) == 0);
         said[bytes] = '\0';
-        snprintf(expected, sizeof expected,
-                 "weir: warning: verdict '%s': %s: a refusal is told here instead\nweir: ", to[i],
-                 strerror(i ? EFBIG : ENOSPC));
+        snprintf(
+            expected, sizeof expected,
+            "weir: warning: oom-report '%s': %s: this OOM report goes to standard error\nweir: ",
+            to[i], strerror(i ? EFBIG : ENOSPC));
         MUST(strncmp(said, expected, strlen(expected)) == 0 && said[bytes - 1] == '\n');
     }
     MUST(unlink(path) == 0 && signal(SIGXFSZ, before) == SIG_IGN);

@@ -995,7 +995,7 @@ START_TEST(test_no_ledger_can_be_made) {
     file = fopen(path, "r");
     ck_assert_ptr_nonnull(fgets(text, sizeof text, file));
     ck_assert_ptr_nonnull(
-        strstr(text, "no ledger of the device's processes (/nonexistent/folder/weir-"));
+        strstr(text, "no shared registry of the device's processes (/nonexistent/folder/weir-"));
     ck_assert_ptr_nonnull(strstr(text, ": No such file"));
     ck_assert_ptr_null(fgets(text, sizeof text, file)); /* one line */
     fclose(file);

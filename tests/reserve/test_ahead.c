@@ -601,7 +601,8 @@ START_TEST(more_than_can_be_had) {
     options.log = WEIR_LOG_WARNING;
     a = make_on(driver, &options);
     (void)lines();
-    ck_assert_msg(strstr(logged, "grow-ahead of 2GiB is above the 1GiB that can be had") != NULL,
+    ck_assert_msg(strstr(logged, "grow-ahead of 2GiB is above the 1GiB that can be reserved") !=
+                      NULL,
                   "%s", logged);
     OK(weir_free(a, take(a, MIB, A), A));
     MUST_LE(stats_of(a).reserve, GIB);

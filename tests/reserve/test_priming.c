@@ -296,7 +296,7 @@ START_TEST(why_a_call_gets_nothing_is_told) {
     options.engine = WEIR_ENGINE_PLATFORM;
     a = make_on(driver, &options);
     EXPECT(WEIR_E_NOT_SUPPORTED, weir_preallocate(a, MIB, NULL));
-    ck_assert_msg(log_has("weir: error: weir_preallocate: engine direct has no reserve"), "%s",
+    ck_assert_msg(log_has("weir: error: weir_preallocate: engine direct reserves no memory"), "%s",
                   logged);
     destroy(a);
     options = options_for(MAPPED, 0);

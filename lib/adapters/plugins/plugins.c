@@ -67,8 +67,8 @@ void weir__adapter_text(char *text, size_t text_bytes, const char *who, size_t b
     char limit[48] = "none", device[48] = "unknown", part[32];
 
     if (!was_refused(&r, bytes, status)) {
-        snprintf(text, text_bytes, "%s: %zu bytes (%.1f MiB) refused: %s%s", who, bytes, mib(bytes),
-                 weir_status_message(status), driver_part(part, sizeof part));
+        snprintf(text, text_bytes, "%s: could not allocate %zu bytes (%.1f MiB): %s%s", who, bytes,
+                 mib(bytes), weir_status_message(status), driver_part(part, sizeof part));
         return;
     }
     if (r.limit != UINT64_MAX)
@@ -77,8 +77,8 @@ void weir__adapter_text(char *text, size_t text_bytes, const char *who, size_t b
         snprintf(device, sizeof device, "%.1f of %.1f MiB", mib(r.device_free),
                  mib(r.device_total));
     snprintf(text, text_bytes,
-             "%s: %zu bytes (%.1f MiB) refused: %s; reserve %.1f MiB, in use %.1f MiB, limit %s, "
-             "free on the device %s; at least %.1f MiB can be had at once",
+             "%s: could not allocate %zu bytes (%.1f MiB): %s; reserved %.1f MiB, in use %.1f MiB, "
+             "limit %s, free on the device %s; at least %.1f MiB would fit now",
              who, bytes, mib(bytes), weir_status_message(status), mib(r.reserve), mib(r.in_use),
              limit, device, mib(r.largest));
 }

@@ -363,12 +363,12 @@ static void report_text(const struct figures *all, const char *when) {
         }
         refused[0] = '\0';
         if (f->refusals > 0)
-            snprintf(refused, sizeof refused, ", %llu refused", (unsigned long long)f->refusals);
+            snprintf(refused, sizeof refused, ", %llu failed", (unsigned long long)f->refusals);
         weir__log(
             WEIR_LOG_INFO, WEIR_LOG_INFO,
             "process %ld (%s)%s: %s, %s, engine %s: %llu request%s served, %llu of them from "
-            "caches%s, %llu free%s; at most %.1f MiB requested, %.1f MiB reserved; %llu "
-            "growth step%s in %.3f ms",
+            "caches%s, %llu free%s; at most %.1f MiB requested, %.1f MiB reserved; %llu growth%s "
+            "in %.3f ms",
             process, program, when, s->device_text, s->is_plain ? "cuMemAlloc" : "a memory pool",
             s->engine, (unsigned long long)f->allocs, weir__plural(f->allocs),
             (unsigned long long)f->front_hits, refused, (unsigned long long)f->frees,
@@ -673,10 +673,11 @@ static void tell_of_nothing(void) {
     if (!is_asked())
         return;
     weir__log(WEIR_LOG_INFO, WEIR_LOG_INFO, "the program %s, so there are no statistics of it",
-              unserved(WEIR_UNSERVED_POOL) > 0 ? "asked pools only in captures, or in vain"
-              : weir__any_asked()              ? "ended in its first request of device memory"
-              : has_driver()                   ? "asked for no device memory"
-                                               : "did not load CUDA, and used no device memory");
+              unserved(WEIR_UNSERVED_POOL) > 0
+                  ? "requested pool memory only in captures, or without success"
+              : weir__any_asked() ? "ended in its first request for device memory"
+              : has_driver()      ? "requested no device memory"
+                                  : "did not load CUDA, and used no device memory");
 }
 
 /* 1 if there is anything to be told of what the driver served in weir's place. */
