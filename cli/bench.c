@@ -50,11 +50,12 @@ static int add_contestant(struct contest *contest, const char *name) {
 
 static int is_setting(const char *option, size_t length) {
     for (int i = 0; i < WEIR_SETTING_COUNT; i++) {
-        const char *name = weir__setting_row((enum weir_setting)i)->name;
+        const struct weir_setting_row *row = weir__setting_row((enum weir_setting)i);
+        const char *const names[] = {row->name, row->was};
 
-        if (i != WEIR_SETTING_DEVICE && strlen(name) == length &&
-            strncmp(name, option, length) == 0)
-            return 1;
+        for (int j = 0; i != WEIR_SETTING_DEVICE && j < 2; j++)
+            if (names[j] && strlen(names[j]) == length && strncmp(names[j], option, length) == 0)
+                return 1;
     }
     return 0;
 }

@@ -492,7 +492,7 @@ static int idle_read(const struct row *row, const char *text, weir_options *opti
     if (strcasecmp(text, "never") != 0 && !milliseconds_read(text, &value, problem))
         return 0;
     if (value == 0)
-        return weir__problem(problem, "a time of 0 keeps nothing: set front-cache to 0 for that");
+        return weir__problem(problem, "a time of 0 keeps nothing: set cache-limit to 0 for that");
     *(uint32_t *)mutable_field(row, options) = value;
     return 1;
 }
@@ -1056,30 +1056,30 @@ static const struct row rows[WEIR_SETTING_COUNT] = {
                           log_levels,
                           0},
     [WEIR_SETTING_FRONT] =
-        {{"front", "WEIR_FRONT", "SWITCH", "on or off", "on; for engine direct off",
+        {{"cache", "WEIR_CACHE", "SWITCH", "on or off", "on; for engine direct off",
           "Keep freed memory in per-stream caches above the engine.  Off: the driver sees every "
           "block of the pool and direct engines, so that compute-sanitizer can check each.",
-          ADVANCED},
+          ADVANCED, .was = "front", .was_variable = "WEIR_FRONT"},
          &word_kind,
          AT(front),
          switches,
          0},
     [WEIR_SETTING_FRONT_CACHE] =
-        {{"front-cache", "WEIR_FRONT_CACHE", "SIZE",
+        {{"cache-limit", "WEIR_CACHE_LIMIT", "SIZE",
           "a size (64MiB, 0), a percentage of what is in use (5%) or max", "2%, at first 32MiB",
           "Limit the idle memory that per-stream caches keep in blocks above 512KiB and in idle "
           "slabs.  More saves driver calls and leaves less to other streams.",
-          ADVANCED},
+          ADVANCED, .was = "front-cache", .was_variable = "WEIR_FRONT_CACHE"},
          &cache_kind,
          AT(front_cache),
          NULL,
          0},
     [WEIR_SETTING_FRONT_IDLE] =
-        {{"front-idle", "WEIR_FRONT_IDLE", "TIME",
+        {{"cache-idle", "WEIR_CACHE_IDLE", "TIME",
           "milliseconds (250), a number with ms or s (250ms, 2s), or never", "1s",
           "Limit how long a per-stream cache keeps memory that its stream does not use.  A later "
           "call on the stream gives older memory to the engine.",
-          ADVANCED},
+          ADVANCED, .was = "front-idle", .was_variable = "WEIR_FRONT_IDLE"},
          &idle_kind,
          AT(front_idle_ms),
          NULL,
@@ -1172,18 +1172,19 @@ static const struct row rows[WEIR_SETTING_COUNT] = {
          switches,
          0},
     [WEIR_SETTING_VERDICT] =
-        {{"verdict", "WEIR_VERDICT", "FILE", "stderr, a file, or off", "off; of weir run stderr",
+        {{"oom-report", "WEIR_OOM_REPORT", "FILE", "stderr, a file, or off",
+          "off; of weir run stderr",
           "Write an OOM report when a request fails: the cause, the figures that show it, and the "
           "setting to try first.  If the file's name ends in .json, the report is JSON.",
-          ADVANCED},
+          ADVANCED, .was = "verdict", .was_variable = "WEIR_VERDICT"},
          &verdict_kind,
          AT(verdict),
          NULL,
          0},
-    [WEIR_SETTING_LEDGER] = {{"ledger", "WEIR_LEDGER", "SWITCH", "on or off", "on",
+    [WEIR_SETTING_LEDGER] = {{"registry", "WEIR_REGISTRY", "SWITCH", "on or off", "on",
                               "Keep a shared registry of a user's processes on each GPU.  When one "
                               "process runs out of memory, the others give idle memory back.",
-                              ADVANCED},
+                              ADVANCED, .was = "ledger", .was_variable = "WEIR_LEDGER"},
                              &word_kind,
                              AT(ledger),
                              switches,

@@ -215,7 +215,7 @@ START_TEST(refused_without_a_verdict) {
     }
     MUST(weir_torch_alloc(100 * MIB, 0, A) == NULL);
     told(__LINE__, _i == 0 ? 2 : 1, "(of more like it nothing is told)\n");
-    MUST(!strstr(logged, "WEIR_VERDICT"));
+    MUST(!strstr(logged, "WEIR_OOM_REPORT"));
 }
 END_TEST
 
@@ -227,7 +227,7 @@ START_TEST(torch_refused) {
     TOLD(1, "weir: error: weir_torch_alloc: could not allocate 104857600 bytes (100.0 MiB): the "
             "allocator's limit is reached; reserved 0.0 MiB, in use 0.0 MiB, limit 64.0 MiB, free "
             "on the device ");
-    MUST(strstr(logged, "(of more like it nothing is told; WEIR_VERDICT=stderr tells why)\n"));
+    MUST(strstr(logged, "(of more like it nothing is told; set WEIR_OOM_REPORT=stderr for the cause)\n"));
     MUST(weir_torch_alloc(MIB, 7, A) == NULL);
     TOLD(2, "weir: error: model:7 has no allocator: device 'model:7': there is 1 device");
     MUST(strstr(logged, "no usable device or driver (of more like it nothing is told)"));

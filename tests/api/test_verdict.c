@@ -768,7 +768,7 @@ START_TEST(what_is_idle_lies_in_pieces) {
     if (is_bare(_i, KIND_POOL)) {
         MUST_EQ(v.hole, UINT64_MAX);
         MUST_EQ(v.pending, UINT64_MAX);
-        expect_setting(&v, 0, "front", "on");
+        expect_setting(&v, 0, "cache", "on");
         end();
         return;
     }

@@ -1107,8 +1107,8 @@ START_TEST(test_a_verdict_without_the_ledger) {
     static const struct {
         const char *other, *request, *advice;
     } cases[] = {
-        {"0", "0 ledger off", "Try --ledger on (WEIR_LEDGER=on).|"},
-        {"0", "0 ledger off recovery-timeout 0", "Try --ledger on --recovery-timeout 1s|"},
+        {"0", "0 ledger off", "Try --registry on (WEIR_REGISTRY=on).|"},
+        {"0", "0 ledger off recovery-timeout 0", "Try --registry on --recovery-timeout 1s|"},
         {"0 ledger off", "0 ledger off", "Wait for other processes, or end them (weir info "},
         {"", "4 ledger off", "Trim the other pools, or free their blocks: no setting makes room.|"},
         {"0", "0 ledger off", "Wait for other processes, or end them (weir info "},
