@@ -281,7 +281,7 @@ const char *weir__why_not_told(const weir_allocator *a) {
     default:
         return a->device.driver->capabilities & WEIR_CAP_POOL_FIGURES
                    ? NULL
-                   : "the driver (before 11.3) does not tell what its pool has";
+                   : "the driver (before 11.3) does not report what its pool has reserved";
     }
 }
 

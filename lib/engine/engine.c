@@ -69,7 +69,7 @@ void weir__engine_note(const struct weir_engine *e, int cause, int shrink, uint6
         return;
     weir__bytes_show(got, got_text, sizeof got_text);
     if (cause == WEIR_EVENT_APPEAL) {
-        weir__log(e->options->log, WEIR_LOG_INFO, "other processes gave %s, %llu ns", got_text,
+        weir__log(e->options->log, WEIR_LOG_INFO, "other processes released %s, %llu ns", got_text,
                   (unsigned long long)stall_ns);
         return;
     }

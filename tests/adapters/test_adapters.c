@@ -214,7 +214,7 @@ START_TEST(refused_without_a_verdict) {
         begin();
     }
     MUST(weir_torch_alloc(100 * MIB, 0, A) == NULL);
-    told(__LINE__, _i == 0 ? 2 : 1, "(of more like it nothing is told)\n");
+    told(__LINE__, _i == 0 ? 2 : 1, "(further errors like it are not reported)\n");
     MUST(!strstr(logged, "WEIR_OOM_REPORT"));
 }
 END_TEST
@@ -227,10 +227,12 @@ START_TEST(torch_refused) {
     TOLD(1, "weir: error: weir_torch_alloc: could not allocate 104857600 bytes (100.0 MiB): the "
             "allocator's limit is reached; reserved 0.0 MiB, in use 0.0 MiB, limit 64.0 MiB, free "
             "on the device ");
-    MUST(strstr(logged, "(of more like it nothing is told; set WEIR_OOM_REPORT=stderr for the cause)\n"));
+    MUST(strstr(
+        logged,
+        "(further errors like it are not reported; set WEIR_OOM_REPORT=stderr for the cause)\n"));
     MUST(weir_torch_alloc(MIB, 7, A) == NULL);
     TOLD(2, "weir: error: model:7 has no allocator: device 'model:7': there is 1 device");
-    MUST(strstr(logged, "no usable device or driver (of more like it nothing is told)"));
+    MUST(strstr(logged, "no usable device or driver (further errors like it are not reported)"));
     for (int i = 0; i < 100; i++)
         MUST(weir_torch_alloc((size_t)(100 + i) * MIB, 0, A) == NULL &&
              weir_cupy_malloc(NULL, 100 * MIB, 0) == NULL);
@@ -495,7 +497,8 @@ static const struct {
     {"WEIR_PEERS", "3", NULL, "peers '3': peer 3: there is 1 device", NOTHING},
     {"WEIR_LEAVE", "200GiB", NULL, "keep-free '200GiB' is above the device's 8GiB: ", NOTHING},
     {"WEIR_PREALLOC_MIN", "8GiB", NULL,
-     "weir: error: preallocation: asked 8GiB, at least 8GiB, got ", WEIR_ENTRY_cuMemCreate},
+     "weir: error: preallocation: requested 8GiB, at least 8GiB, got only ",
+     WEIR_ENTRY_cuMemCreate},
     {"WEIR_PRIORITY", "1", NULL,
      "has no allocator: cannot open the device's context: ", WEIR_ENTRY_cuDevicePrimaryCtxRetain},
     {"WEIR_LEAVE", "200GiB", "debug", "keep-free '200GiB' is above the device's 8GiB: ", NOTHING},

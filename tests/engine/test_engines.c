@@ -836,7 +836,7 @@ START_TEST(a_threshold_that_throws_steps_away_draws_a_warning) {
     expect_words("");
     logging.log = WEIR_LOG_WARNING;
     logging.engine = WEIR_ENGINE_ARENA;
-    ck_assert_ptr_null(strstr(logged(create_and_destroy), "gives back at each synchronisation"));
+    ck_assert_ptr_null(strstr(logged(create_and_destroy), "makes each synchronisation release"));
 }
 END_TEST
 
