@@ -475,12 +475,10 @@ static void end_recording(void) {
         return;
     take_file_back();
     if (!record.failed)
-        fprintf(
-            stderr,
-            "weir record: nothing was asked of the CUDA driver that this records, so there is no "
-            "trace: %s "
-            "is %s\n",
-            record.path, record.is_made ? "not made" : "as it was");
+        fprintf(stderr,
+                "weir record: the command made no call that weir records, so there is no trace: %s "
+                "is %s\n",
+                record.path, record.is_made ? "not made" : "as it was");
 }
 
 static void remove_folder(const char *path) {

@@ -326,8 +326,7 @@ static int check_chosen(void) {
                      !command.top.programs[p]->was_said;
         snprintf(pid, sizeof pid, "%ld", (long)command.chosen[i]);
         if (!found)
-            failed = fail(pid, "no program that `weir run' serves, or none that has asked for "
-                               "memory yet");
+            failed = fail(pid, "no program under `weir run', or it has not requested memory yet");
     }
     return failed;
 }

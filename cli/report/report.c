@@ -92,7 +92,7 @@ static const char *other_kind(const json_t *object) {
 
 static int is_replay(const json_t *object) {
     return json_is_string(json_object_get(object, "trace")) &&
-           json_is_string(json_object_get(object, "contestant")) &&
+           json_is_string(json_object_get(object, "configuration")) &&
            (json_is_array(json_object_get(object, "iterations")) ||
             json_is_string(json_object_get(object, "error")));
 }
@@ -103,7 +103,7 @@ static int is_process(const json_t *object) {
 }
 
 static int is_refusal(const json_t *object) {
-    return json_is_object(json_object_get(object, "verdict")) &&
+    return json_is_object(json_object_get(object, "oom_report")) &&
            json_is_integer(json_object_get(object, "pid")) && !is_process(object);
 }
 
@@ -118,31 +118,31 @@ static int is_figure(const char *key) {
                                           "ended_ns",
                                           "failed",
                                           "frees",
-                                          "front_hits",
+                                          "cache_hits",
                                           "given_back",
                                           "growths",
                                           "in_use_high",
                                           "in_use_peak",
                                           "live_bytes",
-                                          "live_peak_bytes",
+                                          "requested_peak_bytes",
                                           "marks",
                                           "max",
                                           "op",
                                           "ops",
                                           "page_bytes",
                                           "pid",
-                                          "refusals",
+                                          "failed_requests",
                                           "repeat",
                                           "requested_high",
                                           "requested_low",
                                           "requested_peak",
-                                          "reserve",
-                                          "reserve_high",
-                                          "reserve_low",
-                                          "reserve_peak",
+                                          "reserved",
+                                          "reserved_high",
+                                          "reserved_low",
+                                          "reserved_peak",
                                           "stall_ns",
                                           "streams",
-                                          "reserve_peak_bytes",
+                                          "reserved_peak_bytes",
                                           "steady_alloc_ns",
                                           "time_ns",
                                           "warm_up_iterations"};
@@ -242,7 +242,7 @@ static int read_values(FILE *file, const char *path, json_t *all) {
 
     for (; has_more(file); values++) {
         json_t *value = json_loadf(file, JSON_DISABLE_EOF_CHECK, &error);
-        int good = value && take_value(all, value, path);
+        int good = value && jsonfile_rename_earlier(value) && take_value(all, value, path);
 
         json_decref(value);
         if (!value) {
@@ -358,9 +358,9 @@ static struct report_row *find_row(struct report_trace *trace, const json_t *obj
 
     for (size_t i = 0; i < trace->count; i++) {
         row = &trace->rows[i];
-        if (row->run == run && same(row->results[0], object, "contestant") &&
+        if (row->run == run && same(row->results[0], object, "configuration") &&
             same(row->results[0], object, "busy") &&
-            same(row->results[0], object, "threshold_over_live"))
+            same(row->results[0], object, "threshold_over_requested"))
             return row;
     }
     row = one_more(&trace->rows, &trace->count, sizeof *row);
@@ -426,11 +426,11 @@ static void label_row(const struct report *report, const struct report_trace *tr
     int several = 0;
     const json_t *busy = json_object_get(row->results[0], "busy");
     const char *threshold =
-        json_string_value(json_object_get(row->results[0], "threshold_over_live"));
+        json_string_value(json_object_get(row->results[0], "threshold_over_requested"));
     int used;
 
     snprintf(row->label, sizeof row->label, "%.40s",
-             json_string_value(json_object_get(row->results[0], "contestant")));
+             json_string_value(json_object_get(row->results[0], "configuration")));
     trim_character(row->label);
     used = (int)strlen(row->label);
     if (json_is_number(busy))

@@ -191,8 +191,8 @@ static void ratio_cell(FILE *file, const struct report_row *row) {
     uint64_t reserve, live, failed;
 
     if (!(report_median(row, "failed", NULL, &failed) && failed) &&
-        report_median(row, "reserve_peak_bytes", NULL, &reserve) &&
-        report_median(row, "live_peak_bytes", NULL, &live) && live)
+        report_median(row, "reserved_peak_bytes", NULL, &reserve) &&
+        report_median(row, "requested_peak_bytes", NULL, &live) && live)
         fprintf(file, "<td>%.3f</td>", (double)reserve / (double)live);
     else
         no_cell(file);
@@ -543,7 +543,7 @@ static void trace_facts(FILE *file, const struct report_trace *trace) {
     put_count(file, json_array_size(json_object_get(result, "iterations")), "iteration", ", ");
     put_count(file, report_number(result, "allocs", NULL), "allocation", ", ");
     put_count(file, report_number(result, "streams", NULL), "stream", ", peak requested memory ");
-    put_bytes(file, report_number(result, "live_peak_bytes", NULL));
+    put_bytes(file, report_number(result, "requested_peak_bytes", NULL));
     fputs(".</p>\n", file);
 }
 
@@ -634,7 +634,7 @@ static void row_cells(FILE *file, const struct report_row *row) {
     whole_cell(file, row, "op_ns", "max");
     whole_cell(file, row, "growths", NULL);
     ms_cell(file, row, "stall_ns", 0);
-    mib_cell(file, row, "reserve_peak_bytes");
+    mib_cell(file, row, "reserved_peak_bytes");
     ratio_cell(file, row);
     ms_cell(file, row,
             report_median(row, "beforehand_ns", NULL, &known) ? "beforehand_ns" : "prealloc_ns",
@@ -644,7 +644,7 @@ static void row_cells(FILE *file, const struct report_row *row) {
 
 static void failed_cells(FILE *file, const struct report_row *row) {
     fputs("<td class=\"text\" colspan=\"17\">failed: ", file);
-    put_or(file, string_at(row->results[0], "error"), "no reason was told");
+    put_or(file, string_at(row->results[0], "error"), "no reason was reported");
     fputs("</td>", file);
 }
 
@@ -665,7 +665,7 @@ static void trace_table(FILE *file, const struct report_trace *trace) {
     for (size_t i = 0; i < trace->count; i++) {
         const struct report_row *row = &trace->rows[i];
 
-        fputs("<tr data-contestant=\"", file);
+        fputs("<tr data-configuration=\"", file);
         put(file, row->label);
         fputs("\"><th scope=\"row\">", file);
         put(file, row->label);
@@ -794,9 +794,9 @@ static void put_trace(FILE *file, const struct report *report, size_t t) {
 /* ----------------------------------------------------------------- processes ---- */
 
 static void process_row(FILE *file, const json_t *served) {
-    static const char *const keys[] = {"allocs",         "frees",       "front_hits",
-                                       "refusals",       "growths",     "stall_ns",
-                                       "requested_peak", "in_use_peak", "reserve_peak"};
+    static const char *const keys[] = {"allocs",          "frees",       "cache_hits",
+                                       "failed_requests", "growths",     "stall_ns",
+                                       "requested_peak",  "in_use_peak", "reserved_peak"};
 
     fputs("<tr><th scope=\"row\">", file);
     put_or(file, string_at(served, "device"), "a device");
@@ -821,14 +821,14 @@ static void process_row(FILE *file, const json_t *served) {
 }
 
 static void put_refusal(FILE *file, const json_t *line) {
-    const json_t *verdict = json_object_get(line, "verdict");
+    const json_t *verdict = json_object_get(line, "oom_report");
 
     fputs("<p class=\"warn\">Refused on ", file);
     put_or(file, string_at(line, "device"), "a device");
     fprintf(file, ": %.1f MiB (", (double)report_number(verdict, "asked", NULL) / 1048576.0);
-    put_or(file, string_at(verdict, "cause"), "no cause is told");
+    put_or(file, string_at(verdict, "cause"), "no cause was reported");
     fputs("): ", file);
-    put_or(file, string_at(verdict, "sentence"), "nothing more is told");
+    put_or(file, string_at(verdict, "sentence"), "nothing more was reported");
     fputs(".</p>\n", file);
 }
 
@@ -852,7 +852,7 @@ static void put_stray_refusals(FILE *file, const struct report *report) {
         fprintf(file, "<section><h2>process %" PRIu64 "</h2>\n",
                 report_number(refusal->line, "pid", NULL));
         put_refusal(file, refusal->line);
-        fputs("<p class=\"note missing\">It told nothing at its end.</p>\n</section>\n", file);
+        fputs("<p class=\"note missing\">It reported nothing at its end.</p>\n</section>\n", file);
     }
 }
 
@@ -904,7 +904,7 @@ static void put_process(FILE *file, const struct report *report, size_t p) {
     fputs(any ? ".</p>\n" : " nothing.</p>\n", file);
     put_pictures(file, report, PICTURE_PROCESS, PICTURE_PROCESS, p);
     if (json_object_get(line, "options")) {
-        fputs("<details><summary>Settings, as they were asked for</summary><p>", file);
+        fputs("<details><summary>Settings, as they were given</summary><p>", file);
         put_options(file, json_object_get(line, "options"));
         fputs("</p></details>\n", file);
     }
@@ -974,9 +974,9 @@ static void put_process_verdict(FILE *file, const json_t *line) {
 
     for (size_t i = 0; i < json_array_size(served); i++) {
         const json_t *one = json_array_get(served, i);
-        uint64_t reserved = report_number(one, "reserve_peak", NULL);
+        uint64_t reserved = report_number(one, "reserved_peak", NULL);
         uint64_t requested = report_number(one, "requested_peak", NULL);
-        uint64_t failed = report_number(one, "refusals", NULL);
+        uint64_t failed = report_number(one, "failed_requests", NULL);
 
         fprintf(file, "<p><strong>Process %" PRIu64 " on ", report_number(line, "pid", NULL));
         put_or(file, string_at(one, "device"), "a device");

@@ -34,8 +34,9 @@ static void tell(atomic_uint *told, weir_status status, const char *text, const 
 
     if (atomic_fetch_or_explicit(told, bit, memory_order_relaxed) & bit)
         return;
-    length = snprintf(line, sizeof line, "weir: error: %s (of more like it nothing is told%s)\n",
-                      text, more);                      /* which there is room for */
+    length =
+        snprintf(line, sizeof line, "weir: error: %s (further errors like it are not reported%s)\n",
+                 text, more);                           /* which there is room for */
     if (write(STDERR_FILENO, line, (size_t)length) < 0) /* nobody is there to be told */
         return;
 }
