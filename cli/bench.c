@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* bench.c: `weir bench`: contestants with fixed settings on the same traces, side by side. */
+/* bench.c: `weir bench`: configurations with fixed settings on the same traces, side by side. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,11 +50,12 @@ static int add_contestant(struct contest *contest, const char *name) {
 
 static int is_setting(const char *option, size_t length) {
     for (int i = 0; i < WEIR_SETTING_COUNT; i++) {
-        const char *name = weir__setting_row((enum weir_setting)i)->name;
+        const struct weir_setting_row *row = weir__setting_row((enum weir_setting)i);
+        const char *const names[] = {row->name, row->was};
 
-        if (i != WEIR_SETTING_DEVICE && strlen(name) == length &&
-            strncmp(name, option, length) == 0)
-            return 1;
+        for (int j = 0; i != WEIR_SETTING_DEVICE && j < 2; j++)
+            if (names[j] && strlen(names[j]) == length && strncmp(names[j], option, length) == 0)
+                return 1;
     }
     return 0;
 }
@@ -73,7 +74,7 @@ static int refuse_others(int argc, char **argv) {
             return fprintf(
                 stderr,
                 "weir bench: --%.*s: configurations have settings of their own; expected "
-                "--contestant, or weir replay, which takes settings\n",
+                "--configuration, or weir replay, which takes settings\n",
                 length, option);
         if (micro_alone_has(option, (size_t)length))
             return fprintf(stderr, "weir bench: --%.*s goes with --micro\n", length, option);
@@ -82,21 +83,19 @@ static int refuse_others(int argc, char **argv) {
 }
 
 static const struct argp_option options[] = {
-    {"contestant", 'c', "NAME", 0, "Only this one; may be given several times.", 0},
+    {"configuration", 'c', "NAME", 0, "Measure only this one; may be repeated.", 0},
+    {"contestant", 0, NULL, OPTION_ALIAS | OPTION_HIDDEN, NULL, 0}, /* an earlier name */
     {"device", 'd', "DEVICE", 0,
-     "Which device: if none is named the GPU if there is one, else the device model.  Takes "
-     "cuda, cuda:N, model or model:N.",
+     "Use this device.  Default: the GPU if there is one, else the device model.  Takes cuda, "
+     "cuda:N, model or model:N.",
      0},
     {"limit-sweep", LIMIT_KEY, "FILE", OPTION_ARG_OPTIONAL,
-     "Look for the smallest limit at which each configuration serves each trace, in steps of 32 "
-     "MiB. "
-     " With FILE, the JSON of an earlier such run: try its limits, one step less and one step "
-     "more.",
+     "Find the smallest limit at which each configuration serves each trace, in steps of 32 MiB.  "
+     "With FILE, the JSON of an earlier sweep: try its limits, one step less and one step more.",
      0},
     {"threshold-sweep", THRESHOLD_KEY, NULL, 0,
      "Replay with release thresholds of 0, 25, 50 and 75% of the trace's peak requested memory, "
-     "and max; "
-     "configurations driver and pool, or those named.",
+     "and max; of configurations driver and pool by default.",
      0},
     {"micro", MICRO_KEY, NULL, 0,
      "Measure single calls instead of traces; see weir bench --micro --help.", 0},
@@ -140,7 +139,7 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
     case 'c':
         named = contestant_find(argument);
         if (!named || named->is_given)
-            argp_error(state, "--contestant '%s' is not known; there are: %s", argument, names());
+            argp_error(state, "--configuration '%s' is not known; there are: %s", argument, names());
         command->failed |= named && !add_contestant(&command->contest, named->name);
         return 0;
     case MICRO_KEY:
@@ -183,7 +182,7 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
 
 static void list_contestants(FILE *file) {
     for (int by_name = 0; by_name < 2; by_name++) {
-        fputs(by_name ? "Only by name:\n" : "Contestants:\n", file);
+        fputs(by_name ? "Only by name:\n" : "Configurations:\n", file);
         for (const struct contestant *c = contestants; c->name; c++)
             if (c->by_name_only == by_name)
                 fprintf(file, "  %-15s%s\n", c->name, c->what);
@@ -195,7 +194,7 @@ static char *help_filter(int key, const char *text, void *input) {
     return help_with_list(key, text, list_contestants);
 }
 
-/* Contestants have settings of their own, so what the environment sets for other programs has no say
+/* Configurations have settings of their own, so what the environment sets for other programs has no say
  * here.  Better said than silently so. */
 static void tell_unused(const struct weir_cli_settings *settings) {
     for (int i = 0; i < WEIR_SETTING_COUNT; i++)
@@ -215,12 +214,10 @@ static int add_defaults(struct contest *contest) {
 
 int weir_cmd_bench(int argc, char **argv) {
     static const char doc[] =
-        "Replays traces on all configurations, each pair in fresh processes.\v"
-        "TRACE is a file (plain, gzip or zstd), '-' for standard input, or "
-        "the name of a trace that "
-        "comes with weir; without any, all of those.\n\n"
-        "Exit code: 0 all went well, 1 something failed, 2 usage or a bad value, 3 all but "
-        "the pictures of the report.";
+        "Measures configurations side by side: replays each trace on each of them, in fresh "
+        "processes.\vTRACE is a file (plain, gzip or zstd), '-' for standard input, or the name of "
+        "a trace that comes with weir; without any, all of those.\n\nExit code: 0 all went well, 1 "
+        "something failed, 2 usage or a bad value, 3 all but the pictures of the report.";
     struct argp_child children[] = {{&contest_argp, 0, NULL, 0}, {0}};
     struct argp argp = {options, parse_argument, "[TRACE...]", doc, children, help_filter, NULL};
     static struct command command;

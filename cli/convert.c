@@ -250,16 +250,16 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
 int weir_cmd_convert(int argc, char **argv) {
     static const struct argp_option options[] = {
         {"to", TO_KEY, "FORMAT", 0,
-         "What FROM becomes; a trace if it is none.  Takes rmm, minimalloc or weir.", 0},
+         "Convert to this format; by default to a trace of weir.  Takes rmm, minimalloc or weir.",
+         0},
         {0}};
     static const char doc[] =
-        "Converts traces of allocations from and to the formats of others.\v"
-        "FROM is RMM's log (of its logging_resource_adaptor), a CSV file of minimalloc, or a trace "
-        "of weir's; its first line tells which.  The first two become a trace; a trace becomes "
-        "what --to says.  '-' is standard input or output, and FROM may be the name of a trace "
-        "that "
-        "comes with weir; TO is packed if its name ends in .zst or .gz.\n\n"
-        "Exit code: 0 all went well, 1 something failed, 2 usage or a bad value.";
+        "Converts allocation traces from and to the formats of RMM and minimalloc.\vFROM is RMM's "
+        "log (of its logging_resource_adaptor), a CSV file of minimalloc, or a trace of weir's; "
+        "its first line tells which.  The first two become a trace; a trace becomes the format of "
+        "--to.  '-' is standard input or output, and FROM may be the name of a trace that comes "
+        "with weir; TO is compressed if its name ends in .zst or .gz.\n\nExit code: 0 all went "
+        "well, 1 something failed, 2 usage or a bad value.";
     struct argp argp = {options, parse_argument, "FROM TO", doc, NULL, NULL, NULL};
 
     char *path;

@@ -199,7 +199,7 @@ int rmm_read(struct conversion *conversion) {
         convert_say(conversion, "# %" PRIu64 " frees left out: of no block that was seen\n",
                     reading.unknown);
     if (reading.gone)
-        convert_say(conversion, "# %" PRIu64 " frees added: the address was handed out anew\n",
+        convert_say(conversion, "# %" PRIu64 " frees added: the address was allocated again\n",
                     reading.gone);
     if (reading.back)
         convert_say(conversion, "# %" PRIu64 " times taken as the one before: they ran back\n",

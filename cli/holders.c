@@ -168,7 +168,7 @@ static void print_process(FILE *file, const struct holders_device *d,
     const struct weir_ledger_entry *e = &p->entry;
     char limit[CELL], reserve[CELL], in_use[CELL], idle[CELL], got[CELL], given[CELL];
 
-    fprintf(file, "%9" PRIu64 " %10s %10s %10s %10s %8" PRIu64 " %10s %10s  %s%s\n", e->pid,
+    fprintf(file, "%9" PRIu64 " %10s %10s %10s %11s %8" PRIu64 " %10s %10s  %s%s\n", e->pid,
             e->limit == UINT64_MAX ? "max" : known_cell(e->limit > 0, e->limit, limit),
             cell(e->reserve, reserve), known_cell(answers(d, p), e->in_use, in_use),
             known_cell(answers(d, p), e->idle, idle), e->priority, cell(e->got, got),
@@ -191,8 +191,8 @@ void holders_print(FILE *file, const struct holders *h) {
             fprintf(file, "device %s: unknown\n", d->name);
         if (d->count == 0)
             continue;
-        fprintf(file, "%9s %10s %10s %10s %10s %8s %10s %10s  %s\n", "PID", "LIMIT", "RESERVE",
-                "IN USE", "CAN GIVE", "PRIORITY", "WAS GIVEN", "GAVE", "COMMAND");
+        fprintf(file, "%9s %10s %10s %10s %11s %8s %10s %10s  %s\n", "PID", "LIMIT", "RESERVED",
+                "IN USE", "RECLAIMABLE", "PRIORITY", "RECEIVED", "RELEASED", "COMMAND");
         for (size_t e = 0; e < d->count; e++)
             print_process(file, d, &d->processes[e]);
     }
@@ -208,10 +208,10 @@ static json_t *json_process(const struct holders_device *d, const struct holders
     return json_pack(
         "{s:o, s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:b}", "pid",
         jsonfile_integer(e->pid), "start", jsonfile_integer(e->start), "command", e->command,
-        "limit", known_json(e->limit > 0 && e->limit < UINT64_MAX, e->limit), "reserve",
-        jsonfile_integer(e->reserve), "in_use", known_json(answers(d, p), e->in_use), "can_give",
-        known_json(answers(d, p), e->idle), "priority", jsonfile_integer(e->priority), "was_given",
-        jsonfile_integer(e->got), "gave", jsonfile_integer(e->given), "stopped", p->is_stopped,
+        "limit", known_json(e->limit > 0 && e->limit < UINT64_MAX, e->limit), "reserved",
+        jsonfile_integer(e->reserve), "in_use", known_json(answers(d, p), e->in_use), "reclaimable",
+        known_json(answers(d, p), e->idle), "priority", jsonfile_integer(e->priority), "received",
+        jsonfile_integer(e->got), "released", jsonfile_integer(e->given), "stopped", p->is_stopped,
         "answers", answers(d, p));
 }
 

@@ -556,19 +556,21 @@ static int measure(struct info *info) {
 int weir_cmd_info(int argc, char **argv) {
     static const struct argp_option options[] = {
         {"all", ALL_KEY, NULL, 0, "Show advanced settings that have their defaults, too.", 0},
-        {"processes", PROCESSES_KEY, NULL, 0, "Show only which processes have what of each device.",
-         0},
+        {"processes", PROCESSES_KEY, NULL, 0,
+         "Show only the processes on each device, and the memory that each has reserved.", 0},
         {"json", JSON_KEY, "FILE", OPTION_ARG_OPTIONAL,
-         "Write JSON: to FILE beside the table, or to standard output in its place.", 0},
+         "Write JSON to FILE in addition to the table; without FILE, to standard output in its "
+         "place.",
+         0},
         {"measure", MEASURE_KEY, "FILE", OPTION_ARG_OPTIONAL,
-         "Measure only what the driver's calls take on the device, for some seconds, and write a "
-         "profile for the device model: to FILE, or to standard output.",
+         "Measure only the times of driver calls on the device, and write a profile for the device "
+         "model to FILE, or to standard output.  This takes some seconds.",
          0},
         {0}};
     struct argp_child children[] = {{weir_settings_argp(), 0, WEIR_SETTINGS_TITLE, 1}, {0}};
     struct argp argp = {
         options,  parse_argument,
-        NULL,     "Shows the driver, the devices, and the settings with where each came from.",
+        NULL,     "Shows the driver, the devices, the settings, and where each setting came from.",
         children, NULL,
         NULL};
     static struct info info; /* some kilobytes */

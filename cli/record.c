@@ -488,12 +488,10 @@ static void end_recording(void) {
     }
     take_file_back();
     if (!record.failed)
-        fprintf(
-            stderr,
-            "weir record: nothing was asked of the CUDA driver that this records, so there is no "
-            "trace: %s "
-            "is %s\n",
-            record.path, record.is_made ? "not made" : "as it was");
+        fprintf(stderr,
+                "weir record: the command made no call that weir records, so there is no trace: %s "
+                "is %s\n",
+                record.path, record.is_made ? "not made" : "as it was");
 }
 
 static void remove_folder(const char *path) {
@@ -673,35 +671,29 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
 }
 
 static const char doc[] =
-    "Runs a program as it is and records every allocation and free of device memory that it asks "
-    "of "
-    "the CUDA driver, as a trace for weir replay and weir bench.\v"
-    "An iteration ends where the program calls weir_mark(\"LABEL\"), which the preloaded library "
-    "has, or by the flags below.  FILE is packed if its name ends in .zst or .gz.  Another process "
-    "of the command's that "
-    "asks "
-    "for memory is written to FILE.PID.\n\n"
-    "Exit code: the command's; 126 if it cannot be run, 127 if there is none; 2 usage or a bad "
-    "value, 125 another "
-    "failure.";
+    "Records a trace of an unmodified program, for weir replay and weir bench: each allocation and "
+    "free of device memory that it requests from the CUDA driver.\vAn iteration ends where the "
+    "program calls weir_mark(\"LABEL\") of the preloaded library, or by the flags below.  FILE is "
+    "compressed if its name ends in .zst or .gz.  Each further process of the command that "
+    "requests memory has a trace FILE.PID.\n\nExit code: the command's; 126 if it cannot be run, "
+    "127 if there is none; 2 usage or a bad value, 125 another failure.";
 
 int weir_cmd_record(int argc, char **argv) {
     static const struct argp_option options[] = {
-        {"output", 'o', "FILE", 0, "Where the trace goes (" DEFAULT_FILE ").", 0},
+        {"output", 'o', "FILE", 0, "Write the trace to FILE (" DEFAULT_FILE ").", 0},
         {"callers", CALLERS_KEY, NULL, 0,
-         "Each request tells its caller: the line of Python or the function, and the NVTX range.  "
-         "This takes "
-         "some microseconds a request.",
+         "Record the caller of each request: the line of Python or the function, and the NVTX range. "
+         " This takes some microseconds a request.",
          0},
         {"mark-at-sync", SYNC_KEY, NULL, 0,
-         "Where the program marks nothing, an iteration ends where it waits for the device or a "
-         "stream.",
+         "End an iteration where the program waits for the device or a stream, if it sets no "
+         "marks.",
          0},
         {"mark-at-nvtx", NVTX_KEY, "NAME", 0,
-         "An iteration ends where the program begins a range of NVTX of that name, or sets a mark; "
-         "NAME may be a pattern as the shell's, 'step*'.",
+         "End an iteration where the program begins an NVTX range of this name, or sets an NVTX "
+         "mark.  NAME may be a shell pattern, 'step*'.",
          0},
-        {"limit", LIMIT_KEY, "SIZE", 0, "Write no more text than about that, before it is packed.",
+        {"limit", LIMIT_KEY, "SIZE", 0, "Stop writing at about SIZE of text, before compression.",
          0},
         {0}};
     struct argp argp = {options, parse_argument, "[--] COMMAND [ARGUMENT...]", doc, NULL, NULL,

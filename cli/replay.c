@@ -100,23 +100,17 @@ static int refuse_others(int argc, char **argv) {
 int weir_cmd_replay(int argc, char **argv) {
     static const struct argp_option options[] = {
         {"explain", EXPLAIN_KEY, "N", OPTION_ARG_OPTIONAL,
-         "Replay nothing; tell which calls took the memory, and of the largest blocks, those that "
-         "are "
-         "alike in one line, N lines (10).",
+         "Replay nothing, but show which calls took memory, and the largest blocks in N lines "
+         "(10).  Equal blocks share a line.",
          0},
         {0}};
     static const char doc[] =
-        "Replays traces on one allocator, each in fresh processes, as fast as it can; or explains "
-        "them."
-        "\v"
-        "TRACE is a file (plain, gzip or zstd), '-' for standard input, or the name of a trace "
-        "that "
-        "comes with weir.\n\n"
-        "With --profile all runs of a trace begin with what the profile said before (--repeat, "
-        "--busy); the last of them notes there what it needed, for the next trace or command.\n\n"
-        "Exit code: 0 all went well, 1 something failed, 2 usage or a bad value, 3 all but the "
-        "pictures of the "
-        "report.";
+        "Replays traces on one allocator, each in fresh processes, as fast as possible; or "
+        "explains them.\vTRACE is a file (plain, gzip or zstd), '-' for standard input, or the "
+        "name of a trace that comes with weir.\n\nWith --profile, all runs of a trace (--repeat, "
+        "--busy) begin with the profile as it was before.  The last run saves what it needed, for "
+        "the next trace or command.\n\nExit code: 0 all went well, 1 something failed, 2 usage or "
+        "a bad value, 3 all but the pictures of the report.";
     struct argp_child children[] = {
         {&contest_argp, 0, NULL, 0}, {weir_settings_argp(), 0, WEIR_SETTINGS_TITLE, 1}, {0}};
     struct argp argp = {options, parse_argument, "TRACE...", doc, children, NULL, NULL};

@@ -374,17 +374,13 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
 }
 
 static const char doc[] =
-    "Runs a program that knows nothing of weir with its stream-ordered memory from weir: what it "
-    "asks "
-    "of cudaMallocAsync and of CUDA's memory pools.\v"
-    "weir run sets variables by which JAX and TensorFlow use CUDA's memory pools, unless the "
-    "environment already names an allocator or --no-env is given; --dry-run and --verbose show "
-    "them.  For PyTorch, set PYTORCH_ALLOC_CONF=backend:cudaMallocAsync.  There is no --device: "
-    "the "
-    "program chooses its devices itself.\n\n"
-    "Exit code: the command's; 126 if it cannot be run, 127 if there is none, as env(1); 2 usage "
-    "or a "
-    "bad setting, 125 another failure, and the command did not start.";
+    "Runs an unmodified program with memory from weir: weir serves its requests to cudaMallocAsync "
+    "and to CUDA's memory pools.\vweir run sets variables that make JAX and TensorFlow use CUDA's "
+    "memory pools, unless the environment names an allocator or --no-env is given.  --dry-run and "
+    "--verbose show them.  For PyTorch, set PYTORCH_ALLOC_CONF=backend:cudaMallocAsync.  There is "
+    "no --device: the program chooses its devices itself.\n\nExit code: the command's; 126 if it "
+    "cannot be run, 127 if there is none, as env(1); 2 usage or a bad setting, 125 another "
+    "failure, and the command did not start.";
 
 static int fail_trace(const struct run *run, const char *why) {
     fprintf(stderr, "weir run: --trace-events %s: %s\n", run->trace, why);
@@ -470,11 +466,9 @@ int weir_cmd_run(int argc, char **argv) {
         {"json", 'j', "FILE", 0,
          "Add statistics to FILE when the program ends, a line of JSON for each process.", 0},
         {"heap-profile", HEAP_KEY, "FILE", 0,
-         "Write which call stacks have the live device memory, now and at its peak, to FILE for "
-         "pprof: "
-         "when the program ends, when its first request fails, and at SIGUSR2 (FILE.1, FILE.2, "
-         "...).  "
-         "%p in FILE is the process.",
+         "Write to FILE for pprof which call stacks hold live device memory, now and at its peak.  "
+         "weir writes when the program ends, when its first request fails, and at SIGUSR2 (FILE.1, "
+         "FILE.2, ...).  %p in FILE is the process.",
          0},
         {"report", REPORT_KEY, "DIR|FILE", 0,
          "Make a page of statistics and growth when the command has ended (weir report): a folder, "
@@ -482,22 +476,23 @@ int weir_cmd_run(int argc, char **argv) {
          "file if its name ends in .html.",
          0},
         {"trace-events", TRACE_KEY, "FILE", 0,
-         "Write what happened when to FILE as the program ends, for Perfetto or Chrome.", 0},
+         "Write a time line to FILE for Perfetto or Chrome when the program ends.", 0},
         {"serve-malloc", SERVE_KEY, NULL, 0,
-         "Serve cudaMalloc and cuMemAlloc too, for programs that use nothing else.", 0},
+         "Serve cudaMalloc and cuMemAlloc, too, for programs that use nothing else.", 0},
         {"no-env", NO_ENV_KEY, NULL, 0,
-         "Set no variables of JAX and TensorFlow: they preallocate by themselves, unless the "
-         "environment already tells them to use CUDA's memory pools.",
+         "Set no variables of JAX and TensorFlow.  They then preallocate themselves, unless the "
+         "environment makes them use CUDA's memory pools.",
          0},
-        {"children", CHILDREN_KEY, NULL, 0, "Programs that the command starts too (the default).",
-         0},
-        {"no-children", NO_CHILDREN_KEY, NULL, 0, "Not those.", 0},
-        {"no-top", NO_TOP_KEY, NULL, 0, "Show nothing to `weir top'.", 0},
+        {"children", CHILDREN_KEY, NULL, 0,
+         "Serve programs that the command starts, too (the default).", 0},
+        {"no-children", NO_CHILDREN_KEY, NULL, 0, "Serve only the command itself.", 0},
+        {"no-top", NO_TOP_KEY, NULL, 0, "Hide the program from `weir top'.", 0},
         {"verbose", 'v', NULL, 0,
-         "Print the variables that weir run sets, and in the program what is served, and what is "
+         "Print the variables that weir run sets, and what weir serves in the program, and what "
          "not.",
          0},
-        {"dry-run", 'n', NULL, 0, "Print what would be set, and run nothing.", 0},
+        {"dry-run", 'n', NULL, 0, "Print the variables that weir run would set, and run nothing.",
+         0},
         {0}};
     struct argp_child children[] = {
         {weir_settings_argp_but(WEIR_SETTING_DEVICE), 0, WEIR_SETTINGS_TITLE, 1}, {0}};

@@ -335,8 +335,7 @@ static int check_chosen(void) {
                      !command.top.programs[p]->was_said;
         snprintf(pid, sizeof pid, "%ld", (long)command.chosen[i]);
         if (!found)
-            failed = fail(pid, "no program that `weir run' serves, or none that has asked for "
-                               "memory yet");
+            failed = fail(pid, "no program under `weir run', or it has not requested memory yet");
     }
     return failed;
 }
@@ -440,17 +439,18 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
 }
 
 static const char doc[] =
-    "Shows the programs of this user that run under `weir run': what they reserve and use of each "
-    "device, how much they ask for, and how their reserve grew.\v"
-    "On a terminal the table is drawn anew until q is pressed; else it is printed once, or, with "
-    "--interval, as often as that.  Rates are those of the last interval.";
+    "Shows this user's programs that run under `weir run': memory that they have reserved and use "
+    "on each device, requests, and pool growth.\vOn a terminal the table is drawn again and again, "
+    "until q is pressed; else it is printed once, or once in each interval with --interval.  Rates "
+    "are those of the last interval.";
 
 int weir_cmd_top(int argc, char **argv) {
     static const struct argp_option options[] = {
         {"once", ONCE_KEY, NULL, 0, "Print one table, with the rates of one interval.", 0},
-        {"interval", 'i', "S", 0, "Seconds between two tables (1).", 0},
-        {"pid", 'p', "P", 0, "Only this process, until it ends; may be given several times.", 0},
-        {"json", JSON_KEY, NULL, 0, "An object of JSON for each table, a line each.", 0},
+        {"interval", 'i', "S", 0, "Wait S seconds between two tables (1).", 0},
+        {"pid", 'p', "P", 0, "Show only this process, until it ends; may be given several times.",
+         0},
+        {"json", JSON_KEY, NULL, 0, "Print each table as a JSON object on one line.", 0},
         {0}};
     struct argp argp = {options, parse_argument, NULL, doc, NULL, NULL, NULL};
 

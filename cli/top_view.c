@@ -127,7 +127,7 @@ static void print_log(FILE *file, const struct weir_show_allocator *a, uint64_t 
     for (uint64_t i = 0; i < a->events && i < LOG_LINES; i++) {
         const struct weir_show_event *e = &a->event[a->events - 1 - i];
 
-        fprintf(file, "        %9s ago  %c%-10s in %-9s reserve %-9s %s\n",
+        fprintf(file, "        %9s ago  %c%-10s in %-9s reserved %-9s %s\n",
                 show_ago(e->ago_ns + older_ns, ago), e->shrink ? '-' : '+', show_bytes(e->got, got),
                 show_time(e->stall_ns, took), show_bytes(e->reserve_after, after),
                 weir_event_cause_word((int)e->cause));
@@ -189,7 +189,7 @@ void top_print(FILE *file, const struct top *top) {
     fprintf(file, "weir top, %s: %zu program%s\n", clock, there, weir__plural(there));
     if (there > 0)
         fprintf(file, "%7s %-8s %-17s %9s %9s %9s %9s %7s %7s %7s  %s\n", "PID", "DEVICE", "ENGINE",
-                "LIMIT", "RESERVE", "IN USE", "IDLE", "REQ/S", "FREE/S", "CACHED", "COMMAND");
+                "LIMIT", "RESERVED", "IN USE", "IDLE", "REQ/S", "FREE/S", "CACHED", "COMMAND");
     for (size_t i = 0; i < top->count; i++)
         if (top->programs[i]->is_there)
             print_program(file, top, top->programs[i]);
@@ -227,7 +227,7 @@ static json_t *json_events(const struct weir_show_allocator *a) {
                                                 weir_event_cause_word((int)e->cause), "gave_back",
                                                 e->shrink != 0, "asked", jsonfile_integer(e->asked),
                                                 "got", jsonfile_integer(e->got), "took_ns",
-                                                jsonfile_integer(e->stall_ns), "reserve_after",
+                                                jsonfile_integer(e->stall_ns), "reserved_after",
                                                 jsonfile_integer(e->reserve_after)));
     }
     return events;
@@ -239,20 +239,20 @@ static json_t *json_allocator(const struct top_program *p, size_t i) {
     const struct {
         const char *name;
         uint64_t value;
-    } figures[] = {{"reserve", a->reserve},
-                   {"reserve_peak", a->reserve_peak},
+    } figures[] = {{"reserved", a->reserve},
+                   {"reserved_peak", a->reserve_peak},
                    {"in_use", a->in_use},
                    {"in_use_peak", a->in_use_peak},
                    {"idle", weir__size_less(a->reserve, a->in_use)},
-                   {"front_idle", a->front_idle},
+                   {"cache_idle", a->front_idle},
                    {"requested", a->requested},
                    {"requested_peak", a->requested_peak},
                    {"blocks", a->blocks},
                    {"allocs", a->allocs},
                    {"frees", a->frees},
                    {"hits", a->hits},
-                   {"front_hits", a->front_hits},
-                   {"refusals", a->refusals},
+                   {"cache_hits", a->front_hits},
+                   {"failed_requests", a->refusals},
                    {"growths", a->growths},
                    {"growth_bytes", a->growth_bytes},
                    {"stall_ns", a->stall_ns},

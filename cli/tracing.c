@@ -382,7 +382,7 @@ void tracing_end(struct tracing *tracing) {
     if (!tracing->failed && tracing->unknown)
         say(tracing, "# %" PRIu64 " frees left out: of no block that was seen\n", tracing->unknown);
     if (!tracing->failed && tracing->gone)
-        say(tracing, "# %" PRIu64 " frees added: the address was handed out anew\n", tracing->gone);
+        say(tracing, "# %" PRIu64 " frees added: the address was allocated again\n", tracing->gone);
     free_values(&tracing->blocks);
     /* What is mapped and has no handle any more is reached by its mapping alone. */
     for (size_t i = 0; i < tracing->maps.capacity; i++)

@@ -12,20 +12,21 @@
 #define SETTINGS "weir-settings(7)"
 #define RUN "weir-run(1)"
 #define RECORD "weir-record(1)"
-#define TO_RECORD "Between `weir record' and its library, and of no use elsewhere."
+#define TO_RECORD "Passed from `weir record' to its library; of no use elsewhere."
 
 static const struct variable {
     const char *name, *value, *help, *page;
 } variables[] = {
-    {"WEIR_COMPAT", "SWITCH",
-     "0: variables of TensorFlow, XLA and JAX mean nothing to weir. Default: 1.", SETTINGS},
-    {"WEIR_MODEL_PROFILE", "FILE",
-     "What a modelled device has and what calls cost, in place of the built-in profile.", SETTINGS},
-    {"WEIR_MODEL_DEVICES", "N", "How many modelled devices there are, 1 to 16. Default: 1.",
+    {"WEIR_COMPAT", "SWITCH", "0: weir ignores variables of TensorFlow, XLA and JAX. Default: 1.",
      SETTINGS},
+    {"WEIR_MODEL_PROFILE", "FILE",
+     "Read the properties of the modelled device and the cost of its calls here, in place of the "
+     "built-in profile.",
+     SETTINGS},
+    {"WEIR_MODEL_DEVICES", "N", "Number of modelled devices, 1 to 16. Default: 1.", SETTINGS},
     {"WEIR_MODEL_SHARED", "FILE",
-     "Processes that name the same file have the same modelled devices' memory; it is made where "
-     "there is none.",
+     "Share the memory of the modelled devices between all processes that name this file. weir "
+     "makes the file if it is missing.",
      SETTINGS},
     {"WEIR_RUN_STATS", "SWITCH",
      "weir run --stats, for a program that is started with LD_PRELOAD by other means.", RUN},
@@ -33,22 +34,21 @@ static const struct variable {
     {"WEIR_RUN_HEAP_PROFILE", "FILE", "weir run --heap-profile, likewise.", RUN},
     {"WEIR_RUN_TRACE", "FILE", "weir run --trace-events, likewise.", RUN},
     {"WEIR_RUN_SAMPLES", "SWITCH",
-     "Growth steps, and memory over time, in the line of JSON, for `weir report'.", RUN},
-    {"WEIR_RUN_FIRST", "PID",
-     "The process that says so where there is nothing to be written of it.", RUN},
+     "Add pool growth, and memory over time, to the line of JSON, for `weir report'.", RUN},
+    {"WEIR_RUN_FIRST", "PID", "The process that reports if it has nothing to write.", RUN},
     {"WEIR_RUN_PREALLOC_OF", "NAME",
-     "The variable of another program's that WEIR_PREALLOC was taken from; it gives way to a "
-     "limit.",
+     "The variable of another program that gave WEIR_PREALLOC its value; a lower limit cuts that "
+     "value.",
      RUN},
-    {"WEIR_RUN_TOLD", "LIST",
-     "Variables that nobody reads, with commas between, of which there has been a warning.", RUN},
+    {"WEIR_RUN_TOLD", "LIST", "Unknown variables of which weir has warned, with commas between.",
+     RUN},
     {"WEIR_RUN_TOP", "SWITCH", "0: weir run --no-top, likewise.", RUN},
     {"WEIR_RUN_SERVE_MALLOC", "SWITCH", "weir run --serve-malloc, likewise.", RUN},
     {"WEIR_RUN_CHILDREN", "SWITCH", "0: weir run --no-children, likewise.", RUN},
     {"WEIR_RUN_VERBOSE", "SWITCH", "weir run --verbose, likewise.", RUN},
     {"WEIR_RUN_FOLDER", "FOLDER",
-     "Where processes find each other, and `weir top' finds programs, in place of /dev/shm and "
-     "/tmp.",
+     "The folder in which processes find each other, and `weir top' finds programs, in place of "
+     "/dev/shm and /tmp.",
      "weir-top(1)"},
     {"WEIR_RECORD_FOLDER", "FOLDER", TO_RECORD, RECORD},
     {"WEIR_RECORD_PROCESS", "PID START", TO_RECORD, RECORD},

@@ -20,14 +20,14 @@ static const struct command {
     int (*run)(int argc, char **argv);
     const char *what; /* NULL: internal */
 } commands[] = {
-    {"bench", weir_cmd_bench, "all configurations on the same traces, side by side"},
-    {"convert", weir_cmd_convert, "traces from and to the formats of others: RMM, minimalloc"},
-    {"info", weir_cmd_info, "the driver, the devices, and the settings with where each came from"},
-    {"record", weir_cmd_record, "a program of yours, its requests for CUDA memory as a trace"},
-    {"replay", weir_cmd_replay, "traces on one allocator with the settings you give"},
-    {"report", weir_cmd_report, "a page with pictures of what bench, replay or run found out"},
-    {"run", weir_cmd_run, "a program of yours, its CUDA memory from weir"},
-    {"top", weir_cmd_top, "the programs that run under `weir run', as they run"},
+    {"bench", weir_cmd_bench, "compare configurations on the same traces"},
+    {"convert", weir_cmd_convert, "convert traces from and to other formats: RMM, minimalloc"},
+    {"info", weir_cmd_info, "show the driver, the devices, and the settings with their sources"},
+    {"record", weir_cmd_record, "record a program's requests for CUDA memory as a trace"},
+    {"replay", weir_cmd_replay, "replay traces on one allocator with your settings"},
+    {"report", weir_cmd_report, "make a page with pictures from results of bench, replay or run"},
+    {"run", weir_cmd_run, "run a program with CUDA memory from weir"},
+    {"top", weir_cmd_top, "watch the programs that run under `weir run'"},
     {RUNNER_SUBCOMMAND, weir_cmd_replay_child, NULL},
 };
 
@@ -41,10 +41,9 @@ static void print_usage(FILE *file) {
     for (size_t i = 0; i < COMMANDS; i++)
         if (commands[i].what)
             fprintf(file, "  %-8s %s\n", commands[i].name, commands[i].what);
-    fputs("\n`weir help COMMAND' tells the arguments, `weir help SETTING' what a setting\n"
-          "or a variable does, `weir help settings' the settings that most programs need,\n"
-          "`weir help --all' all settings; `weir --version' the version.  The manual:\n"
-          "weir(1).\n",
+    fputs("\n`weir help COMMAND' shows the arguments, `weir help SETTING' what a setting\nor a "
+          "variable does, `weir help settings' the settings that most programs need,\n`weir help "
+          "--all' all settings; `weir --version' the version.  The manual:\nweir(1).\n",
           file);
     if (contact[0])
         fprintf(file, "Report problems to %s.\n", contact);

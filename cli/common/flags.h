@@ -91,9 +91,9 @@ struct weir_cli_device {
 /* Whether the profile that --profile or WEIR_PROFILE names can be used: 0, or 2 with a message.  That a file is not
  * there yet is told, if its folder is, by who `makes` it. */
 int weir_cli_profile_check(const struct weir_cli_settings *settings, int makes);
-/* The file that --profile or --verdict writes, or their variables; NULL: none. */
+/* The file that --profile or --oom-report writes, or their variables; NULL: none. */
 const char *weir_cli_file_of(const weir_options *options, enum weir_setting setting);
-/* Likewise the file of --verdict or WEIR_VERDICT. */
+/* Likewise the file of --oom-report or WEIR_OOM_REPORT. */
 int weir_cli_verdict_check(const struct weir_cli_settings *settings);
 
 /* Opens the device that --device or WEIR_DEVICE names; without either the GPU if there is one, else

@@ -29,20 +29,22 @@ int micro_is_asked(int argc, char **argv) {
 }
 
 static const struct argp_option options[] = {
-    {"micro", MICRO_KEY, NULL, 0, "This; without it traces are replayed.", 0},
-    {"subject", SUBJECT_KEY, "NAME", 0, "Only this one; may be given several times.", 0},
-    {"scenario", SCENARIO_KEY, "NAME", 0, "Only this one; may be given several times.", 0},
+    {"micro", MICRO_KEY, NULL, 0, "Measure single calls; without this flag, traces are replayed.",
+     0},
+    {"subject", SUBJECT_KEY, "NAME", 0, "Measure only this one; may be repeated.", 0},
+    {"scenario", SCENARIO_KEY, "NAME", 0, "Measure only this one; may be repeated.", 0},
     {"threads", THREADS_KEY, "N", 0,
-     "The most threads.  Default: the processors this process may use, 16 at most.", 0},
-    {"repeat", 'r', "N", 0, "Rounds; figures are medians over them.  Default: 9.", 0},
-    {"quick", QUICK_KEY, NULL, 0, "Small cases and short batches: to see that it works.", 0},
+     "Use at most N threads.  Default: the processors that this process may use, 16 at most.", 0},
+    {"repeat", 'r', "N", 0, "Run N rounds; figures are their medians.  Default: 9.", 0},
+    {"quick", QUICK_KEY, NULL, 0, "Run small cases and short batches, only to see that they work.",
+     0},
     {"json", 'j', "FILE", 0,
-     "Write everything to FILE as a JSON array; '-' is standard output, and the table then "
-     "goes "
-     "to standard error.",
+     "Write all results to FILE as a JSON array.  '-' is standard output; the table then goes to "
+     "standard error.",
      0},
     {NULL, 'd', "DEVICE", 0, "As --device.", 0},
-    {"contestant", 'c', "NAME", OPTION_HIDDEN, NULL, 0},
+    {"configuration", 'c', "NAME", OPTION_HIDDEN, NULL, 0},
+    {"contestant", 0, NULL, OPTION_ALIAS | OPTION_HIDDEN, NULL, 0},
     {0}};
 
 int micro_alone_has(const char *option, size_t length) {
@@ -130,7 +132,7 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
         weir_cli_settings_set(&micro->settings, WEIR_SETTING_DEVICE, argument);
         return 0;
     case 'c':
-        argp_error(state, "--contestant replays traces; --micro has --subject");
+        argp_error(state, "--configuration replays traces; --micro has --subject");
         return EINVAL;
     case ARGP_KEY_ARG:
         argp_error(state, "--micro replays no trace: '%s'", argument);
@@ -342,10 +344,9 @@ static void free_results(struct micro *micro) {
 
 int weir_cmd_micro(int argc, char **argv) {
     static const char doc[] =
-        "Measures what single calls cost on the host: the driver's pool, "
-        "weir, and allocators of the "
-        "host, in turn on the same loops.\v"
-        "Exit code: 0 all went well, 1 something failed, 2 usage or a bad value.";
+        "Measures the cost of single calls on the host: of the driver's pool, of weir, and of host "
+        "allocators, in turn on the same loops.\vExit code: 0 all went well, 1 something failed, 2 "
+        "usage or a bad value.";
     struct argp_child children[] = {
         {weir_settings_argp(), 0, "Settings of weir's subjects (all: --help --all):", 1}, {0}};
     struct argp argp = {options, parse_argument, NULL, doc, children, help_filter, NULL};

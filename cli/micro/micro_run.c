@@ -242,9 +242,9 @@ static void set_reserve(json_t *object, struct micro_run *run) {
     uint64_t bytes = 0;
 
     if (run->has_reserve_before)
-        json_object_set_new(object, "reserve_before_bytes", jsonfile_integer(run->reserve_before));
+        json_object_set_new(object, "reserved_before_bytes", jsonfile_integer(run->reserve_before));
     if (subject->reserve && subject->reserve(&run->instance, &bytes))
-        json_object_set_new(object, "reserve_bytes", jsonfile_integer(bytes));
+        json_object_set_new(object, "reserved_bytes", jsonfile_integer(bytes));
     if (subject->host_bytes && subject->host_bytes(&run->instance, &bytes))
         json_object_set_new(object, "host_bytes", jsonfile_integer(bytes));
 }
@@ -352,7 +352,7 @@ static int fit(const struct micro *micro, struct micro_run *runs, size_t run_cou
             weir__bytes_show(of_device ? one.device : one.host, needed, sizeof needed);
             weir__bytes_show(of_device ? there.device : there.host, room, sizeof room);
             snprintf(runs[i].skipped, sizeof runs[i].skipped,
-                     "needs %s of %s memory, of which %s can be had", needed,
+                     "needs %s of %s memory, of which %s is available", needed,
                      of_device ? "device" : "host", room);
             continue;
         }

@@ -41,35 +41,30 @@ enum { SAMPLES_KEY = 0x5650, REPORT_KEY, TIMELINE_KEY };
 enum { OTHERS_PART = 16 };
 
 static const struct argp_option flags[] = {
-    {"repeat", 'r', "N", 0, "Run each pair N times in fresh processes; the table shows medians.",
-     0},
+    {"repeat", 'r', "N", 0,
+     "Run each pair of trace and configuration N times; the table shows medians.", 0},
     {"iterations", 'i', "N", 0, "Stop after N iterations of each trace.", 0},
     {"busy", 'b', "FACTOR", 0,
-     "Replay also with work on the streams: delays of FACTOR times the time that the trace took "
-     "there.",
+     "Replay with GPU work, too: delays on the streams of FACTOR times the time that the trace "
+     "took there.",
      0},
     {"pace", 'p', "FACTOR", 0,
-     "Let FACTOR times the time that the trace took pass between calls, as a program does that "
-     "works, "
-     "instead of none.",
-     0},
+     "Wait between calls for FACTOR times the time that the recorded program took.", 0},
     {"json", 'j', "FILE", 0,
-     "Write everything to FILE as a JSON array; '-' is standard output, and the table then goes to "
+     "Write all results to FILE as a JSON array.  '-' is standard output; the table then goes to "
      "standard error.",
      0},
     {"samples", SAMPLES_KEY, NULL, 0,
-     "Put into the JSON what pictures are made of: memory over each replay, where blocks lay, "
-     "whole "
-     "histograms.  Takes one or two more replays of each pair.",
+     "Add data for pictures to the JSON: memory over time, addresses of blocks, whole histograms.  "
+     "This takes one or two more replays of each pair.",
      0},
     {"report", REPORT_KEY, "DIR|FILE", 0,
-     "With samples, make a page with pictures of all that (weir report): a folder, or one file if "
-     "its "
-     "name ends in .html.",
+     "Make a page with pictures (weir report): a folder, or one file if its name ends in .html.  "
+     "Implies --samples.",
      0},
     {"trace-events", TIMELINE_KEY, "FILE", 0,
-     "Write what happened when to FILE, for Perfetto or Chrome: counters, growth, iterations; from "
-     "runs of their own.",
+     "Write a time line to FILE for Perfetto or Chrome: counters, growth, iterations.  This takes "
+     "one more replay of each pair.",
      0},
     {0}};
 
@@ -125,7 +120,7 @@ static error_t parse_flag(int key, char *argument, struct argp_state *state) {
         return 0;
     case ARGP_KEY_END:
         if (contest->samples && !contest->report && !contest->json_file)
-            argp_error(state, "--samples go into the JSON: --json FILE is missing");
+            argp_error(state, "--samples adds to the JSON: expected --json FILE, too");
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -205,8 +200,8 @@ static int make_tapes(struct contest *contest) {
             tape_make(trace->path, contest->iterations, &trace->header, message, sizeof message);
         if (trace->tape_fd >= 0 && trace->header.marks == 0 && !contest->limits)
             fprintf(stderr,
-                    "weir: %s: it has no marks, so there are no iterations to tell: `weir record "
-                    "--mark-at-sync' sets some, see weir-record(1)\n",
+                    "weir: %s: the trace has no marks, so there are no iterations: record it with "
+                    "--mark-at-sync, see weir-record(1)\n",
                     trace->header.name);
         if (trace->tape_fd >= 0) {
             tape_tell_left_out(trace->header.name, trace->header.left_out);
@@ -259,7 +254,7 @@ static json_t *results_json(const struct contest *contest) {
         object = outcome->result
                      ? json_copy(outcome->result)
                      : json_pack("{s:s,s:s,s:s,s:b,s:s}", "trace",
-                                 contest->traces[outcome->trace].header.name, "contestant",
+                                 contest->traces[outcome->trace].header.name, "configuration",
                                  contest->contestants[outcome->contestant], "device",
                                  contest->device, "modelled", contest->modelled, "error",
                                  outcome->error ? outcome->error : "");
@@ -274,7 +269,7 @@ static json_t *results_json(const struct contest *contest) {
             char threshold[16];
 
             contest_threshold_spell(outcome, threshold, sizeof threshold);
-            json_object_set_new(object, "threshold_over_live", json_string(threshold));
+            json_object_set_new(object, "threshold_over_requested", json_string(threshold));
         }
         json_object_set_new(object, "repeat", json_integer((json_int_t)(i % contest->repeat) + 1));
         json_object_update(object, common);
@@ -377,15 +372,15 @@ static int is_others(const json_t *verdict, uint64_t others, uint64_t device, ui
 
     if (others <= device / OTHERS_PART)
         return 0;
-    return integer_at(verdict, "leave") > 0
+    return integer_at(verdict, "keep_free") > 0
                ? there < live
                : !json_is_integer(limit) || (uint64_t)json_integer_value(limit) > there;
 }
 
 void contest_tell_shortage(const json_t *result, uint64_t live, char *text, size_t bytes) {
-    const json_t *verdict = json_object_get(result, "verdict");
+    const json_t *verdict = json_object_get(result, "oom_report");
     const json_t *limit = json_object_get(verdict, "limit");
-    uint64_t leave = integer_at(verdict, "leave"), device = integer_at(result, "device_bytes");
+    uint64_t leave = integer_at(verdict, "keep_free"), device = integer_at(result, "device_bytes");
     uint64_t others = others_in(result, verdict);
     char needed[24], there[24], left[24], had[24];
 
@@ -399,11 +394,10 @@ void contest_tell_shortage(const json_t *result, uint64_t live, char *text, size
         weir__bytes_show(device, there, sizeof there);
         weir__bytes_show(others, had, sizeof had);
         weir__bytes_show(weir__size_less(device, others), left, sizeof left);
-        snprintf(
-            text, bytes,
-            "other processes and contexts have %s of the device's %s, and the %s that they leave "
-            "are too little for this trace, whose peak requested memory is %s",
-            had, there, left, needed);
+        snprintf(text, bytes,
+                 "other processes and contexts have %s of the device's %s; the %s that is left is "
+                 "too little for this trace, whose peak requested memory is %s",
+                 had, there, left, needed);
     } else if (json_is_integer(limit) && (uint64_t)json_integer_value(limit) < live) {
         weir__bytes_show((uint64_t)json_integer_value(limit), there, sizeof there);
         weir__bytes_show(leave, left, sizeof left);
@@ -436,15 +430,15 @@ enum { LIMIT_TRIALS = 8 };
 
 /* The limit is what the user set, and not what the device or others leave. */
 static int is_for_limit(const struct contest *contest, const struct outcome *outcome) {
-    const json_t *verdict = json_object_get(outcome->result, "verdict");
-    uint64_t live = integer_at(outcome->result, "live_peak_bytes");
+    const json_t *verdict = json_object_get(outcome->result, "oom_report");
+    uint64_t live = integer_at(outcome->result, "requested_peak_bytes");
     uint64_t device = integer_at(outcome->result, "device_bytes");
 
     return contest->options.limit.kind != WEIR_AMOUNT_SHARE &&
            strcmp(contest->contestants[outcome->contestant], "replay") == 0 &&
            outcome->busy_factor <= 0 && contest->pace <= 0 &&
            json_is_integer(json_object_get(verdict, "limit")) &&
-           integer_at(verdict, "leave") == 0 && live <= device &&
+           integer_at(verdict, "keep_free") == 0 && live <= device &&
            !is_others(verdict, others_in(outcome->result, verdict), device, live);
 }
 
@@ -466,7 +460,7 @@ static int try_limit(const struct contest *contest, const struct outcome *outcom
     job.limit = limit;
     trial = runner_run(&job, contest->traces[outcome->trace].tape_fd, message, sizeof message);
     served = json_is_true(json_object_get(trial, "served"));
-    *reserved = integer_at(trial, "reserve_peak_bytes");
+    *reserved = integer_at(trial, "reserved_peak_bytes");
     json_decref(trial);
     return served;
 }
@@ -477,7 +471,7 @@ static uint64_t limit_that_serves(const struct contest *contest, const struct ou
 
     if (!try_limit(contest, outcome, 0, &peak)) /* a fixed arena has one all the same */
         peak = 0;
-    limit = integer_at(outcome->result, "live_peak_bytes");
+    limit = integer_at(outcome->result, "requested_peak_bytes");
     limit = ((peak > limit ? peak : limit) + limit_unit - 1) / limit_unit * limit_unit;
     for (int i = 0; i < LIMIT_TRIALS && limit <= device && !interrupt_came(); i++) {
         if (try_limit(contest, outcome, limit, &ignored))
@@ -516,20 +510,20 @@ static void set_advice(json_t *result, uint64_t limit) {
     if (limit > 0)
         json_array_append_new(settings, json_pack("{s:s,s:s,s:s}", "flag", "--limit", "variable",
                                                   "WEIR_LIMIT", "value", spelled));
-    json_object_set_new(json_object_get(result, "verdict"), "try", settings);
+    json_object_set_new(json_object_get(result, "oom_report"), "try", settings);
 }
 
 /* A request failed. */
 static void tell_shortage(const struct contest *contest, const struct outcome *outcome,
                           const char *what, uint64_t failed) {
     const char *text = json_string_value(
-        json_object_get(json_object_get(outcome->result, "verdict"), "text")); /* of the first */
+        json_object_get(json_object_get(outcome->result, "oom_report"), "text")); /* of the first */
     int is_off = contest->options.verdict && strcmp(contest->options.verdict, "off") == 0;
     int is_tried = is_for_limit(contest, outcome);
     uint64_t limit = is_tried ? limit_that_serves(contest, outcome) : 0;
     char why[256];
 
-    contest_tell_shortage(outcome->result, integer_at(outcome->result, "live_peak_bytes"), why,
+    contest_tell_shortage(outcome->result, integer_at(outcome->result, "requested_peak_bytes"), why,
                           sizeof why);
     fprintf(stderr, "weir: %s: %" PRIu64 " request%s failed: %s\n", what, failed,
             weir__plural(failed), why);

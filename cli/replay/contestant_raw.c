@@ -104,7 +104,7 @@ void *raw_open(struct session *session, const struct contestant *self) {
         if (result != CUDA_SUCCESS) {
             session->driver->cuMemPoolDestroy(raw->pool);
             free(raw);
-            return refuse(session, "priming the pool", result);
+            return refuse(session, "preallocation in the pool", result);
         }
     }
     return raw;

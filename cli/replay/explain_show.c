@@ -120,25 +120,24 @@ static void print_preallocation(FILE *file, const struct explain *explain) {
         fprintf(file, "%.1f%% of the device", percent(group->bytes, device));
     else
         fprintf(file, "%.1f%% of all memory in use", percent(group->bytes, explain->live_peak));
-    fprintf(file, "%s%s\n", group->by[0] ? ", asked by " : "", group->by);
+    fprintf(file, "%s%s\n", group->by[0] ? ", requested by " : "", group->by);
     if (explain_primes(explain, group))
         fprintf(
             file,
-            "   It was freed after %s into the driver's pool, which keeps it for what is asked of "
-            "it later.\n",
+            "   It was freed after %s into the driver's pool, which keeps it for later requests.\n",
             life);
     else
         fprintf(
             file,
             "   An allocator inside the program (%s) takes it at once and cuts its arrays out of "
-            "it:\n   what these need of it is not in this trace, and the rest is used by nobody.\n",
+            "it:\n   what these need of it is not in this trace, and nothing uses the rest.\n",
             maker ? maker->name : "its framework's");
     for (size_t i = 0; maker && i < 2 && maker->advice[i]; i++)
         fprintf(file, "   %s\n", maker->advice[i]);
 }
 
 static void print_kinds(FILE *file, const struct explain *explain) {
-    fprintf(file, "\n%-24s %10s %8s %8s %11s %11s %11s %7s\n", "call", "requests", "refused",
+    fprintf(file, "\n%-24s %10s %8s %8s %11s %11s %11s %7s\n", "call", "requests", "failed",
             "first at", "bytes", "most", "at the peak", "of it");
     for (size_t i = 0; i < explain->kind_count; i++) {
         const struct explain_kind *kind = &explain->kinds[i];
@@ -219,7 +218,7 @@ static void print_groups(FILE *file, const struct explain *explain, size_t most)
     by_width = by_width == 0 ? 0 : by_width < 8 ? 8 : by_width > widest ? widest : by_width;
     fprintf(file, "\nthe largest blocks, those that are alike in one line (x times)\n");
     fprintf(file, "%10s %6s %6s  %-18s %-*s %6s %8s %10s  %s\n", "bytes", "device", "x", "call",
-            by_width, by_width ? "asked by" : "", "stream", "first at", "lived", "between marks");
+            by_width, by_width ? "caller" : "", "stream", "first at", "lived", "between marks");
     for (size_t i = 0; i < explain->group_count && i < most; i++)
         print_group(file, explain, explain->groups[i], by_width);
     if (explain->group_count > most)
@@ -260,10 +259,10 @@ static json_t *known_json(uint64_t value) {
 static json_t *kind_json(const struct explain_kind *kind) {
     return json_pack("{s:o,s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "kind", text_json(kind->word), "call",
                      explain_call_name(kind->word), "requests", jsonfile_integer(kind->requests),
-                     "refused", jsonfile_integer(kind->refused), "first_us",
+                     "failed", jsonfile_integer(kind->refused), "first_us",
                      jsonfile_integer(kind->first_us), "bytes", jsonfile_integer(kind->bytes),
-                     "refused_bytes", jsonfile_integer(kind->refused_bytes), "peak_bytes",
-                     jsonfile_integer(kind->peak), "live_peak_bytes",
+                     "failed_bytes", jsonfile_integer(kind->refused_bytes), "peak_bytes",
+                     jsonfile_integer(kind->peak), "requested_peak_bytes",
                      jsonfile_integer(kind->at_live_peak));
 }
 
@@ -317,14 +316,14 @@ json_t *explain_json(const struct explain *explain, size_t most) {
                         explain->recorded[0] ? text_json(explain->recorded) : json_null());
     json_object_set_new(object, "devices", devices);
     json_object_set_new(object, "requests", jsonfile_integer(explain->requests));
-    json_object_set_new(object, "refused", jsonfile_integer(explain->refused));
+    json_object_set_new(object, "failed", jsonfile_integer(explain->refused));
     json_object_set_new(object, "frees", jsonfile_integer(explain->frees));
     json_object_set_new(object, "streams", jsonfile_integer(explain->streams));
     json_object_set_new(object, "marks", jsonfile_integer(explain->mark_count));
     json_object_set_new(object, "first_us", jsonfile_integer(explain->first_us));
     json_object_set_new(object, "last_us", jsonfile_integer(explain->last_us));
-    json_object_set_new(object, "live_peak_bytes", jsonfile_integer(explain->live_peak));
-    json_object_set_new(object, "live_peak_us", jsonfile_integer(explain->live_peak_us));
+    json_object_set_new(object, "requested_peak_bytes", jsonfile_integer(explain->live_peak));
+    json_object_set_new(object, "requested_peak_us", jsonfile_integer(explain->live_peak_us));
     json_object_set_new(object, "calls", kinds);
     json_object_set_new(object, "other_calls", calls);
     json_object_set_new(object, "blocks", groups);

@@ -187,7 +187,7 @@ static void search(const struct limits *limits, struct answer *answer) {
                  why);
         return;
     }
-    reserve = units_of(integer_at(answer->unlimited, "reserve_peak_bytes"));
+    reserve = units_of(integer_at(answer->unlimited, "reserved_peak_bytes"));
     high = reserve > least ? reserve : least;
     if (!find_high(limits, answer, &high))
         return;
@@ -235,12 +235,12 @@ static const json_t *find_earlier(const struct limits *limits, const struct answ
 
     json_array_foreach(limits->earlier, i, object) {
         const char *trace = json_string_value(json_object_get(object, "trace"));
-        const char *name = json_string_value(json_object_get(object, "contestant"));
+        const char *name = json_string_value(json_object_get(object, "configuration"));
         const struct contestant *contestant = name ? contestant_find(name) : NULL;
 
         if (trace && contestant && strcmp(trace, header->name) == 0 &&
             strcmp(contestant->name, name_of(limits, answer)) == 0 &&
-            integer_at(object, "live_peak_bytes") == header->live_peak_bytes &&
+            integer_at(object, "requested_peak_bytes") == header->live_peak_bytes &&
             integer_at(object, "limit_bytes") >= unit)
             return object;
     }
@@ -252,6 +252,8 @@ static int read_earlier(struct limits *limits, const char *path) {
     const json_t *first;
 
     limits->earlier = json_load_file(path, 0, &error);
+    if (limits->earlier && !jsonfile_rename_earlier(limits->earlier))
+        return 0; /* unreached: out of memory */
     first = json_array_get(limits->earlier, 0);
     if (limits->earlier && json_object_get(first, "limit_bytes"))
         return 1;
@@ -296,7 +298,7 @@ static void print_points(FILE *file, const struct answer *answer) {
     for (uint64_t at = answer->earlier - 1; at <= answer->earlier + 1; at++) {
         const struct trial *trial = trial_at(answer, at);
 
-        fprintf(file, " %9s", !trial ? "-" : is_served(trial->result) ? "served" : "refused");
+        fprintf(file, " %9s", !trial ? "-" : is_served(trial->result) ? "served" : "failed");
     }
     fprintf(file, "  %s", answer->units == answer->earlier ? "confirmed" : "differs");
 }
@@ -317,7 +319,7 @@ static void print_row(FILE *file, const struct limits *limits, const struct answ
     if (answer->earlier) {
         print_points(file, answer);
     } else {
-        print_over(file, integer_at(answer->unlimited, "reserve_peak_bytes"), live);
+        print_over(file, integer_at(answer->unlimited, "reserved_peak_bytes"), live);
         fprintf(file, " %9zu%s", answer->trial_count, is_uneven(answer) ? " !" : "");
     }
     fputc('\n', file);
@@ -345,17 +347,18 @@ static void print_table(FILE *file, const struct limits *limits) {
             trace = answer->trace;
             table_trace(file, header_of(limits, answer));
             if (limits->earlier)
-                fprintf(file, "  %-14s %9s %9s %9s %9s %9s\n", "contestant", "MiB", "/ live",
+                fprintf(file, "  %-14s %9s %9s %9s %9s %9s\n", "configuration", "MiB", "/ live",
                         "less", "at it", "more");
             else
                 fprintf(file, "  %-14s %9s %9s %9s\n  %-14s %9s %9s %9s %9s\n", "", "limit",
-                        "limit", "no limit:", "contestant", "MiB", "/ live", "reserve", "trials");
+                        "limit", "no limit:", "configuration", "MiB", "/ live", "reserved",
+                        "trials");
         }
         print_row(file, limits, answer);
         uneven |= !limits->earlier && is_uneven(answer);
     }
     if (uneven)
-        fputs("\n! a larger limit was refused: the trials in the JSON tell which\n", file);
+        fputs("\n! a larger limit failed: see the trials in the JSON\n", file);
 }
 
 static json_t *trials_json(const struct answer *answer) {
@@ -380,11 +383,11 @@ static json_t *bytes_or_null(uint64_t units) {
 static json_t *answer_json(const struct limits *limits, const struct answer *answer) {
     const struct contest *contest = limits->contest;
     const struct tape_header *header = header_of(limits, answer);
-    json_t *reserve = json_object_get(answer->unlimited, "reserve_peak_bytes");
-    json_t *object = json_pack("{s:s,s:s,s:s,s:b,s:i,s:o}", "trace", header->name, "contestant",
+    json_t *reserve = json_object_get(answer->unlimited, "reserved_peak_bytes");
+    json_t *object = json_pack("{s:s,s:s,s:s,s:b,s:i,s:o}", "trace", header->name, "configuration",
                                name_of(limits, answer), "device", contest->device, "modelled",
                                contest->modelled, "driver_version", contest->driver_version,
-                               "live_peak_bytes", jsonfile_integer(header->live_peak_bytes));
+                               "requested_peak_bytes", jsonfile_integer(header->live_peak_bytes));
 
     if (contest->modelled)
         json_object_set_new(object, "model_profile", json_string(weir_cli_model_profile()));
@@ -392,7 +395,7 @@ static json_t *answer_json(const struct limits *limits, const struct answer *ans
         json_object_set_new(object, "error", json_string(answer->error));
     json_object_set_new(object, "limit_bytes", bytes_or_null(answer->units));
     json_object_set_new(
-        object, "limit_over_live",
+        object, "limit_over_requested",
         answer->units && header->live_peak_bytes
             ? jsonfile_rounded((double)(answer->units * unit) / (double)header->live_peak_bytes,
                                10000.0)
@@ -400,7 +403,7 @@ static json_t *answer_json(const struct limits *limits, const struct answer *ans
     if (answer->earlier)
         json_object_set_new(object, "earlier_limit_bytes", bytes_or_null(answer->earlier));
     else
-        json_object_set(object, "unlimited_reserve_bytes", reserve ? reserve : json_null());
+        json_object_set(object, "unlimited_reserved_bytes", reserve ? reserve : json_null());
     json_object_set_new(object, "trials", trials_json(answer));
     return object;
 }

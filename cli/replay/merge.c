@@ -60,13 +60,13 @@ static void replace_sums(json_t *result, const struct iteration *first,
 
 /* What either was refused spoils its times, which others may not have met: of memory that other processes have. */
 static void take_refusals(json_t *result, const json_t *stretches) {
-    json_t *verdict = json_object_get(stretches, "verdict");
+    json_t *verdict = json_object_get(stretches, "oom_report");
 
     if (integer_at(stretches, "failed") <= integer_at(result, "failed"))
         return;
     json_object_set(result, "failed", json_object_get(stretches, "failed"));
     if (verdict)
-        json_object_set(result, "verdict", verdict);
+        json_object_set(result, "oom_report", verdict);
 }
 
 const char *merge_stretches(json_t *result, const json_t *stretches) {

@@ -653,7 +653,7 @@ static json_t *iterations_json(const struct replay *replay) {
         json_object_set_new(out, "growths", jsonfile_integer(it->growths));
         json_object_set_new(out, "growth_bytes", jsonfile_integer(it->growth_bytes));
         json_object_set_new(out, "given_back", jsonfile_integer(it->given_back));
-        json_object_set_new(out, "reserve_end",
+        json_object_set_new(out, "reserved_end",
                             integer_or_null(replay->last.has_reserve, it->reserve_end));
         json_array_append_new(array, out);
     }
@@ -750,11 +750,11 @@ static void set_memory(const struct replay *replay, json_t *out) {
     const struct tape_header *header = replay->tape.header;
     const struct figures *last = &replay->last, *opened = &replay->opened;
 
-    json_object_set_new(out, "live_peak_bytes", jsonfile_integer(header->live_peak_bytes));
-    json_object_set_new(out, "reserve_peak_bytes",
+    json_object_set_new(out, "requested_peak_bytes", jsonfile_integer(header->live_peak_bytes));
+    json_object_set_new(out, "reserved_peak_bytes",
                         integer_or_null(last->has_reserve, last->reserve_peak));
     json_object_set_new(
-        out, "reserve_over_live",
+        out, "reserved_over_requested",
         last->has_reserve && header->live_peak_bytes
             ? jsonfile_rounded((double)last->reserve_peak / (double)header->live_peak_bytes,
                                10000.0)
@@ -804,7 +804,7 @@ static json_t *result_json(const struct replay *replay, const uint64_t calls[]) 
     }
     json_object_set_new(out, "trace", text(header->name));
     json_object_set_new(
-        out, "contestant",
+        out, "configuration",
         json_string(replay->contestant->is_given && engine ? engine : replay->contestant->name));
     json_object_set_new(out, "device", text(replay->device.name));
     json_object_set_new(out, "modelled", json_boolean(modelled));
@@ -822,7 +822,7 @@ static json_t *result_json(const struct replay *replay, const uint64_t calls[]) 
     json_object_set_new(out, "frees", jsonfile_integer(replay->frees));
     json_object_set_new(out, "failed", jsonfile_integer(replay->failed));
     if (replay->verdict)
-        json_object_set_new(out, "verdict", replay->verdict);
+        json_object_set_new(out, "oom_report", replay->verdict);
     json_object_set_new(out, "uses", jsonfile_integer(replay->uses));
     json_object_set_new(out, "waits", jsonfile_integer(header->waits));
     json_object_set_new(out, "device_bytes", jsonfile_integer(replay->session.device_bytes));
@@ -836,7 +836,7 @@ static json_t *result_json(const struct replay *replay, const uint64_t calls[]) 
     set_span(replay, out, "first_request", &replay->first_request);
     set_span(replay, out, "open", &replay->open);
     set_span(replay, out, "use", &replay->use_time);
-    json_object_set_new(out, "front",
+    json_object_set_new(out, "cache",
                         replay->contestant->front ? replay->contestant->front(replay->allocator)
                                                   : json_null());
     json_object_set_new(out, "driver_calls", driver_calls_json(replay->counts, calls));
@@ -1021,7 +1021,7 @@ static json_t *measure_stretches(struct replay *replay) {
     if (!result)
         fail(replay, "out of host memory");
     else if (replay->verdict)
-        json_object_set_new(result, "verdict", replay->verdict);
+        json_object_set_new(result, "oom_report", replay->verdict);
     return result;
 }
 
@@ -1057,7 +1057,7 @@ static json_t *measure_trial(struct replay *replay) {
         replay->refused = 1;
     }
     return json_pack("{s:b,s:o,s:o,s:o,s:o}", "served", !replay->refused, "requests",
-                     jsonfile_integer(replay->allocs), "reserve_peak_bytes",
+                     jsonfile_integer(replay->allocs), "reserved_peak_bytes",
                      integer_or_null(last->has_reserve, last->reserve_peak), "device_bytes",
                      jsonfile_integer(session->device_bytes), "device_taken_bytes",
                      taken_json(session));

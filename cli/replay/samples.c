@@ -278,7 +278,7 @@ static json_t *timeline_json(const struct samples *samples) {
     if (samples->has_in_use)
         set_extents(out, "in_use_low", "in_use_high", samples, offsetof(struct point, in_use));
     if (samples->has_reserve)
-        set_extents(out, "reserve_low", "reserve_high", samples, offsetof(struct point, reserve));
+        set_extents(out, "reserved_low", "reserved_high", samples, offsetof(struct point, reserve));
     return out;
 }
 
@@ -293,7 +293,7 @@ static json_t *steps_json(const struct samples *samples) {
                                                jsonfile_integer(step->grew), "given_back",
                                                jsonfile_integer(step->gave_back), "bytes",
                                                jsonfile_integer(step->bytes), "stall_ns",
-                                               jsonfile_integer(step->stall_ns), "reserve",
+                                               jsonfile_integer(step->stall_ns), "reserved",
                                                jsonfile_integer(step->reserve)));
     }
     return array;

@@ -120,8 +120,8 @@ static void print_ratio(FILE *file, const struct group *group, int width, const 
     uint64_t bytes, live;
 
     if (!any_failed(group) && median_integer(group, key, NULL, &bytes) &&
-        !(zero_is_none && bytes == 0) && median_integer(group, "live_peak_bytes", NULL, &live) &&
-        live)
+        !(zero_is_none && bytes == 0) &&
+        median_integer(group, "requested_peak_bytes", NULL, &live) && live)
         table_ratio((double)bytes / (double)live, text, sizeof text);
     put_cell(file, width, text, mark);
 }
@@ -138,7 +138,8 @@ static int all_settled(const struct group *group) {
 /* What contest_run calls the contestant; a replay's is known by its engine. */
 static const char *name_of(const struct contest *contest, const struct group *group) {
     for (size_t i = 0; i < group->count; i++) {
-        const char *name = json_string_value(json_object_get(group->first[i].result, "contestant"));
+        const char *name =
+            json_string_value(json_object_get(group->first[i].result, "configuration"));
 
         if (name)
             return name;
@@ -198,9 +199,9 @@ static void print_steady(FILE *file, const struct group *group) {
         fprintf(file, " %9" PRIu64, growths);
     else
         fprintf(file, " %9s", "-");
-    print_ratio(file, group, 9, "reserve_peak_bytes", 0, 0);
-    if (!any_failed(group) && steady_median(group, "reserve_end", &kept) &&
-        median_integer(group, "live_peak_bytes", NULL, &live) && live)
+    print_ratio(file, group, 9, "reserved_peak_bytes", 0, 0);
+    if (!any_failed(group) && steady_median(group, "reserved_end", &kept) &&
+        median_integer(group, "requested_peak_bytes", NULL, &live) && live)
         table_ratio((double)kept / (double)live, text, sizeof text);
     fprintf(file, " %9s", text);
 }
@@ -244,15 +245,16 @@ static void print_threshold_row(FILE *file, const struct contest *contest,
 
 static void print_threshold_heads(FILE *file, const struct contest *contest) {
     fprintf(file, "  %-14s %9s %9s %9s  %8s %9s %9s %9s%s\n", "", "threshold", "first", "steady",
-            "growths", "growths", "reserve", "kept", contest->busy_factor > 0 ? "   makespan" : "");
+            "growths", "growths", "reserved", "kept",
+            contest->busy_factor > 0 ? "   makespan" : "");
     fprintf(file, "  %-14s %9s %9s %9s  %8s %9s %9s %9s%s\n", "configuration", "of live", "ms/iter",
             "ms/iter", "in all", "/iter", "/ live", "/ live",
             contest->busy_factor > 0 ? "     all ms" : "");
 }
 
 static void print_heads(FILE *file, const struct contest *contest) {
-    fprintf(file, "  %-14s %7s %8s %8s %9s  %10s %7s %7s %8s%s%s\n", "", "create", "first",
-            "create", "steady", "op", "", "reserve", "prealloc",
+    fprintf(file, "  %-14s %7s %8s %8s %9s  %10s %6s %8s %8s%s%s\n", "", "create", "first",
+            "create", "steady", "op", "", "reserved", "prealloc",
             contest->pace > 0 ? "    longest" : "", contest->busy_factor > 0 ? "   makespan" : "");
     fprintf(file, "  %-14s %7s %8s %8s %9s  %10s %7s %7s %8s%s%s\n", "configuration", "ms",
             "ms/iter", "+ first", "ms/iter", "p99.9 ns", "growths", "/ live", "/ live",
@@ -267,7 +269,7 @@ static const struct {
                       [CREATE_FIRST] = {"creation_and_first_iteration_ns", NULL},
                       [STEADY] = {"steady_alloc_ns", NULL},
                       [PERCENTILE] = {"op_ns", "p999"},
-                      [RESERVE] = {"reserve_peak_bytes", NULL}};
+                      [RESERVE] = {"reserved_peak_bytes", NULL}};
 
 /* Of one trace; UINT64_MAX: nothing is marked. */
 struct best {
@@ -330,7 +332,7 @@ static void print_row(FILE *file, const struct contest *contest, const struct gr
     print_steady_time(file, group, best, any_unsettled);
     print_percentile(file, group, 10, "op_ns", "p999", is_best(best, group, PERCENTILE));
     print_whole(file, group, 7, "growths");
-    print_ratio(file, group, 7, "reserve_peak_bytes", 0, is_best(best, group, RESERVE));
+    print_ratio(file, group, 7, "reserved_peak_bytes", 0, is_best(best, group, RESERVE));
     print_ratio(file, group, 8, "beforehand_bytes", 1, 0);
     if (contest->pace > 0)
         print_max(file, group, 10);
@@ -514,7 +516,7 @@ void table_print(FILE *file, const struct contest *contest) {
     for (size_t i = 0; i < contest->trace_count; i++)
         print_block(file, contest, i, &any_unsettled);
     if (any_unsettled)
-        fprintf(file, "\n~ not settled: fewer than 3 iterations without a change of the reserve at "
-                      "the end;\n  shown is the median of the second half\n");
+        fprintf(file, "\n~ not settled: fewer than 3 iterations without a change of reserved "
+                      "memory at the end;\n  shown is the median of the second half\n");
     print_choices(file, contest);
 }

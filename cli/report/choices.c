@@ -41,8 +41,8 @@ static void add_row(struct report_choice *choice, const struct report_row *row) 
         choice->log_time += log((double)time);
         choice->timed++;
     }
-    if (report_median(row, "reserve_peak_bytes", NULL, &reserve) &&
-        report_median(row, "live_peak_bytes", NULL, &live) && reserve > 0 && live > 0) {
+    if (report_median(row, "reserved_peak_bytes", NULL, &reserve) &&
+        report_median(row, "requested_peak_bytes", NULL, &live) && reserve > 0 && live > 0) {
         choice->log_memory += log((double)reserve) - log((double)live);
         choice->measured++;
     }

@@ -92,7 +92,7 @@ static const char *other_kind(const json_t *object) {
 
 static int is_replay(const json_t *object) {
     return json_is_string(json_object_get(object, "trace")) &&
-           json_is_string(json_object_get(object, "contestant")) &&
+           json_is_string(json_object_get(object, "configuration")) &&
            (json_is_array(json_object_get(object, "iterations")) ||
             json_is_string(json_object_get(object, "error")));
 }
@@ -103,7 +103,7 @@ static int is_process(const json_t *object) {
 }
 
 static int is_refusal(const json_t *object) {
-    return json_is_object(json_object_get(object, "verdict")) &&
+    return json_is_object(json_object_get(object, "oom_report")) &&
            json_is_integer(json_object_get(object, "pid")) && !is_process(object);
 }
 
@@ -118,31 +118,31 @@ static int is_figure(const char *key) {
                                           "ended_ns",
                                           "failed",
                                           "frees",
-                                          "front_hits",
+                                          "cache_hits",
                                           "given_back",
                                           "growths",
                                           "in_use_high",
                                           "in_use_peak",
                                           "live_bytes",
-                                          "live_peak_bytes",
+                                          "requested_peak_bytes",
                                           "marks",
                                           "max",
                                           "op",
                                           "ops",
                                           "page_bytes",
                                           "pid",
-                                          "refusals",
+                                          "failed_requests",
                                           "repeat",
                                           "requested_high",
                                           "requested_low",
                                           "requested_peak",
-                                          "reserve",
-                                          "reserve_high",
-                                          "reserve_low",
-                                          "reserve_peak",
+                                          "reserved",
+                                          "reserved_high",
+                                          "reserved_low",
+                                          "reserved_peak",
                                           "stall_ns",
                                           "streams",
-                                          "reserve_peak_bytes",
+                                          "reserved_peak_bytes",
                                           "steady_alloc_ns",
                                           "time_ns",
                                           "warm_up_iterations"};
@@ -242,7 +242,7 @@ static int read_values(FILE *file, const char *path, json_t *all) {
 
     for (; has_more(file); values++) {
         json_t *value = json_loadf(file, JSON_DISABLE_EOF_CHECK, &error);
-        int good = value && take_value(all, value, path);
+        int good = value && jsonfile_rename_earlier(value) && take_value(all, value, path);
 
         json_decref(value);
         if (!value) {
@@ -358,9 +358,9 @@ static struct report_row *find_row(struct report_trace *trace, const json_t *obj
 
     for (size_t i = 0; i < trace->count; i++) {
         row = &trace->rows[i];
-        if (row->run == run && same(row->results[0], object, "contestant") &&
+        if (row->run == run && same(row->results[0], object, "configuration") &&
             same(row->results[0], object, "busy") &&
-            same(row->results[0], object, "threshold_over_live"))
+            same(row->results[0], object, "threshold_over_requested"))
             return row;
     }
     row = one_more(&trace->rows, &trace->count, sizeof *row);
@@ -426,11 +426,11 @@ static void label_row(const struct report *report, const struct report_trace *tr
     int several = 0;
     const json_t *busy = json_object_get(row->results[0], "busy");
     const char *threshold =
-        json_string_value(json_object_get(row->results[0], "threshold_over_live"));
+        json_string_value(json_object_get(row->results[0], "threshold_over_requested"));
     int used;
 
     snprintf(row->label, sizeof row->label, "%.40s",
-             json_string_value(json_object_get(row->results[0], "contestant")));
+             json_string_value(json_object_get(row->results[0], "configuration")));
     trim_character(row->label);
     used = (int)strlen(row->label);
     if (json_is_number(busy))
@@ -696,17 +696,16 @@ static json_t *read_all(const struct command *command, size_t ends[]) {
 
 int weir_cmd_report(int argc, char **argv) {
     static const char doc[] =
-        "Makes a page with pictures of what weir bench (but --micro, --limit-sweep), replay or run "
-        "wrote (--json).\v"
-        "RUN.json may be several files: their configurations stand side by side.  Pictures are "
-        "drawn by gnuplot (Debian: gnuplot-nox).  Time lines, address maps and latency curves need "
-        "results made with --samples, or with --report, which makes the page at once.\n\n"
-        "Exit code: 0 all went well, 1 something failed, 2 usage or a bad value, 3 the page was "
-        "made, without pictures.";
+        "Makes a page with pictures from the JSON of weir bench, replay or run; not from that of "
+        "bench --micro or --limit-sweep.\vRUN.json may be several files: their configurations "
+        "stand side by side.  Pictures are drawn by gnuplot (Debian: gnuplot-nox).  Time lines, "
+        "address maps and latency curves need results made with --samples, or with --report, which "
+        "makes the page at once.\n\nExit code: 0 all went well, 1 something failed, 2 usage or a "
+        "bad value, 3 the page was made, without pictures.";
     static const struct argp_option options[] = {
         {"output", 'o', "DIR|FILE", 0,
-         "A folder, which is made, for index.html and each picture as SVG and PNG; or, if the name "
-         "ends in .html, one page alone.",
+         "Write to a folder, which is made: index.html, and each picture as SVG and PNG.  If the "
+         "name ends in .html, write one page alone.",
          0},
         {0}};
     struct argp argp = {options, parse_argument, "-o DIR|FILE RUN.json...", doc, NULL, NULL, NULL};

@@ -18,38 +18,35 @@
 #include <weir/weir.h>
 
 static const char style[] =
-    ":root{color-scheme:light dark;--paper:#fff;--ink:#111;--faint:#555;--line:#bbb;--band:#f2f2f2;"
-    "--warn:#7a2e00}\n"
-    "@media (prefers-color-scheme:dark){:root{--paper:#16181b;--ink:#e8e8e8;--faint:#a8a8a8;"
-    "--line:#555;--band:#212429;--warn:#ffb38a}}\n"
-    "body{background:var(--paper);color:var(--ink);font:15px/1.45 sans-serif;margin:0 auto;"
-    "max-width:1240px;padding:1em}\n"
-    "h1{font-size:1.6em}h2{border-top:3px double var(--line);padding-top:.7em;margin-top:2em}\n"
-    "table{border-collapse:collapse;margin:.7em 0;font-variant-numeric:tabular-nums}\n"
-    "table{font-size:14px}th,td{padding:.15em .45em;text-align:right;border-bottom:1px solid "
-    "var(--line);"
-    "vertical-align:top;white-space:nowrap}td.text{white-space:normal;min-width:4.5em}\n"
-    "td small{display:block}td code{display:block;min-width:14em}\n"
-    "th{font-weight:600}thead th{border-bottom:2px solid var(--ink);vertical-align:bottom}\n"
-    "th[scope=row],.text{text-align:left}tbody tr:nth-child(even){background:var(--band)}\n"
-    ".wide{overflow-x:auto;max-width:100%}figure{margin:1.2em 0;overflow-x:auto}\n"
-    "figure svg{min-width:760px;width:100%;height:auto;display:block}\n"
-    "figcaption,.note,small{color:var(--faint);font-size:.9em}\n"
-    ".warn{color:var(--warn);border-left:4px solid var(--warn);padding-left:.7em}\n"
-    "summary{cursor:pointer}code{font-size:.95em;overflow-wrap:anywhere}\n"
-    "svg [stroke=black],svg [stroke='rgb( 0, 0, 0)']{stroke:var(--ink)}\n"
-    "svg [fill=black],svg [fill='rgb( 0, 0, 0)'],svg [fill='rgb(0,0,0)']{fill:var(--ink)}\n"
-    "svg[color=black],svg [color=black],svg [color='rgb( 0, 0, 0)']{color:var(--ink)}\n"
-    "@media (prefers-color-scheme:dark){figure svg image{filter:invert(1)}\n"
-    "svg [fill='rgb(115, 115, 115)']{fill:#8c8c8c}svg [fill='rgb(204, 204, 204)']{fill:#333}\n"
-    "svg [fill='rgb(254, 254, 254)']{fill:#010101}\n"
-    "svg [stroke='rgb( 0, 114, 178)']{stroke:#4aa8e0}svg [color='rgb( 0, 114, "
-    "178)']{color:#4aa8e0}}\n"
-    "svg image{image-rendering:pixelated}\n"
-    "details>summary h2{display:inline-block;border:0;margin:.3em 0;padding:0}\n"
-    "section>details{border-top:3px double var(--line);margin-top:1em}\n"
-    "#verdict p{font-size:1.1em;margin:.4em 0}#overview{max-width:900px}\n"
-    "@media print{body{max-width:none}}\n";
+    ":root{color-scheme:light "
+    "dark;--paper:#fff;--ink:#111;--faint:#555;--line:#bbb;--band:#f2f2f2;--warn:#7a2e00}\n@media "
+    "(prefers-color-scheme:dark){:root{--paper:#16181b;--ink:#e8e8e8;--faint:#a8a8a8;--line:#555;--"
+    "band:#212429;--warn:#ffb38a}}\nbody{background:var(--paper);color:var(--ink);font:15px/1.45 "
+    "sans-serif;margin:0 auto;max-width:1240px;padding:1em}\nh1{font-size:1.6em}h2{border-top:3px "
+    "double "
+    "var(--line);padding-top:.7em;margin-top:2em}\ntable{border-collapse:collapse;margin:.7em "
+    "0;font-variant-numeric:tabular-nums}\ntable{font-size:14px}th,td{padding:.15em "
+    ".45em;text-align:right;border-bottom:1px solid "
+    "var(--line);vertical-align:top;white-space:nowrap}td.text{white-space:normal;min-width:4.5em}"
+    "\ntd small{display:block}td code{display:block;min-width:14em}\nth{font-weight:600}thead "
+    "th{border-bottom:2px solid "
+    "var(--ink);vertical-align:bottom}\nth[scope=row],.text{text-align:left}tbody "
+    "tr:nth-child(even){background:var(--band)}\n.wide{overflow-x:auto;max-width:100%}figure{"
+    "margin:1.2em 0;overflow-x:auto}\nfigure "
+    "svg{min-width:760px;width:100%;height:auto;display:block}\nfigcaption,.note,small{color:var(--"
+    "faint);font-size:.9em}\n.warn{color:var(--warn);border-left:4px solid "
+    "var(--warn);padding-left:.7em}\nsummary{cursor:pointer}code{font-size:.95em;overflow-wrap:"
+    "anywhere}\nsvg [stroke=black],svg [stroke='rgb( 0, 0, 0)']{stroke:var(--ink)}\nsvg "
+    "[fill=black],svg [fill='rgb( 0, 0, 0)'],svg "
+    "[fill='rgb(0,0,0)']{fill:var(--ink)}\nsvg[color=black],svg [color=black],svg [color='rgb( 0, "
+    "0, 0)']{color:var(--ink)}\n@media (prefers-color-scheme:dark){figure svg "
+    "image{filter:invert(1)}\nsvg [fill='rgb(115, 115, 115)']{fill:#8c8c8c}svg [fill='rgb(204, "
+    "204, 204)']{fill:#333}\nsvg [fill='rgb(254, 254, 254)']{fill:#010101}\nsvg [stroke='rgb( 0, "
+    "114, 178)']{stroke:#4aa8e0}svg [color='rgb( 0, 114, 178)']{color:#4aa8e0}}\nsvg "
+    "image{image-rendering:pixelated}\ndetails>summary "
+    "h2{display:inline-block;border:0;margin:.3em 0;padding:0}\nsection>details{border-top:3px "
+    "double var(--line);margin-top:1em}\n#findings p{font-size:1.1em;margin:.4em "
+    "0}#overview{max-width:900px}\n@media print{body{max-width:none}}\n";
 
 /* ---------------------------------------------------------------------- text ---- */
 
@@ -194,8 +191,8 @@ static void ratio_cell(FILE *file, const struct report_row *row) {
     uint64_t reserve, live, failed;
 
     if (!(report_median(row, "failed", NULL, &failed) && failed) &&
-        report_median(row, "reserve_peak_bytes", NULL, &reserve) &&
-        report_median(row, "live_peak_bytes", NULL, &live) && live)
+        report_median(row, "reserved_peak_bytes", NULL, &reserve) &&
+        report_median(row, "requested_peak_bytes", NULL, &live) && live)
         fprintf(file, "<td>%.3f</td>", (double)reserve / (double)live);
     else
         no_cell(file);
@@ -276,30 +273,28 @@ static void warnings(FILE *file, const struct report *report) {
 }
 
 static const char reading[] =
-    "<details><summary>How warm-up, changepoints and the figures are to be read</summary>\n"
-    "<p><strong>The exact rule.</strong> An iteration is warm-up if in it, or in one after it, "
-    "the reserve grew, was given back or moved. A run is settled if at least 3 iterations follow "
-    "the last such one; steady is the median of those. One that is not settled is all warm-up, "
-    "and the median of its second half stands in for steady, marked ~.</p>\n"
-    "<p><strong>Changepoints.</strong> Beside it, from the times alone: PELT on the logarithms "
-    "of the iteration times (squared distance from the mean over the variance of the noise, "
-    "penalty 15 ln n, stretches of 2 iterations or more, the first of 1). The noise is taken "
-    "from neighbours, and is 1% at least. An iteration, not the first, that stands out alone by "
-    "six times the noise is an outlier and counts for no level. A level is the geometric mean of "
-    "its iterations. Intervals are of 95%, by a bootstrap of 1,000 with a fixed seed. Two levels "
-    "are the same if they differ by less than 5% or their intervals overlap; the steady stretch "
-    "is the last level and those before it that are the same.</p>\n"
-    "<p><strong>Classes</strong> (after Barrett et al., Virtual machine warmup blows hot and "
-    "cold, 2017): <em>flat</em>, one level; <em>warm-up</em>, what comes before the steady "
+    "<details><summary>How warm-up, changepoints and the figures are to be "
+    "read</summary>\n<p><strong>The exact rule.</strong> An iteration is warm-up if in it, or in "
+    "one after it, reserved memory grew, was given back or moved. A run is settled if at least 3 "
+    "iterations follow the last such one; steady is the median of those. One that is not settled "
+    "is all warm-up, and the median of its second half stands in for steady, marked "
+    "~.</p>\n<p><strong>Changepoints.</strong> Beside it, from the times alone: PELT on the "
+    "logarithms of the iteration times (squared distance from the mean over the variance of the "
+    "noise, penalty 15 ln n, stretches of 2 iterations or more, the first of 1). The noise is "
+    "taken from neighbours, and is 1% at least. An iteration, not the first, that stands out alone "
+    "by six times the noise is an outlier and counts for no level. A level is the geometric mean "
+    "of its iterations. Intervals are of 95%, by a bootstrap of 1,000 with a fixed seed. Two "
+    "levels are the same if they differ by less than 5% or their intervals overlap; the steady "
+    "stretch is the last level and those before it that are the "
+    "same.</p>\n<p><strong>Classes</strong> (after Barrett et al., Virtual machine warmup blows "
+    "hot and cold, 2017): <em>flat</em>, one level; <em>warm-up</em>, what comes before the steady "
     "stretch is slower; <em>slowdown</em>, a level of 3 iterations or more before it was faster; "
     "<em>never steady</em>, the steady stretch is shorter than 3 iterations or a quarter of all; "
     "<em>too short</em>, fewer than 6 iterations. Repeats that differ are "
-    "<em>inconsistent</em>.</p>\n"
-    "<p>Times of iterations are of all their allocations and frees. Figures are medians over "
-    "repeats; pictures show the first repeat. Peak requested memory: the largest sum of requested "
-    "bytes, "
-    "below which no reserve can be. Single calls are timed in a process of their own, where "
-    "short calls take longer.</p></details>\n";
+    "<em>inconsistent</em>.</p>\n<p>Times of iterations are of all their allocations and frees. "
+    "Figures are medians over repeats; pictures show the first repeat. Peak requested memory: the "
+    "largest sum of requested bytes, below which reserved memory cannot be. Single calls are timed "
+    "in a process of their own, where short calls take longer.</p></details>\n";
 
 /* ---------------------------------------------------------------------- SVG ---- */
 
@@ -512,11 +507,9 @@ static const char *const captions[] = {
     "that no "
     "block ever touched are left out, so neighbours may lie far apart.",
     "Memory of the process over time, as it was looked at a hundred times a second. Light grey: "
-    "requested (darker: "
-    "between its least and its most where the picture is too coarse); dashed: in use, as handed "
-    "out; thick line: "
-    "reserved, by its growth steps; dotted: peak requested memory.  It ends when the program "
-    "ended.",
+    "requested (darker: between its least and its most where the picture is too coarse); dashed: "
+    "in use, as handed out; thick line: reserved, as it grew; dotted: peak requested memory.  It "
+    "ends when the program ended.",
     "Time against reserved memory, one dot a configuration: lower and further left is better. Both "
     "axes are "
     "logarithmic; over several traces these are geometric means.",
@@ -550,7 +543,7 @@ static void trace_facts(FILE *file, const struct report_trace *trace) {
     put_count(file, json_array_size(json_object_get(result, "iterations")), "iteration", ", ");
     put_count(file, report_number(result, "allocs", NULL), "allocation", ", ");
     put_count(file, report_number(result, "streams", NULL), "stream", ", peak requested memory ");
-    put_bytes(file, report_number(result, "live_peak_bytes", NULL));
+    put_bytes(file, report_number(result, "requested_peak_bytes", NULL));
     fputs(".</p>\n", file);
 }
 
@@ -641,7 +634,7 @@ static void row_cells(FILE *file, const struct report_row *row) {
     whole_cell(file, row, "op_ns", "max");
     whole_cell(file, row, "growths", NULL);
     ms_cell(file, row, "stall_ns", 0);
-    mib_cell(file, row, "reserve_peak_bytes");
+    mib_cell(file, row, "reserved_peak_bytes");
     ratio_cell(file, row);
     ms_cell(file, row,
             report_median(row, "beforehand_ns", NULL, &known) ? "beforehand_ns" : "prealloc_ns",
@@ -651,7 +644,7 @@ static void row_cells(FILE *file, const struct report_row *row) {
 
 static void failed_cells(FILE *file, const struct report_row *row) {
     fputs("<td class=\"text\" colspan=\"17\">failed: ", file);
-    put_or(file, string_at(row->results[0], "error"), "no reason was told");
+    put_or(file, string_at(row->results[0], "error"), "no reason was reported");
     fputs("</td>", file);
 }
 
@@ -672,7 +665,7 @@ static void trace_table(FILE *file, const struct report_trace *trace) {
     for (size_t i = 0; i < trace->count; i++) {
         const struct report_row *row = &trace->rows[i];
 
-        fputs("<tr data-contestant=\"", file);
+        fputs("<tr data-configuration=\"", file);
         put(file, row->label);
         fputs("\"><th scope=\"row\">", file);
         put(file, row->label);
@@ -801,9 +794,9 @@ static void put_trace(FILE *file, const struct report *report, size_t t) {
 /* ----------------------------------------------------------------- processes ---- */
 
 static void process_row(FILE *file, const json_t *served) {
-    static const char *const keys[] = {"allocs",         "frees",       "front_hits",
-                                       "refusals",       "growths",     "stall_ns",
-                                       "requested_peak", "in_use_peak", "reserve_peak"};
+    static const char *const keys[] = {"allocs",          "frees",       "cache_hits",
+                                       "failed_requests", "growths",     "stall_ns",
+                                       "requested_peak",  "in_use_peak", "reserved_peak"};
 
     fputs("<tr><th scope=\"row\">", file);
     put_or(file, string_at(served, "device"), "a device");
@@ -828,14 +821,14 @@ static void process_row(FILE *file, const json_t *served) {
 }
 
 static void put_refusal(FILE *file, const json_t *line) {
-    const json_t *verdict = json_object_get(line, "verdict");
+    const json_t *verdict = json_object_get(line, "oom_report");
 
     fputs("<p class=\"warn\">Refused on ", file);
     put_or(file, string_at(line, "device"), "a device");
     fprintf(file, ": %.1f MiB (", (double)report_number(verdict, "asked", NULL) / 1048576.0);
-    put_or(file, string_at(verdict, "cause"), "no cause is told");
+    put_or(file, string_at(verdict, "cause"), "no cause was reported");
     fputs("): ", file);
-    put_or(file, string_at(verdict, "sentence"), "nothing more is told");
+    put_or(file, string_at(verdict, "sentence"), "nothing more was reported");
     fputs(".</p>\n", file);
 }
 
@@ -859,7 +852,7 @@ static void put_stray_refusals(FILE *file, const struct report *report) {
         fprintf(file, "<section><h2>process %" PRIu64 "</h2>\n",
                 report_number(refusal->line, "pid", NULL));
         put_refusal(file, refusal->line);
-        fputs("<p class=\"note missing\">It told nothing at its end.</p>\n</section>\n", file);
+        fputs("<p class=\"note missing\">It reported nothing at its end.</p>\n</section>\n", file);
     }
 }
 
@@ -911,7 +904,7 @@ static void put_process(FILE *file, const struct report *report, size_t p) {
     fputs(any ? ".</p>\n" : " nothing.</p>\n", file);
     put_pictures(file, report, PICTURE_PROCESS, PICTURE_PROCESS, p);
     if (json_object_get(line, "options")) {
-        fputs("<details><summary>Settings, as they were asked for</summary><p>", file);
+        fputs("<details><summary>Settings, as they were given</summary><p>", file);
         put_options(file, json_object_get(line, "options"));
         fputs("</p></details>\n", file);
     }
@@ -981,9 +974,9 @@ static void put_process_verdict(FILE *file, const json_t *line) {
 
     for (size_t i = 0; i < json_array_size(served); i++) {
         const json_t *one = json_array_get(served, i);
-        uint64_t reserved = report_number(one, "reserve_peak", NULL);
+        uint64_t reserved = report_number(one, "reserved_peak", NULL);
         uint64_t requested = report_number(one, "requested_peak", NULL);
-        uint64_t failed = report_number(one, "refusals", NULL);
+        uint64_t failed = report_number(one, "failed_requests", NULL);
 
         fprintf(file, "<p><strong>Process %" PRIu64 " on ", report_number(line, "pid", NULL));
         put_or(file, string_at(one, "device"), "a device");
@@ -1013,7 +1006,7 @@ static void put_verdict(FILE *file, const struct report *report) {
     const struct report_choice *fastest = report_least(report, 0), *usual;
     const char *whose;
 
-    fputs("<section id=\"verdict\">\n", file);
+    fputs("<section id=\"findings\">\n", file);
     usual = report_default(report, &whose);
     if (fastest && report->choice_count > 1) {
         put_choice(file, fastest, usual, whose, 0);

@@ -154,12 +154,13 @@ static struct scale memory_scale(const struct report_trace *trace) {
     double live = 0.0;
 
     for (size_t i = 0; i < trace->count; i++)
-        live = fmax(live, (double)report_number(trace->rows[i].shown, "live_peak_bytes", NULL));
+        live =
+            fmax(live, (double)report_number(trace->rows[i].shown, "requested_peak_bytes", NULL));
     scale.top = live;
     for (size_t i = 0; i < trace->count; i++) {
         const json_t *timeline = report_at(trace->rows[i].samples, "timeline", NULL);
         const json_t *steps = report_at(trace->rows[i].samples, "steps", NULL);
-        double reserve = most_of(report_at(timeline, "reserve_high", NULL));
+        double reserve = most_of(report_at(timeline, "reserved_high", NULL));
 
         if (reserve <= 4.0 * live)
             scale.top = fmax(scale.top, reserve);
@@ -217,8 +218,8 @@ static void band_data(FILE *script, const char *name, double (*rows)[5], size_t 
 
 /* Operation, requested low and high, reserve low and high, in use; and what lies between low and high. */
 static void memory_data(FILE *script, const json_t *samples, const struct scale *scale) {
-    static const char *const names[5] = {"requested_low", "requested_high", "reserve_low",
-                                         "reserve_high", "in_use_high"};
+    static const char *const names[5] = {"requested_low", "requested_high", "reserved_low",
+                                         "reserved_high", "in_use_high"};
     const json_t *timeline = report_at(samples, "timeline", NULL);
     size_t count = json_array_size(json_object_get(timeline, names[0]));
     size_t parts = count < MEMORY_PARTS ? count : MEMORY_PARTS;
@@ -256,7 +257,7 @@ static void steps_data(FILE *script, const json_t *samples, const struct scale *
     for (size_t i = 0; i < json_array_size(steps); i++) {
         const json_t *step = json_array_get(steps, i);
         double op = (double)report_number(step, "op", NULL);
-        double reserve = (double)report_number(step, "reserve", NULL) / scale->unit;
+        double reserve = (double)report_number(step, "reserved", NULL) / scale->unit;
         double waited = (double)report_number(step, "stall_ns", NULL);
         size_t part = (size_t)fmin(op / ops * STEP_PARTS, STEP_PARTS - 1);
 
@@ -302,7 +303,7 @@ static const char memory_legend[] =
 
 static void memory_labels(FILE *script, const struct report_row *row, const struct scale *scale) {
     double reserve =
-        most_of(report_at(report_at(row->samples, "timeline", NULL), "reserve_high", NULL));
+        most_of(report_at(report_at(row->samples, "timeline", NULL), "reserved_high", NULL));
     double sum = (double)report_number(row->shown, "stall_ns", NULL), longest = 0.0;
     const json_t *steps = report_at(row->samples, "steps", NULL);
 
@@ -316,7 +317,7 @@ static void memory_labels(FILE *script, const struct report_row *row, const stru
                 sum / 1e6, longest / 1e6, -0.25 * strip * scale->top);
     if (reserve / scale->unit > scale->top)
         fprintf(script,
-                "set label 'reserve: %.4g %s, off the scale' at graph 0.98, graph 0.9 right\n",
+                "set label 'reserved: %.4g %s, off the scale' at graph 0.98, graph 0.9 right\n",
                 reserve / scale->unit, scale->unit_name);
 }
 
@@ -359,7 +360,7 @@ static void draw_memory(FILE *script, const struct report_trace *trace, const st
             " '' using 1:3 with points lc rgb '#d55e00' pt 11 ps 0.5,"
             " '' using 1:(%.5g):(0):4 with vectors nohead lc rgb 'black' lw 1.5\n",
             -0.01 * ops, ops, scale.top, -0.03 * scale.top,
-            (double)report_number(row->shown, "live_peak_bytes", NULL) / scale.unit,
+            (double)report_number(row->shown, "requested_peak_bytes", NULL) / scale.unit,
             -strip * scale.top);
     }
     fputs("unset multiplot\n", script);
@@ -714,7 +715,7 @@ static void draw_map(FILE *script, const struct report_trace *trace, const struc
 /* Seconds, requested low and high, in use, reserve low and high: each holds until the next, the last one until `end`. */
 static double process_timeline(FILE *script, const json_t *timeline, double end, double unit) {
     static const char *const names[] = {"requested_low", "requested_high", "in_use_high",
-                                        "reserve_low", "reserve_high"};
+                                        "reserved_low", "reserved_high"};
     const json_t *times = json_object_get(timeline, "time_ns");
     size_t count = json_array_size(times);
     double top = 0.0;
@@ -750,7 +751,7 @@ static double process_events(FILE *script, const json_t *events, double end, dou
         int shrinks = json_is_true(json_object_get(event, "shrink"));
 
         last = (double)report_number(event, "time_ns", NULL) / 1e9;
-        reserve = (double)report_number(event, "reserve", NULL) / unit;
+        reserve = (double)report_number(event, "reserved", NULL) / unit;
         fprintf(script, "%.6f %.6g", last, reserve);
         fprintf(script, shrinks ? " NaN %.6g\n" : " %.6g NaN\n", reserve);
         top = fmax(top, reserve);
@@ -772,7 +773,7 @@ static struct scale process_scale(const json_t *served) {
     double top = 0.0;
 
     for (size_t i = 0; i < json_array_size(served); i++)
-        top = fmax(top, (double)report_number(json_array_get(served, i), "reserve_peak", NULL));
+        top = fmax(top, (double)report_number(json_array_get(served, i), "reserved_peak", NULL));
     scale_up_to(&scale, top);
     return scale;
 }

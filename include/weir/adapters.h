@@ -12,7 +12,7 @@
  * Errors.  An interface with a status gets one.  Where it has none, a request that fails returns NULL.  One line on
  * standard error then names the request, reserved memory, the limit and what the device has free.  Each function
  * below says what its framework makes of NULL.  A free that fails is a mistake of the program, and gets such a line
- * too.  weir prints the first of each kind and status in the process, because frameworks try again; WEIR_VERDICT
+ * too.  weir prints the first of each kind and status in the process, because frameworks try again; WEIR_OOM_REPORT
  * (weir-settings(7)) reports more, and each cause.  If there is no allocator at all, because a variable does not
  * parse or the device lacks what was requested, weir says so once (weir_default_allocator).
  *

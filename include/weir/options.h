@@ -383,7 +383,7 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_options_from_env(weir_options *optio
 /* Sets one option from text, by its long name as in `weir --help` ("prealloc", "growth", ...).  Sizes read 4GiB,
  * 512MB, 1073741824, 75%, 90%free, max.  Powers of 1024 are KiB MiB GiB TiB (or K M G T), of 1000 KB MB GB TB.  A
  * number alone is bytes.  Below 2^20, 0 aside, it is an error, because it is likely a slip: write 64MiB or 64B for
- * 64.  Growth reads exact, step:64MiB, geometric:2[:cap], remaining:0.5, bfc.  A percentage of front-cache is of
+ * 64.  Growth reads exact, step:64MiB, geometric:2[:cap], remaining:0.5, bfc.  A percentage of cache-limit is of
  * what is in use.  `message` is as above.
  * E_INVALID: no such option.
  * E_PARSE: the text does not parse.  On an error options are unchanged. */

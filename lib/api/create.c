@@ -177,7 +177,7 @@ static void need_ids(weir_allocator *a) {
         return;
     a->options.front = WEIR_SWITCH_OFF;
     weir__log(a->options.log, WEIR_LOG_WARNING,
-              "the driver has no stream ids (before 12.0): the front is off");
+              "the driver has no stream ids (before 12.0): per-stream caches are off");
 }
 
 /* Caches ask the pool and the direct engine for regions, not for blocks. */
@@ -269,13 +269,13 @@ static void learn(weir_allocator *a, const weir_options *given) {
 const char *weir__why_not_told(const weir_allocator *a) {
     switch (a->options.engine) {
     case WEIR_ENGINE_DIRECT:
-        return "engine direct has no reserve";
+        return "engine direct reserves no memory";
     case WEIR_ENGINE_ARENA:
         return NULL;
     default:
         return a->device.driver->capabilities & WEIR_CAP_POOL_FIGURES
                    ? NULL
-                   : "the driver (before 11.3) does not tell what its pool has";
+                   : "the driver (before 11.3) does not report what its pool has reserved";
     }
 }
 
@@ -446,8 +446,8 @@ static void warn_of_verdict(const weir_options *o, const weir_options *given) {
     if (!problem)
         return;
     snprintf(line, sizeof line,
-             "verdict '%s': %s; expected stderr, off or a file that can be written: refusals are "
-             "told on standard error until then",
+             "oom-report '%s': %s; expected stderr, off or a file that can be written: OOM reports "
+             "go to standard error until then",
              o->verdict, strerror(problem));
     (void)weir__text_keep(line, &is_new);
     if (is_new)

@@ -47,7 +47,8 @@ static weir_status set_shares(weir_allocator *a, const struct weir_device_memory
         return WEIR_OK;
     if (o->ledger != WEIR_SWITCH_ON)
         weir__log(o->log, WEIR_LOG_WARNING,
-                  "%s share is all of the device with ledger off, which knows of no other process",
+                  "%s share is all of the device: with the shared registry off, weir knows of no "
+                  "other process",
                   o->limit.kind == WEIR_AMOUNT_SHARE ? "limit" : "prealloc");
     weights = weir__quota_weights(&a->reserve);
     if (weights == 0)
@@ -75,8 +76,8 @@ static void hold_to_limit(weir_allocator *a, const char *asked) {
 
     weir__bytes_show(a->reserve.quota.limit, most, sizeof most);
     weir__log(a->options.log, WEIR_LOG_WARNING,
-              "%s asks to preallocate %s, above the limit of %s: no more than the limit is "
-              "preallocated",
+              "%s requests a preallocation of %s, above the limit of %s: weir preallocates up to "
+              "the limit",
               weir__compat_name(a->options.prealloc.reserved), asked, most);
     a->prealloc = a->reserve.quota.limit < WEIR_POOL_UNIT
                       ? a->reserve.quota.limit
@@ -181,21 +182,20 @@ static void warn_of_what_is_lost(const weir_allocator *a, uint64_t low) {
     if (low > all) {
         weir__bytes_show(low, asked, sizeof asked);
         weir__bytes_show(all, most, sizeof most);
-        weir__log(
-            a->options.log, WEIR_LOG_WARNING,
-            "grow-ahead of %s is above the %s that can be had at most: so much is kept idle as "
-            "there is",
-            asked, most);
+        weir__log(a->options.log, WEIR_LOG_WARNING,
+                  "grow-ahead of %s is above the %s that can be reserved: weir keeps as much idle "
+                  "as there is",
+                  asked, most);
     }
     if (a->options.engine == WEIR_ENGINE_POOL && a->options.headroom.value > 0 &&
         a->threshold < a->device.total)
         weir__log(a->options.log, WEIR_LOG_WARNING,
-                  "the release threshold gives back at each synchronisation what grow-ahead took: "
-                  "raise it");
+                  "the release threshold makes each synchronisation release what grow-ahead "
+                  "reserved: raise it");
     if (a->options.engine == WEIR_ENGINE_POOL && a->options.growth != WEIR_GROWTH_EXACT &&
         a->threshold < a->device.total && a->threshold < ((uint64_t)32 << 20))
         weir__log(a->options.log, WEIR_LOG_WARNING,
-                  "the release threshold gives back at each synchronisation what the growth policy "
+                  "the release threshold makes each synchronisation release what the growth policy "
                   "added: raise it, or choose growth exact");
 }
 
@@ -228,7 +228,7 @@ static weir_status open_exports(weir_allocator *a, const struct weir_message *me
          !(kinds & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)))
         return weir__create_cannot(
             message, a->options.log, weir__without_driver(WEIR_E_NOT_SUPPORTED),
-            "export: neither driver nor device hands pools to other processes");
+            "export: the driver and the device cannot share pools with other processes");
     return weir__exports_open(&a->device, &a->exports);
 }
 

@@ -192,8 +192,10 @@ struct weir_neighbours *weir__allocator_join(const struct weir_driver *driver, C
         weir__neighbours_join(driver, device, &calls, claim, why, sizeof why);
 
     if (!n && why[0])
-        weir__log(log, WEIR_LOG_WARNING,
-                  "no ledger of the device's processes (%s): they are not asked for memory", why);
+        weir__log(
+            log, WEIR_LOG_WARNING,
+            "no shared registry of the device's processes (%s): weir cannot ask them for memory",
+            why);
     return n;
 }
 

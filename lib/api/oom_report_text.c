@@ -159,7 +159,7 @@ static void put_cause(struct out *out, const weir_verdict *v) {
         if (v->hole == UINT64_MAX)
             put(out, "%s is idle, in pieces or behind other streams", SHOW(v->idle));
         else if (v->hole == 0)
-            put(out, "%s is idle, but lies in what blocks are rounded up by", SHOW(v->idle));
+            put(out, "%s is idle, but only as padding of live blocks", SHOW(v->idle));
         else
             put(out, "%s is idle, but in pieces of %s at most", SHOW(v->idle), SHOW(v->hole));
         return;
@@ -180,7 +180,7 @@ static void put_cause(struct out *out, const weir_verdict *v) {
         put_in_use(out, v);
         return;
     case WEIR_VERDICT_RESERVE:
-        put(out, "%s is idle, but the driver serves graphs, not the reserve", SHOW(v->idle));
+        put(out, "%s is idle in weir, but graphs take memory from the driver", SHOW(v->idle));
         return;
     case WEIR_VERDICT_DRIVER:
         put_driver(out, v);
@@ -199,7 +199,7 @@ static void put_holder(struct out *out, const weir_verdict *v) {
             (unsigned long long)v->silent_pid, SHOW(v->silent_reserve),
             v->silent_stopped ? "is stopped" : "does not answer");
     else if (v->holder_pid != 0)
-        put(out, "              process %llu has %s of it, %s of which it could give\n",
+        put(out, "              process %llu has %s of it, of which it could release %s\n",
             (unsigned long long)v->holder_pid, SHOW(v->holder_reserve), SHOW(v->holder_could_give));
 }
 
@@ -245,7 +245,7 @@ static void put_groups(struct out *out, const weir_verdict *v) {
         put(out, "\n");
     }
     if (v->ungrouped > 0)
-        put(out, "              %s not told apart, for want of host memory\n", SHOW(v->ungrouped));
+        put(out, "              %s not listed: out of host memory\n", SHOW(v->ungrouped));
 }
 
 /* ---- the advice ------------------------------------------------------------------------------ */
@@ -335,7 +335,7 @@ static void put_text(struct out *out, const weir_verdict *v) {
     put_cause(out, v);
     put(out, "\n");
     if (is_short_of_a_step(v))
-        put(out, "              what it leaves is less than the reserve grows by\n");
+        put(out, "              it leaves less than weir grows by at once\n");
     if (v->cause == WEIR_VERDICT_FRAGMENTED && v->idle < v->asked)
         put(out, "              with %s that may be added it would be enough in one piece\n",
             SHOW(room_of(v)));
@@ -407,11 +407,11 @@ static void put_json(struct out *out, const weir_verdict *v) {
     put_number(out, "limit", v->limit);
     put(out, ",\"limit_is_set\":%s", v->limit_is_set ? "true" : "false");
     put_number(out, "share", v->is_share ? v->weight : UINT64_MAX);
-    put_number(out, "leave", v->leave);
-    put_number(out, "reserve", v->reserve);
+    put_number(out, "keep_free", v->leave);
+    put_number(out, "reserved", v->reserve);
     put_number(out, "in_use", v->in_use);
     put_number(out, "idle", v->idle);
-    put_number(out, "hole", v->hole);
+    put_number(out, "largest_free_block", v->hole);
     put_number(out, "pending", v->pending);
     put_number(out, "device_total", v->device_total);
     put_number(out, "device_free", v->device_free);
@@ -420,11 +420,11 @@ static void put_json(struct out *out, const weir_verdict *v) {
     put_number(out, "siblings", v->siblings);
     put_number(out, "others", v->others);
     put_number(out, "silent_pid", id(v->silent_pid));
-    put_number(out, "silent_reserve", v->silent_reserve);
+    put_number(out, "silent_reserved", v->silent_reserve);
     put(out, ",\"silent_stopped\":%s", v->silent_stopped ? "true" : "false");
     put_number(out, "holder_pid", id(v->holder_pid));
-    put_number(out, "holder_reserve", v->holder_reserve);
-    put_number(out, "holder_could_give", v->holder_could_give);
+    put_number(out, "holder_reserved", v->holder_reserve);
+    put_number(out, "holder_reclaimable", v->holder_could_give);
     put_number(out, "driver_result", id(v->driver_result));
     put(out, ",\"no_descriptors\":%s", v->no_descriptors ? "true" : "false");
     put_lists(out, v);
@@ -508,7 +508,8 @@ void weir__verdict_tell(const weir_verdict *v, const char *to) {
     problem = strcmp(to, "stderr") == 0 ? -1 : add_to_file(to, screen, written);
     if (problem > 0) /* who wants it there sees it here, whatever the log is */
         weir__log(WEIR_LOG_WARNING, WEIR_LOG_WARNING,
-                  "verdict '%s': %s: a refusal is told here instead", to, strerror(problem));
+                  "oom-report '%s': %s: this OOM report goes to standard error", to,
+                  strerror(problem));
     if (problem != 0)
         (void)write_all(STDERR_FILENO, screen, written);
     errno = saved_errno;

@@ -100,9 +100,8 @@ static void save_at_exit(void) {
     if (!weir__thread_in_time(ask_all, &driver_answers, ANSWER_S))
         weir__log(settings.log, WEIR_LOG_WARNING,
                   "%s within %d s: the process ends without its profile",
-                  atomic_load(&driver_answers)
-                      ? "an allocator's lock, which a thread holds, was not to be had"
-                      : "no answer from the driver",
+                  atomic_load(&driver_answers) ? "a thread did not release an allocator's lock"
+                                               : "no answer from the driver",
                   ANSWER_S);
     else if (!weir__thread_in_time(save_all, NULL, SAVE_S)) /* unreached: a disk that hangs */
         weir__log(settings.log, WEIR_LOG_WARNING,
@@ -163,9 +162,9 @@ static void leave_to_preload(weir_options *options) {
     if ((options->engine != WEIR_ENGINE_DEFAULT && options->engine != WEIR_ENGINE_POOL) ||
         !dl_iterate_phdr(is_preload, NULL))
         return;
-    weir__log(
-        options->log, WEIR_LOG_INFO,
-        "libweir-preload.so is in this process: reserve and limit are those of its allocator");
+    weir__log(options->log, WEIR_LOG_INFO,
+              "libweir-preload.so is in this process: its allocator decides on reserved memory and "
+              "the limit");
     sources = (struct weir_sources){.of = {NULL}};
     options->engine = WEIR_ENGINE_POOL;
     options->prealloc = (weir_amount){.value = 0, .kind = WEIR_AMOUNT_BYTES};

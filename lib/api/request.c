@@ -62,10 +62,10 @@ static void log_refusal(const weir_allocator *a, const struct weir_refused *refu
         snprintf(limit, sizeof limit, "limit %s, ", bytes);
     }
     weir__log(a->options.log, WEIR_LOG_WARNING,
-              "%s: asked %s, %sreserve %s, in use %s, free on the device %s; %s%s%s",
+              "%s: could not allocate %s; %sreserved %s, in use %s, free on the device %s; %s%s%s",
               weir_status_message(refused->status), asked, limit, reserve, in_use, device_free,
-              is_drivers ? "the driver refuses all the same" : "at least ",
-              is_drivers ? "" : largest, is_drivers ? "" : " can be had at once");
+              is_drivers ? "the driver failed nevertheless" : "at least ",
+              is_drivers ? "" : largest, is_drivers ? "" : " would fit now");
 }
 
 uint64_t weir__allocator_largest(weir_allocator *a, const struct weir_refused *refused) {

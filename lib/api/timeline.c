@@ -165,7 +165,7 @@ uint64_t weir__timeline_events(struct weir_timeline *t, uint64_t made_ns, uint64
 }
 
 void weir__timeline_refusal(struct weir_timeline *t, uint64_t time_ns, uint64_t bytes) {
-    add(t, &(struct slice){.from_ns = time_ns, .asked = bytes, .name = "refusal", .what = REFUSAL});
+    add(t, &(struct slice){.from_ns = time_ns, .asked = bytes, .name = "failed request", .what = REFUSAL});
 }
 
 void weir__timeline_iteration(struct weir_timeline *t, uint64_t from_ns, uint64_t to_ns,
@@ -219,7 +219,7 @@ static void put_name(FILE *file, const char *kind, long process, int thread, con
 }
 
 static void put_point(FILE *file, const struct point *p, long process, const char *name) {
-    static const char *const words[WEIR_TIMELINE_COUNTERS] = {"requested", "in use", "reserve"};
+    static const char *const words[WEIR_TIMELINE_COUNTERS] = {"requested", "in use", "reserved"};
     const char *comma = "";
 
     fprintf(file, ",\n{\"ph\":\"C\",\"pid\":%ld,\"tid\":0", process);
@@ -237,7 +237,7 @@ static void put_point(FILE *file, const struct point *p, long process, const cha
 }
 
 static void put_slice(FILE *file, const struct slice *s, long process, int thread) {
-    static const char *const kinds[] = {"growth", "given back", "refusal", "iteration"};
+    static const char *const kinds[] = {"growth", "given back", "failed request", "iteration"};
     int is_mark = s->what == REFUSAL;
 
     fprintf(file, ",\n{\"ph\":\"%s\",\"pid\":%ld,\"tid\":%d", is_mark ? "i" : "X", process, thread);
@@ -254,7 +254,7 @@ static void put_slice(FILE *file, const struct slice *s, long process, int threa
         fputs("}", file);
     else
         fprintf(file,
-                ",\"args\":{\"asked\":%" PRIu64 ",\"got\":%" PRIu64 ",\"reserve after\":%" PRIu64
+                ",\"args\":{\"asked\":%" PRIu64 ",\"got\":%" PRIu64 ",\"reserved after\":%" PRIu64
                 "}}",
                 s->asked, s->got, s->after);
 }

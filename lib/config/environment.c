@@ -561,7 +561,7 @@ static void warn_look_alike(struct reading *reading, const char *name, size_t le
     if (likeness.name && !likeness.is_known && is_near(&likeness, 0, length) &&
         note_unknown(reading, name, length))
         weir__log(warning_threshold(reading), WEIR_LOG_WARNING,
-                  "%s is read by nobody and is ignored; did you mean %s?", name, likeness.name);
+                  "%s is unknown and ignored; did you mean %s?", name, likeness.name);
 }
 
 static void warn_unknown(struct reading *reading, int compat_on) {

@@ -492,7 +492,7 @@ static int idle_read(const struct row *row, const char *text, weir_options *opti
     if (strcasecmp(text, "never") != 0 && !milliseconds_read(text, &value, problem))
         return 0;
     if (value == 0)
-        return weir__problem(problem, "a time of 0 keeps nothing: set front-cache to 0 for that");
+        return weir__problem(problem, "a time of 0 keeps nothing: set cache-limit to 0 for that");
     *(uint32_t *)mutable_field(row, options) = value;
     return 1;
 }
@@ -622,7 +622,7 @@ static int ahead_valid(const struct row *row, const weir_amount *low, const weir
     if (low->kind == WEIR_AMOUNT_MAX || high->kind == WEIR_AMOUNT_MAX)
         return weir__problem(problem, "there is no room beyond max: preallocate max for that");
     if (low->kind == WEIR_AMOUNT_DEFAULT && high->kind != WEIR_AMOUNT_DEFAULT)
-        return weir__problem(problem, "headroom_high is set, but headroom is not");
+        return weir__problem(problem, "options.headroom_high is set, but options.headroom is not");
     return low->kind != high->kind || high->value >= low->value ||
            weir__problem(problem, "what follows the colon is less than what precedes it");
 }
@@ -944,48 +944,49 @@ static const struct word hardenings[] = {
 static const struct row rows[WEIR_SETTING_COUNT] = {
     [WEIR_SETTING_DEVICE] =
         {{"device", "WEIR_DEVICE", "DEVICE", "cuda, cuda:N, model or model:N", "cuda",
-          "Which device: the GPU of this number, or the device model, a GPU in software.  Programs "
-          "that use the library get the model only if they ask for it.",
+          "Use this device: a GPU, or the device model, which is a GPU in software.  Programs that "
+          "use the library get the model only by its name.",
           BASIC},
          &device_kind,
          AT(device),
          NULL,
          0},
-    [WEIR_SETTING_ENGINE] = {{"engine", "WEIR_ENGINE", "ENGINE", "mapped, pool, bfc or direct",
-                              "mapped where the device can map memory, else pool",
-                              "Where blocks come from.  mapped: one range of addresses, with "
-                              "memory mapped where it is wanted; pool: a private CUDA memory pool; "
-                              "bfc: TensorFlow's and XLA's BFC allocator; direct: one call of the "
-                              "driver for each block.",
-                              BASIC},
-                             &engine_kind,
-                             AT(engine),
-                             engines,
-                             0},
+    [WEIR_SETTING_ENGINE] =
+        {{"engine", "WEIR_ENGINE", "ENGINE", "mapped, pool, bfc or direct",
+          "mapped where the device can map memory, else pool",
+          "Choose where blocks come from.  mapped: one range of addresses, where weir maps memory "
+          "as needed; pool: a private CUDA memory pool; bfc: best fit in regions, as in TensorFlow "
+          "and XLA; direct: one driver call for each block.",
+          BASIC},
+         &engine_kind,
+         AT(engine),
+         engines,
+         0},
     [WEIR_SETTING_ARENA] =
         {{"arena", "WEIR_ARENA", "KIND", "fixed, regions or mapped",
           "mapped for engine mapped, else regions",
-          "Kind of the bfc engine's arena: one region of the size of the limit, taken at once; or "
-          "regions added as the growth policy says.  mapped makes it the mapped engine.  Selects "
-          "the bfc engine if no engine is named.",
+          "Choose how the bfc engine takes memory: at once, in one region of the size of the "
+          "limit; or in regions that the growth policy adds.  mapped makes it the mapped engine.  "
+          "Without an engine setting, this selects the bfc engine.",
           ADVANCED},
          &word_kind,
          AT(arena),
          arenas,
          0},
-    [WEIR_SETTING_PACKING] =
-        {{"packing", "WEIR_PACKING", "HOW", "compact, balanced or fast", "balanced",
-          "Engine mapped: memory in small physical allocations that move where it is wanted, so "
-          "that little more is reserved than in use; in few large ones, which is fast; or between.",
-          ADVANCED},
-         &word_kind,
-         AT(packing),
-         packings,
-         0},
+    [WEIR_SETTING_PACKING] = {{"packing", "WEIR_PACKING", "HOW", "compact, balanced or fast",
+                               "balanced",
+                               "Trade time for memory in the mapped engine.  compact: small "
+                               "physical allocations that move, so that little more is reserved "
+                               "than in use; fast: few large ones; balanced: between the two.",
+                               ADVANCED},
+                              &word_kind,
+                              AT(packing),
+                              packings,
+                              0},
     [WEIR_SETTING_PREALLOC] =
         {{"prealloc", "WEIR_PREALLOC", "SIZE", PART_ACCEPTS, "0",
-          "Reserve taken before the first request.  More makes first iterations fast and leaves "
-          "less to other programs.  share: an equal part, or one by weight, with other processes.",
+          "Reserve SIZE before the first request.  More makes the first iterations faster and "
+          "leaves less to other programs.  share: an equal or weighted part, with other processes.",
           BASIC},
          &part_kind,
          AT(prealloc),
@@ -993,7 +994,7 @@ static const struct row rows[WEIR_SETTING_COUNT] = {
          0},
     [WEIR_SETTING_PREALLOC_AT] =
         {{"prealloc-at", "WEIR_PREALLOC_AT", "WHEN", "create or first", "create",
-          "When to preallocate: as the allocator is made, or at the first request.", ADVANCED},
+          "Preallocate when the allocator is created, or at the first request.", ADVANCED},
          &word_kind,
          AT(prealloc_at),
          prealloc_times,
@@ -1001,16 +1002,16 @@ static const struct row rows[WEIR_SETTING_COUNT] = {
     [WEIR_SETTING_GROWTH] = {{"growth", "WEIR_GROWTH", "POLICY",
                               "exact, step:SIZE, geometric:FACTOR[:CAP], remaining:FRACTION or bfc",
                               "exact; bfc for engine bfc",
-                              "How much to add when the reserve has to grow.", BASIC},
+                              "Choose how much memory to add when reserved memory must grow.",
+                              BASIC},
                              &growth_kind,
                              AT(growth),
                              policies,
                              0},
     [WEIR_SETTING_LIMIT] = {{"limit", "WEIR_LIMIT", "SIZE", PART_ACCEPTS,
                              "max; for a fixed arena 75%",
-                             "The most that the reserve may be.  For a fixed arena: its size.  "
-                             "share: an equal part, or one by weight, with other processes, as "
-                             "they come and go.",
+                             "Limit reserved memory; for a fixed arena, set its size.  share: an "
+                             "equal or weighted part, while other processes come and go.",
                              BASIC},
                             &part_kind,
                             AT(limit),
@@ -1018,8 +1019,8 @@ static const struct row rows[WEIR_SETTING_COUNT] = {
                             1},
     [WEIR_SETTING_RELEASE_THRESHOLD] =
         {{"release-threshold", "WEIR_RELEASE_THRESHOLD", "SIZE", SIZE_ACCEPTS, "max",
-          "Idle reserve kept when a synchronisation would let memory go back to the device.  Less "
-          "gives memory to other programs, and grows again.",
+          "Keep up to SIZE of idle memory when a synchronisation lets memory go back to the "
+          "device.  A lower value leaves more to other programs, but memory has to grow again.",
           BASIC},
          &amount_kind,
          AT(release_threshold),
@@ -1028,14 +1029,14 @@ static const struct row rows[WEIR_SETTING_COUNT] = {
     [WEIR_SETTING_RECOVERY_TIMEOUT] =
         {{"recovery-timeout", "WEIR_RECOVERY_TIMEOUT", "TIME",
           "milliseconds (250), or a number with ms or s (250ms, 2s); 0 does not wait", "1s",
-          "Longest wait for frees to complete when memory ran out.", ADVANCED},
+          "When memory runs out, wait at most this long for frees to complete.", ADVANCED},
          &timeout_kind,
          AT(recovery_timeout_ms),
          NULL,
          0},
     [WEIR_SETTING_EVENT_RING] = {{"event-ring", "WEIR_EVENT_RING", "COUNT",
                                   "a number from 1 to 1048576", "1024",
-                                  "Growth events kept for weir_events.", ADVANCED},
+                                  "Keep this many growth events for weir_events.", ADVANCED},
                                  &ring_kind,
                                  AT(event_ring),
                                  NULL,
@@ -1048,46 +1049,46 @@ static const struct row rows[WEIR_SETTING_COUNT] = {
                               0},
     [WEIR_SETTING_LOG] = {{"log", "WEIR_LOG", "LEVEL", "none, error, warning, info or debug",
                            "none; of weir run, replay and bench warning",
-                           "What to write to standard error; each level shows those before it too.",
+                           "Write messages to standard error; each level includes those before it.",
                            BASIC},
                           &word_kind,
                           AT(log),
                           log_levels,
                           0},
     [WEIR_SETTING_FRONT] =
-        {{"front", "WEIR_FRONT", "SWITCH", "on or off", "on; for engine direct off",
-          "Caches per stream above the engine.  Off: every block of the pool and direct engines "
-          "is the driver's own, so that compute-sanitizer sees each.",
-          ADVANCED},
+        {{"cache", "WEIR_CACHE", "SWITCH", "on or off", "on; for engine direct off",
+          "Keep freed memory in per-stream caches above the engine.  Off: the driver sees every "
+          "block of the pool and direct engines, so that compute-sanitizer can check each.",
+          ADVANCED, .was = "front", .was_variable = "WEIR_FRONT"},
          &word_kind,
          AT(front),
          switches,
          0},
-    [WEIR_SETTING_FRONT_CACHE] = {{"front-cache", "WEIR_FRONT_CACHE", "SIZE",
-                                   "a size (64MiB, 0), a percentage of what is in use (5%) or max",
-                                   "2%, at first 32MiB",
-                                   "The most that the caches keep idle in blocks above 512KiB and "
-                                   "in idle slabs.  More spares "
-                                   "calls of the driver and leaves less to other streams.",
-                                   ADVANCED},
-                                  &cache_kind,
-                                  AT(front_cache),
-                                  NULL,
-                                  0},
+    [WEIR_SETTING_FRONT_CACHE] =
+        {{"cache-limit", "WEIR_CACHE_LIMIT", "SIZE",
+          "a size (64MiB, 0), a percentage of what is in use (5%) or max", "2%, at first 32MiB",
+          "Limit the idle memory that per-stream caches keep in blocks above 512KiB and in idle "
+          "slabs.  More saves driver calls and leaves less to other streams.",
+          ADVANCED, .was = "front-cache", .was_variable = "WEIR_FRONT_CACHE"},
+         &cache_kind,
+         AT(front_cache),
+         NULL,
+         0},
     [WEIR_SETTING_FRONT_IDLE] =
-        {{"front-idle", "WEIR_FRONT_IDLE", "TIME",
+        {{"cache-idle", "WEIR_CACHE_IDLE", "TIME",
           "milliseconds (250), a number with ms or s (250ms, 2s), or never", "1s",
-          "How long a cache holds what its stream does not use; older is given back to the engine "
-          "by a later call on the stream.",
-          ADVANCED},
+          "Limit how long a per-stream cache keeps memory that its stream does not use.  A later "
+          "call on the stream gives older memory to the engine.",
+          ADVANCED, .was = "front-idle", .was_variable = "WEIR_FRONT_IDLE"},
          &idle_kind,
          AT(front_idle_ms),
          NULL,
          0},
     [WEIR_SETTING_STREAM_CHECKS] =
         {{"stream-checks", "WEIR_STREAM_CHECKS", "SWITCH", "on or off", "on",
-          "Off: the program promises that it allocates on no stream that is being captured and "
-          "destroys no stream while the allocator lives; the driver is then asked neither.",
+          "Ask the driver whether a stream is being captured, and whether it is still the same.  "
+          "Off saves these calls: the program promises to allocate on no stream under capture, and "
+          "to destroy no stream while the allocator lives.",
           ADVANCED},
          &word_kind,
          AT(stream_checks),
@@ -1096,9 +1097,9 @@ static const struct row rows[WEIR_SETTING_COUNT] = {
     [WEIR_SETTING_HARDEN] =
         {{"harden", "WEIR_HARDEN", "LIST",
           "off, or a list of poison, guard, zero-stream and zero-always (poison,guard)", "off",
-          "Find writes to freed memory (poison) and beside blocks (guard), zero memory that its "
-          "stream did not have before (zero-stream), or always (zero-always).  What is found is a "
-          "line of the log, and to look for it waits for the stream.",
+          "Find writes to freed memory (poison) and beside blocks (guard); zero memory that is new "
+          "to its stream (zero-stream), or all memory (zero-always).  Each finding is a line of "
+          "the log.  The checks wait for the stream.",
           BASIC},
          &list_kind,
          AT(harden),
@@ -1107,10 +1108,9 @@ static const struct row rows[WEIR_SETTING_COUNT] = {
     [WEIR_SETTING_GROW_AHEAD] =
         {{"grow-ahead", "WEIR_GROW_AHEAD", "LOW[:HIGH]",
           "a size or two with a colon between (1GiB, 1GiB:4GiB, 2%:5%), or 0", "0",
-          "Reserve LOW beforehand, and grow in the background when less than that is idle, until "
-          "HIGH "
-          "is, twice LOW if not given, so that requests do not wait for growth; % of the device's "
-          "memory.  More leaves less to other programs.",
+          "Grow in the background, so that requests do not wait for growth.  weir reserves LOW at "
+          "first, and grows when less than LOW is idle, up to HIGH (twice LOW by default); % is of "
+          "the device's memory.  More leaves less to other programs.",
           BASIC, .was = "headroom", .was_variable = "WEIR_HEADROOM"},
          &ahead_kind,
          AT(headroom),
@@ -1118,8 +1118,8 @@ static const struct row rows[WEIR_SETTING_COUNT] = {
          0},
     [WEIR_SETTING_PREALLOC_MIN] =
         {{"prealloc-min", "WEIR_PREALLOC_MIN", "SIZE", SIZE_ACCEPTS, "0",
-          "The least that a preallocation must get: with less the allocator is not made, or the "
-          "first request fails.  Without a size of its own a preallocation is as much.",
+          "Fail if less than SIZE can be preallocated: at creation of the allocator, or at the "
+          "first request.  Without a prealloc setting, weir preallocates SIZE.",
           ADVANCED},
          &amount_kind,
          AT(prealloc_min),
@@ -1128,97 +1128,94 @@ static const struct row rows[WEIR_SETTING_COUNT] = {
     [WEIR_SETTING_PREALLOC_DEADLINE] =
         {{"prealloc-deadline", "WEIR_PREALLOC_DEADLINE", "TIME",
           "milliseconds (250), a number with ms or s (250ms, 2s), or never", "never",
-          "When a preallocation stops with what it has.", ADVANCED},
+          "Stop a preallocation after this time, and keep what it has reserved.", ADVANCED},
          &deadline_kind,
          AT(prealloc_deadline_ms),
          NULL,
          0},
     [WEIR_SETTING_PREALLOC_MODE] =
         {{"prealloc-mode", "WEIR_PREALLOC_MODE", "MODE", "foreground or background", "foreground",
-          "Who preallocates: whoever creates the allocator or asks first, or a thread in small "
-          "steps, which nobody waits for.",
+          "Preallocate in the calling thread (foreground), or in small steps in a thread of "
+          "weir's, for which no caller waits (background).",
           ADVANCED},
          &word_kind,
          AT(prealloc_mode),
          prealloc_modes,
          0},
-    [WEIR_SETTING_PROFILE] =
-        {{"profile", "WEIR_PROFILE", "FILE", "a file, a folder, or off", "off",
-          "Preallocate what earlier runs needed, and note there what this one needs; in a folder "
-          "each device and settings have a file of their own.  A prealloc that is set wins.",
-          BASIC},
-         &file_kind,
-         AT(profile),
-         NULL,
-         0},
-    [WEIR_SETTING_DECAY] =
-        {{"decay", "WEIR_DECAY", "HALF-LIFE",
-          "milliseconds (250), a number with ms or s (250ms, 60s), or off", "off",
-          "Reserve that nothing needed for so long goes back to the device by halves, each time so "
-          "much goes by; not what was preallocated.",
-          BASIC},
-         &decay_kind,
-         AT(decay_ms),
-         NULL,
-         0},
+    [WEIR_SETTING_PROFILE] = {{"profile", "WEIR_PROFILE", "FILE", "a file, a folder, or off", "off",
+                               "Preallocate what earlier runs needed, and save what this run "
+                               "needs.  In a folder, each combination of device and settings has a "
+                               "file.  A prealloc setting overrides the profile.",
+                               BASIC},
+                              &file_kind,
+                              AT(profile),
+                              NULL,
+                              0},
+    [WEIR_SETTING_DECAY] = {{"decay", "WEIR_DECAY", "HALF-LIFE",
+                             "milliseconds (250), a number with ms or s (250ms, 60s), or off",
+                             "off",
+                             "Give idle memory that nothing has needed for HALF-LIFE back to the "
+                             "device: half of it each HALF-LIFE.  Preallocated memory stays.",
+                             BASIC},
+                            &decay_kind,
+                            AT(decay_ms),
+                            NULL,
+                            0},
     [WEIR_SETTING_INTERNAL_DEPENDENCIES] =
         {{"internal-dependencies", "WEIR_INTERNAL_DEPENDENCIES", "SWITCH", "on or off",
           "off; for engine mapped with packing compact on",
-          "Before the reserve grows, a stream has what other streams freed, and waits for them on "
-          "the device: less reserve, and less that runs side by side.",
+          "Before growing, reuse memory freed on other streams by waiting on an event.  This saves "
+          "memory, but less work runs in parallel.",
           ADVANCED},
          &word_kind,
          AT(internal_dependencies),
          switches,
          0},
     [WEIR_SETTING_VERDICT] =
-        {{"verdict", "WEIR_VERDICT", "FILE", "stderr, a file, or off", "off; of weir run stderr",
-          "Where to tell why a request was refused, with the figures that show it and the setting "
-          "to try first; to a file whose name ends with .json as JSON.",
-          ADVANCED},
+        {{"oom-report", "WEIR_OOM_REPORT", "FILE", "stderr, a file, or off",
+          "off; of weir run stderr",
+          "Write an OOM report when a request fails: the cause, the figures that show it, and the "
+          "setting to try first.  If the file's name ends in .json, the report is JSON.",
+          ADVANCED, .was = "verdict", .was_variable = "WEIR_VERDICT"},
          &verdict_kind,
          AT(verdict),
          NULL,
          0},
-    [WEIR_SETTING_LEDGER] = {{"ledger", "WEIR_LEDGER", "SWITCH", "on or off", "on",
-                              "The processes of a user on one GPU know of each other, and give "
-                              "idle reserve back when one "
-                              "finds no memory on the device.",
-                              ADVANCED},
+    [WEIR_SETTING_LEDGER] = {{"registry", "WEIR_REGISTRY", "SWITCH", "on or off", "on",
+                              "Keep a shared registry of a user's processes on each GPU.  When one "
+                              "process runs out of memory, the others give idle memory back.",
+                              ADVANCED, .was = "ledger", .was_variable = "WEIR_LEDGER"},
                              &word_kind,
                              AT(ledger),
                              switches,
                              0},
     [WEIR_SETTING_PRIORITY] =
         {{"priority", "WEIR_PRIORITY", "N", "a number from 1 to 1000", "100",
-          "Of the processes on a GPU, those of the lowest priority give idle reserve back first.",
-          ADVANCED},
+          "Processes with the lowest priority on a GPU give idle memory back first.", ADVANCED},
          &priority_kind,
          AT(priority),
          NULL,
          0},
-    [WEIR_SETTING_KEEP_FREE] =
-        {{"keep-free", "WEIR_KEEP_FREE", "SIZE", SIZE_ACCEPTS, "0",
-          "Growth keeps so much of the device free, for a display or for programs without weir.",
-          BASIC, .was = "leave", .was_variable = "WEIR_LEAVE"},
-         &amount_kind,
-         AT(leave),
-         NULL,
-         0},
+    [WEIR_SETTING_KEEP_FREE] = {{"keep-free", "WEIR_KEEP_FREE", "SIZE", SIZE_ACCEPTS, "0",
+                                 "Leave SIZE of the device's memory free when growing, for a "
+                                 "display or for programs without weir.",
+                                 BASIC, .was = "leave", .was_variable = "WEIR_LEAVE"},
+                                &amount_kind,
+                                AT(leave),
+                                NULL,
+                                0},
     [WEIR_SETTING_PEERS] = {{"peers", "WEIR_PEERS", "LIST",
                              "device numbers with commas between (1,2,3), all or none", "none",
-                             "Other devices whose work may use the blocks, as NVLink or PCIe let "
-                             "them; all: those that can.  "
-                             "Engines pool and mapped.",
+                             "Let work on other devices use the blocks, through NVLink or PCIe; "
+                             "all: every device that can.  Engines pool and mapped only.",
                              ADVANCED},
                             &peers_kind,
                             AT(peers),
                             NULL,
                             0},
     [WEIR_SETTING_EXPORT] = {{"export", "WEIR_EXPORT", "SWITCH", "on or off", "off",
-                              "Make the pool so that other processes may use blocks of it "
-                              "(weir/share.h); the driver gives nothing of "
-                              "such a pool back.  Pool engine.",
+                              "Let other processes use blocks of the pool (weir/share.h).  The "
+                              "driver then gives no memory of the pool back.  Engine pool only.",
                               ADVANCED},
                              &word_kind,
                              AT(exportable),
@@ -1248,8 +1245,9 @@ static void fill_defaults(weir_options *options) {
         options->front = options->engine == WEIR_ENGINE_DIRECT ? WEIR_SWITCH_OFF : WEIR_SWITCH_ON;
     if (options->internal_dependencies == WEIR_SWITCH_DEFAULT)
         options->internal_dependencies =
-            weir__options_map(options) && options->packing == WEIR_PACKING_COMPACT ? WEIR_SWITCH_ON
-                                                                               : WEIR_SWITCH_OFF;
+            weir__options_map(options) && options->packing == WEIR_PACKING_COMPACT
+                ? WEIR_SWITCH_ON
+                : WEIR_SWITCH_OFF;
     if (options->harden == 0)
         options->harden = WEIR_HARDEN_OFF;
     if (options->stream_checks == WEIR_SWITCH_DEFAULT)

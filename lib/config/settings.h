@@ -114,7 +114,7 @@ weir_status weir__option_set(weir_options *options, enum weir_setting setting, c
 /* 1 if the field is set (not default). */
 int weir__option_is_set(const weir_options *options, enum weir_setting setting);
 /* The value as it would be typed ("8GiB", "75%", "step:64MiB", "pool"); defaults are shown as what
- * they mean ("pool", not "default"; that of front-cache, which cannot be typed, in words).  `text` is
+ * they mean ("pool", not "default"; that of cache-limit, which cannot be typed, in words).  `text` is
  * NUL-terminated. */
 void weir__option_show(const weir_options *options, enum weir_setting setting, char *text,
                        size_t bytes);

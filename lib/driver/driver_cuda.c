@@ -308,7 +308,7 @@ static int resolve(const struct library *library, struct weir_driver *table,
             return 0;
         }
         if (result != CUDA_SUCCESS) {
-            say(failure, LIBRARY " does not tell its version: cuDriverGetVersion failed with %u",
+            say(failure, LIBRARY " does not report its version: cuDriverGetVersion failed with %u",
                 result);
             return 0;
         }

@@ -69,12 +69,12 @@ void weir__engine_note(const struct weir_engine *e, int cause, int shrink, uint6
         return;
     weir__bytes_show(got, got_text, sizeof got_text);
     if (cause == WEIR_EVENT_APPEAL) {
-        weir__log(e->options->log, WEIR_LOG_INFO, "other processes gave %s, %llu ns", got_text,
+        weir__log(e->options->log, WEIR_LOG_INFO, "other processes released %s, %llu ns", got_text,
                   (unsigned long long)stall_ns);
         return;
     }
     weir__bytes_show(reserve_after, reserve_text, sizeof reserve_text);
-    weir__log(e->options->log, WEIR_LOG_INFO, "reserve %s %s (%s), now %s, %llu ns",
+    weir__log(e->options->log, WEIR_LOG_INFO, "reserved memory %s %s (%s), now %s, %llu ns",
               shrink ? "fell by" : "grew by", got_text, weir_event_cause_word(cause), reserve_text,
               (unsigned long long)stall_ns);
 }

@@ -25,7 +25,7 @@ static weir_status ask(const struct weir_driver *driver, CUdevice home, int devi
     *can = 0;
     *result = CUDA_SUCCESS;
     if (!(driver->capabilities & WEIR_CAP_PEER)) {
-        snprintf(text, bytes, "the driver does not tell which devices are peers");
+        snprintf(text, bytes, "the driver does not report which devices are peers");
         return WEIR_E_NOT_SUPPORTED;
     }
     answer = driver->cuDeviceGetCount(&count);

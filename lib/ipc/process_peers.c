@@ -659,7 +659,7 @@ void weir__neighbours_show(struct weir_neighbours *n, char text[WEIR_NEIGHBOURS_
         weir__bytes_show(all[i].is.idle, could_give, sizeof could_give);
         weir__quote(all[i].command, name, sizeof name);
         length += (size_t)snprintf(text + length, WEIR_NEIGHBOURS_SHOWN - length,
-                                   "%sprocess %llu %s has %s, could give %s%s", i ? "; " : "",
+                                   "%sprocess %llu %s has %s, could release %s%s", i ? "; " : "",
                                    (unsigned long long)all[i].is.pid, name, reserve, could_give,
                                    all[i].is.is_stopped ? ", is stopped"
                                    : all[i].is_silent   ? ", does not answer"

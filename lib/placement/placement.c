@@ -1878,9 +1878,9 @@ static const char *check_hole(const struct weir_placement *p, uint32_t id, struc
     sum->holes++;
     sum->hollow += c->size;
     if (weir__chunks_find(&p->all, c->address, HOLE) != id) {
-        return "a hole is not found by its start";
+        return "an unmapped range is not found by its start";
     }
-    return p->all.kind[c->next] == HOLE ? "two holes were not joined" : NULL;
+    return p->all.kind[c->next] == HOLE ? "two unmapped ranges were not joined" : NULL;
 }
 
 /* The ring of one region tiles it. */
@@ -1980,7 +1980,7 @@ static const char *check_sums(const struct weir_placement *p, const struct tally
         return "the table of records is broken";
     }
     if (p->all.room < p->regions) {
-        return "the reserve of records is too small";
+        return "there is no room for more records";
     }
     return NULL;
 }

@@ -207,8 +207,9 @@ static uint64_t came_of(struct weir_ahead *a, weir_status status, uint64_t lacks
     double idle = (double)weir__size_less(a->high, lacks), low = (double)a->low;
 
     if (status == WEIR_E_NOT_SUPPORTED)
-        weir__log(a->v->options->log, WEIR_LOG_WARNING,
-                  "grow-ahead has no effect with this driver: it does not tell what its pool has");
+        weir__log(
+            a->v->options->log, WEIR_LOG_WARNING,
+            "grow-ahead has no effect: this driver does not report what its pool has reserved");
     if (status == WEIR_E_NOT_SUPPORTED || status == WEIR_E_DEVICE_LOST)
         return give_up(a);
     if (status != WEIR_OK)

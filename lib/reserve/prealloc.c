@@ -277,8 +277,8 @@ static void tell(const struct weir_priming *p, uint64_t target, uint64_t reserve
     weir__bytes_show(target, asked, sizeof asked);
     weir__bytes_show(reserve, kept, sizeof kept);
     show_cause(p, reserve, apart, late, cause, sizeof cause);
-    weir__log(p->v->options->log, WEIR_LOG_WARNING, "preallocation: asked %s, got and kept %s; %s",
-              asked, kept, cause);
+    weir__log(p->v->options->log, WEIR_LOG_WARNING,
+              "preallocation: requested %s, got and kept %s; %s", asked, kept, cause);
 }
 
 void weir__priming_tell(const struct weir_priming *p, uint64_t asked, uint64_t reserve) {
@@ -303,10 +303,10 @@ static weir_status too_little(struct weir_priming *p, weir_status status, uint64
             snprintf(cause, sizeof cause, "no more was asked");
         else
             show_cause(p, figures->reserve, apart_of(p), late, cause, sizeof cause);
-        snprintf(
-            text, text_bytes,
-            "preallocation: asked %s, at least %s, got %s; %s: set prealloc-min to that or less",
-            asked, least, got, cause);
+        snprintf(text, text_bytes,
+                 "preallocation: requested %s, at least %s, got only %s; %s: set prealloc-min to "
+                 "that or less",
+                 asked, least, got, cause);
     }
     if (status == WEIR_OK)
         status = weir__without_driver(WEIR_E_NO_MEMORY);

@@ -214,8 +214,8 @@ START_TEST(refused_without_a_verdict) {
         begin();
     }
     MUST(weir_torch_alloc(100 * MIB, 0, A) == NULL);
-    told(__LINE__, _i == 0 ? 2 : 1, "(of more like it nothing is told)\n");
-    MUST(!strstr(logged, "WEIR_VERDICT"));
+    told(__LINE__, _i == 0 ? 2 : 1, "(further errors like it are not reported)\n");
+    MUST(!strstr(logged, "WEIR_OOM_REPORT"));
 }
 END_TEST
 
@@ -224,14 +224,15 @@ START_TEST(torch_refused) {
         return;
     begin();
     MUST(weir_torch_alloc(100 * MIB, 0, A) == NULL);
-    TOLD(1,
-         "weir: error: weir_torch_alloc: 104857600 bytes (100.0 MiB) refused: the "
-         "allocator's limit is reached; reserve 0.0 MiB, in use 0.0 MiB, limit 64.0 MiB, free on "
-         "the device ");
-    MUST(strstr(logged, "(of more like it nothing is told; WEIR_VERDICT=stderr tells why)\n"));
+    TOLD(1, "weir: error: weir_torch_alloc: could not allocate 104857600 bytes (100.0 MiB): the "
+            "allocator's limit is reached; reserved 0.0 MiB, in use 0.0 MiB, limit 64.0 MiB, free "
+            "on the device ");
+    MUST(strstr(
+        logged,
+        "(further errors like it are not reported; set WEIR_OOM_REPORT=stderr for the cause)\n"));
     MUST(weir_torch_alloc(MIB, 7, A) == NULL);
     TOLD(2, "weir: error: model:7 has no allocator: device 'model:7': there is 1 device");
-    MUST(strstr(logged, "no usable device or driver (of more like it nothing is told)"));
+    MUST(strstr(logged, "no usable device or driver (further errors like it are not reported)"));
     for (int i = 0; i < 100; i++)
         MUST(weir_torch_alloc((size_t)(100 + i) * MIB, 0, A) == NULL &&
              weir_cupy_malloc(NULL, 100 * MIB, 0) == NULL);
@@ -354,7 +355,7 @@ START_TEST(cupy_of_one_stream) {
     weir_cupy_free(A, block, 0);
     MUST_LE(weir__model_now_ns(), now + 10 * MS);
     MUST(weir_cupy_malloc(NULL, 100 * MIB, 0) == NULL && weir_cupy_malloc(A, 100 * MIB, 0) == NULL);
-    TOLD(1, "weir_cupy_malloc: 104857600 bytes"); /* the first */
+    TOLD(1, "weir_cupy_malloc: could not allocate 104857600 bytes"); /* the first */
     end();
 }
 END_TEST
@@ -387,7 +388,7 @@ START_TEST(onnx_of_any_stream_and_of_one) {
     weir_onnx_empty_cache();
     MUST_EQ(stats_of(process).reserve, 0);
     MUST(weir_onnx_alloc(100 * MIB) == NULL);
-    TOLD(1, "weir_onnx_alloc: 104857600 bytes");
+    TOLD(1, "weir_onnx_alloc: could not allocate 104857600 bytes");
     end();
 }
 END_TEST
@@ -441,7 +442,7 @@ START_TEST(handlers_of_an_allocator_and_of_the_process) {
     }
     weir_mem_handler_init(&handler, NULL);
     MUST(handler.device_alloc(handler.ctx, &(void *){NULL}, 100 * MIB, A) == WEIR_E_LIMIT);
-    TOLD(1, "weir_handler_alloc: 104857600 bytes");
+    TOLD(1, "weir_handler_alloc: could not allocate 104857600 bytes");
     OK(weir_allocator_destroy(own));
     end();
 }
@@ -496,7 +497,8 @@ static const struct {
     {"WEIR_PEERS", "3", NULL, "peers '3': peer 3: there is 1 device", NOTHING},
     {"WEIR_LEAVE", "200GiB", NULL, "keep-free '200GiB' is above the device's 8GiB: ", NOTHING},
     {"WEIR_PREALLOC_MIN", "8GiB", NULL,
-     "weir: error: preallocation: asked 8GiB, at least 8GiB, got ", WEIR_ENTRY_cuMemCreate},
+     "weir: error: preallocation: requested 8GiB, at least 8GiB, got only ",
+     WEIR_ENTRY_cuMemCreate},
     {"WEIR_PRIORITY", "1", NULL,
      "has no allocator: cannot open the device's context: ", WEIR_ENTRY_cuDevicePrimaryCtxRetain},
     {"WEIR_LEAVE", "200GiB", "debug", "keep-free '200GiB' is above the device's 8GiB: ", NOTHING},

@@ -657,8 +657,8 @@ static void *take_one(void *unused) {
 START_TEST(who_hangs_is_not_waited_for_at_exit) {
     static const char *const told[] = {
         "weir: warning: no answer from the driver within 2 s: the process ends without its profile",
-        "weir: warning: an allocator's lock, which a thread holds, was not to be had within 2 s: "
-        "the process ends without its profile"};
+        "weir: warning: a thread did not release an allocator's lock within 2 s: the process ends "
+        "without its profile"};
     char folder[] = "/tmp/weir-process-XXXXXX", command[128];
     int status = -1;
     pid_t child;

@@ -272,11 +272,11 @@ START_TEST(drivers_that_cannot_export) {
 
     table.capabilities &= ~(unsigned)WEIR_CAP_IPC;
     EXPECT(WEIR_E_NOT_SUPPORTED, weir__allocator_create_on(&table, &options, &a, NULL, 0));
-    MUST(lines() == 1 && strstr(logged, "neither driver nor device hands pools") != NULL);
+    MUST(lines() == 1 && strstr(logged, "the driver and the device cannot share pools") != NULL);
     table = *driver;
     table.cuDeviceGetAttribute = tell_kinds;
     EXPECT(WEIR_E_NOT_SUPPORTED, weir__allocator_create_on(&table, &options, &a, NULL, 0));
-    MUST(lines() == 1 && strstr(logged, "neither driver nor device hands pools") != NULL);
+    MUST(lines() == 1 && strstr(logged, "the driver and the device cannot share pools") != NULL);
     kinds_result = CUDA_ERROR_INVALID_VALUE;
     OK(weir__allocator_create_on(&table, &options, &a, NULL, 0));
     OK(weir_export(a, files));

@@ -89,13 +89,13 @@ START_TEST(test_as_it_was) {
     write_text();
     ck_assert_uint_eq(occurrences("\"ph\":\"C\""), 2);
     EXPECT_TEXT(
-        "\"ts\":1.001,\"name\":\"cuda:0\",\"args\":{\"requested\":1,\"in use\":2,\"reserve\":3}");
-    EXPECT_TEXT("\"ts\":2000.000,\"name\":\"cuda:0\",\"args\":{\"requested\":4,\"reserve\":6}");
+        "\"ts\":1.001,\"name\":\"cuda:0\",\"args\":{\"requested\":1,\"in use\":2,\"reserved\":3}");
+    EXPECT_TEXT("\"ts\":2000.000,\"name\":\"cuda:0\",\"args\":{\"requested\":4,\"reserved\":6}");
     EXPECT_TEXT(
         "\"ph\":\"X\",\"pid\":42,\"tid\":34,\"ts\":4.500,\"dur\":1.500,\"cat\":\"growth\",\"name\":"
-        "\"grow: policy\",\"args\":{\"asked\":10,\"got\":20,\"reserve after\":30}");
+        "\"grow: policy\",\"args\":{\"asked\":10,\"got\":20,\"reserved after\":30}");
     EXPECT_TEXT("\"ts\":10.000,\"dur\":0.000,\"cat\":\"given back\",\"name\":\"give back: trim\"");
-    EXPECT_TEXT("\"ph\":\"i\",\"pid\":42,\"tid\":34,\"ts\":12.345,\"s\":\"t\",\"cat\":\"refusal\"");
+    EXPECT_TEXT("\"ph\":\"i\",\"pid\":42,\"tid\":34,\"ts\":12.345,\"s\":\"t\",\"cat\":\"failed request\"");
     EXPECT_TEXT("\"args\":{\"bytes\":99}");
     EXPECT_TEXT("\"tid\":33,\"ts\":0.000,\"dur\":10.500,\"cat\":\"iteration\",\"name\":\"warm "
                 "\\\"up\\\"\"");
@@ -131,8 +131,8 @@ START_TEST(test_peaks_stay) {
     ck_assert_uint_ge(occurrences("\"ph\":\"C\""), WEIR_TIMELINE_POINTS / 2);
     ck_assert_uint_eq(largest("requested"), 1000000);
     ck_assert_uint_eq(largest("in use"), 2000000);
-    ck_assert_uint_eq(largest("reserve"), 3000000);
-    EXPECT_TEXT("\"args\":{\"requested\":1,\"in use\":1,\"reserve\":2}"); /* how it ended */
+    ck_assert_uint_eq(largest("reserved"), 3000000);
+    EXPECT_TEXT("\"args\":{\"requested\":1,\"in use\":1,\"reserved\":2}"); /* how it ended */
 }
 END_TEST
 

@@ -298,7 +298,7 @@ START_TEST(a_limit_below_a_page) {
             make(&options);
             v = REFUSED(LIMIT, cases[i].asked, A);
             expect_words(&v, WEIR_VERDICT_AS_TEXT,
-                         "\n              what it leaves is less than the reserve grows by\n");
+                         "\n              it leaves less than weir grows by at once\n");
             expect_setting(&v, 0, "limit", NULL);
             MUST(v.settings[1].name == NULL);
             make_as_told(&options, &v);
@@ -320,7 +320,7 @@ START_TEST(no_page_is_left_to_it) {
     v = REFUSED(LIMIT, 900 * KIB, A);
     MUST_LE(1, v.leave);
     expect_words(&v, WEIR_VERDICT_AS_TEXT,
-                 "\n              what it leaves is less than the reserve grows by\n");
+                 "\n              it leaves less than weir grows by at once\n");
     expect_setting(&v, 0, "keep-free", NULL);
     MUST(v.settings[1].name == NULL);
     make_as_told(&options, &v);
@@ -768,7 +768,7 @@ START_TEST(what_is_idle_lies_in_pieces) {
     if (is_bare(_i, KIND_POOL)) {
         MUST_EQ(v.hole, UINT64_MAX);
         MUST_EQ(v.pending, UINT64_MAX);
-        expect_setting(&v, 0, "front", "on");
+        expect_setting(&v, 0, "cache", "on");
         end();
         return;
     }
@@ -838,7 +838,7 @@ START_TEST(what_is_idle_lies_in_one_piece) {
     if (is(_i, KIND_POOL)) {
         MUST_EQ(v.hole, UINT64_MAX);
         expect_words(&v, WEIR_VERDICT_AS_TEXT, " limit,\n  device has ");
-        expect_words(&v, WEIR_VERDICT_AS_JSON, ",\"hole\":null,");
+        expect_words(&v, WEIR_VERDICT_AS_JSON, ",\"largest_free_block\":null,");
     }
     take(480 * MIB, A);
     end();
@@ -2154,11 +2154,11 @@ START_TEST(a_place_that_cannot_be_is_said) {
     make(&options); /* of which it is said no more */
     end();
     MUST(dup2(error, STDERR_FILENO) == STDERR_FILENO && close(error) == 0);
-    expect_file(said,
-                "weir: warning: verdict '/nonexistent/file': No such file or directory; expected "
-                "stderr, off or a file that can be written: refusals are told on standard error "
-                "until then\n",
-                '\n');
+    expect_file(
+        said,
+        "weir: warning: oom-report '/nonexistent/file': No such file or directory; expected "
+        "stderr, off or a file that can be written: OOM reports go to standard error until then\n",
+        '\n');
 }
 END_TEST
 
@@ -2173,7 +2173,7 @@ START_TEST(each_cause_has_a_sentence) {
     expect_words(&v, WEIR_VERDICT_AS_TEXT, "enough is idle or may be added, but 1MiB of it waits");
     v.cause = WEIR_VERDICT_FRAGMENTED;
     v.hole = 0;
-    expect_words(&v, WEIR_VERDICT_AS_TEXT, "2MiB is idle, but lies in what blocks are rounded up");
+    expect_words(&v, WEIR_VERDICT_AS_TEXT, "2MiB is idle, but only as padding of live blocks");
     v.hole = UINT64_MAX;
     expect_words(&v, WEIR_VERDICT_AS_TEXT, "2MiB is idle, in pieces or behind other streams");
     v.hole = 1 << 20;
@@ -2239,7 +2239,7 @@ START_TEST(each_cause_has_a_sentence) {
     expect_words(&v, WEIR_VERDICT_AS_TEXT, "process 4711 has 1MiB of it, and does not answer\n");
     expect_words(&v, WEIR_VERDICT_AS_TEXT, "\n  Wait until process 4711 answers, or end it.\n");
     expect_words(&v, WEIR_VERDICT_AS_JSON,
-                 "\"silent_pid\":4711,\"silent_reserve\":1048576,\"silent_stopped\":false,");
+                 "\"silent_pid\":4711,\"silent_reserved\":1048576,\"silent_stopped\":false,");
     v.silent_stopped = 1;
     expect_words(&v, WEIR_VERDICT_AS_TEXT, "process 4711 has 1MiB of it, and is stopped\n");
     expect_words(&v, WEIR_VERDICT_AS_TEXT,
@@ -2249,9 +2249,9 @@ START_TEST(each_cause_has_a_sentence) {
     v.holder_reserve = 3 << 20;
     v.holder_could_give = 2 << 20;
     expect_words(&v, WEIR_VERDICT_AS_TEXT,
-                 "process 4712 has 3MiB of it, 2MiB of which it could give\n");
+                 "process 4712 has 3MiB of it, of which it could release 2MiB\n");
     expect_words(&v, WEIR_VERDICT_AS_JSON,
-                 "\"holder_pid\":4712,\"holder_reserve\":3145728,\"holder_could_give\":2097152,");
+                 "\"holder_pid\":4712,\"holder_reserved\":3145728,\"holder_reclaimable\":2097152,");
     v.holder_pid = 0;
     expect_words(&v, WEIR_VERDICT_AS_JSON, "\"holder_pid\":null,");
     for (v.cause = WEIR_VERDICT_NONE; v.cause < WEIR_VERDICT_CAUSE_COUNT; v.cause++) {
@@ -2288,7 +2288,7 @@ START_TEST(lists_as_words) {
     expect_words(&v, WEIR_VERDICT_AS_TEXT,
                  "\n  Try --limit 1GiB --another  --growth \n      (WEIR_LIMIT=1GiB ");
     expect_words(&v, WEIR_VERDICT_AS_TEXT, "2KiB waits for ");
-    expect_words(&v, WEIR_VERDICT_AS_TEXT, "4KiB not told apart, for want of host memory");
+    expect_words(&v, WEIR_VERDICT_AS_TEXT, "4KiB not listed: out of host memory");
     expect_words(&v, WEIR_VERDICT_AS_TEXT, "another=");
     v.settings[1] = (weir_verdict_setting){.name = "prealloc", .value = "2GiB"};
     v.settings[2] = (weir_verdict_setting){.name = "keep-free", .value = "3GiB"};
@@ -2325,12 +2325,11 @@ START_TEST(where_it_is_told) {
         ANSWERS(i == 2, deny_none());
 #endif
         MUST(dup2(error, STDERR_FILENO) == STDERR_FILENO);
-        expect_file(
-            said,
-            i == 1 ? "weir: warning: verdict '/nonexistent/file': No such file or directory: a "
-                     "refusal is told here instead\nweir: "
-                   : "weir: ",
-            '\n');
+        expect_file(said,
+                    i == 1 ? "weir: warning: oom-report '/nonexistent/file': No such file or "
+                             "directory: this OOM report goes to standard error\nweir: "
+                           : "weir: ",
+                    '\n');
     }
 #ifdef CAN_DENY
     deny("write", 1, 0, EIO); /* it is lost, then */
@@ -2369,9 +2368,10 @@ START_TEST(where_there_is_no_space) {
         bytes = read(ends[0], said, sizeof said - 1);
         MUST(bytes > 0 && close(ends[0]) == 0);
         said[bytes] = '\0';
-        snprintf(expected, sizeof expected,
-                 "weir: warning: verdict '%s': %s: a refusal is told here instead\nweir: ", to[i],
-                 strerror(i ? EFBIG : ENOSPC));
+        snprintf(
+            expected, sizeof expected,
+            "weir: warning: oom-report '%s': %s: this OOM report goes to standard error\nweir: ",
+            to[i], strerror(i ? EFBIG : ENOSPC));
         MUST(strncmp(said, expected, strlen(expected)) == 0 && said[bytes - 1] == '\n');
     }
     MUST(unlink(path) == 0 && signal(SIGXFSZ, before) == SIG_IGN);

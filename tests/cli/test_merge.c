@@ -126,17 +126,17 @@ END_TEST
 START_TEST(test_refusals_of_either) {
     static const char *const with[][2] = {
         {"{'failed': 0, 'iterations': []}",
-         "{'failed': 3, 'verdict': {'status': 1}, 'iterations': []}"},
-        {"{'failed': 3, 'verdict': {'status': 1}, 'iterations': []}",
-         "{'failed': 2, 'verdict': {'status': 2}, 'iterations': []}"},
+         "{'failed': 3, 'oom_report': {'status': 1}, 'iterations': []}"},
+        {"{'failed': 3, 'oom_report': {'status': 1}, 'iterations': []}",
+         "{'failed': 2, 'oom_report': {'status': 2}, 'iterations': []}"},
         {"{'failed': 3, 'iterations': []}", "{'failed': 0, 'iterations': []}"}};
     json_t *result = merged(with[_i][0], with[_i][1]);
 
     ck_assert_int_eq(at(result, "failed"), 3);
     if (_i < 2)
-        ck_assert_int_eq(at(json_object_get(result, "verdict"), "status"), 1);
+        ck_assert_int_eq(at(json_object_get(result, "oom_report"), "status"), 1);
     else
-        ck_assert_ptr_null(json_object_get(result, "verdict"));
+        ck_assert_ptr_null(json_object_get(result, "oom_report"));
     json_decref(result);
 }
 END_TEST

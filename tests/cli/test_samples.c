@@ -100,8 +100,8 @@ START_TEST(test_peaks_are_kept) {
         most = high > most ? high : most;
         if (number(at("timeline", "in_use_low"), i) < least)
             least = number(at("timeline", "in_use_low"), i);
-        if (number(at("timeline", "reserve_high"), i) > reserve)
-            reserve = number(at("timeline", "reserve_high"), i);
+        if (number(at("timeline", "reserved_high"), i) > reserve)
+            reserve = number(at("timeline", "reserved_high"), i);
     }
     ck_assert_uint_eq(most, 9000);
     ck_assert_uint_eq(least, 1);

@@ -234,21 +234,22 @@ START_TEST(test_what_is_not_known_is_not_nothing) {
     program.is_there = 0;
     quiet = holder(be_member, 0);
     expect_row(quiet,
-               "         -         0B          -          -        0         0B         0B  a "
+               "         -         0B          -           -        0         0B         0B  a "
                "program (does not answer)",
-               "\"limit\":null,\"reserve\":0,\"in_use\":null,\"can_give\":null,");
+               "\"limit\":null,\"reserved\":0,\"in_use\":null,\"reclaimable\":null,");
     end(quiet, SIGKILL);
     stopped = holder(be_member, GIB);
     expect_row(
         stopped,
-        "      8GiB       1GiB         0B       1GiB        0         0B         0B  a program",
-        "\"in_use\":0,\"can_give\":1073741824,");
+        "      8GiB       1GiB         0B        1GiB        0         0B         0B  a program",
+        "\"in_use\":0,\"reclaimable\":1073741824,");
     ck_assert_int_eq(kill(stopped, SIGSTOP), 0);
     ck_assert_int_eq(waitpid(stopped, NULL, WUNTRACED), stopped);
     expect_row(stopped,
-               "      8GiB       1GiB          -          -        0         0B         0B  a "
+               "      8GiB       1GiB          -           -        0         0B         0B  a "
                "program (stopped, does not answer)",
-               "\"in_use\":null,\"can_give\":null,\"priority\":0,\"was_given\":0,\"gave\":0,\"stopped\":true,"
+               "\"in_use\":null,\"reclaimable\":null,\"priority\":0,\"received\":0,\"released\":0,"
+               "\"stopped\":true,"
                "\"answers\":false}");
     end(stopped, SIGKILL);
     snprintf(command, sizeof command, "rm -rf %s", folder);

@@ -410,7 +410,7 @@ static const struct {
     {"recovery-timeout", "4294967295", "too large", "2s"},
     {"recovery-timeout", "4294968s", "too large", "2s"},
     {"recovery-timeout", "99999999999999999999999999", "too large", "2s"},
-    {"front", "maybe", "none of the words", "on or off"},
+    {"cache", "maybe", "none of the words", "on or off"},
     {"stream-checks", "", "empty", "on or off"},
     {"harden", "", "empty", "poison,guard"},
     {"harden", "zero", "'zero' is none of the words", "zero-stream"},
@@ -424,7 +424,7 @@ static const struct {
     {"prealloc", "0010", "write 10MiB", "a size"},
     {"grow-ahead", "10", "write 10MiB, 10GiB, or 10B", "a size or two"},
     {"grow-ahead", "1GiB:10", "write 10MiB", "a size or two"},
-    {"front-cache", "32", "write 32MiB", "a size"},
+    {"cache-limit", "32", "write 32MiB", "a size"},
     {"release-threshold", "1024", "write 1024MiB", "a size"},
     {"keep-free", "512", "write 512MiB", "a size"},
     {"prealloc-min", "8", "write 8MiB", "a size"},
@@ -440,24 +440,24 @@ static const struct {
     {"grow-ahead", "max", "preallocate max", "a size or two"},
     {"grow-ahead", "1GiB:max", "preallocate max", "a size or two"},
     {"grow-ahead", "0.5", "", "a size or two"},
-    {"front-cache", "", "empty", "a percentage of what is in use (5%)"},
-    {"front-cache", "-1", "negative", "a size (64MiB, 0)"},
-    {"front-cache", "4X", "the unit is unknown", "or max"},
-    {"front-cache", "0.05", "write 5%", "or max"},
-    {"front-cache", "101%", "it is more than 100%", "or max"},
-    {"front-cache", "5%free", "a share of what is free", "a percentage of what is in use (5%)"},
-    {"front-idle", "", "empty", "or never"},
-    {"front-idle", "0", "set front-cache to 0 for that", "or never"},
-    {"front-idle", "0s", "set front-cache to 0 for that", "or never"},
-    {"front-idle", "nevermore", "not a whole number", "or never"},
-    {"front-idle", "-1", "negative", "or never"},
-    {"front-idle", "4294967295", "too large", "or never"},
+    {"cache-limit", "", "empty", "a percentage of what is in use (5%)"},
+    {"cache-limit", "-1", "negative", "a size (64MiB, 0)"},
+    {"cache-limit", "4X", "the unit is unknown", "or max"},
+    {"cache-limit", "0.05", "write 5%", "or max"},
+    {"cache-limit", "101%", "it is more than 100%", "or max"},
+    {"cache-limit", "5%free", "a share of what is free", "a percentage of what is in use (5%)"},
+    {"cache-idle", "", "empty", "or never"},
+    {"cache-idle", "0", "set cache-limit to 0 for that", "or never"},
+    {"cache-idle", "0s", "set cache-limit to 0 for that", "or never"},
+    {"cache-idle", "nevermore", "not a whole number", "or never"},
+    {"cache-idle", "-1", "negative", "or never"},
+    {"cache-idle", "4294967295", "too large", "or never"},
     {"profile", "", "empty", "a file, a folder, or off"},
     {"profile", "on", "it is a switch; a file of that name is ./on", "a file, a folder, or off"},
     {"profile", "0", "it is a switch", "a file, a folder, or off"},
-    {"verdict", "True", "it is a switch", "stderr, a file, or off"},
-    {"verdict", "sterr", "it is nearly stderr; a file of that name is ./sterr", "stderr, a file"},
-    {"verdict", "stdout", "it is nearly stderr", "stderr, a file, or off"},
+    {"oom-report", "True", "it is a switch", "stderr, a file, or off"},
+    {"oom-report", "sterr", "it is nearly stderr; a file of that name is ./sterr", "stderr, a file"},
+    {"oom-report", "stdout", "it is nearly stderr", "stderr, a file, or off"},
     {"peers", "", "empty", "all or none"},
     {"peers", "1,", "empty", "all or none"},
     {"peers", "1 2", "not a", "all or none"},
@@ -480,7 +480,7 @@ static const struct {
     {"prealloc", "share:1000001", "weight is too large", "share:WEIGHT"},
     {"prealloc-min", "share", "not a number", "a size"},
     {"keep-free", "share", "not a number", "a size"},
-    {"ledger", "perhaps", "none of the words", "on or off"},
+    {"registry", "perhaps", "none of the words", "on or off"},
 };
 
 START_TEST(test_bad_option) {
@@ -680,17 +680,17 @@ static const struct {
     {"latency", "yes", "on"},
     {"log", "none", NULL},
     {"log", "debug", NULL},
-    {"front", "off", NULL},
-    {"front", "YES", "on"},
-    {"front-cache", "0", NULL},
-    {"front-cache", "64MiB", NULL},
-    {"front-cache", "5%", NULL},
-    {"front-cache", "0.5%", NULL},
-    {"front-cache", "max", NULL},
-    {"front-idle", "250", "250ms"},
-    {"front-idle", "2s", NULL},
-    {"front-idle", "Never", "never"},
-    {"front-idle", "4294967294", "4294967294ms"},
+    {"cache", "off", NULL},
+    {"cache", "YES", "on"},
+    {"cache-limit", "0", NULL},
+    {"cache-limit", "64MiB", NULL},
+    {"cache-limit", "5%", NULL},
+    {"cache-limit", "0.5%", NULL},
+    {"cache-limit", "max", NULL},
+    {"cache-idle", "250", "250ms"},
+    {"cache-idle", "2s", NULL},
+    {"cache-idle", "Never", "never"},
+    {"cache-idle", "4294967294", "4294967294ms"},
     {"stream-checks", "on", NULL},
     {"stream-checks", "false", "off"},
     {"harden", "off", NULL},
@@ -713,13 +713,13 @@ static const struct {
     {"grow-ahead", "1%free:512MiB", NULL},
     {"grow-ahead", "18446744073709551615", "18446744073709551615:18446744073709551615"},
     {"internal-dependencies", "on", NULL},
-    {"ledger", "off", NULL},
+    {"registry", "off", NULL},
     {"prealloc", "share", NULL},
     {"prealloc", "Share:1", "share"},
     {"limit", "share:2.5", NULL},
     {"limit", "share:0", NULL},
     {"limit", "share:1000000", NULL},
-    {"ledger", "ON", "on"},
+    {"registry", "ON", "on"},
     {"priority", "1", NULL},
     {"priority", "1000", NULL},
     {"keep-free", "1GiB", NULL},
@@ -738,12 +738,12 @@ static const struct {
     {"profile", "OFF", "off"},
     {"profile", "a folder/Name", NULL},
     {"profile", "/tmp/4X", NULL},
-    {"verdict", "off", NULL},
-    {"verdict", "stderr", NULL},
-    {"verdict", "StdErr", "stderr"},
-    {"verdict", "./sterr", NULL},
-    {"verdict", "stderr.txt", NULL},
-    {"verdict", "/tmp/a.json", NULL},
+    {"oom-report", "off", NULL},
+    {"oom-report", "stderr", NULL},
+    {"oom-report", "StdErr", "stderr"},
+    {"oom-report", "./sterr", NULL},
+    {"oom-report", "stderr.txt", NULL},
+    {"oom-report", "/tmp/a.json", NULL},
 };
 
 static enum weir_setting setting_named(const char *name) {
@@ -882,6 +882,16 @@ START_TEST(test_earlier_names) {
     ck_assert_int_eq(weir_options_set(&options, "leave", "much", message, sizeof message),
                      WEIR_E_PARSE);
     assert_contains(message, "keep-free 'much': ");
+    ck_assert_int_eq(weir_options_set(&options, "front", "off", NULL, 0), WEIR_OK);
+    ck_assert_int_eq(options.front, WEIR_SWITCH_OFF);
+    ck_assert_int_eq(weir_options_set(&options, "front-cache", "5%", NULL, 0), WEIR_OK);
+    ck_assert_uint_eq(options.front_cache.value, 50000);
+    ck_assert_int_eq(weir_options_set(&options, "front-idle", "2s", NULL, 0), WEIR_OK);
+    ck_assert_uint_eq(options.front_idle_ms, 2000);
+    ck_assert_int_eq(weir_options_set(&options, "verdict", "stderr", NULL, 0), WEIR_OK);
+    ck_assert_str_eq(options.verdict, "stderr");
+    ck_assert_int_eq(weir_options_set(&options, "ledger", "off", NULL, 0), WEIR_OK);
+    ck_assert_int_eq(options.ledger, WEIR_SWITCH_OFF);
 }
 END_TEST
 
@@ -948,7 +958,7 @@ END_TEST
 
 /* The same text, a share of another whole. */
 START_TEST(test_percentage_of_what_is_in_use) {
-    ck_assert_int_eq(weir_options_set(&options, "front-cache", "5%", NULL, 0), WEIR_OK);
+    ck_assert_int_eq(weir_options_set(&options, "cache-limit", "5%", NULL, 0), WEIR_OK);
     ck_assert_int_eq(options.front_cache.kind, WEIR_AMOUNT_OF_IN_USE);
     ck_assert_uint_eq(options.front_cache.value, 50000);
     ck_assert_int_eq(weir_options_set(&options, "limit", "5%", NULL, 0), WEIR_OK);
@@ -958,7 +968,7 @@ END_TEST
 
 /* For ever is no time: the struct has its largest number for it. */
 START_TEST(test_never) {
-    ck_assert_int_eq(weir_options_set(&options, "front-idle", "never", NULL, 0), WEIR_OK);
+    ck_assert_int_eq(weir_options_set(&options, "cache-idle", "never", NULL, 0), WEIR_OK);
     ck_assert_uint_eq(options.front_idle_ms, UINT32_MAX);
 }
 END_TEST
@@ -1061,7 +1071,7 @@ START_TEST(test_older_caller) {
                      WEIR_OK);
     ck_assert_int_eq(completed.front, WEIR_SWITCH_ON);
     ck_assert_uint_eq(completed.front_idle_ms, 1000);
-    set_variable("WEIR_FRONT", "off");
+    set_variable("WEIR_CACHE", "off");
     ck_assert_int_eq(weir_options_from_env(&options, NULL, 0), WEIR_OK);
     ck_assert_int_eq(options.front, 99);
     ck_assert_uint_eq(options.size, offsetof(weir_options, front));
@@ -1270,10 +1280,10 @@ static const struct {
     {break_log, "log: "},
     {break_device, "device: "},
     {break_share_of_in_use, "prealloc: it is a share of what is in use"},
-    {break_front, "front: "},
-    {break_cache_of_total, "front-cache: it is a share of the device"},
-    {break_cache_of_free, "front-cache: it is a share of what is free"},
-    {break_cache_share, "front-cache: it is more than 100%"},
+    {break_front, "cache: "},
+    {break_cache_of_total, "cache-limit: it is a share of the device"},
+    {break_cache_of_free, "cache-limit: it is a share of what is free"},
+    {break_cache_share, "cache-limit: it is more than 100%"},
     {break_stream_checks, "stream-checks: "},
     {break_harden, "harden: there is no bit 0x20"},
     {break_harden_off, "harden: off goes with none"},
@@ -1366,9 +1376,9 @@ static const struct {
     {WEIR_SETTING_EVENT_RING, "WEIR_EVENT_RING", "64", "65"},
     {WEIR_SETTING_LATENCY, "WEIR_LATENCY", "on", "off"},
     {WEIR_SETTING_LOG, "WEIR_LOG", "error", "none"},
-    {WEIR_SETTING_FRONT, "WEIR_FRONT", "off", "on"},
-    {WEIR_SETTING_FRONT_CACHE, "WEIR_FRONT_CACHE", "5%", "0"},
-    {WEIR_SETTING_FRONT_IDLE, "WEIR_FRONT_IDLE", "never", "2s"},
+    {WEIR_SETTING_FRONT, "WEIR_CACHE", "off", "on"},
+    {WEIR_SETTING_FRONT_CACHE, "WEIR_CACHE_LIMIT", "5%", "0"},
+    {WEIR_SETTING_FRONT_IDLE, "WEIR_CACHE_IDLE", "never", "2s"},
     {WEIR_SETTING_STREAM_CHECKS, "WEIR_STREAM_CHECKS", "off", "on"},
     {WEIR_SETTING_HARDEN, "WEIR_HARDEN", "poison,guard", "off"},
     {WEIR_SETTING_GROW_AHEAD, "WEIR_GROW_AHEAD", "1GiB:3GiB", "0"},
@@ -1378,8 +1388,8 @@ static const struct {
     {WEIR_SETTING_PROFILE, "WEIR_PROFILE", "/tmp/a", "off"},
     {WEIR_SETTING_DECAY, "WEIR_DECAY", "60s", "off"},
     {WEIR_SETTING_INTERNAL_DEPENDENCIES, "WEIR_INTERNAL_DEPENDENCIES", "on", "off"},
-    {WEIR_SETTING_VERDICT, "WEIR_VERDICT", "stderr", "off"},
-    {WEIR_SETTING_LEDGER, "WEIR_LEDGER", "off", "on"},
+    {WEIR_SETTING_VERDICT, "WEIR_OOM_REPORT", "stderr", "off"},
+    {WEIR_SETTING_LEDGER, "WEIR_REGISTRY", "off", "on"},
     {WEIR_SETTING_PRIORITY, "WEIR_PRIORITY", "7", "1000"},
     {WEIR_SETTING_KEEP_FREE, "WEIR_KEEP_FREE", "1GiB", "5%"},
     {WEIR_SETTING_PEERS, "WEIR_PEERS", "1,3", "all"},
@@ -2006,7 +2016,7 @@ static const struct {
     {"WEIR_GROWHT", "WEIR_GROWTH"},
     {"WEIR_Limit", "WEIR_LIMIT"},
     {"WEIR_RELEASE_TRESHOLD", "WEIR_RELEASE_THRESHOLD"},
-    {"WEIR_FRONT_CACHES", "WEIR_FRONT_CACHE"},
+    {"WEIR_CACHE_LIMITS", "WEIR_CACHE_LIMIT"},
     {"WEIR_COMPATIBILITY", "WEIR_COMPAT"},
     {"WEIR_MODEL_DEVICE", "WEIR_MODEL_DEVICES"},
     {"WEIR_MODEL_PROFIL", "WEIR_MODEL_PROFILE"},

@@ -75,11 +75,11 @@ static void expect_log(const char *words) {
 
 START_TEST(events_are_logged) {
     weir__engine_note(&engine, WEIR_EVENT_REQUEST, 0, MIB, 32 * MIB, 5, 64 * MIB);
-    expect_log("reserve grew by 32MiB (request), now 64MiB, 5 ns");
+    expect_log("reserved memory grew by 32MiB (request), now 64MiB, 5 ns");
     weir__engine_note(&engine, WEIR_EVENT_TRIM, 1, 0, 64 * MIB, 7, 0);
-    expect_log("reserve fell by 64MiB (trim), now 0B, 7 ns");
+    expect_log("reserved memory fell by 64MiB (trim), now 0B, 7 ns");
     weir__engine_note(&engine, WEIR_EVENT_APPEAL, 0, MIB, 96 * MIB, 9, 0);
-    expect_log("other processes gave 96MiB, 9 ns");
+    expect_log("other processes released 96MiB, 9 ns");
     engine_options.log = WEIR_LOG_WARNING;
     device.log = WEIR_LOG_WARNING;
     weir__engine_note(&engine, WEIR_EVENT_TRIM, 1, 0, MIB, 7, 0);

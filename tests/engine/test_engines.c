@@ -836,7 +836,7 @@ START_TEST(a_threshold_that_throws_steps_away_draws_a_warning) {
     expect_words("");
     logging.log = WEIR_LOG_WARNING;
     logging.engine = WEIR_ENGINE_ARENA;
-    ck_assert_ptr_null(strstr(logged(create_and_destroy), "gives back at each synchronisation"));
+    ck_assert_ptr_null(strstr(logged(create_and_destroy), "makes each synchronisation release"));
 }
 END_TEST
 
@@ -861,8 +861,8 @@ static void ask_where_the_driver_does_not_tell(void) {
 START_TEST(a_refusal_is_logged) {
     log_warnings(KIND_FIXED, 64 * MIB);
     expect_logged(ask_for_too_much,
-                  "limit is reached: asked 65MiB, limit 64MiB, reserve 64MiB, in use 0B, "
-                  "free on the device 3.94GiB; at least 64MiB can be had at once");
+                  "limit is reached: could not allocate 65MiB; limit 64MiB, reserved 64MiB, in use "
+                  "0B, free on the device 3.94GiB; at least 64MiB would fit now");
     expect_logged(ask_where_the_driver_does_not_tell, ", free on the device not known; at least ");
     logging.log = WEIR_LOG_ERROR;
     expect_logged(ask_for_too_much, "");
@@ -873,7 +873,7 @@ START_TEST(growth_is_logged) {
     logging = plain(KIND_REGIONS, 0);
     logging.log = WEIR_LOG_INFO;
     logging.prealloc = bytes_amount(64 * MIB);
-    expect_words("reserve grew by 64MiB (prealloc), now 64MiB, ");
+    expect_words("reserved memory grew by 64MiB (prealloc), now 64MiB, ");
     logging.log = WEIR_LOG_WARNING;
     expect_words("");
 }

@@ -999,7 +999,7 @@ START_TEST(test_no_ledger_can_be_made) {
     file = fopen(path, "r");
     ck_assert_ptr_nonnull(fgets(text, sizeof text, file));
     ck_assert_ptr_nonnull(
-        strstr(text, "no ledger of the device's processes (/nonexistent/folder/weir-"));
+        strstr(text, "no shared registry of the device's processes (/nonexistent/folder/weir-"));
     ck_assert_ptr_nonnull(strstr(text, ": No such file"));
     ck_assert_ptr_null(fgets(text, sizeof text, file)); /* one line */
     fclose(file);
@@ -1074,9 +1074,11 @@ START_TEST(test_a_verdict_beside_living_ones) {
     static const struct {
         const char *words, *request, *has, *advice;
     } cases[] = {
-        {"0", "take 512", "512MiB of it, 0B", "Wait for other processes"},
-        {"0 recovery-timeout 0", "take 512", "640MiB of it, 128MiB", "Wait for other processes"},
-        {"0 recovery-timeout 0", "take 192", "640MiB of it, 128MiB", "Try --recovery-timeout 1s"},
+        {"0", "take 512", "512MiB of it, of which it could release 0B", "Wait for other processes"},
+        {"0 recovery-timeout 0", "take 512", "640MiB of it, of which it could release 128MiB",
+         "Wait for other processes"},
+        {"0 recovery-timeout 0", "take 192", "640MiB of it, of which it could release 128MiB",
+         "Try --recovery-timeout 1s"},
     };
     struct child more, less, needy;
     char wanted[160];
@@ -1087,8 +1089,8 @@ START_TEST(test_a_verdict_beside_living_ones) {
     fill(&more, 640);
     expect(&more, "take 512", "WEIR_OK");
     start(&needy, cases[_i].words);
-    snprintf(wanted, sizeof wanted, "|              process %d has %s of which it could give|",
-             (int)more.pid, cases[_i].has);
+    snprintf(wanted, sizeof wanted, "|              process %d has %s|", (int)more.pid,
+             cases[_i].has);
     for (int i = 0; i < 1000; i++) { /* it says what it has once it has heard of somebody */
         expect(&needy, cases[_i].request, "WEIR_E_NO_MEMORY");
         say(&needy, "why");
@@ -1111,8 +1113,8 @@ START_TEST(test_a_verdict_without_the_ledger) {
     static const struct {
         const char *other, *request, *advice;
     } cases[] = {
-        {"0", "0 ledger off", "Try --ledger on (WEIR_LEDGER=on).|"},
-        {"0", "0 ledger off recovery-timeout 0", "Try --ledger on --recovery-timeout 1s|"},
+        {"0", "0 ledger off", "Try --registry on (WEIR_REGISTRY=on).|"},
+        {"0", "0 ledger off recovery-timeout 0", "Try --registry on --recovery-timeout 1s|"},
         {"0 ledger off", "0 ledger off", "Wait for other processes, or end them (weir info "},
         {"", "4 ledger off", "Trim the other pools, or free their blocks: no setting makes room.|"},
         {"0", "0 ledger off", "Wait for other processes, or end them (weir info "},
@@ -1434,13 +1436,13 @@ START_TEST(test_a_context_that_cannot_be) {
     ck_assert_msg(strstr(said, "keep-free 1GiB (--keep-free)") != NULL, "%s", said);
     snprintf(pid, sizeof pid, "process %d ", (int)full.pid);
     ck_assert_msg(strstr(said, pid) != NULL, "%s", said);
-    ck_assert_msg(strstr(said, "has 4GiB, could give 0B; process ") != NULL, "%s", said);
+    ck_assert_msg(strstr(said, "has 4GiB, could release 0B; process ") != NULL, "%s", said);
     snprintf(pid, sizeof pid, "process %d ", (int)also.pid);
     ck_assert_msg(strstr(said, pid) != NULL, "%s", said);
-    ck_assert_msg(strstr(said, _i == 0 ? "has 1GiB, could give 0B, is stopped; process "
-                                       : "has 1GiB, could give 0B; process ") != NULL,
+    ck_assert_msg(strstr(said, _i == 0 ? "has 1GiB, could release 0B, is stopped; process "
+                                       : "has 1GiB, could release 0B; process ") != NULL,
                   "%s", said);
-    ck_assert_ptr_nonnull(strstr(said, "has 64MiB, could give 0B"));
+    ck_assert_ptr_nonnull(strstr(said, "has 64MiB, could release 0B"));
     ck_assert_ptr_null(strstr(said, "32MiB"));
 }
 END_TEST
@@ -1473,8 +1475,9 @@ START_TEST(test_who_does_not_answer_is_named) {
     } else {
         charge_contexts();
         begin(&needy, "0");
-        snprintf(wanted, sizeof wanted, ": process %d 'silent' has 7.88GiB, could give 7.88GiB, %s",
-                 (int)getpid(), "does not answer");
+        snprintf(wanted, sizeof wanted,
+                 ": process %d 'silent' has 7.88GiB, could release 7.88GiB, %s", (int)getpid(),
+                 "does not answer");
     }
     hear(&needy);
     ck_assert_msg(strstr(needy.reply, wanted) != NULL, "%s", needy.reply);

@@ -601,7 +601,8 @@ START_TEST(more_than_can_be_had) {
     options.log = WEIR_LOG_WARNING;
     a = make_on(driver, &options);
     (void)lines();
-    ck_assert_msg(strstr(logged, "grow-ahead of 2GiB is above the 1GiB that can be had") != NULL,
+    ck_assert_msg(strstr(logged, "grow-ahead of 2GiB is above the 1GiB that can be reserved") !=
+                      NULL,
                   "%s", logged);
     OK(weir_free(a, take(a, MIB, A), A));
     MUST_LE(stats_of(a).reserve, GIB);
@@ -974,7 +975,7 @@ START_TEST(what_has_no_use_for_it_says_so) {
     options.engine = WEIR_ENGINE_POOL;
     options.arena = WEIR_ARENA_DEFAULT;
     options.release_threshold = bytes_amount(32 * MIB);
-    expect_log(&options, "gives back at each synchronisation what grow-ahead took");
+    expect_log(&options, "makes each synchronisation release what grow-ahead reserved");
 }
 END_TEST
 
@@ -987,7 +988,7 @@ START_TEST(what_cannot_be_told_is_left_alone) {
     catch_log();
     options.log = WEIR_LOG_WARNING;
     a = make_on(&real, &options);
-    AWAIT((lines(), strstr(logged, "grow-ahead has no effect with this driver")) != NULL);
+    AWAIT((lines(), strstr(logged, "grow-ahead has no effect: this driver")) != NULL);
     OK(weir_free(a, take(a, 100 * MIB, A), A));
     ck_assert_uint_eq(stats_of(a).ahead_steps + stats_of(a).ahead_refusals, 0);
     destroy(a);
@@ -1006,7 +1007,7 @@ START_TEST(what_cannot_be_told_is_preallocated_as_far_as_can_be) {
     options.prealloc_mode = WEIR_PREALLOC_BACKGROUND;
     options.prealloc_at = WEIR_PREALLOC_AT_FIRST;
     a = make_on(&real, &options);
-    AWAIT((lines(), strstr(logged, "grow-ahead has no effect with this driver")) != NULL);
+    AWAIT((lines(), strstr(logged, "grow-ahead has no effect: this driver")) != NULL);
     OK(weir_free(a, take(a, 100 * MIB, A), A));
     AWAIT(stats_of(a).prealloc_asked == 256 * MIB);
     AWAIT(stats_of(a).prealloc_pending == 0); /* the thread says one before the other */

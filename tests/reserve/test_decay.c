@@ -521,11 +521,11 @@ START_TEST(where_there_is_nothing_to_give) {
     (void)lines();
     EXPECT(WEIR_E_NOT_SUPPORTED, weir_decay(a, NULL));
     expect_lines(__LINE__, 1);
-    MUST(strstr(logged, _i == 0 ? "weir: error: weir_decay: engine direct has no reserve\n"
+    MUST(strstr(logged, _i == 0 ? "weir: error: weir_decay: engine direct reserves no memory\n"
                                 : "weir: error: weir_decay: a fixed arena keeps its size\n"));
     EXPECT(WEIR_E_NOT_SUPPORTED, weir_low_memory(a, 0));
     expect_lines(__LINE__, 1);
-    MUST(strstr(logged, _i == 0 ? "weir: error: weir_low_memory: engine direct has no reserve\n"
+    MUST(strstr(logged, _i == 0 ? "weir: error: weir_low_memory: engine direct reserves no memory\n"
                                 : "weir: error: weir_low_memory: a fixed arena keeps its size\n"));
     close_it();
 }

@@ -133,7 +133,7 @@ START_TEST(partial_success_is_reported) {
 
     (void)leave(GIB);
     a = make_on(driver, &options);
-    ck_assert(log_has("asked 4GiB, got and kept "));
+    ck_assert(log_has("requested 4GiB, got and kept "));
     ck_assert_msg(strstr(logged, _i == REGIONS ? "MiB; the driver refused more, with 86MiB free"
                                                : "1GiB; the device has no more") != NULL,
                   "%s", logged);
@@ -171,7 +171,7 @@ START_TEST(a_limit_of_parts_of_units) {
 
     options.limit = bytes_amount(100 * MIB);
     a = make_on(driver, &options);
-    ck_assert(log_has("asked 100MiB, got and kept 96MiB"));
+    ck_assert(log_has("requested 100MiB, got and kept 96MiB"));
     MUST_EQ(stats_of(a).reserve, 96 * MIB);
     destroy(a);
 }
@@ -275,7 +275,8 @@ START_TEST(what_a_call_gets_is_told) {
     EXPECT(cause == 2 ? WEIR_E_NO_MEMORY : WEIR_E_LIMIT, weir_preallocate(a, 8 * GIB, &reserve));
     weir__bytes_show(reserve, kept, sizeof kept);
     snprintf(expected, sizeof expected,
-             "weir: warning: preallocation: asked 8GiB, got and kept %s%s", kept, causes[cause]);
+             "weir: warning: preallocation: requested 8GiB, got and kept %s%s", kept,
+             causes[cause]);
     ck_assert_msg(log_has(expected), "not %s: %s", expected, logged);
     destroy(a);
 }
@@ -290,13 +291,14 @@ START_TEST(why_a_call_gets_nothing_is_told) {
     old.capabilities &= ~(unsigned)WEIR_CAP_POOL_FIGURES;
     a = make_on(&old, &options);
     EXPECT(WEIR_E_NOT_SUPPORTED, weir_preallocate(a, MIB, NULL));
-    ck_assert_msg(log_has("weir: error: weir_preallocate: the driver (before 11.3) does not tell"),
-                  "%s", logged);
+    ck_assert_msg(
+        log_has("weir: error: weir_preallocate: the driver (before 11.3) does not report"), "%s",
+        logged);
     destroy(a);
     options.engine = WEIR_ENGINE_PLATFORM;
     a = make_on(driver, &options);
     EXPECT(WEIR_E_NOT_SUPPORTED, weir_preallocate(a, MIB, NULL));
-    ck_assert_msg(log_has("weir: error: weir_preallocate: engine direct has no reserve"), "%s",
+    ck_assert_msg(log_has("weir: error: weir_preallocate: engine direct reserves no memory"), "%s",
                   logged);
     destroy(a);
     options = options_for(MAPPED, 0);
@@ -374,8 +376,8 @@ START_TEST(what_a_variable_asks_is_held_to_the_limit) {
     options.limit = bytes_amount(ways[_i].limit);
     a = make_on(driver, &options);
     ck_assert_msg(
-        log_has("XLA_PYTHON_CLIENT_MEM_FRACTION asks to preallocate 4GiB, above the limit"), "%s",
-        logged);
+        log_has("XLA_PYTHON_CLIENT_MEM_FRACTION requests a preallocation of 4GiB, above the limit"),
+        "%s", logged);
     ck_assert_msg(strstr(logged, ways[_i].shown) != NULL, "%s", logged);
     OK(weir_free(a, take(a, 1000), A));
     MUST_EQ(stats_of(a).prealloc_asked, ways[_i].asked);
@@ -393,7 +395,7 @@ START_TEST(less_than_the_least_is_a_failure) {
     options.prealloc_mode = _i % 2 ? WEIR_PREALLOC_BACKGROUND : WEIR_PREALLOC_DEFAULT;
     options.prealloc_min = bytes_amount(2 * GIB);
     EXPECT(WEIR_E_NO_MEMORY, try_on(driver, &options, &a));
-    ck_assert_msg(strstr(message, "asked 4GiB, at least 2GiB, got ") &&
+    ck_assert_msg(strstr(message, "requested 4GiB, at least 2GiB, got only ") &&
                       strstr(message, end_of_device(_i)),
                   "%s", message);
     ck_assert_uint_eq(device_free(), GIB); /* nothing stays */
@@ -401,7 +403,8 @@ START_TEST(less_than_the_least_is_a_failure) {
     destroy(make_on(driver, &options));
     options.prealloc_min = (weir_amount){.kind = WEIR_AMOUNT_MAX}; /* all of it */
     EXPECT(WEIR_E_NO_MEMORY, try_on(driver, &options, &a));
-    ck_assert_msg(strstr(message, "asked 4GiB, at least 4GiB, got ") != NULL, "%s", message);
+    ck_assert_msg(strstr(message, "requested 4GiB, at least 4GiB, got only ") != NULL, "%s",
+                  message);
     CU(driver->cuMemFree(hoard));
     destroy(make_on(driver, &options));
     options.prealloc_min = bytes_amount(4 * GIB);
@@ -451,7 +454,7 @@ START_TEST(requests_fail_until_the_least_is_there) {
     ck_assert_uint_eq(stats_of(a).reserve, 0);
     for (int i = 0; i < 2; i++) {
         EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, 1000, A, &block));
-        ck_assert(log_has("error: preallocation: asked 4GiB, at least 2GiB, got "));
+        ck_assert(log_has("error: preallocation: requested 4GiB, at least 2GiB, got only "));
         ck_assert(strstr(logged, "set prealloc-min to that or less") != NULL);
         ck_assert_uint_eq(device_free(), GIB); /* nothing stays */
         ck_assert_uint_eq(stats_of(a).prealloc_kept, 0);
@@ -520,7 +523,7 @@ START_TEST(a_deadline_ends_it_with_what_there_is) {
     make_slow(2000 * MS); /* what it waits for other processes is real, and counts too */
     options.prealloc_deadline_ms = 3000;
     a = make_on(&slow, &options);
-    ck_assert(log_has("asked 6GiB, got and kept"));
+    ck_assert(log_has("requested 6GiB, got and kept"));
     ck_assert(strstr(logged, "the deadline has passed") != NULL);
     s = stats_of(a);
     MUST_LE(GIB, s.prealloc_kept);
@@ -724,7 +727,7 @@ START_TEST(headroom_comes_after_what_is_preallocated) {
     s = stats_of(a);
     MUST((s.prealloc_got >= 6 * GIB - 32 * MIB) == (ends == ALL_IS_THERE));
     ck_assert_uint_eq(s.prealloc_pending, 0);
-    ck_assert_int_eq(log_has("preallocation: asked 6GiB, got and kept "), ends != ALL_IS_THERE);
+    ck_assert_int_eq(log_has("preallocation: requested 6GiB, got and kept "), ends != ALL_IS_THERE);
     if (ends == IT_IS_LATE)
         ck_assert(strstr(logged, "the deadline has passed") != NULL);
     MUST_LE(s.ahead_refusals, ends == IT_IS_REFUSED); /* of headroom's, which was next */
@@ -831,7 +834,7 @@ START_TEST(what_the_device_lacks_is_told) {
     a = make_on(driver, &options);
     weir__model_advance(1000 * MS);
     OK(weir_free(a, take(a, 1000), A));
-    ck_assert(log_has("asked 4GiB, got and kept"));
+    ck_assert(log_has("requested 4GiB, got and kept"));
     ck_assert(strstr(logged, "the device has no more") != NULL);
     ck_assert_uint_eq(stats_of(a).prealloc_pending, 0);
     MUST_LE(least_of(_i), stats_of(a).prealloc_kept);

@@ -34,8 +34,9 @@ static void tell(atomic_uint *told, weir_status status, const char *text, const 
 
     if (atomic_fetch_or_explicit(told, bit, memory_order_relaxed) & bit)
         return;
-    length = snprintf(line, sizeof line, "weir: error: %s (of more like it nothing is told%s)\n",
-                      text, more);                      /* which there is room for */
+    length =
+        snprintf(line, sizeof line, "weir: error: %s (further errors like it are not reported%s)\n",
+                 text, more);                           /* which there is room for */
     if (write(STDERR_FILENO, line, (size_t)length) < 0) /* nobody is there to be told */
         return;
 }
@@ -67,8 +68,8 @@ void weir__adapter_text(char *text, size_t text_bytes, const char *who, size_t b
     char limit[48] = "none", device[48] = "unknown", part[32];
 
     if (!was_refused(&r, bytes, status)) {
-        snprintf(text, text_bytes, "%s: %zu bytes (%.1f MiB) refused: %s%s", who, bytes, mib(bytes),
-                 weir_status_message(status), driver_part(part, sizeof part));
+        snprintf(text, text_bytes, "%s: could not allocate %zu bytes (%.1f MiB): %s%s", who, bytes,
+                 mib(bytes), weir_status_message(status), driver_part(part, sizeof part));
         return;
     }
     if (r.limit != UINT64_MAX)
@@ -77,8 +78,8 @@ void weir__adapter_text(char *text, size_t text_bytes, const char *who, size_t b
         snprintf(device, sizeof device, "%.1f of %.1f MiB", mib(r.device_free),
                  mib(r.device_total));
     snprintf(text, text_bytes,
-             "%s: %zu bytes (%.1f MiB) refused: %s; reserve %.1f MiB, in use %.1f MiB, limit %s, "
-             "free on the device %s; at least %.1f MiB can be had at once",
+             "%s: could not allocate %zu bytes (%.1f MiB): %s; reserved %.1f MiB, in use %.1f MiB, "
+             "limit %s, free on the device %s; at least %.1f MiB would fit now",
              who, bytes, mib(bytes), weir_status_message(status), mib(r.reserve), mib(r.in_use),
              limit, device, mib(r.largest));
 }
@@ -90,8 +91,8 @@ void weir__adapter_refused(const char *who, size_t bytes, weir_status status) {
 
     weir__adapter_text(text, sizeof text, who, bytes, status);
     tell(&told, status, text,
-         was_refused(&r, bytes, status) && !getenv("WEIR_VERDICT")
-             ? "; WEIR_VERDICT=stderr tells why"
+         was_refused(&r, bytes, status) && !getenv("WEIR_OOM_REPORT") && !getenv("WEIR_VERDICT")
+             ? "; set WEIR_OOM_REPORT=stderr for the cause"
              : "");
 }
 

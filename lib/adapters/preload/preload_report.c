@@ -183,7 +183,7 @@ static void add_latency(struct line *line, const struct weir_served *s, int oper
 
 static void add_event(struct line *line, const weir_event *event, int is_first) {
     add(line,
-        "%s{\"time_ns\":%llu,\"reserve\":%llu,\"bytes\":%llu,\"stall_ns\":%llu,\"cause\":\"%s\","
+        "%s{\"time_ns\":%llu,\"reserved\":%llu,\"bytes\":%llu,\"stall_ns\":%llu,\"cause\":\"%s\","
         "\"shrink\":%s}",
         is_first ? "" : ",", (unsigned long long)event->time_ns,
         (unsigned long long)event->reserve_after, (unsigned long long)event->got,
@@ -249,8 +249,8 @@ static void add_timeline(struct line *line, const struct weir_served *s) {
     add_numbers(line, "requested_low", part, count, &part->low[WEIR_TIMELINE_REQUESTED]);
     add_numbers(line, "requested_high", part, count, &part->high[WEIR_TIMELINE_REQUESTED]);
     add_numbers(line, "in_use_high", part, count, &part->high[WEIR_TIMELINE_IN_USE]);
-    add_numbers(line, "reserve_low", part, count, &part->low[WEIR_TIMELINE_RESERVE]);
-    add_numbers(line, "reserve_high", part, count, &part->high[WEIR_TIMELINE_RESERVE]);
+    add_numbers(line, "reserved_low", part, count, &part->low[WEIR_TIMELINE_RESERVE]);
+    add_numbers(line, "reserved_high", part, count, &part->high[WEIR_TIMELINE_RESERVE]);
     add(line, "}");
     take_back_if_long(line, before);
 }
@@ -274,10 +274,10 @@ static void add_served(struct line *line, const struct weir_served *s, const wei
     add(line,
         "%s{\"device\":\"%s\",\"serves\":\"%s\",\"engine\":\"%s\",\"allocs\":%llu,\"frees\":%llu,"
         "\"hits\":%llu,"
-        "\"front_hits\":%llu,\"front_misses_young\":%llu,\"front_misses_empty\":%llu,"
-        "\"front_misses_capture\":%llu,\"steals\":%llu,\"event_records\":%llu,\"retries\":%llu,"
-        "\"refusals\":%llu,\"blocks\":%llu,\"requested\":%llu,"
-        "\"requested_peak\":%llu,\"in_use_peak\":%llu,\"reserve\":%llu,\"reserve_peak\":%llu,"
+        "\"cache_hits\":%llu,\"cache_misses_young\":%llu,\"cache_misses_empty\":%llu,"
+        "\"cache_misses_capture\":%llu,\"steals\":%llu,\"event_records\":%llu,\"retries\":%llu,"
+        "\"failed_requests\":%llu,\"blocks\":%llu,\"requested\":%llu,"
+        "\"requested_peak\":%llu,\"in_use_peak\":%llu,\"reserved\":%llu,\"reserved_peak\":%llu,"
         "\"growths\":%llu,\"growth_bytes\":%llu,\"stall_ns\":%llu,\"trims\":%llu,"
         "\"prealloc_asked\":%llu,\"prealloc_got\":%llu,\"prealloc_ns\":%llu",
         is_first ? "" : ",", s->device_text, s->is_plain ? "cuMemAlloc" : "pool", s->engine,
@@ -363,12 +363,12 @@ static void report_text(const struct figures *all, const char *when) {
         }
         refused[0] = '\0';
         if (f->refusals > 0)
-            snprintf(refused, sizeof refused, ", %llu refused", (unsigned long long)f->refusals);
+            snprintf(refused, sizeof refused, ", %llu failed", (unsigned long long)f->refusals);
         weir__log(
             WEIR_LOG_INFO, WEIR_LOG_INFO,
             "process %ld (%s)%s: %s, %s, engine %s: %llu request%s served, %llu of them from "
-            "caches%s, %llu free%s; at most %.1f MiB requested, %.1f MiB reserved; %llu "
-            "growth step%s in %.3f ms",
+            "caches%s, %llu free%s; at most %.1f MiB requested, %.1f MiB reserved; %llu growth%s "
+            "in %.3f ms",
             process, program, when, s->device_text, s->is_plain ? "cuMemAlloc" : "a memory pool",
             s->engine, (unsigned long long)f->allocs, weir__plural(f->allocs),
             (unsigned long long)f->front_hits, refused, (unsigned long long)f->frees,
@@ -398,7 +398,7 @@ __attribute__((cold)) void weir__report_refusal(const struct weir_served *s) {
     if (!line) /* it has been said */
         return;
     (void)weir_verdict_text(&verdict, WEIR_VERDICT_AS_JSON, json, sizeof json);
-    add(line, "{\"weir\":\"%s\",\"pid\":%ld,\"device\":\"%s\",\"verdict\":%s}\n", weir_version(),
+    add(line, "{\"weir\":\"%s\",\"pid\":%ld,\"device\":\"%s\",\"oom_report\":%s}\n", weir_version(),
         (long)getpid(), s->device_text, json);
     put_line(path, line);
     free(line);
@@ -673,10 +673,11 @@ static void tell_of_nothing(void) {
     if (!is_asked())
         return;
     weir__log(WEIR_LOG_INFO, WEIR_LOG_INFO, "the program %s, so there are no statistics of it",
-              unserved(WEIR_UNSERVED_POOL) > 0 ? "asked pools only in captures, or in vain"
-              : weir__any_asked()              ? "ended in its first request of device memory"
-              : has_driver()                   ? "asked for no device memory"
-                                               : "did not load CUDA, and used no device memory");
+              unserved(WEIR_UNSERVED_POOL) > 0
+                  ? "requested pool memory only in captures, or without success"
+              : weir__any_asked() ? "ended in its first request for device memory"
+              : has_driver()      ? "requested no device memory"
+                                  : "did not load CUDA, and used no device memory");
 }
 
 /* 1 if there is anything to be told of what the driver served in weir's place. */
