@@ -7,13 +7,13 @@ nobase_dist_doc_DATA = \
 	NEWS \
 	PACKAGERS \
 	README.md \
-	bench/results/drop-in-h200-2026-11-22.txt \
-	bench/results/drop-in-h200-2026-11-23.json \
+	bench/results/bench-h200-2026-11-27.json \
+	bench/results/bench-h200-2026-11-27.txt \
+	bench/results/busy-h200-2026-11-27.json \
+	bench/results/drop-in-h200-2026-11-27.json \
+	bench/results/drop-in-h200-2026-11-27.txt \
 	bench/results/front-micro-h200-2026-11-21.json \
-	bench/results/growth-busy-h200-2026-11-22.json \
-	bench/results/growth-learned-h200-2026-11-22.json \
-	bench/results/growth-learned-h200-2026-11-22.txt \
-	bench/results/limit-model-2026-11-22.json \
+	bench/results/limit-model-2026-11-27.json \
 	bench/results/over-time-h200-2026-11-27.txt \
 	bench/results/rmm-h200-2026-11-24.txt \
 	bench/results/stream-kinds-h200-2026-11-27.txt \
