@@ -347,11 +347,11 @@ static void print_table(FILE *file, const struct limits *limits) {
             trace = answer->trace;
             table_trace(file, header_of(limits, answer));
             if (limits->earlier)
-                fprintf(file, "  %-14s %9s %9s %9s %9s %9s\n", "configuration", "MiB", "/ live",
+                fprintf(file, "  %-14s %9s %9s %9s %9s %9s\n", "configuration", "MiB", "/ peak",
                         "less", "at it", "more");
             else
                 fprintf(file, "  %-14s %9s %9s %9s\n  %-14s %9s %9s %9s %9s\n", "", "limit",
-                        "limit", "no limit:", "configuration", "MiB", "/ live", "reserved",
+                        "limit", "no limit:", "configuration", "MiB", "/ peak", "reserved",
                         "trials");
         }
         print_row(file, limits, answer);

@@ -247,8 +247,8 @@ static void print_threshold_heads(FILE *file, const struct contest *contest) {
     fprintf(file, "  %-14s %9s %9s %9s  %8s %9s %9s %9s%s\n", "", "threshold", "first", "steady",
             "growths", "growths", "reserved", "kept",
             contest->busy_factor > 0 ? "   makespan" : "");
-    fprintf(file, "  %-14s %9s %9s %9s  %8s %9s %9s %9s%s\n", "configuration", "of live", "ms/iter",
-            "ms/iter", "in all", "/iter", "/ live", "/ live",
+    fprintf(file, "  %-14s %9s %9s %9s  %8s %9s %9s %9s%s\n", "configuration", "of peak", "ms/iter",
+            "ms/iter", "in all", "/iter", "/ peak", "/ peak",
             contest->busy_factor > 0 ? "     all ms" : "");
 }
 
@@ -257,7 +257,7 @@ static void print_heads(FILE *file, const struct contest *contest) {
             "create", "steady", "op", "", "reserved", "prealloc",
             contest->pace > 0 ? "    longest" : "", contest->busy_factor > 0 ? "   makespan" : "");
     fprintf(file, "  %-14s %7s %8s %8s %9s  %10s %7s %7s %8s%s%s\n", "configuration", "ms",
-            "ms/iter", "+ first", "ms/iter", "p99.9 ns", "growths", "/ live", "/ live",
+            "ms/iter", "+ first", "ms/iter", "p99.9 ns", "growths", "/ peak", "/ peak",
             contest->pace > 0 ? "   alloc ns" : "", contest->busy_factor > 0 ? "     all ms" : "");
 }
 

@@ -658,7 +658,7 @@ static void trace_table(FILE *file, const struct report_trace *trace) {
         "<th scope=\"col\">op p50<br/>ns</th><th scope=\"col\">p99</th><th scope=\"col\">p99.9</th>"
         "<th scope=\"col\">max</th><th scope=\"col\">growths</th><th "
         "scope=\"col\">waits<br/>ms</th>"
-        "<th scope=\"col\">reserve<br/>MiB</th><th scope=\"col\">/ live</th>"
+        "<th scope=\"col\">reserved<br/>MiB</th><th scope=\"col\">/ peak</th>"
         "<th scope=\"col\">before<br/>ms</th><th "
         "scope=\"col\">refused</th></tr></thead><tbody>\n",
         file);
