@@ -763,9 +763,11 @@ static size_t step_for(struct weir_block_engine *a, int small, size_t want, size
                                .reserve = (size_t)a->blocks.total + planned,
                                .in_use = (size_t)a->blocks.in_use,
                                .request = want,
-                               .limit = (size_t)a->blocks.total + room,
+                               .limit = weir__blocks_growth_limit(a),
                                .device_free = SIZE_MAX};
 
+    if (a->e.options->growth != WEIR_GROWTH_EXACT)
+        state.device_free = (size_t)weir__device_free(a->e.device);
     step = weir__growth_step(a->e.options, &state, PAGE, &a->cursor);
     if (a->e.options->growth != WEIR_GROWTH_EXACT && step > want)
         wanted = step;
@@ -1104,13 +1106,15 @@ static int may_move(const struct weir_block_engine *a, int way) {
     return way == SQUEEZED || (!hurries(a) && ((const struct range *)a->range)->may_move > 0);
 }
 
-/* The bytes of each handle of a request that has some of its own; 0: it has not. */
+/* The bytes of each handle of a request that has some of its own; 0: it has not.  A policy that was chosen decides how
+ * much is added. */
 static size_t piece_for(const struct weir_block_engine *a, size_t bytes) {
     const struct range *g = a->range;
     const struct packing *p = g->packing;
     size_t pieces;
 
-    if (bytes < p->large_least || bytes < held(g, 0) / p->large_part)
+    if (bytes < p->large_least || bytes < held(g, 0) / p->large_part ||
+        a->e.options->growth != WEIR_GROWTH_EXACT)
         return 0;
     pieces = a->blocks.order.several ? p->pieces_several : p->pieces;
     pieces = hurries(a) ? 1 : within(1, (bytes + PIECE / 2) / PIECE, pieces);

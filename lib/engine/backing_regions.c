@@ -90,7 +90,7 @@ static size_t region_size(struct weir_block_engine *a, size_t bytes) {
         a->e.options->growth == WEIR_GROWTH_BFC ? UINT64_MAX : weir__device_free(a->e.device);
     state.reserve = (size_t)a->blocks.total;
     state.in_use = (size_t)a->blocks.in_use;
-    state.limit = (size_t)a->blocks.total + weir__blocks_room(a);
+    state.limit = weir__blocks_growth_limit(a);
     state.device_free = (size_t)device_free;
     return weir__growth_step(a->e.options, &state, GRANULARITY, &a->cursor);
 }

@@ -117,6 +117,13 @@ static inline size_t weir__blocks_room(const struct weir_block_engine *a) {
         weir__size_smaller(weir__engine_limit(&a->e), a->e.device->total), weir__blocks_reserve(a));
 }
 
+/* A growth policy's limit: one of the program's own hears of no limit where there is none. */
+static inline size_t weir__blocks_growth_limit(const struct weir_block_engine *a) {
+    return weir__engine_limit(&a->e) == UINT64_MAX && a->e.options->growth == WEIR_GROWTH_CALLBACK
+               ? SIZE_MAX
+               : (size_t)a->blocks.total + weir__blocks_room(a);
+}
+
 /* Why there is no room. */
 static inline weir_status weir__blocks_are_full(const struct weir_block_engine *a) {
     return weir__without_driver(weir__engine_limit(&a->e) < a->e.device->total ? WEIR_E_LIMIT

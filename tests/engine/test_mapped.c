@@ -461,8 +461,9 @@ START_TEST(what_is_preallocated_comes_in_few_handles) {
         int packing;
         size_t reserve; /* GiB */
         uint64_t handles;
-    } cases[] = {
-        {WEIR_PACKING_COMPACT, 8, 129}, {WEIR_PACKING_BALANCED, 32, 129}, {WEIR_PACKING_FAST, 3, 2}};
+    } cases[] = {{WEIR_PACKING_COMPACT, 8, 129},
+                 {WEIR_PACKING_BALANCED, 32, 129},
+                 {WEIR_PACKING_FAST, 3, 2}};
 
     start_model(40 * GIB);
     begin_with(driver, cases[_i].packing, 0);
@@ -475,49 +476,63 @@ END_TEST
 
 /* ---- growth policies -------------------------------------------------------------------------- */
 
+static weir_growth_state heard;
+
 static size_t answer_much(const weir_growth_state *state, void *context) {
-    (void)state;
+    heard = *state;
     return *(size_t *)context;
 }
 
-/* What a policy wants is added at once, in one handle, whatever the packing: beside what is missing, not beyond what
- * the limit has left, and where the device has less, no more than is missing. */
+/* What a policy wants is added at once, in one handle, whatever the packing: beside what is missing, and not beyond what
+ * the limit or the device has left. */
 START_TEST(a_policy_decides_how_much) {
     static const struct {
         int growth;
         size_t limit, others,
-            reserve[2]; /* MiB: after a request of 300, and after one of 10 more */
+            reserve
+                [2]; /* MiB: after a request of 300, and after one of 30 more; 0: the packing decides */
     } cases[] = {
-        {WEIR_GROWTH_STEP, 0, 0, {512, 512}},         {WEIR_GROWTH_GEOMETRIC, 0, 0, {304, 608}},
+        {WEIR_GROWTH_STEP, 0, 0, {512, 512}},         {WEIR_GROWTH_GEOMETRIC, 0, 0, {0, 0}},
         {WEIR_GROWTH_REMAINING, 1024, 0, {512, 512}}, {WEIR_GROWTH_CALLBACK, 0, 0, {600, 600}},
-        {WEIR_GROWTH_CALLBACK, 450, 0, {450, 450}},   {WEIR_GROWTH_CALLBACK, 0, 3600, {300, 310}},
+        {WEIR_GROWTH_CALLBACK, 450, 0, {450, 450}},   {WEIR_GROWTH_CALLBACK, 0, 3600, {496, 496}},
     };
+    static const int packings[] = {WEIR_PACKING_COMPACT, WEIR_PACKING_BALANCED, WEIR_PACKING_FAST};
+    const int which = _i / 3;
     size_t much = 600 * MIB;
     weir_options options = options_of(KIND_MAPPED, "model", 0);
     CUdeviceptr others = 0;
+    uint64_t first = 0;
     void *blocks[2];
 
     start_model(4 * GIB);
-    if (cases[_i].others)
-        CU(driver->cuMemAlloc(&others, cases[_i].others * MIB));
-    if (cases[_i].limit)
-        options.limit = bytes_amount(cases[_i].limit * MIB);
-    options.packing = WEIR_PACKING_COMPACT;
+    if (cases[which].others)
+        CU(driver->cuMemAlloc(&others, cases[which].others * MIB));
+    if (cases[which].limit)
+        options.limit = bytes_amount(cases[which].limit * MIB);
+    options.packing = packings[_i % 3];
     options.front = WEIR_SWITCH_OFF;
     options.recovery_timeout_ms = UINT32_MAX;
-    options.growth = cases[_i].growth;
-    if (cases[_i].growth == WEIR_GROWTH_STEP)
+    options.growth = cases[which].growth;
+    if (cases[which].growth == WEIR_GROWTH_STEP)
         options.growth_step = 256 * MIB;
-    else if (cases[_i].growth == WEIR_GROWTH_GEOMETRIC)
+    else if (cases[which].growth == WEIR_GROWTH_GEOMETRIC)
         options.growth_factor = 2;
-    else if (cases[_i].growth == WEIR_GROWTH_REMAINING)
+    else if (cases[which].growth == WEIR_GROWTH_REMAINING)
         options.growth_factor = .5;
-    options.growth_function = cases[_i].growth == WEIR_GROWTH_CALLBACK ? answer_much : NULL;
+    options.growth_function = cases[which].growth == WEIR_GROWTH_CALLBACK ? answer_much : NULL;
     options.growth_context = &much;
     OK(weir__allocator_create_on(driver, &options, &a, NULL, 0));
     for (int i = 0; i < 2; i++) {
-        blocks[i] = take(i == 0 ? 300 * MIB : 10 * MIB, A);
-        MUST_EQ(reserve(), cases[_i].reserve[i] * MIB);
+        blocks[i] = take(i == 0 ? 300 * MIB : 30 * MIB, A);
+        if (cases[which].reserve[i])
+            MUST_EQ(reserve(), cases[which].reserve[i] * MIB);
+        else if (i == 1)
+            MUST_EQ(reserve(), 2 * first);
+        first = reserve();
+        if (cases[which].growth == WEIR_GROWTH_CALLBACK) {
+            MUST(heard.limit == (cases[which].limit ? cases[which].limit * MIB : SIZE_MAX));
+            MUST_LE(heard.device_free, 4 * GIB - cases[which].others * MIB);
+        }
     }
     give(blocks[0], A);
     give(blocks[1], A);
@@ -618,7 +633,7 @@ int main(void) {
     tcase_add_loop_test(tests, small_requests_have_their_part_beforehand, 0, 3);
     tcase_add_loop_test(tests, what_is_preallocated_moves, 0, 2);
     tcase_add_loop_test(tests, what_is_preallocated_comes_in_few_handles, 0, 3);
-    tcase_add_loop_test(tests, a_policy_decides_how_much, 0, 6);
+    tcase_add_loop_test(tests, a_policy_decides_how_much, 0, 18);
 #ifdef CAN_REFUSE_HOST_MEMORY
     tcase_add_loop_test(tests, without_host_memory_nothing_grows, 0, 3);
     tcase_add_test(tests, without_host_memory_nothing_begins);
