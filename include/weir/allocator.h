@@ -138,7 +138,7 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_block_allocator(const void *block,
  * Case 1: weir cuts blocks itself (arena; options.front on), and streams that have ended left much of reserved
  * memory behind.  weir then waits rather than grow, unless the recovery timeout is UINT32_MAX.
  *
- * Case 2: memory ran out, and caches hold idle blocks; the same exception holds.
+ * Case 2: memory ran out, and caches hold idle blocks.  weir waits unless the recovery timeout is UINT32_MAX.
  *
  * Case 3: the device has no more, and idle memory of other allocators of the process on it may be enough.  They give
  * it back, as for weir_low_memory.
@@ -147,13 +147,13 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_block_allocator(const void *block,
  * capture in global or thread-local mode the pool engine with options.front off acts as the driver does: its call
  * breaks the capture, as cudaMallocAsync would.
  *
- * E_INVALID: NULL.
+ * E_INVALID: allocator or block NULL.
  * E_NO_MEMORY, E_LIMIT (see weir_last_refusal); E_STREAM; E_CAPTURE; E_HOST_MEMORY; E_DRIVER; E_DEVICE_LOST;
  * E_FORKED. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_alloc(weir_allocator *allocator, size_t bytes,
                                                   weir_stream stream, void **block);
 
-/* Frees a block in the order of `stream`: see the top of this file.  NULL is OK and does nothing.  Engine direct
+/* Frees a block in the order of `stream`: see "Stream order" in weir_allocator(3).  NULL is OK and does nothing.  Engine direct
  * waits for the device, as cuMemFree does; other engines do not block.
  * E_INVALID: allocator NULL.
  * E_HOST_MEMORY: nothing changed.
@@ -161,12 +161,13 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_alloc(weir_allocator *allocator, siz
  * freed once already, pending, merged, given back, another allocator's, or a place within a block.  It cannot detect
  * three mistakes.  A second free of an address where another live block begins by now frees that one.  Two frees of
  * one block by two threads at the same moment are a race of the program, and may both succeed.  The pool engine with
- * options.front off sees only what the driver does: it frees a block of another pool or of cuMemAlloc.  Where a
- * block of a graph once was, so do all engines but direct.
+ * options.front off sees only what the driver does: it frees a block of another pool or of cuMemAlloc.  At an
+ * address where a block of a graph once was, the other engines but direct see no more either.
  * E_STREAM: nothing changed.
- * E_STREAM for a noted stream: as for `stream`, but the driver does not know the noted stream any more and weir
- * drops the note.  Order the free behind that work yourself and call again.
- * E_CAPTURE: a stream is being captured, and one of these holds: the block has noted streams; it was not allocated
+ * E_STREAM for a stream of weir_use: nothing was freed, and weir forgets that stream.  Order the free behind its work
+ * yourself, and call again.  The driver does not know the stream any more, or it is a default stream that weir_use
+ * declared where the handle meant another one.
+ * E_CAPTURE: a stream is being captured, and one of these holds: weir_use declared streams for the block; it was not allocated
  * in that capture (pool engine with options.front off); with options.harden, the driver did not let a check of a
  * block wait.  Nothing changed; free the block after the capture.  A free of any other block from outside the
  * capture succeeds.  It takes effect when the capture has ended or been aborted, or once weir has waited for the
@@ -193,7 +194,7 @@ WEIR_API weir_status weir_free_any(weir_allocator *allocator, void *block);
  * not to the per-stream cache.
  *
  * A default stream (NULL, 0x1, 0x2) is noted as what it means here and now.  Call the free where the handle means
- * the same (a per-thread default stream: on the same thread); elsewhere it returns E_STREAM.
+ * the same (a per-thread default stream: on the same thread); elsewhere it returns E_STREAM, as described there.
  *
  * E_INVALID: NULL.
  * E_NOT_OWNED: no live block begins there, and nothing was noted.  The pool engine with options.front off cannot
@@ -302,11 +303,12 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_pool(weir_allocator *allocator,
 
 /* Gives idle memory back to the device until at most `keep` bytes stay reserved, as far as whole units are idle.  It
  * writes the bytes given back to *released (may be NULL).  Idle memory of the per-stream caches goes back to the
- * engine first.  The call waits for the device if caches or engine hold frees that no event covers, and if the arena
+ * engine first.  The call waits for the device if work may still use freed memory and weir recorded no event for it, and if the arena
  * gives a region back (cuMemFree waits).  Pool memory with pending work stays.  Engine direct has no idle memory.
  * E_NO_MEMORY: the call would have to wait for the device, and neither the device nor the host has the little memory
  * that this takes.
  * E_HOST_MEMORY: the host also lacks the memory to see what of a mapped arena is idle.
+ * E_INVALID: allocator NULL.
  * E_DRIVER, E_DEVICE_LOST, E_FORKED. */
 WEIR_API weir_status weir_trim(weir_allocator *allocator, size_t keep, size_t *released);
 

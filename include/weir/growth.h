@@ -16,8 +16,8 @@ typedef struct weir_growth_state {
     size_t request;     /* missing now: the request, or what free memory does not cover; > 0 */
     size_t reserve;     /* taken from the device so far */
     size_t in_use;      /* in blocks now */
-    size_t limit;       /* the most memory that may be reserved; SIZE_MAX: no limit */
-    size_t device_free; /* free on the device now; SIZE_MAX: not known */
+    size_t limit;       /* the most memory that may be reserved; SIZE_MAX: no limit is set */
+    size_t device_free; /* free on the device now; SIZE_MAX: not known (policy BFC does not ask) */
     uint64_t steps;     /* pool growths so far */
     size_t last_step;   /* bytes that the last growth should add; 0 before the first */
 } weir_growth_state;

@@ -227,12 +227,12 @@ typedef struct weir_options {
     /* WEIR_SWITCH_: per-stream caches above the engine.  They serve a stream with what it freed itself, without a
      * driver call.  Default: on; for engine direct off.  Off: the driver allocates every block of engines pool and
      * direct, so that compute-sanitizer sees each. */
-    int front;
+    int front; /* the setting cache */
 
     /* How long a per-stream cache holds what its stream does not use, milliseconds.  A later call on the stream
      * gives older memory back to the engine.  0: 1000.  UINT32_MAX: for ever.  Less leaves more to other streams and
      * sizes, and calls the driver more often. */
-    uint32_t front_idle_ms;
+    uint32_t front_idle_ms; /* the setting cache-idle */
 
     /* The most that all caches of the allocator keep idle in blocks above 512 KiB and in idle slabs of smaller ones:
      * BYTES (0 keeps nothing), OF_IN_USE or MAX.  More serves more requests without the engine and leaves less to
@@ -240,8 +240,9 @@ typedef struct weir_options {
      * of what it is of the bytes in use now.  The caches keep such blocks once the engine has served 1,024 requests
      * without growing or moving anything.  Default: 2%, and at least 32 MiB as long as no more than 256 MiB were
      * ever in use; and 1 MiB for each stream, however many there are.  A stream gives back what it may not keep at
-     * its next request.  Where a limit is set, what silent streams keep counts: others have less then. */
-    weir_amount front_cache;
+     * its next request.  Where a limit is set, the caches of streams that make no
+     * request count too, and the other caches keep less. */
+    weir_amount front_cache; /* the setting cache-limit */
 
     /* WEIR_SWITCH_; default on.  Off: the program promises that it allocates on no stream that is being captured,
      * and destroys no stream while the allocator lives.  Weir then asks the driver neither for the capture status
@@ -282,7 +283,7 @@ typedef struct weir_options {
      * or of `headroom_high`.  It does so if it would then hold one of these, no piece does yet, and no more than
      * `headroom_high` is idle then.
      * The thread leaves a 64th of the device to requests and to other programs.  Where the device or the limit has
-     * no more it tries again later, at most every 2.5 s.  On the device model, whose time is virtual, its steps run
+     * no more it tries again later, at most every 2.56 s.  On the device model, whose time is virtual, its steps run
      * between the calls.
      * BYTES, OF_TOTAL or OF_FREE.  Default: none; of headroom_high: twice `headroom`.  More hides more growth and
      * leaves less to others.  For the engines mapped and pool, and for arenas that grow. */
@@ -334,7 +335,7 @@ typedef struct weir_options {
      * others give back their idle memory.  The request waits for that for a tenth of recovery_timeout_ms at most, or
      * for all of it while a process that was killed is not gone yet.  off: none of this.  On a device model there
      * are no other processes, unless WEIR_MODEL_SHARED says so. */
-    int ledger;
+    int ledger; /* the setting registry */
     /* From 1 to 1000, 100 by default: weir first asks those processes for idle memory that have the lowest. */
     uint32_t priority;
     /* WEIR_SWITCH_; default off.  On: the pool is made so that other processes may use blocks of it (weir/share.h).
@@ -351,7 +352,7 @@ typedef struct weir_options {
      * The failed call itself writes it, which takes as long as weir_last_verdict.  weir reports the allocator's
      * first failure of each cause, among its first 16 failures.  If the file does not take it (it cannot be opened,
      * no space left), the report goes to standard error, after a line that says why. */
-    const char *verdict;
+    const char *verdict; /* the setting oom-report */
 
     /* Other devices whose work may use the blocks, those of now and all later ones.  A list of device numbers
      * separated by commas ("1", "0,2,3"; the allocator's own in it has no effect), "all" that are peers of the
@@ -380,12 +381,13 @@ WEIR_API weir_status weir_options_init_sized(weir_options *options, size_t bytes
 WEIR_API WEIR_CHECK_RESULT weir_status weir_options_from_env(weir_options *options, char *message,
                                                              size_t message_bytes);
 
-/* Sets one option from text, by its long name as in `weir --help` ("prealloc", "growth", ...).  Sizes read 4GiB,
+/* Sets one option from a copy of the text, by its name as in `weir help --all` ("prealloc", "growth", ...).  Sizes read 4GiB,
  * 512MB, 1073741824, 75%, 90%free, max.  Powers of 1024 are KiB MiB GiB TiB (or K M G T), of 1000 KB MB GB TB.  A
  * number alone is bytes.  Below 2^20, 0 aside, it is an error, because it is likely a slip: write 64MiB or 64B for
  * 64.  Growth reads exact, step:64MiB, geometric:2[:cap], remaining:0.5, bfc.  A percentage of cache-limit is of
- * what is in use.  `message` is as above.
- * E_INVALID: no such option.
+ * what is in use.  `message` is as above.  No text sets a default again: weir_options_init
+ * does, for all.
+ * E_INVALID: no such option; or options NULL, or not initialized.
  * E_PARSE: the text does not parse.  On an error options are unchanged. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_options_set(weir_options *options, const char *name,
                                                         const char *text, char *message,
