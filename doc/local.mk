@@ -13,9 +13,11 @@ nobase_dist_doc_DATA = \
 	bench/results/drop-in-h200-2026-11-27.json \
 	bench/results/drop-in-h200-2026-11-27.txt \
 	bench/results/front-micro-h200-2026-11-21.json \
+	bench/results/jax-memory-h200-2026-11-22.txt \
 	bench/results/limit-model-2026-11-27.json \
 	bench/results/over-time-h200-2026-11-27.txt \
 	bench/results/rmm-h200-2026-11-24.txt \
+	bench/results/several-h200-2026-11-22.txt \
 	bench/results/stream-kinds-h200-2026-11-27.txt \
 	doc/benchmark.svg \
 	doc/benchmarking.md \
