@@ -149,8 +149,11 @@ static void note_torch(int serves_plain, FILE *notes) {
         size_t length = 0;
         const char *option = list ? find_option(list, "backend", &length) : NULL;
 
-        if (option && memmem(option, length, "cudaMallocAsync", strlen("cudaMallocAsync")))
+        if (option && memmem(option, length, "cudaMallocAsync", strlen("cudaMallocAsync"))) {
+            fprintf(notes, "; %s has PyTorch use cudaMallocAsync: weir serves its tensors",
+                    names[i]);
             return;
+        }
         is_set |= list != NULL;
     }
     if (is_set)

@@ -378,7 +378,8 @@ static const char doc[] =
     "and to CUDA's memory pools.\vweir run sets variables that make JAX and TensorFlow use CUDA's "
     "memory pools, unless the environment names an allocator or --no-env is given.  --dry-run and "
     "--verbose show them.  For PyTorch, set PYTORCH_ALLOC_CONF=backend:cudaMallocAsync.  There is "
-    "no --device: the program chooses its devices itself.\n\nExit code: the command's; 126 if it "
+    "no --device: weir run needs a GPU, and the program chooses it.\n\nExit code: the command's; "
+    "126 if it "
     "cannot be run, 127 if there is none, as env(1); 2 usage or a bad setting, 125 another "
     "failure, and the command did not start.";
 
@@ -402,15 +403,22 @@ static int clear_trace(const struct run *run) {
     return 0;
 }
 
+static const char *why_no_device(const char *device) {
+    return strncmp(device, "model", 5) == 0
+               ? "weir run needs a GPU.  Without one, use the library with device \"model\", weir "
+                 "replay or weir bench"
+               : "the program chooses its GPU itself";
+}
+
 /* What the program chooses itself, or the preload library does. */
 static void tell_ignored(const struct run *run) {
     const weir_options *options = &run->settings.options;
 
     if (options->device && strcmp(options->device, "cuda") != 0)
         fprintf(stderr,
-                "weir run: WEIR_DEVICE '%s' is ignored: the program chooses its devices itself, "
-                "GPUs alone (where it calls the library itself, that obeys it)\n",
-                options->device);
+                "weir run: WEIR_DEVICE '%s' is ignored: %s.  Only the program's own calls of the "
+                "library obey WEIR_DEVICE\n",
+                options->device, why_no_device(options->device));
     if (options->prealloc_at == WEIR_PREALLOC_AT_CREATE)
         fprintf(stderr,
                 "weir run: %s 'create' is ignored: the program's first request on a device "
@@ -446,7 +454,7 @@ static int find_and_set(struct run *run) {
         return EXIT_USAGE;
     source = run->settings.sources.of[WEIR_SETTING_DEVICE];
     if (source && strncmp(source, "flag ", 5) == 0)
-        return fail(EXIT_USAGE, "--device", "the program chooses its devices itself");
+        return fail(EXIT_USAGE, "--device", why_no_device(run->settings.options.device));
     tell_ignored(run);
     if (preloading_find(LIBRARY, library, sizeof library, &why) != 0)
         return fail(EXIT_OWN, library, why);

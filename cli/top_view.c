@@ -176,17 +176,44 @@ static void print_program(FILE *file, const struct top *top, const struct top_pr
                 weir__plural(p->now.all - p->now.allocators));
 }
 
+/* 1: it is among the programs, or the processes of the devices before that one. */
+static int is_counted(const struct top *top, uint64_t pid, const struct holders_device *device) {
+    for (size_t i = 0; i < top->count; i++)
+        if (top->programs[i]->is_there && (uint64_t)top->programs[i]->name.pid == pid)
+            return 1;
+    for (const struct holders_device *d = top->holders.devices; d < device; d++)
+        for (size_t e = 0; e < d->count; e++)
+            if (d->processes[e].entry.pid == pid)
+                return 1;
+    return 0;
+}
+
+/* Programs that use the library themselves: the tables of devices alone list them. */
+static size_t count_others(const struct top *top) {
+    size_t others = 0;
+
+    for (size_t i = 0; i < top->holders.count; i++) {
+        const struct holders_device *d = &top->holders.devices[i];
+
+        for (size_t e = 0; e < d->count; e++)
+            others += !is_counted(top, d->processes[e].entry.pid, d);
+    }
+    return others;
+}
+
 void top_print(FILE *file, const struct top *top) {
     time_t now = time(NULL);
     char clock[16] = "";
     struct tm broken;
-    size_t there = 0;
+    size_t there = 0, others;
 
     for (size_t i = 0; i < top->count; i++)
         there += (size_t)top->programs[i]->is_there;
+    others = count_others(top);
     if (localtime_r(&now, &broken))
         strftime(clock, sizeof clock, "%H:%M:%S", &broken);
-    fprintf(file, "weir top, %s: %zu program%s\n", clock, there, weir__plural(there));
+    fprintf(file, "weir top, %s: %zu program%s\n", clock, there + others,
+            weir__plural(there + others));
     if (there > 0)
         fprintf(file, "%7s %-8s %-17s %9s %9s %9s %9s %7s %7s %7s  %s\n", "PID", "DEVICE", "ENGINE",
                 "LIMIT", "RESERVED", "IN USE", "IDLE", "REQ/S", "FREE/S", "CACHED", "COMMAND");

@@ -72,6 +72,11 @@ static const struct variable {
      "JAX's: platform: engine direct; default, bfc: engine bfc; cuda_async: engine pool.",
      SETTINGS},
     {"TF_GPU_ALLOCATOR", "NAME", "TensorFlow's: cuda_malloc_async: engine pool.", SETTINGS},
+    {"PYTORCH_ALLOC_CONF", "LIST",
+     "PyTorch's: with backend:cudaMallocAsync, weir run serves its tensors; with another backend, "
+     "or without one, PyTorch uses its own allocator.",
+     RUN},
+    {"PYTORCH_CUDA_ALLOC_CONF", "LIST", "The name of PYTORCH_ALLOC_CONF before PyTorch 2.9.", RUN},
     {"TF_FORCE_GPU_ALLOW_GROWTH", "true|false", "TensorFlow's: true: engine bfc, which grows.",
      SETTINGS},
 };

@@ -144,7 +144,7 @@ int main(int argc, char **argv) {
         return 2;
     }
     if (argc > 3 && strcmp(argv[1], "help") == 0) {
-        fprintf(stderr, "weir: help on one thing at a time: '%s' is too much\n", argv[3]);
+        fprintf(stderr, "weir: help takes one word, such as `weir help %s'\n", argv[argc - 1]);
         return 2;
     }
     if (argc > 2 && strcmp(argv[1], "help") == 0 && !is_one_of(argv[2], "--help", "-?"))

@@ -414,9 +414,9 @@ void contest_tell_shortage(const json_t *result, uint64_t live, char *text, size
     } else if (json_is_integer(limit)) {
         weir__bytes_show((uint64_t)json_integer_value(limit), there, sizeof there);
         snprintf(text, bytes,
-                 "the limit of %s is too small for how the blocks of this trace lie (peak "
-                 "requested memory %s)",
-                 there, needed);
+                 "%s %s is too small for how the blocks of this trace lie (peak requested memory "
+                 "%s)",
+                 leave > 0 ? "what keep-free leaves," : "the limit of", there, needed);
     } else {
         snprintf(text, bytes, "the device is too small for this trace");
     }
@@ -454,7 +454,6 @@ static int try_limit(const struct contest *contest, const struct outcome *outcom
              contest->device_source);
     job.options.limit = (weir_amount){0, WEIR_AMOUNT_DEFAULT, 0};
     job.options.log = WEIR_LOG_NONE;
-    job.verdict[0] = '\0';
     job.forgets = 1;
     job.trial = 1;
     job.limit = limit;
@@ -481,28 +480,26 @@ static uint64_t limit_that_serves(const struct contest *contest, const struct ou
     return 0;
 }
 
-/* The report of the first failure, with what the trials say as its advice. */
-static void put_report(const char *text, uint64_t limit) {
+/* The text of a report, with what the trials say as its advice. */
+static json_t *advised_text(const char *text, uint64_t limit) {
     const char *advice = strstr(text, ").\n"), *cause = strstr(text, "\n  cause ");
-    char spelled[WEIR_SPELL_BYTES];
+    char spelled[WEIR_SPELL_BYTES], line[160];
 
-    if (!advice || !cause || cause < advice) { /* unreached: every report has both */
-        fputs(text, stderr);
-        return;
-    }
-    fprintf(stderr, "%.*s", (int)(advice + 3 - text), text);
+    if (!advice || !cause || cause < advice) /* unreached: every report has both */
+        return json_string(text);
     weir__bytes_spell(limit, spelled, sizeof spelled);
-    if (limit > 0)
-        fprintf(stderr, "  Try --limit %s (WEIR_LIMIT=%s): with it this trace is replayed.%s",
-                spelled, spelled, cause);
-    else
-        fprintf(stderr,
-                "  No limit serves this trace here: weir bench tries other configurations.%s",
-                cause);
+    snprintf(line, sizeof line, "  Try --limit %s (WEIR_LIMIT=%s): with it this trace is replayed.",
+             spelled, spelled);
+    return json_pack(
+        "s#++", text, (int)(advice + 3 - text),
+        limit > 0 ? line
+                  : "  No limit serves this trace here: weir bench tries other configurations.",
+        cause);
 }
 
-/* Of the result, which says the same as the report. */
-static void set_advice(json_t *result, uint64_t limit) {
+/* Of the report of the first failure. */
+static void set_advice(json_t *report, uint64_t limit) {
+    const char *text = json_string_value(json_object_get(report, "text"));
     char spelled[WEIR_SPELL_BYTES];
     json_t *settings = json_array();
 
@@ -510,29 +507,53 @@ static void set_advice(json_t *result, uint64_t limit) {
     if (limit > 0)
         json_array_append_new(settings, json_pack("{s:s,s:s,s:s}", "flag", "--limit", "variable",
                                                   "WEIR_LIMIT", "value", spelled));
-    json_object_set_new(json_object_get(result, "oom_report"), "try", settings);
+    json_object_set_new(report, "try", settings);
+    if (text)
+        json_object_set_new(report, "text", advised_text(text, limit));
+}
+
+/* Adds the report to the file that is to have it. */
+static void add_report(const struct contest *contest, json_t *report) {
+    const char *path = weir_cli_file_of(&contest->options, WEIR_SETTING_VERDICT);
+    const char *text = json_string_value(json_object_get(report, "text"));
+    size_t length = path ? strlen(path) : 0;
+    json_t *plain;
+    FILE *file;
+    int good;
+
+    if (!path || !text)
+        return;
+    file = fopen(path, "ae");
+    good = file != NULL;
+    if (good && length > 5 && strcmp(path + length - 5, ".json") == 0) {
+        plain = json_copy(report);
+        json_object_del(plain, "text");
+        good = json_dumpf(plain, file, JSON_COMPACT) == 0 && fputc('\n', file) != EOF;
+        json_decref(plain);
+    } else if (good) {
+        good = fputs(text, file) != EOF;
+    }
+    if ((file && fclose(file) != 0) || !good)
+        fprintf(stderr, "weir: cannot write %s: %s\n", path, strerror(errno));
 }
 
 /* A request failed. */
 static void tell_shortage(const struct contest *contest, const struct outcome *outcome,
                           const char *what, uint64_t failed) {
-    const char *text = json_string_value(
-        json_object_get(json_object_get(outcome->result, "oom_report"), "text")); /* of the first */
-    int is_off = contest->options.verdict && strcmp(contest->options.verdict, "off") == 0;
-    int is_tried = is_for_limit(contest, outcome);
-    uint64_t limit = is_tried ? limit_that_serves(contest, outcome) : 0;
+    json_t *report = json_object_get(outcome->result, "oom_report"); /* of the first */
+    const char *text;
     char why[256];
 
     contest_tell_shortage(outcome->result, integer_at(outcome->result, "requested_peak_bytes"), why,
                           sizeof why);
     fprintf(stderr, "weir: %s: %" PRIu64 " request%s failed: %s\n", what, failed,
             weir__plural(failed), why);
-    if (is_tried)
-        set_advice(outcome->result, limit);
-    if (text && !is_off && is_tried)
-        put_report(text, limit);
-    else if (text && !is_off)
+    if (is_for_limit(contest, outcome))
+        set_advice(report, limit_that_serves(contest, outcome));
+    text = json_string_value(json_object_get(report, "text"));
+    if (text && !(contest->options.verdict && strcmp(contest->options.verdict, "off") == 0))
         fputs(text, stderr);
+    add_report(contest, report);
 }
 
 /* What went wrong, on standard error, and why, unless that is off; 1 if all went well. */
@@ -613,7 +634,6 @@ static json_t *run_others(const struct contest *contest, const struct outcome *o
 
     job.forgets = 1;
     job.options.log = WEIR_LOG_NONE;
-    job.verdict[0] = '\0';
     if (outcome->busy_factor <= 0 && contest->pace <= 0) {
         job.stretches = 1;
         *stretches = runner_run(&job, tape_fd, message, message_bytes);

@@ -45,6 +45,7 @@ static void refuse(struct session *session, const char *what, weir_status status
 void *public_open(struct session *session, const struct contestant *self) {
     struct public *opened = calloc(1, sizeof *opened);
     char message[CONTESTANT_MESSAGE_BYTES - 40] = "";
+    weir_options options;
     weir_status status;
 
     if (!opened) {
@@ -63,8 +64,10 @@ void *public_open(struct session *session, const struct contestant *self) {
             opened->options.limit = (weir_amount){session->limit, WEIR_AMOUNT_BYTES, 0};
         if (session->threshold)
             opened->options.release_threshold = *session->threshold;
-        status = weir__allocator_create_on(session->counted, &opened->options, &opened->allocator,
-                                           message, sizeof message);
+        options = opened->options;
+        options.verdict = NULL; /* contest.c writes the OOM report, with the advice that it tried */
+        status = weir__allocator_create_on(session->counted, &options, &opened->allocator, message,
+                                           sizeof message);
     }
     if (status != WEIR_OK) {
         refuse(session, "the allocator cannot be made", status);

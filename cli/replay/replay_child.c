@@ -150,7 +150,7 @@ static void rename_stream(const struct replay *replay, json_t *object) {
 }
 
 static json_t *text_with_trace_streams(const struct replay *replay, const char *from) {
-    static const char word[] = "stream ";
+    static const char word[] = "stream id ";
     char *text = NULL, *end;
     json_t *string = NULL;
     size_t bytes;
@@ -159,9 +159,8 @@ static json_t *text_with_trace_streams(const struct replay *replay, const char *
     for (const char *at; file && (at = strstr(from, word)); from = end) {
         uint64_t id = strtoull(at + sizeof word - 1, &end, 10);
 
-        fwrite(from, 1, (size_t)(at - from) + sizeof word - 1, file);
-        if (end > at + sizeof word - 1)
-            fprintf(file, "%" PRIu64, trace_stream(replay, id));
+        fwrite(from, 1, (size_t)(at - from), file);
+        fprintf(file, "stream %" PRIu64, trace_stream(replay, id));
     }
     if (file) {
         fputs(from, file);

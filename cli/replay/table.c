@@ -439,6 +439,19 @@ static void print_choice(FILE *file, const struct contest *contest, const char *
                 contest->contestants[usual], whose, time);
 }
 
+/* Names that tell nothing of what they are. */
+static void print_drivers(FILE *file, const struct contest *contest) {
+    static const char *const drivers[][2] = {
+        {"driver", "gives idle memory back at each synchronisation"},
+        {"driver-keep", "keeps idle memory"}};
+    int any = 0;
+
+    for (size_t i = 0; i < sizeof drivers / sizeof drivers[0]; i++)
+        if (find_configuration(contest, drivers[i][0]) != SIZE_MAX)
+            fprintf(file, "%s%s: CUDA's own pool (cudaMallocAsync), which %s\n", any++ ? "" : "\n",
+                    drivers[i][0], drivers[i][1]);
+}
+
 /* What to choose, and what it costs. */
 static void print_choices(FILE *file, const struct contest *contest) {
     const char *whose;
@@ -500,9 +513,10 @@ void table_print(FILE *file, const struct contest *contest) {
         fprintf(file, "; medians of %" PRIu64 " runs each, in fresh processes", contest->repeat);
     fputc('\n', file);
     if (contest->busy_factor > 0)
-        fprintf(file,
-                "busy rows: with work on the streams; makespan: all iterations on the device, "
-                "waits included\n");
+        fprintf(
+            file,
+            "busy rows: with work on the streams; makespan: time on the device from the start of "
+            "an\niteration to the end of its work, waits included, summed over all iterations\n");
     if (contest->pace > 0) {
         char factor[WEIR_SPELL_BYTES];
 
@@ -518,5 +532,6 @@ void table_print(FILE *file, const struct contest *contest) {
     if (any_unsettled)
         fprintf(file, "\n~ not settled: fewer than 3 iterations without a change of reserved "
                       "memory at the end;\n  shown is the median of the second half\n");
+    print_drivers(file, contest);
     print_choices(file, contest);
 }

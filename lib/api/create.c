@@ -577,7 +577,11 @@ weir_status weir__allocator_create(const weir_options *options, int decompresses
 }
 
 weir_status weir_allocator_create(const weir_options *options, weir_allocator **allocator) {
-    return weir__allocator_create(options, 0, allocator, NULL, 0);
+    weir_status status = weir__allocator_create(options, 0, allocator, NULL, 0);
+
+    if (status == WEIR_OK && options)
+        (*allocator)->has_own_limit = weir__option_is_set(options, WEIR_SETTING_LIMIT);
+    return status;
 }
 
 __attribute__((noinline, cold)) weir_status weir__allocator_misuse(const weir_allocator *a,

@@ -364,12 +364,33 @@ static uint64_t limit_that_does(const weir_allocator *a, const weir_verdict *v) 
     return round_up(bytes, step);
 }
 
+const char weir__verdict_own_limit[] = "limit";
+
+/* The program set options.limit, and not to what the environment says. */
+static int has_own_limit(const weir_allocator *a) {
+    const weir_amount *limit = &a->options.limit;
+    weir_options said;
+
+    if (!a->has_own_limit)
+        return 0;
+    weir_options_init(&said);
+    return weir__options_from_env(&said, NULL, WEIR_PLACE_OWN, 0, NULL, 0) != WEIR_OK ||
+           said.limit.kind != limit->kind || said.limit.value != limit->value;
+}
+
 /* Who set the limit is told to set it: the program has more than the options' only beside those. */
 static void advise_limit(const weir_allocator *a, weir_verdict *v, uint64_t limit) {
+    int at = 0;
+
     if (v->limit_is_set)
         v->set_limit = limit;
-    if (!v->limit_is_set || a->reserve.quota.most < limit)
-        advise_bytes(v, WEIR_SETTING_LIMIT, limit);
+    if (v->limit_is_set && a->reserve.quota.most >= limit)
+        return;
+    while (v->settings[at].name)
+        at++;
+    advise_bytes(v, WEIR_SETTING_LIMIT, limit);
+    if (has_own_limit(a))
+        v->settings[at].name = weir__verdict_own_limit;
 }
 
 /* What others may be left at most for that limit, and the limit, where it is too low as well. */

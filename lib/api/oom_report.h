@@ -10,6 +10,9 @@ int weir__verdict_is_wanted(const char *to);
 /* What is to be told about this thread's last refusal, in `out`: 1 if it is the allocator's first of its cause, of
  * the first few.  Keeps the thread's last driver result. */
 int weir__verdict_is_news(weir_allocator *a, weir_verdict *out);
+/* "limit", as the name of a setting: it stands for options.limit, which the program set and no flag or variable changes.
+ * The writer knows it by its address, since callers read the same word as ever. */
+extern const char weir__verdict_own_limit[];
 /* 0, or the errno by which no file of that name could be written now.  None is made. */
 int weir__verdict_problem(const char *to);
 /* Writes it to standard error ("stderr") or adds it to a file, as JSON if its name ends with .json;

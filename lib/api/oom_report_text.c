@@ -67,7 +67,7 @@ static void put_stream(struct out *out, const weir_verdict *v, uint64_t stream) 
     if (stream && stream == v->default_stream)
         put(out, "the default stream");
     else if (stream)
-        put(out, "stream %llu", (unsigned long long)stream);
+        put(out, "stream id %llu", (unsigned long long)stream);
     else
         put(out, "a stream not known");
 }
@@ -211,9 +211,9 @@ static void put_head(struct out *out, const weir_verdict *v) {
     if (v->limit == UINT64_MAX)
         put(out, ", no limit");
     else
-        put(out, " of %s limit", SHOW(v->limit));
+        put(out, v->leave > 0 ? " of %s that keep-free leaves" : " of %s limit", SHOW(v->limit));
     if (v->hole != UINT64_MAX)
-        put(out, ", largest free block %s", SHOW(v->hole));
+        put(out, "%s largest free block %s", v->leave > 0 ? ",\n " : ",", SHOW(v->hole));
     put(out, ",\n");
     if (v->device_free == UINT64_MAX)
         put(out, "  device has %s, free not known).\n", SHOW(v->device_total));
@@ -222,8 +222,10 @@ static void put_head(struct out *out, const weir_verdict *v) {
 }
 
 static void put_figures(struct out *out, const weir_verdict *v) {
-    put(out, "  reserved    in use %s, idle %s; of it wait for streams %s\n", SHOW(v->in_use),
-        SHOW(v->idle), SHOW(v->pending));
+    put(out, "  reserved    in use %s, idle %s", SHOW(v->in_use), SHOW(v->idle));
+    if (v->pending > 0 && v->pending != UINT64_MAX)
+        put(out, ";\n              of this %s still used by pending work", SHOW(v->pending));
+    put(out, "\n");
     for (uint32_t i = 0; i < v->pending_streams; i++) {
         put(out, "              %s waits for ", SHOW(v->pending_by[i].bytes));
         put_stream(out, v, v->pending_by[i].stream);
@@ -239,8 +241,8 @@ static void put_groups(struct out *out, const weir_verdict *v) {
     for (uint32_t i = 0; i < v->group_count; i++) {
         const weir_verdict_group *g = &v->groups[i];
 
-        put(out, "%s%s in %llu of %s, ", i ? "              " : "  live        ", SHOW(g->total),
-            (unsigned long long)g->blocks, SHOW(g->bytes));
+        put(out, "%s%s in %llu block%s of %s, ", i ? "              " : "  live        ",
+            SHOW(g->total), (unsigned long long)g->blocks, weir__plural(g->blocks), SHOW(g->bytes));
         put_stream(out, v, g->stream);
         put(out, "\n");
     }
@@ -262,14 +264,29 @@ static const char *bound_of(const char *name) {
     return strcmp(name, weir__setting_row(WEIR_SETTING_KEEP_FREE)->name) == 0 ? " or less" : "";
 }
 
+static int is_own(const weir_verdict_setting *setting) {
+    return setting->name == weir__verdict_own_limit;
+}
+
 static void put_settings(struct out *out, const weir_verdict *v) {
+    const weir_verdict_setting *end = v->settings, *s;
+    int count = 0, any = 0;
+
+    for (; end < v->settings + WEIR_VERDICT_SETTINGS && end->name; end++)
+        if (is_own(end))
+            put(out, "  Raise options.limit to %s.\n", end->value);
+        else
+            count++;
+    if (count == 0)
+        return;
     put(out, "  Try");
-    for (int i = 0; i < WEIR_VERDICT_SETTINGS && v->settings[i].name; i++)
-        put(out, " --%s %s%s", v->settings[i].name, v->settings[i].value,
-            bound_of(v->settings[i].name));
-    put(out, "%s(", v->settings[1].name ? "\n      " : " ");
-    for (int i = 0; i < WEIR_VERDICT_SETTINGS && v->settings[i].name; i++)
-        put(out, "%s%s=%s", i ? " " : "", variable_of(v->settings[i].name), v->settings[i].value);
+    for (s = v->settings; s < end; s++)
+        if (!is_own(s))
+            put(out, " --%s %s%s", s->name, s->value, bound_of(s->name));
+    put(out, "%s(", count > 1 ? "\n      " : " ");
+    for (s = v->settings; s < end; s++)
+        if (!is_own(s))
+            put(out, "%s%s=%s", any++ ? " " : "", variable_of(s->name), s->value);
     put(out, ").\n");
 }
 
@@ -346,7 +363,8 @@ static void put_text(struct out *out, const weir_verdict *v) {
         (unsigned long long)(v->waited_ns / 1000000),
         (unsigned long long)(v->waited_ns / 100000 % 10));
     if (v->largest > 0)
-        put(out, "; %s would fit now", SHOW(v->largest));
+        put(out, "\n              %s would fit now%s", SHOW(v->largest),
+            v->largest > v->hole ? ": weir can add or move memory" : "");
     put(out, "\n");
     put_figures(out, v);
     put_groups(out, v);
@@ -385,8 +403,12 @@ static void put_lists(struct out *out, const weir_verdict *v) {
     put_number(out, "ungrouped", v->ungrouped);
     put(out, ",\"try\":[");
     for (int i = 0; i < WEIR_VERDICT_SETTINGS && v->settings[i].name; i++)
-        put(out, "%s{\"flag\":\"--%s\",\"variable\":\"%s\",\"value\":\"%s\"}", i ? "," : "",
-            v->settings[i].name, variable_of(v->settings[i].name), v->settings[i].value);
+        if (is_own(&v->settings[i]))
+            put(out, "%s{\"field\":\"options.limit\",\"value\":\"%s\"}", i ? "," : "",
+                v->settings[i].value);
+        else
+            put(out, "%s{\"flag\":\"--%s\",\"variable\":\"%s\",\"value\":\"%s\"}", i ? "," : "",
+                v->settings[i].name, variable_of(v->settings[i].name), v->settings[i].value);
     put(out, "]");
     put_number(out, "set_limit", id(v->set_limit));
 }

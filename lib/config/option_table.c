@@ -1009,8 +1009,8 @@ static const struct row rows[WEIR_SETTING_COUNT] = {
                              policies,
                              0},
     [WEIR_SETTING_LIMIT] = {{"limit", "WEIR_LIMIT", "SIZE", PART_ACCEPTS,
-                             "max; for a fixed arena 75%",
-                             "Limit reserved memory; for a fixed arena, set its size.  share: an "
+                             "max; with --arena fixed 75%",
+                             "Limit reserved memory; with --arena fixed, set its size.  share: an "
                              "equal or weighted part, while other processes come and go.",
                              BASIC},
                             &part_kind,
@@ -1047,14 +1047,15 @@ static const struct row rows[WEIR_SETTING_COUNT] = {
                               AT(latency),
                               switches,
                               0},
-    [WEIR_SETTING_LOG] = {{"log", "WEIR_LOG", "LEVEL", "none, error, warning, info or debug",
-                           "none; of weir run, replay and bench warning",
-                           "Write messages to standard error; each level includes those before it.",
-                           BASIC},
-                          &word_kind,
-                          AT(log),
-                          log_levels,
-                          0},
+    [WEIR_SETTING_LOG] =
+        {{"log", "WEIR_LOG", "LEVEL", "none, error, warning, info or debug",
+          "none; of weir run, replay and bench warning, with one report in place of a "
+          "line for each failed request",
+          "Write messages to standard error; each level includes those before it.", BASIC},
+         &word_kind,
+         AT(log),
+         log_levels,
+         0},
     [WEIR_SETTING_FRONT] =
         {{"cache", "WEIR_CACHE", "SWITCH", "on or off", "on; for engine direct off",
           "Keep freed memory in per-stream caches above the engine.  Off: the driver sees every "

@@ -219,6 +219,7 @@ static void expect_row(pid_t pid, const char *row, const char *json) {
     text = printed();
     snprintf(wanted, sizeof wanted, "%9ld %s\n", (long)pid, row);
     ck_assert_msg(strstr(text, wanted) != NULL, "no %s in %s", wanted, text);
+    ck_assert_msg(strstr(text, ": 1 program\n") != NULL, "what is listed is not counted: %s", text);
     free(text);
     text = as_json();
     ck_assert_msg(strstr(text, json) != NULL, "no %s in %s", json, text);

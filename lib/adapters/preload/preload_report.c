@@ -653,19 +653,19 @@ static __attribute__((constructor)) void begin(void) {
 
 /* Without asking the dynamic linker, in whose midst this may be.  A slash begins the name, and stands nowhere else in
  * it. */
-static int has_driver(void) {
-    static const char name[] = "/libcuda.so.";
+static int is_mapped(const char *name) {
+    size_t length = strlen(name);
     int file = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
     size_t found = 0;
     char text[1024];
     ssize_t bytes;
 
-    while (found < sizeof name - 1 && (bytes = read(file, text, sizeof text)) > 0)
-        for (ssize_t i = 0; i < bytes && found < sizeof name - 1; i++)
+    while (found < length && (bytes = read(file, text, sizeof text)) > 0)
+        for (ssize_t i = 0; i < bytes && found < length; i++)
             found = text[i] == name[found] ? found + 1 : text[i] == name[0];
     if (file >= 0)
         close(file);
-    return found == sizeof name - 1;
+    return found == length;
 }
 
 /* Of whom something was to be written, and there is nothing. */
@@ -675,9 +675,9 @@ static void tell_of_nothing(void) {
     weir__log(WEIR_LOG_INFO, WEIR_LOG_INFO, "the program %s, so there are no statistics of it",
               unserved(WEIR_UNSERVED_POOL) > 0
                   ? "requested pool memory only in captures, or without success"
-              : weir__any_asked() ? "ended in its first request for device memory"
-              : has_driver()      ? "requested no device memory"
-                                  : "did not load CUDA, and used no device memory");
+              : weir__any_asked()         ? "ended in its first request for device memory"
+              : is_mapped("/libcuda.so.") ? "requested no device memory"
+                                          : "did not load CUDA, and used no device memory");
 }
 
 /* 1 if there is anything to be told of what the driver served in weir's place. */
@@ -724,8 +724,12 @@ static __attribute__((destructor)) void end(void) {
     if (at > 0)
         weir__log(WEIR_LOG_WARNING, WEIR_LOG_WARNING,
                   "weir served nothing: all device memory was taken by%s, which it leaves to the "
-                  "driver",
-                  text);
+                  "driver%s",
+                  text,
+                  is_mapped("/libc10_cuda.so")
+                      ? "; PyTorch uses its own allocator; set "
+                        "PYTORCH_ALLOC_CONF=backend:cudaMallocAsync to serve its tensors from weir"
+                      : "");
     else
         tell_of_nothing();
 }
