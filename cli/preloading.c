@@ -39,7 +39,9 @@ static int find(const char *name, char *path, size_t bytes) {
 
 int preloading_find(const char *name, char *path, size_t bytes, const char **why) {
     if (!find(name, path, bytes))
-        *why = "there is none; builds with shared libraries have it";
+        *why =
+            "it is not installed: it comes with the package weir-preload, and with builds without "
+            "--disable-preload and --disable-shared";
     else if (strpbrk(path, ": "))
         *why = "LD_PRELOAD has no way to name a path with these letters";
     else

@@ -22,9 +22,10 @@ typedef struct weir_growth_state {
     size_t last_step;   /* bytes that the last growth should add; 0 before the first */
 } weir_growth_state;
 
-/* A program's own policy: it returns how many bytes to add.  Less than `request` counts as `request`, and
- * engine mapped adds at least what its packing says.  weir cuts more than the limit or the device leaves to that.  weir calls it under the allocator's growth lock, so it must not
- * call weir, and should be quick.  `context` is options.growth_context; weir never frees it.
+/* A program's own policy: it returns how many bytes to add.  Less than `request` counts as `request`, and engine
+ * mapped adds at least what its packing says.  weir cuts more than the limit or the device leaves to that.  weir
+ * calls it under the allocator's growth lock, so it must not call weir, and should be quick.  `context` is
+ * options.growth_context; weir never frees it.
  * examples/growth_callback.c is a program with its own policy. */
 typedef size_t (*weir_growth_function)(const weir_growth_state *state, void *context);
 
