@@ -36,6 +36,9 @@ weir_SOURCES = \
 	cli/common/stopwatch.h \
 	cli/report/changepoints.c \
 	cli/report/choices.c \
+	cli/report/choices.h \
+	cli/report/figures.c \
+	cli/report/figures.h \
 	cli/report/changepoints.h \
 	cli/report/report.c \
 	cli/report/report.h \

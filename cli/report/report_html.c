@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* report_html.c: the page: one file that needs no other, well-formed as XML too.
  *
- * Pictures are taken over as gnuplot made them, but for the names in them, which would clash on one page, and
- * their black and greys, which follow the page's colours.  A figure that comes out of a result stands in
+ * Black and greys of pictures follow the page's colours.  A figure that comes out of a result stands in
  * its cell as it was, in data-value, beside the text that is read.
  */
 #include <ctype.h>
@@ -31,7 +30,9 @@ static const char style[] =
     "\ntd small{display:block}td code{display:block;min-width:14em}\nth{font-weight:600}thead "
     "th{border-bottom:2px solid "
     "var(--ink);vertical-align:bottom}\nth[scope=row],.text{text-align:left}tbody "
-    "tr:nth-child(even){background:var(--band)}\n.wide{overflow-x:auto;max-width:100%}figure{"
+    "tr:nth-child(even){background:var(--band)}\n.wide{overflow-x:auto;max-width:100%}.wide "
+    "th:first-child{position:sticky;left:0;background:var(--paper)}.wide tr:nth-child(even) "
+    "th:first-child{background:var(--band)}figure{"
     "margin:1.2em 0;overflow-x:auto}\nfigure "
     "svg{min-width:760px;width:100%;height:auto;display:block}\nfigcaption,.note,small{color:var(--"
     "faint);font-size:.9em}\n.warn{color:var(--warn);border-left:4px solid "
@@ -46,7 +47,8 @@ static const char style[] =
     "image{image-rendering:pixelated}\ndetails>summary "
     "h2{display:inline-block;border:0;margin:.3em 0;padding:0}\nsection>details{border-top:3px "
     "double var(--line);margin-top:1em}\n#findings p{font-size:1.1em;margin:.4em "
-    "0}#overview{max-width:900px}\n@media print{body{max-width:none}}\n";
+    "0}#overview{max-width:900px}\nsvg text{stroke:none;fill:var(--ink);text-anchor:middle}svg "
+    ".e{text-anchor:end}svg .s{text-anchor:start}@media print{body{max-width:none}}\n";
 
 /* ---------------------------------------------------------------------- text ---- */
 
@@ -164,10 +166,10 @@ static void percentile_cell(FILE *file, const struct report_row *row, const char
     fputs("</td>", file);
 }
 
-static void ms_cell(FILE *file, const struct report_row *row, const char *key, int zero_is_none) {
+static void ms_cell(FILE *file, const struct report_row *row, const char *key) {
     uint64_t value;
 
-    if (!report_median(row, key, NULL, &value) || (zero_is_none && value == 0)) {
+    if (!report_median(row, key, NULL, &value)) {
         no_cell(file);
         return;
     }
@@ -290,7 +292,8 @@ static const char reading[] =
     "hot and cold, 2017): <em>flat</em>, one level; <em>warm-up</em>, what comes before the steady "
     "stretch is slower; <em>slowdown</em>, a level of 3 iterations or more before it was faster; "
     "<em>never steady</em>, the steady stretch is shorter than 3 iterations or a quarter of all; "
-    "<em>too short</em>, fewer than 6 iterations. Repeats that differ are "
+    "<em>not settled</em>, the times look steady and reserved memory still changes; <em>too "
+    "short</em>, fewer than 6 iterations. Repeats that differ are "
     "<em>inconsistent</em>.</p>\n<p>Times of iterations are of all their allocations and frees. "
     "Figures are medians over repeats; pictures show the first repeat. Peak requested memory: the "
     "largest sum of requested bytes, below which reserved memory cannot be. Single calls are timed "
@@ -619,11 +622,25 @@ static void engine_cell(FILE *file, const json_t *options) {
     fputs("</td>", file);
 }
 
-static void row_cells(FILE *file, const struct report_row *row) {
+static int has_makespan(const struct report_trace *trace) {
+    for (size_t i = 0; i < trace->count; i++)
+        if (json_is_integer(json_object_get(trace->rows[i].shown, "makespan_ns")))
+            return 1;
+    return 0;
+}
+
+/* Earlier results have what came nearest. */
+static const char *create_key(const struct report_row *row) {
     uint64_t known;
 
+    return report_median(row, "creation_ns", NULL, &known)     ? "creation_ns"
+           : report_median(row, "beforehand_ns", NULL, &known) ? "beforehand_ns"
+                                                               : "prealloc_ns";
+}
+
+static void row_cells(FILE *file, const struct report_row *row, int with_makespan) {
     engine_cell(file, json_object_get(row->shown, "options"));
-    ms_cell(file, row, "first_iteration_ns", 0);
+    ms_cell(file, row, "first_iteration_ns");
     steady_cell(file, row);
     fprintf(file, "<td class=\"text\">%s</td>", *row->kind ? row->kind : "–");
     whole_cell(file, row, "warm_up_iterations", NULL);
@@ -633,17 +650,17 @@ static void row_cells(FILE *file, const struct report_row *row) {
     percentile_cell(file, row, "p999");
     whole_cell(file, row, "op_ns", "max");
     whole_cell(file, row, "growths", NULL);
-    ms_cell(file, row, "stall_ns", 0);
+    ms_cell(file, row, "stall_ns");
     mib_cell(file, row, "reserved_peak_bytes");
     ratio_cell(file, row);
-    ms_cell(file, row,
-            report_median(row, "beforehand_ns", NULL, &known) ? "beforehand_ns" : "prealloc_ns",
-            1); /* results of before it have the latter alone */
+    ms_cell(file, row, create_key(row));
+    if (with_makespan)
+        ms_cell(file, row, "makespan_ns");
     whole_cell(file, row, "failed", NULL);
 }
 
-static void failed_cells(FILE *file, const struct report_row *row) {
-    fputs("<td class=\"text\" colspan=\"17\">failed: ", file);
+static void failed_cells(FILE *file, const struct report_row *row, int with_makespan) {
+    fprintf(file, "<td class=\"text\" colspan=\"%d\">failed: ", 17 + with_makespan);
     put_or(file, string_at(row->results[0], "error"), "no reason was reported");
     fputs("</td>", file);
 }
@@ -654,14 +671,18 @@ static void trace_table(FILE *file, const struct report_trace *trace) {
         "<th class=\"text\" scope=\"col\">engine</th><th scope=\"col\">first<br/>ms/iter</th><th "
         "scope=\"col\">steady<br/>ms/iter</th>"
         "<th class=\"text\" scope=\"col\">class</th><th scope=\"col\">warm-up<br/>iterations</th>"
-        "<th scope=\"col\">steady by<br/>times, from</th><th scope=\"col\">last level<br/>ms</th>"
-        "<th scope=\"col\">op p50<br/>ns</th><th scope=\"col\">p99</th><th scope=\"col\">p99.9</th>"
-        "<th scope=\"col\">max</th><th scope=\"col\">growths</th><th "
+        "<th scope=\"col\">last level<br/>from iter</th><th scope=\"col\">last "
+        "level<br/>ms/iter</th>"
+        "<th scope=\"col\">op p50<br/>ns</th><th scope=\"col\">op p99<br/>ns</th><th "
+        "scope=\"col\">op p99.9<br/>ns</th>"
+        "<th scope=\"col\">op max<br/>ns</th><th scope=\"col\">growths</th><th "
         "scope=\"col\">waits<br/>ms</th>"
-        "<th scope=\"col\">reserved<br/>MiB</th><th scope=\"col\">/ peak</th>"
-        "<th scope=\"col\">before<br/>ms</th><th "
-        "scope=\"col\">refused</th></tr></thead><tbody>\n",
+        "<th scope=\"col\">reserved<br/>MiB</th><th scope=\"col\">reserved<br/>/ peak</th>"
+        "<th scope=\"col\">create<br/>ms</th>",
         file);
+    if (has_makespan(trace))
+        fputs("<th scope=\"col\">makespan<br/>all ms</th>", file);
+    fputs("<th scope=\"col\">failed<br/>requests</th></tr></thead><tbody>\n", file);
     for (size_t i = 0; i < trace->count; i++) {
         const struct report_row *row = &trace->rows[i];
 
@@ -672,7 +693,10 @@ static void trace_table(FILE *file, const struct report_trace *trace) {
         if (row->shown && row->failures)
             fprintf(file, " <small>(%zu of %zu failed)</small>", row->failures, row->count);
         fputs("</th>", file);
-        (row->shown ? row_cells : failed_cells)(file, row);
+        if (row->shown)
+            row_cells(file, row, has_makespan(trace));
+        else
+            failed_cells(file, row, has_makespan(trace));
         fputs("</tr>\n", file);
     }
     fputs("</tbody></table></div>\n", file);
@@ -695,10 +719,10 @@ static void tell_missing(FILE *file, const struct report_trace *trace) {
             "(<code>weir bench --samples --json FILE</code>), or with <code>--report</code>.</p>\n",
             sampled ? "Some configurations" : "All configurations");
     if (shown && iterations < shown)
-        fputs("<p class=\"note missing\">The trace marks no iterations, so there is neither "
-              "warm-up nor "
-              "steady state. <code>weir record --mark-at-sync</code>, or <code>weir_mark</code> in "
-              "the program, ends them.</p>\n",
+        fputs("<p class=\"note missing\">The trace has no marks, so there is neither warm-up nor "
+              "steady state. The program did not wait often enough for <code>weir record "
+              "--mark-at-sync</code>, or it was recorded without. Use <code>--mark-at-nvtx "
+              "NAME</code>, or <code>weir_mark()</code> in the program.</p>\n",
               file);
 }
 
@@ -723,7 +747,7 @@ static void put_levels(FILE *file, const struct report_row *row) {
             fputs("–", file);
             put_ms(file, level->high_ns);
             fprintf(file, "</td><td class=\"text\">%s</td></tr>\n",
-                    i + 1 == points->level_count ? changepoints_word(points->kind) : "");
+                    i + 1 == points->level_count ? report_class(row->results[k], points) : "");
         }
     }
 }
@@ -823,7 +847,7 @@ static void process_row(FILE *file, const json_t *served) {
 static void put_refusal(FILE *file, const json_t *line) {
     const json_t *verdict = json_object_get(line, "oom_report");
 
-    fputs("<p class=\"warn\">Refused on ", file);
+    fputs("<p class=\"warn\">A request failed on ", file);
     put_or(file, string_at(line, "device"), "a device");
     fprintf(file, ": %.1f MiB (", (double)report_number(verdict, "asked", NULL) / 1048576.0);
     put_or(file, string_at(verdict, "cause"), "no cause was reported");
@@ -879,10 +903,10 @@ static void put_process(FILE *file, const struct report *report, size_t p) {
               "class=\"text\" scope=\"col\">engine</th><th "
               "scope=\"col\">requests</th><th "
               "scope=\"col\">frees</th><th "
-              "scope=\"col\">from caches</th><th scope=\"col\">refused</th><th "
-              "scope=\"col\">growths</th><th scope=\"col\">waits ms</th><th scope=\"col\">most "
-              "requested MiB</th><th scope=\"col\">most in use</th><th scope=\"col\">most "
-              "reserved</th></tr></thead><tbody>\n",
+              "scope=\"col\">from caches</th><th scope=\"col\">failed requests</th><th "
+              "scope=\"col\">growths</th><th scope=\"col\">waits ms</th><th scope=\"col\">peak "
+              "requested MiB</th><th scope=\"col\">peak in use MiB</th><th scope=\"col\">peak "
+              "reserved MiB</th></tr></thead><tbody>\n",
               file);
     for (size_t i = 0; i < json_array_size(served); i++) {
         process_row(file, json_array_get(served, i));
@@ -921,49 +945,106 @@ static void put_process(FILE *file, const struct report *report, size_t p) {
 
 /* ---------------------------------------------------------------------- page ---- */
 
-/* "0.82": a mean of ratios is worth no more digits. */
-static void put_times(FILE *file, double ratio) {
-    fprintf(file, "%.*f times", ratio < 10.0 ? 2 : ratio < 100.0 ? 1 : 0, ratio);
+/* "0.82": a mean of ratios is worth no more digits; "~": one of the two is not settled. */
+static void put_times(FILE *file, double ratio, int is_unsettled) {
+    int digits = ratio < 10.0 ? 2 : ratio < 100.0 ? 1 : 0;
+
+    fprintf(file, "%s%s%.*f times", ratio < 0.01 ? "under " : "", is_unsettled ? "~" : "", digits,
+            fmax(ratio, 0.01));
 }
 
-static void put_choice(FILE *file, const struct report_choice *choice,
-                       const struct report_choice *usual, const char *whose, int of_memory) {
-    fprintf(file, "<p><strong>%s: ", of_memory ? "Leanest" : "Fastest");
-    put(file, choice->label);
-    if (!usual || choice == usual) {
-        fprintf(file, "</strong>%s%s.</p>\n", usual ? ", " : "", usual ? whose : "");
-        return;
-    }
+static void put_against(FILE *file, const struct choice *choice, const struct choice *usual,
+                        const char *whose, int of_memory) {
+    int is_unsettled = choice->mean.is_unsettled || usual->mean.is_unsettled;
+    double time = choice->mean.time_ns / usual->mean.time_ns;
+    double memory = choice->mean.memory / usual->mean.memory;
+
     fputs("</strong>: ", file);
-    put_times(file, of_memory ? choice->memory / usual->memory : choice->time_ns / usual->time_ns);
+    put_times(file, of_memory ? memory : time, !of_memory && is_unsettled);
     fputs(of_memory ? " the reserved memory of " : " the steady time of ", file);
     put(file, usual->label);
-    fprintf(file, " (%s), ", whose);
-    put_times(file, of_memory ? choice->time_ns / usual->time_ns : choice->memory / usual->memory);
-    fputs(of_memory ? " the steady time.</p>\n" : " the reserved memory.</p>\n", file);
+    put(file, whose);
+    if (of_memory && usual->mean.time_ns <= 0.0)
+        return;
+    fputs(", ", file);
+    put_times(file, of_memory ? time : memory, of_memory && is_unsettled);
+    fputs(of_memory ? " the steady time" : " the reserved memory", file);
+}
+
+static void put_choice(FILE *file, const struct report *report, const char *what,
+                       const struct choice *choice, int of_memory) {
+    const char *whose;
+    const struct choice *usual = choices_default(&report->choices, &whose);
+    size_t count = 0;
+
+    fprintf(file, "<p>%s: <strong>", what);
+    put(file, choice->label);
+    if (choice != usual) {
+        put_against(file, choice, usual, whose, of_memory);
+    } else {
+        fputs("</strong>", file);
+        put(file, whose);
+    }
+    for (size_t i = 0; i < report->choices.count && !of_memory; i++) {
+        const struct choice *other = &report->choices.items[i];
+
+        if (other == choice || !choice_within_noise(other, choice))
+            continue;
+        fputs(count++ ? ", " : "; ", file);
+        put(file, other->label);
+    }
+    if (count)
+        fprintf(file, " %s within the noise of it", count > 1 ? "are" : "is");
+    fputs(".</p>\n", file);
+}
+
+/* The one sentence to act upon, with its rule. */
+static void put_recommended(FILE *file, const struct report *report) {
+    const char *whose;
+    const struct choice *usual = choices_default(&report->choices, &whose);
+    const struct choice *choice = choices_recommended(&report->choices);
+
+    fputs("<p id=\"recommended\">Recommended: <strong>", file);
+    put(file, choice->label);
+    if (choice != usual) {
+        put_against(file, choice, usual, whose,
+                    choice->mean.memory <= usual->mean.memory * (100 - LESS_MEMORY) / 100);
+        fputs(".</p>\n", file);
+        return;
+    }
+    fputs("</strong>", file);
+    put(file, whose);
+    fprintf(file,
+            ": no other configuration needs %d%% less memory for at most %d%% more time, or %d%% "
+            "less time for at most %d%% more memory.</p>\n",
+            LESS_MEMORY, MORE_TIME, LESS_TIME, MORE_MEMORY);
 }
 
 /* Of one alone there is nothing to choose. */
-static void put_single(FILE *file, const struct report_choice *choice) {
+static void put_single(FILE *file, const struct choice *choice) {
     fputs("<p><strong>", file);
     put(file, choice->label);
     fprintf(file, "</strong> reserves at most %.2f times the peak requested memory",
-            choice->memory);
-    fputs(", and takes ", file);
-    put_ms(file, choice->time_ns);
-    fputs(" ms for the allocations and frees of a steady iteration.</p>\n", file);
+            choice->mean.memory);
+    if (choice->mean.time_ns > 0.0) {
+        fputs(", and takes ", file);
+        put_ms(file, choice->mean.time_ns);
+        fprintf(file, "%s ms for the allocations and frees of a steady iteration",
+                choice->mean.is_unsettled ? "~" : "");
+    }
+    fputs(".</p>\n", file);
 }
 
 static void put_failures(FILE *file, const struct report *report) {
-    for (size_t i = 0; i < report->choice_count; i++) {
-        const struct report_choice *choice = &report->choices[i];
+    for (size_t i = 0; i < report->choices.count; i++) {
+        const struct choice *choice = &report->choices.items[i];
 
-        if (choice->failed == 0)
+        if (choice->mean.failed == 0)
             continue;
         fputs("<p class=\"warn\">", file);
         put(file, choice->label);
         fputs(": ", file);
-        put_count(file, choice->failed, "request",
+        put_count(file, choice->mean.failed, "request",
                   " failed, so that its figures compare with none.</p>\n");
     }
 }
@@ -1002,22 +1083,64 @@ static void put_process_verdict(FILE *file, const json_t *line) {
     }
 }
 
-static void put_verdict(FILE *file, const struct report *report) {
-    const struct report_choice *fastest = report_least(report, 0), *usual;
+static void put_busy(FILE *file, const struct report *report) {
+    if (report->busy > 0.0)
+        fprintf(file, "<p class=\"note\">With GPU work (busy %g), as the program does it.</p>\n",
+                report->busy);
+    else if (report->busy < 0.0)
+        fputs("<p class=\"note\">With GPU work, as the program does it.</p>\n", file);
+}
+
+/* What the times leave out, and whether they are to be trusted. */
+static void put_doubts(FILE *file, const struct report *report) {
+    const struct choices *choices = &report->choices;
+    const struct choice *fastest = choices_fastest(choices), *usual;
     const char *whose;
+    int alike = 0;
+
+    if (choices->timed < choices->traces) {
+        fputs(choices->timed ? "<p class=\"note\">Times are without those of"
+                             : "<p class=\"note\">There is no steady time, so none is "
+                               "recommended: fewer than 2 iterations in",
+              file);
+        for (size_t t = 0, any = 0; t < choices->traces; t++)
+            if (!choices->is_timed[t]) {
+                fputs(any++ ? ", " : " ", file);
+                put(file, report->traces[t].name);
+            }
+        fputs(choices->timed ? ": fewer than 2 iterations.</p>\n" : ".</p>\n", file);
+    }
+    usual = choices_default(choices, &whose);
+    for (size_t i = 0; i < choices->count && fastest; i++)
+        alike |= &choices->items[i] != fastest && choice_within_noise(&choices->items[i], fastest);
+    if (fastest && fastest->mean.is_single && (alike || fastest != usual))
+        fputs("<p class=\"note\">One run of each: use <code>--repeat 5</code> to be sure.</p>\n",
+              file);
+}
+
+static void put_findings(FILE *file, const struct report *report) {
+    const struct choice *fastest = choices_fastest(&report->choices);
+    const struct choice *leanest = choices_leanest(&report->choices);
 
     fputs("<section id=\"findings\">\n", file);
-    usual = report_default(report, &whose);
-    if (fastest && report->choice_count > 1) {
-        put_choice(file, fastest, usual, whose, 0);
-        put_choice(file, report_least(report, 1), usual, whose, 1);
-    } else if (fastest) {
-        put_single(file, fastest);
-    } else if (report->trace_count > 0) {
-        fputs("<p>No configuration served every trace to its end with iterations, so none is "
+    if (report->choices.count > 1) {
+        if (fastest) {
+            put_recommended(file, report);
+            put_choice(file, report, "Fastest", fastest, 0);
+        }
+        if (leanest)
+            put_choice(file, report, "Leanest", leanest, 1);
+    } else if (leanest) {
+        put_single(file, leanest);
+    }
+    if (leanest)
+        put_busy(file, report);
+    if (leanest && report->choices.count > 1)
+        put_doubts(file, report);
+    if (!leanest && report->trace_count > 0)
+        fputs("<p>No configuration served every trace to its end, so none is "
               "recommended.</p>\n",
               file);
-    }
     for (size_t p = 0; p < report->process_count; p++)
         put_process_verdict(file, report->processes[p].line);
     put_failures(file, report);
@@ -1025,50 +1148,68 @@ static void put_verdict(FILE *file, const struct report *report) {
     fputs("</section>\n", file);
 }
 
-static void ratio_or_none(FILE *file, double ratio) {
+static void ratio_or_none(FILE *file, double ratio, int is_unsettled) {
     if (ratio > 0.0)
-        fprintf(file, "<td>%.*f</td>", ratio < 10.0 ? 3 : ratio < 100.0 ? 2 : 1, ratio);
+        fprintf(file, "<td>%.*f%s</td>",
+                ratio < 10.0    ? 3
+                : ratio < 100.0 ? 2
+                                : 1,
+                ratio, is_unsettled ? "~" : "");
     else
         no_cell(file);
+}
+
+static void against_head(FILE *file, const char *what, const struct choice *usual) {
+    fprintf(file, "<th scope=\"col\">%s</th><th scope=\"col\">/ ", what);
+    put(file, usual->label);
+    fputs("</th>", file);
 }
 
 /* All configurations over all traces. */
 static void put_summary(FILE *file, const struct report *report) {
     const char *whose;
-    const struct report_choice *usual = report_default(report, &whose);
+    const struct choice *usual = choices_default(&report->choices, &whose);
+    int any_unsettled = 0;
 
-    if (report->choice_count < 2)
+    if (report->choices.count < 2 || !usual)
         return;
     fprintf(file, "<section id=\"summary\"><h2>Summary of %zu trace%s</h2>\n", report->trace_count,
             weir__plural(report->trace_count));
+    put_busy(file, report);
     fputs("<div class=\"wide\"><table><thead><tr><th class=\"text\" "
-          "scope=\"col\">configuration</th><th scope=\"col\">steady<br/>ms/iter</th>",
+          "scope=\"col\">configuration</th>",
           file);
-    if (usual) {
-        fputs("<th scope=\"col\">against<br/>", file);
-        put(file, usual->label);
-        fputs("</th>", file);
-    }
-    fputs("<th scope=\"col\">peak reserved /<br/>peak requested</th><th "
-          "scope=\"col\">requests<br/>failed</th></tr></thead><tbody>\n",
+    against_head(file, "steady<br/>ms/iter", usual);
+    if (report->busy != 0.0)
+        against_head(file, "makespan<br/>all ms", usual);
+    fputs("<th scope=\"col\">reserved<br/>/ peak</th><th "
+          "scope=\"col\">failed<br/>requests</th></tr></thead><tbody>\n",
           file);
-    for (size_t i = 0; i < report->choice_count; i++) {
-        const struct report_choice *choice = &report->choices[i];
+    for (size_t i = 0; i < report->choices.count; i++) {
+        const struct choice *choice = &report->choices.items[i];
+        const struct choice_figures *mean = &choice->mean;
 
         fputs("<tr><th scope=\"row\">", file);
         put(file, choice->label);
         fputs("</th>", file);
-        ratio_or_none(file, choice->time_ns / 1e6);
-        if (usual)
-            ratio_or_none(file, choice->time_ns / usual->time_ns);
-        ratio_or_none(file, choice->memory);
+        ratio_or_none(file, mean->time_ns / 1e6, mean->is_unsettled);
+        ratio_or_none(file, mean->time_ns / usual->mean.time_ns,
+                      mean->is_unsettled || usual->mean.is_unsettled);
+        any_unsettled |= mean->is_unsettled;
+        if (report->busy != 0.0) {
+            ratio_or_none(file, mean->makespan_ns / 1e6, 0);
+            ratio_or_none(file, mean->makespan_ns / usual->mean.makespan_ns, 0);
+        }
+        ratio_or_none(file, mean->memory, 0);
         fputs("<td>", file);
-        put_number(file, choice->failed);
+        put_number(file, mean->failed);
         fputs("</td></tr>\n", file);
     }
     fputs("</tbody></table></div>\n", file);
     if (report->trace_count > 1)
         fputs("<p class=\"note\">Geometric means over the traces.</p>\n", file);
+    if (any_unsettled)
+        fputs("<p class=\"note\">~ not settled on some trace.</p>\n", file);
     fputs("</section>\n", file);
 }
 
@@ -1100,7 +1241,7 @@ int report_html(FILE *file, const struct report *report) {
         put(file, report->no_pictures);
         fputs("</p>\n", file);
     }
-    put_verdict(file, report);
+    put_findings(file, report);
     put_summary(file, report);
     runs_table(file, report);
     if (report->trace_count)

@@ -841,11 +841,15 @@ static void draw_process(FILE *script, const struct report_process *process,
 
 /* ------------------------------------------------------------------ overview ---- */
 
-static size_t count_compared(const struct report *report) {
+static int has_dot(const struct choice *choice) {
+    return choice->mean.time_ns > 0.0 && choice->mean.memory > 0.0;
+}
+
+static size_t count_dots(const struct report *report) {
     size_t count = 0;
 
-    for (size_t i = 0; i < report->choice_count; i++)
-        count += (size_t)report_compares(&report->choices[i]);
+    for (size_t i = 0; i < report->choices.count; i++)
+        count += (size_t)has_dot(&report->choices.items[i]);
     return count;
 }
 
@@ -854,14 +858,15 @@ static void draw_overview(FILE *script, const struct report *report) {
     struct range x = {0.0, 0.0}, y = {0.0, 0.0};
     size_t dots = 0;
 
-    for (size_t i = 0; i < report->choice_count; i++) {
-        const struct report_choice *choice = &report->choices[i];
+    for (size_t i = 0; i < report->choices.count; i++) {
+        const struct choice *choice = &report->choices.items[i];
 
-        if (!report_compares(choice))
+        if (!has_dot(choice))
             continue;
-        fprintf(script, "$dot%zu << EOD\n%.6g %.6g\nEOD\n", i, choice->time_ns, choice->memory);
-        stretch(&x, choice->time_ns);
-        stretch(&y, choice->memory);
+        fprintf(script, "$dot%zu << EOD\n%.6g %.6g\nEOD\n", i, choice->mean.time_ns,
+                choice->mean.memory);
+        stretch(&x, choice->mean.time_ns);
+        stretch(&y, choice->mean.memory);
     }
     x = (struct range){x.low / 1.6, x.high * 1.6};
     y = (struct range){fmin(y.low / 1.03, 0.95), fmax(y.high * 1.1, 1.1)};
@@ -878,15 +883,15 @@ static void draw_overview(FILE *script, const struct report *report) {
     fprintf(script, y.high / y.low < 4.0 ? "set ytics 0.1\n"
                                          : "set ytics (1, 2, 5, 10, 20, 50, 100, 200, 500)\n");
     fputs("plot ", script);
-    for (size_t i = 0; i < report->choice_count; i++) {
+    for (size_t i = 0; i < report->choices.count; i++) {
         static const int marks[] = {7, 5, 9, 11, 13, 6, 4, 8, 10, 12, 2, 1};
 
-        if (!report_compares(&report->choices[i]))
+        if (!has_dot(&report->choices.items[i]))
             continue;
         fprintf(script, "%s$dot%zu using 1:2 with points lc rgb '%s' pt %d ps 1.4 lw 2 title ",
                 dots ? ", " : "", i, line_colours[dots % LINE_COLOURS],
                 marks[dots % (sizeof marks / sizeof marks[0])]);
-        quote(script, report->choices[i].label);
+        quote(script, report->choices.items[i].label);
         dots++;
     }
     fputc('\n', script);
@@ -900,7 +905,7 @@ static size_t panels_of(const struct report *report, enum picture_kind kind, siz
     size_t count = 0;
 
     if (kind == PICTURE_OVERVIEW)
-        return count_compared(report) > 1;
+        return count_dots(report) > 1;
     if (!trace) {
         const json_t *served = json_object_get(report->processes[of].line, "served");
 
