@@ -44,6 +44,7 @@ weir_SOURCES = \
 	cli/report/report.h \
 	cli/report/report_html.c \
 	cli/report/report_plot.c \
+	cli/report/report_svg.c \
 	cli/report/summary.c \
 	cli/report/summary.h \
 	cli/measure/measure.c \

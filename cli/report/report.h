@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* report.h: what weir bench, replay and run found out, as one page with pictures.
  *
- * report.c reads and arranges, report_plot.c has gnuplot draw, report_html.c writes the page.  The JSON
+ * report.c reads and arranges, report_plot.c has gnuplot draw, report_html.c writes the page, report_svg.c the pictures
+ * in it.  The JSON
  * is the same whether it comes out of a file or straight from a run.
  *
  * Must not know: how anything was measured.
@@ -111,6 +112,11 @@ size_t report_warm_up(const json_t *result);
 
 /* What the series of a result is: a word for its class, "not settled" if only its times look steady. */
 const char *report_class(const json_t *result, const struct changepoints *points);
+
+/* Text of a page: what it cannot have, control characters and bytes that are no characters, as question marks. */
+void report_text(FILE *file, const char *text);
+/* A picture of gnuplot's for a page: `stem` makes its names unique, `what` says what it shows. */
+void report_svg(FILE *file, const char *svg, const char *stem, const char *what);
 
 /* Draws every picture there is something for; into the folder as SVG and PNG, or if it is NULL only for the
  * page.  1, or 0 with a message printed: report->no_pictures says why. */

@@ -52,41 +52,8 @@ static const char style[] =
 
 /* ---------------------------------------------------------------------- text ---- */
 
-/* Bytes of the character that begins there; 0: none does. */
-static size_t character(const char *text) {
-    unsigned char first = (unsigned char)*text;
-    size_t bytes = first < 0x80                    ? 1
-                   : first >= 0xc2 && first < 0xe0 ? 2
-                   : first >= 0xe0 && first < 0xf0 ? 3
-                   : first >= 0xf0 && first < 0xf5 ? 4
-                                                   : 0;
-
-    for (size_t i = 1; i < bytes; i++)
-        if (((unsigned char)text[i] & 0xc0) != 0x80)
-            return 0;
-    return bytes;
-}
-
-/* What a page cannot have, control characters and bytes that are no characters (of a file's name), as question
- * marks. */
 static void put(FILE *file, const char *text) {
-    while (text && *text) {
-        size_t bytes = character(text);
-
-        if (*text == '<')
-            fputs("&lt;", file);
-        else if (*text == '>')
-            fputs("&gt;", file);
-        else if (*text == '&')
-            fputs("&amp;", file);
-        else if (*text == '"')
-            fputs("&quot;", file);
-        else if (bytes == 0 || ((unsigned char)*text < ' ' && *text != '\n'))
-            fputc('?', file);
-        else
-            fwrite(text, 1, bytes, file);
-        text += bytes ? bytes : 1;
-    }
+    report_text(file, text);
 }
 
 static const char *string_at(const json_t *object, const char *key) {
@@ -299,206 +266,13 @@ static const char reading[] =
     "largest sum of requested bytes, below which reserved memory cannot be. Single calls are timed "
     "in a process of their own, where short calls take longer.</p></details>\n";
 
-/* ---------------------------------------------------------------------- SVG ---- */
-
-static int skip_element(const char **at, const char *open, const char *close) {
-    const char *end;
-
-    if (strncmp(*at, open, strlen(open)) != 0)
-        return 0;
-    end = strstr(*at, close);
-    if (!end)
-        return 0;
-    *at = end + strlen(close);
-    return 1;
-}
-
-/* What gnuplot says of every element, and what elements have anyway: the whole picture says the fonts. */
-static int skip_default(const char **at) {
-    static const char plot[] = " id=\"gnuplot_plot_";
-    static const char *const defaults[] = {" fill=\"none\" color=\"black\" stroke=\"currentColor\"",
-                                           " stroke-width=\"1.00\"",
-                                           " stroke-linecap=\"butt\"",
-                                           " stroke-linejoin=\"miter\"",
-                                           " font-family=\"sans-serif\"",
-                                           " font-size=\"12.00\""};
-
-    if (strncmp(*at, plot, sizeof plot - 1) == 0) {
-        *at += sizeof plot - 1;
-        *at += strcspn(*at, "\"") + 1;
-        return 1;
-    }
-    for (size_t i = 0; i < sizeof defaults / sizeof defaults[0]; i++)
-        if (strncmp(*at, defaults[i], strlen(defaults[i])) == 0) {
-            *at += strlen(defaults[i]);
-            return 1;
-        }
-    return 0;
-}
-
-/* A number that begins there, and is no part of a name. */
-static int begins_coordinate(const char *begin, const char *at) {
-    char before = at > begin ? at[-1] : ' ';
-
-    return *at >= '1' && *at <= '9' &&
-           (before == 'M' || before == 'L' || (before != '.' && !isalnum((unsigned char)before)));
-}
-
-/* Coordinates are fine enough by tenths of a pixel, of an area by whole ones; parts of one, such as opacities, stay.
- * 1: one was written. */
-static int put_coordinate(FILE *file, const char *begin, const char **at, int is_area) {
-    char *end;
-    double value;
-
-    if (!begins_coordinate(begin, *at))
-        return 0;
-    value = strtod(*at, &end);
-    if (end - *at < 4 || end[-3] != '.')
-        return 0;
-    *at = end;
-    value = is_area ? round(value) : round(value * 10.0) / 10.0;
-    fprintf(file, value == floor(value) ? "%.0f" : "%.1f", value);
-    return 1;
-}
-
-/* Tenths, without what a path needs none of: ".5", "-12", "3.4". */
-static void put_tenths(FILE *file, long tenths, int is_first) {
-    long whole = labs(tenths) / 10, part = labs(tenths) % 10;
-
-    fputs(tenths < 0 ? "-" : is_first ? "" : " ", file);
-    if (whole > 0 || part == 0)
-        fprintf(file, "%ld", whole);
-    if (part > 0)
-        fprintf(file, ".%ld", part);
-}
-
-/* The next point of a path that is moves and lines alone, in tenths. */
-static int read_point(const char **at, char *command, long *x, long *y) {
-    char *end;
-
-    *at += strspn(*at, " \t\r\n");
-    if (**at != 'M' && **at != 'L')
-        return 0;
-    *command = *(*at)++;
-    *x = lround(strtod(*at, &end) * 10.0);
-    if (end == *at || *end != ',')
-        return 0;
-    *at = end + 1;
-    *y = lround(strtod(*at, &end) * 10.0);
-    if (end == *at)
-        return 0;
-    *at = end;
-    return 1;
-}
-
-/* A path by the way from point to point, which takes fewer digits.  1: it was written. */
-static int put_path(FILE *file, const char **at) {
-    const char *from = *at + 3, *end;
-    long x, y, last_x = 0, last_y = 0;
-    char command, last = ' ';
-
-    if (strncmp(*at, "d='", 3) != 0 || (*at)[-1] != ' ')
-        return 0;
-    for (end = from; read_point(&end, &command, &x, &y);)
-        ;
-    if (*end != '\'')
-        return 0;
-    fputs("d='", file);
-    while (read_point(&from, &command, &x, &y)) {
-        if (command == 'M')
-            fputc('M', file);
-        else if (last != 'L')
-            fputc('l', file);
-        put_tenths(file, command == 'M' ? x : x - last_x, command == 'M' || last != 'L');
-        put_tenths(file, command == 'M' ? y : y - last_y, 0);
-        last = command;
-        last_x = x;
-        last_y = y;
-    }
-    *at = end;
-    return 1;
-}
-
-/* A group that has nothing in it. */
-static int skip_empty_group(const char **at) {
-    const char *end;
-
-    if (strncmp(*at, "<g ", 3) != 0)
-        return 0;
-    end = strchr(*at, '>');
-    if (!end)
-        return 0;
-    end += 1 + strspn(end + 1, " \t\r\n");
-    if (strncmp(end, "</g>", 4) != 0)
-        return 0;
-    *at = end + 4;
-    return 1;
-}
-
-/* Blanks between elements, and more than one in them. */
-static int skip_blanks(FILE *file, const char **at, int in_tag) {
-    size_t blanks = strspn(*at, " \t\r\n");
-
-    if (blanks == 0 || (!in_tag && (*at)[blanks] != '<' && blanks < 2))
-        return 0;
-    if (!in_tag && !memchr(*at, '\n', blanks)) /* of a text */
-        return 0;
-    fputc(in_tag ? ' ' : '\n', file);
-    *at += blanks;
-    return 1;
-}
-
-/* The same names in several pictures would mean the first one's.  gnuplot writes more than a page needs. */
-static void put_svg(FILE *file, const char *svg, const char *stem, const char *what) {
-    static const char *const names[] = {" id='", " id=\"", "href='#", "url(#"};
-    static const char background[] = "<rect x=\"0\" y=\"0\"";
-    const char *at = strstr(svg, "<svg");
-    int in_tag = 1, is_area = 0;
-
-    if (!at)
-        return;
-    at += strlen("<svg");
-    fputs("<svg role=\"img\" font-family=\"sans-serif\" font-size=\"12\" fill=\"none\" "
-          "color=\"black\" stroke=\"currentColor\" aria-label=\"",
-          file);
-    put(file, what);
-    fputc('"', file);
-    while (*at) {
-        size_t name;
-
-        if (skip_element(&at, "<title>", "</title>") || skip_element(&at, "<desc>", "</desc>") ||
-            skip_empty_group(&at))
-            continue;
-        if (in_tag && skip_default(&at))
-            continue;
-        for (name = 0; name < 4; name++)
-            if (strncmp(at, names[name], strlen(names[name])) == 0)
-                break;
-        if (name < 4) {
-            fprintf(file, "%sp%s-", names[name], stem);
-            at += strlen(names[name]);
-        } else if (!(in_tag && (put_path(file, &at) || put_coordinate(file, svg, &at, is_area))) &&
-                   !skip_blanks(file, &at, in_tag)) {
-            if (strncmp(at, background, sizeof background - 1) == 0) {
-                fputs("<rect stroke=\"none\"", file);
-                at += 5;
-                continue;
-            }
-            in_tag = *at == '<' ? 1 : *at == '>' ? 0 : in_tag;
-            if (*at == '<')
-                is_area = strncmp(at, "<polygon", 8) == 0;
-            fputc(*at++, file);
-        }
-    }
-}
+/* ------------------------------------------------------------------ pictures ---- */
 
 static const char *const captions[] = {
     "Memory over the replay. Light grey: requested (darker: between its least and its most where "
     "the picture is too coarse); dashed: in use, as handed out; thick line: reserved; dotted: peak "
     "requested memory, which is the floor. Triangles: growth, inverted: given back. Bars below the "
-    "axis: "
-    "waits "
-    "for growth, all panels to one scale. Ticks above: ends of iterations.",
+    "axis, with their scale at the right: waits for growth. Ticks above: ends of iterations.",
     "Time of allocations and frees by iteration. Hatched: warm-up by the exact rule; dashed "
     "upright "
     "lines: changepoints, with the interval of their place at the bottom; thick lines: levels, "
@@ -508,7 +282,8 @@ static const char *const captions[] = {
     "Where blocks lay, from the lowest address up, over the replay. Ink: in blocks, paler if in "
     "part; faint: held a block before and holds none now; paper: never held one. Pages of 2 MiB "
     "that no "
-    "block ever touched are left out, so neighbours may lie far apart.",
+    "block ever touched are left out, so neighbours may lie far apart. Where a configuration ran "
+    "with GPU work, that is shown.",
     "Memory of the process over time, as it was looked at a hundred times a second. Light grey: "
     "requested (darker: between its least and its most where the picture is too coarse); dashed: "
     "in use, as handed out; thick line: reserved, as it grew; dotted: peak requested memory.  It "
@@ -522,11 +297,13 @@ static void put_pictures(FILE *file, const struct report *report, enum picture_k
                          enum picture_kind to, size_t of) {
     for (size_t i = 0; i < report->picture_count; i++) {
         const struct picture *picture = &report->pictures[i];
+        char stem[24];
 
         if (picture->kind < from || picture->kind > to || picture->of != of || !picture->svg)
             continue;
         fprintf(file, "<figure id=\"%s\">", picture->stem);
-        put_svg(file, picture->svg, picture->stem, captions[picture->kind]);
+        snprintf(stem, sizeof stem, "%zu", i + 1);
+        report_svg(file, picture->svg, stem, captions[picture->kind]);
         fprintf(file, "<figcaption>%s</figcaption></figure>\n", captions[picture->kind]);
     }
 }
@@ -785,12 +562,26 @@ static void put_options(FILE *file, json_t *options) {
     fputs(any ? "</code>" : "not told</code>", file);
 }
 
+/* The row that has the same settings and configuration already: with GPU work they are the same. */
+static int has_same_before(const struct report_trace *trace, size_t i) {
+    for (size_t k = 0; k < i; k++)
+        if (trace->rows[k].run == trace->rows[i].run &&
+            is_text(trace->rows[k].shown, "configuration",
+                    string_at(trace->rows[i].shown, "configuration")) &&
+            json_equal(json_object_get(trace->rows[k].shown, "options"),
+                       json_object_get(trace->rows[i].shown, "options")))
+            return 1;
+    return 0;
+}
+
 static void settings_table(FILE *file, const struct report_trace *trace) {
     fputs("<details><summary>Effective settings</summary><div class=\"wide\"><table><thead><tr><th "
           "class=\"text\" scope=\"col\">configuration</th><th class=\"text\" "
           "scope=\"col\">settings</th></tr></thead><tbody>\n",
           file);
     for (size_t i = 0; i < trace->count; i++) {
+        if (has_same_before(trace, i))
+            continue;
         fputs("<tr><th scope=\"row\">", file);
         put(file, trace->rows[i].label);
         fputs("</th><td class=\"text\">", file);
