@@ -48,8 +48,8 @@ static int range_of_one(const json_t *result, struct choice_figures *out) {
 
     if (!times)
         return 0;
-    out->low_ns = out->time_ns * 0.95;
-    out->high_ns = out->time_ns * 1.05;
+    out->low_ns = out->time_ns * 0.8;
+    out->high_ns = out->time_ns * 1.2;
     for (size_t i = 0; i < steady; i++)
         times[i] = number(json_array_get(iterations, from + i), "alloc_ns");
     if (steady > 0) {

@@ -8,8 +8,8 @@
 #include "cli/report/choices.h"
 
 /* Medians over the repeats.  The range of the steady time: of several processes, from the least to the most of theirs;
- * of one, the middle half of its steady iterations, and at least 5% to each side, by which processes differ even on a
- * quiet machine.  1, or 0: out of memory. */
+ * of one, the middle half of its steady iterations, and at least 20% to each side: by so much processes differ on a
+ * machine that has other work, and one alone cannot tell.  1, or 0: out of memory. */
 int figures_of(const json_t *const results[], size_t count, struct choice_figures *out);
 
 #endif
