@@ -36,11 +36,15 @@ weir_SOURCES = \
 	cli/common/stopwatch.h \
 	cli/report/changepoints.c \
 	cli/report/choices.c \
+	cli/report/choices.h \
+	cli/report/figures.c \
+	cli/report/figures.h \
 	cli/report/changepoints.h \
 	cli/report/report.c \
 	cli/report/report.h \
 	cli/report/report_html.c \
 	cli/report/report_plot.c \
+	cli/report/report_svg.c \
 	cli/report/summary.c \
 	cli/report/summary.h \
 	cli/measure/measure.c \

@@ -198,11 +198,12 @@ static int make_tapes(struct contest *contest) {
 
         trace->tape_fd =
             tape_make(trace->path, contest->iterations, &trace->header, message, sizeof message);
-        if (trace->tape_fd >= 0 && trace->header.marks == 0 && !contest->limits)
+        if (trace->tape_fd >= 0 && trace->header.marks < 2 && !contest->limits)
             fprintf(stderr,
-                    "weir: %s: the trace has no marks, so there are no iterations: record it with "
-                    "--mark-at-sync, see weir-record(1)\n",
-                    trace->header.name);
+                    "weir: %s: the trace has %s, so there is no steady time.  Record with "
+                    "--mark-at-nvtx NAME, or call weir_mark() in the program; --mark-at-sync finds "
+                    "marks only where the program waits for the device\n",
+                    trace->header.name, trace->header.marks ? "only one mark" : "no marks");
         if (trace->tape_fd >= 0) {
             tape_tell_left_out(trace->header.name, trace->header.left_out);
             continue;

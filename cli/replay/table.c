@@ -15,6 +15,7 @@
 #include "base/text.h"
 #include "cli/common/flags.h"
 #include "cli/common/spell.h"
+#include "cli/report/figures.h"
 #include "cli/report/summary.h"
 #include "config/settings.h"
 #include <weir/weir.h>
@@ -359,84 +360,91 @@ void table_trace(FILE *file, const struct tape_header *header) {
 
 /* ----------------------------------------------------------------- the end ---- */
 
-/* The configuration of that name, or SIZE_MAX. */
-static size_t find_configuration(const struct contest *contest, const char *name) {
-    for (size_t i = 0; i < contest->contestant_count; i++)
-        if (strcmp(contest->contestants[i], name) == 0)
-            return i;
-    return SIZE_MAX;
-}
-
-/* What is had without a choice, among those that ran. */
-static size_t find_default(const struct contest *contest, const char **whose) {
-    size_t weirs = find_configuration(contest, "mapped");
-    size_t drivers = find_configuration(contest, "driver");
-
-    *whose = weirs != SIZE_MAX     ? " (weir's default)"
-             : drivers != SIZE_MAX ? " (the driver's default)"
-                                   : "";
-    return weirs != SIZE_MAX ? weirs : drivers != SIZE_MAX ? drivers : 0;
-}
-
-/* The geometric mean over all traces of one's figure over another's; 0: one of them lacks it somewhere. */
-static double ratio_of(const struct contest *contest, size_t one, size_t other, int column) {
+/* Of every pair, with GPU work where it ran with some: that is what the program does.  0: out of memory. */
+static int choose(const struct contest *contest, struct choices *choices) {
+    const json_t **results = calloc(contest->repeat, sizeof *results);
     size_t modes = contest_modes(contest);
-    double sum = 0.0;
+    int good = results && choices_init(choices, contest->trace_count);
 
-    for (size_t trace = 0; trace < contest->trace_count; trace++) {
-        struct group a = group_of(contest, trace, one * modes);
-        struct group b = group_of(contest, trace, other * modes);
-        uint64_t x, y;
+    for (size_t i = 0; good && i < contest->trace_count * contest->contestant_count; i++) {
+        size_t trace = i / contest->contestant_count;
+        struct group group =
+            group_of(contest, trace, i % contest->contestant_count * modes + modes - 1);
+        const char *name = name_of(contest, &group);
+        struct choice_figures figures;
+        size_t count = 0, failures = 0;
 
-        if (!compares(&a, column, &x) || !compares(&b, column, &y))
-            return 0.0;
-        sum += log((double)(x ? x : 1)) - log((double)(y ? y : 1));
+        any_result(&group, &failures);
+        for (size_t k = 0; k < group.count; k++)
+            if (group.first[k].result)
+                results[count++] = group.first[k].result;
+        good = figures_of(results, count, &figures);
+        figures.has_failed |= failures > 0;
+        good = good && choices_add(choices, trace, name, name, &figures);
     }
-    return exp(sum / (double)contest->trace_count);
+    free(results);
+    if (good)
+        choices_finish(choices);
+    return good;
 }
 
-/* Which has least of it; SIZE_MAX: none can be told. */
-static size_t find_least(const struct contest *contest, size_t other, int column) {
-    size_t found = SIZE_MAX;
-    double least = 0.0;
+/* 1.23, 12.3, 123: what it is worth knowing of a mean; "~": one of the two is not settled. */
+static void put_times(FILE *file, double ratio, int is_unsettled, const char *behind) {
+    int digits = ratio < 10.0 ? 2 : ratio < 100.0 ? 1 : 0;
 
-    for (size_t i = 0; i < contest->contestant_count; i++) {
-        double ratio = ratio_of(contest, i, other, column);
-
-        if (ratio > 0.0 && (found == SIZE_MAX || ratio < least)) {
-            found = i;
-            least = ratio;
-        }
-    }
-    return found;
+    fprintf(file, "%s%s%.*fx %s", ratio < 0.01 ? "under " : "", is_unsettled ? "~" : "", digits,
+            fmax(ratio, 0.01), behind);
 }
 
-/* 1.234, 12.3, 123: what it is worth knowing of a mean. */
-static const char *times(double ratio, char *text, size_t bytes) {
-    snprintf(text, bytes, "%.*f", ratio < 10.0 ? 2 : ratio < 100.0 ? 1 : 0, ratio);
-    return text;
-}
+static void print_choice(FILE *file, const char *what, const struct choice *choice,
+                         const struct choice *usual, const char *whose, int of_memory) {
+    int is_unsettled = choice->mean.is_unsettled || usual->mean.is_unsettled;
+    double memory = choice->mean.memory / usual->mean.memory;
+    double time = choice->mean.time_ns / usual->mean.time_ns; /* or no number */
 
-static void print_choice(FILE *file, const struct contest *contest, const char *what, size_t usual,
-                         const char *whose, int column) {
-    size_t i = find_least(contest, usual, column);
-    char time[32], memory[32];
-
-    if (i == SIZE_MAX)
-        return;
-    fprintf(file, "%s: %s", what, contest->contestants[i]);
-    if (i == usual) {
-        fprintf(file, "%s\n", whose);
+    fprintf(file, "%s: %s", what, choice->label);
+    if (choice == usual) {
+        fputs(whose, file);
         return;
     }
-    times(ratio_of(contest, i, usual, STEADY), time, sizeof time);
-    times(ratio_of(contest, i, usual, RESERVE), memory, sizeof memory);
-    if (column == STEADY)
-        fprintf(file, ": %sx the steady time of %s%s, %sx the reserved memory\n", time,
-                contest->contestants[usual], whose, memory);
+    fputs(": ", file);
+    if (of_memory)
+        put_times(file, memory, 0, "the reserved memory of ");
     else
-        fprintf(file, ": %sx the reserved memory of %s%s, %sx the steady time\n", memory,
-                contest->contestants[usual], whose, time);
+        put_times(file, time, is_unsettled, "the steady time of ");
+    fprintf(file, "%s%s", usual->label, whose);
+    if (of_memory && usual->mean.time_ns > 0.0) {
+        fputs(", ", file);
+        put_times(file, time, is_unsettled, "the steady time");
+    } else if (!of_memory) {
+        fputs(", ", file);
+        put_times(file, memory, 0, "the reserved memory");
+    }
+}
+
+/* "; pool, bfc are within the noise of it": how many. */
+static size_t print_noise(FILE *file, const struct choices *choices, const struct choice *of) {
+    size_t count = 0;
+
+    for (size_t i = 0; i < choices->count; i++)
+        if (&choices->items[i] != of && choice_within_noise(&choices->items[i], of))
+            fprintf(file, "%s%s", count++ ? ", " : "; ", choices->items[i].label);
+    if (count)
+        fprintf(file, " %s within the noise of it", count > 1 ? "are" : "is");
+    return count;
+}
+
+static void print_untimed(FILE *file, const struct contest *contest,
+                          const struct choices *choices) {
+    if (choices->timed == choices->traces)
+        return;
+    fputs(choices->timed ? "times are without those of"
+                         : "fastest: unknown: fewer than 2 iterations in",
+          file);
+    for (size_t t = 0, any = 0; t < choices->traces; t++)
+        if (!choices->is_timed[t])
+            fprintf(file, "%s%s", any++ ? ", " : " ", contest->traces[t].header.name);
+    fputs(choices->timed ? ": fewer than 2 iterations\n" : "\n", file);
 }
 
 /* Names that tell nothing of what they are. */
@@ -454,17 +462,36 @@ static void print_drivers(FILE *file, const struct contest *contest) {
 
 /* What to choose, and what it costs. */
 static void print_choices(FILE *file, const struct contest *contest) {
+    struct choices choices = {0};
+    const struct choice *usual, *fastest;
     const char *whose;
-    size_t usual = find_default(contest, &whose);
+    size_t alike = 0;
 
     if (contest->contestant_count < 2 || contest->thresholds)
         return;
     fputs("\n* the least of its column", file);
+    if (contest->busy_factor > 0)
+        fputs("; below: with GPU work", file);
     if (contest->trace_count > 1)
-        fprintf(file, "; below: the geometric mean of %zu traces", contest->trace_count);
+        fprintf(file, "%s the geometric mean of %zu traces",
+                contest->busy_factor > 0 ? "," : "; below:", contest->trace_count);
     fputc('\n', file);
-    print_choice(file, contest, "fastest", usual, whose, STEADY);
-    print_choice(file, contest, "leanest", usual, whose, RESERVE);
+    usual = choose(contest, &choices) ? choices_default(&choices, &whose) : NULL;
+    fastest = usual ? choices_fastest(&choices) : NULL;
+    if (fastest) {
+        print_choice(file, "fastest", fastest, usual, whose, 0);
+        alike = print_noise(file, &choices, fastest);
+        fputs(contest->repeat == 1 && (alike > 0 || fastest != usual)
+                  ? "\n  one run of each: use --repeat 5 to be sure\n"
+                  : "\n",
+              file);
+    }
+    if (usual) {
+        print_untimed(file, contest, &choices);
+        print_choice(file, "leanest", choices_leanest(&choices), usual, whose, 1);
+        fputc('\n', file);
+    }
+    choices_free(&choices);
 }
 
 /* ----------------------------------------------------------------- the table ---- */

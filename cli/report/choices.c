@@ -1,115 +1,187 @@
 /* SPDX-License-Identifier: MIT */
-/* choices.c: what the configurations come to over all traces: the figures of the verdict, its picture and the summary.
- *
- * A configuration that failed on a trace, or did not run on it, compares with none.  Rows with work on the streams are
- * left out: their times have waits in them.
- */
+/* choices.c: see choices.h. */
+#include "cli/report/choices.h"
+
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/report/report.h"
+int choices_init(struct choices *choices, size_t traces) {
+    *choices = (struct choices){.traces = traces, .is_timed = calloc(traces ? traces : 1, 1)};
+    return choices->is_timed != NULL;
+}
 
-static struct report_choice *find_choice(struct report *report, const char *label) {
-    struct report_choice *choice;
+void choices_free(struct choices *choices) {
+    free(choices->items);
+    free(choices->is_timed);
+    *choices = (struct choices){0};
+}
 
-    for (size_t i = 0; i < report->choice_count; i++)
-        if (strcmp(report->choices[i].label, label) == 0)
-            return &report->choices[i];
-    choice = reallocarray(report->choices, report->choice_count + 1, sizeof *choice);
+static struct choice *find_label(struct choices *choices, const char *label) {
+    struct choice *choice;
+
+    for (size_t i = 0; i < choices->count; i++)
+        if (strcmp(choices->items[i].label, label) == 0)
+            return &choices->items[i];
+    choice = reallocarray(choices->items, choices->count + 1, sizeof *choice);
     if (!choice)
         return NULL;
-    report->choices = choice;
-    choice += report->choice_count++;
-    *choice = (struct report_choice){.label = label};
+    choices->items = choice;
+    choice += choices->count++;
+    *choice = (struct choice){0};
+    snprintf(choice->label, sizeof choice->label, "%s", label);
     return choice;
 }
 
-static int is_busy(const struct report_row *row) {
-    return json_object_get(row->results[0], "busy") != NULL;
-}
+int choices_add(struct choices *choices, size_t trace, const char *label, const char *configuration,
+                const struct choice_figures *figures) {
+    struct choice *choice = find_label(choices, label);
 
-static void add_row(struct report_choice *choice, const struct report_row *row) {
-    uint64_t failed = 0, time, reserve, live;
-
-    for (size_t i = 0; i < row->count; i++)
-        failed += report_number(row->results[i], "failed", NULL);
-    choice->failed += failed;
-    if (failed > 0 || row->failures > 0)
-        return;
-    if (report_median(row, "steady_alloc_ns", NULL, &time) && time > 0) {
-        choice->log_time += log((double)time);
+    if (!choice)
+        return 0;
+    choice->configuration = configuration;
+    choice->mean.failed += figures->failed;
+    choice->mean.has_failed |= figures->has_failed;
+    choice->mean.is_unsettled |= figures->is_unsettled;
+    choice->mean.is_single |= figures->is_single;
+    if (figures->has_failed)
+        return 1;
+    if (figures->time_ns > 0.0) {
+        choice->logs.time_ns += log(figures->time_ns);
+        choice->logs.low_ns += log(fmax(figures->low_ns, 1.0));
+        choice->logs.high_ns += log(fmax(figures->high_ns, 1.0));
         choice->timed++;
+        choices->is_timed[trace] = 1;
     }
-    if (report_median(row, "reserved_peak_bytes", NULL, &reserve) &&
-        report_median(row, "requested_peak_bytes", NULL, &live) && reserve > 0 && live > 0) {
-        choice->log_memory += log((double)reserve) - log((double)live);
+    if (figures->makespan_ns > 0.0) {
+        choice->logs.makespan_ns += log(figures->makespan_ns);
+        choice->spanned++;
+    }
+    if (figures->memory > 0.0) {
+        choice->logs.memory += log(figures->memory);
         choice->measured++;
     }
-}
-
-/* Geometric means, where every trace has its part. */
-static void finish(struct report_choice *choice, size_t traces) {
-    double count = (double)traces;
-
-    if (choice->timed == traces)
-        choice->time_ns = exp(choice->log_time / count);
-    if (choice->measured == traces)
-        choice->memory = exp(choice->log_memory / count);
-}
-
-int report_choose(struct report *report) {
-    for (size_t t = 0; t < report->trace_count; t++)
-        for (size_t i = 0; i < report->traces[t].count; i++) {
-            const struct report_row *row = &report->traces[t].rows[i];
-            struct report_choice *choice;
-
-            if (is_busy(row))
-                continue;
-            choice = find_choice(report, row->label);
-            if (!choice)
-                return 0;
-            add_row(choice, row);
-        }
-    for (size_t i = 0; i < report->choice_count; i++)
-        finish(&report->choices[i], report->trace_count);
     return 1;
 }
 
-/* Memory and time are both known. */
-int report_compares(const struct report_choice *choice) {
-    return choice->time_ns > 0.0 && choice->memory > 0.0;
+void choices_finish(struct choices *choices) {
+    choices->timed = 0;
+    for (size_t t = 0; t < choices->traces; t++)
+        choices->timed += choices->is_timed[t];
+    for (size_t i = 0; i < choices->count; i++) {
+        struct choice *choice = &choices->items[i];
+        double timed = (double)choices->timed;
+
+        if (choice->timed == choices->timed && choices->timed) {
+            choice->mean.time_ns = exp(choice->logs.time_ns / timed);
+            choice->mean.low_ns = exp(choice->logs.low_ns / timed);
+            choice->mean.high_ns = exp(choice->logs.high_ns / timed);
+        }
+        if (choice->spanned == choices->timed && choices->timed)
+            choice->mean.makespan_ns = exp(choice->logs.makespan_ns / timed);
+        if (choice->measured == choices->traces && choices->traces)
+            choice->mean.memory = exp(choice->logs.memory / (double)choices->traces);
+    }
 }
 
-static const struct report_choice *named(const struct report *report, const char *label) {
-    for (size_t i = 0; i < report->choice_count; i++)
-        if (strcmp(report->choices[i].label, label) == 0 && report_compares(&report->choices[i]))
-            return &report->choices[i];
+static int has_time(const struct choice *choice) {
+    return choice && choice->mean.time_ns > 0.0;
+}
+
+/* Where there are times, those that have both compare. */
+static int compares(const struct choices *choices, const struct choice *choice) {
+    return choice->mean.memory > 0.0 && (choices->timed == 0 || has_time(choice));
+}
+
+int choice_is_faster(const struct choice *a, const struct choice *b) {
+    return has_time(a) && has_time(b) && a->mean.high_ns < b->mean.low_ns;
+}
+
+int choice_within_noise(const struct choice *a, const struct choice *b) {
+    return has_time(a) && has_time(b) && !choice_is_faster(a, b) && !choice_is_faster(b, a);
+}
+
+const struct choice *choices_default(const struct choices *choices, const char **whose) {
+    static const char *const names[][2] = {{"mapped", " (weir's default)"},
+                                           {"arena-mapped", " (weir's default)"}, /* earlier */
+                                           {"driver", " (the driver's default)"},
+                                           {NULL, ""}}; /* the first */
+
+    for (size_t k = 0; k < sizeof names / sizeof names[0]; k++)
+        for (size_t i = 0; i < choices->count; i++) {
+            const struct choice *choice = &choices->items[i];
+
+            *whose = names[k][1];
+            if (compares(choices, choice) &&
+                (!names[k][0] || strcmp(choice->configuration, names[k][0]) == 0))
+                return choice;
+        }
+    *whose = "";
     return NULL;
 }
 
-const struct report_choice *report_default(const struct report *report, const char **whose) {
-    const struct report_choice *choice = named(report, "mapped");
+const struct choice *choices_fastest(const struct choices *choices) {
+    const char *whose;
+    const struct choice *usual = choices_default(choices, &whose), *fastest = usual;
 
-    if (!choice)
-        choice = named(report, "arena-mapped"); /* in files of earlier versions */
+    if (!has_time(usual))
+        return NULL;
+    for (size_t i = 0; i < choices->count; i++) {
+        const struct choice *choice = &choices->items[i];
 
-    *whose = "weir's default";
-    if (choice)
-        return choice;
-    *whose = "the driver's default";
-    return named(report, "driver");
+        if (compares(choices, choice) && choice_is_faster(choice, usual) &&
+            (fastest == usual || choice->mean.time_ns < fastest->mean.time_ns))
+            fastest = choice;
+    }
+    return fastest;
 }
 
-const struct report_choice *report_least(const struct report *report, int of_memory) {
-    const struct report_choice *least = NULL;
+/* Its memory in hundredths of the default's. */
+static long hundredths(const struct choice *choice, const struct choice *usual) {
+    return lround(choice->mean.memory / usual->mean.memory * 100.0);
+}
 
-    for (size_t i = 0; i < report->choice_count; i++) {
-        const struct report_choice *choice = &report->choices[i];
+const struct choice *choices_leanest(const struct choices *choices) {
+    const char *whose;
+    const struct choice *usual = choices_default(choices, &whose), *leanest = usual;
 
-        if (report_compares(choice) && (!least || (of_memory ? choice->memory < least->memory
-                                                             : choice->time_ns < least->time_ns)))
-            least = choice;
+    for (size_t i = 0; i < choices->count && usual; i++) {
+        const struct choice *choice = &choices->items[i];
+        long less;
+
+        if (!compares(choices, choice) || choice == leanest)
+            continue;
+        less = hundredths(leanest, usual) - hundredths(choice, usual);
+        if (less > 0 ||
+            (less == 0 && leanest != usual && choice->mean.time_ns < leanest->mean.time_ns))
+            leanest = choice;
     }
-    return least;
+    return leanest;
+}
+
+static int is_better(const struct choice *choice, const struct choice *usual) {
+    double memory = 100.0 * choice->mean.memory / usual->mean.memory;
+    double time = 100.0 * choice->mean.time_ns / usual->mean.time_ns;
+
+    return (memory <= 100 - LESS_MEMORY && time <= 100 + MORE_TIME) ||
+           (choice_is_faster(choice, usual) && time <= 100 - LESS_TIME &&
+            memory <= 100 + MORE_MEMORY);
+}
+
+const struct choice *choices_recommended(const struct choices *choices) {
+    const char *whose;
+    const struct choice *usual = choices_default(choices, &whose), *best = usual;
+
+    if (!has_time(usual))
+        return NULL;
+    for (size_t i = 0; i < choices->count; i++) {
+        const struct choice *choice = &choices->items[i];
+
+        if (compares(choices, choice) && is_better(choice, usual) &&
+            (best == usual ||
+             choice->mean.time_ns * choice->mean.memory < best->mean.time_ns * best->mean.memory))
+            best = choice;
+    }
+    return best;
 }

@@ -18,6 +18,7 @@
 #include "cli/common/flags.h"
 #include "cli/common/jsonfile.h"
 #include "cli/common/outputs.h"
+#include "cli/report/figures.h"
 #include "cli/report/summary.h"
 
 #define EXPECTED                                                                                   \
@@ -144,6 +145,7 @@ static int is_figure(const char *key) {
                                           "streams",
                                           "reserved_peak_bytes",
                                           "steady_alloc_ns",
+                                          "makespan_ns",
                                           "time_ns",
                                           "warm_up_iterations"};
 
@@ -421,56 +423,73 @@ static void trim_character(char *text) {
 }
 
 /* "pool, busy 1, 25% (B)": the run where the trace has several. */
-static void label_row(const struct report *report, const struct report_trace *trace,
-                      struct report_row *row) {
+static void make_label(const struct report *report, const struct report_trace *trace,
+                       const struct report_row *row, int with_busy, char *label) {
     int several = 0;
     const json_t *busy = json_object_get(row->results[0], "busy");
     const char *threshold =
         json_string_value(json_object_get(row->results[0], "threshold_over_requested"));
     int used;
 
-    snprintf(row->label, sizeof row->label, "%.40s",
+    snprintf(label, REPORT_LABEL_BYTES, "%.40s",
              json_string_value(json_object_get(row->results[0], "configuration")));
-    trim_character(row->label);
-    used = (int)strlen(row->label);
-    if (json_is_number(busy))
-        used += snprintf(row->label + used, sizeof row->label - (size_t)used, ", busy %g",
+    trim_character(label);
+    used = (int)strlen(label);
+    if (with_busy && json_is_number(busy))
+        used += snprintf(label + used, REPORT_LABEL_BYTES - (size_t)used, ", busy %g",
                          json_number_value(busy));
     if (threshold)
-        used += snprintf(row->label + used, sizeof row->label - (size_t)used, ", %.8s", threshold);
+        used += snprintf(label + used, REPORT_LABEL_BYTES - (size_t)used, ", %.8s", threshold);
     for (size_t i = 0; i < trace->count; i++)
         several |= trace->rows[i].run != row->run;
     if (several)
-        snprintf(row->label + used, sizeof row->label - (size_t)used, " (%s)",
+        snprintf(label + used, REPORT_LABEL_BYTES - (size_t)used, " (%s)",
                  report->runs[row->run].letter);
+}
+
+enum { NOT_SETTLED = SERIES_NEVER_STEADY + 1, CLASSES };
+
+/* Times that look steady are not, while reserved memory still changes. */
+static int class_of(const json_t *result, const struct changepoints *points) {
+    int looks_steady = points->kind == SERIES_FLAT || points->kind == SERIES_WARM_UP;
+
+    return looks_steady && json_is_false(json_object_get(result, "settled")) ? NOT_SETTLED
+                                                                             : (int)points->kind;
+}
+
+static const char *class_word(int class) {
+    return class == NOT_SETTLED ? "not settled" : changepoints_word((enum series_class) class);
+}
+
+const char *report_class(const json_t *result, const struct changepoints *points) {
+    return class_word(class_of(result, points));
 }
 
 /* One class if all repeats agree, as Barrett has it; else how many of each. */
 static void classify_row(struct report_row *row) {
-    size_t of_kind[SERIES_NEVER_STEADY + 1] = {0}, kinds = 0, used = 0;
+    size_t of_class[CLASSES] = {0}, classes = 0, used = 0;
 
     for (size_t i = 0; i < row->count; i++)
         if (row->points[i].level_count)
-            of_kind[row->points[i].kind]++;
-    for (int k = 0; k <= SERIES_NEVER_STEADY; k++)
-        kinds += of_kind[k] > 0;
-    if (kinds > 1)
+            of_class[class_of(row->results[i], &row->points[i])]++;
+    for (int k = 0; k < CLASSES; k++)
+        classes += of_class[k] > 0;
+    if (classes > 1)
         used = (size_t)snprintf(row->kind, sizeof row->kind, "inconsistent: ");
-    for (int k = 0, any = 0; k <= SERIES_NEVER_STEADY; k++) {
-        if (of_kind[k] == 0)
+    for (int k = 0, any = 0; k < CLASSES; k++) {
+        if (of_class[k] == 0)
             continue;
-        if (kinds > 1)
+        if (classes > 1)
             used += (size_t)snprintf(row->kind + used, sizeof row->kind - used, "%s%zu ",
-                                     any ? ", " : "", of_kind[k]);
-        used += (size_t)snprintf(row->kind + used, sizeof row->kind - used, "%s",
-                                 changepoints_word((enum series_class)k));
+                                     any ? ", " : "", of_class[k]);
+        used += (size_t)snprintf(row->kind + used, sizeof row->kind - used, "%s", class_word(k));
         any = 1;
     }
 }
 
 static int finish_row(const struct report *report, const struct report_trace *trace,
                       struct report_row *row) {
-    label_row(report, trace, row);
+    make_label(report, trace, row, 1, row->label);
     row->points = calloc(row->count, sizeof *row->points);
     if (!row->points)
         return 0;
@@ -498,6 +517,45 @@ static int finish_row(const struct report *report, const struct report_trace *tr
     return 1;
 }
 
+static double busy_of(const struct report_row *row) {
+    return json_number_value(json_object_get(row->results[0], "busy"));
+}
+
+static void find_busy(struct report *report) {
+    for (size_t t = 0; t < report->trace_count; t++)
+        for (size_t k = 0; k < report->traces[t].count; k++) {
+            double busy = busy_of(&report->traces[t].rows[k]);
+
+            if (busy > 0.0)
+                report->busy = report->busy != 0.0 && busy != report->busy ? -1.0 : busy;
+        }
+}
+
+/* Rows with GPU work, if there are any: they are what the program does. */
+static int choose(struct report *report) {
+    char label[REPORT_LABEL_BYTES];
+    struct choice_figures figures;
+
+    find_busy(report);
+    if (!choices_init(&report->choices, report->trace_count))
+        return 0;
+    for (size_t t = 0; t < report->trace_count; t++)
+        for (size_t k = 0; k < report->traces[t].count; k++) {
+            const struct report_row *row = &report->traces[t].rows[k];
+            const char *configuration =
+                json_string_value(json_object_get(row->results[0], "configuration"));
+
+            if (report->busy != 0.0 && busy_of(row) <= 0.0)
+                continue;
+            make_label(report, &report->traces[t], row, report->busy < 0.0, label);
+            if (!figures_of(row->results, row->count, &figures) ||
+                !choices_add(&report->choices, t, label, configuration, &figures))
+                return 0;
+        }
+    choices_finish(&report->choices);
+    return 1;
+}
+
 static int arrange(struct report *report, const char *const files[], const size_t ends[]) {
     const json_t *object;
     size_t i, file = 0;
@@ -512,7 +570,7 @@ static int arrange(struct report *report, const char *const files[], const size_
         for (size_t k = 0; k < report->traces[t].count; k++)
             if (!finish_row(report, &report->traces[t], &report->traces[t].rows[k]))
                 return out_of_memory();
-    return report_choose(report) || out_of_memory();
+    return choose(report) || out_of_memory();
 }
 
 static void free_report(struct report *report) {
@@ -530,7 +588,7 @@ static void free_report(struct report *report) {
     for (size_t i = 0; i < report->picture_count; i++)
         free(report->pictures[i].svg);
     free(report->pictures);
-    free(report->choices);
+    choices_free(&report->choices);
     free(report->processes);
     free(report->refusals);
     free(report->traces);

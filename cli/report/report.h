@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* report.h: what weir bench, replay and run found out, as one page with pictures.
  *
- * report.c reads and arranges, report_plot.c has gnuplot draw, report_html.c writes the page.  The JSON
+ * report.c reads and arranges, report_plot.c has gnuplot draw, report_html.c writes the page, report_svg.c the pictures
+ * in it.  The JSON
  * is the same whether it comes out of a file or straight from a run.
  *
  * Must not know: how anything was measured.
@@ -14,8 +15,9 @@
 #include <stdio.h>
 
 #include "cli/report/changepoints.h"
+#include "cli/report/choices.h"
 
-enum { REPORT_LABEL_BYTES = 96, REPORT_BARE = 3 };
+enum { REPORT_LABEL_BYTES = CHOICE_LABEL_BYTES, REPORT_BARE = 3 };
 
 /* One command: what all its results have in common. */
 struct report_run {
@@ -55,17 +57,6 @@ struct report_refusal {
     const json_t *line;
 };
 
-/* One configuration over all traces. */
-struct report_choice {
-    const char *label;
-    double time_ns; /* of a steady iteration, and */
-    double
-        memory; /* peak reserved over peak requested memory: geometric means; 0: a trace lacks it */
-    uint64_t failed; /* requests */
-    double log_time, log_memory;
-    size_t timed, measured; /* traces */
-};
-
 enum picture_kind {
     PICTURE_MEMORY,
     PICTURE_TIMES,
@@ -88,9 +79,10 @@ struct report {
     struct report_trace *traces;
     struct report_process *processes;
     struct report_refusal *refusals;
-    struct report_choice *choices;
+    struct choices choices; /* of the rows with GPU work, if there are any */
+    double busy;            /* their factor; 0: none, below 0: several */
     struct picture *pictures;
-    size_t run_count, trace_count, process_count, refusal_count, choice_count, picture_count;
+    size_t run_count, trace_count, process_count, refusal_count, picture_count;
     int devices_differ;
     char no_pictures[256]; /* why there are none; "" */
 };
@@ -118,13 +110,13 @@ uint64_t *report_times(const json_t *result, size_t *count);
 /* The first steady iteration by the exact rule; the number of all if it is not settled. */
 size_t report_warm_up(const json_t *result);
 
-/* Fills report->choices: 1, or 0: out of memory. */
-int report_choose(struct report *report);
-int report_compares(const struct report_choice *choice);
-/* What is had without a choice, and whose default it is; NULL: it did not run. */
-const struct report_choice *report_default(const struct report *report, const char **whose);
-/* The fastest, or of memory the leanest, of those that compare; NULL: there is none. */
-const struct report_choice *report_least(const struct report *report, int of_memory);
+/* What the series of a result is: a word for its class, "not settled" if only its times look steady. */
+const char *report_class(const json_t *result, const struct changepoints *points);
+
+/* Text of a page: what it cannot have, control characters and bytes that are no characters, as question marks. */
+void report_text(FILE *file, const char *text);
+/* A picture of gnuplot's for a page: `stem` makes its names unique, `what` says what it shows. */
+void report_svg(FILE *file, const char *svg, const char *stem, const char *what);
 
 /* Draws every picture there is something for; into the folder as SVG and PNG, or if it is NULL only for the
  * page.  1, or 0 with a message printed: report->no_pictures says why. */

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* report_html.c: the page: one file that needs no other, well-formed as XML too.
  *
- * Pictures are taken over as gnuplot made them, but for the names in them, which would clash on one page, and
- * their black and greys, which follow the page's colours.  A figure that comes out of a result stands in
+ * Black and greys of pictures follow the page's colours.  A figure that comes out of a result stands in
  * its cell as it was, in data-value, beside the text that is read.
  */
 #include <ctype.h>
@@ -31,7 +30,9 @@ static const char style[] =
     "\ntd small{display:block}td code{display:block;min-width:14em}\nth{font-weight:600}thead "
     "th{border-bottom:2px solid "
     "var(--ink);vertical-align:bottom}\nth[scope=row],.text{text-align:left}tbody "
-    "tr:nth-child(even){background:var(--band)}\n.wide{overflow-x:auto;max-width:100%}figure{"
+    "tr:nth-child(even){background:var(--band)}\n.wide{overflow-x:auto;max-width:100%}.wide "
+    "th:first-child{position:sticky;left:0;background:var(--paper)}.wide tr:nth-child(even) "
+    "th:first-child{background:var(--band)}figure{"
     "margin:1.2em 0;overflow-x:auto}\nfigure "
     "svg{min-width:760px;width:100%;height:auto;display:block}\nfigcaption,.note,small{color:var(--"
     "faint);font-size:.9em}\n.warn{color:var(--warn);border-left:4px solid "
@@ -46,45 +47,13 @@ static const char style[] =
     "image{image-rendering:pixelated}\ndetails>summary "
     "h2{display:inline-block;border:0;margin:.3em 0;padding:0}\nsection>details{border-top:3px "
     "double var(--line);margin-top:1em}\n#findings p{font-size:1.1em;margin:.4em "
-    "0}#overview{max-width:900px}\n@media print{body{max-width:none}}\n";
+    "0}#overview{max-width:900px}\nsvg text{stroke:none;fill:var(--ink);text-anchor:middle}svg "
+    ".e{text-anchor:end}svg .s{text-anchor:start}@media print{body{max-width:none}}\n";
 
 /* ---------------------------------------------------------------------- text ---- */
 
-/* Bytes of the character that begins there; 0: none does. */
-static size_t character(const char *text) {
-    unsigned char first = (unsigned char)*text;
-    size_t bytes = first < 0x80                    ? 1
-                   : first >= 0xc2 && first < 0xe0 ? 2
-                   : first >= 0xe0 && first < 0xf0 ? 3
-                   : first >= 0xf0 && first < 0xf5 ? 4
-                                                   : 0;
-
-    for (size_t i = 1; i < bytes; i++)
-        if (((unsigned char)text[i] & 0xc0) != 0x80)
-            return 0;
-    return bytes;
-}
-
-/* What a page cannot have, control characters and bytes that are no characters (of a file's name), as question
- * marks. */
 static void put(FILE *file, const char *text) {
-    while (text && *text) {
-        size_t bytes = character(text);
-
-        if (*text == '<')
-            fputs("&lt;", file);
-        else if (*text == '>')
-            fputs("&gt;", file);
-        else if (*text == '&')
-            fputs("&amp;", file);
-        else if (*text == '"')
-            fputs("&quot;", file);
-        else if (bytes == 0 || ((unsigned char)*text < ' ' && *text != '\n'))
-            fputc('?', file);
-        else
-            fwrite(text, 1, bytes, file);
-        text += bytes ? bytes : 1;
-    }
+    report_text(file, text);
 }
 
 static const char *string_at(const json_t *object, const char *key) {
@@ -164,10 +133,10 @@ static void percentile_cell(FILE *file, const struct report_row *row, const char
     fputs("</td>", file);
 }
 
-static void ms_cell(FILE *file, const struct report_row *row, const char *key, int zero_is_none) {
+static void ms_cell(FILE *file, const struct report_row *row, const char *key) {
     uint64_t value;
 
-    if (!report_median(row, key, NULL, &value) || (zero_is_none && value == 0)) {
+    if (!report_median(row, key, NULL, &value)) {
         no_cell(file);
         return;
     }
@@ -290,212 +259,20 @@ static const char reading[] =
     "hot and cold, 2017): <em>flat</em>, one level; <em>warm-up</em>, what comes before the steady "
     "stretch is slower; <em>slowdown</em>, a level of 3 iterations or more before it was faster; "
     "<em>never steady</em>, the steady stretch is shorter than 3 iterations or a quarter of all; "
-    "<em>too short</em>, fewer than 6 iterations. Repeats that differ are "
+    "<em>not settled</em>, the times look steady and reserved memory still changes; <em>too "
+    "short</em>, fewer than 6 iterations. Repeats that differ are "
     "<em>inconsistent</em>.</p>\n<p>Times of iterations are of all their allocations and frees. "
     "Figures are medians over repeats; pictures show the first repeat. Peak requested memory: the "
     "largest sum of requested bytes, below which reserved memory cannot be. Single calls are timed "
     "in a process of their own, where short calls take longer.</p></details>\n";
 
-/* ---------------------------------------------------------------------- SVG ---- */
-
-static int skip_element(const char **at, const char *open, const char *close) {
-    const char *end;
-
-    if (strncmp(*at, open, strlen(open)) != 0)
-        return 0;
-    end = strstr(*at, close);
-    if (!end)
-        return 0;
-    *at = end + strlen(close);
-    return 1;
-}
-
-/* What gnuplot says of every element, and what elements have anyway: the whole picture says the fonts. */
-static int skip_default(const char **at) {
-    static const char plot[] = " id=\"gnuplot_plot_";
-    static const char *const defaults[] = {" fill=\"none\" color=\"black\" stroke=\"currentColor\"",
-                                           " stroke-width=\"1.00\"",
-                                           " stroke-linecap=\"butt\"",
-                                           " stroke-linejoin=\"miter\"",
-                                           " font-family=\"sans-serif\"",
-                                           " font-size=\"12.00\""};
-
-    if (strncmp(*at, plot, sizeof plot - 1) == 0) {
-        *at += sizeof plot - 1;
-        *at += strcspn(*at, "\"") + 1;
-        return 1;
-    }
-    for (size_t i = 0; i < sizeof defaults / sizeof defaults[0]; i++)
-        if (strncmp(*at, defaults[i], strlen(defaults[i])) == 0) {
-            *at += strlen(defaults[i]);
-            return 1;
-        }
-    return 0;
-}
-
-/* A number that begins there, and is no part of a name. */
-static int begins_coordinate(const char *begin, const char *at) {
-    char before = at > begin ? at[-1] : ' ';
-
-    return *at >= '1' && *at <= '9' &&
-           (before == 'M' || before == 'L' || (before != '.' && !isalnum((unsigned char)before)));
-}
-
-/* Coordinates are fine enough by tenths of a pixel, of an area by whole ones; parts of one, such as opacities, stay.
- * 1: one was written. */
-static int put_coordinate(FILE *file, const char *begin, const char **at, int is_area) {
-    char *end;
-    double value;
-
-    if (!begins_coordinate(begin, *at))
-        return 0;
-    value = strtod(*at, &end);
-    if (end - *at < 4 || end[-3] != '.')
-        return 0;
-    *at = end;
-    value = is_area ? round(value) : round(value * 10.0) / 10.0;
-    fprintf(file, value == floor(value) ? "%.0f" : "%.1f", value);
-    return 1;
-}
-
-/* Tenths, without what a path needs none of: ".5", "-12", "3.4". */
-static void put_tenths(FILE *file, long tenths, int is_first) {
-    long whole = labs(tenths) / 10, part = labs(tenths) % 10;
-
-    fputs(tenths < 0 ? "-" : is_first ? "" : " ", file);
-    if (whole > 0 || part == 0)
-        fprintf(file, "%ld", whole);
-    if (part > 0)
-        fprintf(file, ".%ld", part);
-}
-
-/* The next point of a path that is moves and lines alone, in tenths. */
-static int read_point(const char **at, char *command, long *x, long *y) {
-    char *end;
-
-    *at += strspn(*at, " \t\r\n");
-    if (**at != 'M' && **at != 'L')
-        return 0;
-    *command = *(*at)++;
-    *x = lround(strtod(*at, &end) * 10.0);
-    if (end == *at || *end != ',')
-        return 0;
-    *at = end + 1;
-    *y = lround(strtod(*at, &end) * 10.0);
-    if (end == *at)
-        return 0;
-    *at = end;
-    return 1;
-}
-
-/* A path by the way from point to point, which takes fewer digits.  1: it was written. */
-static int put_path(FILE *file, const char **at) {
-    const char *from = *at + 3, *end;
-    long x, y, last_x = 0, last_y = 0;
-    char command, last = ' ';
-
-    if (strncmp(*at, "d='", 3) != 0 || (*at)[-1] != ' ')
-        return 0;
-    for (end = from; read_point(&end, &command, &x, &y);)
-        ;
-    if (*end != '\'')
-        return 0;
-    fputs("d='", file);
-    while (read_point(&from, &command, &x, &y)) {
-        if (command == 'M')
-            fputc('M', file);
-        else if (last != 'L')
-            fputc('l', file);
-        put_tenths(file, command == 'M' ? x : x - last_x, command == 'M' || last != 'L');
-        put_tenths(file, command == 'M' ? y : y - last_y, 0);
-        last = command;
-        last_x = x;
-        last_y = y;
-    }
-    *at = end;
-    return 1;
-}
-
-/* A group that has nothing in it. */
-static int skip_empty_group(const char **at) {
-    const char *end;
-
-    if (strncmp(*at, "<g ", 3) != 0)
-        return 0;
-    end = strchr(*at, '>');
-    if (!end)
-        return 0;
-    end += 1 + strspn(end + 1, " \t\r\n");
-    if (strncmp(end, "</g>", 4) != 0)
-        return 0;
-    *at = end + 4;
-    return 1;
-}
-
-/* Blanks between elements, and more than one in them. */
-static int skip_blanks(FILE *file, const char **at, int in_tag) {
-    size_t blanks = strspn(*at, " \t\r\n");
-
-    if (blanks == 0 || (!in_tag && (*at)[blanks] != '<' && blanks < 2))
-        return 0;
-    if (!in_tag && !memchr(*at, '\n', blanks)) /* of a text */
-        return 0;
-    fputc(in_tag ? ' ' : '\n', file);
-    *at += blanks;
-    return 1;
-}
-
-/* The same names in several pictures would mean the first one's.  gnuplot writes more than a page needs. */
-static void put_svg(FILE *file, const char *svg, const char *stem, const char *what) {
-    static const char *const names[] = {" id='", " id=\"", "href='#", "url(#"};
-    static const char background[] = "<rect x=\"0\" y=\"0\"";
-    const char *at = strstr(svg, "<svg");
-    int in_tag = 1, is_area = 0;
-
-    if (!at)
-        return;
-    at += strlen("<svg");
-    fputs("<svg role=\"img\" font-family=\"sans-serif\" font-size=\"12\" fill=\"none\" "
-          "color=\"black\" stroke=\"currentColor\" aria-label=\"",
-          file);
-    put(file, what);
-    fputc('"', file);
-    while (*at) {
-        size_t name;
-
-        if (skip_element(&at, "<title>", "</title>") || skip_element(&at, "<desc>", "</desc>") ||
-            skip_empty_group(&at))
-            continue;
-        if (in_tag && skip_default(&at))
-            continue;
-        for (name = 0; name < 4; name++)
-            if (strncmp(at, names[name], strlen(names[name])) == 0)
-                break;
-        if (name < 4) {
-            fprintf(file, "%sp%s-", names[name], stem);
-            at += strlen(names[name]);
-        } else if (!(in_tag && (put_path(file, &at) || put_coordinate(file, svg, &at, is_area))) &&
-                   !skip_blanks(file, &at, in_tag)) {
-            if (strncmp(at, background, sizeof background - 1) == 0) {
-                fputs("<rect stroke=\"none\"", file);
-                at += 5;
-                continue;
-            }
-            in_tag = *at == '<' ? 1 : *at == '>' ? 0 : in_tag;
-            if (*at == '<')
-                is_area = strncmp(at, "<polygon", 8) == 0;
-            fputc(*at++, file);
-        }
-    }
-}
+/* ------------------------------------------------------------------ pictures ---- */
 
 static const char *const captions[] = {
     "Memory over the replay. Light grey: requested (darker: between its least and its most where "
     "the picture is too coarse); dashed: in use, as handed out; thick line: reserved; dotted: peak "
     "requested memory, which is the floor. Triangles: growth, inverted: given back. Bars below the "
-    "axis: "
-    "waits "
-    "for growth, all panels to one scale. Ticks above: ends of iterations.",
+    "axis, with their scale at the right: waits for growth. Ticks above: ends of iterations.",
     "Time of allocations and frees by iteration. Hatched: warm-up by the exact rule; dashed "
     "upright "
     "lines: changepoints, with the interval of their place at the bottom; thick lines: levels, "
@@ -505,7 +282,8 @@ static const char *const captions[] = {
     "Where blocks lay, from the lowest address up, over the replay. Ink: in blocks, paler if in "
     "part; faint: held a block before and holds none now; paper: never held one. Pages of 2 MiB "
     "that no "
-    "block ever touched are left out, so neighbours may lie far apart.",
+    "block ever touched are left out, so neighbours may lie far apart. Where a configuration ran "
+    "with GPU work, that is shown.",
     "Memory of the process over time, as it was looked at a hundred times a second. Light grey: "
     "requested (darker: between its least and its most where the picture is too coarse); dashed: "
     "in use, as handed out; thick line: reserved, as it grew; dotted: peak requested memory.  It "
@@ -519,11 +297,13 @@ static void put_pictures(FILE *file, const struct report *report, enum picture_k
                          enum picture_kind to, size_t of) {
     for (size_t i = 0; i < report->picture_count; i++) {
         const struct picture *picture = &report->pictures[i];
+        char stem[24];
 
         if (picture->kind < from || picture->kind > to || picture->of != of || !picture->svg)
             continue;
         fprintf(file, "<figure id=\"%s\">", picture->stem);
-        put_svg(file, picture->svg, picture->stem, captions[picture->kind]);
+        snprintf(stem, sizeof stem, "%zu", i + 1);
+        report_svg(file, picture->svg, stem, captions[picture->kind]);
         fprintf(file, "<figcaption>%s</figcaption></figure>\n", captions[picture->kind]);
     }
 }
@@ -619,11 +399,25 @@ static void engine_cell(FILE *file, const json_t *options) {
     fputs("</td>", file);
 }
 
-static void row_cells(FILE *file, const struct report_row *row) {
+static int has_makespan(const struct report_trace *trace) {
+    for (size_t i = 0; i < trace->count; i++)
+        if (json_is_integer(json_object_get(trace->rows[i].shown, "makespan_ns")))
+            return 1;
+    return 0;
+}
+
+/* Earlier results have what came nearest. */
+static const char *create_key(const struct report_row *row) {
     uint64_t known;
 
+    return report_median(row, "creation_ns", NULL, &known)     ? "creation_ns"
+           : report_median(row, "beforehand_ns", NULL, &known) ? "beforehand_ns"
+                                                               : "prealloc_ns";
+}
+
+static void row_cells(FILE *file, const struct report_row *row, int with_makespan) {
     engine_cell(file, json_object_get(row->shown, "options"));
-    ms_cell(file, row, "first_iteration_ns", 0);
+    ms_cell(file, row, "first_iteration_ns");
     steady_cell(file, row);
     fprintf(file, "<td class=\"text\">%s</td>", *row->kind ? row->kind : "–");
     whole_cell(file, row, "warm_up_iterations", NULL);
@@ -633,17 +427,17 @@ static void row_cells(FILE *file, const struct report_row *row) {
     percentile_cell(file, row, "p999");
     whole_cell(file, row, "op_ns", "max");
     whole_cell(file, row, "growths", NULL);
-    ms_cell(file, row, "stall_ns", 0);
+    ms_cell(file, row, "stall_ns");
     mib_cell(file, row, "reserved_peak_bytes");
     ratio_cell(file, row);
-    ms_cell(file, row,
-            report_median(row, "beforehand_ns", NULL, &known) ? "beforehand_ns" : "prealloc_ns",
-            1); /* results of before it have the latter alone */
+    ms_cell(file, row, create_key(row));
+    if (with_makespan)
+        ms_cell(file, row, "makespan_ns");
     whole_cell(file, row, "failed", NULL);
 }
 
-static void failed_cells(FILE *file, const struct report_row *row) {
-    fputs("<td class=\"text\" colspan=\"17\">failed: ", file);
+static void failed_cells(FILE *file, const struct report_row *row, int with_makespan) {
+    fprintf(file, "<td class=\"text\" colspan=\"%d\">failed: ", 17 + with_makespan);
     put_or(file, string_at(row->results[0], "error"), "no reason was reported");
     fputs("</td>", file);
 }
@@ -654,14 +448,18 @@ static void trace_table(FILE *file, const struct report_trace *trace) {
         "<th class=\"text\" scope=\"col\">engine</th><th scope=\"col\">first<br/>ms/iter</th><th "
         "scope=\"col\">steady<br/>ms/iter</th>"
         "<th class=\"text\" scope=\"col\">class</th><th scope=\"col\">warm-up<br/>iterations</th>"
-        "<th scope=\"col\">steady by<br/>times, from</th><th scope=\"col\">last level<br/>ms</th>"
-        "<th scope=\"col\">op p50<br/>ns</th><th scope=\"col\">p99</th><th scope=\"col\">p99.9</th>"
-        "<th scope=\"col\">max</th><th scope=\"col\">growths</th><th "
+        "<th scope=\"col\">last level<br/>from iter</th><th scope=\"col\">last "
+        "level<br/>ms/iter</th>"
+        "<th scope=\"col\">op p50<br/>ns</th><th scope=\"col\">op p99<br/>ns</th><th "
+        "scope=\"col\">op p99.9<br/>ns</th>"
+        "<th scope=\"col\">op max<br/>ns</th><th scope=\"col\">growths</th><th "
         "scope=\"col\">waits<br/>ms</th>"
-        "<th scope=\"col\">reserved<br/>MiB</th><th scope=\"col\">/ peak</th>"
-        "<th scope=\"col\">before<br/>ms</th><th "
-        "scope=\"col\">refused</th></tr></thead><tbody>\n",
+        "<th scope=\"col\">reserved<br/>MiB</th><th scope=\"col\">reserved<br/>/ peak</th>"
+        "<th scope=\"col\">create<br/>ms</th>",
         file);
+    if (has_makespan(trace))
+        fputs("<th scope=\"col\">makespan<br/>all ms</th>", file);
+    fputs("<th scope=\"col\">failed<br/>requests</th></tr></thead><tbody>\n", file);
     for (size_t i = 0; i < trace->count; i++) {
         const struct report_row *row = &trace->rows[i];
 
@@ -672,7 +470,10 @@ static void trace_table(FILE *file, const struct report_trace *trace) {
         if (row->shown && row->failures)
             fprintf(file, " <small>(%zu of %zu failed)</small>", row->failures, row->count);
         fputs("</th>", file);
-        (row->shown ? row_cells : failed_cells)(file, row);
+        if (row->shown)
+            row_cells(file, row, has_makespan(trace));
+        else
+            failed_cells(file, row, has_makespan(trace));
         fputs("</tr>\n", file);
     }
     fputs("</tbody></table></div>\n", file);
@@ -695,10 +496,10 @@ static void tell_missing(FILE *file, const struct report_trace *trace) {
             "(<code>weir bench --samples --json FILE</code>), or with <code>--report</code>.</p>\n",
             sampled ? "Some configurations" : "All configurations");
     if (shown && iterations < shown)
-        fputs("<p class=\"note missing\">The trace marks no iterations, so there is neither "
-              "warm-up nor "
-              "steady state. <code>weir record --mark-at-sync</code>, or <code>weir_mark</code> in "
-              "the program, ends them.</p>\n",
+        fputs("<p class=\"note missing\">The trace has no marks, so there is neither warm-up nor "
+              "steady state. The program did not wait often enough for <code>weir record "
+              "--mark-at-sync</code>, or it was recorded without. Use <code>--mark-at-nvtx "
+              "NAME</code>, or <code>weir_mark()</code> in the program.</p>\n",
               file);
 }
 
@@ -723,7 +524,7 @@ static void put_levels(FILE *file, const struct report_row *row) {
             fputs("–", file);
             put_ms(file, level->high_ns);
             fprintf(file, "</td><td class=\"text\">%s</td></tr>\n",
-                    i + 1 == points->level_count ? changepoints_word(points->kind) : "");
+                    i + 1 == points->level_count ? report_class(row->results[k], points) : "");
         }
     }
 }
@@ -761,12 +562,26 @@ static void put_options(FILE *file, json_t *options) {
     fputs(any ? "</code>" : "not told</code>", file);
 }
 
+/* The row that has the same settings and configuration already: with GPU work they are the same. */
+static int has_same_before(const struct report_trace *trace, size_t i) {
+    for (size_t k = 0; k < i; k++)
+        if (trace->rows[k].run == trace->rows[i].run &&
+            is_text(trace->rows[k].shown, "configuration",
+                    string_at(trace->rows[i].shown, "configuration")) &&
+            json_equal(json_object_get(trace->rows[k].shown, "options"),
+                       json_object_get(trace->rows[i].shown, "options")))
+            return 1;
+    return 0;
+}
+
 static void settings_table(FILE *file, const struct report_trace *trace) {
     fputs("<details><summary>Effective settings</summary><div class=\"wide\"><table><thead><tr><th "
           "class=\"text\" scope=\"col\">configuration</th><th class=\"text\" "
           "scope=\"col\">settings</th></tr></thead><tbody>\n",
           file);
     for (size_t i = 0; i < trace->count; i++) {
+        if (has_same_before(trace, i))
+            continue;
         fputs("<tr><th scope=\"row\">", file);
         put(file, trace->rows[i].label);
         fputs("</th><td class=\"text\">", file);
@@ -823,7 +638,7 @@ static void process_row(FILE *file, const json_t *served) {
 static void put_refusal(FILE *file, const json_t *line) {
     const json_t *verdict = json_object_get(line, "oom_report");
 
-    fputs("<p class=\"warn\">Refused on ", file);
+    fputs("<p class=\"warn\">A request failed on ", file);
     put_or(file, string_at(line, "device"), "a device");
     fprintf(file, ": %.1f MiB (", (double)report_number(verdict, "asked", NULL) / 1048576.0);
     put_or(file, string_at(verdict, "cause"), "no cause was reported");
@@ -879,10 +694,10 @@ static void put_process(FILE *file, const struct report *report, size_t p) {
               "class=\"text\" scope=\"col\">engine</th><th "
               "scope=\"col\">requests</th><th "
               "scope=\"col\">frees</th><th "
-              "scope=\"col\">from caches</th><th scope=\"col\">refused</th><th "
-              "scope=\"col\">growths</th><th scope=\"col\">waits ms</th><th scope=\"col\">most "
-              "requested MiB</th><th scope=\"col\">most in use</th><th scope=\"col\">most "
-              "reserved</th></tr></thead><tbody>\n",
+              "scope=\"col\">from caches</th><th scope=\"col\">failed requests</th><th "
+              "scope=\"col\">growths</th><th scope=\"col\">waits ms</th><th scope=\"col\">peak "
+              "requested MiB</th><th scope=\"col\">peak in use MiB</th><th scope=\"col\">peak "
+              "reserved MiB</th></tr></thead><tbody>\n",
               file);
     for (size_t i = 0; i < json_array_size(served); i++) {
         process_row(file, json_array_get(served, i));
@@ -921,49 +736,106 @@ static void put_process(FILE *file, const struct report *report, size_t p) {
 
 /* ---------------------------------------------------------------------- page ---- */
 
-/* "0.82": a mean of ratios is worth no more digits. */
-static void put_times(FILE *file, double ratio) {
-    fprintf(file, "%.*f times", ratio < 10.0 ? 2 : ratio < 100.0 ? 1 : 0, ratio);
+/* "0.82": a mean of ratios is worth no more digits; "~": one of the two is not settled. */
+static void put_times(FILE *file, double ratio, int is_unsettled) {
+    int digits = ratio < 10.0 ? 2 : ratio < 100.0 ? 1 : 0;
+
+    fprintf(file, "%s%s%.*f times", ratio < 0.01 ? "under " : "", is_unsettled ? "~" : "", digits,
+            fmax(ratio, 0.01));
 }
 
-static void put_choice(FILE *file, const struct report_choice *choice,
-                       const struct report_choice *usual, const char *whose, int of_memory) {
-    fprintf(file, "<p><strong>%s: ", of_memory ? "Leanest" : "Fastest");
-    put(file, choice->label);
-    if (!usual || choice == usual) {
-        fprintf(file, "</strong>%s%s.</p>\n", usual ? ", " : "", usual ? whose : "");
-        return;
-    }
+static void put_against(FILE *file, const struct choice *choice, const struct choice *usual,
+                        const char *whose, int of_memory) {
+    int is_unsettled = choice->mean.is_unsettled || usual->mean.is_unsettled;
+    double time = choice->mean.time_ns / usual->mean.time_ns;
+    double memory = choice->mean.memory / usual->mean.memory;
+
     fputs("</strong>: ", file);
-    put_times(file, of_memory ? choice->memory / usual->memory : choice->time_ns / usual->time_ns);
+    put_times(file, of_memory ? memory : time, !of_memory && is_unsettled);
     fputs(of_memory ? " the reserved memory of " : " the steady time of ", file);
     put(file, usual->label);
-    fprintf(file, " (%s), ", whose);
-    put_times(file, of_memory ? choice->time_ns / usual->time_ns : choice->memory / usual->memory);
-    fputs(of_memory ? " the steady time.</p>\n" : " the reserved memory.</p>\n", file);
+    put(file, whose);
+    if (of_memory && usual->mean.time_ns <= 0.0)
+        return;
+    fputs(", ", file);
+    put_times(file, of_memory ? time : memory, of_memory && is_unsettled);
+    fputs(of_memory ? " the steady time" : " the reserved memory", file);
+}
+
+static void put_choice(FILE *file, const struct report *report, const char *what,
+                       const struct choice *choice, int of_memory) {
+    const char *whose;
+    const struct choice *usual = choices_default(&report->choices, &whose);
+    size_t count = 0;
+
+    fprintf(file, "<p>%s: <strong>", what);
+    put(file, choice->label);
+    if (choice != usual) {
+        put_against(file, choice, usual, whose, of_memory);
+    } else {
+        fputs("</strong>", file);
+        put(file, whose);
+    }
+    for (size_t i = 0; i < report->choices.count && !of_memory; i++) {
+        const struct choice *other = &report->choices.items[i];
+
+        if (other == choice || !choice_within_noise(other, choice))
+            continue;
+        fputs(count++ ? ", " : "; ", file);
+        put(file, other->label);
+    }
+    if (count)
+        fprintf(file, " %s within the noise of it", count > 1 ? "are" : "is");
+    fputs(".</p>\n", file);
+}
+
+/* The one sentence to act upon, with its rule. */
+static void put_recommended(FILE *file, const struct report *report) {
+    const char *whose;
+    const struct choice *usual = choices_default(&report->choices, &whose);
+    const struct choice *choice = choices_recommended(&report->choices);
+
+    fputs("<p id=\"recommended\">Recommended: <strong>", file);
+    put(file, choice->label);
+    if (choice != usual) {
+        put_against(file, choice, usual, whose,
+                    choice->mean.memory <= usual->mean.memory * (100 - LESS_MEMORY) / 100);
+        fputs(".</p>\n", file);
+        return;
+    }
+    fputs("</strong>", file);
+    put(file, whose);
+    fprintf(file,
+            ": no other configuration needs %d%% less memory for at most %d%% more time, or %d%% "
+            "less time for at most %d%% more memory.</p>\n",
+            LESS_MEMORY, MORE_TIME, LESS_TIME, MORE_MEMORY);
 }
 
 /* Of one alone there is nothing to choose. */
-static void put_single(FILE *file, const struct report_choice *choice) {
+static void put_single(FILE *file, const struct choice *choice) {
     fputs("<p><strong>", file);
     put(file, choice->label);
     fprintf(file, "</strong> reserves at most %.2f times the peak requested memory",
-            choice->memory);
-    fputs(", and takes ", file);
-    put_ms(file, choice->time_ns);
-    fputs(" ms for the allocations and frees of a steady iteration.</p>\n", file);
+            choice->mean.memory);
+    if (choice->mean.time_ns > 0.0) {
+        fputs(", and takes ", file);
+        put_ms(file, choice->mean.time_ns);
+        fprintf(file, "%s ms for the allocations and frees of a steady iteration",
+                choice->mean.is_unsettled ? "~" : "");
+    }
+    fputs(".</p>\n", file);
 }
 
 static void put_failures(FILE *file, const struct report *report) {
-    for (size_t i = 0; i < report->choice_count; i++) {
-        const struct report_choice *choice = &report->choices[i];
+    for (size_t i = 0; i < report->choices.count; i++) {
+        const struct choice *choice = &report->choices.items[i];
 
-        if (choice->failed == 0)
+        if (choice->mean.failed == 0)
             continue;
         fputs("<p class=\"warn\">", file);
         put(file, choice->label);
         fputs(": ", file);
-        put_count(file, choice->failed, "request",
+        put_count(file, choice->mean.failed, "request",
                   " failed, so that its figures compare with none.</p>\n");
     }
 }
@@ -1002,22 +874,64 @@ static void put_process_verdict(FILE *file, const json_t *line) {
     }
 }
 
-static void put_verdict(FILE *file, const struct report *report) {
-    const struct report_choice *fastest = report_least(report, 0), *usual;
+static void put_busy(FILE *file, const struct report *report) {
+    if (report->busy > 0.0)
+        fprintf(file, "<p class=\"note\">With GPU work (busy %g), as the program does it.</p>\n",
+                report->busy);
+    else if (report->busy < 0.0)
+        fputs("<p class=\"note\">With GPU work, as the program does it.</p>\n", file);
+}
+
+/* What the times leave out, and whether they are to be trusted. */
+static void put_doubts(FILE *file, const struct report *report) {
+    const struct choices *choices = &report->choices;
+    const struct choice *fastest = choices_fastest(choices), *usual;
     const char *whose;
+    int alike = 0;
+
+    if (choices->timed < choices->traces) {
+        fputs(choices->timed ? "<p class=\"note\">Times are without those of"
+                             : "<p class=\"note\">There is no steady time, so none is "
+                               "recommended: fewer than 2 iterations in",
+              file);
+        for (size_t t = 0, any = 0; t < choices->traces; t++)
+            if (!choices->is_timed[t]) {
+                fputs(any++ ? ", " : " ", file);
+                put(file, report->traces[t].name);
+            }
+        fputs(choices->timed ? ": fewer than 2 iterations.</p>\n" : ".</p>\n", file);
+    }
+    usual = choices_default(choices, &whose);
+    for (size_t i = 0; i < choices->count && fastest; i++)
+        alike |= &choices->items[i] != fastest && choice_within_noise(&choices->items[i], fastest);
+    if (fastest && fastest->mean.is_single && (alike || fastest != usual))
+        fputs("<p class=\"note\">One run of each: use <code>--repeat 5</code> to be sure.</p>\n",
+              file);
+}
+
+static void put_findings(FILE *file, const struct report *report) {
+    const struct choice *fastest = choices_fastest(&report->choices);
+    const struct choice *leanest = choices_leanest(&report->choices);
 
     fputs("<section id=\"findings\">\n", file);
-    usual = report_default(report, &whose);
-    if (fastest && report->choice_count > 1) {
-        put_choice(file, fastest, usual, whose, 0);
-        put_choice(file, report_least(report, 1), usual, whose, 1);
-    } else if (fastest) {
-        put_single(file, fastest);
-    } else if (report->trace_count > 0) {
-        fputs("<p>No configuration served every trace to its end with iterations, so none is "
+    if (report->choices.count > 1) {
+        if (fastest) {
+            put_recommended(file, report);
+            put_choice(file, report, "Fastest", fastest, 0);
+        }
+        if (leanest)
+            put_choice(file, report, "Leanest", leanest, 1);
+    } else if (leanest) {
+        put_single(file, leanest);
+    }
+    if (leanest)
+        put_busy(file, report);
+    if (leanest && report->choices.count > 1)
+        put_doubts(file, report);
+    if (!leanest && report->trace_count > 0)
+        fputs("<p>No configuration served every trace to its end, so none is "
               "recommended.</p>\n",
               file);
-    }
     for (size_t p = 0; p < report->process_count; p++)
         put_process_verdict(file, report->processes[p].line);
     put_failures(file, report);
@@ -1025,50 +939,68 @@ static void put_verdict(FILE *file, const struct report *report) {
     fputs("</section>\n", file);
 }
 
-static void ratio_or_none(FILE *file, double ratio) {
+static void ratio_or_none(FILE *file, double ratio, int is_unsettled) {
     if (ratio > 0.0)
-        fprintf(file, "<td>%.*f</td>", ratio < 10.0 ? 3 : ratio < 100.0 ? 2 : 1, ratio);
+        fprintf(file, "<td>%.*f%s</td>",
+                ratio < 10.0    ? 3
+                : ratio < 100.0 ? 2
+                                : 1,
+                ratio, is_unsettled ? "~" : "");
     else
         no_cell(file);
+}
+
+static void against_head(FILE *file, const char *what, const struct choice *usual) {
+    fprintf(file, "<th scope=\"col\">%s</th><th scope=\"col\">/ ", what);
+    put(file, usual->label);
+    fputs("</th>", file);
 }
 
 /* All configurations over all traces. */
 static void put_summary(FILE *file, const struct report *report) {
     const char *whose;
-    const struct report_choice *usual = report_default(report, &whose);
+    const struct choice *usual = choices_default(&report->choices, &whose);
+    int any_unsettled = 0;
 
-    if (report->choice_count < 2)
+    if (report->choices.count < 2 || !usual)
         return;
     fprintf(file, "<section id=\"summary\"><h2>Summary of %zu trace%s</h2>\n", report->trace_count,
             weir__plural(report->trace_count));
+    put_busy(file, report);
     fputs("<div class=\"wide\"><table><thead><tr><th class=\"text\" "
-          "scope=\"col\">configuration</th><th scope=\"col\">steady<br/>ms/iter</th>",
+          "scope=\"col\">configuration</th>",
           file);
-    if (usual) {
-        fputs("<th scope=\"col\">against<br/>", file);
-        put(file, usual->label);
-        fputs("</th>", file);
-    }
-    fputs("<th scope=\"col\">peak reserved /<br/>peak requested</th><th "
-          "scope=\"col\">requests<br/>failed</th></tr></thead><tbody>\n",
+    against_head(file, "steady<br/>ms/iter", usual);
+    if (report->busy != 0.0)
+        against_head(file, "makespan<br/>all ms", usual);
+    fputs("<th scope=\"col\">reserved<br/>/ peak</th><th "
+          "scope=\"col\">failed<br/>requests</th></tr></thead><tbody>\n",
           file);
-    for (size_t i = 0; i < report->choice_count; i++) {
-        const struct report_choice *choice = &report->choices[i];
+    for (size_t i = 0; i < report->choices.count; i++) {
+        const struct choice *choice = &report->choices.items[i];
+        const struct choice_figures *mean = &choice->mean;
 
         fputs("<tr><th scope=\"row\">", file);
         put(file, choice->label);
         fputs("</th>", file);
-        ratio_or_none(file, choice->time_ns / 1e6);
-        if (usual)
-            ratio_or_none(file, choice->time_ns / usual->time_ns);
-        ratio_or_none(file, choice->memory);
+        ratio_or_none(file, mean->time_ns / 1e6, mean->is_unsettled);
+        ratio_or_none(file, mean->time_ns / usual->mean.time_ns,
+                      mean->is_unsettled || usual->mean.is_unsettled);
+        any_unsettled |= mean->is_unsettled;
+        if (report->busy != 0.0) {
+            ratio_or_none(file, mean->makespan_ns / 1e6, 0);
+            ratio_or_none(file, mean->makespan_ns / usual->mean.makespan_ns, 0);
+        }
+        ratio_or_none(file, mean->memory, 0);
         fputs("<td>", file);
-        put_number(file, choice->failed);
+        put_number(file, mean->failed);
         fputs("</td></tr>\n", file);
     }
     fputs("</tbody></table></div>\n", file);
     if (report->trace_count > 1)
         fputs("<p class=\"note\">Geometric means over the traces.</p>\n", file);
+    if (any_unsettled)
+        fputs("<p class=\"note\">~ not settled on some trace.</p>\n", file);
     fputs("</section>\n", file);
 }
 
@@ -1100,7 +1032,7 @@ int report_html(FILE *file, const struct report *report) {
         put(file, report->no_pictures);
         fputs("</p>\n", file);
     }
-    put_verdict(file, report);
+    put_findings(file, report);
     put_summary(file, report);
     runs_table(file, report);
     if (report->trace_count)

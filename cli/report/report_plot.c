@@ -57,18 +57,16 @@ static double nice_step(double range) {
     return step * (times > 5.0 ? 10.0 : times > 2.0 ? 5.0 : times > 1.0 ? 2.0 : 1.0);
 }
 
-/* "100 ns", "1 us", ...: the powers of ten from low to high, for an axis of nanoseconds. */
-static void time_tics(FILE *script, const char *axis, double low, double high) {
-    static const char *const units[] = {"ns", "µs", "ms", "s", "000 s"};
+/* "0.01", "0.1", ...: the powers of ten from low to high in a unit of so many ns, for an axis of ns whose name has the
+ * unit. */
+static void time_tics(FILE *script, const char *axis, double low, double high, double unit) {
     int from = (int)floor(log10(fmax(low, 1.0))), to = (int)ceil(log10(fmax(high, 10.0)));
 
     fprintf(script, "set %s (", axis);
     for (int e = from; e <= to && e < 15; e++)
-        fprintf(script, "%s'%.0f %s' 1e%d", e > from ? ", " : "", pow(10.0, e % 3), units[e / 3],
-                e);
+        fprintf(script, "%s'%g' 1e%d", e > from ? ", " : "", pow(10.0, e) / unit, e);
     for (int e = from; e < to && e < 15; e++)
-        for (int k = 2; k < 10; k++)
-            fprintf(script, ", '' %de%d 1", k, e);
+        fprintf(script, ", '' 2e%d 1, '' 5e%d 1", e, e);
     fputs(")\n", script);
 }
 
@@ -321,6 +319,18 @@ static void memory_labels(FILE *script, const struct report_row *row, const stru
                 reserve / scale->unit, scale->unit_name);
 }
 
+/* Of the bars below the axis, at the right: in ms, from none to the longest of all panels. */
+static void wait_axis(FILE *script, const struct scale *scale) {
+    double longest = scale->stall_ns / 1e6;
+
+    if (longest <= 0.0)
+        return;
+    fprintf(script,
+            "set rmargin 8\nset y2range [0:%.6g]\nset y2tics ('0' 0, '%.2g' %.6g) out scale 0.6\n"
+            "set y2label 'waits, ms' offset 0,-4.2\n",
+            longest * (1.0 + strip) / (0.8 * strip), longest, longest);
+}
+
 static void draw_memory(FILE *script, const struct report_trace *trace, const struct grid *grid) {
     struct scale scale = memory_scale(trace);
     double step = nice_step(scale.top);
@@ -332,6 +342,7 @@ static void draw_memory(FILE *script, const struct report_trace *trace, const st
     fprintf(script, "set yrange [%.5g:%.5g]\nset ytics 0,%.5g\n", -strip * scale.top, scale.top,
             step);
     fprintf(script, "set ylabel 'memory, %s'\nset format x '%%.0s%%c'\n", scale.unit_name);
+    wait_axis(script, &scale);
     for (size_t i = 0; i < trace->count; i++) {
         const struct report_row *row = &trace->rows[i];
         double ops = (double)report_number(row->samples, "ops", NULL);
@@ -347,8 +358,8 @@ static void draw_memory(FILE *script, const struct report_trace *trace, const st
         fprintf(
             script,
             "set xrange [%.1f:%.1f]\nset xlabel 'allocations and frees' offset 0,0.6\n"
-            "plot $memory using 1:3 with filledcurves y1=0 fc rgb '#808080' fs solid 0.25 noborder,"
-            " $requested using 1:2 with filledcurves closed fc rgb '#808080' fs solid 0.25 "
+            "plot $memory using 1:2 with filledcurves y1=0 fc rgb '#808080' fs solid 0.25 noborder,"
+            " $requested using 1:2 with filledcurves closed fc rgb '#808080' fs solid 0.44 "
             "noborder,"
             " $reserved using 1:2 with filledcurves closed fc rgb 'black' fs solid 0.18 noborder,"
             " $memory using 1:6 with lines lc rgb '#0072b2' lw 1.5 dt 2,"
@@ -486,10 +497,10 @@ static void draw_times(FILE *script, const struct report_trace *trace, const str
     fputs(times_legend, script);
     begin_panels(script);
     fprintf(script,
-            "set logscale y\nset yrange [%.6g:%.6g]\nset ylabel 'time of an iteration' offset "
+            "set logscale y\nset yrange [%.6g:%.6g]\nset ylabel 'time of an iteration, ms' offset "
             "0.5,0\nset lmargin 11\n",
             range.low, range.high);
-    time_tics(script, "ytics", range.low, range.high);
+    time_tics(script, "ytics", range.low, range.high, 1e6);
     for (size_t i = 0; i < trace->count; i++) {
         const struct report_row *row = &trace->rows[i];
         const struct changepoints *points = row->shown ? points_shown(row) : NULL;
@@ -592,11 +603,11 @@ static void draw_latencies(FILE *script, const struct report_trace *trace,
     fprintf(script, "set logscale xy\nset xrange [1:%.6g]\nset yrange [%.6g:%.6g]\nset grid\n",
             x.high * 1.1, fmax(y.low, 1.0) / 1.3, y.high * 1.5);
     percentile_tics(script, x.high * 1.1);
-    time_tics(script, "ytics", fmax(y.low, 1.0), y.high);
+    time_tics(script, "ytics", fmax(y.low, 1.0), y.high, 1e3);
     for (size_t k = 0; k < 2; k++) {
         place_panel(script, grid, k);
         set_title(script, titles[k], "latency percentile", -0.7);
-        fputs("set xlabel 'percentile of calls' offset 0,0.4\nset ylabel 'latency' offset "
+        fputs("set xlabel 'percentile of calls' offset 0,0.4\nset ylabel 'latency, µs' offset "
               "0.5,0\nset lmargin 11\nplot ",
               script);
         for (size_t i = 0, any = 0; i < trace->count; i++) {
@@ -666,6 +677,21 @@ static const json_t *map_columns(const struct report_row *row) {
     return json_array_size(columns) > 1 && json_string_length(cells) > 1 ? columns : NULL;
 }
 
+/* With GPU work, where the configuration has run with some: that is what the program does, and maps are large. */
+static int has_map(const struct report_trace *trace, const struct report_row *row) {
+    int is_bare = json_object_get(row->results[0], "busy") == NULL;
+
+    for (size_t i = 0; i < trace->count && is_bare; i++) {
+        const json_t *other = trace->rows[i].results[0];
+
+        if (json_object_get(other, "busy") && map_columns(&trace->rows[i]) &&
+            json_equal(json_object_get(other, "configuration"),
+                       json_object_get(row->results[0], "configuration")))
+            return 0;
+    }
+    return map_columns(row) != NULL;
+}
+
 /* MiB of addresses that a map spans. */
 static double map_height(const struct report_row *row) {
     const json_t *columns = map_columns(row);
@@ -680,7 +706,7 @@ static void draw_map(FILE *script, const struct report_trace *trace, const struc
     size_t panel = 0;
 
     for (size_t i = 0; i < trace->count; i++)
-        if (map_height(&trace->rows[i]) >= 4096.0)
+        if (has_map(trace, &trace->rows[i]) && map_height(&trace->rows[i]) >= 4096.0)
             unit = 1024.0;
     begin_legend(script, grid);
     map_legend(script);
@@ -695,7 +721,7 @@ static void draw_map(FILE *script, const struct report_trace *trace, const struc
         double ops = (double)report_number(row->samples, "ops", NULL);
         double height = map_height(row) / unit;
 
-        if (!columns)
+        if (!has_map(trace, row))
             continue;
         map_data(script, columns);
         place_panel(script, grid, panel++);
@@ -841,11 +867,15 @@ static void draw_process(FILE *script, const struct report_process *process,
 
 /* ------------------------------------------------------------------ overview ---- */
 
-static size_t count_compared(const struct report *report) {
+static int has_dot(const struct choice *choice) {
+    return choice->mean.time_ns > 0.0 && choice->mean.memory > 0.0;
+}
+
+static size_t count_dots(const struct report *report) {
     size_t count = 0;
 
-    for (size_t i = 0; i < report->choice_count; i++)
-        count += (size_t)report_compares(&report->choices[i]);
+    for (size_t i = 0; i < report->choices.count; i++)
+        count += (size_t)has_dot(&report->choices.items[i]);
     return count;
 }
 
@@ -854,14 +884,15 @@ static void draw_overview(FILE *script, const struct report *report) {
     struct range x = {0.0, 0.0}, y = {0.0, 0.0};
     size_t dots = 0;
 
-    for (size_t i = 0; i < report->choice_count; i++) {
-        const struct report_choice *choice = &report->choices[i];
+    for (size_t i = 0; i < report->choices.count; i++) {
+        const struct choice *choice = &report->choices.items[i];
 
-        if (!report_compares(choice))
+        if (!has_dot(choice))
             continue;
-        fprintf(script, "$dot%zu << EOD\n%.6g %.6g\nEOD\n", i, choice->time_ns, choice->memory);
-        stretch(&x, choice->time_ns);
-        stretch(&y, choice->memory);
+        fprintf(script, "$dot%zu << EOD\n%.6g %.6g\nEOD\n", i, choice->mean.time_ns,
+                choice->mean.memory);
+        stretch(&x, choice->mean.time_ns);
+        stretch(&y, choice->mean.memory);
     }
     x = (struct range){x.low / 1.6, x.high * 1.6};
     y = (struct range){fmin(y.low / 1.03, 0.95), fmax(y.high * 1.1, 1.1)};
@@ -871,22 +902,22 @@ static void draw_overview(FILE *script, const struct report *report) {
             "right top Left reverse samplen 1 spacing 1.2\nset logscale xy\nset xrange "
             "[%.6g:%.6g]\nset yrange [%.6g:%.6g]\n",
             x.low, x.high, y.low, y.high);
-    time_tics(script, "xtics", x.low, x.high);
-    fputs("set xlabel 'steady time of an iteration: allocations and frees'\n"
+    time_tics(script, "xtics", x.low, x.high, 1e6);
+    fputs("set xlabel 'steady time of an iteration (allocations and frees), ms'\n"
           "set ylabel 'peak reserved / peak requested memory (ratio)'\nset format y '%g'\n",
           script);
     fprintf(script, y.high / y.low < 4.0 ? "set ytics 0.1\n"
                                          : "set ytics (1, 2, 5, 10, 20, 50, 100, 200, 500)\n");
     fputs("plot ", script);
-    for (size_t i = 0; i < report->choice_count; i++) {
+    for (size_t i = 0; i < report->choices.count; i++) {
         static const int marks[] = {7, 5, 9, 11, 13, 6, 4, 8, 10, 12, 2, 1};
 
-        if (!report_compares(&report->choices[i]))
+        if (!has_dot(&report->choices.items[i]))
             continue;
         fprintf(script, "%s$dot%zu using 1:2 with points lc rgb '%s' pt %d ps 1.4 lw 2 title ",
                 dots ? ", " : "", i, line_colours[dots % LINE_COLOURS],
                 marks[dots % (sizeof marks / sizeof marks[0])]);
-        quote(script, report->choices[i].label);
+        quote(script, report->choices.items[i].label);
         dots++;
     }
     fputc('\n', script);
@@ -900,7 +931,7 @@ static size_t panels_of(const struct report *report, enum picture_kind kind, siz
     size_t count = 0;
 
     if (kind == PICTURE_OVERVIEW)
-        return count_compared(report) > 1;
+        return count_dots(report) > 1;
     if (!trace) {
         const json_t *served = json_object_get(report->processes[of].line, "served");
 
@@ -919,7 +950,7 @@ static size_t panels_of(const struct report *report, enum picture_kind kind, siz
         else if (kind == PICTURE_LATENCIES)
             count += report_at(row->shown, "alloc_op_ns", "buckets") != NULL;
         else
-            count += map_columns(row) != NULL;
+            count += (size_t)has_map(trace, row);
     }
     return kind == PICTURE_LATENCIES && count ? 2 : count;
 }

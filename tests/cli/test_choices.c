@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: MIT */
+/* test_choices.c: which configuration is the fastest, the leanest and the one to choose. */
+#include <check.h>
+
+#include "cli/report/choices.h"
+#include "tests/fixtures/suite.h"
+
+static struct choices choices;
+static const char *whose;
+
+static void setup(void) {
+    ck_assert_int_eq(choices_init(&choices, 1), 1);
+}
+
+static void teardown(void) {
+    choices_free(&choices);
+}
+
+/* On trace 0, with a range of so much to each side. */
+static void add(const char *name, double ns, double spread, double memory) {
+    struct choice_figures figures = {
+        .time_ns = ns, .low_ns = ns - spread, .high_ns = ns + spread, .memory = memory};
+
+    ck_assert_int_eq(choices_add(&choices, 0, name, name, &figures), 1);
+}
+
+START_TEST(test_noise) {
+    add("pool", 900, 60, 1.5);
+    add("mapped", 1000, 60, 1.2);
+    add("bfc", 1110, 60, 2.0);
+    add("direct", 9000, 60, 1.2);
+    choices_finish(&choices);
+    ck_assert_str_eq(choices_default(&choices, &whose)->label, "mapped");
+    ck_assert_str_eq(whose, " (weir's default)");
+    ck_assert_str_eq(choices_fastest(&choices)->label, "mapped");
+    ck_assert_int_eq(choice_within_noise(&choices.items[0], &choices.items[1]), 1);
+    ck_assert_int_eq(choice_within_noise(&choices.items[2], &choices.items[1]), 1);
+    ck_assert_int_eq(choice_within_noise(&choices.items[3], &choices.items[1]), 0);
+    ck_assert_int_eq(choice_within_noise(&choices.items[0], &choices.items[2]), 0);
+}
+END_TEST
+
+START_TEST(test_faster_beyond_noise) {
+    add("mapped", 1000, 20, 1.0);
+    add("pool", 950, 20, 1.0);
+    add("bfc", 940, 200, 1.0);
+    add("direct", 900, 20, 1.0);
+    choices_finish(&choices);
+    ck_assert_str_eq(choices_fastest(&choices)->label, "direct");
+}
+END_TEST
+
+START_TEST(test_leanest_of_equals) {
+    add("direct", 9000, 10, 1.0001);
+    add("mapped", 1000, 10, 1.0004);
+    choices_finish(&choices);
+    ck_assert_str_eq(choices_leanest(&choices)->label, "mapped");
+    add("pool", 2000, 10, 0.9);
+    add("bfc", 1500, 10, 0.9003);
+    choices_finish(&choices);
+    ck_assert_str_eq(choices_leanest(&choices)->label, "bfc");
+}
+END_TEST
+
+START_TEST(test_recommended) {
+    add("mapped", 1000, 10, 1.0);
+    add("pool", 1200, 10, 0.9);
+    add("bfc", 850, 10, 1.06);
+    add("driver", 910, 10, 1.0);
+    choices_finish(&choices);
+    ck_assert_str_eq(choices_recommended(&choices)->label, "mapped");
+    add("direct", 1090, 10, 0.94);
+    choices_finish(&choices);
+    ck_assert_str_eq(choices_recommended(&choices)->label, "direct");
+    add("driver-keep", 890, 10, 1.04);
+    choices_finish(&choices);
+    ck_assert_str_eq(choices_recommended(&choices)->label, "driver-keep");
+}
+END_TEST
+
+START_TEST(test_without_times) {
+    add("direct", 0, 0, 0.9);
+    add("mapped", 0, 0, 1.0);
+    choices_finish(&choices);
+    ck_assert_ptr_null(choices_fastest(&choices));
+    ck_assert_ptr_null(choices_recommended(&choices));
+    ck_assert_str_eq(choices_leanest(&choices)->label, "direct");
+}
+END_TEST
+
+START_TEST(test_a_trace_without_iterations) {
+    struct choice_figures bare = {.memory = 1.0};
+
+    choices_free(&choices);
+    ck_assert_int_eq(choices_init(&choices, 2), 1);
+    add("mapped", 1000, 10, 4.0);
+    ck_assert_int_eq(choices_add(&choices, 1, "mapped", "mapped", &bare), 1);
+    choices_finish(&choices);
+    ck_assert_uint_eq(choices.timed, 1);
+    ck_assert_double_eq_tol(choices.items[0].mean.time_ns, 1000, 1e-6);
+    ck_assert_double_eq_tol(choices.items[0].mean.memory, 2.0, 1e-6);
+}
+END_TEST
+
+START_TEST(test_failures_compare_with_none) {
+    struct choice_figures failed = {
+        .time_ns = 1, .low_ns = 1, .high_ns = 1, .memory = 0.5, .has_failed = 1, .failed = 3};
+
+    add("driver", 1000, 10, 1.0);
+    ck_assert_int_eq(choices_add(&choices, 0, "mapped", "mapped", &failed), 1);
+    choices_finish(&choices);
+    ck_assert_str_eq(choices_default(&choices, &whose)->label, "driver");
+    ck_assert_str_eq(choices_fastest(&choices)->label, "driver");
+    ck_assert_uint_eq(choices.items[1].mean.failed, 3);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("choices");
+    TCase *tests = tcase_create("choices");
+
+    tcase_add_checked_fixture(tests, setup, teardown);
+    tcase_add_test(tests, test_noise);
+    tcase_add_test(tests, test_faster_beyond_noise);
+    tcase_add_test(tests, test_leanest_of_equals);
+    tcase_add_test(tests, test_recommended);
+    tcase_add_test(tests, test_without_times);
+    tcase_add_test(tests, test_a_trace_without_iterations);
+    tcase_add_test(tests, test_failures_compare_with_none);
+    suite_add_tcase(suite, tests);
+    return run_suite(suite, CK_FORK_GETENV);
+}
