@@ -447,6 +447,13 @@ static void print_untimed(FILE *file, const struct contest *contest,
     fputs(choices->timed ? ": fewer than 2 iterations\n" : "\n", file);
 }
 
+static int has_configuration(const struct contest *contest, const char *name) {
+    for (size_t i = 0; i < contest->contestant_count; i++)
+        if (strcmp(contest->contestants[i], name) == 0)
+            return 1;
+    return 0;
+}
+
 /* Names that tell nothing of what they are. */
 static void print_drivers(FILE *file, const struct contest *contest) {
     static const char *const drivers[][2] = {
@@ -455,7 +462,7 @@ static void print_drivers(FILE *file, const struct contest *contest) {
     int any = 0;
 
     for (size_t i = 0; i < sizeof drivers / sizeof drivers[0]; i++)
-        if (find_configuration(contest, drivers[i][0]) != SIZE_MAX)
+        if (has_configuration(contest, drivers[i][0]))
             fprintf(file, "%s%s: CUDA's own pool (cudaMallocAsync), which %s\n", any++ ? "" : "\n",
                     drivers[i][0], drivers[i][1]);
 }
