@@ -682,8 +682,9 @@ int weir_cmd_record(int argc, char **argv) {
     static const struct argp_option options[] = {
         {"output", 'o', "FILE", 0, "Write the trace to FILE (" DEFAULT_FILE ").", 0},
         {"callers", CALLERS_KEY, NULL, 0,
-         "Record the caller of each request: the line of Python or the function, and the NVTX range. "
-         " This takes some microseconds a request.",
+         "Record the caller of each request: the line of Python or the function, and the NVTX "
+         "range. "
+         " This takes some microseconds a request, and up to a millisecond in Python.",
          0},
         {"mark-at-sync", SYNC_KEY, NULL, 0,
          "End an iteration where the program waits for the device or a stream, if it sets no "

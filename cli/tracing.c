@@ -64,7 +64,7 @@ static void take_from(struct tally *tally, uint64_t bytes) {
 static void add_name(const char *key, const char *name, char *text, size_t bytes) {
     size_t used = strlen(text);
 
-    if (!name)
+    if (!name || used + 1 >= bytes)
         return;
     snprintf(text + used, bytes - used, " %s=%s", key, name);
     for (char *at = text + used + 1; *at; at++)
@@ -103,7 +103,7 @@ static void keep_name(struct tracing *tracing, struct weir_record_event *event) 
 static void say_block(struct tracing *tracing, uint64_t time_us, char operation,
                       const struct block *block, uint64_t stream,
                       const struct weir_record_event *event) {
-    char by[256] = "";
+    char by[512] = "";
 
     if (block->device == WEIR_RECORD_HOST) { /* no event of a device's memory */
         if (operation == 'a')

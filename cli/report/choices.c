@@ -99,7 +99,8 @@ int choice_is_faster(const struct choice *a, const struct choice *b) {
 }
 
 int choice_within_noise(const struct choice *a, const struct choice *b) {
-    return has_time(a) && has_time(b) && !choice_is_faster(a, b) && !choice_is_faster(b, a);
+    return has_time(a) && has_time(b) && !choice_is_faster(a, b) && !choice_is_faster(b, a) &&
+           a->mean.time_ns <= b->mean.high_ns;
 }
 
 const struct choice *choices_default(const struct choices *choices, const char **whose) {

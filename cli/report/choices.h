@@ -52,6 +52,7 @@ void choices_finish(struct choices *choices);
 
 /* Both have a time and their ranges do not overlap, a's is the lower. */
 int choice_is_faster(const struct choice *a, const struct choice *b);
+/* Their ranges overlap, and a's time is not above b's range. */
 int choice_within_noise(const struct choice *a, const struct choice *b);
 
 /* What is had without a choice, with " (weir's default)", or the like, or "".  NULL: none compares. */

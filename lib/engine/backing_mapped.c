@@ -165,6 +165,9 @@ struct range {
     size_t small_pieces;                /* from here on, a border, they are of the small kind */
     struct spare *spares;               /* by base; there is room for all handles */
     size_t spare_count, spare_capacity;
+    uint64_t
+        device_free; /* as of the request for which room is made, if a growth policy wanted to know */
+    int knows_free;
     struct move *moves; /* by where they go */
     size_t move_count, move_capacity;
     size_t
@@ -755,7 +758,7 @@ static size_t within(size_t least, size_t value, size_t most) {
  * No more than a handle should have, unless a policy wants more. */
 static size_t step_for(struct weir_block_engine *a, int small, size_t want, size_t most,
                        size_t planned) {
-    const struct range *g = a->range;
+    struct range *g = a->range;
     const struct packing *p = g->packing;
     size_t room = weir__blocks_room(a), step, least, unit, wanted = 0;
     size_t total = held(g, small) + planned;
@@ -766,8 +769,12 @@ static size_t step_for(struct weir_block_engine *a, int small, size_t want, size
                                .limit = weir__blocks_growth_limit(a),
                                .device_free = SIZE_MAX};
 
-    if (a->e.options->growth != WEIR_GROWTH_EXACT)
-        state.device_free = (size_t)weir__device_free(a->e.device);
+    if (a->e.options->growth != WEIR_GROWTH_EXACT && !g->knows_free) {
+        g->device_free = weir__device_free(a->e.device);
+        g->knows_free = 1;
+    }
+    if (g->knows_free && g->device_free != UINT64_MAX)
+        state.device_free = (size_t)weir__size_less(g->device_free, planned);
     step = weir__growth_step(a->e.options, &state, PAGE, &a->cursor);
     if (a->e.options->growth != WEIR_GROWTH_EXACT && step > want)
         wanted = step;
@@ -1207,6 +1214,7 @@ static weir_status mapped_make_room(struct weir_block_engine *a, struct weir_req
     size_t bytes;
 
     (void)reserve; /* what moves changes it */
+    ((struct range *)a->range)->knows_free = 0;
     /* unreached: an overflow, since no request is above the device's memory */
     if (!weir__size_round_up(r->bytes, GRANULARITY, &bytes))
         return weir__without_driver(WEIR_E_NO_MEMORY);

@@ -116,8 +116,8 @@ static weir_status place(struct weir_block_engine *a, struct weir_request *r,
     if (placed != WEIR_PLACEMENT_NO_FIT)
         return placed_or(placed);
     reserve = weir__blocks_reserve(a);
-    /* Above a lowered limit what goes back is lost. */
-    is_above = reserve > weir__engine_limit(&a->e);
+    /* What goes back to an engine below is lost above a lowered limit.  Other memory moves. */
+    is_above = a->backing->is_told && reserve > weir__engine_limit(&a->e);
     grows = !a->backing->has_room || !a->backing->has_room(a, r, reserve);
     if (grows && !(r->flags & WEIR_REQUEST_MAY_GROW))
         return is_above ? place_anywhere(a, r, WEIR_ENGINE_DRY, out) : WEIR_ENGINE_DRY;
@@ -262,9 +262,11 @@ static weir_status give_all_idle(struct weir_block_engine *a, struct weir_trim *
     weir_status status;
 
     weir__suballoc_look_around(&a->blocks);
-    status = weir__device_status(a->e.device, weir__suballoc_wait(&a->blocks, 0));
-    if (status != WEIR_OK)
-        return status;
+    if (!a->backing->is_told) { /* else there is more to wait for, perhaps */
+        status = weir__device_status(a->e.device, weir__suballoc_wait(&a->blocks, 0));
+        if (status != WEIR_OK)
+            return status;
+    }
     weir__nvtx_push("give back", weir__size_less(seen_reserve(a), trim->keep));
     status = a->backing->shrink(a, trim);
     weir__nvtx_pop();

@@ -474,6 +474,32 @@ START_TEST(what_is_preallocated_comes_in_few_handles) {
 }
 END_TEST
 
+/* ---- a lowered limit --------------------------------------------------------------------------- */
+
+/* Small blocks do not lie in large physical allocations, which they would hold, above a lowered limit either. */
+START_TEST(small_blocks_stay_apart_above_the_limit) {
+    enum { LARGE = 8, SMALL = 24 };
+    void *large[LARGE], *small[SMALL];
+    size_t count = 0;
+
+    begin(WEIR_PACKING_BALANCED, 0);
+    for (int i = 0; i < LARGE; i++)
+        large[i] = take(256 * MIB, A);
+    OK(weir_set_limit(a, bytes_amount(GIB)));
+    for (int i = 0; i < LARGE; i++) {
+        give(large[i], A);
+        for (int k = 0; k < SMALL / LARGE; k++)
+            small[count++] = take(400 * KIB, A);
+        CU(driver->cuStreamSynchronize(A));
+    }
+    make_holes();
+    MUST_LE(reserve(), 64 * MIB);
+    while (count > 0)
+        give(small[--count], A);
+    end();
+}
+END_TEST
+
 /* ---- growth policies -------------------------------------------------------------------------- */
 
 static weir_growth_state heard;
@@ -522,6 +548,7 @@ START_TEST(a_policy_decides_how_much) {
     options.growth_function = cases[which].growth == WEIR_GROWTH_CALLBACK ? answer_much : NULL;
     options.growth_context = &much;
     OK(weir__allocator_create_on(driver, &options, &a, NULL, 0));
+    count_from_here();
     for (int i = 0; i < 2; i++) {
         blocks[i] = take(i == 0 ? 300 * MIB : 30 * MIB, A);
         if (cases[which].reserve[i])
@@ -529,6 +556,7 @@ START_TEST(a_policy_decides_how_much) {
         else if (i == 1)
             MUST_EQ(reserve(), 2 * first);
         first = reserve();
+        MUST_LE(calls(WEIR_ENTRY_cuMemGetInfo), 2 * ((uint64_t)i + 1));
         if (cases[which].growth == WEIR_GROWTH_CALLBACK) {
             MUST(heard.limit == (cases[which].limit ? cases[which].limit * MIB : SIZE_MAX));
             MUST_LE(heard.device_free, 4 * GIB - cases[which].others * MIB);
@@ -634,6 +662,7 @@ int main(void) {
     tcase_add_loop_test(tests, what_is_preallocated_moves, 0, 2);
     tcase_add_loop_test(tests, what_is_preallocated_comes_in_few_handles, 0, 3);
     tcase_add_loop_test(tests, a_policy_decides_how_much, 0, 18);
+    tcase_add_test(tests, small_blocks_stay_apart_above_the_limit);
 #ifdef CAN_REFUSE_HOST_MEMORY
     tcase_add_loop_test(tests, without_host_memory_nothing_grows, 0, 3);
     tcase_add_test(tests, without_host_memory_nothing_begins);

@@ -6,7 +6,7 @@
  *
  * The place is a line of Python, if the thread runs Python.  CPython's own report of crashes tells it: this
  * takes no lock and allocates nothing, so it works in a thread that has released the interpreter's lock, as most do that
- * call the driver.  CPython exports that function up to 3.12.  Else the place is the innermost function outside
+ * call the driver.  CPython 3.11 and 3.12 export that function.  Else the place is the innermost function outside
  * the CUDA libraries.
  *
  * Locks: `lock' guards the two maps.  Under it nothing is called but malloc: dladdr takes the dynamic linker's lock,
