@@ -110,7 +110,7 @@ int weir_cmd_replay(int argc, char **argv) {
         "name of a trace that comes with weir.\n\nWith --profile, all runs of a trace (--repeat, "
         "--busy) begin with the profile as it was before.  The last run saves what it needed, for "
         "the next trace or command.\n\nExit code: 0 all went well, 1 something failed, 2 usage or "
-        "a bad value, 3 all but the pictures of the report.";
+        "a bad value, 3 the report has no pictures.";
     struct argp_child children[] = {
         {&contest_argp, 0, NULL, 0}, {weir_settings_argp(), 0, WEIR_SETTINGS_TITLE, 1}, {0}};
     struct argp argp = {options, parse_argument, "TRACE...", doc, children, NULL, NULL};

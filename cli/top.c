@@ -440,8 +440,9 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
 
 static const char doc[] =
     "Shows this user's programs that run under `weir run': memory that they have reserved and use "
-    "on each device, requests, and pool growth.\vOn a terminal the table is drawn again and again, "
-    "until q is pressed; else it is printed once, or once in each interval with --interval.  Rates "
+    "on each device, requests, and pool growth.\vOn a terminal weir top redraws the table until "
+    "you "
+    "press q; else it prints it once, or once in each interval with --interval.  Rates "
     "are those of the last interval.";
 
 int weir_cmd_top(int argc, char **argv) {

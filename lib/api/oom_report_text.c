@@ -318,7 +318,7 @@ static void put_other_advice(struct out *out, const weir_verdict *v) {
     else if (v->cause == WEIR_VERDICT_DRIVER && v->no_descriptors)
         put(out, "  Raise the limit of open files (ulimit -n): no setting makes room.\n");
     else if (v->cause == WEIR_VERDICT_DRIVER)
-        put(out, "  Look for what else the driver lacks, as host memory: no setting makes room.\n");
+        put(out, "  See what the driver lacks, such as host memory: no setting makes room.\n");
     else if (v->cause == WEIR_VERDICT_GRAPHS && v->graphs_idle > 0)
         put(out, "  Call cuDeviceGraphMemTrim: no setting makes room.\n");
     else if (v->cause == WEIR_VERDICT_OTHERS && are_siblings(v))
@@ -352,7 +352,7 @@ static void put_text(struct out *out, const weir_verdict *v) {
     put_cause(out, v);
     put(out, "\n");
     if (is_short_of_a_step(v))
-        put(out, "              it leaves less than weir grows by at once\n");
+        put(out, "              less is left than one growth needs\n");
     if (v->cause == WEIR_VERDICT_FRAGMENTED && v->idle < v->asked)
         put(out, "              with %s that may be added it would be enough in one piece\n",
             SHOW(room_of(v)));

@@ -985,8 +985,9 @@ static const struct row rows[WEIR_SETTING_COUNT] = {
                               0},
     [WEIR_SETTING_PREALLOC] =
         {{"prealloc", "WEIR_PREALLOC", "SIZE", PART_ACCEPTS, "0",
-          "Reserve SIZE before the first request.  More makes the first iterations faster and "
-          "leaves less to other programs.  share: an equal or weighted part, with other processes.",
+          "Reserve SIZE before the first request.  A larger SIZE makes the first iterations faster "
+          "and leaves less to other programs.  share: an equal or weighted part, with other "
+          "processes.",
           BASIC},
          &part_kind,
          AT(prealloc),
@@ -1009,7 +1010,7 @@ static const struct row rows[WEIR_SETTING_COUNT] = {
                              policies,
                              0},
     [WEIR_SETTING_LIMIT] = {{"limit", "WEIR_LIMIT", "SIZE", PART_ACCEPTS,
-                             "max; with --arena fixed 75%",
+                             "max; 75% with --arena fixed",
                              "Limit reserved memory; with --arena fixed, set its size.  share: an "
                              "equal or weighted part, while other processes come and go.",
                              BASIC},
@@ -1049,7 +1050,7 @@ static const struct row rows[WEIR_SETTING_COUNT] = {
                               0},
     [WEIR_SETTING_LOG] =
         {{"log", "WEIR_LOG", "LEVEL", "none, error, warning, info or debug",
-          "none; of weir run, replay and bench warning, with one report in place of a "
+          "none; warning for weir run, replay and bench, with one report instead of a "
           "line for each failed request",
           "Write messages to standard error; each level includes those before it.", BASIC},
          &word_kind,
@@ -1057,7 +1058,7 @@ static const struct row rows[WEIR_SETTING_COUNT] = {
          log_levels,
          0},
     [WEIR_SETTING_FRONT] =
-        {{"cache", "WEIR_CACHE", "SWITCH", "on or off", "on; for engine direct off",
+        {{"cache", "WEIR_CACHE", "SWITCH", "on or off", "on; off for engine direct",
           "Keep freed memory in per-stream caches above the engine.  Off: the driver sees every "
           "block of the pool and direct engines, so that compute-sanitizer can check each.",
           ADVANCED, .was = "front", .was_variable = "WEIR_FRONT"},
@@ -1069,7 +1070,7 @@ static const struct row rows[WEIR_SETTING_COUNT] = {
         {{"cache-limit", "WEIR_CACHE_LIMIT", "SIZE",
           "a size (64MiB, 0), a percentage of what is in use (5%) or max", "2%, at first 32MiB",
           "Limit the idle memory that per-stream caches keep in blocks above 512KiB and in idle "
-          "slabs.  More saves driver calls and leaves less to other streams.",
+          "slabs.  A higher limit saves driver calls and leaves less to other streams.",
           ADVANCED, .was = "front-cache", .was_variable = "WEIR_FRONT_CACHE"},
          &cache_kind,
          AT(front_cache),
@@ -1111,7 +1112,7 @@ static const struct row rows[WEIR_SETTING_COUNT] = {
           "a size or two with a colon between (1GiB, 1GiB:4GiB, 2%:5%), or 0", "0",
           "Grow in the background, so that requests do not wait for growth.  weir reserves LOW at "
           "first, and grows when less than LOW is idle, up to HIGH (twice LOW by default); % is of "
-          "the device's memory.  More leaves less to other programs.",
+          "the device's memory.  A larger size leaves less to other programs.",
           BASIC, .was = "headroom", .was_variable = "WEIR_HEADROOM"},
          &ahead_kind,
          AT(headroom),
@@ -1164,7 +1165,7 @@ static const struct row rows[WEIR_SETTING_COUNT] = {
                             0},
     [WEIR_SETTING_INTERNAL_DEPENDENCIES] =
         {{"internal-dependencies", "WEIR_INTERNAL_DEPENDENCIES", "SWITCH", "on or off",
-          "off; for engine mapped with packing compact on",
+          "off; on for engine mapped with packing compact",
           "Before growing, reuse memory freed on other streams by waiting on an event.  This saves "
           "memory, but less work runs in parallel.",
           ADVANCED},
@@ -1174,7 +1175,7 @@ static const struct row rows[WEIR_SETTING_COUNT] = {
          0},
     [WEIR_SETTING_VERDICT] =
         {{"oom-report", "WEIR_OOM_REPORT", "FILE", "stderr, a file, or off",
-          "off; of weir run stderr",
+          "off; stderr for weir run",
           "Write an OOM report when a request fails: the cause, the figures that show it, and the "
           "setting to try first.  If the file's name ends in .json, the report is JSON.",
           ADVANCED, .was = "verdict", .was_variable = "WEIR_VERDICT"},

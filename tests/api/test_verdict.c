@@ -298,7 +298,7 @@ START_TEST(a_limit_below_a_page) {
             make(&options);
             v = REFUSED(LIMIT, cases[i].asked, A);
             expect_words(&v, WEIR_VERDICT_AS_TEXT,
-                         "\n              it leaves less than weir grows by at once\n");
+                         "\n              less is left than one growth needs\n");
             expect_setting(&v, 0, "limit", NULL);
             MUST(v.settings[1].name == NULL);
             make_as_told(&options, &v);
@@ -320,7 +320,7 @@ START_TEST(no_page_is_left_to_it) {
     v = REFUSED(LIMIT, 900 * KIB, A);
     MUST_LE(1, v.leave);
     expect_words(&v, WEIR_VERDICT_AS_TEXT,
-                 "\n              it leaves less than weir grows by at once\n");
+                 "\n              less is left than one growth needs\n");
     expect_setting(&v, 0, "keep-free", NULL);
     MUST(v.settings[1].name == NULL);
     make_as_told(&options, &v);
@@ -1265,7 +1265,7 @@ START_TEST(what_is_free_is_refused) {
     expect_none(&v);
     expect_words(&v, WEIR_VERDICT_AS_TEXT,
                  "cause       driver: the driver answers CUDA_ERROR_OUT_OF_MEMORY with ");
-    expect_words(&v, WEIR_VERDICT_AS_TEXT, "what else the driver lacks");
+    expect_words(&v, WEIR_VERDICT_AS_TEXT, "what the driver lacks");
     expect_words(&v, WEIR_VERDICT_AS_JSON, ",\"driver_result\":2,\"no_descriptors\":false,");
     weir__model_faults_clear();
     end();
