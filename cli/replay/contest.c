@@ -482,15 +482,16 @@ static uint64_t limit_that_serves(const struct contest *contest, const struct ou
 }
 
 /* The text of a report, with what the trials say as its advice. */
-static json_t *advised_text(const char *text, uint64_t limit) {
+static json_t *advised_text(const char *text, uint64_t limit, int is_busy) {
     const char *advice = strstr(text, ").\n"), *cause = strstr(text, "\n  cause ");
-    char spelled[WEIR_SPELL_BYTES], line[160];
+    char spelled[WEIR_SPELL_BYTES], line[192];
 
     if (!advice || !cause || cause < advice) /* unreached: every report has both */
         return json_string(text);
     weir__bytes_spell(limit, spelled, sizeof spelled);
-    snprintf(line, sizeof line, "  Try --limit %s (WEIR_LIMIT=%s): with it this trace is replayed.",
-             spelled, spelled);
+    snprintf(line, sizeof line,
+             "  Try --limit %s (WEIR_LIMIT=%s): with it this trace is replayed%s.", spelled,
+             spelled, is_busy ? " without GPU work" : "");
     return json_pack(
         "s#++", text, (int)(advice + 3 - text),
         limit > 0 ? line
@@ -499,7 +500,7 @@ static json_t *advised_text(const char *text, uint64_t limit) {
 }
 
 /* Of the report of the first failure. */
-static void set_advice(json_t *report, uint64_t limit) {
+static void set_advice(json_t *report, uint64_t limit, int is_busy) {
     const char *text = json_string_value(json_object_get(report, "text"));
     char spelled[WEIR_SPELL_BYTES];
     json_t *settings = json_array();
@@ -510,7 +511,7 @@ static void set_advice(json_t *report, uint64_t limit) {
                                                   "WEIR_LIMIT", "value", spelled));
     json_object_set_new(report, "try", settings);
     if (text)
-        json_object_set_new(report, "text", advised_text(text, limit));
+        json_object_set_new(report, "text", advised_text(text, limit, is_busy));
 }
 
 /* Adds the report to the file that is to have it. */
@@ -550,7 +551,7 @@ static void tell_shortage(const struct contest *contest, const struct outcome *o
     fprintf(stderr, "weir: %s: %" PRIu64 " request%s failed: %s\n", what, failed,
             weir__plural(failed), why);
     if (is_for_limit(contest, outcome))
-        set_advice(report, limit_that_serves(contest, outcome));
+        set_advice(report, limit_that_serves(contest, outcome), contest->busy_factor > 0);
     text = json_string_value(json_object_get(report, "text"));
     if (text && !(contest->options.verdict && strcmp(contest->options.verdict, "off") == 0))
         fputs(text, stderr);

@@ -422,15 +422,14 @@ static void print_choice(FILE *file, const char *what, const struct choice *choi
     }
 }
 
-/* "; pool, bfc are within the noise of it": how many. */
+/* "; equal within the noise: pool, bfc": how many. */
 static size_t print_noise(FILE *file, const struct choices *choices, const struct choice *of) {
     size_t count = 0;
 
     for (size_t i = 0; i < choices->count; i++)
         if (&choices->items[i] != of && choice_within_noise(&choices->items[i], of))
-            fprintf(file, "%s%s", count++ ? ", " : "; ", choices->items[i].label);
-    if (count)
-        fprintf(file, " %s within the noise of it", count > 1 ? "are" : "is");
+            fprintf(file, "%s%s",
+                    count++ ? ", " : "; equal within the noise: ", choices->items[i].label);
     return count;
 }
 
@@ -454,7 +453,7 @@ static int has_configuration(const struct contest *contest, const char *name) {
     return 0;
 }
 
-/* Names that tell nothing of what they are. */
+/* Names that tell nothing of what they are; the others begin with weir's engine. */
 static void print_drivers(FILE *file, const struct contest *contest) {
     static const char *const drivers[][2] = {
         {"driver", "gives idle memory back at each synchronisation"},
@@ -465,6 +464,8 @@ static void print_drivers(FILE *file, const struct contest *contest) {
         if (has_configuration(contest, drivers[i][0]))
             fprintf(file, "%s%s: CUDA's own pool (cudaMallocAsync), which %s\n", any++ ? "" : "\n",
                     drivers[i][0], drivers[i][1]);
+    if (any)
+        fputs("all others: weir; weir bench --help says what each is\n", file);
 }
 
 /* What to choose, and what it costs. */

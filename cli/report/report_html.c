@@ -781,11 +781,9 @@ static void put_choice(FILE *file, const struct report *report, const char *what
 
         if (other == choice || !choice_within_noise(other, choice))
             continue;
-        fputs(count++ ? ", " : "; ", file);
+        fputs(count++ ? ", " : "; equal within the noise: ", file);
         put(file, other->label);
     }
-    if (count)
-        fprintf(file, " %s within the noise of it", count > 1 ? "are" : "is");
     fputs(".</p>\n", file);
 }
 

@@ -128,8 +128,8 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_block_allocator(const void *block,
  * device address to *block, only on success.  0 bytes: NULL and OK.  Contents are undefined.
  *
  * With options.front on, a per-stream cache serves what the stream freed itself, without the engine.  A stream that
- * is being captured gets nothing from its cache.  Its block is a memory node of the graph (pool engine and arenas;
- * see E_CAPTURE).  The driver serves that node at each launch; the memory is in no allocator's reserved memory and
+ * is being captured gets nothing from its cache.  Its block is a memory node of the graph (all engines but
+ * direct; see E_CAPTURE in weir_status(3)).  The driver serves that node at each launch; the memory is in no allocator's reserved memory and
  * under no limit.  Free it in the capture, or behind a launch.
  *
  * A cache hit does not block.  A pool growth takes as long as the driver needs.  If memory ran out, the call waits
@@ -167,8 +167,8 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_alloc(weir_allocator *allocator, siz
  * E_STREAM for a stream of weir_use: nothing was freed, and weir forgets that stream.  Order the free behind its work
  * yourself, and call again.  The driver does not know the stream any more, or it is a default stream that weir_use
  * declared where the handle meant another one.
- * E_CAPTURE: a stream is being captured, and one of these holds: weir_use declared streams for the block; it was not allocated
- * in that capture (pool engine with options.front off); with options.harden, the driver did not let a check of a
+ * E_CAPTURE: `stream`, or one that weir_use declared, is being captured, and one of these holds: weir_use declared
+ * streams for the block; it was not allocated in that capture (pool engine with options.front off); with options.harden, the driver did not let a check of a
  * block wait.  Nothing changed; free the block after the capture.  A free of any other block from outside the
  * capture succeeds.  It takes effect when the capture has ended or been aborted, or once weir has waited for the
  * device, as a trim does (engine direct: at once).  Do not launch a graph that uses the block any more.

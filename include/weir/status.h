@@ -42,9 +42,10 @@ extern "C" {
  *   E_STREAM           The driver does not know the stream, or (options.front on) it belongs to
  *                      another device.  Nothing changed: the block is still live, and the caller can
  *                      free it on another stream.
- *   E_CAPTURE          Under stream capture, this engine cannot serve the request (engine direct;
- *                      arenas, where driver or device have no memory of graphs).  The capture
- *                      stays as valid as it was.
+ *   E_CAPTURE          The call is not possible while the stream is being captured: a request with
+ *                      engine direct, or where driver or device have no memory of graphs; a free of
+ *                      a block of weir_use; weir_use and weir_bind.  The capture stays as valid as
+ *                      it was.
  *   E_FORKED           A child of fork() called: CUDA does not survive fork.  Nothing changed.
  *   E_PARSE            A text does not parse: a setting, a size, a trace line.  The message names
  *                      it and says what would parse.
