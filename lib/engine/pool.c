@@ -505,6 +505,9 @@ static weir_status undo_alloc(struct pool *p, CUdeviceptr block, size_t bytes, w
         (void)driver->cuMemPoolTrimTo(p->e.driver_pool, (size_t)limit_of(p));
         weir__driver_unrelax(driver, &scope);
     }
+    pthread_mutex_lock(&p->growing); /* idle memory may have gone with it, and must not come back */
+    lower_ceiling(p, read_reserve(p));
+    pthread_mutex_unlock(&p->growing);
     return weir__without_driver(WEIR_E_LIMIT);
 }
 

@@ -723,6 +723,36 @@ START_TEST(growth_whenever_it_looks) {
 }
 END_TEST
 
+/* What goes back as a request is undone does not come back above the limit. */
+START_TEST(what_was_lost_stays_lost) {
+    enum { FULL = 9, HALVES = 4 };
+    void *full[FULL], *half[HALVES];
+    uint64_t least;
+
+    begin(1, 4 * GIB); /* the pool engine without caches */
+    for (int i = 0; i < FULL; i++)
+        full[i] = take(32 * MIB);
+    for (int i = 0; i < HALVES; i++)
+        half[i] = take(16 * MIB);
+    MUST_EQ(stats_of(a).reserve, 352 * MIB);
+    give(full[0]);
+    give(half[0]);
+    give(half[2]);
+    CU(driver->cuStreamSynchronize(A));
+    OK(weir_set_limit(a, bytes_amount(128 * MIB)));
+    refused(64 * MIB); /* the driver grows for it, and what is idle goes back with that */
+    least = stats_of(a).reserve;
+    MUST_LE(least, 320 * MIB);
+    refused(32 * MIB);
+    MUST_LE(stats_of(a).reserve, least);
+    for (int i = 1; i < FULL; i++)
+        give(full[i]);
+    give(half[1]);
+    give(half[3]);
+    end();
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("limit");
     TCase *tests = suite_add_case(suite, "limit", 30, NULL, NULL);
@@ -747,6 +777,7 @@ int main(void) {
     tcase_add_loop_test(tests, with_older_drivers, 0, 2);
     tcase_add_test(tests, what_is_undone_goes_at_once);
     tcase_add_test(tests, what_is_undone_goes_in_the_end);
+    tcase_add_test(tests, what_was_lost_stays_lost);
     tcase_add_loop_test(tests, preallocation_beside_what_is_free_now, 0, 3);
     tcase_add_loop_test(tests, growth_between_the_figures, 0, 3);
     tcase_add_loop_test(tests, a_limit_that_is_set_meanwhile, 0, 3);
