@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: MIT
 """weir_ctypes: what Python needs of libweir, over ctypes.
 
-Found beside this file, where `make install` puts it, or where the dynamic linker looks (LD_LIBRARY_PATH).  The allocator of a device is the process's (weir_device_allocator), so that
-what is read here is what a framework in the same process uses.  Contracts: weir/allocator.h, weir/stats.h.
+Found beside this file, where `make install` puts it, or where the dynamic linker looks (LD_LIBRARY_PATH).  The
+allocator of a device is the process's (weir_device_allocator), so that what is read here is what a framework in the
+same process uses.  Contracts: weir/allocator.h, weir/stats.h.
 """
 
 import ctypes

@@ -31,9 +31,8 @@ extern "C" {
  * pool together for a larger request (H200: 1 ms for each GiB).  stall_ns does not include that, because nothing
  * that the driver reports changes. */
 typedef struct weir_statistics {
-    size_t size; /* bytes that the library filled in */
-    uint64_t
-        attempts; /* weir_alloc calls for more than 0 bytes that succeeded or count in `refusals` */
+    size_t size;            /* bytes that the library filled in */
+    uint64_t attempts;      /* requests of more than 0 bytes: allocs and refusals */
     uint64_t allocs;        /* of these, those that succeeded */
     uint64_t frees;         /* weir_free calls that freed a block */
     uint64_t hits;          /* requests that succeeded without pool growth */
