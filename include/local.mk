@@ -8,6 +8,7 @@ weirinclude_HEADERS = \
 	include/weir/options.h \
 	include/weir/share.h \
 	include/weir/stats.h \
+	include/weir/tensors.h \
 	include/weir/status.h \
 	include/weir/trace.h \
 	include/weir/verdict.h \

@@ -183,7 +183,13 @@ lib_libweir_core_la_SOURCES = \
 	lib/api/request.c \
 	lib/api/resize.c \
 	lib/api/streamless.c \
-	lib/api/trace_read.c
+	lib/api/trace_read.c \
+	lib/tensors/checkpoint.c \
+	lib/tensors/figures.c \
+	lib/tensors/pending.c \
+	lib/tensors/pools.c \
+	lib/tensors/tensors.c \
+	lib/tensors/tensors_internal.h
 lib_libweir_core_la_LIBADD = $(WEIR_LIBS)
 
 # What processes show of their allocators, and what happened when: for the program and the preload, not for the library.

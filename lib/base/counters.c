@@ -50,6 +50,8 @@ void weir__books_event(struct weir_books *books, const weir_event *event) {
     slot = &books->ring.event[(books->ring.next_sequence - 1) % books->ring.capacity];
     *slot = *event;
     slot->sequence = books->ring.next_sequence++;
+    if (event->reserve_after > books->reserve_peak)
+        books->reserve_peak = event->reserve_after;
     if (event->shrink) {
         books->sums.trims += event->cause == WEIR_EVENT_TRIM;
         books->sums.trim_bytes += event->cause == WEIR_EVENT_TRIM ? event->got : 0;
@@ -109,6 +111,21 @@ void weir__books_read(struct weir_books *books, weir_statistics *out) {
     out->appeal_bytes = books->sums.appeal_bytes;
     out->yields = books->sums.yields;
     out->yield_bytes = books->sums.yield_bytes;
+    pthread_mutex_unlock(&books->lock);
+}
+
+uint64_t weir__books_reserve_peak(struct weir_books *books, uint64_t now) {
+    uint64_t peak;
+
+    pthread_mutex_lock(&books->lock);
+    peak = books->reserve_peak > now ? books->reserve_peak : now;
+    pthread_mutex_unlock(&books->lock);
+    return peak;
+}
+
+void weir__books_renew_peak(struct weir_books *books, uint64_t now) {
+    pthread_mutex_lock(&books->lock);
+    books->reserve_peak = now;
     pthread_mutex_unlock(&books->lock);
 }
 

@@ -43,6 +43,14 @@ void weir__map_clear(struct weir_map *map) {
     *map = (struct weir_map){0};
 }
 
+int weir__map_reserve(struct weir_map *map, size_t more) {
+    while (2 * (map->count + more) > map->capacity) {
+        if (!grow(map))
+            return 0;
+    }
+    return 1;
+}
+
 int weir__map_put(struct weir_map *map, uint64_t key, uintptr_t value) {
     size_t at = map->capacity > 0 ? find(map, key) : 0;
 
@@ -51,7 +59,7 @@ int weir__map_put(struct weir_map *map, uint64_t key, uintptr_t value) {
         return 1;
     }
     if (2 * (map->count + 1) > map->capacity) {
-        if (!grow(map))
+        if (!weir__map_reserve(map, 1))
             return 0;
         at = find(map, key);
     }

@@ -30,6 +30,8 @@ void weir__map_clear(struct weir_map *map);
 /* 1, or 0 if host memory ran out (nothing changed).  An old value of the key is replaced, which
  * takes no memory and so cannot fail. */
 int weir__map_put(struct weir_map *map, uint64_t key, uintptr_t value);
+/* Room for so many more keys, so that putting them cannot fail.  1, or 0 if host memory ran out. */
+int weir__map_reserve(struct weir_map *map, size_t more);
 /* 1 and the value (out may be NULL), or 0. */
 int weir__map_get(const struct weir_map *map, uint64_t key, uintptr_t *out);
 /* 1 and the value that was taken out (out may be NULL), or 0. */

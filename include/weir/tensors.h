@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: MIT */
+/* weir/tensors.h: the memory of a framework's tensors, as PyTorch's allocator interface wants it.
+ *
+ * A weir_tensors serves one device from the process's allocator of that device (weir_device_allocator), and adds what
+ * a framework needs beyond requests and frees: frees that name no stream, private pools for CUDA graphs, checkpoints
+ * of such pools, figures, and a list of all blocks.  PyTorch's interface (c10::cuda::CUDACachingAllocator,
+ * PyTorch 2.11) is C++; the shim libweir-torch translates each of its calls into one of these.
+ *
+ * Private pools.  A route (weir_tensors_begin) sends the requests of some streams to a pool.  The pool takes memory
+ * in segments, which keep their addresses until weir_tensors_trim gives them back.  A freed block serves the stream
+ * that freed it.  A block that other streams use (weir_tensors_use) serves nobody until their work is done; the free
+ * of such a block during a capture waits for the end of the capture.  No call here makes a driver call on a stream
+ * that is being captured, except to ask whether it is, so requests of a captured stream must have a route.
+ *
+ * All functions are thread-safe, and return E_INVALID for a NULL that they do not mention, and E_FORKED in a child of
+ * fork().  Since 0.2. */
+#ifndef WEIR_TENSORS_H
+#define WEIR_TENSORS_H
+
+#include <weir/allocator.h>
+#include <weir/status.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct weir_tensors weir_tensors;
+
+/* The name of a pool.  {0, 0} is none: memory that all share. */
+typedef struct weir_tensors_id {
+    uint64_t first, second;
+} weir_tensors_id;
+
+/* What happened, with the numbers of PyTorch's TraceEntry::Action. */
+enum {
+    WEIR_TENSORS_ALLOC = 0,
+    WEIR_TENSORS_FREE_REQUESTED = 1,
+    WEIR_TENSORS_FREE_COMPLETED = 2,
+    WEIR_TENSORS_SEGMENT_ALLOC = 3,
+    WEIR_TENSORS_SEGMENT_FREE = 4,
+    WEIR_TENSORS_SEGMENT_MAP = 5, /* memory that all share has grown; the address is the block's */
+    WEIR_TENSORS_OOM = 8
+};
+
+typedef struct weir_tensors_event {
+    int action;
+    uint64_t address; /* of OOM: bytes that the device has free */
+    size_t bytes;
+    weir_stream stream;
+    weir_tensors_id pool;
+    void *note; /* of the block or request */
+} weir_tensors_event;
+
+/* What a weir_tensors calls.  Functions may be NULL. */
+typedef struct weir_tensors_hooks {
+    void *context;
+    /* Called under a lock: it must not call weir, and may be called by any thread. */
+    void (*event)(void *context, const weir_tensors_event *event);
+    /* The block to which this note (not NULL) was given is gone. */
+    void (*drop)(void *context, void *note);
+} weir_tensors_hooks;
+
+/* Where the segments of a pool come from; `alloc` returns NULL if it has none.  Called without a lock. */
+typedef struct weir_tensors_source {
+    void *context;
+    void *(*alloc)(void *context, size_t bytes);
+    void (*free)(void *context, void *segment);
+} weir_tensors_source;
+
+/* Makes the weir_tensors of a device, once in the process: a later call returns the same.  It is never destroyed.
+ * `hooks` is copied by the first call.  Errors as weir_device_allocator; E_HOST_MEMORY. */
+WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_open(int device, const weir_tensors_hooks *hooks,
+                                                         weir_tensors **tensors);
+
+/* The allocator that it takes memory from, NULL for NULL. */
+WEIR_API weir_allocator *weir_tensors_allocator(const weir_tensors *tensors);
+
+/* Allocates a block of `bytes` for `stream`, from the pool that a route names or from the memory that all share, and
+ * writes its address to *block.  `requested` is what the program asked for, for the figures.  `note` (may be NULL)
+ * stays with the block until `drop`; after an error it is the caller's.  0 bytes: NULL and OK.
+ * `lasts`: the stream is never destroyed, so that weir need not ask the driver about it (weir_bind).
+ *
+ * Blocks and waits as weir_alloc.  A new segment of a pool waits for its memory (weir_alloc_any).
+ * E_NO_MEMORY, E_LIMIT (see weir_last_refusal); E_STREAM; E_HOST_MEMORY; E_DRIVER; E_DEVICE_LOST. */
+WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_alloc(weir_tensors *tensors, size_t bytes,
+                                                          size_t requested, weir_stream stream,
+                                                          int lasts, void *note, void **block);
+
+/* Frees a block of any device, in the order of the stream that it was allocated for.  NULL is OK and does nothing.
+ * Does not block, unless a stream that used the block is gone: then it waits for the device.
+ * E_NOT_OWNED: no live block begins there; else as weir_free. */
+WEIR_API weir_status weir_tensors_free(void *block);
+
+/* Declares that `stream` uses the block too, as weir_use does; a no-op for the stream that it was allocated for.
+ * E_NOT_OWNED: no live block begins there; E_HOST_MEMORY; else as weir_use. */
+WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_use(void *block, weir_stream stream);
+
+/* A live block. */
+typedef struct weir_tensors_block {
+    uint64_t address;
+    size_t bytes, requested;
+    weir_stream stream;
+    weir_tensors_id pool;
+    uint64_t segment; /* where the pool's segment begins, and its bytes; without a pool the block's */
+    size_t segment_bytes;
+    void *note;
+    int is_free;    /* of weir_tensors_visit: it is no block but free memory */
+    int is_pending; /* it was freed, and waits for other streams */
+} weir_tensors_block;
+
+/* Finds the block that begins at that address.  E_NOT_OWNED: none does. */
+WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_find(const void *block, weir_tensors **tensors,
+                                                         weir_tensors_block *out);
+
+/* ---- private pools ----------------------------------------------------------------------------
+ *
+ * A function that takes an id returns E_NOT_OWNED if there is no such pool. */
+
+/* Makes a pool, or counts one user more.  `source` (NULL: weir) is copied when the pool is made. */
+WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_pool_open(weir_tensors *tensors,
+                                                              weir_tensors_id id,
+                                                              const weir_tensors_source *source);
+/* Counts one user less.  With none left the pool's free segments can go back (weir_tensors_trim, or when memory runs
+ * out), and the pool goes with its last segment. */
+WEIR_API weir_status weir_tensors_pool_close(weir_tensors *tensors, weir_tensors_id id);
+/* Writes the number of users. */
+WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_pool_users(weir_tensors *tensors,
+                                                               weir_tensors_id id, int *users);
+/* A request that fails elsewhere may have free memory of this pool. */
+WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_pool_lend(weir_tensors *tensors,
+                                                              weir_tensors_id id, int on);
+/* Segments are not divided any more: each serves one block at a time. */
+WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_pool_whole(weir_tensors *tensors,
+                                                               weir_tensors_id id);
+
+/* Begins a route: a request goes to the pool if `takes` says so of its stream.  Of several routes the one that began
+ * first counts.  `takes` is called under a lock, and must not call weir.  A pool has one route at a time: E_BUSY. */
+WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_begin(weir_tensors *tensors, weir_tensors_id id,
+                                                          int (*takes)(void *context,
+                                                                       weir_stream stream),
+                                                          void *context);
+/* Ends the pool's route.  `takes` is not called any more; *context (may be NULL) is what it was called with. */
+WEIR_API weir_status weir_tensors_end(weir_tensors *tensors, weir_tensors_id id, void **context);
+
+/* Gives idle memory back: of the pool, or with {0, 0} what all share and pools without users.  May wait for the
+ * device.  Segments go back only if no capture has a route. */
+WEIR_API weir_status weir_tensors_trim(weir_tensors *tensors, weir_tensors_id id);
+
+/* Writes to *same whether the pool's live blocks are exactly these. */
+WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_pool_is(weir_tensors *tensors,
+                                                            weir_tensors_id id,
+                                                            void *const *blocks, size_t count,
+                                                            int *same);
+
+/* Which blocks of a pool live, and where. */
+typedef struct weir_tensors_state weir_tensors_state;
+
+/* Notes the state of a pool.  The caller destroys it.  Waits for the streams that hold freed blocks back.
+ * E_HOST_MEMORY; E_CAPTURE: freed blocks wait for the end of a capture. */
+WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_save(weir_tensors *tensors, weir_tensors_id id,
+                                                         weir_tensors_state **state);
+/* Brings the pool into that state.  First every live block is freed; `freed` is called for each.  Then the blocks that
+ * lived are allocated at the same addresses, without notes; `made` is called for each.  Segments that the pool has
+ * got since then are free.  Both are called without a lock, after all is done.  The program answers for what the
+ * memory has in it.
+ * E_HOST_MEMORY: nothing changed; E_CAPTURE as above; E_NOT_OWNED also if a segment has gone. */
+WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_restore(
+    weir_tensors *tensors, const weir_tensors_state *state,
+    void (*freed)(void *context, void *block), void (*made)(void *context, void *block),
+    void *context);
+/* NULL is OK. */
+WEIR_API void weir_tensors_state_destroy(weir_tensors_state *state);
+
+/* ---- figures ---------------------------------------------------------------------------------- */
+
+/* As PyTorch's Stat. */
+typedef struct weir_tensors_figure {
+    int64_t current, peak;
+    int64_t allocated, freed; /* sums of what was added and taken away */
+} weir_tensors_figure;
+
+/* By PyTorch's names (DeviceStats).  Segments are those of pools, and pieces of reserved memory. */
+typedef struct weir_tensors_figures {
+    size_t size; /* bytes that the library filled in */
+    weir_tensors_figure allocation, segment, active, inactive_split;
+    weir_tensors_figure allocated_bytes, reserved_bytes, active_bytes, inactive_split_bytes,
+        requested_bytes;
+    uint64_t retries, ooms, device_allocs, device_frees;
+} weir_tensors_figures;
+
+/* Set out->size to sizeof(*out) before, as for weir_stats. */
+WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_stats(weir_tensors *tensors,
+                                                          weir_tensors_figures *out);
+/* Peaks begin anew at what is current; sums and counts at 0. */
+WEIR_API weir_status weir_tensors_reset_peaks(weir_tensors *tensors);
+WEIR_API weir_status weir_tensors_reset_sums(weir_tensors *tensors);
+
+/* Calls `show` for every block and every free piece, ordered by segment and address: of one pool, or with {0, 0} of
+ * all memory.  A piece of memory that all share is a segment of pool {0, 0}.  Under the lock: `show` must not call
+ * weir.  E_HOST_MEMORY. */
+WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_visit(
+    weir_tensors *tensors, weir_tensors_id id,
+    void (*show)(void *context, const weir_tensors_block *block), void *context);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,338 @@
+/* SPDX-License-Identifier: MIT */
+/* checkpoint.c: which blocks of a pool live, noted and brought back.
+ *
+ * Graphs that continue each other (PyTorch's graph trees) need a pool as it was when the earlier graph ended, whatever
+ * the program has freed since.  A placement only places where it finds best; so a pool is brought into a state by
+ * filling a new placement, segment by segment from low to high addresses, and giving back what was free.
+ *
+ * Must not know: graphs, captures.
+ */
+#include <stdlib.h>
+
+#include "api/allocator_internal.h"
+#include "base/result.h"
+#include "tensors/tensors_internal.h"
+
+/* A chunk of a segment. */
+struct piece {
+    uint64_t address;
+    size_t bytes;
+    size_t block_bytes, requested; /* of a live block; 0: it is free */
+    weir_stream stream;            /* of a live block */
+    uint64_t name, sequence;       /* of a free one: see placement.h */
+};
+
+struct weir_tensors_state {
+    weir_tensors_id id;
+    struct weir_tensor_segment *segments;
+    struct piece *pieces; /* by address */
+    size_t segment_count, piece_count, piece_room;
+};
+
+/* A stream that was observed for ever: what it has freed is everybody's. */
+#define EVERYBODY UINT64_MAX
+
+void weir_tensors_state_destroy(weir_tensors_state *state) {
+    if (!state)
+        return;
+    free(state->segments);
+    free(state->pieces);
+    free(state);
+}
+
+/* ---- noting ------------------------------------------------------------------------------------- */
+
+struct noting {
+    const weir_tensors *tensors;
+    weir_tensors_state *state;
+    int lacks_memory;
+};
+
+static int note_piece(void *context, const struct weir_placement_span *span) {
+    struct noting *n = context;
+    weir_tensors_state *s = n->state;
+    struct piece piece = {.address = span->address, .bytes = span->size, .name = span->stream,
+                          .sequence = span->sequence};
+    struct piece *moved =
+        weir__hostmem_room(s->pieces, s->piece_count, &s->piece_room, sizeof *s->pieces);
+    uintptr_t value;
+
+    if (!moved) {
+        n->lacks_memory = 1;
+        return WEIR_PLACEMENT_STOP;
+    }
+    s->pieces = moved;
+    if (span->live && weir__map_get(&n->tensors->map, span->address, &value)) {
+        const struct weir_tensor *tensor = (const struct weir_tensor *)value;
+
+        piece.block_bytes = tensor->bytes;
+        piece.requested = tensor->requested;
+        piece.stream = tensor->stream;
+    }
+    s->pieces[s->piece_count++] = piece;
+    return WEIR_PLACEMENT_GO_ON;
+}
+
+/* What waits for other streams is over, or waits for the end of a capture. */
+static weir_status settle(weir_tensors *t, struct weir_tensor_pool *pool) {
+    if (pool->pending > 0)
+        weir__pending_settle(t, 1);
+    return pool->pending > 0 ? WEIR_E_CAPTURE : WEIR_OK;
+}
+
+static weir_status note_pool(weir_tensors *t, struct weir_tensor_pool *pool,
+                             weir_tensors_state *state) {
+    struct noting noting = {t, state, 0};
+
+    state->id = pool->id;
+    state->segment_count = pool->segment_count;
+    state->segments = calloc(pool->segment_count + 1, sizeof *state->segments);
+    if (!state->segments)
+        return WEIR_E_HOST_MEMORY;
+    for (size_t i = 0; i < pool->segment_count; i++)
+        state->segments[i] = pool->segments[i];
+    weir__placement_walk(pool->placement, note_piece, &noting);
+    return noting.lacks_memory ? WEIR_E_HOST_MEMORY : WEIR_OK;
+}
+
+weir_status weir_tensors_save(weir_tensors *t, weir_tensors_id id, weir_tensors_state **out) {
+    weir_tensors_state *state;
+    struct weir_tensor_pool *pool;
+    weir_status status = WEIR_E_NOT_OWNED;
+
+    if (!t || !out)
+        return weir__without_driver(WEIR_E_INVALID);
+    state = calloc(1, sizeof *state);
+    if (!state)
+        return weir__without_driver(WEIR_E_HOST_MEMORY);
+    weir__lock_take(&t->lock);
+    pool = weir__pool_find(t, id);
+    if (pool)
+        status = settle(t, pool);
+    if (status == WEIR_OK)
+        status = note_pool(t, pool, state);
+    weir__lock_give(&t->lock);
+    if (status == WEIR_OK)
+        *out = state;
+    else
+        weir_tensors_state_destroy(state);
+    return status == WEIR_OK ? status : weir__without_driver(status);
+}
+
+/* ---- bringing back ------------------------------------------------------------------------------ */
+
+static const struct weir_tensor_segment *saved_segment(const weir_tensors_state *state,
+                                                       uint64_t base) {
+    for (size_t i = 0; i < state->segment_count; i++)
+        if (state->segments[i].base == base)
+            return &state->segments[i];
+    return NULL;
+}
+
+static int has_segments(const struct weir_tensor_pool *pool, const weir_tensors_state *state) {
+    size_t found = 0;
+
+    for (size_t i = 0; i < pool->segment_count; i++)
+        found += saved_segment(state, pool->segments[i].base) != NULL;
+    return found == state->segment_count;
+}
+
+/* The segment is all free, and nothing else is: its pieces are taken one after the other. */
+static int fill_segment(struct weir_placement *p, const struct weir_tensor_segment *segment,
+                        const weir_tensors_state *state) {
+    struct weir_placement_block place;
+
+    if (weir__placement_add(p, segment->base, segment->bytes) != WEIR_PLACEMENT_OK)
+        return 0;
+    for (size_t i = 0; i < state->piece_count; i++) {
+        const struct piece *piece = &state->pieces[i];
+
+        if (piece->address - segment->base < segment->bytes &&
+            (weir__placement_take(p, piece->bytes, EVERYBODY, &place) != WEIR_PLACEMENT_OK ||
+             place.address != piece->address))
+            return 0;
+    }
+    return 1;
+}
+
+/* A placement in that state, with the pool's other segments free; NULL without host memory. */
+static struct weir_placement *make_placement(const struct weir_tensor_pool *pool,
+                                             const weir_tensors_state *state) {
+    struct weir_placement_rule rule = {.granularity = WEIR_TENSORS_UNIT,
+                                       .split_waste = WEIR_TENSORS_UNIT, .own_first = 1};
+    struct weir_placement *p;
+    int ok = 1;
+
+    if (weir__placement_create(&rule, &p) != WEIR_PLACEMENT_OK)
+        return NULL;
+    for (size_t i = 0; ok && i < state->segment_count; i++)
+        ok = fill_segment(p, &state->segments[i], state);
+    weir__placement_observe(p, EVERYBODY, UINT64_MAX);
+    for (size_t i = 0; ok && i < state->piece_count; i++) {
+        const struct piece *piece = &state->pieces[i];
+        int is_clean = piece->sequence == 0;
+
+        if (piece->block_bytes == 0)
+            ok = weir__placement_give(p, piece->address, is_clean ? EVERYBODY : piece->name,
+                                      is_clean ? 1 : piece->sequence, NULL) == WEIR_PLACEMENT_OK;
+    }
+    for (size_t i = 0; ok && i < pool->segment_count; i++)
+        if (!saved_segment(state, pool->segments[i].base))
+            ok = weir__placement_add(p, pool->segments[i].base, pool->segments[i].bytes) ==
+                 WEIR_PLACEMENT_OK;
+    if (ok)
+        return p;
+    weir__placement_destroy(p);
+    return NULL;
+}
+
+/* Addresses that the caller is told of, and records for what will live. */
+struct change {
+    void **freed, **made;
+    size_t freed_count, freed_room, made_count;
+    struct weir_tensor *records; /* as many as there will be, by `next` */
+};
+
+static int add_freed(struct change *c, uint64_t address) {
+    void **moved = weir__hostmem_room(c->freed, c->freed_count, &c->freed_room, sizeof *c->freed);
+
+    if (!moved)
+        return 0;
+    c->freed = moved;
+    c->freed[c->freed_count++] = (void *)(uintptr_t)address;
+    return 1;
+}
+
+/* All that may fail. */
+static int prepare(weir_tensors *t, const struct weir_tensor_pool *pool,
+                   const weir_tensors_state *state, struct change *c) {
+    size_t live = 0;
+
+    for (size_t i = 0; i < t->map.capacity; i++) {
+        const struct weir_tensor *tensor = (const struct weir_tensor *)t->map.slots[i].value;
+
+        if (t->map.slots[i].key && tensor->pool == pool && !add_freed(c, tensor->address))
+            return 0;
+    }
+    for (size_t i = 0; i < state->piece_count; i++)
+        live += state->pieces[i].block_bytes > 0;
+    c->made = calloc(live + 1, sizeof *c->made);
+    for (size_t i = 0; c->made && i < live; i++) {
+        struct weir_tensor *record = weir__tensor_new(t);
+
+        if (!record)
+            return 0;
+        record->next = c->records;
+        c->records = record;
+    }
+    return c->made != NULL && weir__map_reserve(&t->map, live);
+}
+
+static void free_all(weir_tensors *t, const struct change *c) {
+    for (size_t i = 0; i < c->freed_count; i++) {
+        uintptr_t value;
+        struct weir_tensor *tensor;
+
+        (void)weir__map_take(&t->map, (uintptr_t)c->freed[i], &value);
+        tensor = (struct weir_tensor *)value;
+        weir__tensors_subtract(t, tensor);
+        tensor->use_count = 0; /* the program answers for what uses it */
+        weir__pool_give(t, tensor);
+    }
+}
+
+static void make_all(weir_tensors *t, struct weir_tensor_pool *pool,
+                     const weir_tensors_state *state, struct change *c) {
+    for (size_t i = 0; i < state->piece_count; i++) {
+        const struct piece *piece = &state->pieces[i];
+        struct weir_tensor *tensor = c->records;
+
+        if (piece->block_bytes == 0)
+            continue;
+        c->records = tensor->next;
+        *tensor = (struct weir_tensor){.address = piece->address,
+                                       .bytes = piece->block_bytes,
+                                       .requested = piece->requested,
+                                       .stream = piece->stream,
+                                       .pool = pool};
+        (void)weir__map_put(&t->map, piece->address, (uintptr_t)tensor);
+        weir__tensors_add(t, tensor);
+        c->made[c->made_count++] = (void *)(uintptr_t)piece->address;
+    }
+}
+
+static weir_status restore(weir_tensors *t, struct weir_tensor_pool *pool,
+                           const weir_tensors_state *state, struct change *c) {
+    weir_status status = settle(t, pool);
+    struct weir_placement *placement;
+
+    if (status != WEIR_OK)
+        return status;
+    if (!has_segments(pool, state))
+        return WEIR_E_NOT_OWNED;
+    placement = make_placement(pool, state);
+    if (!placement)
+        return WEIR_E_HOST_MEMORY;
+    if (!prepare(t, pool, state, c)) {
+        weir__placement_destroy(placement);
+        return WEIR_E_HOST_MEMORY;
+    }
+    free_all(t, c);
+    weir__placement_destroy(pool->placement);
+    pool->placement = placement;
+    make_all(t, pool, state, c);
+    return WEIR_OK;
+}
+
+weir_status weir_tensors_restore(weir_tensors *t, const weir_tensors_state *state,
+                                 void (*freed)(void *context, void *block),
+                                 void (*made)(void *context, void *block), void *context) {
+    struct change change = {0};
+    struct weir_tensor_pool *pool;
+    weir_status status = WEIR_E_NOT_OWNED;
+
+    if (!t || !state)
+        return weir__without_driver(WEIR_E_INVALID);
+    weir__lock_take(&t->lock);
+    pool = weir__pool_find(t, state->id);
+    if (pool)
+        status = restore(t, pool, state, &change);
+    while (change.records) {
+        struct weir_tensor *record = change.records;
+
+        change.records = record->next;
+        weir__tensor_drop(t, record);
+    }
+    weir__lock_give(&t->lock);
+    for (size_t i = 0; status == WEIR_OK && freed && i < change.freed_count; i++)
+        freed(context, change.freed[i]);
+    for (size_t i = 0; status == WEIR_OK && made && i < change.made_count; i++)
+        made(context, change.made[i]);
+    free(change.freed);
+    free(change.made);
+    return status == WEIR_OK ? status : weir__without_driver(status);
+}
+
+/* ---- comparing ---------------------------------------------------------------------------------- */
+
+weir_status weir_tensors_pool_is(weir_tensors *t, weir_tensors_id id, void *const *blocks,
+                                 size_t count, int *same) {
+    const struct weir_tensor_pool *pool;
+    struct weir_placement_figures figures;
+    size_t found = 0;
+    uintptr_t value;
+
+    if (!t || !same || (count > 0 && !blocks))
+        return weir__without_driver(WEIR_E_INVALID);
+    weir__lock_take(&t->lock);
+    pool = weir__pool_find(t, id);
+    if (pool) {
+        weir__placement_figures(pool->placement, &figures);
+        for (size_t i = 0; i < count; i++)
+            found += weir__map_get(&t->map, (uintptr_t)blocks[i], &value) &&
+                     ((const struct weir_tensor *)value)->pool == pool;
+        *same = found == count && figures.blocks - pool->pending == count;
+    }
+    weir__lock_give(&t->lock);
+    return pool ? WEIR_OK : weir__without_driver(WEIR_E_NOT_OWNED);
+}

@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: MIT */
+/* figures.c: the figures of tensors, and the list of all blocks and free pieces.
+ *
+ * Figures of blocks are kept at each call; those of reserved memory are the allocator's.  What the allocator has
+ * reserved in one piece of addresses is a segment, cut where a pool's segment lies in it.
+ *
+ * Must not know: frameworks.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/allocator_internal.h"
+#include "base/result.h"
+#include "tensors/tensors_internal.h"
+
+/* ---- figures ------------------------------------------------------------------------------------ */
+
+/* What the allocator reserved, and what segments from elsewhere have. */
+static void read_reserve(weir_tensors *t, const weir_statistics *s, weir_tensors_figures *f) {
+    weir_tensors_figure *reserved = &f->reserved_bytes;
+    int64_t elsewhere = reserved->current, peak = reserved->peak;
+
+    reserved->current = (int64_t)s->reserve + elsewhere;
+    reserved->peak =
+        (int64_t)weir__books_reserve_peak(&t->allocator->books, s->reserve) + peak;
+    reserved->allocated += (int64_t)(s->growth_bytes - t->before.growth_bytes);
+    reserved->freed = reserved->allocated - reserved->current + t->before.current;
+    weir__figure_add(&f->segment, s->reserve > 0);
+}
+
+weir_status weir_tensors_stats(weir_tensors *t, weir_tensors_figures *out) {
+    weir_tensors_figures figures;
+    weir_statistics s;
+    size_t bytes;
+
+    if (!t || !out || out->size < sizeof out->size)
+        return weir__without_driver(WEIR_E_INVALID);
+    if (weir__driver_forked())
+        return weir__without_driver(WEIR_E_FORKED);
+    weir__stats_read(t->allocator, &s);
+    weir__lock_take(&t->lock);
+    figures = t->figures;
+    read_reserve(t, &s, &figures);
+    figures.retries = s.retries - t->before.retries;
+    figures.device_allocs = s.growths - t->before.growths;
+    figures.device_frees = s.trims - t->before.trims;
+    weir__lock_give(&t->lock);
+    bytes = out->size < sizeof figures ? out->size : sizeof figures;
+    figures.size = bytes;
+    memcpy(out, &figures, bytes);
+    return WEIR_OK;
+}
+
+/* Each of them, in order. */
+static weir_tensors_figure *figure_at(weir_tensors_figures *f, int i) {
+    return &f->allocation + i;
+}
+enum { FIGURES = 9 };
+
+_Static_assert(offsetof(weir_tensors_figures, requested_bytes) -
+                       offsetof(weir_tensors_figures, allocation) ==
+                   (FIGURES - 1) * sizeof(weir_tensors_figure),
+               "figures stand side by side");
+
+weir_status weir_tensors_reset_peaks(weir_tensors *t) {
+    weir_statistics s;
+
+    if (!t)
+        return weir__without_driver(WEIR_E_INVALID);
+    weir__stats_read(t->allocator, &s);
+    weir__lock_take(&t->lock);
+    for (int i = 0; i < FIGURES; i++)
+        figure_at(&t->figures, i)->peak = figure_at(&t->figures, i)->current;
+    weir__books_renew_peak(&t->allocator->books, s.reserve);
+    weir__lock_give(&t->lock);
+    return WEIR_OK;
+}
+
+weir_status weir_tensors_reset_sums(weir_tensors *t) {
+    weir_statistics s;
+
+    if (!t)
+        return weir__without_driver(WEIR_E_INVALID);
+    weir__stats_read(t->allocator, &s);
+    weir__lock_take(&t->lock);
+    for (int i = 0; i < FIGURES; i++) {
+        figure_at(&t->figures, i)->allocated = 0;
+        figure_at(&t->figures, i)->freed = 0;
+    }
+    t->figures.ooms = 0;
+    t->before.retries = s.retries;
+    t->before.growths = s.growths;
+    t->before.trims = s.trims;
+    t->before.growth_bytes = s.growth_bytes;
+    t->before.current = (int64_t)s.reserve + t->figures.reserved_bytes.current;
+    weir__lock_give(&t->lock);
+    return WEIR_OK;
+}
+
+/* ---- the list ----------------------------------------------------------------------------------- */
+
+/* A block of shared memory, or a segment that a pool has taken of it (tensor NULL). */
+struct item {
+    uint64_t address;
+    size_t bytes;
+    const struct weir_tensor *tensor;
+};
+
+struct visit {
+    weir_tensors *tensors;
+    void (*show)(void *context, const weir_tensors_block *block);
+    void *context;
+    const struct weir_tensor_pool *pool;
+};
+
+static int by_address(const void *a, const void *b) {
+    uint64_t x = ((const struct item *)a)->address, y = ((const struct item *)b)->address;
+
+    return (x > y) - (x < y);
+}
+
+static size_t list_items(const weir_tensors *t, struct item *items) {
+    size_t count = 0;
+
+    for (size_t i = 0; i < t->map.capacity; i++) {
+        const struct weir_tensor *tensor = (const struct weir_tensor *)t->map.slots[i].value;
+
+        if (t->map.slots[i].key && !tensor->pool)
+            items[count++] = (struct item){tensor->address, tensor->bytes, tensor};
+    }
+    for (const struct weir_tensor_pool *pool = t->pools; pool; pool = pool->next)
+        for (size_t i = 0; !pool->source.alloc && i < pool->segment_count; i++)
+            items[count++] =
+                (struct item){pool->segments[i].base, pool->segments[i].bytes, NULL};
+    qsort(items, count, sizeof *items, by_address);
+    return count;
+}
+
+static void show_block(const struct visit *v, const struct weir_tensor *tensor, uint64_t segment,
+                       size_t segment_bytes) {
+    weir_tensors_block block = {.address = tensor->address,
+                                .bytes = tensor->bytes,
+                                .requested = tensor->requested,
+                                .stream = tensor->stream,
+                                .segment = segment,
+                                .segment_bytes = segment_bytes,
+                                .note = tensor->note};
+
+    if (tensor->pool)
+        block.pool = tensor->pool->id;
+    v->show(v->context, &block);
+}
+
+static void show_free(const struct visit *v, uint64_t from, uint64_t to, uint64_t segment,
+                      size_t segment_bytes) {
+    weir_tensors_block block = {.address = from,
+                                .bytes = to - from,
+                                .segment = segment,
+                                .segment_bytes = segment_bytes,
+                                .is_free = 1};
+
+    if (to > from)
+        v->show(v->context, &block);
+}
+
+/* [from, to), in which no pool's segment lies: a segment, with the items from `at` on: the first one behind it. */
+static size_t show_segment(const struct visit *v, uint64_t from, uint64_t to,
+                           const struct item *items, size_t at, size_t count) {
+    uint64_t free_from = from;
+
+    for (; at < count && items[at].address < to && items[at].tensor; at++) {
+        show_free(v, free_from, items[at].address, from, to - from);
+        show_block(v, items[at].tensor, from, to - from);
+        free_from = items[at].address + items[at].bytes;
+    }
+    show_free(v, free_from, to, from, to - from);
+    return at;
+}
+
+/* A piece of reserved memory, from the items from `at` on. */
+static size_t show_piece(const struct visit *v, const struct weir_extent *piece,
+                         const struct item *items, size_t at, size_t count) {
+    uint64_t from = piece->base, end = piece->base + piece->bytes;
+
+    while (from < end) {
+        uint64_t to = end, next = end;
+
+        for (size_t i = at; i < count && items[i].address < end; i++)
+            if (!items[i].tensor) {
+                to = items[i].address;
+                next = to + items[i].bytes;
+                break;
+            }
+        if (to > from)
+            at = show_segment(v, from, to, items, at, count);
+        at += at < count && items[at].address == to && !items[at].tensor;
+        from = next;
+    }
+    return at;
+}
+
+/* Pieces that lie side by side are one. */
+static size_t list_pieces(const weir_tensors *t, struct weir_extent **out) {
+    struct weir_engine *e = t->allocator->reserve.engine;
+    int count = weir__engine_list(e, WEIR_VISIT_WHOLES, NULL, 0);
+    struct weir_extent *pieces = count > 0 ? calloc((size_t)count + 64, sizeof *pieces) : NULL;
+    size_t kept = 0;
+
+    *out = pieces;
+    if (!pieces)
+        return 0;
+    count = weir__engine_list(e, WEIR_VISIT_WHOLES, pieces, (size_t)count + 64);
+    for (int i = 0; i < count; i++) {
+        if (kept > 0 && pieces[kept - 1].base + pieces[kept - 1].bytes == pieces[i].base)
+            pieces[kept - 1].bytes += pieces[i].bytes;
+        else
+            pieces[kept++] = pieces[i];
+    }
+    return kept;
+}
+
+static void show_shared(const struct visit *v, const struct item *items, size_t count) {
+    struct weir_extent *pieces;
+    size_t piece_count = list_pieces(v->tensors, &pieces), at = 0;
+
+    for (size_t i = 0; i <= piece_count; i++) {
+        uint64_t base = i < piece_count ? pieces[i].base : UINT64_MAX;
+
+        /* What lies in no piece that is known is a segment of its own. */
+        for (; at < count && items[at].address < base; at++)
+            if (items[at].tensor)
+                show_block(v, items[at].tensor, items[at].address, items[at].bytes);
+        if (i < piece_count)
+            at = show_piece(v, &pieces[i], items, at, count);
+    }
+    free(pieces);
+}
+
+static int show_chunk(void *context, const struct weir_placement_span *span) {
+    const struct visit *v = context;
+    const struct weir_tensor_segment *segment = weir__pool_segment(v->pool, span->address);
+    weir_tensors_block block = {.address = span->address,
+                                .bytes = span->size,
+                                .requested = span->requested,
+                                .pool = v->pool->id,
+                                .segment = segment->base,
+                                .segment_bytes = segment->bytes,
+                                .is_free = !span->live,
+                                .is_pending = span->live};
+    uintptr_t value;
+
+    if (span->live && weir__map_get(&v->tensors->map, span->address, &value))
+        show_block(v, (const struct weir_tensor *)value, segment->base, segment->bytes);
+    else
+        v->show(v->context, &block);
+    return WEIR_PLACEMENT_GO_ON;
+}
+
+weir_status weir_tensors_visit(weir_tensors *t, weir_tensors_id id,
+                               void (*show)(void *context, const weir_tensors_block *block),
+                               void *context) {
+    struct visit v = {t, show, context, NULL};
+    struct item *items = NULL;
+    size_t segments = 0;
+    int is_all = weir__tensors_is_shared(id);
+
+    if (!t || !show)
+        return weir__without_driver(WEIR_E_INVALID);
+    if (weir__driver_forked())
+        return weir__without_driver(WEIR_E_FORKED);
+    weir__lock_take(&t->lock);
+    for (const struct weir_tensor_pool *pool = t->pools; pool; pool = pool->next)
+        segments += pool->segment_count;
+    if (is_all)
+        items = calloc(t->map.count + segments + 1, sizeof *items);
+    if (items)
+        show_shared(&v, items, list_items(t, items));
+    for (v.pool = t->pools; v.pool; v.pool = v.pool->next)
+        if (is_all || weir__tensors_same(v.pool->id, id))
+            weir__placement_walk(v.pool->placement, show_chunk, &v);
+    weir__lock_give(&t->lock);
+    if (is_all && !items)
+        return weir__without_driver(WEIR_E_HOST_MEMORY);
+    free(items);
+    return WEIR_OK;
+}

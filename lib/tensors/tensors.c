@@ -1,0 +1,417 @@
+/* SPDX-License-Identifier: MIT */
+/* tensors.c: requests, frees and uses of tensors, and what is known of each block.
+ *
+ * A request goes to a private pool if a route says so, else to weir_alloc.  The record of a block has the stream that
+ * it was allocated for, because a framework's free names none.
+ *
+ * Must not know: frameworks, how a pool places blocks.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/allocator_internal.h"
+#include "base/result.h"
+#include "tensors/tensors_internal.h"
+
+_Atomic(weir_tensors *) weir__tensors_of[WEIR_TENSORS_DEVICES];
+weir_status (*weir__tensors_source)(int device, weir_allocator **allocator) = weir_device_allocator;
+
+static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
+
+enum { RECORDS = 64 };
+
+/* ---- records and figures ----------------------------------------------------------------------- */
+
+void weir__figure_add(weir_tensors_figure *figure, int64_t amount) {
+    figure->current += amount;
+    figure->allocated += amount;
+    if (figure->current > figure->peak)
+        figure->peak = figure->current;
+}
+
+void weir__figure_subtract(weir_tensors_figure *figure, int64_t amount) {
+    figure->current -= amount;
+    figure->freed += amount;
+}
+
+void weir__tensors_tell(weir_tensors *t, int action, uint64_t address, size_t bytes,
+                        weir_stream stream, const struct weir_tensor_pool *pool, void *note) {
+    weir_tensors_event event = {action, address, bytes, stream, {0, 0}, note};
+
+    if (!t->hooks.event)
+        return;
+    if (pool)
+        event.pool = pool->id;
+    t->hooks.event(t->hooks.context, &event);
+}
+
+struct weir_tensor *weir__tensor_new(weir_tensors *t) {
+    struct weir_tensor *tensor = t->spare;
+
+    if (!tensor) {
+        tensor = calloc(RECORDS, sizeof *tensor);
+        if (!tensor)
+            return NULL;
+        for (int i = 1; i < RECORDS; i++) {
+            tensor[i].next = t->spare;
+            t->spare = &tensor[i];
+        }
+        return tensor;
+    }
+    t->spare = tensor->next;
+    return tensor;
+}
+
+void weir__tensor_drop(weir_tensors *t, struct weir_tensor *tensor) {
+    if (tensor->note && t->hooks.drop)
+        t->hooks.drop(t->hooks.context, tensor->note);
+    if (tensor->uses)
+        free(tensor->uses);
+    *tensor = (struct weir_tensor){.next = t->spare};
+    t->spare = tensor;
+}
+
+void weir__tensors_add(weir_tensors *t, const struct weir_tensor *tensor) {
+    weir_tensors_figures *f = &t->figures;
+
+    weir__figure_add(&f->allocation, 1);
+    weir__figure_add(&f->allocated_bytes, (int64_t)tensor->bytes);
+    weir__figure_add(&f->active, 1);
+    weir__figure_add(&f->active_bytes, (int64_t)tensor->bytes);
+    weir__figure_add(&f->requested_bytes, (int64_t)tensor->requested);
+    weir__tensors_tell(t, WEIR_TENSORS_ALLOC, tensor->address, tensor->bytes, tensor->stream,
+                       tensor->pool, tensor->note);
+}
+
+void weir__tensors_subtract(weir_tensors *t, const struct weir_tensor *tensor) {
+    weir_tensors_figures *f = &t->figures;
+
+    weir__figure_subtract(&f->allocation, 1);
+    weir__figure_subtract(&f->allocated_bytes, (int64_t)tensor->bytes);
+    weir__figure_subtract(&f->requested_bytes, (int64_t)tensor->requested);
+    weir__tensors_tell(t, WEIR_TENSORS_FREE_REQUESTED, tensor->address, tensor->bytes,
+                       tensor->stream, tensor->pool, tensor->note);
+}
+
+/* ---- opening ------------------------------------------------------------------------------------ */
+
+static weir_status make(int device, const weir_tensors_hooks *hooks, weir_tensors **out) {
+    weir_tensors *t = calloc(1, sizeof *t);
+    weir_status status;
+
+    if (!t)
+        return WEIR_E_HOST_MEMORY;
+    status = weir__tensors_source(device, &t->allocator);
+    if (status != WEIR_OK) {
+        free(t);
+        return status;
+    }
+    t->device = device;
+    if (hooks)
+        t->hooks = *hooks;
+    *out = t;
+    return WEIR_OK;
+}
+
+weir_status weir_tensors_open(int device, const weir_tensors_hooks *hooks, weir_tensors **out) {
+    weir_tensors *t;
+    weir_status status = WEIR_OK;
+
+    if (!out)
+        return weir__without_driver(WEIR_E_INVALID);
+    if (weir__driver_forked())
+        return weir__without_driver(WEIR_E_FORKED);
+    if (device < 0 || device >= WEIR_TENSORS_DEVICES)
+        return weir__without_driver(WEIR_E_NO_DEVICE);
+    pthread_mutex_lock(&opening);
+    t = atomic_load_explicit(&weir__tensors_of[device], memory_order_acquire);
+    if (!t)
+        status = make(device, hooks, &t);
+    if (status == WEIR_OK) {
+        atomic_store_explicit(&weir__tensors_of[device], t, memory_order_release);
+        *out = t;
+    }
+    pthread_mutex_unlock(&opening);
+    return status;
+}
+
+weir_allocator *weir_tensors_allocator(const weir_tensors *t) {
+    return t ? t->allocator : NULL;
+}
+
+/* ---- requests ----------------------------------------------------------------------------------- */
+
+/* The last stream that this thread has bound: most requests are of the same. */
+static _Thread_local struct {
+    const weir_tensors *tensors;
+    weir_stream stream;
+} last_bound WEIR_FAST_TLS;
+
+/* A stream that cannot be bound is asked about at each request. */
+static __attribute__((noinline)) void bind_stream(weir_tensors *t, weir_stream stream) {
+    uint64_t key = (uint64_t)(uintptr_t)stream + 1;
+    int is_new;
+
+    weir__lock_take(&t->lock);
+    is_new = !weir__map_get(&t->bound, key, NULL) && weir__map_put(&t->bound, key, 1);
+    weir__lock_give(&t->lock);
+    if (is_new && weir_bind(t->allocator, stream) != WEIR_OK)
+        return;
+    last_bound.tensors = t;
+    last_bound.stream = stream;
+}
+
+/* Memory that all share, under a capture that has no route for the stream: any stream may use it. */
+static weir_status alloc_unrouted(weir_tensors *t, size_t bytes, weir_stream stream, void **block) {
+    struct weir_device *device = &t->allocator->device;
+
+    if (atomic_load_explicit(&t->routes, memory_order_relaxed) > 0 &&
+        weir__device_capture(device, stream) == WEIR_E_CAPTURE)
+        return weir_alloc_any(t->allocator, bytes, block);
+    return weir_alloc(t->allocator, bytes, stream, block);
+}
+
+/* What weir has not found may be in pools without users, and then in those that lend. */
+static __attribute__((noinline, cold)) weir_status find_elsewhere(weir_tensors *t, size_t bytes,
+                                                                  size_t requested,
+                                                                  weir_stream stream, void *note,
+                                                                  void **block, int *is_pools) {
+    weir_status status = WEIR_E_NO_MEMORY;
+
+    if (weir__pools_trim(t, (weir_tensors_id){0, 0}))
+        status = alloc_unrouted(t, bytes, stream, block);
+    if (status == WEIR_OK)
+        return status;
+    weir__lock_take(&t->lock);
+    status = weir__pool_borrow(t, bytes, requested, stream, note, block);
+    *is_pools = status == WEIR_OK;
+    weir__lock_give(&t->lock);
+    return status;
+}
+
+/* The request is refused for good. */
+static __attribute__((noinline, cold)) weir_status refuse(weir_tensors *t, size_t bytes,
+                                                          weir_stream stream, void *note,
+                                                          weir_status status) {
+    int result = weir_last_driver_result();
+    uint64_t free_bytes;
+
+    if (!weir__is_refusal(status))
+        return status;
+    free_bytes = weir__device_free(&t->allocator->device);
+    weir__lock_take(&t->lock);
+    t->figures.ooms++;
+    weir__tensors_tell(t, WEIR_TENSORS_OOM, free_bytes, bytes, stream, weir__pool_for(t, stream),
+                       note);
+    weir__lock_give(&t->lock);
+    weir__set_driver_result(result);
+    return status;
+}
+
+/* Growth of memory that all share is told with the block for which it grew. */
+static void tell_growth(weir_tensors *t, uint64_t address, weir_stream stream) {
+    uint64_t now = atomic_load_explicit(&t->allocator->reserve.engine->seen.reserve,
+                                        memory_order_relaxed);
+
+    if (now > t->reserve_told)
+        weir__tensors_tell(t, WEIR_TENSORS_SEGMENT_MAP, address, now - t->reserve_told, stream,
+                           NULL, NULL);
+    t->reserve_told = now;
+}
+
+static weir_status note_block(weir_tensors *t, size_t bytes, size_t requested, weir_stream stream,
+                              void *note, void *block) {
+    struct weir_tensor *tensor;
+    int is_noted;
+
+    weir__lock_take(&t->lock);
+    tensor = weir__tensor_new(t);
+    is_noted = tensor && weir__map_put(&t->map, (uintptr_t)block, (uintptr_t)tensor);
+    if (is_noted) {
+        tensor->address = (uintptr_t)block;
+        tensor->bytes = bytes;
+        tensor->requested = requested;
+        tensor->stream = stream;
+        tensor->note = note;
+        if (t->hooks.event)
+            tell_growth(t, tensor->address, stream);
+        weir__tensors_add(t, tensor);
+    } else if (tensor) {
+        weir__tensor_drop(t, tensor);
+    }
+    weir__lock_give(&t->lock);
+    if (is_noted)
+        return WEIR_OK;
+    (void)weir_free(t->allocator, block, stream);
+    return WEIR_E_HOST_MEMORY;
+}
+
+/* Before a request: what waits, and whether it is a pool's.  1: *status is its answer. */
+static __attribute__((noinline)) int alloc_routed(weir_tensors *t, size_t bytes, size_t requested,
+                                                  weir_stream stream, void *note, void **block,
+                                                  weir_status *status) {
+    struct weir_tensor_pool *pool;
+
+    weir__lock_take(&t->lock);
+    if (atomic_load_explicit(&t->unsettled, memory_order_relaxed))
+        weir__pending_settle(t, 0);
+    pool = weir__pool_for(t, stream);
+    if (pool)
+        *status = weir__pool_alloc(t, pool, bytes, requested, stream, 0, note, block);
+    weir__lock_give(&t->lock);
+    return pool != NULL;
+}
+
+weir_status weir_tensors_alloc(weir_tensors *t, size_t bytes, size_t requested, weir_stream stream,
+                               int lasts, void *note, void **block) {
+    void *served = NULL;
+    weir_status status;
+    int is_pools = 0;
+
+    if (!t || !block)
+        return weir__without_driver(WEIR_E_INVALID);
+    if (weir__driver_forked())
+        return weir__without_driver(WEIR_E_FORKED);
+    if (bytes == 0) {
+        *block = NULL;
+        return WEIR_OK;
+    }
+    if (__builtin_expect((atomic_load_explicit(&t->routes, memory_order_relaxed) |
+                          atomic_load_explicit(&t->unsettled, memory_order_relaxed)) != 0,
+                         0) &&
+        alloc_routed(t, bytes, requested, stream, note, &served, &status)) {
+        if (status == WEIR_OK)
+            *block = served;
+        return status == WEIR_OK ? status : refuse(t, bytes, stream, note, status);
+    }
+    if (lasts && (last_bound.stream != stream || last_bound.tensors != t))
+        bind_stream(t, stream);
+    status = alloc_unrouted(t, bytes, stream, &served);
+    if (__builtin_expect(weir__is_refusal(status), 0))
+        status = find_elsewhere(t, bytes, requested, stream, note, &served, &is_pools) == WEIR_OK
+                     ? WEIR_OK
+                     : status;
+    if (__builtin_expect(status != WEIR_OK, 0))
+        return refuse(t, bytes, stream, note, status);
+    if (!is_pools)
+        status = note_block(t, bytes, requested, stream, note, served);
+    if (status == WEIR_OK)
+        *block = served;
+    return status;
+}
+
+/* ---- frees and uses ----------------------------------------------------------------------------- */
+
+/* The block's record, with its lock, which the caller gives back; NULL without. */
+static struct weir_tensor *find(uint64_t address, weir_tensors **owner) {
+    for (int device = 0; device < WEIR_TENSORS_DEVICES; device++) {
+        weir_tensors *t =
+            atomic_load_explicit(&weir__tensors_of[device], memory_order_acquire);
+        uintptr_t value;
+
+        if (!t)
+            continue;
+        weir__lock_take(&t->lock);
+        if (weir__map_get(&t->map, address, &value)) {
+            *owner = t;
+            return (struct weir_tensor *)value;
+        }
+        weir__lock_give(&t->lock);
+    }
+    return NULL;
+}
+
+weir_status weir_tensors_free(void *block) {
+    struct weir_tensor *tensor;
+    weir_tensors *t;
+    weir_stream stream;
+
+    if (!block)
+        return WEIR_OK;
+    if (weir__driver_forked())
+        return weir__without_driver(WEIR_E_FORKED);
+    tensor = find((uintptr_t)block, &t);
+    if (!tensor)
+        return weir__without_driver(WEIR_E_NOT_OWNED);
+    (void)weir__map_take(&t->map, tensor->address, NULL);
+    weir__tensors_subtract(t, tensor);
+    if (tensor->pool) {
+        weir__pool_free(t, tensor);
+        weir__lock_give(&t->lock);
+        return WEIR_OK;
+    }
+    stream = tensor->stream;
+    weir__figure_subtract(&t->figures.active, 1);
+    weir__figure_subtract(&t->figures.active_bytes, (int64_t)tensor->bytes);
+    weir__tensors_tell(t, WEIR_TENSORS_FREE_COMPLETED, tensor->address, tensor->bytes, stream, NULL,
+                       tensor->note);
+    weir__tensor_drop(t, tensor);
+    weir__lock_give(&t->lock);
+    return weir__pending_free(t, (uintptr_t)block, stream);
+}
+
+/* Notes that a pool's block is used there.  1, or 0 without host memory. */
+static int note_use(struct weir_tensor *tensor, weir_stream stream) {
+    weir_stream *moved;
+
+    for (size_t i = 0; i < tensor->use_count; i++)
+        if (tensor->uses[i] == stream)
+            return 1;
+    moved = weir__hostmem_room(tensor->uses, tensor->use_count, &tensor->use_room,
+                               sizeof *tensor->uses);
+    if (!moved)
+        return 0;
+    tensor->uses = moved;
+    tensor->uses[tensor->use_count++] = stream;
+    return 1;
+}
+
+weir_status weir_tensors_use(void *block, weir_stream stream) {
+    struct weir_tensor *tensor;
+    weir_tensors *t;
+    int is_pools, is_own, is_noted = 1;
+
+    if (!block)
+        return weir__without_driver(WEIR_E_INVALID);
+    if (weir__driver_forked())
+        return weir__without_driver(WEIR_E_FORKED);
+    tensor = find((uintptr_t)block, &t);
+    if (!tensor)
+        return weir__without_driver(WEIR_E_NOT_OWNED);
+    is_pools = tensor->pool != NULL;
+    is_own = tensor->stream == stream;
+    if (is_pools && !is_own)
+        is_noted = note_use(tensor, stream);
+    weir__lock_give(&t->lock);
+    if (is_pools || is_own)
+        return is_noted ? WEIR_OK : weir__without_driver(WEIR_E_HOST_MEMORY);
+    return weir_use(t->allocator, block, stream);
+}
+
+weir_status weir_tensors_find(const void *block, weir_tensors **tensors, weir_tensors_block *out) {
+    const struct weir_tensor_segment *segment = NULL;
+    struct weir_tensor *tensor;
+    weir_tensors *t;
+
+    if (!block || !tensors || !out)
+        return weir__without_driver(WEIR_E_INVALID);
+    tensor = find((uintptr_t)block, &t);
+    if (!tensor)
+        return weir__without_driver(WEIR_E_NOT_OWNED);
+    *out = (weir_tensors_block){.address = tensor->address,
+                                .bytes = tensor->bytes,
+                                .requested = tensor->requested,
+                                .stream = tensor->stream,
+                                .segment = tensor->address,
+                                .segment_bytes = tensor->bytes,
+                                .note = tensor->note};
+    if (tensor->pool) {
+        out->pool = tensor->pool->id;
+        segment = weir__pool_segment(tensor->pool, tensor->address);
+        out->segment = segment->base;
+        out->segment_bytes = segment->bytes;
+    }
+    weir__lock_give(&t->lock);
+    *tensors = t;
+    return WEIR_OK;
+}

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: MIT */
+/* tensors_internal.h: what a weir_tensors is made of, for the files of this folder.
+ *
+ * Locks: `lock` guards all but what is atomic.  Nothing is called under it but the hooks, and a pool's driver calls
+ * for events; requests to the allocator are made without it.
+ */
+#ifndef WEIR_TENSORS_INTERNAL_H
+#define WEIR_TENSORS_INTERNAL_H
+
+#include <stdatomic.h>
+
+#include <weir/tensors.h>
+
+#include "base/hostmem.h"
+#include "base/lock.h"
+#include "base/map.h"
+#include "driver/driver.h"
+#include "placement/placement.h"
+
+/* A live block, or one that was freed and waits for other streams. */
+struct weir_tensor {
+    uint64_t address;
+    size_t bytes, requested;
+    weir_stream stream;
+    struct weir_tensor_pool *pool; /* NULL: memory that all share */
+    void *note;
+    struct weir_tensor *next; /* of what waits, or of spare records */
+    weir_stream *uses;        /* of a pool's block: other streams */
+    size_t use_count, use_room;
+    size_t waits_for;        /* events that were not seen yet */
+    int is_freed, is_behind; /* a pool's block: its events are recorded */
+};
+
+struct weir_tensor_segment {
+    uint64_t base;
+    size_t bytes;
+};
+
+struct weir_tensor_pool {
+    weir_tensors_id id;
+    struct weir_tensor_pool *next;
+    weir_tensors_source source; /* alloc NULL: weir */
+    int users, lends, is_whole;
+    int pins; /* requests that are taking a segment without the lock */
+    struct weir_placement *placement;
+    struct weir_tensor_segment *segments; /* by address */
+    size_t segment_count, segment_room, bytes;
+    uint64_t sequence; /* of the last free, */
+    uint64_t waited;   /* and as a trim began to wait for the device */
+    weir_stream *streams; /* that have freed here */
+    size_t stream_count, stream_room;
+    size_t pending; /* blocks that wait for other streams */
+    /* The route. */
+    int (*takes)(void *context, weir_stream stream); /* NULL: none */
+    void *context;
+    uint64_t begun; /* routes are in this order */
+};
+
+/* An event on a stream that used a block which was freed. */
+struct weir_tensor_wait {
+    CUevent event;
+    struct weir_tensor *tensor;
+};
+
+/* A block of the shared memory whose free was refused for now. */
+struct weir_tensor_late {
+    uint64_t address;
+    weir_stream stream;
+};
+
+struct weir_tensors {
+    weir_allocator *allocator;
+    int device;
+    weir_tensors_hooks hooks;
+    struct weir_lock lock;
+    struct weir_map map; /* address -> struct weir_tensor * */
+    struct weir_tensor *spare;
+    struct weir_tensor_pool *pools;
+    struct weir_map bound; /* streams that are bound: handle + 1 */
+    atomic_int routes;     /* pools that have one, and pools that lend: a request looks at them */
+    uint64_t begun;
+    struct weir_tensor_wait *waits; /* oldest first */
+    size_t wait_count, wait_room;
+    struct weir_tensor *held; /* freed blocks of pools whose events cannot be recorded yet */
+    struct weir_tensor_late *late;
+    size_t late_count, late_room;
+    atomic_int unsettled; /* there is something in waits, held or late */
+    weir_tensors_figures figures;
+    struct {
+        uint64_t retries, growths, trims, growth_bytes;
+        int64_t current; /* reserved */
+    } before;            /* as of weir_tensors_reset_sums */
+    uint64_t reserve_told; /* as an event */
+};
+
+/* Every one there is, by device; and what blocks of pools are multiples of. */
+enum { WEIR_TENSORS_DEVICES = 64, WEIR_TENSORS_UNIT = 512 };
+extern _Atomic(weir_tensors *) weir__tensors_of[WEIR_TENSORS_DEVICES];
+
+/* Where tensors of a device take their memory: weir_device_allocator, unless an adapter has an allocator of its own.
+ * Set before the first weir_tensors_open. */
+extern weir_status (*weir__tensors_source)(int device, weir_allocator **allocator);
+
+static inline int weir__tensors_is_shared(weir_tensors_id id) {
+    return id.first == 0 && id.second == 0;
+}
+static inline int weir__tensors_same(weir_tensors_id a, weir_tensors_id b) {
+    return a.first == b.first && a.second == b.second;
+}
+
+/* ---- tensors.c: all under the lock ---- */
+
+void weir__tensors_tell(weir_tensors *t, int action, uint64_t address, size_t bytes,
+                        weir_stream stream, const struct weir_tensor_pool *pool, void *note);
+/* A record, or NULL without host memory. */
+struct weir_tensor *weir__tensor_new(weir_tensors *t);
+/* The block is gone: the record, and its note. */
+void weir__tensor_drop(weir_tensors *t, struct weir_tensor *tensor);
+/* A block lives from here on, or does not: the figures. */
+void weir__tensors_add(weir_tensors *t, const struct weir_tensor *tensor);
+void weir__tensors_subtract(weir_tensors *t, const struct weir_tensor *tensor);
+void weir__figure_add(weir_tensors_figure *figure, int64_t amount);
+void weir__figure_subtract(weir_tensors_figure *figure, int64_t amount);
+
+/* ---- pools.c ---- */
+
+/* Under the lock: the pool that a request of this stream goes to, or NULL. */
+struct weir_tensor_pool *weir__pool_for(weir_tensors *t, weir_stream stream);
+struct weir_tensor_pool *weir__pool_find(weir_tensors *t, weir_tensors_id id);
+/* With the lock, which is given and taken again for a new segment; `lends': only what is free.  *block, or why not. */
+weir_status weir__pool_alloc(weir_tensors *t, struct weir_tensor_pool *pool, size_t bytes,
+                             size_t requested, weir_stream stream, int lends, void *note,
+                             void **block);
+/* Under the lock: free memory of pools that lend. */
+weir_status weir__pool_borrow(weir_tensors *t, size_t bytes, size_t requested, weir_stream stream,
+                              void *note, void **block);
+/* Under the lock: a free, whose record is the pool's from here on. */
+void weir__pool_free(weir_tensors *t, struct weir_tensor *tensor);
+/* The block is nobody's any more, which nothing has to be waited for. */
+void weir__pool_give(weir_tensors *t, struct weir_tensor *tensor);
+/* Without the lock: free segments of the pool, or with {0, 0} of all without users, go back.  1: something did. */
+int weir__pools_trim(weir_tensors *t, weir_tensors_id id);
+const struct weir_tensor_segment *weir__pool_segment(const struct weir_tensor_pool *pool,
+                                                     uint64_t address);
+
+/* ---- pending.c ---- */
+
+/* Under the lock: a pool's block was freed that other streams use. */
+void weir__pending_add(weir_tensors *t, struct weir_tensor *tensor);
+/* Under the lock: gives what is done, and records what can be recorded now.  `waits': after a wait for the device. */
+void weir__pending_settle(weir_tensors *t, int waits);
+/* A free of shared memory, without the lock; one that is refused for now is tried again later. */
+weir_status weir__pending_free(weir_tensors *t, uint64_t address, weir_stream stream);
+
+#endif
