@@ -47,6 +47,7 @@ unit_tests = \
 	tests/reserve/test_decay \
 	tests/driver/test_driver \
 	tests/api/test_drop_in \
+	tests/tensors/test_tensors \
 	tests/engine/test_engine \
 	tests/engine/test_engines \
 	tests/cache/test_front \

@@ -60,11 +60,13 @@ typedef struct weir_tensors_hooks {
     void (*drop)(void *context, void *note);
 } weir_tensors_hooks;
 
-/* Where the segments of a pool come from; `alloc` returns NULL if it has none.  Called without a lock. */
+/* Where the segments of a pool come from.  `alloc` returns NULL if it has none; it and `free` are called without a
+ * lock.  `end` (may be NULL) is called once when weir needs the context no more, under a lock: it must not call weir. */
 typedef struct weir_tensors_source {
     void *context;
     void *(*alloc)(void *context, size_t bytes);
     void (*free)(void *context, void *segment);
+    void (*end)(void *context);
 } weir_tensors_source;
 
 /* Makes the weir_tensors of a device, once in the process: a later call returns the same.  It is never destroyed.
@@ -116,7 +118,8 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_find(const void *block, weir
  *
  * A function that takes an id returns E_NOT_OWNED if there is no such pool. */
 
-/* Makes a pool, or counts one user more.  `source` (NULL: weir) is copied when the pool is made. */
+/* Makes a pool, or counts one user more.  `source` (NULL: weir) is copied if the pool is made; if not, or on an error,
+ * its `end` is called at once. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_pool_open(weir_tensors *tensors,
                                                               weir_tensors_id id,
                                                               const weir_tensors_source *source);

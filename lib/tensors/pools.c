@@ -68,6 +68,11 @@ static struct weir_tensor_pool *make_pool(weir_tensors_id id, const weir_tensors
     return pool;
 }
 
+static void end_source(const weir_tensors_source *source) {
+    if (source && source->end)
+        source->end(source->context);
+}
+
 /* It has no users, no segments and no route. */
 static void end_pool(weir_tensors *t, struct weir_tensor_pool *pool) {
     struct weir_tensor_pool **link = &t->pools;
@@ -75,6 +80,7 @@ static void end_pool(weir_tensors *t, struct weir_tensor_pool *pool) {
     while (*link != pool)
         link = &(*link)->next;
     *link = pool->next;
+    end_source(&pool->source);
     weir__placement_destroy(pool->placement);
     free(pool->segments);
     free(pool->streams);
@@ -112,13 +118,17 @@ weir_status weir_tensors_pool_open(weir_tensors *t, weir_tensors_id id,
                                    const weir_tensors_source *source) {
     struct weir_tensor_pool *pool;
     weir_status status = check_id(t, id);
+    int is_new = 0;
 
-    if (status != WEIR_OK)
+    if (status != WEIR_OK) {
+        end_source(source);
         return status;
+    }
     weir__lock_take(&t->lock);
     pool = weir__pool_find(t, id);
     if (!pool) {
         pool = make_pool(id, source);
+        is_new = pool != NULL;
         if (pool) {
             pool->next = t->pools;
             t->pools = pool;
@@ -126,6 +136,8 @@ weir_status weir_tensors_pool_open(weir_tensors *t, weir_tensors_id id,
     }
     if (pool)
         pool->users++;
+    if (!is_new)
+        end_source(source);
     weir__lock_give(&t->lock);
     return pool ? WEIR_OK : weir__without_driver(WEIR_E_HOST_MEMORY);
 }
@@ -421,7 +433,7 @@ void weir__pool_give(weir_tensors *t, struct weir_tensor *tensor) {
     pool->pending -= (size_t)tensor->is_freed;
     weir__figure_subtract(&t->figures.active, 1);
     weir__figure_subtract(&t->figures.active_bytes, (int64_t)tensor->bytes);
-    weir__tensors_tell(t, WEIR_TENSORS_FREE_COMPLETED, tensor->address, tensor->bytes,
+    weir__tensors_tell(t, WEIR_TENSORS_FREE_COMPLETED, tensor->address, tensor->requested,
                        tensor->stream, pool, tensor->note);
     weir__tensor_drop(t, tensor);
 }

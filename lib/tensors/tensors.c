@@ -79,7 +79,7 @@ void weir__tensors_add(weir_tensors *t, const struct weir_tensor *tensor) {
     weir__figure_add(&f->active, 1);
     weir__figure_add(&f->active_bytes, (int64_t)tensor->bytes);
     weir__figure_add(&f->requested_bytes, (int64_t)tensor->requested);
-    weir__tensors_tell(t, WEIR_TENSORS_ALLOC, tensor->address, tensor->bytes, tensor->stream,
+    weir__tensors_tell(t, WEIR_TENSORS_ALLOC, tensor->address, tensor->requested, tensor->stream,
                        tensor->pool, tensor->note);
 }
 
@@ -89,7 +89,7 @@ void weir__tensors_subtract(weir_tensors *t, const struct weir_tensor *tensor) {
     weir__figure_subtract(&f->allocation, 1);
     weir__figure_subtract(&f->allocated_bytes, (int64_t)tensor->bytes);
     weir__figure_subtract(&f->requested_bytes, (int64_t)tensor->requested);
-    weir__tensors_tell(t, WEIR_TENSORS_FREE_REQUESTED, tensor->address, tensor->bytes,
+    weir__tensors_tell(t, WEIR_TENSORS_FREE_REQUESTED, tensor->address, tensor->requested,
                        tensor->stream, tensor->pool, tensor->note);
 }
 
@@ -343,8 +343,8 @@ weir_status weir_tensors_free(void *block) {
     stream = tensor->stream;
     weir__figure_subtract(&t->figures.active, 1);
     weir__figure_subtract(&t->figures.active_bytes, (int64_t)tensor->bytes);
-    weir__tensors_tell(t, WEIR_TENSORS_FREE_COMPLETED, tensor->address, tensor->bytes, stream, NULL,
-                       tensor->note);
+    weir__tensors_tell(t, WEIR_TENSORS_FREE_COMPLETED, tensor->address, tensor->requested, stream,
+                       NULL, tensor->note);
     weir__tensor_drop(t, tensor);
     weir__lock_give(&t->lock);
     return weir__pending_free(t, (uintptr_t)block, stream);

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: MIT
+// history.h: what PyTorch wants to remember of its allocator: the last events of each device, with stacks; annotations;
+// observers.
+//
+// PyTorch's own types hold all of it, so that snapshots are in PyTorch's own format.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <shared_mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/util/ApproximateClock.h>
+
+#include <weir/tensors.h>
+
+namespace weir_torch {
+
+namespace cca = c10::cuda::CUDACachingAllocator;
+using Context = std::shared_ptr<c10::GatheredContext>;
+
+inline c10::MempoolId_t id_from(weir_tensors_id id) {
+    return {id.first, id.second};
+}
+inline weir_tensors_id id_to(c10::MempoolId_t id) {
+    return {id.first, id.second};
+}
+
+// Of this thread: the stack of a free, for its events; and the name of the compiled region, as PyTorch pushes it.
+inline thread_local Context free_context;
+inline thread_local std::vector<std::string> compile_contexts;
+
+// The last `most` events.
+class Ring {
+  public:
+    void resize(size_t most) {
+        std::lock_guard<std::mutex> guard(mutex);
+        entries = oldest_first();
+        limit = most > 0 ? most : 1;
+        if (entries.size() > limit)
+            entries.erase(entries.begin(), entries.end() - static_cast<ptrdiff_t>(limit));
+        next = 0;
+    }
+    void add(const cca::TraceEntry &entry) {
+        std::lock_guard<std::mutex> guard(mutex);
+        if (entries.size() < limit) {
+            entries.push_back(entry);
+        } else {
+            entries[next] = entry;
+            next = (next + 1) % limit;
+        }
+    }
+    void clear() {
+        std::lock_guard<std::mutex> guard(mutex);
+        entries.clear();
+        next = 0;
+    }
+    std::vector<cca::TraceEntry> read() {
+        std::lock_guard<std::mutex> guard(mutex);
+        return oldest_first();
+    }
+
+  private:
+    std::vector<cca::TraceEntry> oldest_first() const {
+        std::vector<cca::TraceEntry> all(entries.begin() + static_cast<ptrdiff_t>(next),
+                                         entries.end());
+        all.insert(all.end(), entries.begin(), entries.begin() + static_cast<ptrdiff_t>(next));
+        return all;
+    }
+    std::mutex mutex;
+    std::vector<cca::TraceEntry> entries;
+    size_t next = 0, limit = 1;
+};
+
+class History {
+  public:
+    void set(bool on, cca::CreateContextFn recorder_, size_t most, cca::RecordContext when_,
+             bool clears, std::vector<std::string> skips_) {
+        std::lock_guard<std::shared_mutex> guard(shared);
+        recording.store(on);
+        recorder.store(on ? recorder_ : nullptr);
+        when.store(on ? when_ : cca::RecordContext::NEVER);
+        skips = std::move(skips_);
+        for (auto &ring : rings) {
+            ring->resize(most);
+            if (clears || !on)
+                ring->clear();
+        }
+        if (clears || !on)
+            annotations.clear();
+        limit = most;
+        note_watched();
+    }
+    bool is_recording() const { return recording.load(std::memory_order_relaxed); }
+    bool is_watched() const { return watched.load(std::memory_order_relaxed); }
+
+    // The stack now, if stacks are recorded from that level on.
+    Context gather(cca::RecordContext level) const {
+        auto create = recorder.load(std::memory_order_relaxed);
+        return create && when.load(std::memory_order_relaxed) >= level ? create() : nullptr;
+    }
+    void open(size_t devices) {
+        std::lock_guard<std::shared_mutex> guard(shared);
+        while (rings.size() < devices) {
+            rings.push_back(std::make_unique<Ring>());
+            rings.back()->resize(limit);
+        }
+    }
+    void add_tracker(cca::AllocatorTraceTracker tracker) {
+        std::lock_guard<std::shared_mutex> guard(shared);
+        trackers.push_back(std::move(tracker));
+        note_watched();
+    }
+    void annotate(const std::vector<std::pair<std::string, std::string>> &pairs, int device) {
+        std::lock_guard<std::shared_mutex> guard(shared);
+        if (!recording)
+            return;
+        c10::CachingDeviceAllocator::AnnotationEntry entry(static_cast<c10::DeviceIndex>(device),
+                                                           c10::getApproximateTime());
+        for (const auto &pair : pairs)
+            entry.recordUserMetadata(pair.first, pair.second);
+        annotations.push_back(std::move(entry));
+    }
+
+    // Called under the lock of the device's tensors.
+    void event(int device, const weir_tensors_event &event) {
+        auto action = static_cast<cca::TraceEntry::Action>(event.action);
+        Context context;
+
+        if (!is_watched())
+            return;
+        std::shared_lock<std::shared_mutex> guard(shared);
+        if (when.load(std::memory_order_relaxed) >= cca::RecordContext::ALLOC) {
+            bool is_free = action == cca::TraceEntry::FREE_REQUESTED ||
+                           action == cca::TraceEntry::FREE_COMPLETED;
+            context = is_free && free_context ? free_context
+                      : event.note            ? *static_cast<Context *>(event.note)
+                                              : nullptr;
+        }
+        cca::TraceEntry entry(action, static_cast<c10::DeviceIndex>(device), event.address,
+                              event.bytes, event.stream, id_from(event.pool),
+                              c10::getApproximateTime(), std::move(context),
+                              compile_contexts.empty() ? "N/A" : compile_contexts.back(),
+                              user_metadata());
+        for (const auto &tracker : trackers)
+            tracker(entry);
+        if (is_recording() && !is_skipped(action))
+            rings[static_cast<size_t>(device)]->add(entry);
+    }
+
+    void read(cca::SnapshotInfo &out, bool with_traces) {
+        auto to_ns = clock.makeConverter();
+        std::lock_guard<std::shared_mutex> guard(shared);
+        for (auto &ring : rings) {
+            out.device_traces.emplace_back();
+            if (with_traces)
+                out.device_traces.back() = ring->read();
+            for (auto &entry : out.device_traces.back())
+                entry.time_.t_ = to_ns(entry.time_.approx_t_) / 1000;
+        }
+        if (!with_traces)
+            return;
+        for (auto entry : annotations) {
+            entry.time_.t_ = to_ns(entry.time_.approx_t_) / 1000;
+            out.external_annotations.push_back(std::move(entry));
+        }
+    }
+
+    void set_user_metadata(const std::string &text) {
+        std::lock_guard<std::mutex> guard(metadata_mutex);
+        metadata = text;
+    }
+    std::string user_metadata() {
+        std::lock_guard<std::mutex> guard(metadata_mutex);
+        return metadata;
+    }
+
+  private:
+    // By PyTorch's words for actions.
+    bool is_skipped(cca::TraceEntry::Action action) const {
+        static const char *const words[] = {"alloc",         "free_requested", "free_completed",
+                                            "segment_alloc", "segment_free",   "segment_map",
+                                            "segment_unmap", "snapshot",       "oom"};
+        for (const auto &skip : skips)
+            if (skip == words[action])
+                return true;
+        return false;
+    }
+    void note_watched() { watched.store(recording || !trackers.empty()); }
+
+    std::shared_mutex shared; // of what is no atomic
+    std::mutex metadata_mutex;
+    std::atomic<bool> recording{false}, watched{false};
+    std::atomic<cca::CreateContextFn> recorder{nullptr};
+    std::atomic<cca::RecordContext> when{cca::RecordContext::NEVER};
+    std::vector<std::string> skips;
+    std::vector<std::unique_ptr<Ring>> rings;
+    std::vector<cca::AllocatorTraceTracker> trackers;
+    std::vector<c10::CachingDeviceAllocator::AnnotationEntry> annotations;
+    c10::ApproximateClockToUnixTimeConverter clock;
+    std::string metadata;
+    size_t limit = 1;
+};
+
+} // namespace weir_torch

@@ -1,0 +1,726 @@
+// SPDX-License-Identifier: MIT
+// weir_torch.cpp: PyTorch's whole allocator interface (c10::cuda::CUDACachingAllocator::CUDAAllocator) over weir/tensors.h.
+//
+// Each method translates: PyTorch's types into weir's, and weir's statuses into PyTorch's errors.  What blocks and pools
+// are is libweir's.  Compiled on the user's machine against the headers of the installed PyTorch.
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+
+#include <c10/core/impl/GPUTrace.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/util/env.h>
+
+#include <weir/weir.h>
+
+#if __has_include(<torch/headeronly/version.h>)
+#include <torch/headeronly/version.h>
+#else
+#include <torch/csrc/api/include/torch/version.h>
+#endif
+#define WEIR_TORCH_VERSION (TORCH_VERSION_MAJOR * 100 + TORCH_VERSION_MINOR)
+
+#include "history.h"
+
+// Settings have their old names in older versions, and both in newer ones.
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+
+namespace weir_torch {
+
+using c10::DataPtr;
+using c10::DeviceIndex;
+using c10::MempoolId_t;
+
+constexpr size_t UNIT = 512; // what PyTorch rounds sizes to
+
+void raw_free(void *block);
+
+// What a device's tensors call; one for each device, for ever.
+struct Device {
+    int number;
+    History *history;
+};
+
+void on_event(void *context, const weir_tensors_event *event) {
+    auto *device = static_cast<Device *>(context);
+    device->history->event(device->number, *event);
+}
+
+void on_drop(void *, void *note) {
+    delete static_cast<Context *>(note);
+}
+
+// The next size up that PYTORCH_ALLOC_CONF's roundup_power2_divisions asks for.
+size_t divided(size_t bytes, size_t divisions) {
+    size_t floor = size_t(1) << (63 - __builtin_clzll(bytes));
+    if (floor == bytes)
+        return bytes;
+    size_t step = floor >> (63 - __builtin_clzll(divisions));
+    return step == 0 ? floor << 1 : (bytes + step - 1) / step * step;
+}
+
+size_t rounded(size_t bytes) {
+    if (bytes < UNIT)
+        return UNIT;
+    size_t divisions = cca::CUDAAllocatorConfig::roundup_power2_divisions(bytes);
+    return divisions > 1 && bytes > UNIT * divisions ? divided(bytes, divisions)
+                                                     : (bytes + UNIT - 1) / UNIT * UNIT;
+}
+
+std::string shown(uint64_t bytes) {
+    char text[32];
+    double size = static_cast<double>(bytes);
+    if (bytes <= 1024)
+        snprintf(text, sizeof text, "%llu bytes", static_cast<unsigned long long>(bytes));
+    else if (bytes <= 1048576)
+        snprintf(text, sizeof text, "%.2f KiB", size / 1024);
+    else if (bytes <= 1073741824)
+        snprintf(text, sizeof text, "%.2f MiB", size / 1048576);
+    else
+        snprintf(text, sizeof text, "%.2f GiB", size / 1073741824);
+    return text;
+}
+
+// A route's filter, as weir calls it.
+int takes(void *context, weir_stream stream) {
+    auto *filter = static_cast<std::function<bool(cudaStream_t)> *>(context);
+    return (*filter)(reinterpret_cast<cudaStream_t>(stream));
+}
+
+// A pool's own allocator.
+void *source_alloc(void *context, size_t bytes) {
+    return (*static_cast<std::shared_ptr<cca::CUDAAllocator> *>(context))->raw_alloc(bytes);
+}
+void source_free(void *context, void *segment) {
+    (*static_cast<std::shared_ptr<cca::CUDAAllocator> *>(context))->raw_delete(segment);
+}
+void source_end(void *context) {
+    delete static_cast<std::shared_ptr<cca::CUDAAllocator> *>(context);
+}
+
+struct State final : cca::AllocatorState {
+    explicit State(weir_tensors_state *state_) : state(state_) {}
+    State(const State &) = delete;
+    State &operator=(const State &) = delete;
+    ~State() override { weir_tensors_state_destroy(state); }
+    weir_tensors_state *state;
+};
+
+void check(weir_status status, const char *what) {
+    TORCH_CHECK(status == WEIR_OK, "weir: ", what, ": ", weir_status_message(status));
+}
+
+void uncached_free(void *block) {
+    C10_CUDA_CHECK(cudaFree(block));
+}
+
+class Allocator final : public cca::CUDAAllocator {
+  public:
+    // ---- requests ----
+
+    DataPtr allocate(size_t bytes) override {
+        TORCH_CHECK_WITH(OutOfMemoryError, bytes < (size_t(1) << 60),
+                         "CUDA out of memory. Tried to allocate more than 1EB memory.");
+        DeviceIndex device = 0;
+        C10_CUDA_CHECK(c10::cuda::GetDevice(&device));
+        c10::Device place(c10::DeviceType::CUDA, device);
+        void *block = nullptr;
+        if (C10_UNLIKELY(!caches.load(std::memory_order_relaxed))) {
+            C10_CUDA_CHECK(cudaMalloc(&block, bytes));
+            return {block, block, &uncached_free, place};
+        }
+        if (bytes > 0)
+            block = serve(device, bytes, c10::cuda::getCurrentCUDAStream(device));
+        return {block, block, &raw_free, place};
+    }
+    c10::DeleterFnPtr raw_deleter() const override {
+        return caches.load(std::memory_order_relaxed) ? &raw_free : &uncached_free;
+    }
+    void *raw_alloc(size_t bytes) override {
+        DeviceIndex device = 0;
+        if (bytes == 0)
+            return nullptr;
+        C10_CUDA_CHECK(c10::cuda::GetDevice(&device));
+        return serve(device, bytes, c10::cuda::getCurrentCUDAStream(device));
+    }
+    void *raw_alloc_with_stream(size_t bytes, cudaStream_t stream) override {
+        DeviceIndex device = 0;
+        if (bytes == 0)
+            return nullptr;
+        C10_CUDA_CHECK(c10::cuda::GetDevice(&device));
+        return serve(device, bytes, stream, 0);
+    }
+    void raw_delete(void *block) override { release(block); }
+    void copy_data(void *to, const void *from, std::size_t bytes) const override {
+        C10_CUDA_CHECK(cudaMemcpy(to, from, bytes, cudaMemcpyDeviceToDevice));
+    }
+
+    void release(void *block) {
+        if (!block)
+            return;
+        if (C10_UNLIKELY(history.is_recording()))
+            free_context = history.gather(cca::RecordContext::ALL);
+        weir_tensors *tensors = nullptr;
+        weir_tensors_block found;
+        bool is_reported = c10::memoryProfilingEnabled() &&
+                           weir_tensors_find(block, &tensors, &found) == WEIR_OK;
+        const auto *trace = c10::impl::GPUTrace::get_trace();
+        if (C10_UNLIKELY(trace))
+            (*trace)->trace_gpu_memory_deallocation(c10::kCUDA,
+                                                    reinterpret_cast<uintptr_t>(block));
+        weir_status status = weir_tensors_free(block);
+        if (C10_UNLIKELY(free_context != nullptr))
+            free_context = nullptr;
+        // As the process ends the device may have gone before its tensors.
+        if (C10_UNLIKELY(status != WEIR_OK && status != WEIR_E_DEVICE_LOST &&
+                         status != WEIR_E_FORKED)) {
+            TORCH_CHECK(status != WEIR_E_NOT_OWNED, "invalid device pointer: ", block);
+            check(status, "free");
+        }
+        if (is_reported)
+            report(tensors, block, -static_cast<int64_t>(found.bytes));
+    }
+
+    // ---- set-up ----
+
+    void init(int count) override {
+        std::lock_guard<std::mutex> guard(mutex);
+        for (int device = static_cast<int>(places.size()); device < count; device++) {
+            places.push_back({device, &history});
+            fractions.push_back(1.0);
+        }
+        history.open(places.size());
+        is_initialized.store(true);
+#if WEIR_TORCH_VERSION >= 211
+        double fraction = cca::CUDAAllocatorConfig::per_process_memory_fraction();
+        if (fraction < 1)
+            for (int device = 0; device < count; device++)
+                limit(static_cast<DeviceIndex>(device), fraction);
+#endif
+    }
+    bool initialized() override { return is_initialized.load(); }
+    void enable(bool on) override { caches.store(on); }
+    bool isEnabled() const override { return caches.load(); }
+    std::string name() override { return "native"; }
+
+    double getMemoryFraction(DeviceIndex device) override {
+        (void)at(device);
+        std::lock_guard<std::mutex> guard(mutex);
+        return fractions[static_cast<size_t>(device)];
+    }
+    void setMemoryFraction(double fraction, DeviceIndex device) override {
+        TORCH_CHECK(0 <= fraction && fraction <= 1, "invalid fraction:", fraction,
+                    ". Please set within [0, 1].");
+        (void)at(device);
+        std::lock_guard<std::mutex> guard(mutex);
+        limit(device, fraction);
+    }
+    std::vector<cca::StreamSegmentSize> getExpandableSegmentSizes(DeviceIndex) override {
+        return {}; // weir's memory is not divided among streams
+    }
+
+    void emptyCache(MempoolId_t id = {0, 0}) override {
+        for (size_t device = 0; device < places.size(); device++)
+            if (weir_tensors *tensors = opened(device))
+                check(weir_tensors_trim(tensors, id_to(id)), "empty_cache");
+    }
+    void cacheInfo(DeviceIndex device, size_t *largest) override {
+        // What a library may take for its workspace: what the device has free, and what is idle here.
+        c10::cuda::CUDAGuard guard(device);
+        size_t free_bytes = 0, total = 0;
+        auto figures = figures_of(at(device));
+        C10_CUDA_CHECK(cudaMemGetInfo(&free_bytes, &total));
+        auto idle = figures.reserved_bytes.current - figures.active_bytes.current;
+        *largest = std::max({*largest, free_bytes, static_cast<size_t>(std::max<int64_t>(idle, 0))});
+    }
+
+    // ---- blocks ----
+
+    void *getBaseAllocation(void *block, size_t *bytes) override {
+        weir_tensors *tensors;
+        auto found = find(block, &tensors);
+        if (bytes)
+            *bytes = found.segment_bytes;
+        return reinterpret_cast<void *>(found.segment);
+    }
+    void recordStream(const DataPtr &data, c10::cuda::CUDAStream stream) override {
+        // Memory of others, as of tensors that came from another process, is not weir's to keep.
+        if (!data.get() || data.get_deleter() != &raw_free)
+            return;
+        check(weir_tensors_use(data.get(), reinterpret_cast<weir_stream>(stream.stream())),
+              "record_stream");
+    }
+    cca::ShareableHandle shareIpcHandle(void *block) override;
+    std::shared_ptr<void> getIpcDevPtr(std::string handle) override;
+    void enablePeerAccess(DeviceIndex device, DeviceIndex to) override {
+        c10::cuda::CUDAGuard guard(device);
+        cudaError_t error = cudaDeviceEnablePeerAccess(to, 0);
+        if (error == cudaErrorPeerAccessAlreadyEnabled)
+            (void)cudaGetLastError();
+        else
+            C10_CUDA_CHECK(error);
+        weir_status status = weir_set_access(weir_tensors_allocator(at(to)), device,
+                                             WEIR_ACCESS_READ_WRITE);
+        if (status != WEIR_E_NOT_SUPPORTED) // memory of cuMemAlloc needs no more
+            check(status, "peer access");
+    }
+    cudaError_t memcpyAsync(void *to, int to_device, const void *from, int from_device,
+                            size_t bytes, cudaStream_t stream, bool p2p) override {
+        return p2p || to_device == from_device
+                   ? cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream)
+                   : cudaMemcpyPeerAsync(to, to_device, from, from_device, bytes, stream);
+    }
+
+    // ---- figures ----
+
+    c10::CachingDeviceAllocator::DeviceStats getDeviceStats(DeviceIndex device) override {
+        auto f = figures_of(at(device));
+        c10::CachingDeviceAllocator::DeviceStats stats;
+        put(stats.allocation, f.allocation);
+        put(stats.segment, f.segment);
+        put(stats.active, f.active);
+        put(stats.inactive_split, f.inactive_split);
+        put(stats.allocated_bytes, f.allocated_bytes);
+        put(stats.reserved_bytes, f.reserved_bytes);
+        put(stats.active_bytes, f.active_bytes);
+        put(stats.inactive_split_bytes, f.inactive_split_bytes);
+        put(stats.requested_bytes, f.requested_bytes);
+        stats.num_alloc_retries = static_cast<int64_t>(f.retries);
+        stats.num_ooms = static_cast<int64_t>(f.ooms);
+        stats.num_device_alloc = static_cast<int64_t>(f.device_allocs);
+        stats.num_device_free = static_cast<int64_t>(f.device_frees);
+        stats.max_split_size = static_cast<int64_t>(cca::CUDAAllocatorConfig::max_split_size());
+        return stats;
+    }
+    void resetAccumulatedStats(DeviceIndex device) override {
+        check(weir_tensors_reset_sums(at(device)), "reset of statistics");
+    }
+    void resetPeakStats(DeviceIndex device) override {
+        check(weir_tensors_reset_peaks(at(device)), "reset of peaks");
+    }
+    cca::SnapshotInfo snapshot(MempoolId_t id
+#if WEIR_TORCH_VERSION >= 210
+                               ,
+                               bool with_traces
+#endif
+                               ) override {
+#if WEIR_TORCH_VERSION < 210
+        bool with_traces = true;
+#endif
+        cca::SnapshotInfo out;
+        Listing listing{&out.segments, 0, is_recording_stacks()};
+        for (size_t device = 0; device < places.size(); device++)
+            if (weir_tensors *tensors = opened(device)) {
+                listing.device = static_cast<DeviceIndex>(device);
+                check(weir_tensors_visit(tensors, id_to(id), list, &listing), "snapshot");
+            }
+        std::sort(out.segments.begin(), out.segments.end(),
+                  [](const auto &a, const auto &b) { return a.address < b.address; });
+        history.read(out, with_traces);
+        describe(out.config_metadata);
+        return out;
+    }
+
+    // ---- history ----
+
+    bool isHistoryEnabled() override { return history.is_recording(); }
+    void recordHistory(bool on, cca::CreateContextFn recorder, size_t most,
+                       cca::RecordContext when, bool clears
+#if WEIR_TORCH_VERSION >= 211
+                       ,
+                       const std::vector<std::string> &skips
+#endif
+                       ) override {
+        TORCH_CHECK(when == cca::RecordContext::NEVER || recorder);
+#if WEIR_TORCH_VERSION < 211
+        std::vector<std::string> skips;
+#endif
+        history.set(on, recorder, most, when, clears, skips);
+        records_stacks.store(on && when != cca::RecordContext::NEVER);
+    }
+    void recordAnnotation(const std::vector<std::pair<std::string, std::string>> &pairs) override {
+        DeviceIndex device = 0;
+        if (c10::cuda::GetDevice(&device) == cudaSuccess)
+            history.annotate(pairs, device);
+    }
+    void pushCompileContext(std::string &text) override { compile_contexts.push_back(text); }
+    void popCompileContext() override {
+        if (!compile_contexts.empty())
+            compile_contexts.pop_back();
+    }
+#if WEIR_TORCH_VERSION >= 210
+    void setUserMetadata(const std::string &text) override { history.set_user_metadata(text); }
+    std::string getUserMetadata() override { return history.user_metadata(); }
+#endif
+    void attachOutOfMemoryObserver(cca::OutOfMemoryObserver observer) override {
+        std::lock_guard<std::mutex> guard(mutex);
+        observers.push_back(std::move(observer));
+    }
+    void attachAllocatorTraceTracker(cca::AllocatorTraceTracker tracker) override {
+        history.add_tracker(std::move(tracker));
+    }
+
+    // ---- private pools ----
+
+    void createOrIncrefPool(DeviceIndex device, MempoolId_t id,
+                            std::shared_ptr<cca::CUDAAllocator> own) override {
+        weir_tensors_source source = {nullptr, source_alloc, source_free, source_end};
+        if (own)
+            source.context = new std::shared_ptr<cca::CUDAAllocator>(std::move(own));
+        check(weir_tensors_pool_open(at(device), id_to(id), source.context ? &source : nullptr),
+              "memory pool");
+    }
+    void beginAllocateToPool(DeviceIndex device, MempoolId_t id,
+                             std::function<bool(cudaStream_t)> filter) override {
+        auto context = std::make_unique<std::function<bool(cudaStream_t)>>(std::move(filter));
+        weir_tensors *tensors = at(device);
+        check(weir_tensors_pool_open(tensors, id_to(id), nullptr), "memory pool");
+        weir_status status = weir_tensors_begin(tensors, id_to(id), takes, context.get());
+        if (status != WEIR_OK)
+            (void)weir_tensors_pool_close(tensors, id_to(id));
+        TORCH_CHECK(status != WEIR_E_BUSY,
+                    "beginAllocateToPool: already recording to mempool_id");
+        check(status, "beginAllocateToPool");
+        (void)context.release();
+    }
+    void endAllocateToPool(DeviceIndex device, MempoolId_t id) override {
+        void *context = nullptr;
+        weir_status status = weir_tensors_end(at(device), id_to(id), &context);
+        TORCH_CHECK(status != WEIR_E_NOT_OWNED,
+                    "endAllocatePool: not currently recording to mempool_id");
+        check(status, "endAllocateToPool");
+        delete static_cast<std::function<bool(cudaStream_t)> *>(context);
+    }
+    void releasePool(DeviceIndex device, MempoolId_t id) override {
+        check(weir_tensors_pool_close(at(device), id_to(id)), "releasePool");
+    }
+    int getPoolUseCount(DeviceIndex device, MempoolId_t id) override {
+        int users = 0;
+        weir_status status = weir_tensors_pool_users(at(device), id_to(id), &users);
+        if (status != WEIR_E_NOT_OWNED)
+            check(status, "getPoolUseCount");
+        return users;
+    }
+    void setUseOnOOM(DeviceIndex device, MempoolId_t id
+#if WEIR_TORCH_VERSION >= 210
+                     ,
+                     bool on
+#endif
+                     ) override {
+#if WEIR_TORCH_VERSION < 210
+        bool on = true;
+#endif
+        check(weir_tensors_pool_lend(at(device), id_to(id), on), "setUseOnOOM");
+    }
+#if WEIR_TORCH_VERSION >= 210
+    void setNoSplit(DeviceIndex device, MempoolId_t id) override {
+        check(weir_tensors_pool_whole(at(device), id_to(id)), "setNoSplit");
+    }
+#endif
+    bool checkPoolLiveAllocations(DeviceIndex device, MempoolId_t id,
+                                  const std::unordered_set<void *> &expected) override {
+        std::vector<void *> blocks(expected.begin(), expected.end());
+        int same = 0;
+        weir_status status =
+            weir_tensors_pool_is(at(device), id_to(id), blocks.data(), blocks.size(), &same);
+        TORCH_CHECK(status != WEIR_E_NOT_OWNED, "Could not find pool of id");
+        check(status, "checkPoolLiveAllocations");
+        return same != 0;
+    }
+    std::shared_ptr<cca::AllocatorState> getCheckpointState(DeviceIndex device,
+                                                            MempoolId_t id) override {
+        weir_tensors_state *state = nullptr;
+        check(weir_tensors_save(at(device), id_to(id), &state), "getCheckpointState");
+        return std::make_shared<State>(state);
+    }
+    cca::CheckpointDelta
+    setCheckpointPoolState(DeviceIndex device,
+                           std::shared_ptr<cca::AllocatorState> saved) override {
+        struct Change {
+            cca::CheckpointDelta delta;
+            c10::Device place;
+        } change{{}, c10::Device(c10::DeviceType::CUDA, device)};
+        auto *state = dynamic_cast<State *>(saved.get());
+        TORCH_CHECK(state, "setCheckpointPoolState: the state is another allocator's");
+        check(weir_tensors_restore(
+                  at(device), state->state,
+                  [](void *context, void *block) {
+                      static_cast<Change *>(context)->delta.ptrs_freed.push_back(block);
+                  },
+                  [](void *context, void *block) {
+                      auto *c = static_cast<Change *>(context);
+                      c->delta.dataptrs_allocd.emplace_back(block, block, &raw_free, c->place);
+                  },
+                  &change),
+              "setCheckpointPoolState");
+        return std::move(change.delta);
+    }
+
+  private:
+    // ---- devices ----
+
+    weir_tensors *opened(size_t device) const {
+        return device < MOST ? tensors_of[device].load(std::memory_order_acquire) : nullptr;
+    }
+    C10_NOINLINE weir_tensors *open(DeviceIndex device) {
+        TORCH_CHECK(0 <= device && static_cast<size_t>(device) < places.size(),
+                    "Invalid device argument ", static_cast<int>(device),
+                    ": did you call init?");
+        std::lock_guard<std::mutex> guard(mutex);
+        return open_locked(device);
+    }
+    weir_tensors *open_locked(DeviceIndex device) {
+        weir_tensors_hooks hooks = {&places[static_cast<size_t>(device)], on_event, on_drop};
+        weir_tensors *tensors = nullptr;
+        weir_status status = weir_tensors_open(device, &hooks, &tensors);
+        TORCH_CHECK(status == WEIR_OK, "weir: device ", static_cast<int>(device), ": ",
+                    weir_status_message(status));
+        tensors_of[static_cast<size_t>(device)].store(tensors, std::memory_order_release);
+        return tensors;
+    }
+    weir_tensors *at(DeviceIndex device) {
+        weir_tensors *tensors = opened(static_cast<size_t>(device));
+        return C10_LIKELY(tensors != nullptr) ? tensors : open(device);
+    }
+    // Under the mutex.
+    void limit(DeviceIndex device, double fraction) {
+        weir_amount amount = {static_cast<uint64_t>(fraction * 1e6), WEIR_AMOUNT_OF_TOTAL, 0};
+        if (fraction == 1) // as without one
+            amount.kind = WEIR_AMOUNT_MAX;
+        weir_tensors *tensors = opened(static_cast<size_t>(device));
+        check(weir_set_limit(weir_tensors_allocator(tensors ? tensors : open_locked(device)),
+                             amount),
+              "memory fraction");
+        fractions[static_cast<size_t>(device)] = fraction;
+    }
+    static weir_tensors_figures figures_of(weir_tensors *tensors) {
+        weir_tensors_figures figures;
+        std::memset(&figures, 0, sizeof figures);
+        figures.size = sizeof figures;
+        check(weir_tensors_stats(tensors, &figures), "statistics");
+        return figures;
+    }
+    static weir_tensors_block find(void *block, weir_tensors **tensors) {
+        weir_tensors_block found;
+        TORCH_CHECK(weir_tensors_find(block, tensors, &found) == WEIR_OK,
+                    "invalid device pointer: ", block);
+        return found;
+    }
+
+    // ---- requests ----
+
+    // Streams of PyTorch's own pools, and the default stream, are never destroyed.
+    void *serve(DeviceIndex device, size_t bytes, c10::cuda::CUDAStream stream) {
+        return serve(device, bytes, stream.stream(), stream.id() == 0 || (stream.id() & 1));
+    }
+    void *serve(DeviceIndex device, size_t bytes, cudaStream_t stream, int lasts) {
+        weir_tensors *tensors = at(device);
+        size_t size = rounded(bytes);
+        std::unique_ptr<Context> note;
+        void *block = nullptr;
+        if (C10_UNLIKELY(history.is_recording()))
+            if (auto context = history.gather(cca::RecordContext::STATE))
+                note = std::make_unique<Context>(std::move(context));
+        auto ask = [&] {
+            return weir_tensors_alloc(tensors, size, bytes, reinterpret_cast<weir_stream>(stream),
+                                      lasts, note.get(), &block);
+        };
+        weir_status status = ask();
+        if (C10_UNLIKELY(status != WEIR_OK)) {
+            if (is_refusal(status) && free_elsewhere())
+                status = ask();
+            if (status != WEIR_OK)
+                refuse(device, tensors, size, status);
+        }
+        (void)note.release(); // the block's now
+        if (C10_UNLIKELY(c10::memoryProfilingEnabled()))
+            report(tensors, block, static_cast<int64_t>(size));
+        const auto *trace = c10::impl::GPUTrace::get_trace();
+        if (C10_UNLIKELY(trace))
+            (*trace)->trace_gpu_memory_allocation(c10::kCUDA, reinterpret_cast<uintptr_t>(block));
+        return block;
+    }
+    static bool is_refusal(weir_status status) {
+        return status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT;
+    }
+    // Others in the process that hold memory back.
+    static bool free_elsewhere() {
+        bool freed = false;
+        for (const auto &name : c10::FreeCudaMemoryCallbacksRegistry()->Keys())
+            freed |= c10::FreeCudaMemoryCallbacksRegistry()->Create(name)->Execute();
+        return freed;
+    }
+    void report(weir_tensors *tensors, void *block, int64_t bytes) {
+        auto f = figures_of(tensors);
+        DeviceIndex device = 0;
+        for (size_t i = 0; i < places.size(); i++)
+            if (opened(i) == tensors)
+                device = static_cast<DeviceIndex>(i);
+        c10::reportMemoryUsageToProfiler(block, bytes,
+                                         static_cast<size_t>(f.allocated_bytes.current),
+                                         static_cast<size_t>(f.reserved_bytes.current),
+                                         c10::Device(c10::DeviceType::CUDA, device));
+    }
+    [[noreturn]] C10_NOINLINE void refuse(DeviceIndex device, weir_tensors *tensors, size_t bytes,
+                                          weir_status status) {
+        TORCH_CHECK(is_refusal(status), "weir: request of ", shown(bytes), ": ",
+                    weir_status_message(status));
+        std::string advice = advice_on(weir_tensors_allocator(tensors));
+        auto f = figures_of(tensors);
+        size_t free_bytes = 0, total = 0;
+        c10::cuda::CUDAGuard guard(device);
+        (void)cudaMemGetInfo(&free_bytes, &total);
+        std::vector<cca::OutOfMemoryObserver> told;
+        double fraction;
+        {
+            std::lock_guard<std::mutex> lock(mutex);
+            told = observers;
+            fraction = fractions[static_cast<size_t>(device)];
+        }
+        size_t allowed = static_cast<size_t>(static_cast<double>(total) * fraction);
+        c10::reportOutOfMemoryToProfiler(static_cast<int64_t>(bytes),
+                                         static_cast<size_t>(f.allocated_bytes.current),
+                                         static_cast<size_t>(f.reserved_bytes.current),
+                                         c10::Device(c10::DeviceType::CUDA, device));
+        for (const auto &observer : told)
+            observer(device, static_cast<int64_t>(bytes), allowed, free_bytes);
+        auto allocated = static_cast<uint64_t>(f.allocated_bytes.current);
+        auto reserved = static_cast<uint64_t>(f.reserved_bytes.current);
+        TORCH_CHECK_WITH(
+            OutOfMemoryError, false, "CUDA out of memory. Tried to allocate ", shown(bytes),
+            ". GPU ", static_cast<int>(device), " has a total capacity of ", shown(total),
+            " of which ", shown(free_bytes), " is free. ",
+            fraction < 1 ? shown(allowed) + " allowed; " : std::string(),
+            "Of the allocated memory ", shown(allocated), " is allocated by PyTorch, and ",
+            shown(reserved > allocated ? reserved - allocated : 0),
+            " is reserved by PyTorch but unallocated.", advice);
+    }
+    static std::string advice_on(weir_allocator *allocator) {
+        weir_verdict verdict;
+        std::memset(&verdict, 0, sizeof verdict);
+        verdict.size = sizeof verdict;
+        if (weir_last_verdict(allocator, &verdict) != WEIR_OK)
+            return {};
+        std::string text(weir_verdict_text(&verdict, WEIR_VERDICT_AS_TEXT, nullptr, 0) + 1, '\0');
+        (void)weir_verdict_text(&verdict, WEIR_VERDICT_AS_TEXT, &text[0], text.size());
+        text.pop_back();
+        return "\n" + text;
+    }
+
+    // ---- figures ----
+
+    // weir does not divide memory by size: all of it counts as PyTorch's large pool.
+    template <class Array> static void put(Array &to, const weir_tensors_figure &from) {
+        for (auto type : {c10::CachingAllocator::StatType::AGGREGATE,
+                          c10::CachingAllocator::StatType::LARGE_POOL}) {
+            auto &stat = to[static_cast<size_t>(type)];
+            stat.current = from.current;
+            stat.peak = from.peak;
+            stat.allocated = from.allocated;
+            stat.freed = from.freed;
+        }
+    }
+
+    struct Listing {
+        std::vector<cca::SegmentInfo> *segments;
+        DeviceIndex device;
+        bool with_stacks;
+    };
+    static void list(void *context, const weir_tensors_block *block) {
+        auto *listing = static_cast<Listing *>(context);
+        auto &segments = *listing->segments;
+        if (segments.empty() || segments.back().address != block->segment ||
+            segments.back().device != listing->device) {
+            cca::SegmentInfo segment;
+            segment.device = listing->device;
+            segment.address = block->segment;
+            segment.total_size = block->segment_bytes;
+            segment.stream = block->stream;
+            segment.is_large = true;
+            segment.owner_private_pool_id = id_from(block->pool);
+            segment.is_expandable = segment.owner_private_pool_id == MempoolId_t{0, 0};
+            segments.push_back(std::move(segment));
+        }
+        auto &segment = segments.back();
+        cca::BlockInfo info;
+        info.size = block->bytes;
+        info.requested_size = block->requested;
+        info.allocated = !block->is_free && !block->is_pending;
+        info.active = !block->is_free;
+        if (block->note && listing->with_stacks)
+            info.context_when_allocated = *static_cast<Context *>(block->note);
+        if (info.active)
+            segment.active_size += info.size;
+        if (info.allocated) {
+            segment.allocated_size += info.size;
+            segment.requested_size += info.requested_size;
+        }
+        segment.blocks.push_back(std::move(info));
+    }
+    bool is_recording_stacks() const { return records_stacks.load(); }
+    static void describe(cca::AllocatorConfigInfo &out) {
+        out.garbage_collection_threshold = cca::CUDAAllocatorConfig::garbage_collection_threshold();
+        out.max_split_size = cca::CUDAAllocatorConfig::max_split_size();
+        out.pinned_num_register_threads =
+            cca::CUDAAllocatorConfig::pinned_num_register_threads();
+        out.expandable_segments = cca::CUDAAllocatorConfig::expandable_segments();
+        out.release_lock_on_malloc = cca::CUDAAllocatorConfig::release_lock_on_cudamalloc();
+        out.pinned_use_host_register = cca::CUDAAllocatorConfig::pinned_use_cuda_host_register();
+        out.last_allocator_settings = cca::CUDAAllocatorConfig::last_allocator_settings();
+        out.roundup_power2_divisions = cca::CUDAAllocatorConfig::roundup_power2_divisions();
+#if WEIR_TORCH_VERSION >= 210
+        out.graph_capture_record_stream_reuse =
+            cca::CUDAAllocatorConfig::graph_capture_record_stream_reuse();
+#endif
+    }
+
+    static constexpr size_t MOST = 64;
+    std::atomic<weir_tensors *> tensors_of[MOST] = {};
+    std::atomic<bool> is_initialized{false}, caches{true}, records_stacks{false};
+    std::mutex mutex;
+    std::deque<Device> places;
+    std::vector<double> fractions;
+    std::vector<cca::OutOfMemoryObserver> observers;
+    History history;
+    std::mutex ipc_mutex;
+    std::unordered_map<std::string, std::weak_ptr<void>> opened_handles;
+};
+
+Allocator *the_allocator; // never destroyed: tensors may outlive what is
+
+void raw_free(void *block) {
+    the_allocator->release(block);
+}
+
+cca::ShareableHandle Allocator::shareIpcHandle(void *block) {
+    TORCH_CHECK(false, "not yet ", block);
+}
+
+std::shared_ptr<void> Allocator::getIpcDevPtr(std::string handle) {
+    TORCH_CHECK(false, "not yet ", handle);
+}
+
+} // namespace weir_torch
+
+extern "C" __attribute__((visibility("default"))) int weir_torch_install(void) {
+    namespace cca = c10::cuda::CUDACachingAllocator;
+    auto *own = cca::get();
+
+    // PyTorch's allocator is in use, or the user has named another, or wants none to keep memory.
+    if (!own || own->initialized() || own->name() != "native" ||
+        getenv("PYTORCH_NO_CUDA_MEMORY_CACHING"))
+        return 1;
+    weir_torch::the_allocator = new weir_torch::Allocator;
+    cca::allocator.store(weir_torch::the_allocator);
+    c10::SetAllocator(c10::DeviceType::CUDA, weir_torch::the_allocator);
+    return 0;
+}

@@ -1,0 +1,668 @@
+/* SPDX-License-Identifier: MIT */
+/* test_tensors.c: memory of tensors on the device model: frees without a stream, private pools, checkpoints, figures.
+ *
+ * Each test runs in a process of its own, because a device has one weir_tensors in a process. */
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <weir/tensors.h>
+
+#include "tests/fixtures/model_device.h"
+
+static weir_tensors *t;
+static const weir_tensors_id none = {0, 0}, graph = {1, 0}, other = {0, 7};
+
+/* What the hooks saw. */
+static int events[16], drops;
+static uint64_t last_address;
+static void *last_note;
+
+static void on_event(void *context, const weir_tensors_event *event) {
+    (void)context;
+    events[event->action]++;
+    last_address = event->address;
+}
+
+static void on_drop(void *context, void *note) {
+    (void)context;
+    drops++;
+    last_note = note;
+}
+
+static void begin_with(const char *limit) {
+    weir_tensors_hooks hooks = {NULL, on_event, on_drop};
+
+    start_model(8 * GIB);
+    setenv("WEIR_DEVICE", "model", 1);
+    if (limit)
+        setenv("WEIR_LIMIT", limit, 1);
+    OK(weir_tensors_open(0, &hooks, &t));
+}
+
+static void begin(void) {
+    begin_with(NULL);
+}
+
+static void end(void) {
+    CU(driver->cuCtxSynchronize());
+    ck_assert_msg(weir__model_fault() == NULL, "%s", weir__model_fault());
+    check_model();
+}
+
+static void *take(size_t bytes, CUstream stream) {
+    void *block = NULL;
+
+    OK(weir_tensors_alloc(t, bytes, bytes, stream, 0, NULL, &block));
+    MUST(block != NULL);
+    return block;
+}
+
+static void use(CUstream stream, void *block, size_t bytes, uint64_t owner) {
+    CU(weir__model_use(stream, (uintptr_t)block, bytes, owner, MS));
+    ck_assert_msg(weir__model_fault() == NULL, "%s", weir__model_fault());
+}
+
+static weir_tensors_figures figures(void) {
+    weir_tensors_figures f = {.size = sizeof f};
+
+    OK(weir_tensors_stats(t, &f));
+    return f;
+}
+
+/* A route for what is being captured, as a framework's. */
+static int is_captured(void *context, weir_stream stream) {
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+
+    (void)context;
+    CU(driver->cuStreamIsCapturing(stream, &status));
+    return status == CU_STREAM_CAPTURE_STATUS_ACTIVE;
+}
+
+static int always(void *context, weir_stream stream) {
+    (void)stream;
+    return context == NULL || *(int *)context;
+}
+
+static void begin_capture(CUstream stream) {
+    OK(weir_tensors_pool_open(t, graph, NULL));
+    CU(driver->cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    OK(weir_tensors_begin(t, graph, is_captured, NULL));
+}
+
+static CUgraph end_capture(CUstream stream) {
+    CUgraph captured = NULL;
+
+    CU(driver->cuStreamEndCapture(stream, &captured));
+    OK(weir_tensors_end(t, graph, NULL));
+    return captured;
+}
+
+/* ---- blocks ------------------------------------------------------------------------------------- */
+
+START_TEST(a_free_goes_to_the_stream_of_the_request) {
+    void *block, *again;
+
+    begin();
+    block = take(4 * MIB, A);
+    use(A, block, 4 * MIB, 1);
+    OK(weir_tensors_free(block));
+    again = take(4 * MIB, A);
+    MUST_EQ((uintptr_t)again, (uintptr_t)block); /* at once, behind the work of its own stream */
+    use(A, again, 4 * MIB, 2);
+    OK(weir_tensors_free(again));
+    block = take(4 * MIB, B);
+    use(B, block, 4 * MIB, 3);
+    OK(weir_tensors_free(block));
+    EXPECT(WEIR_E_NOT_OWNED, weir_tensors_free(block));
+    OK(weir_tensors_free(NULL));
+    end();
+}
+END_TEST
+
+START_TEST(a_block_that_another_stream_uses_waits_for_it) {
+    void *block, *again;
+
+    begin();
+    for (size_t bytes = 4 * KIB; bytes <= 4 * MIB; bytes *= 32) {
+        block = take(bytes, A);
+        use(B, block, bytes, 1);
+        OK(weir_tensors_use(block, B));
+        OK(weir_tensors_use(block, A)); /* its own: nothing */
+        OK(weir_tensors_free(block));
+        again = take(bytes, A);
+        use(A, again, bytes, 2);
+        OK(weir_tensors_free(again));
+    }
+    EXPECT(WEIR_E_NOT_OWNED, weir_tensors_use(block, B));
+    end();
+}
+END_TEST
+
+START_TEST(a_stream_that_is_gone_is_no_harm) {
+    CUstream gone;
+    void *block, *used;
+
+    begin();
+    CU(driver->cuStreamCreate(&gone, CU_STREAM_NON_BLOCKING));
+    block = take(MIB, gone);
+    used = take(MIB, A);
+    OK(weir_tensors_use(used, gone));
+    CU(driver->cuStreamDestroy(gone));
+    OK(weir_tensors_free(block));
+    OK(weir_tensors_free(used));
+    MUST_EQ(figures().allocation.current, 0);
+    end();
+}
+END_TEST
+
+START_TEST(figures_are_those_of_the_blocks) {
+    weir_tensors_figures f;
+    void *one, *two;
+
+    begin();
+    OK(weir_tensors_alloc(t, 1024, 700, A, 1, NULL, &one));
+    OK(weir_tensors_alloc(t, 3 * MIB, 3 * MIB, A, 1, NULL, &two));
+    f = figures();
+    MUST_EQ(f.allocation.current, 2);
+    MUST_EQ(f.allocated_bytes.current, 3 * MIB + 1024);
+    MUST_EQ(f.requested_bytes.current, 3 * MIB + 700);
+    MUST_EQ(f.active_bytes.current, f.allocated_bytes.current);
+    MUST_LE(f.allocated_bytes.current, f.reserved_bytes.current);
+    OK(weir_tensors_free(two));
+    f = figures();
+    MUST_EQ(f.allocated_bytes.current, 1024);
+    MUST_EQ(f.allocated_bytes.peak, 3 * MIB + 1024);
+    MUST_EQ(f.allocated_bytes.allocated, 3 * MIB + 1024);
+    MUST_EQ(f.allocated_bytes.freed, 3 * MIB);
+    OK(weir_tensors_reset_peaks(t));
+    OK(weir_tensors_reset_sums(t));
+    f = figures();
+    MUST_EQ(f.allocated_bytes.peak, 1024);
+    MUST_EQ(f.allocated_bytes.allocated, 0);
+    MUST_EQ(f.device_allocs, 0);
+    OK(weir_tensors_free(one));
+    OK(weir_tensors_trim(t, none));
+    f = figures();
+    MUST_EQ(f.reserved_bytes.current, 0);
+    MUST_LE(1, f.reserved_bytes.peak);
+    OK(weir_tensors_reset_peaks(t));
+    MUST_EQ(figures().reserved_bytes.peak, 0);
+    MUST_EQ(events[WEIR_TENSORS_ALLOC], 2);
+    MUST_EQ(events[WEIR_TENSORS_FREE_REQUESTED], 2);
+    MUST_EQ(events[WEIR_TENSORS_FREE_COMPLETED], 2);
+    MUST_LE(1, events[WEIR_TENSORS_SEGMENT_MAP]);
+    end();
+}
+END_TEST
+
+START_TEST(a_note_stays_with_its_block) {
+    weir_tensors_block found;
+    weir_tensors *whose;
+    int note;
+    void *block;
+
+    begin();
+    OK(weir_tensors_alloc(t, 1024, 1000, A, 0, &note, &block));
+    OK(weir_tensors_find(block, &whose, &found));
+    MUST(whose == t && found.note == &note && found.stream == A);
+    MUST_EQ(found.requested, 1000);
+    MUST_EQ(drops, 0);
+    OK(weir_tensors_free(block));
+    MUST_EQ(drops, 1);
+    MUST(last_note == &note);
+    EXPECT(WEIR_E_NOT_OWNED, weir_tensors_find(block, &whose, &found));
+    end();
+}
+END_TEST
+
+START_TEST(a_refusal_is_counted_and_told) {
+    void *block = &block;
+    int note;
+
+    begin_with("64MiB");
+    EXPECT(WEIR_E_LIMIT, weir_tensors_alloc(t, 65 * MIB, 65 * MIB, A, 0, &note, &block));
+    MUST(block == &block);
+    MUST_EQ(figures().ooms, 1);
+    MUST_EQ(events[WEIR_TENSORS_OOM], 1);
+    MUST_EQ(drops, 0);
+    MUST_EQ(figures().allocation.current, 0);
+    OK(weir_tensors_free(take(32 * MIB, A)));
+    end();
+}
+END_TEST
+
+/* ---- pools -------------------------------------------------------------------------------------- */
+
+START_TEST(a_capture_has_memory_of_its_pool) {
+    void *before, *a, *b, *elsewhere;
+    CUgraph captured;
+    CUgraphExec ready;
+
+    begin();
+    before = take(MIB, A);
+    OK(weir_tensors_free(before));
+    begin_capture(A);
+    a = take(MIB, A);
+    MUST((uintptr_t)a != (uintptr_t)before);
+    use(A, a, MIB, 1);
+    OK(weir_tensors_free(a));
+    b = take(MIB, A); /* the same stream has it again, inside the capture */
+    MUST_EQ((uintptr_t)b, (uintptr_t)a);
+    use(A, b, MIB, 2);
+    elsewhere = take(MIB, B); /* is not being captured */
+    MUST((uintptr_t)elsewhere != (uintptr_t)b);
+    use(B, elsewhere, MIB, 3);
+    OK(weir_tensors_free(b));
+    captured = end_capture(A);
+    MUST_EQ(weir__model_calls(WEIR_ENTRY_cuMemAllocFromPoolAsync), 0); /* no node allocates */
+    CU(driver->cuGraphInstantiateWithFlags(&ready, captured, 0));
+    for (int i = 0; i < 100; i++) {
+        void *block = take(MIB, A);
+
+        use(A, block, MIB, 4);
+        CU(driver->cuGraphLaunch(ready, A));
+        MUST((uintptr_t)block != (uintptr_t)b); /* which is the graph's */
+        OK(weir_tensors_free(block));
+    }
+    OK(weir_tensors_free(elsewhere));
+    CU(driver->cuGraphExecDestroy(ready));
+    CU(driver->cuGraphDestroy(captured));
+    end();
+}
+END_TEST
+
+START_TEST(other_streams_of_a_capture_have_other_memory) {
+    void *a, *b;
+    CUevent fork;
+
+    begin();
+    CU(driver->cuEventCreate(&fork, CU_EVENT_DISABLE_TIMING));
+    begin_capture(A);
+    a = take(MIB, A);
+    use(A, a, MIB, 1);
+    CU(driver->cuEventRecord(fork, A));
+    CU(driver->cuStreamWaitEvent(B, fork, 0));
+    OK(weir_tensors_free(a));
+    b = take(MIB, B);
+    MUST((uintptr_t)b != (uintptr_t)a);
+    use(B, b, MIB, 2);
+    OK(weir_tensors_free(b));
+    CU(driver->cuEventRecord(fork, B));
+    CU(driver->cuStreamWaitEvent(A, fork, 0));
+    CU(driver->cuGraphDestroy(end_capture(A)));
+    end();
+}
+END_TEST
+
+START_TEST(a_free_that_waits_for_a_captured_stream_comes_with_its_end) {
+    void *block, *other_block, *shared;
+    CUevent fork;
+
+    begin();
+    CU(driver->cuEventCreate(&fork, CU_EVENT_DISABLE_TIMING));
+    shared = take(MIB, C);
+    begin_capture(A);
+    block = take(MIB, A);
+    CU(driver->cuEventRecord(fork, A));
+    CU(driver->cuStreamWaitEvent(B, fork, 0));
+    OK(weir_tensors_use(block, B));
+    OK(weir_tensors_use(shared, B));
+    OK(weir_tensors_free(block));
+    OK(weir_tensors_free(shared));
+    MUST_EQ(figures().active.current, 1); /* the pool's */
+    other_block = take(MIB, A);
+    MUST((uintptr_t)other_block != (uintptr_t)block);
+    CU(driver->cuEventRecord(fork, B));
+    CU(driver->cuStreamWaitEvent(A, fork, 0));
+    CU(driver->cuGraphDestroy(end_capture(A)));
+    OK(weir_tensors_free(other_block));
+    CU(driver->cuCtxSynchronize());
+    OK(weir_tensors_free(take(MIB, A)));
+    MUST_EQ(figures().active.current, 0);
+    end();
+}
+END_TEST
+
+START_TEST(a_pool_without_a_capture) {
+    int on = 1;
+    void *a, *b;
+
+    begin();
+    OK(weir_tensors_pool_open(t, other, NULL));
+    OK(weir_tensors_begin(t, other, always, &on));
+    EXPECT(WEIR_E_BUSY, weir_tensors_begin(t, other, always, &on));
+    a = take(MIB, A);
+    OK(weir_tensors_use(a, B));
+    use(B, a, MIB, 1);
+    OK(weir_tensors_free(a));
+    b = take(MIB, A); /* B is at work */
+    MUST((uintptr_t)b != (uintptr_t)a);
+    use(A, b, MIB, 2);
+    OK(weir_tensors_free(b));
+    CU(driver->cuCtxSynchronize());
+    on = 0;
+    a = take(MIB, A);
+    MUST((uintptr_t)a != (uintptr_t)b);
+    OK(weir_tensors_free(a));
+    OK(weir_tensors_end(t, other, NULL));
+    EXPECT(WEIR_E_NOT_OWNED, weir_tensors_end(t, other, NULL));
+    end();
+}
+END_TEST
+
+START_TEST(a_pool_goes_with_its_last_user) {
+    int users;
+    void *block;
+
+    begin();
+    EXPECT(WEIR_E_NOT_OWNED, weir_tensors_pool_users(t, graph, &users));
+    begin_capture(A);
+    OK(weir_tensors_pool_open(t, graph, NULL));
+    OK(weir_tensors_pool_users(t, graph, &users));
+    MUST_EQ(users, 2);
+    block = take(5 * MIB, A);
+    CU(driver->cuGraphDestroy(end_capture(A)));
+    OK(weir_tensors_free(block));
+    OK(weir_tensors_pool_close(t, graph));
+    OK(weir_tensors_trim(t, none));
+    MUST_EQ(figures().segment.current, 2); /* the pool has a user: its memory stays */
+    OK(weir_tensors_pool_close(t, graph));
+    EXPECT(WEIR_E_NOT_OWNED, weir_tensors_pool_close(t, graph));
+    OK(weir_tensors_trim(t, none));
+    MUST_EQ(figures().reserved_bytes.current, 0);
+    MUST_EQ(figures().segment.current, 0);
+    EXPECT(WEIR_E_NOT_OWNED, weir_tensors_pool_users(t, graph, &users));
+    end();
+}
+END_TEST
+
+START_TEST(what_a_pool_without_users_has_serves_a_request_that_fails) {
+    void *block;
+
+    begin_with("64MiB");
+    begin_capture(A);
+    block = take(40 * MIB, A);
+    OK(weir_tensors_free(block));
+    CU(driver->cuGraphDestroy(end_capture(A)));
+    OK(weir_tensors_pool_lend(t, graph, 0));
+    EXPECT(WEIR_E_LIMIT, weir_tensors_alloc(t, 40 * MIB, 40 * MIB, A, 0, NULL, &block));
+    OK(weir_tensors_pool_lend(t, graph, 1));
+    block = take(40 * MIB, A); /* borrowed */
+    OK(weir_tensors_free(block));
+    OK(weir_tensors_pool_lend(t, graph, 0));
+    OK(weir_tensors_pool_close(t, graph));
+    block = take(40 * MIB, A); /* the pool is gone */
+    OK(weir_tensors_free(block));
+    MUST_EQ(figures().ooms, 1);
+    end();
+}
+END_TEST
+
+START_TEST(segments_that_are_not_divided) {
+    void *large, *small;
+
+    begin();
+    OK(weir_tensors_pool_open(t, other, NULL));
+    OK(weir_tensors_pool_whole(t, other));
+    OK(weir_tensors_begin(t, other, always, NULL));
+    large = take(8 * MIB, A);
+    OK(weir_tensors_free(large));
+    small = take(MIB, A);
+    MUST_EQ((uintptr_t)small, (uintptr_t)large);
+    large = take(8 * MIB, A);
+    MUST((uintptr_t)large >= (uintptr_t)small + 8 * MIB || (uintptr_t)large < (uintptr_t)small);
+    OK(weir_tensors_free(large));
+    OK(weir_tensors_free(small));
+    OK(weir_tensors_end(t, other, NULL));
+    end();
+}
+END_TEST
+
+static void *given;
+static int source_ends;
+
+static void *source_alloc(void *context, size_t bytes) {
+    CUdeviceptr block = 0;
+
+    (void)context;
+    CU(driver->cuMemAlloc(&block, bytes));
+    return (void *)(uintptr_t)block;
+}
+
+static void source_free(void *context, void *segment) {
+    (void)context;
+    given = segment;
+    CU(driver->cuMemFree((uintptr_t)segment));
+}
+
+static void source_end(void *context) {
+    source_ends += *(int *)context;
+}
+
+START_TEST(a_pool_with_memory_from_elsewhere) {
+    int one = 1;
+    weir_tensors_source source = {&one, source_alloc, source_free, source_end};
+    weir_tensors_figures f;
+    void *block;
+
+    begin();
+    OK(weir_tensors_pool_open(t, other, &source));
+    OK(weir_tensors_pool_open(t, other, &source));
+    MUST_EQ(source_ends, 1); /* the second is not needed */
+    OK(weir_tensors_begin(t, other, always, NULL));
+    block = take(3 * MIB, A);
+    f = figures();
+    MUST_EQ(f.reserved_bytes.current, 4 * MIB);
+    MUST_EQ(f.segment.current, 1);
+    OK(weir_tensors_free(block));
+    OK(weir_tensors_end(t, other, NULL));
+    OK(weir_tensors_pool_close(t, other));
+    OK(weir_tensors_pool_close(t, other));
+    OK(weir_tensors_trim(t, none));
+    MUST_EQ((uintptr_t)given, (uintptr_t)block);
+    MUST_EQ(source_ends, 2);
+    MUST_EQ(figures().reserved_bytes.current, 0);
+    MUST_EQ(figures().reserved_bytes.freed, 4 * MIB);
+    end();
+}
+END_TEST
+
+/* ---- checkpoints -------------------------------------------------------------------------------- */
+
+enum { MOST = 64 };
+static void *freed[MOST], *made[MOST];
+static size_t freed_count, made_count;
+
+static void on_freed(void *context, void *block) {
+    (void)context;
+    freed[freed_count++] = block;
+}
+
+static void on_made(void *context, void *block) {
+    (void)context;
+    made[made_count++] = block;
+}
+
+static int is_among(void *const *list, size_t count, const void *block) {
+    for (size_t i = 0; i < count; i++)
+        if (list[i] == block)
+            return 1;
+    return 0;
+}
+
+START_TEST(a_pool_comes_back_to_a_state) {
+    weir_tensors_state *state;
+    void *block[8], *later[3], *expected[4];
+    int same;
+
+    begin();
+    OK(weir_tensors_pool_open(t, graph, NULL));
+    OK(weir_tensors_begin(t, graph, always, NULL));
+    for (int i = 0; i < 8; i++)
+        block[i] = take((size_t)(i + 1) * 700 * KIB, i % 3 == 2 ? C : A);
+    for (int i = 0; i < 8; i += 2)
+        OK(weir_tensors_free(block[i]));
+    OK(weir_tensors_save(t, graph, &state));
+    OK(weir_tensors_free(block[1]));
+    OK(weir_tensors_free(block[5]));
+    for (int i = 0; i < 3; i++)
+        later[i] = take((size_t)(i + 2) * MIB, A);
+    take(60 * MIB, A); /* a segment that the state knows nothing of */
+    OK(weir_tensors_end(t, graph, NULL));
+    OK(weir_tensors_restore(t, state, on_freed, on_made, NULL));
+    MUST_EQ(freed_count, 6);
+    MUST_EQ(made_count, 4);
+    for (int i = 0; i < 3; i++)
+        MUST(is_among(freed, freed_count, later[i]));
+    for (int i = 1, at = 0; i < 8; i += 2, at++) {
+        MUST(is_among(made, made_count, block[i]));
+        expected[at] = block[i];
+    }
+    OK(weir_tensors_pool_is(t, graph, expected, 4, &same));
+    MUST(same);
+    OK(weir_tensors_pool_is(t, graph, expected, 3, &same));
+    MUST(!same);
+    expected[3] = block[0];
+    OK(weir_tensors_pool_is(t, graph, expected, 4, &same));
+    MUST(!same);
+    MUST_EQ(figures().allocation.current, 4);
+    /* What was free in the state is free again, and what lived is not handed out. */
+    OK(weir_tensors_begin(t, graph, always, NULL));
+    for (int i = 0; i < 20; i++)
+        MUST(!is_among(made, made_count, take(300 * KIB, A)));
+    OK(weir_tensors_end(t, graph, NULL));
+    /* A state comes back as often as it is wanted. */
+    freed_count = made_count = 0;
+    OK(weir_tensors_restore(t, state, on_freed, on_made, NULL));
+    MUST_EQ(freed_count, 24);
+    MUST_EQ(made_count, 4);
+    for (size_t i = 0; i < made_count; i++)
+        OK(weir_tensors_free(made[i]));
+    weir_tensors_state_destroy(state);
+    weir_tensors_state_destroy(NULL);
+    end();
+}
+END_TEST
+
+START_TEST(a_state_whose_segments_have_gone) {
+    weir_tensors_state *state;
+    void *block;
+
+    begin();
+    begin_capture(A);
+    block = take(MIB, A);
+    CU(driver->cuGraphDestroy(end_capture(A)));
+    OK(weir_tensors_save(t, graph, &state));
+    EXPECT(WEIR_E_NOT_OWNED, weir_tensors_save(t, other, &state));
+    OK(weir_tensors_free(block));
+    OK(weir_tensors_trim(t, graph));
+    EXPECT(WEIR_E_NOT_OWNED, weir_tensors_restore(t, state, on_freed, on_made, NULL));
+    OK(weir_tensors_pool_close(t, graph));
+    EXPECT(WEIR_E_NOT_OWNED, weir_tensors_restore(t, state, on_freed, on_made, NULL));
+    weir_tensors_state_destroy(state);
+    end();
+}
+END_TEST
+
+/* ---- the list ----------------------------------------------------------------------------------- */
+
+struct sums {
+    uint64_t allocated, pending, free, reserved, segment, blocks, pools;
+    uint64_t end; /* of the last piece in the segment */
+};
+
+static void add_up(void *context, const weir_tensors_block *block) {
+    struct sums *s = context;
+
+    if (block->segment != s->segment) {
+        s->reserved += block->segment_bytes;
+        s->segment = block->segment;
+        s->end = block->segment;
+        s->pools += block->pool.first != 0 || block->pool.second != 0;
+    }
+    MUST_EQ(block->address, s->end); /* pieces tile their segment */
+    s->end += block->bytes;
+    MUST_LE(s->end, block->segment + block->segment_bytes);
+    s->free += block->is_free ? block->bytes : 0;
+    s->pending += block->is_pending ? block->bytes : 0;
+    s->allocated += block->is_free || block->is_pending ? 0 : block->bytes;
+    s->blocks += !block->is_free && !block->is_pending;
+}
+
+START_TEST(the_list_agrees_with_the_figures) {
+    struct sums all = {0}, of_pool = {0};
+    weir_tensors_figures f;
+    uint64_t seed = 7;
+    void *block[200], *pending;
+
+    begin();
+    OK(weir_tensors_pool_open(t, other, NULL));
+    for (int i = 0; i < 200; i++) {
+        if (i == 100)
+            OK(weir_tensors_begin(t, other, always, NULL));
+        block[i] = take(random_size(&seed, 9 * MIB) / 512 * 512 + 512, i % 2 ? A : B);
+    }
+    pending = take(2 * MIB, A);
+    use(B, pending, 2 * MIB, 1);
+    OK(weir_tensors_use(pending, B));
+    OK(weir_tensors_free(pending));
+    OK(weir_tensors_end(t, other, NULL));
+    for (int i = 0; i < 200; i += 3)
+        OK(weir_tensors_free(block[i]));
+    OK(weir_tensors_visit(t, none, add_up, &all));
+    f = figures();
+    MUST_EQ(all.allocated, (uint64_t)f.allocated_bytes.current);
+    MUST_EQ(all.allocated + all.pending, (uint64_t)f.active_bytes.current);
+    MUST_EQ(all.blocks, (uint64_t)f.allocation.current);
+    MUST_EQ(all.reserved, (uint64_t)f.reserved_bytes.current);
+    MUST_EQ(all.pending, 2 * MIB);
+    OK(weir_tensors_visit(t, other, add_up, &of_pool));
+    MUST_EQ(of_pool.pools, all.pools);
+    MUST_EQ(of_pool.blocks, 67);
+    end();
+}
+END_TEST
+
+START_TEST(calls_that_cannot_be) {
+    void *block;
+
+    begin();
+    EXPECT(WEIR_E_INVALID, weir_tensors_open(0, NULL, NULL));
+    EXPECT(WEIR_E_NO_DEVICE, weir_tensors_open(64, NULL, &t));
+    EXPECT(WEIR_E_INVALID, weir_tensors_alloc(NULL, 1, 1, A, 0, NULL, &block));
+    EXPECT(WEIR_E_INVALID, weir_tensors_pool_open(t, none, NULL));
+    EXPECT(WEIR_E_NOT_OWNED, weir_tensors_begin(t, graph, always, NULL));
+    EXPECT(WEIR_E_INVALID, weir_tensors_begin(t, graph, NULL, NULL));
+    OK(weir_tensors_alloc(t, 0, 0, A, 0, NULL, &block));
+    MUST(block == NULL);
+    MUST(weir_tensors_allocator(t) != NULL && weir_tensors_allocator(NULL) == NULL);
+    end();
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("tensors");
+    TCase *blocks = suite_add_case(suite, "blocks", 30, NULL, NULL);
+    TCase *pools = suite_add_case(suite, "pools", 30, NULL, NULL);
+    TCase *states = suite_add_case(suite, "states", 30, NULL, NULL);
+
+    tcase_add_test(blocks, a_free_goes_to_the_stream_of_the_request);
+    tcase_add_test(blocks, a_block_that_another_stream_uses_waits_for_it);
+    tcase_add_test(blocks, a_stream_that_is_gone_is_no_harm);
+    tcase_add_test(blocks, figures_are_those_of_the_blocks);
+    tcase_add_test(blocks, a_note_stays_with_its_block);
+    tcase_add_test(blocks, a_refusal_is_counted_and_told);
+    tcase_add_test(blocks, calls_that_cannot_be);
+    tcase_add_test(pools, a_capture_has_memory_of_its_pool);
+    tcase_add_test(pools, other_streams_of_a_capture_have_other_memory);
+    tcase_add_test(pools, a_free_that_waits_for_a_captured_stream_comes_with_its_end);
+    tcase_add_test(pools, a_pool_without_a_capture);
+    tcase_add_test(pools, a_pool_goes_with_its_last_user);
+    tcase_add_test(pools, what_a_pool_without_users_has_serves_a_request_that_fails);
+    tcase_add_test(pools, segments_that_are_not_divided);
+    tcase_add_test(pools, a_pool_with_memory_from_elsewhere);
+    tcase_add_test(states, a_pool_comes_back_to_a_state);
+    tcase_add_test(states, a_state_whose_segments_have_gone);
+    tcase_add_test(states, the_list_agrees_with_the_figures);
+    return run_suite(suite, CK_FORK);
+}
