@@ -157,6 +157,9 @@ static __attribute__((noinline)) void bind_stream(weir_tensors *t, weir_stream s
     weir__lock_give(&t->lock);
     if (is_new && weir_bind(t->allocator, stream) != WEIR_OK)
         return;
+    if ((uintptr_t)stream <= WEIR_STREAM_LEGACY_VALUE) /* it cannot be captured, and is the device's for ever */
+        atomic_fetch_or_explicit(&t->allocator->device.vouched_defaults, WEIR_LEGACY_STREAM,
+                                 memory_order_relaxed);
     last_bound.tensors = t;
     last_bound.stream = stream;
 }
