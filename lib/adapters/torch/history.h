@@ -22,6 +22,7 @@ namespace weir_torch {
 
 namespace cca = c10::cuda::CUDACachingAllocator;
 using Context = std::shared_ptr<c10::GatheredContext>;
+using Annotation = decltype(cca::SnapshotInfo::external_annotations)::value_type;
 
 inline c10::MempoolId_t id_from(weir_tensors_id id) {
     return {id.first, id.second};
@@ -119,8 +120,7 @@ class History {
         std::lock_guard<std::shared_mutex> guard(shared);
         if (!recording)
             return;
-        c10::CachingDeviceAllocator::AnnotationEntry entry(static_cast<c10::DeviceIndex>(device),
-                                                           c10::getApproximateTime());
+        Annotation entry(static_cast<c10::DeviceIndex>(device), c10::getApproximateTime());
         for (const auto &pair : pairs)
             entry.recordUserMetadata(pair.first, pair.second);
         annotations.push_back(std::move(entry));
@@ -142,10 +142,14 @@ class History {
                                               : nullptr;
         }
         cca::TraceEntry entry(action, static_cast<c10::DeviceIndex>(device), event.address,
-                              event.bytes, event.stream, id_from(event.pool),
-                              c10::getApproximateTime(), std::move(context),
-                              compile_contexts.empty() ? "N/A" : compile_contexts.back(),
-                              user_metadata());
+                              event.bytes, reinterpret_cast<cudaStream_t>(event.stream),
+                              id_from(event.pool), c10::getApproximateTime(), std::move(context),
+                              compile_contexts.empty() ? "N/A" : compile_contexts.back()
+#if WEIR_TORCH_VERSION >= 210
+                                                                  ,
+                              user_metadata()
+#endif
+        );
         for (const auto &tracker : trackers)
             tracker(entry);
         if (is_recording() && !is_skipped(action))
@@ -200,7 +204,7 @@ class History {
     std::vector<std::string> skips;
     std::vector<std::unique_ptr<Ring>> rings;
     std::vector<cca::AllocatorTraceTracker> trackers;
-    std::vector<c10::CachingDeviceAllocator::AnnotationEntry> annotations;
+    std::vector<Annotation> annotations;
     c10::ApproximateClockToUnixTimeConverter clock;
     std::string metadata;
     size_t limit = 1;

@@ -14,6 +14,7 @@
 #include <unordered_map>
 
 #include <c10/core/impl/GPUTrace.h>
+#include <c10/cuda/CUDAAllocatorConfig.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAFunctions.h>
@@ -28,6 +29,9 @@
 #include <torch/csrc/api/include/torch/version.h>
 #endif
 #define WEIR_TORCH_VERSION (TORCH_VERSION_MAJOR * 100 + TORCH_VERSION_MINOR)
+#if WEIR_TORCH_VERSION < 209 || WEIR_TORCH_VERSION > 211
+#error weir knows the allocator interface of PyTorch 2.9 to 2.11, and this is another version
+#endif
 
 #include "history.h"
 
@@ -224,9 +228,11 @@ class Allocator final : public cca::CUDAAllocator {
         std::lock_guard<std::mutex> guard(mutex);
         limit(device, fraction);
     }
+#if WEIR_TORCH_VERSION >= 210
     std::vector<cca::StreamSegmentSize> getExpandableSegmentSizes(DeviceIndex) override {
         return {}; // weir's memory is not divided among streams
     }
+#endif
 
     void emptyCache(MempoolId_t id = {0, 0}) override {
         for (size_t device = 0; device < places.size(); device++)
@@ -307,13 +313,10 @@ class Allocator final : public cca::CUDAAllocator {
     void resetPeakStats(DeviceIndex device) override {
         check(weir_tensors_reset_peaks(at(device)), "reset of peaks");
     }
-    cca::SnapshotInfo snapshot(MempoolId_t id
-#if WEIR_TORCH_VERSION >= 210
-                               ,
-                               bool with_traces
-#endif
-                               ) override {
-#if WEIR_TORCH_VERSION < 210
+#if WEIR_TORCH_VERSION >= 211
+    cca::SnapshotInfo snapshot(MempoolId_t id, bool with_traces) override {
+#else
+    cca::SnapshotInfo snapshot(MempoolId_t id) override {
         bool with_traces = true;
 #endif
         cca::SnapshotInfo out;
@@ -333,17 +336,16 @@ class Allocator final : public cca::CUDAAllocator {
     // ---- history ----
 
     bool isHistoryEnabled() override { return history.is_recording(); }
-    void recordHistory(bool on, cca::CreateContextFn recorder, size_t most,
-                       cca::RecordContext when, bool clears
 #if WEIR_TORCH_VERSION >= 211
-                       ,
-                       const std::vector<std::string> &skips
-#endif
-                       ) override {
-        TORCH_CHECK(when == cca::RecordContext::NEVER || recorder);
-#if WEIR_TORCH_VERSION < 211
+    void recordHistory(bool on, cca::CreateContextFn recorder, size_t most,
+                       cca::RecordContext when, bool clears,
+                       const std::vector<std::string> &skips) override {
+#else
+    void recordHistory(bool on, cca::CreateContextFn recorder, size_t most,
+                       cca::RecordContext when, bool clears) override {
         std::vector<std::string> skips;
 #endif
+        TORCH_CHECK(when == cca::RecordContext::NEVER || recorder);
         history.set(on, recorder, most, when, clears, skips);
         records_stacks.store(on && when != cca::RecordContext::NEVER);
     }
@@ -371,8 +373,14 @@ class Allocator final : public cca::CUDAAllocator {
 
     // ---- private pools ----
 
+#if WEIR_TORCH_VERSION >= 211
     void createOrIncrefPool(DeviceIndex device, MempoolId_t id,
                             std::shared_ptr<cca::CUDAAllocator> own) override {
+#else
+    void createOrIncrefPool(DeviceIndex device, MempoolId_t id,
+                            cca::CUDAAllocator *lent) override {
+        std::shared_ptr<cca::CUDAAllocator> own(lent, [](cca::CUDAAllocator *) {});
+#endif
         weir_tensors_source source = {nullptr, source_alloc, source_free, source_end};
         if (own)
             source.context = new std::shared_ptr<cca::CUDAAllocator>(std::move(own));
@@ -410,13 +418,10 @@ class Allocator final : public cca::CUDAAllocator {
             check(status, "getPoolUseCount");
         return users;
     }
-    void setUseOnOOM(DeviceIndex device, MempoolId_t id
-#if WEIR_TORCH_VERSION >= 210
-                     ,
-                     bool on
-#endif
-                     ) override {
-#if WEIR_TORCH_VERSION < 210
+#if WEIR_TORCH_VERSION >= 211
+    void setUseOnOOM(DeviceIndex device, MempoolId_t id, bool on) override {
+#else
+    void setUseOnOOM(DeviceIndex device, MempoolId_t id) override {
         bool on = true;
 #endif
         check(weir_tensors_pool_lend(at(device), id_to(id), on), "setUseOnOOM");
