@@ -713,7 +713,7 @@ static __attribute__((destructor)) void end(void) {
     int at = 0;
 
     if (weir__drop_in_forked() || getpid() != own_process || atomic_exchange(&is_told, 1) ||
-        tell_left() || weir__served_known() > 0 || weir__any_refused())
+        tell_left() || weir__served_known() > 0 || weir__any_refused() || weir__torch_has_weir())
         return;
     for (int i = WEIR_UNSERVED_POOL + 1; i < WEIR_UNSERVED_COUNT && at < (int)sizeof text; i++)
         if (unserved(i) > 0 && unserved(WEIR_UNSERVED_POOL) == 0)
@@ -727,8 +727,7 @@ static __attribute__((destructor)) void end(void) {
                   "driver%s",
                   text,
                   is_mapped("/libc10_cuda.so")
-                      ? "; PyTorch uses its own allocator; set "
-                        "PYTORCH_ALLOC_CONF=backend:cudaMallocAsync to serve its tensors from weir"
+                      ? "; PyTorch used its own allocator: `weir torch' tells why"
                       : "");
     else
         tell_of_nothing();
