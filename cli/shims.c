@@ -169,7 +169,12 @@ static void read_version(struct shim *shim) {
 
 static void fail(struct shim *shim, const char *why, const char *what) {
     shim->state = SHIM_FAILED;
-    snprintf(shim->why, sizeof shim->why, "%s%s", why, what);
+    snprintf(shim->why, sizeof shim->why, "%.100s%.400s", why, what);
+}
+
+static void fail_to_make(struct shim *shim) {
+    shim->state = SHIM_FAILED;
+    snprintf(shim->why, sizeof shim->why, "%.400s: %s", shim->path, strerror(errno));
 }
 
 static int beside(const struct shim *shim, char *path, size_t bytes, const char *ending) {
@@ -222,16 +227,18 @@ void shim_find(struct shim *shim, const char *python) {
 
 /* ---- building ------------------------------------------------------------------------------------ */
 
-/* Each folder on the way to a file. */
-static void make_folders(const char *path) {
+/* Each folder on the way to a file.  1: the file can be made there; 0 and errno. */
+static int make_folders(const char *path) {
     char folder[PATH_MAX];
 
     snprintf(folder, sizeof folder, "%s", path);
     for (char *slash = strchr(folder + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
         *slash = '\0';
-        (void)mkdir(folder, 0700); /* what cannot be made shows when the file is */
+        (void)mkdir(folder, 0700); /* what cannot be made is not there below */
         *slash = '/';
     }
+    *strrchr(folder, '/') = '\0';
+    return access(folder, W_OK | X_OK) == 0;
 }
 
 static void note_failure(struct shim *shim, const char *text) {
@@ -253,8 +260,9 @@ double shim_build(struct shim *shim) {
                       "share/weir/torch/weir_torch_build.py",
                       WEIR_SHIM_DIR "/weir_torch_build.py")) {
         fail(shim, "not installed: ", helper);
+    } else if (!make_folders(shim->path)) {
+        fail_to_make(shim);
     } else if (text) {
-        make_folders(shim->path);
         status = ask(command, text, 16384);
         if (status == 0 && access(shim->path, R_OK) == 0) {
             shim->state = SHIM_READY;

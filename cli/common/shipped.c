@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* shipped.c: see shipped.h.
  *
- * A build knows where traces will be installed, but not whether what was installed is moved; so the program looks
- * upward from where it lies, in a tree of sources or of a build for bench/traces, in another for share/weir/traces.
+ * A build knows where files will be installed, but not whether what was installed is moved; so the program looks
+ * upward from where it lies.
  */
 #include "cli/common/shipped.h"
 

@@ -108,7 +108,7 @@ BARE static lookup *real_dlsym(void) {
 BARE static void note_passed(const char *name) {
     static const char begins[] = "cuStreamBegin";
 
-    if (name && strncmp(name, begins, sizeof begins - 1) == 0)
+    if (name && !weir__inside && strncmp(name, begins, sizeof begins - 1) == 0)
         atomic_store_explicit(&weir__interposed_unseen, 1, memory_order_relaxed);
 }
 
@@ -127,14 +127,6 @@ BARE static const struct row *row_of(const char *symbol) {
         if (rows[i].serves && strcmp(rows[i].symbol, symbol) == 0)
             return &rows[i];
     return NULL;
-}
-
-/* 1 if the address is of this library, where weir asks for the driver's own. */
-BARE static int is_of_this(const void *address) {
-    extern const char begins[] __asm__("__ehdr_start") __attribute__((visibility("hidden")));
-    extern const char ends[] __asm__("_end") __attribute__((visibility("hidden")));
-
-    return (uintptr_t)address >= (uintptr_t)begins && (uintptr_t)address < (uintptr_t)ends;
 }
 
 /* 1 if the library that the address is of has the row's symbol itself. */
@@ -173,13 +165,11 @@ static void *find_behind(lookup *real, const struct row *row, void *handle) {
 
 BARE JUMPS void *dlsym(void *restrict handle, const char *restrict name) {
     lookup *real = real_dlsym();
-    int is_weirs = weir__inside || is_of_this(__builtin_return_address(0));
-    const struct row *row = is_weirs ? NULL : row_of(name);
+    const struct row *row = weir__inside ? NULL : row_of(name);
     void *found;
 
     if (!row || is_of_exporter(__builtin_return_address(0), row)) {
-        if (!is_weirs)
-            note_passed(name);
+        note_passed(name);
         JUMP return real(handle, name);
     }
     found = find_behind(real, row, handle);

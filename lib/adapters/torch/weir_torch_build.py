@@ -80,4 +80,7 @@ def main(output):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    try:
+        main(sys.argv[1])
+    except Exception as error:  # whoever started this reads no trace
+        fail(f"{type(error).__name__}: {error}".split("\n", maxsplit=1)[0])
