@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <spawn.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -148,10 +149,6 @@ static int ask(char *const *command, char *text, size_t bytes) {
     return status;
 }
 
-static void cut_line(char *text) {
-    text[strcspn(text, "\n")] = '\0';
-}
-
 /* ---- what there is ------------------------------------------------------------------------------- */
 
 /* "__version__ = '2.11.0+cu130'" of torch/version.py. */
@@ -167,14 +164,14 @@ static void read_version(struct shim *shim) {
         fclose(file);
 }
 
-static void fail(struct shim *shim, const char *why, const char *what) {
-    shim->state = SHIM_FAILED;
-    snprintf(shim->why, sizeof shim->why, "%.100s%.400s", why, what);
-}
+static __attribute__((format(printf, 2, 3))) void fail(struct shim *shim, const char *format, ...) {
+    va_list arguments;
 
-static void fail_to_make(struct shim *shim) {
     shim->state = SHIM_FAILED;
-    snprintf(shim->why, sizeof shim->why, "%.400s: %s", shim->path, strerror(errno));
+    va_start(arguments, format);
+    vsnprintf(shim->why, sizeof shim->why, format, arguments);
+    va_end(arguments);
+    shim->why[strcspn(shim->why, "\n")] = '\0';
 }
 
 static int beside(const struct shim *shim, char *path, size_t bytes, const char *ending) {
@@ -184,15 +181,12 @@ static int beside(const struct shim *shim, char *path, size_t bytes, const char 
 
 /* Why it could not be built, the last time. */
 static void read_failure(struct shim *shim) {
-    char path[PATH_MAX];
+    char path[PATH_MAX], line[sizeof shim->why];
     FILE *file = beside(shim, path, sizeof path, ".failed") ? fopen(path, "re") : NULL;
 
     if (!file)
         return;
-    shim->state = SHIM_FAILED;
-    if (!fgets(shim->why, sizeof shim->why, file))
-        shim->why[0] = '\0';
-    cut_line(shim->why);
+    fail(shim, "%s", fgets(line, sizeof line, file) ? line : "unknown");
     fclose(file);
 }
 
@@ -206,19 +200,19 @@ void shim_find(struct shim *shim, const char *python) {
     *shim = (struct shim){.state = SHIM_NONE, .python = python};
     if (ask(command, shim->torch, sizeof shim->torch) != 0 || shim->torch[0] != '/')
         return;
-    cut_line(shim->torch);
+    shim->torch[strcspn(shim->torch, "\n")] = '\0';
     snprintf(library, sizeof library, "%s/lib/" WEIR_SHIM_LIBRARY, shim->torch);
     if (access(library, R_OK) != 0)
         return;
     read_version(shim);
     if (!weir__shim_id_of(library, id)) {
-        fail(shim, "no build id in ", library);
+        fail(shim, "no build id in %s", library);
     } else if (!weir__shim_path(shim->path, sizeof shim->path, id, ".so")) {
-        fail(shim, "neither XDG_CACHE_HOME nor HOME is a folder's path", "");
+        fail(shim, "neither XDG_CACHE_HOME nor HOME is a folder's path");
     } else if (access(shim->path, R_OK) == 0) {
         shim->state = SHIM_READY;
         if (!weir__shim_is_safe(shim->path))
-            fail(shim, "others may write to ", shim->path);
+            fail(shim, "others may write to %s", shim->path);
     } else {
         shim->state = SHIM_MISSING;
         read_failure(shim);
@@ -244,8 +238,7 @@ static int make_folders(const char *path) {
 static void note_failure(struct shim *shim, const char *text) {
     char path[PATH_MAX];
 
-    fail(shim, text, "");
-    cut_line(shim->why);
+    fail(shim, "%s", text);
     if (beside(shim, path, sizeof path, ".failed"))
         (void)weir__replace_file(path, 0644, 0, text, strlen(text));
 }
@@ -259,9 +252,9 @@ double shim_build(struct shim *shim) {
     if (!shipped_find(helper, sizeof helper, "lib/adapters/torch/weir_torch_build.py",
                       "share/weir/torch/weir_torch_build.py",
                       WEIR_SHIM_DIR "/weir_torch_build.py")) {
-        fail(shim, "not installed: ", helper);
+        fail(shim, "not installed: %s", helper);
     } else if (!make_folders(shim->path)) {
-        fail_to_make(shim);
+        fail(shim, "%s: %s", shim->path, strerror(errno));
     } else if (text) {
         status = ask(command, text, 16384);
         if (status == 0 && access(shim->path, R_OK) == 0) {
@@ -274,7 +267,7 @@ double shim_build(struct shim *shim) {
                                           : "the process that compiles it was ended");
         }
     } else {
-        fail(shim, strerror(ENOMEM), "");
+        fail(shim, "%s", strerror(ENOMEM));
     }
     free(text);
     return (double)(weir__clock_ns() - began) / 1e9;

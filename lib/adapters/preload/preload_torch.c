@@ -95,7 +95,7 @@ static void install(const struct library *library) {
             weir__run_tell("weir is PyTorch's allocator: %s", path);
         else
             weir__log(WEIR_LOG_WARNING, WEIR_LOG_WARNING, "PyTorch's own allocator stays: %s",
-                      begin ? "it cannot be replaced any more" : dlerror());
+                      begin ? "the shim declined" : dlerror());
     }
 }
 
