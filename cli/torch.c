@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* torch.c: `weir torch': for which PyTorch there is a shim, and building one beforehand.
+/* torch.c: `weir torch': for which PyTorch there is a shim, and one compiled beforehand.
  *
  * Must not know: what a shim does.
  */
@@ -36,7 +36,7 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
 
 static const char doc[] =
     "Tells whether weir can be PyTorch's allocator under `weir run'.  weir needs a shim for this: a "
-    "small library, compiled for one build of PyTorch.\v`weir run' builds the shim at the first "
+    "small library, compiled for one build of PyTorch.\v`weir run' compiles the shim at the first "
     "need, which takes about half a minute and a C++ compiler, but no CUDA toolkit.  PYTHON is the "
     "interpreter that has PyTorch.  Default: python3.\n\nExit code: 0 there is a shim, 1 there is "
     "none, 2 usage.";
@@ -47,7 +47,7 @@ static int tell(const struct shim *shim) {
         printf("PyTorch %s (%s): %s\n", shim->version, shim->torch, shim->path);
         return !weir_cli_written();
     case SHIM_MISSING:
-        printf("PyTorch %s (%s): no shim yet; weir torch --build builds it\n", shim->version,
+        printf("PyTorch %s (%s): no shim yet; weir torch --build compiles it\n", shim->version,
                shim->torch);
         break;
     case SHIM_FAILED:
@@ -62,7 +62,7 @@ static int tell(const struct shim *shim) {
 
 int weir_cmd_torch(int argc, char **argv) {
     static const struct argp_option options[] = {
-        {"build", 'b', NULL, 0, "Build the shim if there is none, also if that failed before.", 0},
+        {"build", 'b', NULL, 0, "Compile the shim if there is none, also if that failed before.", 0},
         {0}};
     struct argp argp = {options, parse_argument, "[--] [PYTHON]", doc, NULL, NULL, NULL};
     char *standard[] = {(char *)"python3", NULL}, python[PATH_MAX];
