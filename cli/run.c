@@ -422,7 +422,8 @@ static const char doc[] =
     "and to CUDA's memory pools.\vweir run sets variables that make JAX and TensorFlow use CUDA's "
     "memory pools, unless the environment names an allocator or --no-env is given.  --dry-run and "
     "--verbose show them.  weir becomes PyTorch's allocator (`weir torch'), unless "
-    "PYTORCH_ALLOC_CONF names a backend.  There is no --device: weir run needs a GPU, and the program chooses it.\n\nExit code: the command's; "
+    "PYTORCH_ALLOC_CONF names a backend.  There is no --device: weir run needs a GPU, and the "
+    "program chooses it.\n\nExit code: the command's; "
     "126 if it "
     "cannot be run, 127 if there is none, as env(1); 2 usage or a bad setting, 125 another "
     "failure, and the command did not start.";

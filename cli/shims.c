@@ -42,8 +42,7 @@ static int find_program(const char *name, char *path, size_t bytes) {
         return snprintf(path, bytes, "%s", name) < (int)bytes && access(path, X_OK) == 0;
     for (; list && *list; list += length + (list[length] != '\0')) {
         length = strcspn(list, ":");
-        if (length > 0 &&
-            snprintf(path, bytes, "%.*s/%s", (int)length, list, name) < (int)bytes &&
+        if (length > 0 && snprintf(path, bytes, "%.*s/%s", (int)length, list, name) < (int)bytes &&
             access(path, X_OK) == 0)
             return 1;
     }

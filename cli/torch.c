@@ -35,7 +35,8 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
 }
 
 static const char doc[] =
-    "Tells whether weir can be PyTorch's allocator under `weir run'.  weir needs a shim for this: a "
+    "Tells whether weir can be PyTorch's allocator under `weir run'.  weir needs a shim for this: "
+    "a "
     "small library, compiled for one build of PyTorch.\v`weir run' compiles the shim at the first "
     "need, which takes about half a minute and a C++ compiler, but no CUDA toolkit.  PYTHON is the "
     "interpreter that has PyTorch.  Default: python3.\n\nExit code: 0 there is a shim, 1 there is "
@@ -62,7 +63,8 @@ static int tell(const struct shim *shim) {
 
 int weir_cmd_torch(int argc, char **argv) {
     static const struct argp_option options[] = {
-        {"build", 'b', NULL, 0, "Compile the shim if there is none, also if that failed before.", 0},
+        {"build", 'b', NULL, 0, "Compile the shim if there is none, also if that failed before.",
+         0},
         {0}};
     struct argp argp = {options, parse_argument, "[--] [PYTHON]", doc, NULL, NULL, NULL};
     char *standard[] = {(char *)"python3", NULL}, python[PATH_MAX];

@@ -673,7 +673,9 @@ static void tell_of_nothing(void) {
     if (!is_asked())
         return;
     weir__log(WEIR_LOG_INFO, WEIR_LOG_INFO, "the program %s, so there are no statistics of it",
-              unserved(WEIR_UNSERVED_POOL) > 0
+              weir__torch_has_weir()
+                  ? "took its memory from weir as PyTorch's allocator (torch.cuda.memory_stats)"
+              : unserved(WEIR_UNSERVED_POOL) > 0
                   ? "requested pool memory only in captures, or without success"
               : weir__any_asked()         ? "ended in its first request for device memory"
               : is_mapped("/libcuda.so.") ? "requested no device memory"
@@ -713,7 +715,7 @@ static __attribute__((destructor)) void end(void) {
     int at = 0;
 
     if (weir__drop_in_forked() || getpid() != own_process || atomic_exchange(&is_told, 1) ||
-        tell_left() || weir__served_known() > 0 || weir__any_refused() || weir__torch_has_weir())
+        tell_left() || weir__served_known() > 0 || weir__any_refused())
         return;
     for (int i = WEIR_UNSERVED_POOL + 1; i < WEIR_UNSERVED_COUNT && at < (int)sizeof text; i++)
         if (unserved(i) > 0 && unserved(WEIR_UNSERVED_POOL) == 0)
@@ -721,7 +723,7 @@ static __attribute__((destructor)) void end(void) {
                 snprintf(text + at, sizeof text - (size_t)at, "%s %s (%llu time%s)", at ? "," : "",
                          unserved_names[i], unserved(i), weir__plural(unserved(i)));
     put_error_back();
-    if (at > 0)
+    if (at > 0 && !weir__torch_has_weir())
         weir__log(WEIR_LOG_WARNING, WEIR_LOG_WARNING,
                   "weir served nothing: all device memory was taken by%s, which it leaves to the "
                   "driver%s",

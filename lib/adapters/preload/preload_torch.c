@@ -57,7 +57,8 @@ static int look_at(struct dl_phdr_info *loaded, size_t bytes, void *to) {
         const ElfW(Phdr) *segment = &loaded->dlpi_phdr[i];
 
         if (segment->p_type == PT_NOTE &&
-            weir__shim_id_in((const void *)(loaded->dlpi_addr + segment->p_vaddr), segment->p_memsz, library->id))
+            weir__shim_id_in((const void *)(loaded->dlpi_addr + segment->p_vaddr), segment->p_memsz,
+                             library->id))
             break;
     }
     return 1;
@@ -85,7 +86,8 @@ static void install(const struct library *library) {
     } else if (access(path, R_OK) != 0) {
         stays("no file ", path);
     } else if (!weir__shim_is_safe(path)) {
-        weir__log(WEIR_LOG_WARNING, WEIR_LOG_WARNING, "PyTorch's own allocator stays: others may write to %s", path);
+        weir__log(WEIR_LOG_WARNING, WEIR_LOG_WARNING,
+                  "PyTorch's own allocator stays: others may write to %s", path);
     } else {
         shim = dlopen(path, RTLD_NOW | RTLD_LOCAL);
         found = shim ? dlsym(shim, "weir_torch_install") : NULL;

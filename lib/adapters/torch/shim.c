@@ -90,8 +90,9 @@ int weir__shim_path(char *path, size_t bytes, const char *id, const char *ending
 
     if (!is_named && (!home || home[0] != '/'))
         return 0;
-    length = snprintf(path, bytes, "%s%s/weir/torch/%s-%s-" WEIR_SHIM_HASH "%s",
-                      is_named ? cache : home, is_named ? "" : "/.cache", id, weir_version(), ending);
+    length =
+        snprintf(path, bytes, "%s%s/weir/torch/%s-%s-" WEIR_SHIM_HASH "%s", is_named ? cache : home,
+                 is_named ? "" : "/.cache", id, weir_version(), ending);
     return length > 0 && (size_t)length < bytes;
 }
 
