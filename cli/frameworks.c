@@ -7,7 +7,7 @@
  * allocator or backend is never replaced, though weir then serves less; only that is said.  Nor is
  * JAX kept from preallocating then, or where weir does not preallocate by its variables: what it takes itself is its own.
  *
- * A list of PyTorch's options is NAME:VALUE,... where a value may be a list in brackets; JAX's is NAME:VALUE;...
+ * A list of JAX's is NAME:VALUE;... and PyTorch's is read by lib/adapters/torch/shim.c.
  */
 #include "cli/frameworks.h"
 
@@ -15,6 +15,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "adapters/torch/shim.h"
 #include "config/settings.h"
 
 static const char *set_value(const char *name) {
@@ -107,60 +108,17 @@ void frameworks_note_prealloc(const char *name, const char *amount, int are_told
 
 /* ---- PyTorch ---- */
 
-/* The length of the option at the start, up to its comma. */
-static size_t option_length(const char *list) {
-    size_t length = 0;
-    int depth = 0;
-
-    for (; list[length] && (depth > 0 || list[length] != ','); length++)
-        depth += (list[length] == '[') - (list[length] == ']');
-    return length;
-}
-
-static int option_is(const char *option, size_t length, const char *name) {
-    while (length > 0 && *option == ' ') {
-        option++;
-        length--;
-    }
-    return length > strlen(name) && strncmp(option, name, strlen(name)) == 0 &&
-           (option[strlen(name)] == ':' || option[strlen(name)] == ' ');
-}
-
-/* The option of that name in the list, with its length, or NULL. */
-static const char *find_option(const char *list, const char *name, size_t *length) {
-    while (*list) {
-        *length = option_length(list);
-        if (option_is(list, *length, name))
-            return list;
-        list += *length + (list[*length] == ',');
-    }
-    return NULL;
-}
-
-/* weir run sets no variable of PyTorch: programs that use what its backend cudaMallocAsync lacks (torch.cuda.MemPool,
- * memory_snapshot, CUDA IPC, the graphs of torch.compile) would fail. */
+/* weir run sets no variable of PyTorch: weir becomes its allocator as it starts, unless one is named. */
 static void note_torch(int serves_plain, FILE *notes) {
-    static const char *const names[2] = {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"};
+    const char *name = weir__shim_unwanted_by();
+    size_t length = 0;
+    const char *option = name ? weir__torch_option(getenv(name), "backend", &length) : NULL;
 
-    int is_set = 0;
-
-    for (int i = 0; i < 2; i++) {
-        const char *list = set_value(names[i]);
-        size_t length = 0;
-        const char *option = list ? find_option(list, "backend", &length) : NULL;
-
-        if (option && memmem(option, length, "cudaMallocAsync", strlen("cudaMallocAsync"))) {
-            fprintf(notes, "; %s has PyTorch use cudaMallocAsync: weir serves its tensors",
-                    names[i]);
-            return;
-        }
-        is_set |= list != NULL;
-    }
-    if (is_set)
-        fprintf(notes,
-                "; PyTorch uses its own allocator: weir serves %s; to have weir serve it, set "
-                "%s=backend:cudaMallocAsync",
-                served(serves_plain), names[0]);
+    if (option && memmem(option, length, "cudaMallocAsync", strlen("cudaMallocAsync")))
+        fprintf(notes, "; %s has PyTorch use cudaMallocAsync: weir serves its tensors", name);
+    else if (name)
+        fprintf(notes, "; %s has PyTorch use its own allocator: weir serves %s", name,
+                served(serves_plain));
 }
 
 int frameworks_tell(int (*put)(void *to, const char *name, const char *value), void *to,

@@ -101,16 +101,20 @@ weir_SOURCES = \
 	cli/record.c \
 	cli/replay.c \
 	cli/run.c \
+	cli/shims.c \
+	cli/shims.h \
 	cli/top.c \
 	cli/top_view.c \
 	cli/top_view.h \
+	cli/torch.c \
 	cli/tracing.c \
 	cli/tracing.h \
 	cli/variables.c \
 	cli/variables.h \
 	cli/weir.c
 weir_CPPFLAGS = $(AM_CPPFLAGS) -DWEIR_TRACES_DIR='"$(tracesdir)"' \
-	-DWEIR_PKGLIB_DIR='"$(pkglibdir)"' $(WEIR_ZSTD_CPPFLAGS)
+	-DWEIR_PKGLIB_DIR='"$(pkglibdir)"' \
+	-DWEIR_SHIM_DIR='"$(torchshimdir)"' $(WEIR_ZSTD_CPPFLAGS)
 weir_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS) $(ZLIB_CFLAGS) $(ZSTD_CFLAGS)
 weir_LDADD = lib/libweir-shown.la lib/libweir-core.la $(JANSSON_LIBS) $(ZLIB_LIBS) $(ZSTD_LIBS) -lm
 endif

@@ -30,6 +30,7 @@
 #include "cli/frameworks.h"
 #include "cli/preloading.h"
 #include "cli/report/report.h"
+#include "cli/shims.h"
 
 #define LIBRARY "libweir-preload.so"
 
@@ -40,6 +41,7 @@ enum {
     CHILDREN_KEY,
     NO_CHILDREN_KEY,
     NO_TOP_KEY,
+    NO_TORCH_KEY,
     HEAP_KEY,
     REPORT_KEY,
     TRACE_KEY
@@ -47,7 +49,7 @@ enum {
 
 struct run {
     struct weir_cli_settings settings;
-    int no_env, stats, serve_malloc, no_children, no_top, verbose, dry;
+    int no_env, stats, serve_malloc, no_children, no_top, no_torch, verbose, dry;
     const char *json, *heap_profile, *trace;
     const char *report;
     char lines[64]; /* the file that processes write to, if there is to be a report; "": none */
@@ -149,6 +151,7 @@ static int put_run(struct run *run) {
            (run->stats && put(run, "WEIR_RUN_STATS", "1")) ||
            (run->serve_malloc && put(run, "WEIR_RUN_SERVE_MALLOC", "1")) ||
            (run->no_top && put(run, "WEIR_RUN_TOP", "0")) ||
+           (run->no_torch && put(run, "WEIR_RUN_TORCH", "0")) ||
            (run->verbose && put(run, "WEIR_RUN_VERBOSE", "1")) || put_json(run) ||
            put_file(run, "WEIR_RUN_HEAP_PROFILE", run->heap_profile) ||
            put_file(run, "WEIR_RUN_TRACE", run->trace);
@@ -180,13 +183,49 @@ static void note_prealloc(const struct run *run, FILE *notes) {
     frameworks_note_prealloc(name, text, !run->no_env, notes);
 }
 
-/* Whether weir preallocates what variables of other programs say; the settings are read, so it is a switch. */
-static int is_compatible(void) {
-    const char *value = getenv("WEIR_COMPAT");
+/* A variable that is 1 unless it is set; the settings are read, so it is a switch. */
+static int is_on(const char *name) {
+    const char *value = getenv(name);
     struct weir_problem problem;
     int on = 1;
 
     return !value || !weir__switch_read(value, &on, &problem) || on;
+}
+
+/* The wait is told as it begins. */
+static void build_shim(struct shim *shim) {
+    double seconds;
+
+    fprintf(stderr, "weir run: compiling what makes weir the allocator of PyTorch %s, once: ",
+            shim->version);
+    seconds = shim_build(shim);
+    if (shim->state == SHIM_READY)
+        fprintf(stderr, "done in %.0f s\n", seconds);
+    else
+        fprintf(stderr, "failed after %.0f s, so PyTorch's own allocator stays: %s\n", seconds,
+                shim->why);
+}
+
+/* A shim for the PyTorch that the command may load: the library in the process finds it. */
+static void prepare_torch(const struct run *run, FILE *notes) {
+    char python[PATH_MAX];
+    struct shim shim;
+
+    if (run->no_torch || !is_on("WEIR_RUN_TORCH") || weir__shim_unwanted_by() || !run->command ||
+        !shim_python(run->command, python, sizeof python))
+        return;
+    shim_find(&shim, python);
+    if (shim.state == SHIM_FAILED)
+        fprintf(stderr,
+                "weir run: PyTorch's own allocator stays: %s.  `weir torch --build' tries again\n",
+                shim.why);
+    else if (shim.state == SHIM_MISSING && !run->dry)
+        build_shim(&shim);
+    if (shim.state == SHIM_READY)
+        fprintf(notes, "; weir is the allocator of PyTorch %s", shim.version);
+    else if (shim.state == SHIM_MISSING)
+        fprintf(notes, "; weir will be the allocator of PyTorch %s, once it is compiled for it",
+                shim.version);
 }
 
 /* What the user asked for and does not get is told, all else on request.  Notes begin with "; ". */
@@ -202,7 +241,7 @@ static void tell(const struct run *run, const char *said, const char *lacks, con
 static int set_environment(struct run *run, const char *library) {
     char *said = NULL, *lacks = NULL, *notes = NULL;
     size_t said_bytes, lacks_bytes, notes_bytes;
-    int compatible = is_compatible();
+    int compatible = is_on("WEIR_COMPAT");
     FILE *lacking = open_memstream(&lacks, &lacks_bytes);
     FILE *file = open_memstream(&notes, &notes_bytes);
     int failed;
@@ -214,8 +253,10 @@ static int set_environment(struct run *run, const char *library) {
         failed = (!run->no_env && put(run, "WEIR_COMPAT", "0") != 0) ||
                  frameworks_tell(run->no_env ? NULL : put, run, run->serve_malloc, compatible,
                                  lacking, file) != 0;
-    if (!failed)
+    if (!failed) {
         note_prealloc(run, file);
+        prepare_torch(run, file);
+    }
     if (run->said)
         failed |= fclose(run->said) != 0;
     if (lacking)
@@ -338,6 +379,9 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
     case NO_TOP_KEY:
         run->no_top = 1;
         return 0;
+    case NO_TORCH_KEY:
+        run->no_torch = 1;
+        return 0;
     case 'v':
         run->verbose = 1;
         return 0;
@@ -377,8 +421,9 @@ static const char doc[] =
     "Runs an unmodified program with memory from weir: weir serves its requests to cudaMallocAsync "
     "and to CUDA's memory pools.\vweir run sets variables that make JAX and TensorFlow use CUDA's "
     "memory pools, unless the environment names an allocator or --no-env is given.  --dry-run and "
-    "--verbose show them.  For PyTorch, set PYTORCH_ALLOC_CONF=backend:cudaMallocAsync.  There is "
-    "no --device: weir run needs a GPU, and the program chooses it.\n\nExit code: the command's; "
+    "--verbose show them.  weir becomes PyTorch's allocator (`weir torch'), unless "
+    "PYTORCH_ALLOC_CONF names a backend.  There is no --device: weir run needs a GPU, and the "
+    "program chooses it.\n\nExit code: the command's; "
     "126 if it "
     "cannot be run, 127 if there is none, as env(1); 2 usage or a bad setting, 125 another "
     "failure, and the command did not start.";
@@ -495,6 +540,7 @@ int weir_cmd_run(int argc, char **argv) {
          "Serve programs that the command starts, too (the default).", 0},
         {"no-children", NO_CHILDREN_KEY, NULL, 0, "Serve only the command itself.", 0},
         {"no-top", NO_TOP_KEY, NULL, 0, "Hide the program from `weir top'.", 0},
+        {"no-torch", NO_TORCH_KEY, NULL, 0, "Leave PyTorch its own allocator.", 0},
         {"verbose", 'v', NULL, 0,
          "Print the variables that weir run sets, and what weir serves in the program, and what "
          "not.",

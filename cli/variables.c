@@ -43,6 +43,7 @@ static const struct variable {
     {"WEIR_RUN_TOLD", "LIST", "Unknown variables of which weir has warned, with commas between.",
      RUN},
     {"WEIR_RUN_TOP", "SWITCH", "0: weir run --no-top, likewise.", RUN},
+    {"WEIR_RUN_TORCH", "SWITCH", "0: weir run --no-torch, likewise.", RUN},
     {"WEIR_RUN_SERVE_MALLOC", "SWITCH", "weir run --serve-malloc, likewise.", RUN},
     {"WEIR_RUN_CHILDREN", "SWITCH", "0: weir run --no-children, likewise.", RUN},
     {"WEIR_RUN_VERBOSE", "SWITCH", "weir run --verbose, likewise.", RUN},
@@ -73,8 +74,8 @@ static const struct variable {
      SETTINGS},
     {"TF_GPU_ALLOCATOR", "NAME", "TensorFlow's: cuda_malloc_async: engine pool.", SETTINGS},
     {"PYTORCH_ALLOC_CONF", "LIST",
-     "PyTorch's: with backend:cudaMallocAsync, weir run serves its tensors; with another backend, "
-     "or without one, PyTorch uses its own allocator.",
+     "PyTorch's: weir run leaves the backend that it names alone, and serves the tensors of "
+     "backend:cudaMallocAsync.  Without one, weir is PyTorch's allocator.",
      RUN},
     {"PYTORCH_CUDA_ALLOC_CONF", "LIST", "The name of PYTORCH_ALLOC_CONF before PyTorch 2.9.", RUN},
     {"TF_FORCE_GPU_ALLOW_GROWTH", "true|false", "TensorFlow's: true: engine bfc, which grows.",

@@ -28,6 +28,7 @@ static const struct command {
     {"report", weir_cmd_report, "make a page with pictures from results of bench, replay or run"},
     {"run", weir_cmd_run, "run a program with CUDA memory from weir"},
     {"top", weir_cmd_top, "watch the programs that run under `weir run'"},
+    {"torch", weir_cmd_torch, "tell whether weir can be PyTorch's allocator"},
     {RUNNER_SUBCOMMAND, weir_cmd_replay_child, NULL},
 };
 

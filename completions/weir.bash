@@ -24,10 +24,13 @@ _weir_flags() { # COMMAND, or COMMAND--FLAG where that takes others
         echo '--output= --help'
         ;;
     run)
-        echo '--arena= --cache-idle= --cache-limit= --cache= --children --decay= --dry-run --engine= --event-ring= --export= --grow-ahead= --growth= --harden= --heap-profile= --internal-dependencies= --json= --keep-free= --latency= --limit= --log= --no-children --no-env --no-top --oom-report= --packing= --peers= --prealloc-at= --prealloc-deadline= --prealloc-min= --prealloc-mode= --prealloc= --priority= --profile= --recovery-timeout= --registry= --release-threshold= --report= --serve-malloc --stats --stream-checks= --trace-events= --verbose --help'
+        echo '--arena= --cache-idle= --cache-limit= --cache= --children --decay= --dry-run --engine= --event-ring= --export= --grow-ahead= --growth= --harden= --heap-profile= --internal-dependencies= --json= --keep-free= --latency= --limit= --log= --no-children --no-env --no-top --no-torch --oom-report= --packing= --peers= --prealloc-at= --prealloc-deadline= --prealloc-min= --prealloc-mode= --prealloc= --priority= --profile= --recovery-timeout= --registry= --release-threshold= --report= --serve-malloc --stats --stream-checks= --trace-events= --verbose --help'
         ;;
     top)
         echo '--interval= --json --once --pid= --help'
+        ;;
+    torch)
+        echo '--build --help'
         ;;
     esac
 }
@@ -60,7 +63,7 @@ _weir() {
     local command=${COMP_WORDS[1]} mode='' flag='' values i
     COMPREPLY=()
     if [ "$COMP_CWORD" -eq 1 ]; then
-        mapfile -t COMPREPLY < <(compgen -W 'bench convert info record replay report run top help --help --version' -- "$word")
+        mapfile -t COMPREPLY < <(compgen -W 'bench convert info record replay report run top torch help --help --version' -- "$word")
         return
     fi
     case "$command  ${COMP_WORDS[*]:2} " in
@@ -100,8 +103,8 @@ _weir() {
     case $command in
     help)
         case $word in
-        [PTWX]*) values='WEIR_ENGINE WEIR_PREALLOC WEIR_LIMIT WEIR_GROWTH WEIR_RELEASE_THRESHOLD WEIR_PROFILE WEIR_GROW_AHEAD WEIR_KEEP_FREE WEIR_DECAY WEIR_HARDEN WEIR_DEVICE WEIR_LOG WEIR_ARENA WEIR_PACKING WEIR_PREALLOC_AT WEIR_PREALLOC_MIN WEIR_PREALLOC_DEADLINE WEIR_PREALLOC_MODE WEIR_RECOVERY_TIMEOUT WEIR_EVENT_RING WEIR_LATENCY WEIR_CACHE WEIR_CACHE_LIMIT WEIR_CACHE_IDLE WEIR_STREAM_CHECKS WEIR_INTERNAL_DEPENDENCIES WEIR_OOM_REPORT WEIR_REGISTRY WEIR_PRIORITY WEIR_PEERS WEIR_EXPORT WEIR_COMPAT WEIR_MODEL_PROFILE WEIR_MODEL_DEVICES WEIR_MODEL_SHARED WEIR_RUN_STATS WEIR_RUN_JSON WEIR_RUN_HEAP_PROFILE WEIR_RUN_TRACE WEIR_RUN_SAMPLES WEIR_RUN_FIRST WEIR_RUN_PREALLOC_OF WEIR_RUN_TOLD WEIR_RUN_TOP WEIR_RUN_SERVE_MALLOC WEIR_RUN_CHILDREN WEIR_RUN_VERBOSE WEIR_RUN_FOLDER WEIR_RECORD_FOLDER WEIR_RECORD_PROCESS WEIR_RECORD_RANGES WEIR_RECORD_CALLERS WEIR_RECORD_SYNCS TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC XLA_PYTHON_CLIENT_PREALLOCATE XLA_CLIENT_MEM_FRACTION XLA_PYTHON_CLIENT_MEM_FRACTION XLA_PYTHON_CLIENT_ALLOCATOR TF_GPU_ALLOCATOR PYTORCH_ALLOC_CONF PYTORCH_CUDA_ALLOC_CONF TF_FORCE_GPU_ALLOW_GROWTH' ;;
-        *) values='bench convert info record replay report run top settings engine prealloc limit growth release-threshold profile grow-ahead keep-free decay harden device log arena packing prealloc-at prealloc-min prealloc-deadline prealloc-mode recovery-timeout event-ring latency cache cache-limit cache-idle stream-checks internal-dependencies oom-report registry priority peers export' ;;
+        [PTWX]*) values='WEIR_ENGINE WEIR_PREALLOC WEIR_LIMIT WEIR_GROWTH WEIR_RELEASE_THRESHOLD WEIR_PROFILE WEIR_GROW_AHEAD WEIR_KEEP_FREE WEIR_DECAY WEIR_HARDEN WEIR_DEVICE WEIR_LOG WEIR_ARENA WEIR_PACKING WEIR_PREALLOC_AT WEIR_PREALLOC_MIN WEIR_PREALLOC_DEADLINE WEIR_PREALLOC_MODE WEIR_RECOVERY_TIMEOUT WEIR_EVENT_RING WEIR_LATENCY WEIR_CACHE WEIR_CACHE_LIMIT WEIR_CACHE_IDLE WEIR_STREAM_CHECKS WEIR_INTERNAL_DEPENDENCIES WEIR_OOM_REPORT WEIR_REGISTRY WEIR_PRIORITY WEIR_PEERS WEIR_EXPORT WEIR_COMPAT WEIR_MODEL_PROFILE WEIR_MODEL_DEVICES WEIR_MODEL_SHARED WEIR_RUN_STATS WEIR_RUN_JSON WEIR_RUN_HEAP_PROFILE WEIR_RUN_TRACE WEIR_RUN_SAMPLES WEIR_RUN_FIRST WEIR_RUN_PREALLOC_OF WEIR_RUN_TOLD WEIR_RUN_TOP WEIR_RUN_TORCH WEIR_RUN_SERVE_MALLOC WEIR_RUN_CHILDREN WEIR_RUN_VERBOSE WEIR_RUN_FOLDER WEIR_RECORD_FOLDER WEIR_RECORD_PROCESS WEIR_RECORD_RANGES WEIR_RECORD_CALLERS WEIR_RECORD_SYNCS TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC XLA_PYTHON_CLIENT_PREALLOCATE XLA_CLIENT_MEM_FRACTION XLA_PYTHON_CLIENT_MEM_FRACTION XLA_PYTHON_CLIENT_ALLOCATOR TF_GPU_ALLOCATOR PYTORCH_ALLOC_CONF PYTORCH_CUDA_ALLOC_CONF TF_FORCE_GPU_ALLOW_GROWTH' ;;
+        *) values='bench convert info record replay report run top torch settings engine prealloc limit growth release-threshold profile grow-ahead keep-free decay harden device log arena packing prealloc-at prealloc-min prealloc-deadline prealloc-mode recovery-timeout event-ring latency cache cache-limit cache-idle stream-checks internal-dependencies oom-report registry priority peers export' ;;
         esac
         mapfile -t COMPREPLY < <(compgen -W "$values" -- "$word")
         return

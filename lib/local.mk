@@ -200,7 +200,24 @@ lib_libweir_shown_la_SOURCES = \
 	lib/api/show.c \
 	lib/api/show.h \
 	lib/api/timeline.c \
-	lib/api/timeline.h
+	lib/api/timeline.h \
+	lib/adapters/torch/shim.c \
+	lib/adapters/torch/shim.h
+
+# What is compiled where PyTorch is, at the first need (`weir torch').  The sources' sum is part of a shim's name.
+torchshimdir = $(pkgdatadir)/torch
+torch_shim = \
+	lib/adapters/torch/weir_torch.cpp \
+	lib/adapters/torch/weir_torch_build.py
+EXTRA_DIST += $(torch_shim)
+BUILT_SOURCES += lib/adapters/torch/shim_hash.h
+CLEANFILES += lib/adapters/torch/shim_hash.h
+lib/adapters/torch/shim_hash.h: $(torch_shim)
+	$(AM_V_GEN)$(MKDIR_P) lib/adapters/torch && \
+	(cd $(srcdir) && cat $(torch_shim) include/weir/*.h) | cksum | \
+	$(AWK) '{ printf "/* Made by the build. */\n#define WEIR_SHIM_HASH \"%08x%x\"\n", $$1, $$2 }' >$@.new && mv $@.new $@
+# Also where a program is built alone, without `make all'.
+lib/adapters/torch/shim.lo: lib/adapters/torch/shim_hash.h
 
 lib_LTLIBRARIES += lib/libweir.la
 lib_libweir_la_SOURCES =
@@ -246,6 +263,10 @@ lib/driver/model/model_profile.lo: lib/driver/model/h200_profile.h
 # loaded with the program and never linked to, so it stands beside the libraries, not among them.
 if WEIR_PRELOAD
 pkglib_LTLIBRARIES += lib/libweir-preload.la
+torchshim_DATA = $(torch_shim)
+# With them the headers that they include, which may not be installed.
+torchshimheadersdir = $(torchshimdir)/weir
+torchshimheaders_DATA = $(weirinclude_HEADERS)
 endif
 lib_libweir_preload_la_SOURCES = \
 	lib/adapters/interpose/interpose.c \
@@ -262,6 +283,7 @@ lib_libweir_preload_la_SOURCES = \
 	lib/adapters/preload/preload_report.c \
 	lib/adapters/preload/preload_show.c \
 	lib/adapters/preload/preload_streams.c \
+	lib/adapters/preload/preload_torch.c \
 	lib/adapters/preload/preload_trace.c
 lib_libweir_preload_la_CPPFLAGS = $(AM_CPPFLAGS) -DWEIR_INTERPOSED='"adapters/preload/preload_calls.h"'
 lib_libweir_preload_la_LIBADD = lib/libweir-shown.la lib/libweir-core.la

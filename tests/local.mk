@@ -308,6 +308,7 @@ script_tests = \
 	tests/adapters/check-drop-in \
 	tests/adapters/check-preload \
 	tests/cli/check-top \
+	tests/cli/check-torch \
 	tests/adapters/check-adapters \
 	tests/whole/check-examples \
 	tests/tree/check-contact \

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* shipped.c: see shipped.h.
  *
- * A build knows where traces will be installed, but not whether what was installed is moved; so the program looks
- * upward from where it lies, in a tree of sources or of a build for bench/traces, in another for share/weir/traces.
+ * A build knows where files will be installed, but not whether what was installed is moved; so the program looks
+ * upward from where it lies.
  */
 #include "cli/common/shipped.h"
 
@@ -20,8 +20,7 @@
 static const char ending[] = ".trace.gz";
 
 /* weir and .libs/weir of a build, bin/weir of what was installed: two levels will do. */
-static int find_upward(char *folder, size_t bytes) {
-    static const char *const places[] = {"bench/traces", "share/weir/traces"};
+static int find_upward(char *found, size_t bytes, const char *const places[2]) {
     char path[PATH_MAX];
     ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
 
@@ -34,19 +33,29 @@ static int find_upward(char *folder, size_t bytes) {
         if (!slash)
             return 0;
         *slash = '\0';
-        for (size_t i = 0; i < sizeof places / sizeof places[0]; i++)
-            if (snprintf(folder, bytes, "%s/%s", path, places[i]) < (int)bytes &&
-                access(folder, R_OK | X_OK) == 0)
+        for (int i = 0; i < 2; i++)
+            if (snprintf(found, bytes, "%s/%s", path, places[i]) < (int)bytes &&
+                access(found, R_OK) == 0)
                 return 1;
     }
     return 0;
 }
 
+int shipped_find(char *path, size_t bytes, const char *in_tree, const char *installed,
+                 const char *standard) {
+    const char *const places[2] = {in_tree, installed};
+
+    if (!find_upward(path, bytes, places))
+        snprintf(path, bytes, "%s", standard);
+    return access(path, R_OK) == 0;
+}
+
 const char *shipped_folder(void) {
     static char folder[PATH_MAX];
 
-    if (!folder[0] && !find_upward(folder, sizeof folder))
-        snprintf(folder, sizeof folder, "%s", WEIR_TRACES_DIR);
+    if (!folder[0])
+        (void)shipped_find(folder, sizeof folder, "bench/traces", "share/weir/traces",
+                           WEIR_TRACES_DIR);
     return access(folder, R_OK | X_OK) == 0 ? folder : NULL;
 }
 

@@ -1,9 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* shipped.h: the traces that come with the program. */
+/* shipped.h: what comes with the program: traces, and sources to compile. */
 #ifndef WEIR_CLI_SHIPPED_H
 #define WEIR_CLI_SHIPPED_H
 
 #include <stddef.h>
+
+/* The path of what comes with the program: by one name below the folder of the tree or the build that the running program
+ * is of, by another below that of an installation, wherever it was moved to; `standard': else.  1: it is there. */
+int shipped_find(char *path, size_t bytes, const char *in_tree, const char *installed,
+                 const char *standard);
 
 /* The folder: bench/traces of the source tree that the running program was built in, else that of
  * the installation.  NULL: neither is there.  A static buffer. */

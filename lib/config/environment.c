@@ -74,14 +74,15 @@ static const char *const part_names[] = {
     "WEIR_RECORD_CALLERS", "WEIR_RECORD_PROCESS",  "WEIR_RECORD_RANGES", "WEIR_RECORD_SYNCS",
     "WEIR_RUN_CHILDREN",   "WEIR_RUN_FIRST",       "WEIR_RUN_FOLDER",    "WEIR_RUN_HEAP_PROFILE",
     "WEIR_RUN_JSON",       "WEIR_RUN_PREALLOC_OF", "WEIR_RUN_SAMPLES",   "WEIR_RUN_SERVE_MALLOC",
-    "WEIR_RUN_STATS",      "WEIR_RUN_TOLD",        "WEIR_RUN_TOP",       "WEIR_RUN_TRACE",
-    "WEIR_RUN_VERBOSE"};
+    "WEIR_RUN_STATS",      "WEIR_RUN_TOLD",        "WEIR_RUN_TOP",       "WEIR_RUN_TORCH",
+    "WEIR_RUN_TRACE",      "WEIR_RUN_VERBOSE"};
 #define PART_NAMES (sizeof part_names / sizeof part_names[0])
 
 /* Of these the switches, which the preload library reads: by then what is none has been refused here. */
 static const char *const part_switches[] = {"WEIR_RUN_CHILDREN",     "WEIR_RUN_SAMPLES",
                                             "WEIR_RUN_SERVE_MALLOC", "WEIR_RUN_STATS",
-                                            "WEIR_RUN_TOP",          "WEIR_RUN_VERBOSE"};
+                                            "WEIR_RUN_TOP",          "WEIR_RUN_TORCH",
+                                            "WEIR_RUN_VERBOSE"};
 #define PART_SWITCHES (sizeof part_switches / sizeof part_switches[0])
 
 enum { OWN_START = 5 /* of "WEIR_" */ };

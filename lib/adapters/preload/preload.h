@@ -105,6 +105,11 @@ struct weir_pool {
     struct weir_pool *next;
 };
 
+/* ---- preload_torch.c ------------------------------------------------------------------------------ */
+
+/* 1: weir is the allocator of PyTorch in this process. */
+int weir__torch_has_weir(void);
+
 /* ---- preload_pools.c ------------------------------------------------------------------------------ */
 
 /* The record of a pool; NULL: it is none of the program's, as far as was seen. */

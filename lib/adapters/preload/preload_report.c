@@ -673,7 +673,9 @@ static void tell_of_nothing(void) {
     if (!is_asked())
         return;
     weir__log(WEIR_LOG_INFO, WEIR_LOG_INFO, "the program %s, so there are no statistics of it",
-              unserved(WEIR_UNSERVED_POOL) > 0
+              weir__torch_has_weir()
+                  ? "took its memory from weir as PyTorch's allocator (torch.cuda.memory_stats)"
+              : unserved(WEIR_UNSERVED_POOL) > 0
                   ? "requested pool memory only in captures, or without success"
               : weir__any_asked()         ? "ended in its first request for device memory"
               : is_mapped("/libcuda.so.") ? "requested no device memory"
@@ -721,14 +723,13 @@ static __attribute__((destructor)) void end(void) {
                 snprintf(text + at, sizeof text - (size_t)at, "%s %s (%llu time%s)", at ? "," : "",
                          unserved_names[i], unserved(i), weir__plural(unserved(i)));
     put_error_back();
-    if (at > 0)
+    if (at > 0 && !weir__torch_has_weir())
         weir__log(WEIR_LOG_WARNING, WEIR_LOG_WARNING,
                   "weir served nothing: all device memory was taken by%s, which it leaves to the "
                   "driver%s",
                   text,
                   is_mapped("/libc10_cuda.so")
-                      ? "; PyTorch uses its own allocator; set "
-                        "PYTORCH_ALLOC_CONF=backend:cudaMallocAsync to serve its tensors from weir"
+                      ? "; PyTorch used its own allocator: `weir torch' tells why"
                       : "");
     else
         tell_of_nothing();

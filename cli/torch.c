@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: MIT */
+/* torch.c: `weir torch': for which PyTorch there is a shim, and one compiled beforehand.
+ *
+ * Must not know: what a shim does.
+ */
+#include <argp.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "cli/common/commands.h"
+#include "cli/common/flags.h"
+#include "cli/shims.h"
+
+struct torch {
+    int build;
+    char **command; /* the interpreter */
+};
+
+static error_t parse_argument(int key, char *argument, struct argp_state *state) {
+    struct torch *torch = state->input;
+
+    (void)argument;
+    switch (key) {
+    case 'b':
+        torch->build = 1;
+        return 0;
+    case ARGP_KEY_ARG:
+        if (state->arg_num > 0)
+            argp_error(state, "more than one interpreter");
+        torch->command = &state->argv[state->next - 1];
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const char doc[] =
+    "Tells whether weir can be PyTorch's allocator under `weir run'.  weir needs a shim for this: "
+    "a "
+    "small library, compiled for one build of PyTorch.\v`weir run' compiles the shim at the first "
+    "need, which takes about half a minute and a C++ compiler, but no CUDA toolkit.  PYTHON is the "
+    "interpreter that has PyTorch.  Default: python3.\n\nExit code: 0 there is a shim, 1 there is "
+    "none, 2 usage.";
+
+static int tell(const struct shim *shim) {
+    switch (shim->state) {
+    case SHIM_READY:
+        printf("PyTorch %s (%s): %s\n", shim->version, shim->torch, shim->path);
+        return !weir_cli_written();
+    case SHIM_MISSING:
+        printf("PyTorch %s (%s): no shim yet; weir torch --build compiles it\n", shim->version,
+               shim->torch);
+        break;
+    case SHIM_FAILED:
+        printf("PyTorch %s (%s): no shim: %s\n", shim->version, shim->torch, shim->why);
+        break;
+    case SHIM_NONE:
+        printf("%s has no PyTorch for CUDA\n", shim->python);
+    }
+    (void)weir_cli_written();
+    return 1;
+}
+
+int weir_cmd_torch(int argc, char **argv) {
+    static const struct argp_option options[] = {
+        {"build", 'b', NULL, 0, "Compile the shim if there is none, also if that failed before.",
+         0},
+        {0}};
+    struct argp argp = {options, parse_argument, "[--] [PYTHON]", doc, NULL, NULL, NULL};
+    char *standard[] = {(char *)"python3", NULL}, python[PATH_MAX];
+    struct torch torch = {.command = standard};
+    static struct shim shim;
+
+    if (weir_cli_parse(&argp, argc, argv, 0, &torch) != 0)
+        return 2;
+    if (!shim_python(torch.command, python, sizeof python)) {
+        fprintf(stderr, "weir torch: %s: no Python interpreter, nor a script of one\n",
+                torch.command[0]);
+        return 1;
+    }
+    shim_find(&shim, python);
+    if (torch.build && (shim.state == SHIM_MISSING || shim.state == SHIM_FAILED) && shim.path[0])
+        (void)shim_build(&shim);
+    return tell(&shim);
+}

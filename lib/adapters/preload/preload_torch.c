@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: MIT */
+/* preload_torch.c: makes weir the allocator of a PyTorch in this process, before PyTorch initialises its own.
+ *
+ * PyTorch counts the devices before it initialises its allocator: libtorch_cuda.so calls a function of libc10_cuda.so,
+ * by its name and through its table of calls.  So this library exports the names, installs the shim at the first call,
+ * and goes on to PyTorch's own function.  By then libc10_cuda.so is loaded; the build id in its memory names the shim
+ * that was compiled for it, and no other is loaded.
+ *
+ * The shim finds weir's public functions here (libweir-preload.map), so that there is one weir in the process.
+ *
+ * Must not know: what the shim does; how it was made.
+ */
+#include "adapters/preload/preload.h"
+
+#include <dlfcn.h>
+#include <link.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "adapters/torch/shim.h"
+#include "base/log.h"
+
+#define EXPORT __attribute__((visibility("default")))
+#define COUNT "_ZN3c104cuda12device_countEv"
+#define COUNT_SOME "_ZN3c104cuda28device_count_ensure_non_zeroEv"
+
+EXPORT signed char weir__torch_count(void) __asm__(COUNT);
+EXPORT signed char weir__torch_count_some(void) __asm__(COUNT_SOME);
+
+typedef signed char count_function(void);
+
+static count_function *count, *count_some; /* PyTorch's own */
+static int is_installed;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static _Thread_local int is_looking __attribute__((tls_model("initial-exec")));
+
+int weir__torch_has_weir(void) {
+    return is_installed;
+}
+
+struct library {
+    const char *path; /* the loader's; NULL: it is not loaded */
+    char id[WEIR_BUILD_ID_BYTES];
+};
+
+static int look_at(struct dl_phdr_info *loaded, size_t bytes, void *to) {
+    const char *name = strrchr(loaded->dlpi_name, '/');
+    struct library *library = to;
+
+    (void)bytes;
+    if (!name || strcmp(name + 1, WEIR_SHIM_LIBRARY) != 0)
+        return 0;
+    library->path = loaded->dlpi_name;
+    for (int i = 0; i < loaded->dlpi_phnum; i++) {
+        const ElfW(Phdr) *segment = &loaded->dlpi_phdr[i];
+
+        if (segment->p_type == PT_NOTE &&
+            weir__shim_id_in((const void *)(loaded->dlpi_addr + segment->p_vaddr), segment->p_memsz,
+                             library->id))
+            break;
+    }
+    return 1;
+}
+
+/* Why PyTorch's own allocator stays, where nobody is to be told of it but on request. */
+static void stays(const char *why, const char *what) {
+    weir__run_tell("PyTorch's own allocator stays: %s%s", why, what);
+}
+
+static void install(const struct library *library) {
+    const char *unwanted = weir__shim_unwanted_by();
+    char path[4096];
+    void *shim, *found;
+    int (*begin)(void) = NULL;
+
+    if (!weir__run_switch("WEIR_RUN_TORCH", 1)) {
+        stays("WEIR_RUN_TORCH is off", "");
+    } else if (unwanted) {
+        stays("the user has chosen one by ", unwanted);
+    } else if (!library->id[0]) {
+        stays("no build id in ", library->path);
+    } else if (!weir__shim_path(path, sizeof path, library->id, ".so")) {
+        stays("neither XDG_CACHE_HOME nor HOME is a folder's path", "");
+    } else if (access(path, R_OK) != 0) {
+        stays("no file ", path);
+    } else if (!weir__shim_is_safe(path)) {
+        weir__log(WEIR_LOG_WARNING, WEIR_LOG_WARNING,
+                  "PyTorch's own allocator stays: others may write to %s", path);
+    } else {
+        shim = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+        found = shim ? dlsym(shim, "weir_torch_install") : NULL;
+        memcpy(&begin, &found, sizeof found);
+        is_installed = begin && begin() == 0;
+        if (is_installed)
+            weir__run_tell("weir is PyTorch's allocator: %s", path);
+        else
+            weir__log(WEIR_LOG_WARNING, WEIR_LOG_WARNING, "PyTorch's own allocator stays: %s",
+                      begin ? "the shim declined" : dlerror());
+    }
+}
+
+/* PyTorch loads its libraries where a search of all does not find them. */
+static count_function *find_own(const struct library *library, const char *name) {
+    void *handle = library->path ? dlopen(library->path, RTLD_LAZY | RTLD_NOLOAD) : NULL;
+    void *found = dlsym(handle ? handle : RTLD_NEXT, name);
+    count_function *own;
+
+    memcpy(&own, &found, sizeof own);
+    return own;
+}
+
+static void look(void) {
+    struct library library = {0};
+
+    (void)dl_iterate_phdr(look_at, &library);
+    count = find_own(&library, COUNT);
+    count_some = find_own(&library, COUNT_SOME);
+    if (library.path)
+        install(&library);
+    (void)dlerror(); /* a miss here is no error of the program's */
+}
+
+/* The shim may ask how many devices there are. */
+static void look_once(void) {
+    if (is_looking)
+        return;
+    is_looking = 1;
+    (void)pthread_once(&once, look);
+    is_looking = 0;
+}
+
+/* An exception of PyTorch's passes through these. */
+signed char weir__torch_count(void) {
+    look_once();
+    return count ? count() : 0;
+}
+
+signed char weir__torch_count_some(void) {
+    look_once();
+    return count_some ? count_some() : 0;
+}

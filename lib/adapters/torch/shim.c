@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: MIT */
+/* shim.c: see shim.h. */
+#include "adapters/torch/shim.h"
+
+#include <elf.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <weir/weir.h>
+
+#include "adapters/torch/shim_hash.h"
+
+/* ---- build ids ----------------------------------------------------------------------------------- */
+
+static size_t padded(size_t bytes) {
+    return (bytes + 3) & ~(size_t)3;
+}
+
+int weir__shim_id_in(const void *notes, size_t bytes, char id[WEIR_BUILD_ID_BYTES]) {
+    const unsigned char *at = notes;
+    Elf64_Nhdr note;
+
+    while (bytes >= sizeof note) {
+        size_t name, length;
+
+        memcpy(&note, at, sizeof note);
+        name = padded(note.n_namesz);
+        length = sizeof note + name + padded(note.n_descsz);
+        if (length > bytes)
+            return 0;
+        if (note.n_type == NT_GNU_BUILD_ID && note.n_namesz == sizeof "GNU" &&
+            memcmp(at + sizeof note, "GNU", sizeof "GNU") == 0 && note.n_descsz > 0 &&
+            2 * note.n_descsz < WEIR_BUILD_ID_BYTES) {
+            for (size_t i = 0; i < note.n_descsz; i++)
+                snprintf(id + 2 * i, 3, "%02x", at[sizeof note + name + i]);
+            return 1;
+        }
+        at += length;
+        bytes -= length;
+    }
+    return 0;
+}
+
+/* 1: all of it was read. */
+static int read_at(int file, void *to, size_t bytes, uint64_t offset) {
+    return pread(file, to, bytes, (off_t)offset) == (ssize_t)bytes;
+}
+
+static int id_in_segment(int file, const Elf64_Phdr *segment, char *id) {
+    enum { MOST = 1 << 16 };
+
+    unsigned char *notes;
+    int found;
+
+    if (segment->p_type != PT_NOTE || segment->p_filesz > MOST)
+        return 0;
+    notes = malloc(segment->p_filesz + 1);
+    found = notes && read_at(file, notes, segment->p_filesz, segment->p_offset) &&
+            weir__shim_id_in(notes, segment->p_filesz, id);
+    free(notes);
+    return found;
+}
+
+int weir__shim_id_of(const char *path, char id[WEIR_BUILD_ID_BYTES]) {
+    int file = open(path, O_RDONLY | O_CLOEXEC), found = 0;
+    Elf64_Ehdr head;
+    Elf64_Phdr segment;
+
+    if (file < 0)
+        return 0;
+    if (read_at(file, &head, sizeof head, 0) && memcmp(head.e_ident, ELFMAG, SELFMAG) == 0 &&
+        head.e_ident[EI_CLASS] == ELFCLASS64 && head.e_phentsize == sizeof segment)
+        for (unsigned i = 0; i < head.e_phnum && !found; i++)
+            found = read_at(file, &segment, sizeof segment, head.e_phoff + i * sizeof segment) &&
+                    id_in_segment(file, &segment, id);
+    close(file);
+    return found;
+}
+
+/* ---- the cache ----------------------------------------------------------------------------------- */
+
+int weir__shim_path(char *path, size_t bytes, const char *id, const char *ending) {
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    int is_named = cache && cache[0] == '/';
+    int length;
+
+    if (!is_named && (!home || home[0] != '/'))
+        return 0;
+    length =
+        snprintf(path, bytes, "%s%s/weir/torch/%s-%s-" WEIR_SHIM_HASH "%s", is_named ? cache : home,
+                 is_named ? "" : "/.cache", id, weir_version(), ending);
+    return length > 0 && (size_t)length < bytes;
+}
+
+int weir__shim_is_safe(const char *path) {
+    struct stat is;
+
+    return stat(path, &is) == 0 && S_ISREG(is.st_mode) &&
+           (is.st_uid == geteuid() || is.st_uid == 0) && !(is.st_mode & (S_IWGRP | S_IWOTH));
+}
+
+/* ---- PyTorch's variables ------------------------------------------------------------------------- */
+
+/* The length of the option at the start, up to its comma. */
+static size_t option_length(const char *list) {
+    size_t length = 0;
+    int depth = 0;
+
+    for (; list[length] && (depth > 0 || list[length] != ','); length++)
+        depth += (list[length] == '[') - (list[length] == ']');
+    return length;
+}
+
+static int option_is(const char *option, size_t length, const char *name) {
+    while (length > 0 && *option == ' ') {
+        option++;
+        length--;
+    }
+    return length > strlen(name) && strncmp(option, name, strlen(name)) == 0 &&
+           (option[strlen(name)] == ':' || option[strlen(name)] == ' ');
+}
+
+const char *weir__torch_option(const char *list, const char *name, size_t *length) {
+    while (*list) {
+        *length = option_length(list);
+        if (option_is(list, *length, name))
+            return list;
+        list += *length + (list[*length] == ',');
+    }
+    return NULL;
+}
+
+const char *weir__shim_unwanted_by(void) {
+    static const char *const lists[] = {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"};
+    static const char uncached[] = "PYTORCH_NO_CUDA_MEMORY_CACHING";
+    size_t length;
+
+    for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) {
+        const char *list = getenv(lists[i]);
+
+        if (list && weir__torch_option(list, "backend", &length))
+            return lists[i];
+    }
+    return getenv(uncached) ? uncached : NULL;
+}

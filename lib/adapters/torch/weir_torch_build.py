@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: MIT
+"""weir_torch_build.py: compiles weir_torch.cpp, which lies beside this file, for the PyTorch of this interpreter.
+
+    python weir_torch_build.py OUTPUT
+
+`weir torch --build' and `weir run' start it, as a process of its own.  It needs a C++ compiler (CXX, else c++) but no
+CUDA toolkit: PyTorch's wheel has its own headers, and the wheels that it depends on have CUDA's.  OUTPUT is replaced as
+a whole.  On failure the exit status is 1; the first line of standard output is the reason, and the compiler's output
+follows.
+"""
+
+import glob
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+
+
+def folder_of(package):
+    spec = importlib.util.find_spec(package)
+    return list(spec.submodule_search_locations)[0] if spec and spec.submodule_search_locations else ""
+
+
+def fail(reason, details=""):
+    print(reason, details, sep="\n")
+    sys.exit(1)
+
+
+def cuda_includes(version):
+    """Folders of CUDA's headers.  Wheels of CUDA 13 have no crt/, but Triton's has, so it comes last."""
+    major = (version or "").split(".")[0]
+    nvidia, triton = folder_of("nvidia"), folder_of("triton")
+    wheels = [f"{nvidia}/cu{major}/include", f"{nvidia}/cuda_runtime/include"]
+    toolkits = [os.environ.get(name, "") + "/include" for name in ("CUDA_HOME", "CUDA_PATH")]
+    toolkits += [f"{sys.prefix}/include", *glob.glob(f"{sys.prefix}/targets/*/include"), "/usr/local/cuda/include"]
+    last = f"{triton}/backends/nvidia/include"
+    found = [f for f in wheels + toolkits if os.path.isfile(f"{f}/cuda_runtime_api.h")][:1]
+    return [("-isystem", f) for f in found] + [("-idirafter", f) for f in [last] if os.path.isdir(f)]
+
+
+def standard(cpp_extension):
+    """The language that this PyTorch has its extensions compiled with."""
+    with open(cpp_extension.__file__, encoding="utf-8") as file:
+        found = re.findall(r"common_cflags.*(-std=c\+\+\d+)", file.read())
+    return found[-1] if found else "-std=c++17"
+
+
+def main(output):
+    try:
+        import torch
+        from torch.utils import cpp_extension
+    except Exception as error:  # of PyTorch's own, of any kind
+        fail(f"PyTorch cannot be imported: {error}".split("\n")[0])
+    here = os.path.dirname(os.path.realpath(__file__))
+    compiler = cpp_extension.get_cxx_compiler()
+    lib = os.path.join(os.path.dirname(torch.__file__), "lib")
+    beside = f"{output}.{os.getpid()}"
+    command = [*compiler.split(), standard(cpp_extension), "-O2", "-fPIC", "-shared", "-fvisibility=hidden"]
+    command += [f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}"]
+    command += ["-I", here, "-I", os.path.join(here, "../../../include")]  # as installed, and in the tree
+    for option in [("-isystem", path) for path in cpp_extension.include_paths()] + cuda_includes(torch.version.cuda):
+        command += option
+    command += [os.path.join(here, "weir_torch.cpp"), "-o", beside]
+    # Both are loaded by then, so no path is noted: the loader finds them by their names.
+    command += [f"-L{lib}", "-Wl,--no-as-needed", "-lc10", "-lc10_cuda"]
+    try:
+        made = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              text=True, errors="replace", check=False)
+        if made.returncode:
+            errors = [line for line in made.stdout.split("\n") if "error" in line] or [f"status {made.returncode}"]
+            fail(f"{compiler} failed: {errors[0]}", made.stdout[:8000])
+        os.chmod(beside, 0o644)  # nobody else may write to what is loaded
+        os.replace(beside, output)
+    except OSError as error:
+        fail(f"no C++ compiler: {error}" if error.filename == compiler.split()[0] else str(error))
+    finally:
+        if os.path.exists(beside):
+            os.unlink(beside)
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1])
+    except Exception as error:  # whoever started this reads no trace
+        fail(f"{type(error).__name__}: {error}".split("\n", maxsplit=1)[0])
