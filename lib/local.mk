@@ -207,6 +207,7 @@ lib_libweir_shown_la_SOURCES = \
 # What is compiled where PyTorch is, at the first need (`weir torch').  The sources' sum is part of a shim's name.
 torchshimdir = $(pkgdatadir)/torch
 torch_shim = \
+	lib/adapters/torch/history.h \
 	lib/adapters/torch/weir_torch.cpp \
 	lib/adapters/torch/weir_torch_build.py
 EXTRA_DIST += $(torch_shim)

@@ -21,6 +21,7 @@
 
 #include "adapters/torch/shim.h"
 #include "base/log.h"
+#include "tensors/tensors_internal.h"
 
 #define EXPORT __attribute__((visibility("default")))
 #define COUNT "_ZN3c104cuda12device_countEv"
@@ -69,6 +70,23 @@ static void stays(const char *why, const char *what) {
     weir__run_tell("PyTorch's own allocator stays: %s%s", why, what);
 }
 
+/* Tensors take their memory where cuMemAllocAsync does, so that a device has one reserve, and reports have it. */
+static weir_status allocator_of(int device, weir_allocator **allocator) {
+    struct weir_served *served = NULL;
+    struct weir_pool *pool;
+    int before = weir__inside;
+
+    weir__inside = 1;
+    pool = weir__pool_current(device);
+    if (pool)
+        served = weir__served_of(pool);
+    weir__inside = before;
+    if (!served)
+        return weir_device_allocator(device, allocator);
+    *allocator = served->allocator;
+    return WEIR_OK;
+}
+
 static void install(const struct library *library) {
     const char *unwanted = weir__shim_unwanted_by();
     char path[4096];
@@ -92,6 +110,7 @@ static void install(const struct library *library) {
         shim = dlopen(path, RTLD_NOW | RTLD_LOCAL);
         found = shim ? dlsym(shim, "weir_torch_install") : NULL;
         memcpy(&begin, &found, sizeof found);
+        weir__tensors_source = allocator_of;
         is_installed = begin && begin() == 0;
         if (is_installed)
             weir__run_tell("weir is PyTorch's allocator: %s", path);
