@@ -49,11 +49,11 @@ static int find_program(const char *name, char *path, size_t bytes) {
     return 0;
 }
 
-/* "python", "python3", "python3.12". */
+/* "python", "python3", "python3.13t". */
 static int is_python(const char *path) {
     const char *name = name_of(path);
 
-    return strncmp(name, "python", 6) == 0 && name[6 + strspn(name + 6, "0123456789.")] == '\0';
+    return strncmp(name, "python", 6) == 0 && name[6 + strspn(name + 6, "0123456789.t")] == '\0';
 }
 
 /* The word behind env that is a command: not one of its options, nor a variable. */

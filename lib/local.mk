@@ -213,9 +213,9 @@ torch_shim = \
 EXTRA_DIST += $(torch_shim)
 BUILT_SOURCES += lib/adapters/torch/shim_hash.h
 CLEANFILES += lib/adapters/torch/shim_hash.h
-lib/adapters/torch/shim_hash.h: $(torch_shim)
+lib/adapters/torch/shim_hash.h: $(torch_shim) $(weirinclude_HEADERS)
 	$(AM_V_GEN)$(MKDIR_P) lib/adapters/torch && \
-	(cd $(srcdir) && cat $(torch_shim) include/weir/*.h) | cksum | \
+	(cd $(srcdir) && cat $(torch_shim) $(weirinclude_HEADERS)) | cksum | \
 	$(AWK) '{ printf "/* Made by the build. */\n#define WEIR_SHIM_HASH \"%08x%x\"\n", $$1, $$2 }' >$@.new && mv $@.new $@
 # Also where a program is built alone, without `make all'.
 lib/adapters/torch/shim.lo: lib/adapters/torch/shim_hash.h

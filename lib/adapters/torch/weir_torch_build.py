@@ -56,7 +56,7 @@ def main(output):
     compiler = cpp_extension.get_cxx_compiler()
     lib = os.path.join(os.path.dirname(torch.__file__), "lib")
     beside = f"{output}.{os.getpid()}"
-    command = [*compiler.split(), standard(cpp_extension), "-O2", "-fPIC", "-shared", "-fvisibility=hidden"]
+    command = [*compiler.split(), standard(cpp_extension), "-O2", "-fPIC", "-shared"]
     command += [f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}"]
     command += ["-I", here, "-I", os.path.join(here, "../../../include")]  # as installed, and in the tree
     for option in [("-isystem", path) for path in cpp_extension.include_paths()] + cuda_includes(torch.version.cuda):
