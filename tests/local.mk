@@ -56,6 +56,7 @@ unit_tests = \
 	tests/reserve/test_ladder \
 	tests/reserve/test_limit \
 	tests/reserve/test_low_memory \
+	tests/api/test_ipc \
 	tests/ipc/test_ledger \
 	tests/driver/test_libcuda \
 	tests/base/test_map \
