@@ -97,26 +97,26 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_import_free(weir_import *import, voi
  * E_FORKED.  Since 0.1. */
 WEIR_API weir_status weir_import_destroy(weir_import *import);
 
-/* Writes a text by which processes of the same user on the same machine can open the memory of a live block, as often as
+/* Writes a text by which other processes of the user on the machine can open the memory of a live block, as often as
  * they like.  For engine mapped with options.exportable.
- * address: in the block; it need not be its beginning.
- * text: printable ASCII, NUL-terminated; the caller's.  It names the physical allocations that the block lies in, and
- * has some 25 bytes for each.  So blocks side by side may have the same text.
- * text_bytes: the room there.  0 with text NULL: only *needed and *offset are wanted.
- * needed: receives the bytes of the whole text, with the NUL; may be NULL.
- * offset: receives the bytes from what weir_ipc_open maps to `address`; may be NULL.
  *
- * The caller keeps the block live until all receivers have closed it: a live block never moves.  Receivers may see
- * whatever lies beside the block in its physical allocations, and can write there.  The caller orders uses across
+ * `address` is any address in the block.  `text` has room for `text_bytes` bytes, and receives printable ASCII with a
+ * NUL.  With text NULL and 0 bytes the call only tells *needed and *offset.  *needed receives the size of the whole
+ * text with the NUL: some hundred bytes, and some 30 for each physical allocation that the block lies in.  *offset
+ * receives the bytes from what weir_ipc_open maps to `address`.  Both may be NULL.  Blocks of the same physical
+ * allocations have the same text.
+ *
+ * The caller keeps the block live until all receivers have closed it: a live block never moves.  Receivers can read
+ * and write all of its physical allocations, with what lies beside the block.  The caller orders uses across
  * processes, with events for instance.
  *
  * weir exports each physical allocation once.  Its file descriptor stays open until the memory goes back to the device.
- * The child of a fork() that does not exec has these descriptors, too, and keeps that memory.  The first call of a
- * process lets all processes of the user trace it (PR_SET_PTRACER_ANY), since Linux demands that of who takes
- * descriptors where Yama restricts ptrace.
+ * A child of fork() that does not exec has these descriptors, too, and so keeps that memory.  The first call of a
+ * process lets all processes of the user trace it (PR_SET_PTRACER_ANY).  Without that, Yama would not let receivers
+ * take the descriptors.
  *
  * Thread-safe.  Waits for no work on the device.
- * E_INVALID: NULL, or the text does not fit: *needed and *offset are set, and text is unchanged.
+ * E_INVALID: NULL; or the text does not fit: then *needed and *offset are set, and `text` is unchanged.
  * E_NOT_SUPPORTED: another engine, or options.exportable is not on.
  * E_NOT_OWNED: no live block is there, or it is a graph's.
  * E_HOST_MEMORY: no host memory, or no file descriptor is left: raise the limit (ulimit -n).
@@ -125,21 +125,20 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_ipc_make(weir_allocator *allocator, 
                                                      char *text, size_t text_bytes, size_t *needed,
                                                      size_t *offset);
 
-/* Maps the memory of a text, for all streams of its device, which weir finds by its UUID.  The sender itself may open
- * its own text.  Each call maps the memory again, at other addresses: keep what is open.
- * device: receives the device's number in this process; may be NULL.
- * base: receives the address, which is the caller's until weir_ipc_close.  The mapping keeps the memory, even if the
- * sender frees it or ends.
- * message: a buffer for the reason of a failure, may be NULL; always NUL-terminated if message_bytes > 0.
+/* Maps the memory of a text, for all streams of its device.  weir finds the device by its UUID, and writes its number
+ * in this process to *device (may be NULL).  *base receives the address, which is the caller's until weir_ipc_close.
+ * The mapping keeps the memory, even if the sender frees it or ends.  The sender may open its own text.  Each call maps
+ * the memory again, at other addresses: keep what is open.  `message` receives the reason of a failure; it may be NULL,
+ * and ends with a NUL if message_bytes > 0.
  *
- * The receiver takes the sender's descriptors with pidfd_getfd (Linux 5.6).  Both must run as the same user and see the
- * same process ids.  kernel.yama.ptrace_scope must be 0 or 1.  Containers need CAP_SYS_PTRACE.
+ * weir takes the sender's file descriptors with pidfd_getfd (Linux 5.6).  Both processes must run as the same user and
+ * see the same process ids.  kernel.yama.ptrace_scope must be 0 or 1.  Containers need CAP_SYS_PTRACE.
  *
  * Thread-safe.  Makes the device's context if there is none.  Waits for no work on the device.
- * E_INVALID: text or base is NULL.
+ * E_INVALID: text or base NULL.
  * E_PARSE: no text of weir_ipc_make of this version.
- * E_NOT_OWNED: the sender has ended (also if its process id is another's now), or has freed the block.  weir sees the
- * latter only while nothing else has the descriptor's number.
+ * E_NOT_OWNED: the sender has ended (also if another process has its number now), or has freed the block.  weir cannot
+ * see the latter if the sender has exported other memory under the same descriptor since.
  * E_NOT_SUPPORTED: the kernel refuses the descriptors, or the driver cannot.
  * E_NO_DEVICE: the device is not visible here, or there is no driver.
  * E_NO_MEMORY: no addresses are left.

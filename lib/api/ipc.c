@@ -357,7 +357,7 @@ weir_status weir_ipc_open(const char *text, int *device, void **base, char *mess
                    text ? "base" : "text");
     if (weir__driver_forked())
         return say(weir__without_driver(WEIR_E_FORKED), message, message_bytes,
-                   "CUDA does not work in a child of fork(): start the process anew");
+                   "CUDA does not work in a child of fork(): start a new program there");
     status = weir__memory_text_read(text, &t);
     if (status != WEIR_OK) {
         weir__quote(text, quoted, sizeof quoted);
