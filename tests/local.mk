@@ -94,7 +94,7 @@ unit_tests = \
 	tests/api/test_verdict
 
 tests_whole_conformance_SOURCES = tests/whole/conformance.c tests/whole/conformance_driver.c \
-	tests/whole/conformance_peers.c \
+	tests/whole/conformance_peers.c tests/whole/conformance_shared.c \
 	tests/whole/conformance.h
 
 if WEIR_PRELOAD
