@@ -57,6 +57,7 @@ unit_tests = \
 	tests/reserve/test_limit \
 	tests/reserve/test_low_memory \
 	tests/api/test_ipc \
+	tests/api/test_ipc_refused \
 	tests/ipc/test_ledger \
 	tests/driver/test_libcuda \
 	tests/base/test_map \
@@ -345,6 +346,7 @@ EXTRA_DIST += \
 	tests/tree/check-installed \
 	tests/fixtures/every_kind.h \
 	tests/fixtures/holder.h \
+	tests/fixtures/exported.h \
 	tests/fixtures/own_file.h \
 	tests/fixtures/logged.h \
 	tests/fixtures/model_device.h \

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* ipc.c: blocks of the mapped engine for other processes (weir/share.h): the text, and what a receiver maps.
  *
- * A receiver reserves addresses for all pieces, and maps each where the one before it ends.  It keeps neither descriptors
- * nor physical allocations: the mappings alone hold the memory.
+ * A receiver reserves addresses for all pieces, and maps each where the one before it ends.  It keeps neither
+ * descriptors nor physical allocations: the mappings alone hold the memory.
  *
  * Locks: one over the table of mappings; no driver call under it.
  *
@@ -164,7 +164,8 @@ static weir_status map_file(struct mapping *m, const struct weir_memory_piece *p
 
     if (result == CUDA_SUCCESS) {
         result = driver->cuMemMap(m->base + m->mapped, (size_t)p->bytes, 0, handle, 0);
-        /* The mapping holds the memory.  A release that is refused once is tried again: what it leaves would be lost. */
+        /* The mapping holds the memory.  A release that is refused once is tried again: what it leaves would be
+         * lost. */
         if (driver->cuMemRelease(handle) != CUDA_SUCCESS)
             (void)driver->cuMemRelease(handle);
     }
@@ -299,6 +300,7 @@ static weir_status open_text(struct mapping *m, const struct weir_memory_text *t
     if (!m->device.driver)
         return say(weir__without_driver(WEIR_E_NO_DEVICE), message, message_bytes, "%s",
                    failure.text);
+    /* unreached: it has none of these calls, which a driver that is complete has */
     if (~m->device.driver->capabilities & (WEIR_CAP_IPC | WEIR_CAP_VIRTUAL))
         return say(weir__without_driver(WEIR_E_NOT_SUPPORTED), message, message_bytes,
                    "the driver cannot share mapped memory with other processes");
@@ -390,7 +392,7 @@ weir_status weir_ipc_close(void *base) {
     pthread_mutex_lock(&lock);
     m = weir__map_get(&mappings, (uintptr_t)base, &value) ? (struct mapping *)value : NULL;
     if (m && m->closes)
-        m = NULL;
+        m = NULL; /* unreached: another thread is in the middle of it */
     if (m)
         m->closes = 1;
     pthread_mutex_unlock(&lock);

@@ -17,8 +17,8 @@ struct weir_mapped_files {
     struct weir_map exported; /* by physical allocation */
 };
 
-/* Adds a physical allocation to a list, with its descriptor, which is made if there is none.  E_HOST_MEMORY: no memory, or
- * no descriptor is left; else what the driver answered. */
+/* Adds a physical allocation to a list, with its descriptor, which is made if there is none.  E_HOST_MEMORY: no memory,
+ * or no descriptor is left; else what the driver answered. */
 weir_status weir__mapped_files_add(struct weir_mapped_files *f, struct weir_device *device,
                                    CUmemGenericAllocationHandle handle,
                                    const struct weir_memory_file *piece,

@@ -3,8 +3,8 @@
  *
  * "weir-ipc-1:cuda:PID:START:NAMESPACE:DEVICE:FILE.NAME.BYTES,FILE.NAME.BYTES,...", all numbers decimal.
  *
- * A pid may be used again.  The receiver opens the process first (pidfd_open), and then compares when the process of that
- * pid began.  If that is right, the open one is it, or has ended and gives nothing.
+ * A pid may be used again.  The receiver opens the process first (pidfd_open), and then compares when the process of
+ * that pid began.  If that is right, the open one is it, or has ended and gives nothing.
  */
 #include "ipc/memory_text.h"
 
