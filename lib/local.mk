@@ -95,6 +95,8 @@ lib_libweir_core_la_SOURCES = \
 	lib/ipc/local_peers.h \
 	lib/ipc/process_peers.c \
 	lib/ipc/process_peers.h \
+	lib/ipc/memory_text.c \
+	lib/ipc/memory_text.h \
 	lib/ipc/turn_lock.c \
 	lib/ipc/turn_lock.h \
 	lib/placement/chunk_table.c \
@@ -116,6 +118,8 @@ lib_libweir_core_la_SOURCES = \
 	lib/engine/graph_blocks.h \
 	lib/engine/peer_access.c \
 	lib/engine/peer_access.h \
+	lib/engine/mapped_files.c \
+	lib/engine/mapped_files.h \
 	lib/engine/pool.c \
 	lib/base/slow_path.h \
 	lib/engine/stream_order.c \
@@ -172,6 +176,7 @@ lib_libweir_core_la_SOURCES = \
 	lib/api/handle.c \
 	lib/api/hold_settings.c \
 	lib/api/import.c \
+	lib/api/ipc.c \
 	lib/api/lend.c \
 	lib/api/multi_device.c \
 	lib/api/oom_report.c \

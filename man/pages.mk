@@ -56,6 +56,9 @@ function_links = \
 	weir_import_block.3:weir_share \
 	weir_import_free.3:weir_share \
 	weir_import_destroy.3:weir_share \
+	weir_ipc_make.3:weir_share \
+	weir_ipc_open.3:weir_share \
+	weir_ipc_close.3:weir_share \
 	weir_options_init_sized.3:weir_options \
 	weir_options_init.3:weir_options \
 	weir_options_from_env.3:weir_options \

@@ -57,6 +57,8 @@ unit_tests = \
 	tests/reserve/test_ladder \
 	tests/reserve/test_limit \
 	tests/reserve/test_low_memory \
+	tests/api/test_ipc \
+	tests/api/test_ipc_refused \
 	tests/ipc/test_ledger \
 	tests/driver/test_libcuda \
 	tests/base/test_map \
@@ -94,7 +96,7 @@ unit_tests = \
 	tests/api/test_verdict
 
 tests_whole_conformance_SOURCES = tests/whole/conformance.c tests/whole/conformance_driver.c \
-	tests/whole/conformance_peers.c \
+	tests/whole/conformance_peers.c tests/whole/conformance_shared.c \
 	tests/whole/conformance.h
 
 if WEIR_PRELOAD
@@ -346,6 +348,7 @@ EXTRA_DIST += \
 	tests/tree/check-installed \
 	tests/fixtures/every_kind.h \
 	tests/fixtures/holder.h \
+	tests/fixtures/exported.h \
 	tests/fixtures/own_file.h \
 	tests/fixtures/logged.h \
 	tests/fixtures/model_device.h \

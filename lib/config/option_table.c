@@ -1216,8 +1216,8 @@ static const struct row rows[WEIR_SETTING_COUNT] = {
                             NULL,
                             0},
     [WEIR_SETTING_EXPORT] = {{"export", "WEIR_EXPORT", "SWITCH", "on or off", "off",
-                              "Let other processes use blocks of the pool (weir/share.h).  The "
-                              "driver then gives no memory of the pool back.  Engine pool only.",
+                              "Let other processes use blocks (weir/share.h).  The driver then "
+                              "gives no memory of a pool back.  Engines pool and mapped only.",
                               ADVANCED},
                              &word_kind,
                              AT(exportable),
@@ -1500,10 +1500,11 @@ static int has_peers(const weir_options *filled) {
 
 /* What is for others needs an engine that can give it to them. */
 static int engine_serves_others(const weir_options *filled, char *message, size_t message_bytes) {
-    if (filled->exportable == WEIR_SWITCH_ON && filled->engine != WEIR_ENGINE_POOL) {
+    if (filled->exportable == WEIR_SWITCH_ON && !weir__options_can_open(filled)) {
         if (message && message_bytes > 0)
             snprintf(message, message_bytes,
-                     "export: only memory of a pool can be: choose engine pool");
+                     "export: memory of cuMemAlloc cannot be exported: choose engine mapped or "
+                     "pool");
         return 0;
     }
     if (has_peers(filled) && !weir__options_can_open(filled)) {

@@ -94,6 +94,7 @@ typedef struct CUmemPoolPtrExportData_st {
     X(CUDA_ERROR_INVALID_DEVICE, 101)                                                              \
     X(CUDA_ERROR_INVALID_CONTEXT, 201)                                                             \
     X(CUDA_ERROR_ECC_UNCORRECTABLE, 214)                                                           \
+    X(CUDA_ERROR_OPERATING_SYSTEM, 304)                                                            \
     X(CUDA_ERROR_INVALID_HANDLE, 400)                                                              \
     X(CUDA_ERROR_ILLEGAL_STATE, 401)                                                               \
     X(CUDA_ERROR_NOT_FOUND, 500)                                                                   \
@@ -114,6 +115,7 @@ typedef struct CUmemPoolPtrExportData_st {
     X(CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD, 908)                                                 \
     X(CUDA_ERROR_UNKNOWN, 999)                                                                     \
     X(CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 102)                                \
+    X(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, 103)                        \
     X(CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, 110)                            \
     X(CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, 115)                                             \
     X(CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES, 119) /* from 11.3 on */                  \
@@ -317,7 +319,14 @@ typedef struct CUmemPoolPtrExportData_st {
       (CUmemPoolPtrExportData *data, CUdeviceptr address), (data, address))                        \
     X(IPC, cuMemPoolImportPointer, "cuMemPoolImportPointer", 11020,                                \
       (CUdeviceptr *address, CUmemoryPool pool, CUmemPoolPtrExportData *data),                     \
-      (address, pool, data))
+      (address, pool, data))                                                                       \
+    X(IPC, cuMemExportToShareableHandle, "cuMemExportToShareableHandle", 10020,                    \
+      (void *shared, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type,          \
+       unsigned long long flags),                                                                  \
+      (shared, handle, type, flags))                                                               \
+    X(IPC, cuMemImportFromShareableHandle, "cuMemImportFromShareableHandle", 10020,                \
+      (CUmemGenericAllocationHandle *handle, void *shared, CUmemAllocationHandleType type),        \
+      (handle, shared, type))
 /* clang-format on */
 
 #ifndef WEIR_CUDA_ABI_CHECK

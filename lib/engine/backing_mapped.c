@@ -32,6 +32,7 @@
 #include "base/size.h"
 #include "driver/nvtx.h"
 #include "engine/block_engine.h"
+#include "engine/mapped_files.h"
 
 #define GRANULARITY ((size_t)512)
 #define MIB ((size_t)1 << 20)
@@ -179,6 +180,7 @@ struct range {
     pthread_mutex_t bringing;  /* before the arena's lock */
     size_t coming;             /* bytes, part of what is kept: see "bringing" */
     const struct packing *packing;
+    struct weir_mapped_files files; /* of handles that other processes may have */
 };
 
 /* Where a request goes. */
@@ -266,6 +268,14 @@ static struct shadow *shadow_of(const struct range *g, CUmemGenericAllocationHan
     return NULL;
 }
 
+/* The device has it back, if other processes have nothing of it. */
+static CUresult release(const struct weir_block_engine *a, CUmemGenericAllocationHandle handle) {
+    struct range *g = a->range;
+
+    weir__mapped_files_close(&g->files, handle);
+    return a->e.device->driver->cuMemRelease(handle);
+}
+
 /* It is mapped nowhere but in shadows: with the last of them the device has its memory back.  What the driver
  * does not take back is tried again later; there is room for a shadow. */
 static void release_handle(struct weir_block_engine *a, struct handle h) {
@@ -275,7 +285,7 @@ static void release_handle(struct weir_block_engine *a, struct handle h) {
     if (s) {
         s->last = 1;
         a->kept += h.bytes;
-    } else if (a->e.device->driver->cuMemRelease(h.handle) != CUDA_SUCCESS) {
+    } else if (release(a, h.handle) != CUDA_SUCCESS) {
         add_shadow(a, &h, 1);
     }
 }
@@ -310,7 +320,7 @@ static void lift_shadow(struct weir_block_engine *a, struct shadow *s) {
             s->last = 0;
         }
     }
-    if (s->last && driver->cuMemRelease(s->handle) == CUDA_SUCCESS) {
+    if (s->last && release(a, s->handle) == CUDA_SUCCESS) {
         a->kept -= s->bytes;
         s->last = 0;
     }
@@ -1567,6 +1577,36 @@ static weir_status check_device(struct weir_device *device) {
     return can ? WEIR_OK : weir__without_driver(WEIR_E_NOT_SUPPORTED);
 }
 
+/* Handles are mapped whole, each at one place besides its shadows; where a live block lies none is missing. */
+static weir_status mapped_files(struct weir_block_engine *a, uint64_t base, size_t bytes,
+                                struct weir_memory_files *out) {
+    struct range *g = a->range;
+    struct weir_driver_scope scope;
+    uint64_t at = base, mark = weir__mapped_files_mark();
+    CUresult result;
+    weir_status status = WEIR_OK;
+
+    result = weir__driver_enter(a->e.device->driver, a->e.device->context, &scope);
+    if (result != CUDA_SUCCESS)
+        return weir__device_status(a->e.device, result);
+    for (size_t i = handle_above(g, base); at < base + bytes && status == WEIR_OK; i++) {
+        const struct handle *h = &g->handles[i];
+
+        if (i == g->handle_count || h->base > at) {
+            status = weir__without_driver(WEIR_E_NOT_OWNED);
+        } else {
+            status =
+                weir__mapped_files_add(&g->files, a->e.device, h->handle,
+                                       &(struct weir_memory_file){h->base, h->bytes, -1, 0}, out);
+            at = h->base + h->bytes;
+        }
+    }
+    if (status != WEIR_OK)
+        weir__mapped_files_undo(&g->files, mark);
+    weir__driver_leave(a->e.device->driver, &scope);
+    return status;
+}
+
 static void mapped_close(struct weir_block_engine *a) {
     struct range *g = a->range;
     const struct weir_driver *driver = a->e.device->driver;
@@ -1576,17 +1616,18 @@ static void mapped_close(struct weir_block_engine *a) {
     if (weir__driver_enter(driver, a->e.device->context, &scope) == CUDA_SUCCESS) {
         for (size_t i = 0; i < g->handle_count; i++) {
             (void)driver->cuMemUnmap(g->handles[i].base, g->handles[i].bytes);
-            (void)driver->cuMemRelease(g->handles[i].handle);
+            (void)release(a, g->handles[i].handle);
         }
         for (size_t i = 0; i < g->shadow_count; i++) {
             if (g->shadows[i].base != NOWHERE)
                 (void)driver->cuMemUnmap(g->shadows[i].base, g->shadows[i].bytes);
             if (g->shadows[i].last)
-                (void)driver->cuMemRelease(g->shadows[i].handle);
+                (void)release(a, g->shadows[i].handle);
         }
         (void)driver->cuMemAddressFree(g->base, g->bytes);
         weir__driver_leave(driver, &scope);
     }
+    weir__mapped_files_end(&g->files);
     pthread_mutex_destroy(&g->bringing);
     free(g->handles);
     free(g->shadows);
@@ -1616,6 +1657,8 @@ static weir_status mapped_open(struct weir_block_engine *a, const struct weir_en
     g->bytes = device * ADDRESSES;
     result =
         weir__device_mapped_kind(driver, a->e.device->ordinal, a->e.device->decompresses, &g->kind);
+    if (a->e.options->exportable == WEIR_SWITCH_ON)
+        g->kind.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
     if (result == CUDA_SUCCESS)
         result = weir__driver_enter(driver, a->e.device->context, &scope);
     if (result == CUDA_SUCCESS) {
@@ -1663,6 +1706,7 @@ const struct weir_backing weir__backing_mapped = {
     .shrink = mapped_shrink,
     .foresee = mapped_foresee,
     .wholes = mapped_wholes,
+    .files = mapped_files,
     .largest = mapped_largest,
     .survey = mapped_survey,
     .allow = mapped_allow,

@@ -97,6 +97,19 @@ enum weir_visited {
     WEIR_VISIT_PIECE_AT  /* the piece around the address that blocks are cut from */
 };
 
+/* A physical allocation that other processes may open: see mapped_files.h. */
+struct weir_memory_file {
+    uint64_t base; /* where it is mapped */
+    size_t bytes;
+    int file;      /* a descriptor of this process, which stays open until the memory goes back */
+    uint64_t name; /* nothing else that this process exports has it, or had it */
+};
+
+struct weir_memory_files {
+    struct weir_memory_file *list; /* by base; the caller frees it */
+    size_t count, capacity;
+};
+
 typedef void weir__engine_visit_fn(void *context, const struct weir_extent *extent);
 
 /* NULL: it is only counted. */
@@ -230,6 +243,11 @@ struct weir_engine_ops {
     void (*survey)(struct weir_engine *e, struct weir_survey *out);
     /* Shows what there is of a kind, under the engine's lock: how many; -1: it cannot tell. */
     int (*visit)(struct weir_engine *e, const struct weir_visit *visit);
+    /* The physical allocations that [base, base + bytes), in which a live block lies, is in, each with a descriptor of it:
+     * `out` begins empty.  Only with options.exportable.  E_NOT_OWNED: not all of it is such memory; E_HOST_MEMORY: no memory, or no descriptor is left.
+     * NULL: the engine has no such memory. */
+    weir_status (*files)(struct weir_engine *e, uint64_t base, size_t bytes,
+                         struct weir_memory_files *out);
     /* Gives everything back.  No block is live, nothing is pending and all is settled, or nobody ever had a
      * block, or the device is lost. */
     void (*close)(struct weir_engine *e);

@@ -322,11 +322,52 @@ START_TEST(what_is_not_played_is_refused) {
     bad[2].win32HandleMetaData = &memory;
     bad[3].allocFlags.reserved[3] = 1;
     bad[4].location.id = 1;
-    bad[5].requestedHandleTypes = 1; /* a file descriptor */
+    bad[5].requestedHandleTypes = 2; /* Windows has them */
     bad[6].allocFlags.compressionType = 1;
     bad[7].allocFlags.usage = 1;
     for (int i = 0; i < 8; i++)
         GIVES(wanted[i], driver->cuMemCreate(&memory, UNIT, &bad[i], 0));
+}
+END_TEST
+
+/* V10: what one file names is one memory, which goes with the last of its handles and mappings. */
+START_TEST(shared_memory_goes_with_its_last_handle) {
+    CUmemAllocationProp props = properties(0);
+    CUdeviceptr address = reserve(2 * UNIT);
+    handle memory = 0, plain = create(UNIT), again[2] = {0, 0};
+    int file = -1, none = -1;
+    const CUmemAllocationHandleType kind = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+
+    props.requestedHandleTypes = kind;
+    CU(driver->cuMemCreate(&memory, UNIT, &props, 0));
+    map(address, UNIT, memory);
+    open_range(address, UNIT);
+    CU(fill(address, UNIT, 5));
+    GIVES(WRONG, driver->cuMemExportToShareableHandle(&none, plain, kind, 0));
+    GIVES(WRONG, driver->cuMemExportToShareableHandle(&none, memory, 0, 0));
+    GIVES(WRONG, driver->cuMemExportToShareableHandle(&none, memory, kind, 1));
+    GIVES(WRONG, driver->cuMemExportToShareableHandle(NULL, memory, kind, 0));
+    MUST_EQ(none, -1);
+    CU(driver->cuMemExportToShareableHandle(&file, memory, kind, 0));
+    GIVES(WRONG, driver->cuMemImportFromShareableHandle(NULL, (void *)(intptr_t)file, kind));
+    GIVES(WRONG, driver->cuMemImportFromShareableHandle(&again[0], (void *)(intptr_t)file, 2));
+    GIVES(WRONG, driver->cuMemImportFromShareableHandle(&again[0], (void *)(intptr_t)1, kind));
+    for (int i = 0; i < 2; i++)
+        CU(driver->cuMemImportFromShareableHandle(&again[i], (void *)(intptr_t)file, kind));
+    MUST(close(file) == 0);
+    CU(driver->cuMemRelease(memory));
+    map(address + UNIT, UNIT, again[0]);
+    open_range(address + UNIT, UNIT);
+    MUST_EQ(read_byte(address + UNIT), 5);
+    CU(driver->cuMemUnmap(address, 2 * UNIT));
+    MUST_EQ(device_free(), CAPACITY - 2 * UNIT);
+    for (int i = 0; i < 2; i++)
+        CU(driver->cuMemRelease(again[i]));
+    GIVES(WRONG, driver->cuMemRelease(memory));
+    MUST_EQ(device_free(), CAPACITY - UNIT);
+    CU(driver->cuMemRelease(plain));
+    CU(driver->cuMemAddressFree(address, 2 * UNIT));
+    check_model();
 }
 END_TEST
 
@@ -1318,6 +1359,7 @@ static void add_handles(TCase *tests) {
     tcase_add_test(tests, a_handle_gets_what_left_in_stream_order);
     tcase_add_test(tests, handles_of_other_sizes_are_refused);
     tcase_add_test(tests, what_is_not_played_is_refused);
+    tcase_add_test(tests, shared_memory_goes_with_its_last_handle);
     tcase_add_test(tests, memory_costs_nothing_until_it_is_touched);
     tcase_add_test(tests, the_host_gets_its_memory_back);
 }

@@ -2950,6 +2950,7 @@ static Suite *make_suite(void) {
     add_others(add_case(suite, "the rest", open_device_with_front));
     add_driver_points(suite);
     add_peer_points(suite);
+    add_shared_points(suite);
     return suite;
 }
 
@@ -2968,6 +2969,8 @@ int main(void) {
         fprintf(stderr, "WEIR_TEST_DEVICE is \"%s\"; model and cuda are known\n", wanted);
         return 99;
     }
+    if (getenv("WEIR_TEST_TEXT"))
+        return open_text(getenv("WEIR_TEST_TEXT"));
     if (getenv("WEIR_TEST_ASK"))
         return answer_alone(getenv("WEIR_TEST_ASK"));
     on_cuda = wanted && strcmp(wanted, "cuda") == 0;

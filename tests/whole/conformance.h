@@ -39,6 +39,10 @@ static inline void hog_takes(const struct weir_driver *driver, struct hog *hog, 
 void add_driver_points(Suite *suite);
 /* conformance_peers.c: of several devices. */
 void add_peer_points(Suite *suite);
+/* conformance_shared.c: of memory that other processes have; and as such a process (WEIR_TEST_TEXT is set): its exit
+ * status. */
+void add_shared_points(Suite *suite);
+int open_text(const char *told);
 /* What is asked in a process of its own, since a driver may crash there (WEIR_TEST_ASK is set): its exit
  * status. */
 int answer_alone(const char *question);

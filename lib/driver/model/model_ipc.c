@@ -10,7 +10,9 @@
  * pool that it is imported into is an invalid value, and so is a block that is imported already.  That the
  * importer frees first is not checked: the exporter's model cannot see it.
  *
- * Must not know: pools beyond the file of their memory; streams.
+ * Memory of a handle that is shared has a file of its own, too, of the same form.
+ *
+ * Must not know: pools and handles beyond the file of their memory; streams.
  */
 #include "driver/model/model_ipc.h"
 
@@ -50,7 +52,7 @@ struct imported {
 };
 
 int weir__model_ipc_file(uint64_t bytes) {
-    int file = memfd_create("pool of a device model", MFD_CLOEXEC);
+    int file = memfd_create("memory of a device model", MFD_CLOEXEC);
 
     if (file >= 0 &&
         (bytes > INT64_MAX / 2 || ftruncate(file, (off_t)(bytes + sizeof(struct tail))) != 0)) {
@@ -60,38 +62,51 @@ int weir__model_ipc_file(uint64_t bytes) {
     return file;
 }
 
-int weir__model_ipc_export(int file, uint64_t bytes, int device,
+int weir__model_ipc_export(int file, enum model_file what, uint64_t bytes, int device,
                            const struct model_identity *identity) {
-    struct tail tail = {.magic = MAGIC, .bytes = bytes, .identity = *identity, .device = device};
+    struct tail tail = {
+        .magic = MAGIC + what, .bytes = bytes, .identity = *identity, .device = device};
 
     if (pwrite(file, &tail, sizeof tail, (off_t)bytes) != (ssize_t)sizeof tail)
         return -1;
     return fcntl(file, F_DUPFD_CLOEXEC, 0);
 }
 
-struct model_import *weir__model_import_open(int file, int *device) {
-    struct model_import *import;
+int weir__model_ipc_read(int file, enum model_file what, uint64_t *bytes, int *device,
+                         struct model_identity *identity) {
     struct stat status;
     struct tail tail;
-    void *view;
 
     if (fstat(file, &status) != 0 || status.st_size < (off_t)sizeof tail ||
         pread(file, &tail, sizeof tail, status.st_size - (off_t)sizeof tail) !=
             (ssize_t)sizeof tail ||
-        tail.magic != MAGIC || tail.bytes != (uint64_t)status.st_size - sizeof tail)
+        tail.magic != MAGIC + what || tail.bytes != (uint64_t)status.st_size - sizeof tail)
+        return 0;
+    *bytes = tail.bytes;
+    *device = (int)tail.device;
+    *identity = tail.identity;
+    return 1;
+}
+
+struct model_import *weir__model_import_open(int file, int *device) {
+    struct model_import *import;
+    struct model_identity identity;
+    uint64_t bytes;
+    void *view;
+
+    if (!weir__model_ipc_read(file, MODEL_FILE_POOL, &bytes, device, &identity))
         return NULL;
     import = calloc(1, sizeof *import);
     if (!import)
         return NULL;
-    view = mmap(NULL, tail.bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file, 0);
+    view = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file, 0);
     if (view == MAP_FAILED) {
         free(import);
         return NULL;
     }
-    import->identity = tail.identity;
+    import->identity = identity;
     import->view = view;
-    import->bytes = tail.bytes;
-    *device = (int)tail.device;
+    import->bytes = bytes;
     return import;
 }
 

@@ -1,23 +1,28 @@
 /* SPDX-License-Identifier: MIT */
-/* model_ipc.h: pools of the device model that several processes share; see model_ipc.c.  All want the lock held.
+/* model_ipc.h: memory of the device model that several processes share; see model_ipc.c.  All want the lock held.
  */
 #ifndef WEIR_MODEL_IPC_H
 #define WEIR_MODEL_IPC_H
 
 #include "driver/model/model_state.h"
 
-/* Of a pool, among those of all processes. */
+/* Of a pool, or of a handle's memory, among those of all processes. */
 struct model_identity {
-    uint64_t process, pool;
+    uint64_t process, object;
 };
+
+enum model_file { MODEL_FILE_POOL, MODEL_FILE_MEMORY };
 
 struct model_import;
 
 /* A file for so many bytes of memory, or -1. */
 int weir__model_ipc_file(uint64_t bytes);
 /* A descriptor of it for others, or -1. */
-int weir__model_ipc_export(int file, uint64_t bytes, int device,
+int weir__model_ipc_export(int file, enum model_file what, uint64_t bytes, int device,
                            const struct model_identity *identity);
+/* What an exported file says of itself: 1, or 0: it is none of that kind. */
+int weir__model_ipc_read(int file, enum model_file what, uint64_t *bytes, int *device,
+                         struct model_identity *identity);
 /* What was exported, mapped here, and which device it is of; NULL: it is none, or there is no memory. */
 struct model_import *weir__model_import_open(int file, int *device);
 /* With all that was imported into it, none of which may be found any more. */

@@ -454,7 +454,7 @@ CUresult weir__model_cuMemPoolExportToShareableHandle(void *shared, CUmemoryPool
     if (!pool)
         return result;
     if (pool->is_shared && !pool->import && type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
-        file = weir__model_ipc_export(pool->range.file, pool->range.mapping_bytes,
+        file = weir__model_ipc_export(pool->range.file, MODEL_FILE_POOL, pool->range.mapping_bytes,
                                       pool->device->context.device, &pool->identity);
         result = file < 0 ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
         if (file >= 0)

@@ -5,7 +5,7 @@
  * All handles are parts of one file without a name, which is sparse and grows by each of them, so
  * that memory costs nothing until it is touched, keeps its bytes wherever it is mapped, and may be
  * mapped at several addresses at once.  A part is never used again: its pages go when its handle
- * does.  A reservation is host address space without access; mapping puts a part of the file there.
+ * does.  Memory that other processes may have has a file of its own (model_ipc.c).  A reservation is host address space without access; mapping puts a part of the file there.
  * The host may know no more than some 65,000 stretches of addresses: more mappings than that are out
  * of memory, unless neighbours lie side by side in the file, too, as those do that grow in turn.
  *
@@ -26,7 +26,10 @@
  *   V8  none of these needs a current context (INVALID_CONTEXT is no result of theirs), and the
  *       memory survives the context (cuCtxDestroy);
  *   V9  access is given device by device, to the memory's own and to those that reach it as peers
- *       (cuDeviceCanAccessPeer); what one device has says nothing of another.
+ *       (cuDeviceCanAccessPeer); what one device has says nothing of another;
+ *   V10 cuMemExportToShareableHandle: of memory that was made for that kind of file; each handle
+ *       that cuMemImportFromShareableHandle makes of one is released on its own, and the memory
+ *       goes after the last of all processes.
  * Measured on the device of the profile (H200, driver 580.159.04):
  *   M1  a reservation's size is a multiple of the granularity: the documented host page is refused;
  *       2^46 bytes may be had, 2^48 are out of memory;
@@ -40,7 +43,9 @@
  *       mode and the thread's: that goes on.
  * Assumed: unmapping is refused over a gap beside a mapping, and where nothing is reserved; an
  * address under a mapping is not freed; a device that is no peer of the memory's is an invalid device, and
- * then nothing has changed; in a child of fork() all are as before cuInit.  All refusals but M2's and those for
+ * then nothing has changed; a file that cannot be opened is an operating system error; imported memory counts as its
+ * maker's as long as that has it, and then as nobody's (within one process, until all handles and mappings have gone);
+ * in a child of fork() all are as before cuInit.  All refusals but M2's and those for
  * want of memory are INVALID_VALUE.
  *
  * Must not know: pools, blocks; what a stream or a capture does.
@@ -49,8 +54,11 @@
 
 #include <fcntl.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
+
+#include "driver/model/model_ipc.h"
 
 /* What a handle names; its address is the handle. */
 struct model_memory {
@@ -58,9 +66,11 @@ struct model_memory {
     struct model_device *device;
     uint64_t bytes;
     uint64_t place; /* in the file */
-    uint64_t mappings;
-    int released;     /* what is left is mapped */
-    int decompresses; /* it was made for hardware that does so */
+    uint32_t mappings;
+    int file;               /* its own; -1: the one of all */
+    int names;              /* by each of which it is to be released; 0: what is left is mapped */
+    short decompresses;     /* it was made for hardware that does so */
+    short belongs_to_other; /* another process has made it */
 };
 
 _Static_assert(sizeof(struct model_memory) <= MODEL_MEMORY_STRIDE, "a handle fits its slot");
@@ -189,14 +199,16 @@ static int extend_file(uint64_t bytes) {
 
 /* The caller holds the lock. */
 static CUresult make_memory(struct model_device *device, uint64_t bytes, int decompresses,
-                            CUmemGenericAllocationHandle *handle) {
+                            int is_shared, CUmemGenericAllocationHandle *handle) {
     struct model_memory *memory;
 
     weir__model_direct_settle(device);
     if (weir__model_take(device, bytes) != 0)
         return CUDA_ERROR_OUT_OF_MEMORY;
     memory = weir__model_slab_take(&weir__model.memories, weir__model.next_object_id++);
-    if (!memory || extend_file(bytes) != 0) {
+    if (memory)
+        memory->file = is_shared ? weir__model_ipc_file(bytes) : -1;
+    if (!memory || (is_shared ? memory->file < 0 : extend_file(bytes) != 0)) {
         if (memory)
             weir__model_slab_give(&weir__model.memories, memory);
         weir__model_give(device, bytes);
@@ -204,8 +216,9 @@ static CUresult make_memory(struct model_device *device, uint64_t bytes, int dec
     }
     memory->device = device;
     memory->bytes = bytes;
-    memory->decompresses = decompresses;
-    memory->place = space.file_bytes - bytes;
+    memory->names = 1;
+    memory->decompresses = (short)decompresses;
+    memory->place = is_shared ? 0 : space.file_bytes - bytes;
     weir__model_charge(by_gib(bytes, weir__model.profile.virtual_create_gib_ns) +
                        (weir__model.handles_made ? 0 : weir__model.profile.virtual_first_ns));
     weir__model.handles_made++;
@@ -215,11 +228,15 @@ static CUresult make_memory(struct model_device *device, uint64_t bytes, int dec
 
 /* V4.  Its pages, too: what does not work there costs the host, until the reset. */
 static void drop_if_done(struct model_memory *memory) {
-    if (!memory->released || memory->mappings > 0)
+    if (memory->names > 0 || memory->mappings > 0)
         return;
-    (void)!fallocate(space.file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)memory->place,
-                     (off_t)memory->bytes);
-    weir__model_give(memory->device, memory->bytes);
+    if (memory->file < 0)
+        (void)!fallocate(space.file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                         (off_t)memory->place, (off_t)memory->bytes);
+    else
+        close(memory->file);
+    if (!memory->belongs_to_other)
+        weir__model_give(memory->device, memory->bytes);
     weir__model_charge(by_gib(memory->bytes, weir__model.profile.virtual_release_gib_ns));
     weir__model_slab_give(&weir__model.memories, memory);
 }
@@ -227,7 +244,56 @@ static void drop_if_done(struct model_memory *memory) {
 static struct model_memory *find_memory(CUmemGenericAllocationHandle handle) {
     struct model_memory *memory = weir__model_slab_find(&weir__model.memories, host(handle));
 
-    return memory && !memory->released ? memory : NULL;
+    return memory && memory->names > 0 ? memory : NULL;
+}
+
+static struct model_identity identity_of(const struct model_memory *memory) {
+    return (struct model_identity){(uint64_t)getpid(),
+                                   atomic_load_explicit(&memory->slot.id, memory_order_relaxed)};
+}
+
+/* What this process has of it; NULL: nothing, or nothing any more. */
+static struct model_memory *find_identity(const struct model_identity *identity) {
+    const struct model_slab *slab = &weir__model.memories;
+
+    for (size_t i = 0; i < slab->used; i++) {
+        struct model_memory *memory = (void *)(slab->base + slab->stride * i);
+        struct model_identity is = identity_of(memory);
+
+        if (is.object == identity->object && is.process == identity->process &&
+            !memory->belongs_to_other)
+            return memory;
+    }
+    return NULL;
+}
+
+/* V10.  The descriptor stays the caller's. */
+static CUresult import_memory(int file, CUmemGenericAllocationHandle *handle) {
+    struct model_identity identity;
+    struct model_memory *memory;
+    uint64_t bytes;
+    int device;
+
+    if (!weir__model_ipc_read(file, MODEL_FILE_MEMORY, &bytes, &device, &identity) ||
+        weir__model_device_check(device) != CUDA_SUCCESS)
+        return CUDA_ERROR_INVALID_VALUE;
+    memory = find_identity(&identity);
+    if (!memory) {
+        memory = weir__model_slab_take(&weir__model.memories, weir__model.next_object_id++);
+        if (!memory)
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        memory->file = fcntl(file, F_DUPFD_CLOEXEC, 0);
+        if (memory->file < 0) {
+            weir__model_slab_give(&weir__model.memories, memory);
+            return CUDA_ERROR_OPERATING_SYSTEM;
+        }
+        memory->device = &weir__model.devices[device];
+        memory->bytes = bytes;
+        memory->belongs_to_other = 1;
+    }
+    memory->names++;
+    *handle = (uintptr_t)memory;
+    return CUDA_SUCCESS;
 }
 
 /* ---- Mappings ---- */
@@ -287,7 +353,7 @@ static uint64_t count_mappings(uint64_t address, uint64_t bytes) {
 /* What is mapped is mapped anew, not protected: Valgrind goes through what is protected byte by byte. */
 static int place(uint64_t address, const struct model_memory *memory, int protection) {
     return mmap(host(address), memory->bytes, protection, MAP_SHARED | MAP_FIXED | MAP_NORESERVE,
-                space.file, (off_t)memory->place) == MAP_FAILED
+                memory->file < 0 ? space.file : memory->file, (off_t)memory->place) == MAP_FAILED
                ? -1
                : 0;
 }
@@ -467,7 +533,8 @@ static CUresult check_properties(const CUmemAllocationProp *properties) {
     for (i = 0; i < sizeof properties->allocFlags.reserved; i++)
         if (properties->allocFlags.reserved[i])
             return CUDA_ERROR_INVALID_VALUE;
-    if (properties->requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE ||
+    if ((properties->requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE &&
+         properties->requestedHandleTypes != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) ||
         properties->allocFlags.compressionType || properties->allocFlags.gpuDirectRDMACapable > 1 ||
         !weir__model_usage_is_known(properties->allocFlags.usage))
         return CUDA_ERROR_NOT_SUPPORTED;
@@ -536,7 +603,8 @@ CUresult weir__model_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t by
     result = enter();
     if (result == CUDA_SUCCESS)
         result = make_memory(&weir__model.devices[properties->location.id], bytes,
-                             properties->allocFlags.usage != 0, handle);
+                             properties->allocFlags.usage != 0,
+                             properties->requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE, handle);
     weir__model_unlock();
     return result;
 }
@@ -550,7 +618,7 @@ CUresult weir__model_cuMemRelease(CUmemGenericAllocationHandle handle) {
     if (result == CUDA_SUCCESS) {
         memory = find_memory(handle);
         if (memory) {
-            memory->released = 1;
+            memory->names--;
             drop_if_done(memory);
         } else {
             result = CUDA_ERROR_INVALID_VALUE; /* documented as undefined */
@@ -618,12 +686,66 @@ CUresult weir__model_cuMemSetAccess(CUdeviceptr address, size_t bytes,
     return result;
 }
 
+CUresult weir__model_cuMemExportToShareableHandle(void *shared, CUmemGenericAllocationHandle handle,
+                                                  CUmemAllocationHandleType type,
+                                                  unsigned long long flags) {
+    const struct model_memory *memory;
+    struct model_identity identity;
+    CUresult result;
+    int file;
+
+    if (!shared || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || flags != 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    weir__model_lock();
+    result = enter();
+    memory = result == CUDA_SUCCESS ? find_memory(handle) : NULL;
+    if (memory && memory->file >= 0 && !memory->belongs_to_other) {
+        identity = identity_of(memory);
+        file = weir__model_ipc_export(memory->file, MODEL_FILE_MEMORY, memory->bytes,
+                                      memory->device->context.device, &identity);
+        if (file < 0)
+            result = CUDA_ERROR_OPERATING_SYSTEM;
+        else
+            memcpy(shared, &file, sizeof file);
+    } else if (result == CUDA_SUCCESS) {
+        result = CUDA_ERROR_INVALID_VALUE;
+    }
+    weir__model_unlock();
+    return result;
+}
+
+CUresult weir__model_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle,
+                                                    void *shared, CUmemAllocationHandleType type) {
+    CUresult result;
+
+    if (!handle || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+        return CUDA_ERROR_INVALID_VALUE;
+    weir__model_lock();
+    result = enter();
+    if (result == CUDA_SUCCESS)
+        result = import_memory((int)(intptr_t)shared, handle);
+    weir__model_unlock();
+    return result;
+}
+
 /* ---- The end, and checking ---- */
+
+static void close_files(void) {
+    const struct model_slab *slab = &weir__model.memories;
+
+    for (size_t i = 0; i < slab->used; i++) {
+        const struct model_memory *memory = (const void *)(slab->base + slab->stride * i);
+
+        if (atomic_load_explicit(&memory->slot.id, memory_order_relaxed) && memory->file >= 0)
+            close(memory->file);
+    }
+}
 
 void weir__model_virtual_drop(void) {
     struct model_reservation *reservation;
     struct model_mapping *mapping;
 
+    close_files();
     while ((mapping = mapping_from(0))) {
         weir__model_tree_remove(&space.mappings, &mapping->node);
         free(mapping);
@@ -663,9 +785,9 @@ const char *weir__model_virtual_check(int device, uint64_t *physical) {
         if (!atomic_load_explicit(&memory->slot.id, memory_order_relaxed) ||
             memory->device->context.device != device)
             continue;
-        *physical += memory->bytes;
+        *physical += memory->belongs_to_other ? 0 : memory->bytes;
         counted += memory->mappings;
-        if (memory->released && memory->mappings == 0)
+        if (memory->names == 0 && memory->mappings == 0)
             wrong = "a handle without a name or a mapping holds memory";
     }
     return wrong || counted == mappings ? wrong : "mappings of handles miscounted";

@@ -1,0 +1,410 @@
+/* SPDX-License-Identifier: MIT */
+/* ipc.c: blocks of the mapped engine for other processes (weir/share.h): the text, and what a receiver maps.
+ *
+ * A receiver reserves addresses for all pieces, and maps each where the one before it ends.  It keeps neither
+ * descriptors nor physical allocations: the mappings alone hold the memory.
+ *
+ * Locks: one over the table of mappings; no driver call under it.
+ *
+ * Must not know: how an engine places blocks.
+ */
+#include "config.h"
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <weir/share.h>
+
+#include "api/create.h"
+#include "base/map.h"
+#include "base/result.h"
+#include "base/text.h"
+#include "config/settings.h"
+#include "ipc/memory_text.h"
+
+/* ---- the sender ------------------------------------------------------------------------------ */
+
+static weir_status write_text(weir_allocator *a, const struct weir_memory_files *files, char *text,
+                              size_t text_bytes, size_t *needed) {
+    struct weir_memory_text t;
+    int whole = 1;
+
+    weir__memory_text_begin(&t, a->device.driver->name);
+    (void)weir__driver_uuid(a->device.driver, a->device.ordinal, t.device);
+    for (size_t i = 0; i < files->count && whole; i++)
+        whole = weir__memory_text_add(&t, &(struct weir_memory_piece){files->list[i].file,
+                                                                      files->list[i].name,
+                                                                      files->list[i].bytes});
+    if (whole)
+        *needed = weir__memory_text_write(&t, text, 0) + 1;
+    if (whole && *needed <= text_bytes)
+        (void)weir__memory_text_write(&t, text, text_bytes);
+    weir__memory_text_clear(&t);
+    return whole ? WEIR_OK : weir__without_driver(WEIR_E_HOST_MEMORY);
+}
+
+static weir_status find_files(weir_allocator *a, const void *address,
+                              struct weir_memory_files *files) {
+    struct weir_engine *engine = a->reserve.engine;
+    void *block = NULL;
+    size_t bytes = 0;
+    weir_status status;
+
+    if (!weir__options_map(&a->options) || a->options.exportable != WEIR_SWITCH_ON)
+        return weir__allocator_misuse(a, WEIR_E_NOT_SUPPORTED, "weir_ipc_make",
+                                      "needs engine mapped and export on (options.exportable)");
+    status = weir_block_range(a, address, &block, &bytes);
+    return status == WEIR_OK
+               ? engine->ops->files(engine, (uintptr_t)block, bytes > 0 ? bytes : 1, files)
+               : status;
+}
+
+weir_status weir_ipc_make(weir_allocator *a, const void *address, char *text, size_t text_bytes,
+                          size_t *needed, size_t *offset) {
+    struct weir_memory_files files = {0};
+    int result_before = weir__driver_result;
+    size_t bytes = 0;
+    weir_status status = weir__gate(a);
+
+    if (status != WEIR_OK)
+        return status;
+    if (!address || (!text && text_bytes > 0))
+        return weir__allocator_misuse(a, WEIR_E_INVALID, "weir_ipc_make",
+                                      address ? "text is NULL" : "address is NULL");
+    status = find_files(a, address, &files);
+    if (status == WEIR_OK)
+        status = write_text(a, &files, text, text_bytes, &bytes);
+    if (status == WEIR_OK) {
+        weir__memory_sender_allow();
+        if (needed)
+            *needed = bytes;
+        if (offset)
+            *offset = (uintptr_t)address - files.list[0].base;
+        if (text && bytes > text_bytes)
+            status = weir__allocator_misuse(a, WEIR_E_INVALID, "weir_ipc_make",
+                                            "text_bytes is less than *needed");
+    }
+    free(files.list);
+    return weir__ended(result_before, status);
+}
+
+/* ---- the receiver ---------------------------------------------------------------------------- */
+
+struct mapping {
+    struct weir_device device; /* with its context, retained */
+    CUdeviceptr base;
+    size_t bytes, mapped; /* `mapped`: from the base on */
+    int closes;           /* a thread is about to give it up */
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards what follows, and `closes` */
+static struct weir_map mappings;                         /* by base */
+
+static __attribute__((format(printf, 4, 5))) weir_status
+say(weir_status status, char *message, size_t message_bytes, const char *format, ...) {
+    va_list list;
+
+    va_start(list, format);
+    vsnprintf(message, message_bytes, format, list);
+    va_end(list);
+    return status;
+}
+
+static weir_status refused(const struct mapping *m, CUresult result, const char *call,
+                           char *message, size_t message_bytes) {
+    weir_status status = WEIR_E_DRIVER;
+
+    if (result == CUDA_ERROR_OUT_OF_MEMORY)
+        status = WEIR_E_NO_MEMORY;
+    else if (result == CUDA_ERROR_NOT_SUPPORTED || result == CUDA_ERROR_NOT_PERMITTED)
+        status = WEIR_E_NOT_SUPPORTED;
+    weir__set_driver_result((int)result);
+    return say(status, message, message_bytes, "%s: the driver answered %s", call,
+               weir__driver_error_name(m->device.driver, result));
+}
+
+/* The device of the text, whatever its number is here. */
+static weir_status find_device(struct mapping *m, const struct weir_memory_text *t, char *message,
+                               size_t message_bytes) {
+    const struct weir_driver *driver = m->device.driver;
+    int count = 0;
+    CUresult result = driver->cuDeviceGetCount(&count);
+
+    for (int at = 0; at < count && result == CUDA_SUCCESS; at++) {
+        char uuid[WEIR_UUID_BYTES];
+
+        result = driver->cuDeviceGet(&m->device.ordinal, at);
+        if (result == CUDA_SUCCESS)
+            result = weir__driver_uuid(driver, m->device.ordinal, uuid);
+        if (result == CUDA_SUCCESS && strcmp(uuid, t->device) == 0) {
+            result = driver->cuDevicePrimaryCtxRetain(&m->device.context, m->device.ordinal);
+            if (result == CUDA_SUCCESS)
+                return WEIR_OK;
+        }
+    }
+    if (result != CUDA_SUCCESS)
+        return refused(m, result, "the device of the block", message, message_bytes);
+    return say(
+        weir__without_driver(WEIR_E_NO_DEVICE), message, message_bytes,
+        "this process does not see the block's device %s: does CUDA_VISIBLE_DEVICES hide it?",
+        t->device);
+}
+
+/* Maps the next piece, whose descriptor stays the caller's. */
+static weir_status map_file(struct mapping *m, const struct weir_memory_piece *p, int file,
+                            char *message, size_t message_bytes) {
+    const struct weir_driver *driver = m->device.driver;
+    CUmemGenericAllocationHandle handle = 0;
+    CUresult result = driver->cuMemImportFromShareableHandle(
+        &handle, (void *)(intptr_t)file, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+
+    if (result == CUDA_SUCCESS) {
+        result = driver->cuMemMap(m->base + m->mapped, (size_t)p->bytes, 0, handle, 0);
+        /* The mapping holds the memory.  A release that is refused once is tried again: what it leaves would be
+         * lost. */
+        if (driver->cuMemRelease(handle) != CUDA_SUCCESS)
+            (void)driver->cuMemRelease(handle);
+    }
+    if (result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_INVALID_HANDLE) {
+        weir__set_driver_result((int)result);
+        return say(WEIR_E_NOT_OWNED, message, message_bytes,
+                   "the sender's file descriptor %d is not the block's memory any more", p->file);
+    }
+    if (result != CUDA_SUCCESS)
+        return refused(m, result, "mapping the block", message, message_bytes);
+    m->mapped += (size_t)p->bytes;
+    return WEIR_OK;
+}
+
+static weir_status map_pieces(struct mapping *m, const struct weir_memory_text *t, int sender,
+                              char *message, size_t message_bytes) {
+    const CUmemAccessDesc access = {
+        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = m->device.ordinal},
+        .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    weir_status status = WEIR_OK;
+    CUresult result;
+
+    for (size_t i = 0; i < t->count && status == WEIR_OK; i++) {
+        int file = -1;
+
+        status =
+            weir__memory_sender_take(t, sender, t->pieces[i].file, &file, message, message_bytes);
+        if (status == WEIR_OK) {
+            status = map_file(m, &t->pieces[i], file, message, message_bytes);
+            close(file);
+        }
+    }
+    if (status != WEIR_OK)
+        return status;
+    result = m->device.driver->cuMemSetAccess(m->base, m->bytes, &access, 1);
+    return result == CUDA_SUCCESS
+               ? WEIR_OK
+               : refused(m, result, "access to the block", message, message_bytes);
+}
+
+/* In the scope of its context. */
+static CUresult unmap(struct mapping *m) {
+    CUresult result =
+        m->mapped > 0 ? m->device.driver->cuMemUnmap(m->base, m->mapped) : CUDA_SUCCESS;
+
+    if (result == CUDA_SUCCESS)
+        m->mapped = 0;
+    return result;
+}
+
+/* 0: the sum is no size. */
+static size_t sum_of(const struct weir_memory_text *t) {
+    uint64_t sum = 0;
+
+    for (size_t i = 0; i < t->count; i++) {
+        if (t->pieces[i].bytes > INT64_MAX - sum)
+            return 0;
+        sum += t->pieces[i].bytes;
+    }
+    return (size_t)sum;
+}
+
+/* The device is found. */
+static weir_status map_all(struct mapping *m, const struct weir_memory_text *t, int sender,
+                           char *message, size_t message_bytes) {
+    const struct weir_driver *driver = m->device.driver;
+    struct weir_driver_scope scope;
+    weir_status status;
+    CUresult result = weir__driver_enter(driver, m->device.context, &scope);
+
+    if (result != CUDA_SUCCESS)
+        return refused(m, result, "the device's context", message, message_bytes);
+    result = driver->cuMemAddressReserve(&m->base, m->bytes, 0, 0, 0);
+    if (result == CUDA_SUCCESS)
+        status = map_pieces(m, t, sender, message, message_bytes);
+    else if (result == CUDA_ERROR_INVALID_VALUE)
+        status = say(weir__without_driver(WEIR_E_PARSE), message, message_bytes,
+                     "the handle's sizes are none of physical memory");
+    else
+        status = refused(m, result, "addresses for the block", message, message_bytes);
+    /* What the driver does not take back at a second try stays mapped. */
+    if (result == CUDA_SUCCESS && status != WEIR_OK &&
+        (unmap(m) == CUDA_SUCCESS || unmap(m) == CUDA_SUCCESS))
+        (void)driver->cuMemAddressFree(m->base, m->bytes);
+    weir__driver_leave(driver, &scope);
+    return status;
+}
+
+static int note(struct mapping *m) {
+    int noted;
+
+    pthread_mutex_lock(&lock);
+    noted = weir__map_put(&mappings, m->base, (uintptr_t)m);
+    pthread_mutex_unlock(&lock);
+    return noted;
+}
+
+/* Unmaps it, once its device has nothing to do if `waits`, and frees it.  On an error nothing has changed. */
+static CUresult drop(struct mapping *m, int waits) {
+    const struct weir_driver *driver = m->device.driver;
+    struct weir_driver_scope scope;
+    CUresult result = waits ? weir__device_wait(&m->device) : CUDA_SUCCESS;
+
+    if (result == CUDA_SUCCESS)
+        result = weir__driver_enter(driver, m->device.context, &scope);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = unmap(m);
+    if (result == CUDA_SUCCESS) {
+        /* Before others may have the addresses. */
+        pthread_mutex_lock(&lock);
+        (void)weir__map_take(&mappings, m->base, NULL);
+        pthread_mutex_unlock(&lock);
+        (void)driver->cuMemAddressFree(m->base, m->bytes);
+    }
+    weir__driver_leave(driver, &scope);
+    if (result != CUDA_SUCCESS)
+        return result;
+    weir__device_end_waits(&m->device);
+    (void)driver->cuDevicePrimaryCtxRelease(m->device.ordinal);
+    free(m);
+    return CUDA_SUCCESS;
+}
+
+static weir_status open_text(struct mapping *m, const struct weir_memory_text *t, char *message,
+                             size_t message_bytes) {
+    struct weir_driver_failure failure;
+    weir_status status;
+    int sender;
+
+    m->device.driver = weir__driver_open(t->driver, &failure);
+    if (!m->device.driver)
+        return say(weir__without_driver(WEIR_E_NO_DEVICE), message, message_bytes, "%s",
+                   failure.text);
+    /* unreached: it has none of these calls, which a driver that is complete has */
+    if (~m->device.driver->capabilities & (WEIR_CAP_IPC | WEIR_CAP_VIRTUAL))
+        return say(weir__without_driver(WEIR_E_NOT_SUPPORTED), message, message_bytes,
+                   "the driver cannot share mapped memory with other processes");
+    m->bytes = sum_of(t);
+    if (m->bytes == 0)
+        return say(weir__without_driver(WEIR_E_PARSE), message, message_bytes,
+                   "the handle's sizes add up to no size");
+    status = weir__memory_sender_open(t, &sender, message, message_bytes);
+    if (status != WEIR_OK)
+        return status;
+    status = find_device(m, t, message, message_bytes);
+    if (status == WEIR_OK) {
+        status = map_all(m, t, sender, message, message_bytes);
+        if (status != WEIR_OK)
+            (void)m->device.driver->cuDevicePrimaryCtxRelease(m->device.ordinal);
+    }
+    if (sender >= 0)
+        close(sender);
+    return status;
+}
+
+static weir_status open_mapping(const struct weir_memory_text *t, struct mapping **out,
+                                char *message, size_t message_bytes) {
+    struct mapping *m = calloc(1, sizeof *m);
+    weir_status status =
+        m ? open_text(m, t, message, message_bytes)
+          : say(weir__without_driver(WEIR_E_HOST_MEMORY), message, message_bytes, "no host memory");
+
+    if (status != WEIR_OK) {
+        free(m);
+        return status;
+    }
+    if (!note(m)) {
+        (void)drop(m, 0);
+        return say(weir__without_driver(WEIR_E_HOST_MEMORY), message, message_bytes,
+                   "no host memory");
+    }
+    *out = m;
+    return WEIR_OK;
+}
+
+weir_status weir_ipc_open(const char *text, int *device, void **base, char *message,
+                          size_t message_bytes) {
+    int result_before = weir__driver_result;
+    struct weir_memory_text t;
+    struct mapping *m = NULL;
+    char quoted[160];
+    weir_status status;
+
+    if (message_bytes > 0 && message)
+        message[0] = '\0';
+    else
+        message_bytes = 0;
+    if (!text || !base)
+        return say(weir__without_driver(WEIR_E_INVALID), message, message_bytes, "%s is NULL",
+                   text ? "base" : "text");
+    if (weir__driver_forked())
+        return say(weir__without_driver(WEIR_E_FORKED), message, message_bytes,
+                   "CUDA does not work in a child of fork(): start a new program there");
+    status = weir__memory_text_read(text, &t);
+    if (status != WEIR_OK) {
+        weir__quote(text, quoted, sizeof quoted);
+        return say(status, message, message_bytes, "%s: %s", quoted,
+                   status == WEIR_E_PARSE ? "not a text of weir_ipc_make of this version"
+                                          : weir_status_message(status));
+    }
+    status = open_mapping(&t, &m, message, message_bytes);
+    weir__memory_text_clear(&t);
+    if (status == WEIR_OK) {
+        *base = (void *)(uintptr_t)m->base;
+        if (device)
+            *device = m->device.ordinal;
+    }
+    return weir__ended(result_before, status);
+}
+
+weir_status weir_ipc_close(void *base) {
+    int result_before = weir__driver_result;
+    struct weir_device *device;
+    uintptr_t value = 0;
+    struct mapping *m;
+    weir_status status;
+    CUresult result;
+
+    if (weir__driver_forked())
+        return weir__without_driver(WEIR_E_FORKED);
+    if (!base)
+        return WEIR_OK;
+    pthread_mutex_lock(&lock);
+    m = weir__map_get(&mappings, (uintptr_t)base, &value) ? (struct mapping *)value : NULL;
+    if (m && m->closes)
+        m = NULL; /* unreached: another thread is in the middle of it */
+    if (m)
+        m->closes = 1;
+    pthread_mutex_unlock(&lock);
+    if (!m)
+        return weir__without_driver(WEIR_E_NOT_OWNED);
+    device = &m->device;
+    result = drop(m, 1);
+    if (result == CUDA_SUCCESS)
+        return weir__ended(result_before, WEIR_OK);
+    status = weir__device_status(device, result);
+    pthread_mutex_lock(&lock);
+    m->closes = 0;
+    pthread_mutex_unlock(&lock);
+    return status;
+}

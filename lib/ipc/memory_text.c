@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: MIT */
+/* memory_text.c: see memory_text.h.
+ *
+ * "weir-ipc-1:cuda:PID:START:NAMESPACE:DEVICE:FILE.NAME.BYTES,FILE.NAME.BYTES,...", all numbers decimal.
+ *
+ * A pid may be used again.  The receiver opens the process first (pidfd_open), and then compares when the process of
+ * that pid began.  If that is right, the open one is it, or has ended and gives nothing.
+ */
+#include "ipc/memory_text.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/hostmem.h"
+#include "base/result.h"
+#include "base/who.h"
+
+/* The same on each architecture; headers may be older than the kernel. */
+#ifndef SYS_pidfd_open
+#define SYS_pidfd_open 434
+#endif
+#ifndef SYS_pidfd_getfd
+#define SYS_pidfd_getfd 438
+#endif
+
+#define HEAD "weir-ipc-1"
+
+/* ---- the text -------------------------------------------------------------------------------- */
+
+void weir__memory_text_begin(struct weir_memory_text *t, const char *driver) {
+    memset(t, 0, sizeof *t);
+    snprintf(t->driver, sizeof t->driver, "%s", driver);
+    t->pid = getpid();
+    t->start = weir__process_start(t->pid);
+    t->space = weir__process_namespace();
+}
+
+int weir__memory_text_add(struct weir_memory_text *t, const struct weir_memory_piece *piece) {
+    struct weir_memory_piece *pieces =
+        weir__hostmem_room(t->pieces, t->count, &t->capacity, sizeof *pieces);
+
+    if (!pieces)
+        return 0;
+    t->pieces = pieces;
+    pieces[t->count++] = *piece;
+    return 1;
+}
+
+void weir__memory_text_clear(struct weir_memory_text *t) {
+    free(t->pieces);
+    memset(t, 0, sizeof *t);
+}
+
+/* Where the next part goes, of a text of which so many bytes are written or counted. */
+#define APPEND(...)                                                                                \
+    length += (size_t)snprintf(length < text_bytes ? text + length : NULL,                         \
+                               length < text_bytes ? text_bytes - length : 0, __VA_ARGS__)
+
+size_t weir__memory_text_write(const struct weir_memory_text *t, char *text, size_t text_bytes) {
+    size_t length = 0;
+
+    APPEND(HEAD ":%s:%ld:%" PRIu64 ":%" PRIu64 ":%s", t->driver, (long)t->pid, t->start, t->space,
+           t->device);
+    for (size_t i = 0; i < t->count; i++) {
+        const struct weir_memory_piece *p = &t->pieces[i];
+
+        APPEND("%c%d.%" PRIu64 ".%" PRIu64, i == 0 ? ':' : ',', p->file, p->name, p->bytes);
+    }
+    return length;
+}
+
+/* Decimal digits up to `end`, which is skipped; the end of the text counts as any.  1 or 0. */
+static int read_number(const char **at, char end, uint64_t most, uint64_t *number) {
+    const char *c = *at;
+
+    *number = 0;
+    if (*c < '0' || *c > '9')
+        return 0;
+    for (; *c >= '0' && *c <= '9'; c++) {
+        uint64_t digit = (uint64_t)(*c - '0');
+
+        if (*number > (most - digit) / 10)
+            return 0;
+        *number = *number * 10 + digit;
+    }
+    if (*c != end)
+        return 0;
+    *at = c + (*c != '\0');
+    return 1;
+}
+
+/* Letters up to a colon, which is skipped. */
+static int read_word(const char **at, char *word, size_t bytes) {
+    size_t length = strcspn(*at, ":");
+
+    if (length == 0 || length >= bytes || (*at)[length] != ':')
+        return 0;
+    memcpy(word, *at, length);
+    word[length] = '\0';
+    *at += length + 1;
+    return 1;
+}
+
+static int read_head(const char **at, struct weir_memory_text *t) {
+    char head[sizeof HEAD];
+    uint64_t pid = 0;
+
+    if (!read_word(at, head, sizeof head) || strcmp(head, HEAD) != 0 ||
+        !read_word(at, t->driver, sizeof t->driver) || !read_number(at, ':', INT32_MAX, &pid) ||
+        !read_number(at, ':', UINT64_MAX, &t->start) ||
+        !read_number(at, ':', UINT64_MAX, &t->space) || !read_word(at, t->device, sizeof t->device))
+        return 0;
+    t->pid = (pid_t)pid;
+    return pid > 0 && (strcmp(t->driver, "cuda") == 0 || strcmp(t->driver, "model") == 0);
+}
+
+static int read_piece(const char **at, struct weir_memory_piece *p) {
+    const char end = strchr(*at, ',') ? ',' : '\0';
+    uint64_t file = 0;
+
+    if (!read_number(at, '.', INT32_MAX, &file) || !read_number(at, '.', UINT64_MAX, &p->name) ||
+        !read_number(at, end, SIZE_MAX, &p->bytes))
+        return 0;
+    p->file = (int)file;
+    return p->bytes > 0 && (end == '\0') == (**at == '\0');
+}
+
+weir_status weir__memory_text_read(const char *text, struct weir_memory_text *t) {
+    const char *at = text;
+    weir_status status = WEIR_OK;
+
+    memset(t, 0, sizeof *t);
+    if (!read_head(&at, t))
+        return weir__without_driver(WEIR_E_PARSE);
+    do {
+        struct weir_memory_piece piece = {0};
+
+        if (!read_piece(&at, &piece))
+            status = WEIR_E_PARSE;
+        else if (!weir__memory_text_add(t, &piece))
+            status = WEIR_E_HOST_MEMORY;
+    } while (status == WEIR_OK && *at);
+    if (status != WEIR_OK)
+        weir__memory_text_clear(t);
+    return status == WEIR_OK ? status : weir__without_driver(status);
+}
+
+/* ---- the sender ------------------------------------------------------------------------------ */
+
+void weir__memory_sender_allow(void) {
+#ifdef PR_SET_PTRACER
+    static atomic_int is_done;
+
+    if (!atomic_exchange(&is_done, 1))
+        (void)prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0); /* without Yama it is unknown */
+#endif
+}
+
+static __attribute__((format(printf, 4, 5))) weir_status
+say(weir_status status, char *message, size_t message_bytes, const char *format, ...) {
+    va_list list;
+
+    va_start(list, format);
+    vsnprintf(message, message_bytes, format, list);
+    va_end(list);
+    return weir__without_driver(status);
+}
+
+static weir_status has_ended(const struct weir_memory_text *t, char *message,
+                             size_t message_bytes) {
+    return say(WEIR_E_NOT_OWNED, message, message_bytes,
+               "process %ld, which shared the block, has ended", (long)t->pid);
+}
+
+/* What the kernel's answer to either call means. */
+static weir_status failed(const struct weir_memory_text *t, const char *call, int error,
+                          char *message, size_t message_bytes) {
+    switch (error) {
+    case ESRCH:
+        return has_ended(t, message, message_bytes);
+    case EBADF:
+        return say(WEIR_E_NOT_OWNED, message, message_bytes,
+                   "process %ld has freed the block, or has closed weir's file descriptors",
+                   (long)t->pid);
+    case EMFILE:
+    case ENFILE:
+        return say(WEIR_E_HOST_MEMORY, message, message_bytes,
+                   "no file descriptor is left: raise the limit (ulimit -n)");
+    case ENOMEM:
+        return say(WEIR_E_HOST_MEMORY, message, message_bytes, "%s: %s", call, strerror(error));
+    case ENOSYS:
+        return say(WEIR_E_NOT_SUPPORTED, message, message_bytes,
+                   "%s: the kernel does not have this call: use Linux 5.6 or later", call);
+    default:
+        return say(
+            WEIR_E_NOT_SUPPORTED, message, message_bytes,
+            "%s: the kernel refuses file descriptors of process %ld (%s): run both processes "
+            "as one user, set kernel.yama.ptrace_scope to 0 or 1, and give containers "
+            "CAP_SYS_PTRACE (docker run --cap-add SYS_PTRACE)",
+            call, (long)t->pid, strerror(error));
+    }
+}
+
+weir_status weir__memory_sender_open(const struct weir_memory_text *t, int *sender, char *message,
+                                     size_t message_bytes) {
+    uint64_t space = weir__process_namespace(), start;
+
+    *sender = -1;
+    if (space != 0 && t->space != 0 && space != t->space)
+        return say(WEIR_E_NOT_SUPPORTED, message, message_bytes,
+                   "process %ld has other process ids than this one: run both in one container, or "
+                   "let the containers share them (docker run --pid)",
+                   (long)t->pid);
+    if (t->pid != getpid()) {
+        *sender = (int)syscall(SYS_pidfd_open, t->pid, 0);
+        if (*sender < 0)
+            return failed(t, "pidfd_open", errno, message, message_bytes);
+    }
+    start = weir__process_start(t->pid);
+    if (start == t->start || start == UINT64_MAX || t->start == UINT64_MAX)
+        return WEIR_OK;
+    if (*sender >= 0)
+        close(*sender);
+    *sender = -1;
+    return start == 0
+               ? has_ended(t, message, message_bytes)
+               : say(WEIR_E_NOT_OWNED, message, message_bytes,
+                     "the process that shared the block has ended: another one has its number "
+                     "%ld now",
+                     (long)t->pid);
+}
+
+weir_status weir__memory_sender_take(const struct weir_memory_text *t, int sender, int theirs,
+                                     int *file, char *message, size_t message_bytes) {
+    *file = sender < 0 ? fcntl(theirs, F_DUPFD_CLOEXEC, 0)
+                       : (int)syscall(SYS_pidfd_getfd, sender, theirs, 0);
+    return *file >= 0
+               ? WEIR_OK
+               : failed(t, sender < 0 ? "fcntl" : "pidfd_getfd", errno, message, message_bytes);
+}

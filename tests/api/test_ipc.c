@@ -1,0 +1,477 @@
+/* SPDX-License-Identifier: MIT */
+/* test_ipc.c: blocks of the mapped engine that other processes open (weir/share.h), in one process and between two.
+ *
+ * The other process is this program again: WEIR_TEST_IPC in its environment says what it does.
+ */
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/fixtures/deny.h"
+#include "tests/fixtures/exported.h"
+
+/* ---- one process ------------------------------------------------------------------------------- */
+
+START_TEST(both_sides_see_the_same_bytes) {
+    const size_t bytes = 20 * MIB + 4096;
+    unsigned char *block, *base;
+    size_t offset = 1;
+    char *text;
+
+    make(fronts[_i]);
+    block = take_marked(bytes, 1);
+    text = text_of(block, &offset);
+    MUST(pieces_of(text) >= 3);
+    base = open_text(text);
+    MUST(base + offset != block);
+    expect_marked(base + offset, bytes, 1);
+    fill(base + offset + UNIT, 99, MIB);
+    fill(base + offset + bytes - 4096, 98, 4096);
+    expect_marked(block + UNIT, MIB, 99);
+    expect_marked(block + bytes - 4096, 4096, 98);
+    OK(weir_ipc_close(base));
+    EXPECT(WEIR_E_NOT_OWNED, weir_ipc_close(base));
+    OK(weir_ipc_close(NULL));
+    free(text);
+    give(a, block, A);
+    ANSWERS(0, lines());
+    end();
+}
+END_TEST
+
+/* Any address of a block gives the block's text; the offset tells where in it. */
+START_TEST(an_address_inside) {
+    unsigned char *block, *base;
+    size_t first = 0, offset = 0;
+    char *text, *other;
+
+    make(fronts[_i]);
+    block = take_marked(20 * MIB, 1);
+    text = text_of(block, &first);
+    for (size_t at = MIB; at < 20 * MIB; at += MIB) {
+        other = text_of(block + at, &offset);
+        MUST(strcmp(text, other) == 0 && offset == first + at);
+        free(other);
+    }
+    other = text_of(block + 20 * MIB - 1, &offset);
+    MUST(strcmp(text, other) == 0 && offset == first + 20 * MIB - 1);
+    base = open_text(text);
+    expect_marked(base + first + 2 * MIB, 18 * MIB, 3);
+    OK(weir_ipc_close(base));
+    free(text);
+    free(other);
+    give(a, block, A);
+    end();
+}
+END_TEST
+
+/* A block that ends where a physical allocation does has nothing of the next; one that begins there, nothing before. */
+START_TEST(blocks_at_the_borders_of_pieces) {
+    unsigned char *block[4], *base;
+    char *text[4];
+    size_t offset;
+
+    make(WEIR_SWITCH_OFF);
+    for (int i = 0; i < 4; i++) {
+        block[i] = take_marked(UNIT, (unsigned char)(20 * i));
+        text[i] = text_of(block[i], &offset);
+        MUST(pieces_of(text[i]) == 1 && offset == 0);
+        MUST(i == 0 || strcmp(text[i], text[i - 1]) != 0);
+    }
+    for (int i = 0; i < 4; i++) {
+        base = open_text(text[i]);
+        expect_marked(base, UNIT, (unsigned char)(20 * i));
+        OK(weir_ipc_close(base));
+        give(a, block[i], A);
+        free(text[i]);
+    }
+    end();
+}
+END_TEST
+
+/* Small blocks share a physical allocation, and so a text. */
+START_TEST(blocks_side_by_side) {
+    unsigned char *one, *two, *base;
+    char *text, *other;
+    size_t offset[2];
+
+    make(fronts[_i]);
+    one = take(a, 1000, A);
+    two = take(a, 1000, A);
+    fill(one, 1, 1000);
+    fill(two, 2, 1000);
+    text = text_of(one, &offset[0]);
+    other = text_of(two, &offset[1]);
+    MUST(strcmp(text, other) == 0 && offset[1] - offset[0] == (size_t)(two - one));
+    base = open_text(text);
+    expect_marked(base + offset[0], 1000, 1);
+    expect_marked(base + offset[1], 1000, 2);
+    OK(weir_ipc_close(base));
+    free(text);
+    free(other);
+    give(a, one, A);
+    give(a, two, A);
+    end();
+}
+END_TEST
+
+/* Physical allocations that have moved are exported from where they are now, as often as they move. */
+START_TEST(memory_that_was_moved) {
+    unsigned char *block[4], *large, *base;
+    size_t offset = 0;
+    char *before, *after;
+
+    make(WEIR_SWITCH_OFF);
+    for (int i = 0; i < 4; i++)
+        block[i] = take_marked(UNIT, 1);
+    before = text_of(block[0], NULL);
+    if (_i == 1)
+        busy(A, 5 * MS); /* they move before completion, and leave aliased mappings */
+    give(a, block[0], A);
+    give(a, block[2], A);
+    large = take_marked(2 * UNIT, 100);
+    MUST_EQ(reserve(a), 4 * UNIT);
+    after = text_of(large, &offset);
+    MUST(pieces_of(after) == 2 && offset == 0);
+    MUST(strstr(after, strrchr(before, ':') + 1) != NULL); /* the same descriptor */
+    base = open_text(after);
+    expect_marked(base, 2 * UNIT, 100);
+    OK(weir_ipc_close(base));
+    free(before);
+    free(after);
+    give(a, large, A);
+    give(a, block[1], A);
+    give(a, block[3], A);
+    end();
+}
+END_TEST
+
+/* The descriptor goes with the physical allocation, and the next one's text is another. */
+START_TEST(memory_that_goes_back) {
+    size_t released = 0;
+    unsigned char *block, *base;
+    char *text, *other;
+#ifdef CAN_DENY
+    int before;
+#endif
+
+    make(WEIR_SWITCH_OFF);
+#ifdef CAN_DENY
+    before = files_open();
+#endif
+    block = take_marked(20 * MIB, 1);
+    text = text_of(block, NULL);
+    base = open_text(text);
+    OK(weir_ipc_close(base));
+    give(a, block, A);
+    OK(weir_trim(a, 0, &released));
+    MUST_EQ(device_free(), CAPACITY);
+#ifdef CAN_DENY
+    ANSWERS(before, files_open());
+#endif
+    turned_down(WEIR_E_NOT_OWNED, text, "has freed the block");
+    block = take_marked(20 * MIB, 1);
+    other = text_of(block, NULL);
+    MUST(strcmp(text, other) != 0);
+    free(text);
+    free(other);
+    give(a, block, A);
+    end();
+}
+END_TEST
+
+START_TEST(a_receiver_keeps_the_memory) {
+    unsigned char *block, *base;
+    size_t released = 0, offset = 0;
+
+    make(fronts[_i]);
+    block = take_marked(20 * MIB, 1);
+    base = open_block(block, &offset);
+    give(a, block, A);
+    OK(weir_trim(a, 0, &released));
+    MUST(device_free() <= CAPACITY - 20 * MIB);
+    block = take_marked(20 * MIB, 200);
+    expect_marked(base + offset, 20 * MIB, 1);
+    give(a, block, A);
+    OK(weir_allocator_destroy(a));
+    MUST(device_free() <= CAPACITY - 20 * MIB);
+    expect_marked(base + offset, 20 * MIB, 1);
+    OK(weir_ipc_close(base));
+    check_model();
+    MUST_EQ(device_free(), CAPACITY);
+}
+END_TEST
+
+/* Nothing is unmapped under work, though the receiver does not say on which stream that is. */
+START_TEST(a_close_waits_for_the_device) {
+    unsigned char *block, *base, *twice;
+    size_t offset = 0;
+
+    make(WEIR_SWITCH_ON);
+    block = take_marked(MIB, 1);
+    base = open_block(block, &offset);
+    twice = open_block(block, &offset);
+    MUST(base != twice);
+    busy(B, 5 * MS);
+    CU(driver->cuMemsetD8Async((uintptr_t)base + offset, 5, MIB, B));
+    OK(weir_ipc_close(base));
+    CU(driver->cuStreamQuery(B));
+    expect_marked(twice + offset, MIB, 5);
+    refuse_waits();
+    EXPECT(WEIR_E_NO_MEMORY, weir_ipc_close(twice));
+    weir__model_faults_clear();
+    expect_marked(twice + offset, MIB, 5);
+    OK(weir_ipc_close(twice));
+    give(a, block, A);
+    end();
+}
+END_TEST
+
+START_TEST(a_hardened_block) {
+    weir_options options = options_for(WEIR_SWITCH_ON);
+    unsigned char *block, *base;
+    size_t offset = 0;
+
+    options.harden = WEIR_HARDEN_GUARD | WEIR_HARDEN_POISON;
+    OK(weir_allocator_create(&options, &a));
+    block = take_marked(20 * MIB, 1);
+    base = open_block(block, &offset);
+    expect_marked(base + offset, 20 * MIB, 1);
+    OK(weir_ipc_close(base));
+    give(a, block, A);
+    end();
+}
+END_TEST
+
+/* ---- two processes ----------------------------------------------------------------------------- */
+
+struct child {
+    pid_t pid;
+    int to, from;
+};
+
+/* The program again, what it is told at 0, what it says at 1. */
+static struct child start_child(const char *what) {
+    struct child child;
+    int down[2], up[2];
+
+    MUST(pipe2(down, O_CLOEXEC) == 0 && pipe2(up, O_CLOEXEC) == 0);
+    fflush(stdout);
+    child.pid = fork();
+    if (child.pid == 0) {
+        setenv("WEIR_TEST_IPC", what, 1);
+        dup2(down[0], 0);
+        dup2(up[1], 1);
+        exec_itself((char *[]){(char *)(uintptr_t) "test_ipc", NULL});
+        _exit(99);
+    }
+    MUST(child.pid > 0);
+    close(down[0]);
+    close(up[1]);
+    child.to = down[1];
+    child.from = up[0];
+    return child;
+}
+
+static int ended(const struct child *child) {
+    int status = 0;
+
+    close(child->to);
+    MUST(waitpid(child->pid, &status, 0) == child->pid);
+    close(child->from);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 256 + WTERMSIG(status);
+}
+
+struct letter {
+    uint64_t offset, bytes;
+    char text[1024];
+};
+
+static int is_filled(const unsigned char *at, unsigned char value, size_t bytes) {
+    unsigned char *host = malloc(bytes);
+    int is = host && driver->cuMemcpyDtoHAsync(host, (uintptr_t)at, bytes, B) == CUDA_SUCCESS &&
+             driver->cuStreamSynchronize(B) == CUDA_SUCCESS &&
+             first_other(host, value, bytes) == bytes;
+
+    free(host);
+    return is;
+}
+
+/* Opens what it is sent, looks, writes; then, once it is told that the sender has freed it, looks again. */
+static int be_receiver(void) {
+    struct letter letter;
+    void *base = NULL;
+    char word;
+
+    if (read(0, &letter, sizeof letter) != (ssize_t)sizeof letter)
+        return 2;
+    if (weir_ipc_open(letter.text, NULL, &base, message, sizeof message) != WEIR_OK) {
+        printf("# %s\n", message);
+        return strstr(message, "ptrace_scope") ? 77 : 3;
+    }
+    if (!is_filled((unsigned char *)base + letter.offset, 7, letter.bytes))
+        return 4;
+    fill((unsigned char *)base + letter.offset, 9, letter.bytes);
+    if (write(1, "i", 1) != 1 || read(0, &word, 1) != 1)
+        return 5;
+    if (!is_filled((unsigned char *)base + letter.offset, 9, letter.bytes))
+        return 6;
+    return weir_ipc_close(base) == WEIR_OK ? 42 : 7;
+}
+
+/* Sends a block, and ends when it is told to. */
+static int be_sender(void) {
+    struct letter letter = {.bytes = 20 * MIB};
+    unsigned char *block;
+    size_t offset;
+    char word;
+
+    make(WEIR_SWITCH_ON);
+    block = take(a, letter.bytes, A);
+    fill(block, 7, letter.bytes);
+    OK(weir_ipc_make(a, block, letter.text, sizeof letter.text, NULL, &offset));
+    letter.offset = offset;
+    if (write(1, &letter, sizeof letter) != (ssize_t)sizeof letter)
+        return 2;
+    return read(0, &word, 1) == 1 ? 42 : 3;
+}
+
+/* Outside of Check, whose assertions must not be met. */
+static int be_child(const char *what) {
+    struct weir_driver_failure failure;
+
+    alarm(20);
+    driver = weir__driver_open("model", &failure);
+    if (!driver || driver->cuDevicePrimaryCtxRetain(&primary, 0) ||
+        driver->cuCtxPushCurrent(primary) || driver->cuStreamCreate(&A, CU_STREAM_NON_BLOCKING) ||
+        driver->cuStreamCreate(&B, CU_STREAM_NON_BLOCKING))
+        return 1;
+    return strcmp(what, "receive") == 0 ? be_receiver() : be_sender();
+}
+
+/* 1: the kernel here lets nobody take descriptors, which the receiver has seen. */
+static int is_forbidden(const struct child *child, char *word) {
+    if (read(child->from, word, 1) == 1 && *word != '#')
+        return 0;
+    MUST(ended(child) == 77);
+    printf("# skipped: the kernel forbids pidfd_getfd\n");
+    return 1;
+}
+
+START_TEST(another_process_opens_a_block) {
+    struct letter letter = {.bytes = 20 * MIB};
+    unsigned char *block;
+    struct child child;
+    size_t offset = 0, released = 0;
+    char word = 0;
+
+    make(fronts[_i]);
+    block = take(a, letter.bytes, A);
+    fill(block, 7, letter.bytes);
+    OK(weir_ipc_make(a, block, letter.text, sizeof letter.text, NULL, &offset));
+    letter.offset = offset;
+    child = start_child("receive");
+    MUST(write(child.to, &letter, sizeof letter) == (ssize_t)sizeof letter);
+    if (!is_forbidden(&child, &word)) {
+        MUST(word == 'i');
+        MUST(is_filled(block, 9, letter.bytes));
+        give(a, block, A);
+        OK(weir_trim(a, 0, &released));
+        block = take(a, letter.bytes, A);
+        fill(block, 1, letter.bytes);
+        MUST(write(child.to, "x", 1) == 1);
+        ANSWERS(42, ended(&child));
+    }
+    give(a, block, A);
+    end();
+}
+END_TEST
+
+/* A mapping outlives its sender; a text does not. */
+START_TEST(a_sender_that_ends) {
+    struct child child = start_child("send");
+    struct letter letter;
+    weir_status status;
+    void *base = NULL;
+    siginfo_t is;
+    int ptrace = 0;
+
+    for (size_t have = 0; have < sizeof letter;) {
+        ssize_t bytes = read(child.from, (char *)&letter + have, sizeof letter - have);
+
+        MUST(bytes > 0);
+        have += (size_t)bytes;
+    }
+    status = weir_ipc_open(letter.text, NULL, &base, message, sizeof message);
+    ptrace = status == WEIR_E_NOT_SUPPORTED;
+    MUST(status == WEIR_OK || strstr(message, "ptrace_scope"));
+    MUST(write(child.to, "x", 1) == 1);
+    MUST(waitid(P_PID, (id_t)child.pid, &is, WEXITED | WNOWAIT) == 0);
+    turned_down(WEIR_E_NOT_OWNED, letter.text, "has ended"); /* nobody has waited for it yet */
+    ANSWERS(42, ended(&child));
+    turned_down(WEIR_E_NOT_OWNED, letter.text, "has ended");
+    if (!ptrace) {
+        MUST(is_filled((unsigned char *)base + letter.offset, 7, letter.bytes));
+        OK(weir_ipc_close(base));
+    }
+    check_model();
+    MUST_EQ(device_free(), CAPACITY);
+}
+END_TEST
+
+/* A child of fork() has neither side. */
+START_TEST(a_forked_child) {
+    void *block, *base;
+    int status = 0;
+    char *text;
+    pid_t child;
+
+    make(WEIR_SWITCH_ON);
+    block = take(a, MIB, A);
+    text = text_of(block, NULL);
+    base = open_text(text);
+    child = fork();
+    if (child == 0) {
+        void *none = NULL;
+
+        if (weir_ipc_make(a, block, NULL, 0, NULL, NULL) != WEIR_E_FORKED ||
+            weir_ipc_open(text, NULL, &none, NULL, 0) != WEIR_E_FORKED ||
+            weir_ipc_close(base) != WEIR_E_FORKED)
+            _exit(1);
+        _exit(0);
+    }
+    MUST(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+    OK(weir_ipc_close(base));
+    free(text);
+    give(a, block, A);
+    end();
+}
+END_TEST
+
+int main(void) {
+    const int both = sizeof fronts / sizeof fronts[0];
+    const char *what = getenv("WEIR_TEST_IPC");
+    Suite *suite;
+    TCase *tests;
+
+    if (what)
+        return be_child(what);
+    suite = suite_create("ipc");
+    tests = suite_add_case(suite, "one process", 60, start, NULL);
+    tcase_add_loop_test(tests, both_sides_see_the_same_bytes, 0, both);
+    tcase_add_loop_test(tests, an_address_inside, 0, both);
+    tcase_add_test(tests, blocks_at_the_borders_of_pieces);
+    tcase_add_loop_test(tests, blocks_side_by_side, 0, both);
+    tcase_add_loop_test(tests, memory_that_was_moved, 0, 2);
+    tcase_add_test(tests, memory_that_goes_back);
+    tcase_add_loop_test(tests, a_receiver_keeps_the_memory, 0, both);
+    tcase_add_test(tests, a_close_waits_for_the_device);
+    tcase_add_test(tests, a_hardened_block);
+    tests = suite_add_case(suite, "two processes", 60, start, NULL);
+    tcase_add_loop_test(tests, another_process_opens_a_block, 0, both);
+    tcase_add_test(tests, a_sender_that_ends);
+    tcase_add_test(tests, a_forked_child);
+    return run_suite(suite, CK_FORK);
+}

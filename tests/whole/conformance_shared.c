@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: MIT */
+/* conformance_shared.c: physical memory that other processes have: what weir and the model build on, and what weir
+ * gives, on the device model and on a GPU.
+ *
+ * As in conformance_peers.c a point is asserted on both, or is a question whose answer is printed, and asserted of the
+ * model alone.  The other process is this program again, with a text in WEIR_TEST_TEXT.
+ *
+ * Must not know: how weir places blocks.
+ */
+#include "conformance.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "driver/driver.h"
+#include "driver/model/model.h"
+#include "tests/fixtures/support.h"
+
+#define UNIT (2 * MIB)
+#define BYTES (100 * MIB + 4096)
+#define KIND CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+
+static int on_cuda, can_share;
+static const char *name;
+static const struct weir_driver *driver;
+static CUcontext context;
+static CUstream s;
+
+static int open_driver(void) {
+    const char *wanted = getenv("WEIR_TEST_DEVICE");
+    struct weir_driver_failure failure;
+
+    on_cuda = wanted && strcmp(wanted, "cuda") == 0;
+    name = on_cuda ? "cuda" : "model";
+    driver = weir__driver_open(name, &failure);
+    return driver && (on_cuda || weir__model_reset(&(struct weir_model_setup){0}) == 0) &&
+           driver->cuDevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS &&
+           driver->cuCtxPushCurrent(context) == CUDA_SUCCESS &&
+           driver->cuStreamCreate(&s, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS;
+}
+
+static void open_device(void) {
+    MUST(open_driver());
+    can_share = 0;
+    if (driver->capabilities & WEIR_CAP_IPC)
+        CU(driver->cuDeviceGetAttribute(
+            &can_share, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, 0));
+    if (!can_share)
+        printf("# driver: no memory for other processes: nothing is asked of it\n");
+}
+
+static void close_device(void) {
+    CUcontext popped;
+
+    CU(driver->cuStreamSynchronize(s));
+    CU(driver->cuStreamDestroy(s));
+    CU(driver->cuCtxPopCurrent(&popped));
+    CU(driver->cuDevicePrimaryCtxRelease(0));
+}
+
+static void answer(const char *what, uint64_t is, uint64_t wanted) {
+    printf("# driver: %s: %llu%s\n", what, (unsigned long long)is,
+           is == wanted ? "" : " (the model: otherwise)");
+    if (!on_cuda)
+        ck_assert_msg(is == wanted, "%s: %llu", what, (unsigned long long)is);
+}
+
+static size_t free_bytes(void) {
+    size_t bytes = 0, total = 0;
+
+    CU(driver->cuMemGetInfo(&bytes, &total));
+    return bytes;
+}
+
+static int write_all(CUdeviceptr at, size_t bytes, unsigned char value) {
+    return driver->cuMemsetD8Async(at, value, bytes, s) == CUDA_SUCCESS &&
+           driver->cuStreamSynchronize(s) == CUDA_SUCCESS;
+}
+
+static int are_all(CUdeviceptr at, size_t bytes, unsigned char value) {
+    unsigned char *host = malloc(bytes);
+    int are = host && driver->cuMemcpyDtoHAsync(host, at, bytes, s) == CUDA_SUCCESS &&
+              driver->cuStreamSynchronize(s) == CUDA_SUCCESS &&
+              first_other(host, value, bytes) == bytes;
+
+    free(host);
+    return are;
+}
+
+/* ---- the driver ------------------------------------------------------------------------------ */
+
+static struct {
+    CUmemGenericAllocationHandle memory;
+    CUdeviceptr at;
+    CUmemAccessDesc access;
+} made;
+
+/* One physical allocation, mapped at the first of two places. */
+static void make_memory(size_t bytes) {
+    CUmemLocation here = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0};
+    CUmemAllocationProp kind = {
+        .type = CU_MEM_ALLOCATION_TYPE_PINNED, .requestedHandleTypes = KIND, .location = here};
+
+    made.access = (CUmemAccessDesc){.location = here, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    CU(driver->cuMemCreate(&made.memory, bytes, &kind, 0));
+    CU(driver->cuMemAddressReserve(&made.at, 2 * bytes, 0, 0, 0));
+    CU(driver->cuMemMap(made.at, bytes, 0, made.memory, 0));
+    CU(driver->cuMemSetAccess(made.at, bytes, &made.access, 1));
+    MUST(write_all(made.at, bytes, 7));
+}
+
+static CUresult import(CUmemGenericAllocationHandle *handle, int file) {
+    return driver->cuMemImportFromShareableHandle(handle, (void *)(intptr_t)file, KIND);
+}
+
+START_TEST(exported_memory_is_one) {
+    const size_t bytes = 64 * UNIT;
+    CUmemGenericAllocationHandle again = 0, none = 0;
+    CUcontext popped;
+    CUresult result;
+    size_t before;
+    int file = -1, other = -1;
+
+    if (!can_share)
+        return;
+    before = free_bytes();
+    make_memory(bytes);
+    CU(driver->cuMemExportToShareableHandle(&file, made.memory, KIND, 0));
+    answer("an exported file closes on exec", (fcntl(file, F_GETFD) & FD_CLOEXEC) != 0, 1);
+    CU(driver->cuCtxPopCurrent(&popped));
+    result = import(&again, file);
+    answer("an import without a current context", result, CUDA_SUCCESS);
+    CU(driver->cuCtxPushCurrent(popped));
+    if (result != CUDA_SUCCESS)
+        CU(import(&again, file));
+    result = driver->cuMemExportToShareableHandle(&other, again, KIND, 0);
+    answer("an export of what was imported here", result, CUDA_SUCCESS);
+    if (result == CUDA_SUCCESS)
+        close(other);
+    answer("a file that is none of the driver's, imported", import(&none, STDIN_FILENO),
+           CUDA_ERROR_INVALID_VALUE);
+    CU(driver->cuMemRelease(made.memory));
+    CU(driver->cuMemUnmap(made.at, bytes));
+    answer("what was imported keeps the memory", before - free_bytes() >= bytes, 1);
+    result = driver->cuMemMap(made.at, 2 * bytes, 0, again, 0);
+    answer("more mapped than was imported", result, CUDA_ERROR_INVALID_VALUE);
+    CU(driver->cuMemMap(made.at + bytes, bytes, 0, again, 0));
+    CU(driver->cuMemSetAccess(made.at + bytes, bytes, &made.access, 1));
+    CU(driver->cuMemRelease(again)); /* the mapping keeps it */
+    MUST(are_all(made.at + bytes, bytes, 7));
+    CU(driver->cuMemUnmap(made.at + bytes, bytes));
+    answer("an open file alone keeps the memory", before - free_bytes() >= bytes, 0);
+    MUST(close(file) == 0);
+    answer("all closed, the memory is gone", before - free_bytes() < bytes, 1);
+    CU(driver->cuMemAddressFree(made.at, 2 * bytes));
+}
+END_TEST
+
+/* What an export answers where the process has no number left for its file. */
+START_TEST(an_export_without_a_number) {
+    struct rlimit limit, least;
+    CUresult result;
+    int file = -1, highest;
+
+    if (!can_share)
+        return;
+    make_memory(UNIT);
+    CU(driver->cuMemExportToShareableHandle(&file, made.memory, KIND, 0));
+    MUST(close(file) == 0);
+    MUST(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+    least = limit;
+    highest = fcntl(0, F_DUPFD_CLOEXEC, 0);
+    MUST(highest >= 0 && close(highest) == 0);
+    least.rlim_cur = (rlim_t)highest; /* the lowest number that is free */
+    MUST(setrlimit(RLIMIT_NOFILE, &least) == 0);
+    result = driver->cuMemExportToShareableHandle(&file, made.memory, KIND, 0);
+    MUST(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+    answer("an export without a number for its file", result, CUDA_ERROR_OPERATING_SYSTEM);
+    if (result == CUDA_SUCCESS)
+        close(file);
+    CU(driver->cuMemUnmap(made.at, UNIT));
+    CU(driver->cuMemRelease(made.memory));
+    CU(driver->cuMemAddressFree(made.at, 2 * UNIT));
+}
+END_TEST
+
+/* ---- weir ------------------------------------------------------------------------------------ */
+
+static const int packings[] = {WEIR_PACKING_COMPACT, WEIR_PACKING_BALANCED, WEIR_PACKING_FAST};
+enum { PACKINGS = sizeof packings / sizeof packings[0] };
+
+static weir_allocator *make_allocator(int packing) {
+    weir_options options = options_of(KIND_MAPPED, name, 0);
+    weir_allocator *a = NULL;
+
+    options.exportable = WEIR_SWITCH_ON;
+    options.packing = packing;
+    OK(weir_allocator_create(&options, &a));
+    return a;
+}
+
+int open_text(const char *told) {
+    char text[4096] = "", message[512];
+    size_t offset = 0;
+    void *base = NULL;
+
+    alarm(60);
+    if (!open_driver() || sscanf(told, "%zu %4095s", &offset, text) != 2)
+        return 2;
+    if (weir_ipc_open(text, NULL, &base, message, sizeof message) != WEIR_OK) {
+        printf("%s\n", message);
+        return strstr(message, "ptrace_scope") ? 77 : 3;
+    }
+    if (!are_all((uintptr_t)base + offset, BYTES, 7) ||
+        !write_all((uintptr_t)base + offset, BYTES, 9))
+        return 4;
+    printf("opened\n");
+    return weir_ipc_close(base) == WEIR_OK ? 0 : 5;
+}
+
+/* Runs this program with the text: what it says. */
+static int run_receiver(const char *text, size_t offset) {
+    char path[512], told[4200], line[600] = "";
+    ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
+    FILE *receiver;
+    int code;
+
+    MUST(length > 0);
+    path[length] = '\0';
+    snprintf(told, sizeof told, "%zu %s", offset, text);
+    MUST(setenv("WEIR_TEST_TEXT", told, 1) == 0);
+    fflush(stdout);
+    receiver = popen(path, "r");
+    MUST(receiver != NULL);
+    if (fgets(line, sizeof line, receiver))
+        printf("# another process: %s", line);
+    code = pclose(receiver);
+    unsetenv("WEIR_TEST_TEXT");
+    return code == 77 << 8 ? -1 : code;
+}
+
+START_TEST(another_process_has_a_block) {
+    weir_allocator *a;
+    char text[4096];
+    size_t offset = 0, released = 0, before;
+    void *block = NULL, *base = NULL;
+    int code;
+
+    if (!can_share)
+        return;
+    a = make_allocator(packings[_i]);
+    OK(weir_alloc(a, BYTES, s, &block));
+    MUST(write_all((uintptr_t)block, BYTES, 7));
+    OK(weir_ipc_make(a, block, text, sizeof text, NULL, &offset));
+    code = run_receiver(text, offset);
+    MUST(code <= 0);
+    MUST(are_all((uintptr_t)block, BYTES, code == 0 ? 9 : 7)); /* where the kernel lets it */
+    before = free_bytes();
+    OK(weir_ipc_open(text, NULL, &base, NULL, 0));
+    OK(weir_free(a, block, s));
+    OK(weir_trim(a, 0, &released));
+    answer("memory that a receiver has stays", free_bytes() < before + BYTES, 1);
+    MUST(are_all((uintptr_t)base + offset, BYTES, code == 0 ? 9 : 7));
+    OK(weir_ipc_close(base));
+    answer("and goes with the receiver's close", free_bytes() >= before + BYTES, 1);
+    OK(weir_allocator_destroy(a));
+}
+END_TEST
+
+void add_shared_points(Suite *suite) {
+    TCase *tests = suite_add_case(suite, "shared memory", 120, open_device, close_device);
+
+    tcase_add_test(tests, exported_memory_is_one);
+    tcase_add_test(tests, an_export_without_a_number);
+    tcase_add_loop_test(tests, another_process_has_a_block, 0, PACKINGS);
+}
