@@ -387,6 +387,7 @@ EXTRA_DIST += \
 	tests/outside/outcomes.py \
 	tests/outside/programs.sh \
 	tests/outside/run \
+	tests/outside/run-torch-tests \
 	tests/outside/suites/cccl \
 	tests/outside/suites/cupy \
 	tests/outside/suites/hip \
