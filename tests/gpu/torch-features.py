@@ -88,7 +88,8 @@ def lines_of(process, limit):
 
 
 def supervise(group, names, rows):
-    """Runs a worker until it ends; returns the names that are still to run."""
+    """Runs a worker until it ends; returns the names that are still to run, fewer than before."""
+    had = len(names)
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen([sys.executable, os.path.abspath(__file__), "--worker", group, *names],
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as process:
@@ -121,11 +122,11 @@ def supervise(group, names, rows):
     if why is None:
         last = noise.decode(errors="replace").strip().splitlines()[-1:] or [""]
         why = f"the process ended with status {status}: {last[0]}"
-    if running is None and rows and rows[-1]["group"] == group and rows[-1]["status"] == "ok":
+    if running is None and len(names) < had and rows[-1]["status"] == "ok":
         rows[-1].update(status="FAIL", reason="what followed it: " + why)
         show(rows[-1])
-    elif running is None and not (rows and rows[-1]["group"] == group):
-        running = names[0]  # nothing of the group has begun
+    elif running is None and len(names) == had:
+        running = names[0]  # none has begun
     if running is not None:
         rows.append({"group": group, "name": running, "status": "FAIL", "reason": why,
                      "seconds": round(time.monotonic() - began, 2)})
@@ -153,8 +154,8 @@ def main():
         for group, names in known.items():
             print(f"{group}:", *names)
         return 0
-    found = subprocess.run([sys.executable, "-c", "import torch; print(torch.__version__, torch.cuda.get_device_name())"],
-                           capture_output=True, text=True, check=False)
+    about = "import torch; print(torch.__version__, torch.cuda.get_device_name())"
+    found = subprocess.run([sys.executable, "-c", about], capture_output=True, text=True, check=False)
     if found.returncode:
         print("torch-features:", found.stderr.strip().splitlines()[-1:], file=sys.stderr)
         return 2

@@ -236,7 +236,8 @@ class Decoder(nn.Module):
                        qkv(functional.layer_norm(x, x.shape[-1:])).chunk(3, -1))
             self.keys[i].index_copy_(2, place, k)
             self.values[i].index_copy_(2, place, v)
-            y = functional.scaled_dot_product_attention(q, self.keys[i], self.values[i], attn_mask=seen[None, None, None])
+            y = functional.scaled_dot_product_attention(q, self.keys[i], self.values[i],
+                                                        attn_mask=seen[None, None, None])
             x = x + self.out[i](y.reshape(batch, -1))
             x = x + self.down[i](functional.gelu(self.up[i](functional.layer_norm(x, x.shape[-1:]))))
         return x @ self.words.weight.t()

@@ -62,7 +62,7 @@ def settle():
 
 
 def total_memory():
-    return torch.cuda.get_device_properties(0).total_memory
+    return torch.cuda.mem_get_info()[1]
 
 
 def block(size, value=None):
@@ -89,9 +89,10 @@ def within(pointer, segments):
 
 
 def program(source, *arguments, environment=None, timeout=60):
-    """Runs a program of Python in a process of its own, as this one runs."""
-    return subprocess.run([sys.executable, "-c", source, *arguments], capture_output=True, text=True,
-                          env={**os.environ, **(environment or {})}, timeout=timeout, check=False)
+    """Runs a program of Python in a process of its own, as this one runs; a variable that is None is removed."""
+    words = {key: value for key, value in {**os.environ, **(environment or {})}.items() if value is not None}
+    return subprocess.run([sys.executable, "-c", source, *arguments], capture_output=True, text=True, env=words,
+                          timeout=timeout, check=False)
 
 
 @functools.lru_cache(maxsize=None)
