@@ -55,6 +55,19 @@ EXTRA_DIST += \
 	bench/drop-in/torch_model.py \
 	bench/drop-in/torch_streams.py
 
+# Programs of PyTorch by its allocator and by weir's, for a machine with a GPU.
+EXTRA_DIST += \
+	bench/torch/bert.py \
+	bench/torch/compare \
+	bench/torch/gpt2.py \
+	bench/torch/llama.py \
+	bench/torch/measured.py \
+	bench/torch/moe.py \
+	bench/torch/pair.cpp \
+	bench/torch/pair.py \
+	bench/torch/resnet.py \
+	bench/torch/vit.py
+
 tracesdir = $(pkgdatadir)/traces
 dist_traces_DATA = \
 	bench/traces/README \

@@ -373,12 +373,26 @@ EXTRA_DIST += \
 	tests/gpu/run \
 	tests/gpu/several \
 	tests/gpu/stalls \
+	tests/gpu/torch-features.py \
+	tests/gpu/torch_features/__init__.py \
+	tests/gpu/torch_features/compiled.py \
+	tests/gpu/torch_features/exits.py \
+	tests/gpu/torch_features/figures.py \
+	tests/gpu/torch_features/graphs.py \
+	tests/gpu/torch_features/history.py \
+	tests/gpu/torch_features/limits.py \
+	tests/gpu/torch_features/memory.py \
+	tests/gpu/torch_features/pools.py \
+	tests/gpu/torch_features/processes.py \
+	tests/gpu/torch_features/streams.py \
+	tests/gpu/torch_features/support.py \
 	tests/outside/README \
 	tests/outside/build \
 	tests/outside/fetch \
 	tests/outside/outcomes.py \
 	tests/outside/programs.sh \
 	tests/outside/run \
+	tests/outside/run-torch-tests \
 	tests/outside/suites/cccl \
 	tests/outside/suites/cupy \
 	tests/outside/suites/hip \

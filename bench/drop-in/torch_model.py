@@ -10,6 +10,8 @@ SIZES = {"small": (12, 12, 768), "medium": (24, 16, 1024)}  # layers, heads, wid
 
 
 class Block(nn.Module):
+    causal = True
+
     def __init__(self, heads, width):
         super().__init__()
         self.heads = heads
@@ -21,7 +23,7 @@ class Block(nn.Module):
         batch, length, width = x.shape
         q, k, v = (part.view(batch, length, self.heads, -1).transpose(1, 2)
                    for part in self.qkv(self.norm1(x)).split(width, dim=2))
-        y = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        y = functional.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
         x = x + self.out(y.transpose(1, 2).reshape(batch, length, width))
         return x + self.down(functional.gelu(self.up(self.norm2(x))))
 

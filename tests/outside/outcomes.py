@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""A plug-in of pytest: adds "OUTCOME SECONDS NAME" for each test to the file that OUTSIDE_OUTCOMES names.
+"""A plug-in of pytest: adds "OUTCOME SECONDS NAME" for each test to the file that OUTSIDE_OUTCOMES names, and "NAME REASON"
+for each failure to the file NAME.reasons beside it.
 
 A test that has begun and not ended stands in the file NAME.begun beside it, so that one that ends the process is known.
 Where a test asks CuPy for its own pool and OUTSIDE_CUPY_ASYNC is set, CuPy asks CUDA's pools (malloc_async)."""
@@ -26,6 +27,12 @@ def pytest_runtest_logstart(nodeid, location):
             file.write(nodeid)
 
 
+def last_words(report):
+    crash = getattr(report.longrepr, "reprcrash", None)
+    text = crash.message if crash else str(report.longrepr)
+    return " | ".join(line.strip() for line in text.splitlines() if line.strip())[:400]
+
+
 def pytest_runtest_logreport(report):
     if is_worker():
         return
@@ -33,6 +40,9 @@ def pytest_runtest_logreport(report):
     seconds += report.duration
     if outcome == "passed" and report.outcome != "passed":
         outcome = report.outcome
+        if outcome == "failed":
+            with open(path + ".reasons", "a") as file:
+                file.write(f"{report.nodeid}\t{last_words(report)}\n")
     sums[report.nodeid] = outcome, seconds
     if report.when in ("setup", "call"):
         return  # teardown follows; if a test ended its worker, there is one report without a phase

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: MIT
+"""What the programs here share: options, timing of iterations, and the line of JSON at the end.
+
+They know nothing of weir.  An iteration is timed until the GPU has done its work.  The later half of the iterations is
+the steady part, what comes before is warm-up.  After each iteration, outside of its time, the device is asked how much
+of its memory is in use: that figure does not depend on the allocator."""
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import time
+
+import torch
+
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "drop-in"))
+
+MIB = 1 << 20
+
+
+class Device:
+    """A GPU, or the CPU where the programs are only tried."""
+
+    def __init__(self, name):
+        self.is_gpu = name != "cpu"
+        self.most_used = 0
+        self.used_before = self.used()  # a context, and nothing of the program yet
+
+    def used(self):
+        if not self.is_gpu:
+            return 0
+        free, total = torch.cuda.mem_get_info()
+        self.most_used = max(self.most_used, total - free)
+        return total - free
+
+    def wait(self):
+        if self.is_gpu:
+            torch.cuda.synchronize()
+
+
+def options_of(text, iterations, **more):
+    """The options that all programs have, and those of `more': name=(default, help)."""
+    parser = argparse.ArgumentParser(description=text.split("\n\n", maxsplit=1)[0])
+    parser.add_argument("--iterations", type=int, default=iterations)
+    parser.add_argument("--compile", action="store_true", help='by torch.compile(mode="reduce-overhead")')
+    parser.add_argument("--device", default="cuda", help="cpu shows whether the program works, and measures nothing")
+    for name, (default, what) in more.items():
+        parser.add_argument("--" + name, type=type(default), default=default, help=what)
+    options = parser.parse_args()
+    torch.manual_seed(0)
+    torch.set_float32_matmul_precision("high")
+    options.measured = Device(options.device)
+    return options
+
+
+def maybe_compiled(function, options, **words):
+    return torch.compile(function, mode="reduce-overhead", **words) if options.compile else function
+
+
+def measure(name, step, options, **more):
+    """Runs step(i) for each iteration and prints the line; step returns a number that depends on the work, or None."""
+    device = options.measured
+    times, result = [], 0.0
+    for i in range(options.iterations):
+        if options.compile:
+            torch.compiler.cudagraph_mark_step_begin()
+        start = time.perf_counter()
+        value = step(i)
+        device.wait()
+        times.append((time.perf_counter() - start) * 1e3)
+        if value is not None:
+            result = float(value)
+        device.used()
+    half = len(times) // 2
+    row = {
+        "program": name, "compile": options.compile, "first_ms": times[0], "warmup_ms": sum(times[:half]),
+        "steady_ms": statistics.median(times[half:]), "steady_sum_ms": sum(times[half:]),
+        "steady_worst_ms": max(times[half:]), "device_peak_mib": device.most_used / MIB,
+        "device_before_mib": device.used_before / MIB, "result": result, "version": torch.__version__, **more,
+    }
+    if device.is_gpu:
+        stats = torch.cuda.memory_stats()
+        row.update(reserved_peak_mib=torch.cuda.max_memory_reserved() / MIB,
+                   allocated_peak_mib=torch.cuda.max_memory_allocated() / MIB,
+                   backend=torch.cuda.get_allocator_backend(), card=torch.cuda.get_device_name(),
+                   allocations=stats.get("allocation.all.allocated"), device_allocs=stats.get("num_device_alloc"),
+                   alloc_retries=stats.get("num_alloc_retries"))
+    row["iterations_ms"] = times
+    print(json.dumps(row), flush=True)
