@@ -340,9 +340,9 @@ typedef struct weir_options {
     uint32_t priority;
     /* WEIR_SWITCH_; default off.  On: other processes may use blocks (weir/share.h).  The pool engine exports its
      * pool.  The driver gives memory of such a pool back only when the pool is destroyed: a trim and decay find
-     * nothing, and a release threshold does nothing.  The mapped engine exports physical allocations, and gives
-     * memory back as always.  If no engine is chosen, it is the pool engine.  With another engine
-     * weir_allocator_create fails. */
+     * nothing, and a release threshold does nothing.  The mapped engine exports physical allocations (weir_ipc_make)
+     * also with off, and gives memory back as always; with on, weir_allocator_create fails if the device cannot.  If
+     * no engine is chosen, it is the pool engine.  With another engine weir_allocator_create fails. */
     int exportable;
     /* Device memory that growth leaves to others: a display, programs without weir.  weir goes by what the device
      * reports as free, which a step of another process may take in the same moment.  Default: none. */

@@ -98,7 +98,7 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_import_free(weir_import *import, voi
 WEIR_API weir_status weir_import_destroy(weir_import *import);
 
 /* Writes a text by which other processes of the user on the machine can open the memory of a live block, as often as
- * they like.  For engine mapped with options.exportable.
+ * they like.  For engine mapped.
  *
  * `address` is any address in the block.  `text` has room for `text_bytes` bytes, and receives printable ASCII with a
  * NUL.  With text NULL and 0 bytes the call only tells *needed and *offset.  *needed receives the size of the whole
@@ -117,7 +117,7 @@ WEIR_API weir_status weir_import_destroy(weir_import *import);
  *
  * Thread-safe.  Waits for no work on the device.
  * E_INVALID: NULL; or the text does not fit: then *needed and *offset are set, and `text` is unchanged.
- * E_NOT_SUPPORTED: another engine, or options.exportable is not on.
+ * E_NOT_SUPPORTED: another engine, or the driver or the device cannot.
  * E_NOT_OWNED: no live block is there, or it is a graph's.
  * E_HOST_MEMORY: no host memory, or no file descriptor is left: raise the limit (ulimit -n).
  * E_DRIVER; E_DEVICE_LOST; E_FORKED.  Since 0.1. */

@@ -93,8 +93,9 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_alloc(weir_tensors *tensors,
  * E_NOT_OWNED: no live block begins there; else as weir_free. */
 WEIR_API weir_status weir_tensors_free(void *block);
 
-/* Declares that `stream` uses the block too, as weir_use does; a no-op for the stream that it was allocated for.
- * E_NOT_OWNED: no live block begins there; E_HOST_MEMORY; else as weir_use. */
+/* Declares that `stream` uses the block too.  The block is free only when the work that the stream has at the time of
+ * the free is done.  Nothing for the stream that it was allocated for.  No driver call.
+ * E_NOT_OWNED: no live block begins there; E_HOST_MEMORY. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_use(void *block, weir_stream stream);
 
 /* A live block. */
@@ -182,12 +183,16 @@ typedef struct weir_tensors_figure {
     int64_t allocated, freed; /* sums of what was added and taken away */
 } weir_tensors_figure;
 
-/* By PyTorch's names (DeviceStats).  Segments are those of pools, and pieces of reserved memory. */
+/* Blocks of up to this size are small ones, as PyTorch has it. */
+#define WEIR_TENSORS_SMALL ((size_t)1 << 20)
+
+/* By PyTorch's names (DeviceStats): [0] of all, [1] of small blocks, [2] of large ones.  Reserved memory that is no
+ * small block's counts with the large ones; so do segments. */
 typedef struct weir_tensors_figures {
     size_t size; /* bytes that the library filled in */
-    weir_tensors_figure allocation, segment, active, inactive_split;
-    weir_tensors_figure allocated_bytes, reserved_bytes, active_bytes, inactive_split_bytes,
-        requested_bytes;
+    weir_tensors_figure allocation[3], segment[3], active[3], inactive_split[3];
+    weir_tensors_figure allocated_bytes[3], reserved_bytes[3], active_bytes[3],
+        inactive_split_bytes[3], requested_bytes[3];
     uint64_t retries, ooms, device_allocs, device_frees;
 } weir_tensors_figures;
 

@@ -54,9 +54,9 @@ static weir_status find_files(weir_allocator *a, const void *address,
     size_t bytes = 0;
     weir_status status;
 
-    if (!weir__options_map(&a->options) || a->options.exportable != WEIR_SWITCH_ON)
+    if (!weir__options_map(&a->options))
         return weir__allocator_misuse(a, WEIR_E_NOT_SUPPORTED, "weir_ipc_make",
-                                      "needs engine mapped and export on (options.exportable)");
+                                      "needs engine mapped");
     status = weir_block_range(a, address, &block, &bytes);
     return status == WEIR_OK
                ? engine->ops->files(engine, (uintptr_t)block, bytes > 0 ? bytes : 1, files)

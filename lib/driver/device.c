@@ -41,13 +41,18 @@ int weir__device_retry_in_context(const struct weir_device *device, CUresult *re
 
 CUresult weir__device_mapped_kind(const struct weir_driver *driver, CUdevice device,
                                   int decompresses, CUmemAllocationProp *kind) {
-    int direct = 0;
+    int direct = 0, exports = 0;
     CUresult result = driver->cuDeviceGetAttribute(
         &direct, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, device);
+
+    if (driver->capabilities & WEIR_CAP_IPC)
+        (void)driver->cuDeviceGetAttribute(
+            &exports, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, device);
 
     *kind = (CUmemAllocationProp){.type = CU_MEM_ALLOCATION_TYPE_PINNED};
     kind->location.type = CU_MEM_LOCATION_TYPE_DEVICE;
     kind->location.id = device;
+    kind->requestedHandleTypes = exports ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : 0;
     kind->allocFlags.gpuDirectRDMACapable = result == CUDA_SUCCESS && direct;
     kind->allocFlags.usage = decompresses ? CU_MEM_CREATE_USAGE_HW_DECOMPRESS : 0;
     return result == CUDA_ERROR_INVALID_VALUE ? CUDA_SUCCESS : result; /* an older driver */

@@ -60,7 +60,8 @@ struct weir_device {
  * the device lost. */
 weir_status weir__device_status(struct weir_device *device, CUresult result);
 /* What to ask of cuMemCreate on a device, the same for all of an allocator's memory: network adapters and storage may reach
- * it directly (GPUDirect RDMA) where the device has that, which memory of cuMemAlloc always may there. */
+ * it directly (GPUDirect RDMA) where the device has that, which memory of cuMemAlloc always may there.  Likewise other
+ * processes may open it, which costs nothing (H200). */
 CUresult weir__device_mapped_kind(const struct weir_driver *driver, CUdevice device,
                                   int decompresses, CUmemAllocationProp *kind);
 /* Free bytes on the device now, UINT64_MAX if it cannot be told. */

@@ -1586,6 +1586,8 @@ static weir_status mapped_files(struct weir_block_engine *a, uint64_t base, size
     CUresult result;
     weir_status status = WEIR_OK;
 
+    if (g->kind.requestedHandleTypes == 0)
+        return weir__without_driver(WEIR_E_NOT_SUPPORTED);
     result = weir__driver_enter(a->e.device->driver, a->e.device->context, &scope);
     if (result != CUDA_SUCCESS)
         return weir__device_status(a->e.device, result);
@@ -1657,8 +1659,6 @@ static weir_status mapped_open(struct weir_block_engine *a, const struct weir_en
     g->bytes = device * ADDRESSES;
     result =
         weir__device_mapped_kind(driver, a->e.device->ordinal, a->e.device->decompresses, &g->kind);
-    if (a->e.options->exportable == WEIR_SWITCH_ON)
-        g->kind.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
     if (result == CUDA_SUCCESS)
         result = weir__driver_enter(driver, a->e.device->context, &scope);
     if (result == CUDA_SUCCESS) {

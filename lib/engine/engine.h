@@ -244,7 +244,7 @@ struct weir_engine_ops {
     /* Shows what there is of a kind, under the engine's lock: how many; -1: it cannot tell. */
     int (*visit)(struct weir_engine *e, const struct weir_visit *visit);
     /* The physical allocations that [base, base + bytes), in which a live block lies, is in, each with a descriptor of it:
-     * `out` begins empty.  Only with options.exportable.  E_NOT_OWNED: not all of it is such memory; E_HOST_MEMORY: no memory, or no descriptor is left.
+     * `out` begins empty.  E_NOT_SUPPORTED: the device cannot; E_NOT_OWNED: not all of it is such memory; E_HOST_MEMORY: no memory, or no descriptor is left.
      * NULL: the engine has no such memory. */
     weir_status (*files)(struct weir_engine *e, uint64_t base, size_t bytes,
                          struct weir_memory_files *out);

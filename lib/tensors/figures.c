@@ -15,17 +15,24 @@
 
 /* ---- figures ------------------------------------------------------------------------------------ */
 
-/* What the allocator reserved, and what segments from elsewhere have. */
+/* What the allocator reserved, and what segments from elsewhere have.  Of this, small blocks have what they are; all else
+ * counts with the large ones. */
 static void read_reserve(weir_tensors *t, const weir_statistics *s, weir_tensors_figures *f) {
-    weir_tensors_figure *reserved = &f->reserved_bytes;
-    int64_t elsewhere = reserved->current, peak = reserved->peak;
+    weir_tensors_figure *all = &f->reserved_bytes[0], *small = &f->reserved_bytes[1];
+    weir_tensors_figure *large = &f->reserved_bytes[2];
+    int64_t elsewhere = all->current;
 
-    reserved->current = (int64_t)s->reserve + elsewhere;
-    reserved->peak =
-        (int64_t)weir__books_reserve_peak(&t->allocator->books, s->reserve) + peak;
-    reserved->allocated += (int64_t)(s->growth_bytes - t->before.growth_bytes);
-    reserved->freed = reserved->allocated - reserved->current + t->before.current;
-    weir__figure_add(&f->segment, s->reserve > 0);
+    all->current = (int64_t)s->reserve + elsewhere;
+    all->peak += (int64_t)weir__books_reserve_peak(&t->allocator->books, s->reserve);
+    all->allocated += (int64_t)(s->growth_bytes - t->before.growth_bytes);
+    all->freed = all->allocated - all->current + t->before.current;
+    *small = f->active_bytes[1];
+    large->current = all->current - small->current;
+    large->peak = all->peak;
+    large->allocated = all->allocated;
+    large->freed = all->freed;
+    weir__figure_add(&f->segment[0], s->reserve > 0);
+    f->segment[2] = f->segment[0];
 }
 
 weir_status weir_tensors_stats(weir_tensors *t, weir_tensors_figures *out) {
@@ -53,12 +60,12 @@ weir_status weir_tensors_stats(weir_tensors *t, weir_tensors_figures *out) {
 
 /* Each of them, in order. */
 static weir_tensors_figure *figure_at(weir_tensors_figures *f, int i) {
-    return &f->allocation + i;
+    return &f->allocation[0] + i;
 }
-enum { FIGURES = 9 };
+enum { FIGURES = 27 };
 
-_Static_assert(offsetof(weir_tensors_figures, requested_bytes) -
-                       offsetof(weir_tensors_figures, allocation) ==
+_Static_assert(offsetof(weir_tensors_figures, requested_bytes[2]) -
+                       offsetof(weir_tensors_figures, allocation[0]) ==
                    (FIGURES - 1) * sizeof(weir_tensors_figure),
                "figures stand side by side");
 
@@ -92,7 +99,7 @@ weir_status weir_tensors_reset_sums(weir_tensors *t) {
     t->before.growths = s.growths;
     t->before.trims = s.trims;
     t->before.growth_bytes = s.growth_bytes;
-    t->before.current = (int64_t)s.reserve + t->figures.reserved_bytes.current;
+    t->before.current = (int64_t)s.reserve + t->figures.reserved_bytes[0].current;
     weir__lock_give(&t->lock);
     return WEIR_OK;
 }

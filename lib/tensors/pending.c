@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* pending.c: frees that wait: for streams that use a pool's block, or for the end of a capture.
+/* pending.c: frees that wait: for other streams that use the block, or for the end of a capture.
  *
- * A pool's block that other streams use is freed when an event on each of them has completed.  While one of them is
- * being captured no event can be recorded outside the graph, so the free waits until none is.  A free of shared memory
- * that weir refuses beside a capture is tried again.  Both are looked at before requests, and at the end of a route.
+ * A block that other streams use is freed once an event on each of them has completed.  While one of them is being
+ * captured, an event would be part of the graph, so the free waits until none is.  What waits is looked at before
+ * requests, and at the end of a route.
  *
  * Must not know: routes, placement.
  */
@@ -13,48 +13,120 @@
 #include "tensors/tensors_internal.h"
 
 static void note_state(weir_tensors *t) {
-    atomic_store_explicit(&t->unsettled, t->wait_count > 0 || t->held || t->late_count > 0,
-                          memory_order_relaxed);
+    atomic_store_explicit(&t->unsettled, t->wait_count > 0 || t->held, memory_order_relaxed);
 }
 
-/* ---- blocks of pools ---------------------------------------------------------------------------- */
+static void hold(weir_tensors *t, struct weir_tensor *tensor) {
+    tensor->next = t->held;
+    t->held = tensor;
+}
+
+/* ---- giving back -------------------------------------------------------------------------------- */
+
+/* A default stream means nothing on a thread without a context.  E_STREAM for another reason: the stream is gone; once
+ * the device has done all work, no order is needed. */
+static weir_status free_shared(weir_tensors *t, uint64_t address, weir_stream stream) {
+    struct weir_device *device = &t->allocator->device;
+    void *block = (void *)(uintptr_t)address;
+    weir_status status = weir_free(t->allocator, block, stream);
+    int lent;
+
+    if (status != WEIR_E_STREAM)
+        return status;
+    lent = weir__device_lend_context(device);
+    if (lent)
+        status = weir_free(t->allocator, block, stream);
+    if (status == WEIR_E_STREAM)
+        status = weir_free_any(t->allocator, block);
+    weir__device_end_context(device, lent);
+    return status;
+}
+
+/* Nothing has to be waited for any more. */
+static void give(weir_tensors *t, struct weir_tensor *tensor) {
+    if (tensor->pool) {
+        weir__pool_give(t, tensor);
+    } else if (free_shared(t, tensor->address, tensor->stream) == WEIR_E_CAPTURE) {
+        hold(t, tensor);
+    } else {
+        weir__tensors_completed(t, tensor);
+        weir__tensor_drop(t, tensor);
+    }
+}
+
+weir_status weir__pending_free(weir_tensors *t, uint64_t address, weir_stream stream) {
+    weir_status status = free_shared(t, address, stream);
+    struct weir_tensor *tensor;
+
+    if (status != WEIR_E_CAPTURE)
+        return status;
+    weir__lock_take(&t->lock);
+    tensor = weir__tensor_new(t);
+    if (tensor) {
+        tensor->address = address;
+        tensor->stream = stream;
+        tensor->is_counted = 1;
+        hold(t, tensor);
+    }
+    note_state(t);
+    weir__lock_give(&t->lock);
+    return tensor ? WEIR_OK : WEIR_E_HOST_MEMORY;
+}
+
+/* ---- events ------------------------------------------------------------------------------------- */
+
+static CUresult take_event(weir_tensors *t, CUevent *event) {
+    struct weir_device *device = &t->allocator->device;
+    struct weir_driver_scope scope;
+    CUresult result;
+
+    if (t->event_count > 0) {
+        *event = t->events[--t->event_count];
+        return CUDA_SUCCESS;
+    }
+    result = weir__driver_enter(device->driver, device->context, &scope);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = device->driver->cuEventCreate(event, CU_EVENT_DISABLE_TIMING);
+    weir__driver_leave(device->driver, &scope);
+    return result;
+}
+
+static void give_event(weir_tensors *t, CUevent event) {
+    CUevent *moved =
+        weir__hostmem_room(t->events, t->event_count, &t->event_room, sizeof *t->events);
+
+    if (!moved) {
+        (void)t->allocator->device.driver->cuEventDestroy(event);
+        return;
+    }
+    t->events = moved;
+    t->events[t->event_count++] = event;
+}
 
 /* An event behind what the stream has now.  E_CAPTURE: there is none as yet. */
 static weir_status record(weir_tensors *t, weir_stream stream, CUevent *event) {
     struct weir_device *device = &t->allocator->device;
-    const struct weir_driver *driver = device->driver;
-    struct weir_driver_scope scope;
     weir_status status = weir__device_capture(device, stream);
-    CUresult result;
+    CUresult result = CUDA_SUCCESS;
 
-    if (status != WEIR_OK)
-        return status;
-    result = weir__driver_enter(driver, device->context, &scope);
-    if (result != CUDA_SUCCESS)
-        return weir__device_status(device, result);
-    result = driver->cuEventCreate(event, CU_EVENT_DISABLE_TIMING);
-    weir__driver_leave(driver, &scope);
-    if (result != CUDA_SUCCESS)
-        return weir__device_status(device, result);
+    if (status == WEIR_OK)
+        result = take_event(t, event);
+    if (status != WEIR_OK || result != CUDA_SUCCESS)
+        return status == WEIR_OK ? weir__device_status(device, result) : status;
     result = weir__device_record(device, *event, stream, 0);
     if (result == CUDA_SUCCESS)
         return WEIR_OK;
-    (void)driver->cuEventDestroy(*event);
+    give_event(t, *event);
     return weir__device_is_capture(result) ? WEIR_E_CAPTURE : weir__device_status(device, result);
-}
-
-/* One event less holds the block back. */
-static void seen(weir_tensors *t, struct weir_tensor *tensor) {
-    if (--tensor->waits_for == 0 && tensor->use_count == 0)
-        weir__pool_give(t, tensor);
 }
 
 /* Records behind each stream that uses the block.  1: all is recorded, and the block given if nothing is to be waited for.
  * 0: one is being captured, or there is no host memory. */
 static int cover(weir_tensors *t, struct weir_tensor *tensor) {
     while (tensor->use_count > 0) {
-        struct weir_tensor_wait *moved = weir__hostmem_room(t->waits, t->wait_count, &t->wait_room,
-                                                            sizeof *t->waits);
+        struct weir_tensor_wait *moved =
+            weir__hostmem_room(t->waits, t->wait_count, &t->wait_room, sizeof *t->waits);
         weir_status status;
         CUevent event;
 
@@ -73,35 +145,38 @@ static int cover(weir_tensors *t, struct weir_tensor *tensor) {
         }
     }
     if (tensor->waits_for == 0)
-        weir__pool_give(t, tensor);
+        give(t, tensor);
     return 1;
 }
 
 void weir__pending_add(weir_tensors *t, struct weir_tensor *tensor) {
+    struct weir_device *device = &t->allocator->device;
+    int lent = weir__device_lend_context(device);
+
     tensor->is_freed = 1;
-    tensor->pool->pending++;
-    if (!cover(t, tensor)) {
-        tensor->next = t->held;
-        t->held = tensor;
-    }
+    if (tensor->pool)
+        tensor->pool->pending++;
+    if (!cover(t, tensor))
+        hold(t, tensor);
     note_state(t);
+    weir__device_end_context(device, lent);
 }
 
 static void settle_waits(weir_tensors *t, int waits) {
-    const struct weir_driver *driver = t->allocator->device.driver;
-    size_t kept = 0;
+    size_t kept = 0, count = t->wait_count;
 
-    if (waits && t->wait_count > 0)
+    if (waits && count > 0)
         (void)weir__device_wait(&t->allocator->device);
-    for (size_t i = 0; i < t->wait_count; i++) {
+    for (size_t i = 0; i < count; i++) {
         struct weir_tensor_wait wait = t->waits[i];
 
-        if (driver->cuEventQuery(wait.event) == CUDA_ERROR_NOT_READY) {
+        if (t->allocator->device.driver->cuEventQuery(wait.event) == CUDA_ERROR_NOT_READY) {
             t->waits[kept++] = wait;
             continue;
         }
-        (void)driver->cuEventDestroy(wait.event);
-        seen(t, wait.tensor);
+        give_event(t, wait.event);
+        if (--wait.tensor->waits_for == 0 && wait.tensor->use_count == 0)
+            give(t, wait.tensor);
     }
     t->wait_count = kept;
 }
@@ -114,72 +189,22 @@ static void settle_held(weir_tensors *t) {
         struct weir_tensor *next = held->next;
 
         held->next = NULL;
-        if (!cover(t, held)) {
-            held->next = t->held;
-            t->held = held;
-        }
+        if (!cover(t, held))
+            hold(t, held);
         held = next;
     }
 }
 
-/* ---- shared memory ------------------------------------------------------------------------------ */
-
-/* E_STREAM: a stream that used the block is gone, or its own is.  Once the device has done all work, no order is needed. */
-static weir_status try_free(weir_tensors *t, uint64_t address, weir_stream stream) {
-    void *block = (void *)(uintptr_t)address;
-    weir_status status = weir_free(t->allocator, block, stream);
-
-    while (status == WEIR_E_STREAM) {
-        weir_status again = weir_free_any(t->allocator, block);
-
-        if (again != WEIR_E_STREAM)
-            return again;
-    }
-    return status;
-}
-
-static int keep(weir_tensors *t, uint64_t address, weir_stream stream) {
-    struct weir_tensor_late *moved =
-        weir__hostmem_room(t->late, t->late_count, &t->late_room, sizeof *t->late);
-
-    if (!moved)
-        return 0;
-    t->late = moved;
-    t->late[t->late_count++] = (struct weir_tensor_late){address, stream};
-    return 1;
-}
-
-weir_status weir__pending_free(weir_tensors *t, uint64_t address, weir_stream stream) {
-    weir_status status = try_free(t, address, stream);
-    int is_kept;
-
-    if (status != WEIR_E_CAPTURE)
-        return status;
-    weir__lock_take(&t->lock);
-    is_kept = keep(t, address, stream);
-    note_state(t);
-    weir__lock_give(&t->lock);
-    return is_kept ? WEIR_OK : WEIR_E_HOST_MEMORY;
-}
-
-static void settle_late(weir_tensors *t) {
-    size_t kept = 0;
-
-    for (size_t i = 0; i < t->late_count; i++)
-        if (try_free(t, t->late[i].address, t->late[i].stream) == WEIR_E_CAPTURE)
-            t->late[kept++] = t->late[i];
-    t->late_count = kept;
-}
-
 void weir__pending_settle(weir_tensors *t, int waits) {
+    struct weir_device *device = &t->allocator->device;
+    int lent = weir__device_lend_context(device);
     struct weir_driver_scope scope;
-    const struct weir_driver *driver = t->allocator->device.driver;
 
-    if (weir__driver_relax(driver, &scope) != CUDA_SUCCESS)
-        return;
-    settle_held(t);
-    settle_waits(t, waits);
-    settle_late(t);
-    weir__driver_unrelax(driver, &scope);
-    note_state(t);
+    if (weir__driver_relax(device->driver, &scope) == CUDA_SUCCESS) {
+        settle_held(t);
+        settle_waits(t, waits);
+        weir__driver_unrelax(device->driver, &scope);
+        note_state(t);
+    }
+    weir__device_end_context(device, lent);
 }

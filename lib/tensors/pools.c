@@ -324,9 +324,9 @@ static weir_status grow(weir_tensors *t, struct weir_tensor_pool *pool, size_t l
         weir__lock_take(&t->lock);
         return WEIR_E_HOST_MEMORY;
     }
-    weir__figure_add(&t->figures.segment, 1);
+    weir__figure_add(&t->figures.segment[0], 1);
     if (pool->source.alloc)
-        weir__figure_add(&t->figures.reserved_bytes, (int64_t)bytes);
+        weir__figure_add(&t->figures.reserved_bytes[0], (int64_t)bytes);
     weir__tensors_tell(t, WEIR_TENSORS_SEGMENT_ALLOC, (uintptr_t)segment, bytes, stream, pool, NULL);
     return WEIR_OK;
 }
@@ -431,18 +431,8 @@ void weir__pool_give(weir_tensors *t, struct weir_tensor *tensor) {
     (void)weir__placement_give(pool->placement, tensor->address, name_of(tensor->stream),
                                ++pool->sequence, NULL);
     pool->pending -= (size_t)tensor->is_freed;
-    weir__figure_subtract(&t->figures.active, 1);
-    weir__figure_subtract(&t->figures.active_bytes, (int64_t)tensor->bytes);
-    weir__tensors_tell(t, WEIR_TENSORS_FREE_COMPLETED, tensor->address, tensor->requested,
-                       tensor->stream, pool, tensor->note);
+    weir__tensors_completed(t, tensor);
     weir__tensor_drop(t, tensor);
-}
-
-void weir__pool_free(weir_tensors *t, struct weir_tensor *tensor) {
-    if (tensor->use_count > 0)
-        weir__pending_add(t, tensor);
-    else
-        weir__pool_give(t, tensor);
 }
 
 /* ---- trims -------------------------------------------------------------------------------------- */
@@ -471,9 +461,9 @@ static int trim_pool(weir_tensors *t, struct weir_tensor_pool *pool) {
         weir__placement_observe(pool->placement, name_of(pool->streams[i]), pool->waited);
     pool->pins++;
     while (take_free_segment(pool, &segment)) {
-        weir__figure_subtract(&t->figures.segment, 1);
+        weir__figure_subtract(&t->figures.segment[0], 1);
         if (pool->source.alloc)
-            weir__figure_subtract(&t->figures.reserved_bytes, (int64_t)segment.bytes);
+            weir__figure_subtract(&t->figures.reserved_bytes[0], (int64_t)segment.bytes);
         weir__tensors_tell(t, WEIR_TENSORS_SEGMENT_FREE, segment.base, segment.bytes, NULL, pool,
                            NULL);
         weir__lock_give(&t->lock);

@@ -71,26 +71,49 @@ void weir__tensor_drop(weir_tensors *t, struct weir_tensor *tensor) {
     t->spare = tensor;
 }
 
+/* Of all blocks, and of those of the block's size. */
+static void add(weir_tensors_figure figure[3], const struct weir_tensor *tensor, size_t amount) {
+    weir__figure_add(&figure[0], (int64_t)amount);
+    weir__figure_add(&figure[tensor->bytes > WEIR_TENSORS_SMALL ? 2 : 1], (int64_t)amount);
+}
+
+static void subtract(weir_tensors_figure figure[3], const struct weir_tensor *tensor,
+                     size_t amount) {
+    weir__figure_subtract(&figure[0], (int64_t)amount);
+    weir__figure_subtract(&figure[tensor->bytes > WEIR_TENSORS_SMALL ? 2 : 1], (int64_t)amount);
+}
+
+static void tell_block(weir_tensors *t, int action, const struct weir_tensor *tensor) {
+    weir__tensors_tell(t, action, tensor->address, tensor->requested, tensor->stream, tensor->pool,
+                       tensor->note);
+}
+
 void weir__tensors_add(weir_tensors *t, const struct weir_tensor *tensor) {
     weir_tensors_figures *f = &t->figures;
 
-    weir__figure_add(&f->allocation, 1);
-    weir__figure_add(&f->allocated_bytes, (int64_t)tensor->bytes);
-    weir__figure_add(&f->active, 1);
-    weir__figure_add(&f->active_bytes, (int64_t)tensor->bytes);
-    weir__figure_add(&f->requested_bytes, (int64_t)tensor->requested);
-    weir__tensors_tell(t, WEIR_TENSORS_ALLOC, tensor->address, tensor->requested, tensor->stream,
-                       tensor->pool, tensor->note);
+    add(f->allocation, tensor, 1);
+    add(f->allocated_bytes, tensor, tensor->bytes);
+    add(f->active, tensor, 1);
+    add(f->active_bytes, tensor, tensor->bytes);
+    add(f->requested_bytes, tensor, tensor->requested);
+    tell_block(t, WEIR_TENSORS_ALLOC, tensor);
 }
 
 void weir__tensors_subtract(weir_tensors *t, const struct weir_tensor *tensor) {
     weir_tensors_figures *f = &t->figures;
 
-    weir__figure_subtract(&f->allocation, 1);
-    weir__figure_subtract(&f->allocated_bytes, (int64_t)tensor->bytes);
-    weir__figure_subtract(&f->requested_bytes, (int64_t)tensor->requested);
-    weir__tensors_tell(t, WEIR_TENSORS_FREE_REQUESTED, tensor->address, tensor->requested,
-                       tensor->stream, tensor->pool, tensor->note);
+    subtract(f->allocation, tensor, 1);
+    subtract(f->allocated_bytes, tensor, tensor->bytes);
+    subtract(f->requested_bytes, tensor, tensor->requested);
+    tell_block(t, WEIR_TENSORS_FREE_REQUESTED, tensor);
+}
+
+void weir__tensors_completed(weir_tensors *t, const struct weir_tensor *tensor) {
+    if (tensor->is_counted)
+        return;
+    subtract(t->figures.active, tensor, 1);
+    subtract(t->figures.active_bytes, tensor, tensor->bytes);
+    tell_block(t, WEIR_TENSORS_FREE_COMPLETED, tensor);
 }
 
 /* ---- opening ------------------------------------------------------------------------------------ */
@@ -150,15 +173,22 @@ static _Thread_local struct {
 /* A stream that cannot be bound is asked about at each request. */
 static __attribute__((noinline)) void bind_stream(weir_tensors *t, weir_stream stream) {
     uint64_t key = (uint64_t)(uintptr_t)stream + 1;
-    int is_new;
+    struct weir_device *device = &t->allocator->device;
+    weir_status status = WEIR_OK;
+    int is_new, lent;
 
     weir__lock_take(&t->lock);
     is_new = !weir__map_get(&t->bound, key, NULL) && weir__map_put(&t->bound, key, 1);
     weir__lock_give(&t->lock);
-    if (is_new && weir_bind(t->allocator, stream) != WEIR_OK)
+    if (is_new) {
+        lent = weir__device_lend_context(device);
+        status = weir_bind(t->allocator, stream);
+        weir__device_end_context(device, lent);
+    }
+    if (status != WEIR_OK)
         return;
     if ((uintptr_t)stream <= WEIR_STREAM_LEGACY_VALUE) /* it cannot be captured, and is the device's for ever */
-        atomic_fetch_or_explicit(&t->allocator->device.vouched_defaults, WEIR_LEGACY_STREAM,
+        atomic_fetch_or_explicit(&device->vouched_defaults, WEIR_LEGACY_STREAM,
                                  memory_order_relaxed);
     last_bound.tensors = t;
     last_bound.stream = stream;
@@ -172,6 +202,19 @@ static weir_status alloc_unrouted(weir_tensors *t, size_t bytes, weir_stream str
         weir__device_capture(device, stream) == WEIR_E_CAPTURE)
         return weir_alloc_any(t->allocator, bytes, block);
     return weir_alloc(t->allocator, bytes, stream, block);
+}
+
+/* A default stream means nothing on a thread without a context: it means the device's here. */
+static __attribute__((noinline, cold)) weir_status alloc_in_context(weir_tensors *t, size_t bytes,
+                                                                    weir_stream stream,
+                                                                    void **block) {
+    int lent = weir__device_lend_context(&t->allocator->device);
+    weir_status status = WEIR_E_STREAM;
+
+    if (lent)
+        status = alloc_unrouted(t, bytes, stream, block);
+    weir__device_end_context(&t->allocator->device, lent);
+    return status;
 }
 
 /* What weir has not found may be in pools without users, and then in those that lend. */
@@ -290,6 +333,8 @@ weir_status weir_tensors_alloc(weir_tensors *t, size_t bytes, size_t requested, 
     if (lasts && (last_bound.stream != stream || last_bound.tensors != t))
         bind_stream(t, stream);
     status = alloc_unrouted(t, bytes, stream, &served);
+    if (__builtin_expect(status == WEIR_E_STREAM, 0))
+        status = alloc_in_context(t, bytes, stream, &served);
     if (__builtin_expect(weir__is_refusal(status), 0))
         status = find_elsewhere(t, bytes, requested, stream, note, &served, &is_pools) == WEIR_OK
                      ? WEIR_OK
@@ -338,22 +383,22 @@ weir_status weir_tensors_free(void *block) {
         return weir__without_driver(WEIR_E_NOT_OWNED);
     (void)weir__map_take(&t->map, tensor->address, NULL);
     weir__tensors_subtract(t, tensor);
-    if (tensor->pool) {
-        weir__pool_free(t, tensor);
+    if (tensor->use_count > 0) {
+        weir__pending_add(t, tensor);
+    } else if (tensor->pool) {
+        weir__pool_give(t, tensor);
+    } else {
+        stream = tensor->stream;
+        weir__tensors_completed(t, tensor);
+        weir__tensor_drop(t, tensor);
         weir__lock_give(&t->lock);
-        return WEIR_OK;
+        return weir__pending_free(t, (uintptr_t)block, stream);
     }
-    stream = tensor->stream;
-    weir__figure_subtract(&t->figures.active, 1);
-    weir__figure_subtract(&t->figures.active_bytes, (int64_t)tensor->bytes);
-    weir__tensors_tell(t, WEIR_TENSORS_FREE_COMPLETED, tensor->address, tensor->requested, stream,
-                       NULL, tensor->note);
-    weir__tensor_drop(t, tensor);
     weir__lock_give(&t->lock);
-    return weir__pending_free(t, (uintptr_t)block, stream);
+    return WEIR_OK;
 }
 
-/* Notes that a pool's block is used there.  1, or 0 without host memory. */
+/* Notes that the block is used there.  1, or 0 without host memory. */
 static int note_use(struct weir_tensor *tensor, weir_stream stream) {
     weir_stream *moved;
 
@@ -372,7 +417,7 @@ static int note_use(struct weir_tensor *tensor, weir_stream stream) {
 weir_status weir_tensors_use(void *block, weir_stream stream) {
     struct weir_tensor *tensor;
     weir_tensors *t;
-    int is_pools, is_own, is_noted = 1;
+    int is_noted = 1;
 
     if (!block)
         return weir__without_driver(WEIR_E_INVALID);
@@ -381,14 +426,10 @@ weir_status weir_tensors_use(void *block, weir_stream stream) {
     tensor = find((uintptr_t)block, &t);
     if (!tensor)
         return weir__without_driver(WEIR_E_NOT_OWNED);
-    is_pools = tensor->pool != NULL;
-    is_own = tensor->stream == stream;
-    if (is_pools && !is_own)
+    if (tensor->stream != stream)
         is_noted = note_use(tensor, stream);
     weir__lock_give(&t->lock);
-    if (is_pools || is_own)
-        return is_noted ? WEIR_OK : weir__without_driver(WEIR_E_HOST_MEMORY);
-    return weir_use(t->allocator, block, stream);
+    return is_noted ? WEIR_OK : weir__without_driver(WEIR_E_HOST_MEMORY);
 }
 
 weir_status weir_tensors_find(const void *block, weir_tensors **tensors, weir_tensors_block *out) {

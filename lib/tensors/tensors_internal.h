@@ -25,10 +25,11 @@ struct weir_tensor {
     struct weir_tensor_pool *pool; /* NULL: memory that all share */
     void *note;
     struct weir_tensor *next; /* of what waits, or of spare records */
-    weir_stream *uses;        /* of a pool's block: other streams */
+    weir_stream *uses;        /* other streams that use it */
     size_t use_count, use_room;
-    size_t waits_for;        /* events that were not seen yet */
-    int is_freed, is_behind; /* a pool's block: its events are recorded */
+    size_t waits_for; /* events that were not seen yet */
+    int is_freed;
+    int is_counted; /* the figures have it as free by now */
 };
 
 struct weir_tensor_segment {
@@ -62,12 +63,6 @@ struct weir_tensor_wait {
     struct weir_tensor *tensor;
 };
 
-/* A block of the shared memory whose free was refused for now. */
-struct weir_tensor_late {
-    uint64_t address;
-    weir_stream stream;
-};
-
 struct weir_tensors {
     weir_allocator *allocator;
     int device;
@@ -81,10 +76,10 @@ struct weir_tensors {
     uint64_t begun;
     struct weir_tensor_wait *waits; /* oldest first */
     size_t wait_count, wait_room;
-    struct weir_tensor *held; /* freed blocks of pools whose events cannot be recorded yet */
-    struct weir_tensor_late *late;
-    size_t late_count, late_room;
-    atomic_int unsettled; /* there is something in waits, held or late */
+    struct weir_tensor *held; /* freed blocks that wait for the end of a capture */
+    CUevent *events;          /* spare ones */
+    size_t event_count, event_room;
+    atomic_int unsettled; /* there is something in waits or held */
     weir_tensors_figures figures;
     struct {
         uint64_t retries, growths, trims, growth_bytes;
@@ -119,6 +114,8 @@ void weir__tensor_drop(weir_tensors *t, struct weir_tensor *tensor);
 /* A block lives from here on, or does not: the figures. */
 void weir__tensors_add(weir_tensors *t, const struct weir_tensor *tensor);
 void weir__tensors_subtract(weir_tensors *t, const struct weir_tensor *tensor);
+/* And whether anything may still be at work in it. */
+void weir__tensors_completed(weir_tensors *t, const struct weir_tensor *tensor);
 void weir__figure_add(weir_tensors_figure *figure, int64_t amount);
 void weir__figure_subtract(weir_tensors_figure *figure, int64_t amount);
 
@@ -134,9 +131,7 @@ weir_status weir__pool_alloc(weir_tensors *t, struct weir_tensor_pool *pool, siz
 /* Under the lock: free memory of pools that lend. */
 weir_status weir__pool_borrow(weir_tensors *t, size_t bytes, size_t requested, weir_stream stream,
                               void *note, void **block);
-/* Under the lock: a free, whose record is the pool's from here on. */
-void weir__pool_free(weir_tensors *t, struct weir_tensor *tensor);
-/* The block is nobody's any more, which nothing has to be waited for. */
+/* Under the lock: the block is free, and nothing has to be waited for. */
 void weir__pool_give(weir_tensors *t, struct weir_tensor *tensor);
 /* Without the lock: free segments of the pool, or with {0, 0} of all without users, go back.  1: something did. */
 int weir__pools_trim(weir_tensors *t, weir_tensors_id id);
@@ -145,11 +140,11 @@ const struct weir_tensor_segment *weir__pool_segment(const struct weir_tensor_po
 
 /* ---- pending.c ---- */
 
-/* Under the lock: a pool's block was freed that other streams use. */
+/* Under the lock: a block was freed that other streams use. */
 void weir__pending_add(weir_tensors *t, struct weir_tensor *tensor);
 /* Under the lock: gives what is done, and records what can be recorded now.  `waits': after a wait for the device. */
 void weir__pending_settle(weir_tensors *t, int waits);
-/* A free of shared memory, without the lock; one that is refused for now is tried again later. */
+/* A free of shared memory without its record, without the lock; one that is refused for now is tried again later. */
 weir_status weir__pending_free(weir_tensors *t, uint64_t address, weir_stream stream);
 
 #endif

@@ -150,7 +150,7 @@ START_TEST(a_stream_that_is_gone_is_no_harm) {
     CU(driver->cuStreamDestroy(gone));
     OK(weir_tensors_free(block));
     OK(weir_tensors_free(used));
-    MUST_EQ(figures().allocation.current, 0);
+    MUST_EQ(figures().allocation[0].current, 0);
     end();
 }
 END_TEST
@@ -163,30 +163,33 @@ START_TEST(figures_are_those_of_the_blocks) {
     OK(weir_tensors_alloc(t, 1024, 700, A, 1, NULL, &one));
     OK(weir_tensors_alloc(t, 3 * MIB, 3 * MIB, A, 1, NULL, &two));
     f = figures();
-    MUST_EQ(f.allocation.current, 2);
-    MUST_EQ(f.allocated_bytes.current, 3 * MIB + 1024);
-    MUST_EQ(f.requested_bytes.current, 3 * MIB + 700);
-    MUST_EQ(f.active_bytes.current, f.allocated_bytes.current);
-    MUST_LE(f.allocated_bytes.current, f.reserved_bytes.current);
+    MUST_EQ(f.allocation[0].current, 2);
+    MUST_EQ(f.allocated_bytes[0].current, 3 * MIB + 1024);
+    MUST_EQ(f.requested_bytes[0].current, 3 * MIB + 700);
+    MUST_EQ(f.active_bytes[0].current, f.allocated_bytes[0].current);
+    MUST_EQ(f.allocated_bytes[1].current, 1024);
+    MUST_EQ(f.allocated_bytes[2].current, 3 * MIB);
+    MUST_EQ(f.reserved_bytes[1].current + f.reserved_bytes[2].current, f.reserved_bytes[0].current);
+    MUST_LE(f.allocated_bytes[0].current, f.reserved_bytes[0].current);
     OK(weir_tensors_free(two));
     f = figures();
-    MUST_EQ(f.allocated_bytes.current, 1024);
-    MUST_EQ(f.allocated_bytes.peak, 3 * MIB + 1024);
-    MUST_EQ(f.allocated_bytes.allocated, 3 * MIB + 1024);
-    MUST_EQ(f.allocated_bytes.freed, 3 * MIB);
+    MUST_EQ(f.allocated_bytes[0].current, 1024);
+    MUST_EQ(f.allocated_bytes[0].peak, 3 * MIB + 1024);
+    MUST_EQ(f.allocated_bytes[0].allocated, 3 * MIB + 1024);
+    MUST_EQ(f.allocated_bytes[0].freed, 3 * MIB);
     OK(weir_tensors_reset_peaks(t));
     OK(weir_tensors_reset_sums(t));
     f = figures();
-    MUST_EQ(f.allocated_bytes.peak, 1024);
-    MUST_EQ(f.allocated_bytes.allocated, 0);
+    MUST_EQ(f.allocated_bytes[0].peak, 1024);
+    MUST_EQ(f.allocated_bytes[0].allocated, 0);
     MUST_EQ(f.device_allocs, 0);
     OK(weir_tensors_free(one));
     OK(weir_tensors_trim(t, none));
     f = figures();
-    MUST_EQ(f.reserved_bytes.current, 0);
-    MUST_LE(1, f.reserved_bytes.peak);
+    MUST_EQ(f.reserved_bytes[0].current, 0);
+    MUST_LE(1, f.reserved_bytes[0].peak);
     OK(weir_tensors_reset_peaks(t));
-    MUST_EQ(figures().reserved_bytes.peak, 0);
+    MUST_EQ(figures().reserved_bytes[0].peak, 0);
     MUST_EQ(events[WEIR_TENSORS_ALLOC], 2);
     MUST_EQ(events[WEIR_TENSORS_FREE_REQUESTED], 2);
     MUST_EQ(events[WEIR_TENSORS_FREE_COMPLETED], 2);
@@ -225,7 +228,7 @@ START_TEST(a_refusal_is_counted_and_told) {
     MUST_EQ(figures().ooms, 1);
     MUST_EQ(events[WEIR_TENSORS_OOM], 1);
     MUST_EQ(drops, 0);
-    MUST_EQ(figures().allocation.current, 0);
+    MUST_EQ(figures().allocation[0].current, 0);
     OK(weir_tensors_free(take(32 * MIB, A)));
     end();
 }
@@ -309,7 +312,8 @@ START_TEST(a_free_that_waits_for_a_captured_stream_comes_with_its_end) {
     OK(weir_tensors_use(shared, B));
     OK(weir_tensors_free(block));
     OK(weir_tensors_free(shared));
-    MUST_EQ(figures().active.current, 1); /* the pool's */
+    MUST_EQ(figures().active[0].current, 2);
+    MUST_EQ(figures().allocation[0].current, 0);
     other_block = take(MIB, A);
     MUST((uintptr_t)other_block != (uintptr_t)block);
     CU(driver->cuEventRecord(fork, B));
@@ -318,7 +322,7 @@ START_TEST(a_free_that_waits_for_a_captured_stream_comes_with_its_end) {
     OK(weir_tensors_free(other_block));
     CU(driver->cuCtxSynchronize());
     OK(weir_tensors_free(take(MIB, A)));
-    MUST_EQ(figures().active.current, 0);
+    MUST_EQ(figures().active[0].current, 0);
     end();
 }
 END_TEST
@@ -365,12 +369,12 @@ START_TEST(a_pool_goes_with_its_last_user) {
     OK(weir_tensors_free(block));
     OK(weir_tensors_pool_close(t, graph));
     OK(weir_tensors_trim(t, none));
-    MUST_EQ(figures().segment.current, 2); /* the pool has a user: its memory stays */
+    MUST_EQ(figures().segment[0].current, 2); /* the pool has a user: its memory stays */
     OK(weir_tensors_pool_close(t, graph));
     EXPECT(WEIR_E_NOT_OWNED, weir_tensors_pool_close(t, graph));
     OK(weir_tensors_trim(t, none));
-    MUST_EQ(figures().reserved_bytes.current, 0);
-    MUST_EQ(figures().segment.current, 0);
+    MUST_EQ(figures().reserved_bytes[0].current, 0);
+    MUST_EQ(figures().segment[0].current, 0);
     EXPECT(WEIR_E_NOT_OWNED, weir_tensors_pool_users(t, graph, &users));
     end();
 }
@@ -452,8 +456,8 @@ START_TEST(a_pool_with_memory_from_elsewhere) {
     OK(weir_tensors_begin(t, other, always, NULL));
     block = take(3 * MIB, A);
     f = figures();
-    MUST_EQ(f.reserved_bytes.current, 4 * MIB);
-    MUST_EQ(f.segment.current, 1);
+    MUST_EQ(f.reserved_bytes[0].current, 4 * MIB);
+    MUST_EQ(f.segment[0].current, 1);
     OK(weir_tensors_free(block));
     OK(weir_tensors_end(t, other, NULL));
     OK(weir_tensors_pool_close(t, other));
@@ -461,8 +465,8 @@ START_TEST(a_pool_with_memory_from_elsewhere) {
     OK(weir_tensors_trim(t, none));
     MUST_EQ((uintptr_t)given, (uintptr_t)block);
     MUST_EQ(source_ends, 2);
-    MUST_EQ(figures().reserved_bytes.current, 0);
-    MUST_EQ(figures().reserved_bytes.freed, 4 * MIB);
+    MUST_EQ(figures().reserved_bytes[0].current, 0);
+    MUST_EQ(figures().reserved_bytes[0].freed, 4 * MIB);
     end();
 }
 END_TEST
@@ -525,7 +529,7 @@ START_TEST(a_pool_comes_back_to_a_state) {
     expected[3] = block[0];
     OK(weir_tensors_pool_is(t, graph, expected, 4, &same));
     MUST(!same);
-    MUST_EQ(figures().allocation.current, 4);
+    MUST_EQ(figures().allocation[0].current, 4);
     /* What was free in the state is free again, and what lived is not handed out. */
     OK(weir_tensors_begin(t, graph, always, NULL));
     for (int i = 0; i < 20; i++)
@@ -611,10 +615,10 @@ START_TEST(the_list_agrees_with_the_figures) {
         OK(weir_tensors_free(block[i]));
     OK(weir_tensors_visit(t, none, add_up, &all));
     f = figures();
-    MUST_EQ(all.allocated, (uint64_t)f.allocated_bytes.current);
-    MUST_EQ(all.allocated + all.pending, (uint64_t)f.active_bytes.current);
-    MUST_EQ(all.blocks, (uint64_t)f.allocation.current);
-    MUST_EQ(all.reserved, (uint64_t)f.reserved_bytes.current);
+    MUST_EQ(all.allocated, (uint64_t)f.allocated_bytes[0].current);
+    MUST_EQ(all.allocated + all.pending, (uint64_t)f.active_bytes[0].current);
+    MUST_EQ(all.blocks, (uint64_t)f.allocation[0].current);
+    MUST_EQ(all.reserved, (uint64_t)f.reserved_bytes[0].current);
     MUST_EQ(all.pending, 2 * MIB);
     OK(weir_tensors_visit(t, other, add_up, &of_pool));
     MUST_EQ(of_pool.pools, all.pools);

@@ -245,7 +245,7 @@ class Allocator final : public cca::CUDAAllocator {
         size_t free_bytes = 0, total = 0;
         auto figures = figures_of(at(device));
         C10_CUDA_CHECK(cudaMemGetInfo(&free_bytes, &total));
-        auto idle = figures.reserved_bytes.current - figures.active_bytes.current;
+        auto idle = figures.reserved_bytes[0].current - figures.active_bytes[0].current;
         *largest = std::max({*largest, free_bytes, static_cast<size_t>(std::max<int64_t>(idle, 0))});
     }
 
@@ -320,7 +320,7 @@ class Allocator final : public cca::CUDAAllocator {
         bool with_traces = true;
 #endif
         cca::SnapshotInfo out;
-        Listing listing{&out.segments, 0, is_recording_stacks()};
+        Listing listing{&out.segments, 0, records_stacks.load(), 0};
         for (size_t device = 0; device < places.size(); device++)
             if (weir_tensors *tensors = opened(device)) {
                 listing.device = static_cast<DeviceIndex>(device);
@@ -571,8 +571,8 @@ class Allocator final : public cca::CUDAAllocator {
             if (opened(i) == tensors)
                 device = static_cast<DeviceIndex>(i);
         c10::reportMemoryUsageToProfiler(block, bytes,
-                                         static_cast<size_t>(f.allocated_bytes.current),
-                                         static_cast<size_t>(f.reserved_bytes.current),
+                                         static_cast<size_t>(f.allocated_bytes[0].current),
+                                         static_cast<size_t>(f.reserved_bytes[0].current),
                                          c10::Device(c10::DeviceType::CUDA, device));
     }
     [[noreturn]] C10_NOINLINE void refuse(DeviceIndex device, weir_tensors *tensors, size_t bytes,
@@ -593,13 +593,13 @@ class Allocator final : public cca::CUDAAllocator {
         }
         size_t allowed = static_cast<size_t>(static_cast<double>(total) * fraction);
         c10::reportOutOfMemoryToProfiler(static_cast<int64_t>(bytes),
-                                         static_cast<size_t>(f.allocated_bytes.current),
-                                         static_cast<size_t>(f.reserved_bytes.current),
+                                         static_cast<size_t>(f.allocated_bytes[0].current),
+                                         static_cast<size_t>(f.reserved_bytes[0].current),
                                          c10::Device(c10::DeviceType::CUDA, device));
         for (const auto &observer : told)
             observer(device, static_cast<int64_t>(bytes), allowed, free_bytes);
-        auto allocated = static_cast<uint64_t>(f.allocated_bytes.current);
-        auto reserved = static_cast<uint64_t>(f.reserved_bytes.current);
+        auto allocated = static_cast<uint64_t>(f.allocated_bytes[0].current);
+        auto reserved = static_cast<uint64_t>(f.reserved_bytes[0].current);
         TORCH_CHECK_WITH(
             OutOfMemoryError, false, "CUDA out of memory. Tried to allocate ", shown(bytes),
             ". GPU ", static_cast<int>(device), " has a total capacity of ", shown(total),
@@ -623,15 +623,16 @@ class Allocator final : public cca::CUDAAllocator {
 
     // ---- figures ----
 
-    // weir does not divide memory by size: all of it counts as PyTorch's large pool.
-    template <class Array> static void put(Array &to, const weir_tensors_figure &from) {
-        for (auto type : {c10::CachingAllocator::StatType::AGGREGATE,
-                          c10::CachingAllocator::StatType::LARGE_POOL}) {
-            auto &stat = to[static_cast<size_t>(type)];
-            stat.current = from.current;
-            stat.peak = from.peak;
-            stat.allocated = from.allocated;
-            stat.freed = from.freed;
+    static_assert(static_cast<int>(c10::CachingAllocator::StatType::AGGREGATE) == 0 &&
+                      static_cast<int>(c10::CachingAllocator::StatType::SMALL_POOL) == 1 &&
+                      static_cast<int>(c10::CachingAllocator::StatType::LARGE_POOL) == 2,
+                  "as in weir_tensors_figures");
+    template <class Array> static void put(Array &to, const weir_tensors_figure from[3]) {
+        for (size_t i = 0; i < 3; i++) {
+            to[i].current = from[i].current;
+            to[i].peak = from[i].peak;
+            to[i].allocated = from[i].allocated;
+            to[i].freed = from[i].freed;
         }
     }
 
@@ -639,23 +640,27 @@ class Allocator final : public cca::CUDAAllocator {
         std::vector<cca::SegmentInfo> *segments;
         DeviceIndex device;
         bool with_stacks;
+        uint64_t segment; // weir's
     };
     static void list(void *context, const weir_tensors_block *block) {
         auto *listing = static_cast<Listing *>(context);
         auto &segments = *listing->segments;
-        if (segments.empty() || segments.back().address != block->segment ||
-            segments.back().device != listing->device) {
+        // A segment of PyTorch's has blocks of one kind, so a segment is shown as several where kinds meet.
+        bool is_large = block->is_free || block->bytes > WEIR_TENSORS_SMALL;
+        if (segments.empty() || listing->segment != block->segment ||
+            segments.back().is_large != is_large || segments.back().device != listing->device) {
             cca::SegmentInfo segment;
             segment.device = listing->device;
-            segment.address = block->segment;
-            segment.total_size = block->segment_bytes;
-            segment.stream = block->stream;
-            segment.is_large = true;
+            segment.address = block->address;
+            segment.stream = reinterpret_cast<cudaStream_t>(block->stream);
+            segment.is_large = is_large;
             segment.owner_private_pool_id = id_from(block->pool);
-            segment.is_expandable = segment.owner_private_pool_id == MempoolId_t{0, 0};
+            segment.is_expandable = true; // free pieces are not lost: weir joins and moves them
             segments.push_back(std::move(segment));
+            listing->segment = block->segment;
         }
         auto &segment = segments.back();
+        segment.total_size += block->bytes;
         cca::BlockInfo info;
         info.size = block->bytes;
         info.requested_size = block->requested;
@@ -671,7 +676,6 @@ class Allocator final : public cca::CUDAAllocator {
         }
         segment.blocks.push_back(std::move(info));
     }
-    bool is_recording_stacks() const { return records_stacks.load(); }
     static void describe(cca::AllocatorConfigInfo &out) {
         out.garbage_collection_threshold = cca::CUDAAllocatorConfig::garbage_collection_threshold();
         out.max_split_size = cca::CUDAAllocatorConfig::max_split_size();
@@ -706,12 +710,64 @@ void raw_free(void *block) {
     the_allocator->release(block);
 }
 
+// What PyTorch sends to another process begins with a letter that says what follows: 'c' is CUDA's own handle.
+constexpr char CUDA_HANDLE = 'c';
+constexpr char WEIR_HANDLE = 'w';
+
 cca::ShareableHandle Allocator::shareIpcHandle(void *block) {
-    TORCH_CHECK(false, "not yet ", block);
+    weir_tensors *tensors;
+    (void)find(block, &tensors);
+    weir_allocator *allocator = weir_tensors_allocator(tensors);
+    size_t bytes = 0, offset = 0;
+    weir_status status = weir_ipc_make(allocator, block, nullptr, 0, &bytes, &offset);
+    TORCH_CHECK(status != WEIR_E_NOT_SUPPORTED,
+                "weir: tensors can be sent to other processes with engine mapped (WEIR_ENGINE) and "
+                "a device that exports memory as file descriptors");
+    check(status, "sharing a tensor");
+    std::string text(bytes, '\0');
+    check(weir_ipc_make(allocator, block, &text[0], text.size(), nullptr, &offset),
+          "sharing a tensor");
+    text.pop_back();
+    return {static_cast<ptrdiff_t>(offset), WEIR_HANDLE + text};
+}
+
+static void *open_handle(const std::string &handle) {
+    void *base = nullptr;
+    if (handle.size() == 1 + sizeof(cudaIpcMemHandle_t) && handle[0] == CUDA_HANDLE) {
+        cudaIpcMemHandle_t cuda;
+        std::memcpy(&cuda, handle.data() + 1, sizeof cuda);
+        C10_CUDA_CHECK(cudaIpcOpenMemHandle(&base, cuda, cudaIpcMemLazyEnablePeerAccess));
+        return base;
+    }
+    TORCH_CHECK(!handle.empty() && handle[0] == WEIR_HANDLE,
+                "weir: a tensor from a process whose allocator is not weir cannot be opened here: "
+                "run both processes under weir");
+    char message[512] = "";
+    int device;
+    weir_status status =
+        weir_ipc_open(handle.c_str() + 1, &device, &base, message, sizeof message);
+    TORCH_CHECK(status == WEIR_OK, "weir: opening another process's tensor: ", message);
+    return base;
 }
 
 std::shared_ptr<void> Allocator::getIpcDevPtr(std::string handle) {
-    TORCH_CHECK(false, "not yet ", handle);
+    std::lock_guard<std::mutex> guard(ipc_mutex);
+    auto found = opened_handles.find(handle);
+    if (found != opened_handles.end())
+        if (auto base = found->second.lock())
+            return base;
+    auto base = std::shared_ptr<void>(open_handle(handle), [this, handle](void *opened) {
+        std::lock_guard<std::mutex> lock(ipc_mutex);
+        if (handle[0] == WEIR_HANDLE)
+            (void)weir_ipc_close(opened);
+        else
+            (void)cudaIpcCloseMemHandle(opened);
+        auto known = opened_handles.find(handle);
+        if (known != opened_handles.end() && known->second.expired())
+            opened_handles.erase(known);
+    });
+    opened_handles[handle] = base;
+    return base;
 }
 
 } // namespace weir_torch
