@@ -475,7 +475,8 @@ int main(void) {
     tcase_add_loop_test(tests, a_block_of_a_graph, 0, both);
     tcase_add_test(tests, texts_that_are_wrong);
     tcase_add_test(tests, senders_that_are_another);
-    tcase_add_loop_test(tests, allocators_that_cannot, 0, 2);
+    tcase_add_test(tests, allocators_that_cannot);
+    tcase_add_test(tests, the_mapped_engine_needs_no_setting);
     tcase_add_test(tests, a_mapped_allocator_has_no_files_of_a_pool);
     tcase_add_test(tests, drivers_that_cannot);
     tcase_add_loop_test(tests, a_refusal_leaves_things_as_they_were, 0, both);
