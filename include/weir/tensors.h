@@ -74,6 +74,9 @@ typedef struct weir_tensors_source {
 WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_open(int device, const weir_tensors_hooks *hooks,
                                                          weir_tensors **tensors);
 
+/* Whether hooks.event is called; at first it is not. */
+WEIR_API weir_status weir_tensors_watch(weir_tensors *tensors, int on);
+
 /* The allocator that it takes memory from, NULL for NULL. */
 WEIR_API weir_allocator *weir_tensors_allocator(const weir_tensors *tensors);
 

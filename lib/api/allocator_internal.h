@@ -102,6 +102,12 @@ weir_status weir__allocator_misuse(const weir_allocator *a, weir_status status, 
 /* 1 if a live block starts there, as far as it can be told. */
 int weir__allocator_is_live(const weir_allocator *a, CUdeviceptr block);
 
+/* request.c: weir_alloc and weir_free on a default stream of the device's own context, whose id the caller knows: no
+ * question to the driver tells which stream the handle means.  The stream is bound, and block is not NULL. */
+weir_status weir__alloc_default(weir_allocator *a, size_t bytes, weir_stream stream, uint64_t id,
+                                void **block);
+weir_status weir__free_default(weir_allocator *a, void *block, weir_stream stream, uint64_t id);
+
 /* figures.c: what weir_stats hands out, where nothing stands against it. */
 void weir__stats_read(weir_allocator *a, weir_statistics *out);
 

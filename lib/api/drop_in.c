@@ -17,13 +17,10 @@
 void weir__drop_in_begin(weir_allocator *a, int (*watches)(weir_stream stream)) {
     a->device.drop_in = 1;
     atomic_store_explicit(&a->device.watches, watches, memory_order_relaxed);
-    atomic_store_explicit(&a->device.vouched_defaults,
-                          watches ? WEIR_LEGACY_STREAM | WEIR_OWN_STREAM : 0, memory_order_relaxed);
 }
 
 void weir__drop_in_distrust(weir_allocator *a) {
     atomic_store_explicit(&a->device.watches, NULL, memory_order_relaxed);
-    atomic_store_explicit(&a->device.vouched_defaults, 0, memory_order_relaxed);
     if (a->front)
         weir__front_distrust(a->front);
 }

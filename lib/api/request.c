@@ -349,15 +349,13 @@ static __attribute__((noinline)) weir_status alloc_whole(weir_allocator *a, stru
     return WEIR_OK;
 }
 
-/* On a stream that does not go by its handle. */
-static __attribute__((noinline)) weir_status alloc_default(weir_allocator *a, size_t bytes,
-                                                           weir_stream stream, void **block) {
-    struct weir_hits *h = weir__hits_of(a->front);
+/* On a stream that does not go by its handle, with its cache and key. */
+static inline __attribute__((always_inline)) weir_status
+alloc_keyed(weir_allocator *a, struct weir_cell *c, uint64_t key, size_t bytes, weir_stream stream,
+            void **block) {
     CUdeviceptr found = 0;
-    struct weir_cell *c;
-    uint64_t key;
 
-    if (!find_by_default(h, stream, &c, &key) || !enter_at_once(h, c))
+    if (!enter_at_once(weir__hits_of(a->front), c))
         return alloc_missed(a, bytes, stream, block);
     if (is_its(c, key, 0)) {
         found = bytes > WEIR_SPAN_SMALL ? weir__cell_take_whole(c, bytes)
@@ -370,6 +368,27 @@ static __attribute__((noinline)) weir_status alloc_default(weir_allocator *a, si
         return alloc_missed(a, bytes, stream, block);
     *block = (void *)(uintptr_t)found;
     return WEIR_OK;
+}
+
+static __attribute__((noinline)) weir_status alloc_default(weir_allocator *a, size_t bytes,
+                                                           weir_stream stream, void **block) {
+    struct weir_cell *c;
+    uint64_t key;
+
+    if (!find_by_default(weir__hits_of(a->front), stream, &c, &key))
+        return alloc_missed(a, bytes, stream, block);
+    return alloc_keyed(a, c, key, bytes, stream, block);
+}
+
+weir_status weir__alloc_default(weir_allocator *a, size_t bytes, weir_stream stream, uint64_t id,
+                                void **block) {
+    uint64_t key = key_of(stream, id);
+    struct weir_cell *c;
+
+    if (!is_plain(a, 0) || bytes - 1 >= a->device.total ||
+        !weir__cell_table_find(&weir__hits_of(a->front)->by_id, key, &c))
+        return weir_alloc(a, bytes, stream, block);
+    return alloc_keyed(a, c, key, bytes, stream, block);
 }
 
 /* A hit on a stream that goes by its handle and is vouched for, on a lock that is biased to this thread.  Nothing is
@@ -443,6 +462,12 @@ static __attribute__((noinline)) weir_status free_fully(weir_allocator *a, void 
     if (a->books.latency)
         note_latency(a, WEIR_OPERATION_FREE, started);
     return weir__ended(result_before, status);
+}
+
+weir_status weir__free_default(weir_allocator *a, void *block, weir_stream stream, uint64_t id) {
+    if (is_plain(a, WEIR_DETOUR_OOM))
+        return weir__front_free_default(a->front, (uintptr_t)block, stream, id);
+    return free_fully(a, block, stream);
 }
 
 weir_status weir_free(weir_allocator *a, void *block, weir_stream stream) {

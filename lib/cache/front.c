@@ -1449,15 +1449,12 @@ static __attribute__((noinline)) weir_status free_beside(struct weir_front *f, s
     return weir__front_free_used(f, block, stream, NULL);
 }
 
-/* On a stream that does not go by its handle. */
-static __attribute__((noinline)) weir_status free_default(struct weir_front *f, struct weir_span *s,
-                                                          CUdeviceptr block, weir_stream stream) {
-    struct weir_cell *c;
-    uint64_t key;
+/* On a stream that does not go by its handle, with its cache and key. */
+static inline __attribute__((always_inline)) weir_status
+free_keyed(struct weir_front *f, struct weir_cell *c, uint64_t key, struct weir_span *s,
+           CUdeviceptr block, weir_stream stream) {
     int done;
 
-    if (!find_by_default(&f->hits, stream, &c, &key))
-        return weir__front_free_used(f, block, stream, NULL);
     if (s->slot_units == 0 && !f->sheds)
         return free_leaving(f, c, s, block, stream, key >> 1);
     if (enter_at_once(&f->hits, c)) {
@@ -1467,6 +1464,27 @@ static __attribute__((noinline)) weir_status free_default(struct weir_front *f, 
             return WEIR_OK;
     }
     return weir__front_free_used(f, block, stream, NULL);
+}
+
+static __attribute__((noinline)) weir_status free_default(struct weir_front *f, struct weir_span *s,
+                                                          CUdeviceptr block, weir_stream stream) {
+    struct weir_cell *c;
+    uint64_t key;
+
+    if (!find_by_default(&f->hits, stream, &c, &key))
+        return weir__front_free_used(f, block, stream, NULL);
+    return free_keyed(f, c, key, s, block, stream);
+}
+
+weir_status weir__front_free_default(struct weir_front *f, CUdeviceptr block, weir_stream stream,
+                                     uint64_t id) {
+    struct weir_span *s = weir__records_find(&f->pages, block);
+    uint64_t key = key_of(stream, id);
+    struct weir_cell *c;
+
+    if (!s || !weir__cell_table_find(&f->hits.by_id, key, &c))
+        return weir__front_free_used(f, block, stream, NULL);
+    return free_keyed(f, c, key, s, block, stream);
 }
 
 /* Nothing is called but at the end, as in weir_alloc. */

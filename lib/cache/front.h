@@ -25,6 +25,9 @@ void weir__front_close(struct weir_front *f);
 weir_status weir__front_alloc(struct weir_front *f, struct weir_request *r);
 /* As weir_free, without its checks and counts of calls. */
 weir_status weir__front_free(struct weir_front *f, CUdeviceptr block, weir_stream stream);
+/* The same on a default stream of that id. */
+weir_status weir__front_free_default(struct weir_front *f, CUdeviceptr block, weir_stream stream,
+                                     uint64_t id);
 /* The same of a block that the caches have a record of: 1; 0: there is no record, or the block was not freed. */
 int weir__front_free_own(struct weir_front *f, CUdeviceptr block, weir_stream stream);
 /* The same of a block that may have been used on other streams: `uses`, or NULL. */

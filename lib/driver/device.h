@@ -26,13 +26,6 @@ struct weir_access {
     CUmemAccessDesc list[WEIR_MOST_PEERS + 1];
 };
 
-/* Bits: the legacy default stream, and each thread's own. */
-enum { WEIR_LEGACY_STREAM = 1, WEIR_OWN_STREAM = 2 };
-
-static inline unsigned weir__device_default_bit(weir_stream stream) {
-    return (uintptr_t)stream == WEIR_STREAM_PER_THREAD_VALUE ? WEIR_OWN_STREAM : WEIR_LEGACY_STREAM;
-}
-
 /* Written by the allocator before anybody else has it; what is atomic may change later. */
 struct weir_device {
     const struct weir_driver *driver;
@@ -49,8 +42,6 @@ struct weir_device {
     atomic_int keeps_apart;
     /* NULL, or: 1 if an adapter saw the stream's creation, and so will see its captures and its end. */
     int (*_Atomic watches)(weir_stream stream);
-    /* Default streams about which the driver need not be asked: WEIR_LEGACY_STREAM, WEIR_OWN_STREAM. */
-    _Atomic unsigned vouched_defaults;
     struct weir_access access; /* who may use the memory from the beginning */
     /* A block made for a wait that the driver did not take back; 0: none. */
     _Atomic CUdeviceptr waited_by;
@@ -108,16 +99,15 @@ extern _Atomic uint64_t weir__device_age;
 extern _Atomic unsigned weir__device_own_streams;
 extern _Thread_local unsigned weir__device_has_own WEIR_FAST_TLS;
 
-/* A default stream's id without a question about it: 1, or 0 if that is not known.  Only of streams that somebody
- * vouches for (vouched_defaults): whether the stream is being captured is not asked. */
+/* A default stream's id without a question about it: 1, or 0 if that is not known.  Only behind an adapter that sees
+ * captures begin: whether the stream is being captured is not asked. */
 static inline int weir__device_default_id(const struct weir_device *device, weir_stream stream,
                                           unsigned long long *id) {
     const struct weir_default_ids *known =
         &weir__default_ids[(unsigned)device->ordinal % WEIR_DEFAULT_IDS];
     CUcontext current = NULL;
 
-    if (!(atomic_load_explicit(&device->vouched_defaults, memory_order_relaxed) &
-          weir__device_default_bit(stream)) ||
+    if (!atomic_load_explicit(&device->watches, memory_order_relaxed) ||
         known->context != device->context ||
         known->age != atomic_load_explicit(&weir__device_age, memory_order_relaxed))
         return 0;

@@ -35,6 +35,24 @@ static void read_reserve(weir_tensors *t, const weir_statistics *s, weir_tensors
     f->segment[2] = f->segment[0];
 }
 
+/* Live blocks, and those that wait. */
+static void read_active(const weir_tensors *t, weir_tensors_figures *f) {
+    for (int i = 0; i < 3; i++) {
+        int64_t blocks = t->pending[i].blocks, bytes = t->pending[i].bytes;
+
+        f->active[i] = f->allocation[i];
+        f->active_bytes[i] = f->allocated_bytes[i];
+        f->active[i].current += blocks;
+        f->active[i].freed -= blocks;
+        f->active_bytes[i].current += bytes;
+        f->active_bytes[i].freed -= bytes;
+        if (t->pending[i].peak_blocks > f->active[i].peak)
+            f->active[i].peak = t->pending[i].peak_blocks;
+        if (t->pending[i].peak_bytes > f->active_bytes[i].peak)
+            f->active_bytes[i].peak = t->pending[i].peak_bytes;
+    }
+}
+
 weir_status weir_tensors_stats(weir_tensors *t, weir_tensors_figures *out) {
     weir_tensors_figures figures;
     weir_statistics s;
@@ -47,6 +65,7 @@ weir_status weir_tensors_stats(weir_tensors *t, weir_tensors_figures *out) {
     weir__stats_read(t->allocator, &s);
     weir__lock_take(&t->lock);
     figures = t->figures;
+    read_active(t, &figures);
     read_reserve(t, &s, &figures);
     figures.retries = s.retries - t->before.retries;
     figures.device_allocs = s.growths - t->before.growths;
@@ -78,6 +97,10 @@ weir_status weir_tensors_reset_peaks(weir_tensors *t) {
     weir__lock_take(&t->lock);
     for (int i = 0; i < FIGURES; i++)
         figure_at(&t->figures, i)->peak = figure_at(&t->figures, i)->current;
+    for (int i = 0; i < 3; i++) {
+        t->pending[i].peak_blocks = t->figures.allocation[i].current + t->pending[i].blocks;
+        t->pending[i].peak_bytes = t->figures.allocated_bytes[i].current + t->pending[i].bytes;
+    }
     weir__books_renew_peak(&t->allocator->books, s.reserve);
     weir__lock_give(&t->lock);
     return WEIR_OK;

@@ -28,7 +28,9 @@ static void hold(weir_tensors *t, struct weir_tensor *tensor) {
 static weir_status free_shared(weir_tensors *t, uint64_t address, weir_stream stream) {
     struct weir_device *device = &t->allocator->device;
     void *block = (void *)(uintptr_t)address;
-    weir_status status = weir_free(t->allocator, block, stream);
+    uint64_t id = weir__tensors_legacy_id(t, stream);
+    weir_status status = id ? weir__free_default(t->allocator, block, stream, id)
+                            : weir_free(t->allocator, block, stream);
     int lent;
 
     if (status != WEIR_E_STREAM)
@@ -65,7 +67,8 @@ weir_status weir__pending_free(weir_tensors *t, uint64_t address, weir_stream st
     if (tensor) {
         tensor->address = address;
         tensor->stream = stream;
-        tensor->is_counted = 1;
+        tensor->is_freed = 1;
+        weir__tensors_pend(t, tensor);
         hold(t, tensor);
     }
     note_state(t);
@@ -154,6 +157,7 @@ void weir__pending_add(weir_tensors *t, struct weir_tensor *tensor) {
     int lent = weir__device_lend_context(device);
 
     tensor->is_freed = 1;
+    weir__tensors_pend(t, tensor);
     if (tensor->pool)
         tensor->pool->pending++;
     if (!cover(t, tensor))

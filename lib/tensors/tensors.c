@@ -38,11 +38,10 @@ void weir__tensors_tell(weir_tensors *t, int action, uint64_t address, size_t by
                         weir_stream stream, const struct weir_tensor_pool *pool, void *note) {
     weir_tensors_event event = {action, address, bytes, stream, {0, 0}, note};
 
-    if (!t->hooks.event)
-        return;
     if (pool)
         event.pool = pool->id;
-    t->hooks.event(t->hooks.context, &event);
+    if (atomic_load_explicit(&t->is_watched, memory_order_relaxed))
+        t->hooks.event(t->hooks.context, &event);
 }
 
 struct weir_tensor *weir__tensor_new(weir_tensors *t) {
@@ -65,9 +64,11 @@ struct weir_tensor *weir__tensor_new(weir_tensors *t) {
 void weir__tensor_drop(weir_tensors *t, struct weir_tensor *tensor) {
     if (tensor->note && t->hooks.drop)
         t->hooks.drop(t->hooks.context, tensor->note);
-    if (tensor->uses)
+    if (tensor->uses || tensor->is_freed) {
         free(tensor->uses);
-    *tensor = (struct weir_tensor){.next = t->spare};
+        *tensor = (struct weir_tensor){0};
+    }
+    tensor->next = t->spare;
     t->spare = tensor;
 }
 
@@ -83,9 +84,34 @@ static void subtract(weir_tensors_figure figure[3], const struct weir_tensor *te
     weir__figure_subtract(&figure[tensor->bytes > WEIR_TENSORS_SMALL ? 2 : 1], (int64_t)amount);
 }
 
-static void tell_block(weir_tensors *t, int action, const struct weir_tensor *tensor) {
-    weir__tensors_tell(t, action, tensor->address, tensor->requested, tensor->stream, tensor->pool,
-                       tensor->note);
+static inline void tell_block(weir_tensors *t, int action, const struct weir_tensor *tensor) {
+    if (__builtin_expect(atomic_load_explicit(&t->is_watched, memory_order_relaxed), 0))
+        weir__tensors_tell(t, action, tensor->address, tensor->requested, tensor->stream,
+                           tensor->pool, tensor->note);
+}
+
+/* Blocks that were freed, and wait, are active too.  Only while there are any is the peak another than that of live ones. */
+static void note_active_peak(weir_tensors *t) {
+    const weir_tensors_figures *f = &t->figures;
+
+    for (int i = 0; i < 3; i++) {
+        int64_t blocks = f->allocation[i].current + t->pending[i].blocks;
+        int64_t bytes = f->allocated_bytes[i].current + t->pending[i].bytes;
+
+        if (blocks > t->pending[i].peak_blocks)
+            t->pending[i].peak_blocks = blocks;
+        if (bytes > t->pending[i].peak_bytes)
+            t->pending[i].peak_bytes = bytes;
+    }
+}
+
+static void count_pending(weir_tensors *t, const struct weir_tensor *tensor, int64_t sign) {
+    int kind = tensor->bytes > WEIR_TENSORS_SMALL ? 2 : 1;
+
+    for (int i = 0; i <= kind; i += kind) {
+        t->pending[i].blocks += sign;
+        t->pending[i].bytes += sign * (int64_t)tensor->bytes;
+    }
 }
 
 void weir__tensors_add(weir_tensors *t, const struct weir_tensor *tensor) {
@@ -93,9 +119,9 @@ void weir__tensors_add(weir_tensors *t, const struct weir_tensor *tensor) {
 
     add(f->allocation, tensor, 1);
     add(f->allocated_bytes, tensor, tensor->bytes);
-    add(f->active, tensor, 1);
-    add(f->active_bytes, tensor, tensor->bytes);
     add(f->requested_bytes, tensor, tensor->requested);
+    if (__builtin_expect(t->pending[0].blocks > 0, 0))
+        note_active_peak(t);
     tell_block(t, WEIR_TENSORS_ALLOC, tensor);
 }
 
@@ -108,11 +134,13 @@ void weir__tensors_subtract(weir_tensors *t, const struct weir_tensor *tensor) {
     tell_block(t, WEIR_TENSORS_FREE_REQUESTED, tensor);
 }
 
+void weir__tensors_pend(weir_tensors *t, const struct weir_tensor *tensor) {
+    count_pending(t, tensor, 1);
+}
+
 void weir__tensors_completed(weir_tensors *t, const struct weir_tensor *tensor) {
-    if (tensor->is_counted)
-        return;
-    subtract(t->figures.active, tensor, 1);
-    subtract(t->figures.active_bytes, tensor, tensor->bytes);
+    if (tensor->is_freed)
+        count_pending(t, tensor, -1);
     tell_block(t, WEIR_TENSORS_FREE_COMPLETED, tensor);
 }
 
@@ -162,6 +190,17 @@ weir_allocator *weir_tensors_allocator(const weir_tensors *t) {
     return t ? t->allocator : NULL;
 }
 
+weir_status weir_tensors_watch(weir_tensors *t, int on) {
+    if (!t)
+        return weir__without_driver(WEIR_E_INVALID);
+    weir__lock_take(&t->lock);
+    t->reserve_told =
+        atomic_load_explicit(&t->allocator->reserve.engine->seen.reserve, memory_order_relaxed);
+    atomic_store_explicit(&t->is_watched, on && t->hooks.event, memory_order_relaxed);
+    weir__lock_give(&t->lock);
+    return WEIR_OK;
+}
+
 /* ---- requests ----------------------------------------------------------------------------------- */
 
 /* The last stream that this thread has bound: most requests are of the same. */
@@ -175,6 +214,7 @@ static __attribute__((noinline)) void bind_stream(weir_tensors *t, weir_stream s
     uint64_t key = (uint64_t)(uintptr_t)stream + 1;
     struct weir_device *device = &t->allocator->device;
     weir_status status = WEIR_OK;
+    uint64_t id = 0;
     int is_new, lent;
 
     weir__lock_take(&t->lock);
@@ -183,13 +223,13 @@ static __attribute__((noinline)) void bind_stream(weir_tensors *t, weir_stream s
     if (is_new) {
         lent = weir__device_lend_context(device);
         status = weir_bind(t->allocator, stream);
+        if (status == WEIR_OK && (uintptr_t)stream <= WEIR_STREAM_LEGACY_VALUE &&
+            weir__device_stream_id(device, stream, &id) == CUDA_SUCCESS)
+            atomic_store_explicit(&t->legacy_id, id, memory_order_relaxed);
         weir__device_end_context(device, lent);
     }
     if (status != WEIR_OK)
         return;
-    if ((uintptr_t)stream <= WEIR_STREAM_LEGACY_VALUE) /* it cannot be captured, and is the device's for ever */
-        atomic_fetch_or_explicit(&device->vouched_defaults, WEIR_LEGACY_STREAM,
-                                 memory_order_relaxed);
     last_bound.tensors = t;
     last_bound.stream = stream;
 }
@@ -197,7 +237,10 @@ static __attribute__((noinline)) void bind_stream(weir_tensors *t, weir_stream s
 /* Memory that all share, under a capture that has no route for the stream: any stream may use it. */
 static weir_status alloc_unrouted(weir_tensors *t, size_t bytes, weir_stream stream, void **block) {
     struct weir_device *device = &t->allocator->device;
+    uint64_t id = weir__tensors_legacy_id(t, stream);
 
+    if (id)
+        return weir__alloc_default(t->allocator, bytes, stream, id, block);
     if (atomic_load_explicit(&t->routes, memory_order_relaxed) > 0 &&
         weir__device_capture(device, stream) == WEIR_E_CAPTURE)
         return weir_alloc_any(t->allocator, bytes, block);
@@ -279,7 +322,7 @@ static weir_status note_block(weir_tensors *t, size_t bytes, size_t requested, w
         tensor->requested = requested;
         tensor->stream = stream;
         tensor->note = note;
-        if (t->hooks.event)
+        if (atomic_load_explicit(&t->is_watched, memory_order_relaxed))
             tell_growth(t, tensor->address, stream);
         weir__tensors_add(t, tensor);
     } else if (tensor) {
@@ -350,8 +393,9 @@ weir_status weir_tensors_alloc(weir_tensors *t, size_t bytes, size_t requested, 
 
 /* ---- frees and uses ----------------------------------------------------------------------------- */
 
-/* The block's record, with its lock, which the caller gives back; NULL without. */
-static struct weir_tensor *find(uint64_t address, weir_tensors **owner) {
+/* The block's record, with its lock, which the caller gives back; NULL without.  `takes': the record leaves the map. */
+static inline __attribute__((always_inline)) struct weir_tensor *find(uint64_t address, int takes,
+                                                                      weir_tensors **owner) {
     for (int device = 0; device < WEIR_TENSORS_DEVICES; device++) {
         weir_tensors *t =
             atomic_load_explicit(&weir__tensors_of[device], memory_order_acquire);
@@ -360,7 +404,8 @@ static struct weir_tensor *find(uint64_t address, weir_tensors **owner) {
         if (!t)
             continue;
         weir__lock_take(&t->lock);
-        if (weir__map_get(&t->map, address, &value)) {
+        if (takes ? weir__map_take(&t->map, address, &value)
+                  : weir__map_get(&t->map, address, &value)) {
             *owner = t;
             return (struct weir_tensor *)value;
         }
@@ -378,10 +423,9 @@ weir_status weir_tensors_free(void *block) {
         return WEIR_OK;
     if (weir__driver_forked())
         return weir__without_driver(WEIR_E_FORKED);
-    tensor = find((uintptr_t)block, &t);
+    tensor = find((uintptr_t)block, 1, &t);
     if (!tensor)
         return weir__without_driver(WEIR_E_NOT_OWNED);
-    (void)weir__map_take(&t->map, tensor->address, NULL);
     weir__tensors_subtract(t, tensor);
     if (tensor->use_count > 0) {
         weir__pending_add(t, tensor);
@@ -423,7 +467,7 @@ weir_status weir_tensors_use(void *block, weir_stream stream) {
         return weir__without_driver(WEIR_E_INVALID);
     if (weir__driver_forked())
         return weir__without_driver(WEIR_E_FORKED);
-    tensor = find((uintptr_t)block, &t);
+    tensor = find((uintptr_t)block, 0, &t);
     if (!tensor)
         return weir__without_driver(WEIR_E_NOT_OWNED);
     if (tensor->stream != stream)
@@ -439,7 +483,7 @@ weir_status weir_tensors_find(const void *block, weir_tensors **tensors, weir_te
 
     if (!block || !tensors || !out)
         return weir__without_driver(WEIR_E_INVALID);
-    tensor = find((uintptr_t)block, &t);
+    tensor = find((uintptr_t)block, 0, &t);
     if (!tensor)
         return weir__without_driver(WEIR_E_NOT_OWNED);
     *out = (weir_tensors_block){.address = tensor->address,

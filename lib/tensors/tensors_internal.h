@@ -14,6 +14,7 @@
 #include "base/hostmem.h"
 #include "base/lock.h"
 #include "base/map.h"
+#include "driver/cuda_abi.h"
 #include "driver/driver.h"
 #include "placement/placement.h"
 
@@ -29,7 +30,6 @@ struct weir_tensor {
     size_t use_count, use_room;
     size_t waits_for; /* events that were not seen yet */
     int is_freed;
-    int is_counted; /* the figures have it as free by now */
 };
 
 struct weir_tensor_segment {
@@ -72,6 +72,8 @@ struct weir_tensors {
     struct weir_tensor *spare;
     struct weir_tensor_pool *pools;
     struct weir_map bound; /* streams that are bound: handle + 1 */
+    _Atomic uint64_t legacy_id; /* the id of the legacy default stream, which is bound; 0: not yet */
+    atomic_int is_watched;      /* somebody wants events */
     atomic_int routes;     /* pools that have one, and pools that lend: a request looks at them */
     uint64_t begun;
     struct weir_tensor_wait *waits; /* oldest first */
@@ -80,7 +82,11 @@ struct weir_tensors {
     CUevent *events;          /* spare ones */
     size_t event_count, event_room;
     atomic_int unsettled; /* there is something in waits or held */
-    weir_tensors_figures figures;
+    weir_tensors_figures figures; /* but those that figures.c makes: of active blocks, and of reserved memory */
+    struct {
+        int64_t blocks, bytes;
+        int64_t peak_blocks, peak_bytes; /* with live ones */
+    } pending[3];                        /* freed blocks that wait for other streams */
     struct {
         uint64_t retries, growths, trims, growth_bytes;
         int64_t current; /* reserved */
@@ -95,6 +101,13 @@ extern _Atomic(weir_tensors *) weir__tensors_of[WEIR_TENSORS_DEVICES];
 /* Where tensors of a device take their memory: weir_device_allocator, unless an adapter has an allocator of its own.
  * Set before the first weir_tensors_open. */
 extern weir_status (*weir__tensors_source)(int device, weir_allocator **allocator);
+
+/* The id of a legacy default stream, if that is known and bound; else 0. */
+static inline uint64_t weir__tensors_legacy_id(const weir_tensors *t, weir_stream stream) {
+    return (uintptr_t)stream <= WEIR_STREAM_LEGACY_VALUE
+               ? atomic_load_explicit(&t->legacy_id, memory_order_relaxed)
+               : 0;
+}
 
 static inline int weir__tensors_is_shared(weir_tensors_id id) {
     return id.first == 0 && id.second == 0;
@@ -114,7 +127,8 @@ void weir__tensor_drop(weir_tensors *t, struct weir_tensor *tensor);
 /* A block lives from here on, or does not: the figures. */
 void weir__tensors_add(weir_tensors *t, const struct weir_tensor *tensor);
 void weir__tensors_subtract(weir_tensors *t, const struct weir_tensor *tensor);
-/* And whether anything may still be at work in it. */
+/* It was freed, and waits; and it is free for others, whether it waited or not. */
+void weir__tensors_pend(weir_tensors *t, const struct weir_tensor *tensor);
 void weir__tensors_completed(weir_tensors *t, const struct weir_tensor *tensor);
 void weir__figure_add(weir_tensors_figure *figure, int64_t amount);
 void weir__figure_subtract(weir_tensors_figure *figure, int64_t amount);

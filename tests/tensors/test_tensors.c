@@ -37,6 +37,7 @@ static void begin_with(const char *limit) {
     if (limit)
         setenv("WEIR_LIMIT", limit, 1);
     OK(weir_tensors_open(0, &hooks, &t));
+    OK(weir_tensors_watch(t, 1));
 }
 
 static void begin(void) {

@@ -347,6 +347,7 @@ class Allocator final : public cca::CUDAAllocator {
 #endif
         TORCH_CHECK(when == cca::RecordContext::NEVER || recorder);
         history.set(on, recorder, most, when, clears, skips);
+        watch();
         records_stacks.store(on && when != cca::RecordContext::NEVER);
     }
     void recordAnnotation(const std::vector<std::pair<std::string, std::string>> &pairs) override {
@@ -369,6 +370,7 @@ class Allocator final : public cca::CUDAAllocator {
     }
     void attachAllocatorTraceTracker(cca::AllocatorTraceTracker tracker) override {
         history.add_tracker(std::move(tracker));
+        watch();
     }
 
     // ---- private pools ----
@@ -490,7 +492,14 @@ class Allocator final : public cca::CUDAAllocator {
         TORCH_CHECK(status == WEIR_OK, "weir: device ", static_cast<int>(device), ": ",
                     weir_status_message(status));
         tensors_of[static_cast<size_t>(device)].store(tensors, std::memory_order_release);
+        watch();
         return tensors;
+    }
+    // Each device's events come as long as somebody wants to know them.
+    void watch() {
+        for (size_t device = 0; device < places.size(); device++)
+            if (weir_tensors *tensors = opened(device))
+                check(weir_tensors_watch(tensors, history.is_watched()), "history");
     }
     weir_tensors *at(DeviceIndex device) {
         weir_tensors *tensors = opened(static_cast<size_t>(device));
@@ -772,7 +781,17 @@ std::shared_ptr<void> Allocator::getIpcDevPtr(std::string handle) {
 
 } // namespace weir_torch
 
-extern "C" __attribute__((visibility("default"))) int weir_torch_install(void) {
+// For who has compiled it: 0 if an error with a number in its text arrives.
+extern "C" int weir_torch_try(void) {
+    try {
+        TORCH_CHECK_WITH(OutOfMemoryError, false, "CUDA out of memory. ", 1, " byte");
+    } catch (const c10::OutOfMemoryError &error) {
+        return std::string(error.what()).find("memory. 1 byte") == std::string::npos;
+    }
+    return 1;
+}
+
+extern "C" int weir_torch_install(void) {
     namespace cca = c10::cuda::CUDACachingAllocator;
     auto *own = cca::get();
 

@@ -46,6 +46,27 @@ def standard(cpp_extension):
     return found[-1] if found else "-std=c++17"
 
 
+def loaded(name):
+    """The file of that name that this process has loaded, as a list."""
+    with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
+        return sorted({line.split(maxsplit=5)[5].strip() for line in maps if line.strip().endswith("/" + name)})
+
+
+TRY = """
+import ctypes, os, sys
+import torch
+sys.exit(ctypes.CDLL(sys.argv[1], os.RTLD_LAZY).weir_torch_try())
+"""
+
+
+def try_out(library):
+    """Has an error thrown in a process of its own: what does not fit together shows here, not in the user's program."""
+    tried = subprocess.run([sys.executable, "-c", TRY, library], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                           stderr=subprocess.STDOUT, text=True, errors="replace", check=False)
+    if tried.returncode:
+        fail(f"{library} does not work here: status {tried.returncode}", tried.stdout[:8000])
+
+
 def main(output):
     try:
         import torch
@@ -62,14 +83,16 @@ def main(output):
     for option in [("-isystem", path) for path in cpp_extension.include_paths()] + cuda_includes(torch.version.cuda):
         command += option
     command += [os.path.join(here, "weir_torch.cpp"), "-o", beside]
-    # Both are loaded by then, so no path is noted: the loader finds them by their names.
-    command += [f"-L{lib}", "-Wl,--no-as-needed", "-lc10", "-lc10_cuda"]
+    # All are loaded by then, so no path is noted: the loader finds them by their names.  The C++ library is named because
+    # some compilers would put a copy of their own into the shim.
+    command += [f"-L{lib}", "-Wl,--no-as-needed", "-lc10", "-lc10_cuda", *loaded("libstdc++.so.6")]
     try:
         made = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                               text=True, errors="replace", check=False)
         if made.returncode:
             errors = [line for line in made.stdout.split("\n") if "error" in line] or [f"status {made.returncode}"]
             fail(f"{compiler} failed: {errors[0]}", made.stdout[:8000])
+        try_out(beside)
         os.chmod(beside, 0o644)  # nobody else may write to what is loaded
         os.replace(beside, output)
     except OSError as error:
