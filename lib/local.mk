@@ -193,7 +193,7 @@ lib_libweir_core_la_SOURCES = \
 	lib/tensors/figures.c \
 	lib/tensors/pending.c \
 	lib/tensors/pools.c \
-	lib/tensors/tensors.c \
+	lib/tensors/tensor_blocks.c \
 	lib/tensors/tensors_internal.h
 lib_libweir_core_la_LIBADD = $(WEIR_LIBS)
 
@@ -213,6 +213,7 @@ lib_libweir_shown_la_SOURCES = \
 torchshimdir = $(pkgdatadir)/torch
 torch_shim = \
 	lib/adapters/torch/history.h \
+	lib/adapters/torch/sharing.h \
 	lib/adapters/torch/weir_torch.cpp \
 	lib/adapters/torch/weir_torch_build.py
 EXTRA_DIST += $(torch_shim)

@@ -25,7 +25,8 @@ function_pages = \
 	man/weir_status.3 \
 	man/weir_trace.3 \
 	man/weir_cuda.3 \
-	man/weir_adapters.3
+	man/weir_adapters.3 \
+	man/weir_tensors.3
 
 # Each function's name leads to its page.
 function_links = \
@@ -102,4 +103,27 @@ function_links = \
 	weir_onnx_stream.3:weir_adapters \
 	weir_mem_handler_init.3:weir_adapters \
 	weir_handler_alloc.3:weir_adapters \
-	weir_handler_free.3:weir_adapters
+	weir_handler_free.3:weir_adapters \
+	weir_tensors_open.3:weir_tensors \
+	weir_tensors_watch.3:weir_tensors \
+	weir_tensors_allocator.3:weir_tensors \
+	weir_tensors_alloc.3:weir_tensors \
+	weir_tensors_free.3:weir_tensors \
+	weir_tensors_use.3:weir_tensors \
+	weir_tensors_find.3:weir_tensors \
+	weir_tensors_pool_open.3:weir_tensors \
+	weir_tensors_pool_close.3:weir_tensors \
+	weir_tensors_pool_users.3:weir_tensors \
+	weir_tensors_pool_lend.3:weir_tensors \
+	weir_tensors_pool_whole.3:weir_tensors \
+	weir_tensors_begin.3:weir_tensors \
+	weir_tensors_end.3:weir_tensors \
+	weir_tensors_trim.3:weir_tensors \
+	weir_tensors_pool_is.3:weir_tensors \
+	weir_tensors_save.3:weir_tensors \
+	weir_tensors_restore.3:weir_tensors \
+	weir_tensors_state_destroy.3:weir_tensors \
+	weir_tensors_stats.3:weir_tensors \
+	weir_tensors_reset_peaks.3:weir_tensors \
+	weir_tensors_reset_sums.3:weir_tensors \
+	weir_tensors_visit.3:weir_tensors

@@ -32,7 +32,7 @@ extern "C" {
  * that the driver reports changes. */
 typedef struct weir_statistics {
     size_t size;            /* bytes that the library filled in */
-    uint64_t attempts;      /* requests of more than 0 bytes: allocs and refusals */
+    uint64_t attempts;      /* weir_alloc calls of more than 0 bytes that ended */
     uint64_t allocs;        /* of these, those that succeeded */
     uint64_t frees;         /* weir_free calls that freed a block */
     uint64_t hits;          /* requests that succeeded without pool growth */

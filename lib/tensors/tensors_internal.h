@@ -116,7 +116,7 @@ static inline int weir__tensors_same(weir_tensors_id a, weir_tensors_id b) {
     return a.first == b.first && a.second == b.second;
 }
 
-/* ---- tensors.c: all under the lock ---- */
+/* ---- tensor_blocks.c: all under the lock ---- */
 
 void weir__tensors_tell(weir_tensors *t, int action, uint64_t address, size_t bytes,
                         weir_stream stream, const struct weir_tensor_pool *pool, void *note);

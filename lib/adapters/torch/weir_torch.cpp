@@ -11,7 +11,6 @@
 #include <deque>
 #include <memory>
 #include <mutex>
-#include <unordered_map>
 
 #include <c10/core/impl/GPUTrace.h>
 #include <c10/cuda/CUDAAllocatorConfig.h>
@@ -34,6 +33,7 @@
 #endif
 
 #include "history.h"
+#include "sharing.h"
 
 // Settings have their old names in older versions, and both in newer ones.
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
@@ -118,10 +118,6 @@ struct State final : cca::AllocatorState {
     ~State() override { weir_tensors_state_destroy(state); }
     weir_tensors_state *state;
 };
-
-void check(weir_status status, const char *what) {
-    TORCH_CHECK(status == WEIR_OK, "weir: ", what, ": ", weir_status_message(status));
-}
 
 void uncached_free(void *block) {
     C10_CUDA_CHECK(cudaFree(block));
@@ -265,8 +261,14 @@ class Allocator final : public cca::CUDAAllocator {
         check(weir_tensors_use(data.get(), reinterpret_cast<weir_stream>(stream.stream())),
               "record_stream");
     }
-    cca::ShareableHandle shareIpcHandle(void *block) override;
-    std::shared_ptr<void> getIpcDevPtr(std::string handle) override;
+    cca::ShareableHandle shareIpcHandle(void *block) override {
+        weir_tensors *tensors;
+        (void)find(block, &tensors);
+        return share(weir_tensors_allocator(tensors), block);
+    }
+    std::shared_ptr<void> getIpcDevPtr(std::string handle) override {
+        return opened_memory.get(std::move(handle));
+    }
     void enablePeerAccess(DeviceIndex device, DeviceIndex to) override {
         c10::cuda::CUDAGuard guard(device);
         cudaError_t error = cudaDeviceEnablePeerAccess(to, 0);
@@ -709,74 +711,13 @@ class Allocator final : public cca::CUDAAllocator {
     std::vector<double> fractions;
     std::vector<cca::OutOfMemoryObserver> observers;
     History history;
-    std::mutex ipc_mutex;
-    std::unordered_map<std::string, std::weak_ptr<void>> opened_handles;
+    OpenedMemory opened_memory;
 };
 
 Allocator *the_allocator; // never destroyed: tensors may outlive what is
 
 void raw_free(void *block) {
     the_allocator->release(block);
-}
-
-// What PyTorch sends to another process begins with a letter that says what follows: 'c' is CUDA's own handle.
-constexpr char CUDA_HANDLE = 'c';
-constexpr char WEIR_HANDLE = 'w';
-
-cca::ShareableHandle Allocator::shareIpcHandle(void *block) {
-    weir_tensors *tensors;
-    (void)find(block, &tensors);
-    weir_allocator *allocator = weir_tensors_allocator(tensors);
-    size_t bytes = 0, offset = 0;
-    weir_status status = weir_ipc_make(allocator, block, nullptr, 0, &bytes, &offset);
-    TORCH_CHECK(status != WEIR_E_NOT_SUPPORTED,
-                "weir: tensors can be sent to other processes with engine mapped (WEIR_ENGINE) and "
-                "a device that exports memory as file descriptors");
-    check(status, "sharing a tensor");
-    std::string text(bytes, '\0');
-    check(weir_ipc_make(allocator, block, &text[0], text.size(), nullptr, &offset),
-          "sharing a tensor");
-    text.pop_back();
-    return {static_cast<ptrdiff_t>(offset), WEIR_HANDLE + text};
-}
-
-static void *open_handle(const std::string &handle) {
-    void *base = nullptr;
-    if (handle.size() == 1 + sizeof(cudaIpcMemHandle_t) && handle[0] == CUDA_HANDLE) {
-        cudaIpcMemHandle_t cuda;
-        std::memcpy(&cuda, handle.data() + 1, sizeof cuda);
-        C10_CUDA_CHECK(cudaIpcOpenMemHandle(&base, cuda, cudaIpcMemLazyEnablePeerAccess));
-        return base;
-    }
-    TORCH_CHECK(!handle.empty() && handle[0] == WEIR_HANDLE,
-                "weir: a tensor from a process whose allocator is not weir cannot be opened here: "
-                "run both processes under weir");
-    char message[512] = "";
-    int device;
-    weir_status status =
-        weir_ipc_open(handle.c_str() + 1, &device, &base, message, sizeof message);
-    TORCH_CHECK(status == WEIR_OK, "weir: opening another process's tensor: ", message);
-    return base;
-}
-
-std::shared_ptr<void> Allocator::getIpcDevPtr(std::string handle) {
-    std::lock_guard<std::mutex> guard(ipc_mutex);
-    auto found = opened_handles.find(handle);
-    if (found != opened_handles.end())
-        if (auto base = found->second.lock())
-            return base;
-    auto base = std::shared_ptr<void>(open_handle(handle), [this, handle](void *opened) {
-        std::lock_guard<std::mutex> lock(ipc_mutex);
-        if (handle[0] == WEIR_HANDLE)
-            (void)weir_ipc_close(opened);
-        else
-            (void)cudaIpcCloseMemHandle(opened);
-        auto known = opened_handles.find(handle);
-        if (known != opened_handles.end() && known->second.expired())
-            opened_handles.erase(known);
-    });
-    opened_handles[handle] = base;
-    return base;
 }
 
 } // namespace weir_torch

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* tensors.c: requests, frees and uses of tensors, and what is known of each block.
+/* tensor_blocks.c: requests, frees and uses of tensors, and what is known of each block.
  *
  * A request goes to a private pool if a route says so, else to weir_alloc.  The record of a block has the stream that
  * it was allocated for, because a framework's free names none.
