@@ -321,6 +321,7 @@ static weir_status note_block(weir_tensors *t, size_t bytes, size_t requested, w
         tensor->bytes = bytes;
         tensor->requested = requested;
         tensor->stream = stream;
+        tensor->pool = NULL;
         tensor->note = note;
         if (atomic_load_explicit(&t->is_watched, memory_order_relaxed))
             tell_growth(t, tensor->address, stream);

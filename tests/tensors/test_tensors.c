@@ -381,6 +381,32 @@ START_TEST(a_pool_goes_with_its_last_user) {
 }
 END_TEST
 
+START_TEST(blocks_outlive_their_pool) {
+    void *block[3];
+
+    begin();
+    OK(weir_tensors_pool_open(t, other, NULL));
+    OK(weir_tensors_pool_open(t, other, NULL));
+    OK(weir_tensors_begin(t, other, always, NULL));
+    for (int i = 0; i < 3; i++)
+        block[i] = take(4 * MIB, A);
+    OK(weir_tensors_end(t, other, NULL));
+    OK(weir_tensors_pool_close(t, other));
+    OK(weir_tensors_pool_close(t, other));
+    OK(weir_tensors_trim(t, other));
+    for (int i = 0; i < 3; i++) {
+        use(A, block[i], 4 * MIB, (uint64_t)i + 1);
+        OK(weir_tensors_free(block[i]));
+        OK(weir_tensors_trim(t, other));
+    }
+    OK(weir_tensors_trim(t, none));
+    MUST_EQ(figures().reserved_bytes[0].current, 0);
+    block[0] = take(4 * MIB, A); /* has nothing to do with that pool any more */
+    OK(weir_tensors_free(block[0]));
+    end();
+}
+END_TEST
+
 START_TEST(what_a_pool_without_users_has_serves_a_request_that_fails) {
     void *block;
 
@@ -663,6 +689,7 @@ int main(void) {
     tcase_add_test(pools, a_free_that_waits_for_a_captured_stream_comes_with_its_end);
     tcase_add_test(pools, a_pool_without_a_capture);
     tcase_add_test(pools, a_pool_goes_with_its_last_user);
+    tcase_add_test(pools, blocks_outlive_their_pool);
     tcase_add_test(pools, what_a_pool_without_users_has_serves_a_request_that_fails);
     tcase_add_test(pools, segments_that_are_not_divided);
     tcase_add_test(pools, a_pool_with_memory_from_elsewhere);
