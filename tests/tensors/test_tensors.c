@@ -382,6 +382,8 @@ START_TEST(a_pool_goes_with_its_last_user) {
 END_TEST
 
 START_TEST(blocks_outlive_their_pool) {
+    weir_tensors_block found;
+    weir_tensors *whose;
     void *block[3];
 
     begin();
@@ -401,7 +403,10 @@ START_TEST(blocks_outlive_their_pool) {
     }
     OK(weir_tensors_trim(t, none));
     MUST_EQ(figures().reserved_bytes[0].current, 0);
-    block[0] = take(4 * MIB, A); /* has nothing to do with that pool any more */
+    OK(weir_tensors_pool_open(t, graph, NULL)); /* may have the memory that the record of that pool had */
+    block[0] = take(4 * MIB, A);
+    OK(weir_tensors_find(block[0], &whose, &found));
+    MUST(found.pool.first == 0 && found.pool.second == 0);
     OK(weir_tensors_free(block[0]));
     end();
 }
