@@ -119,6 +119,13 @@ struct State final : cca::AllocatorState {
     weir_tensors_state *state;
 };
 
+// As long as the program has turned the allocator off: one call of the driver's for each block.
+void *uncached_alloc(size_t bytes) {
+    void *block = nullptr;
+    if (bytes > 0)
+        C10_CUDA_CHECK(cudaMalloc(&block, bytes));
+    return block;
+}
 void uncached_free(void *block) {
     C10_CUDA_CHECK(cudaFree(block));
 }
@@ -134,8 +141,8 @@ class Allocator final : public cca::CUDAAllocator {
         C10_CUDA_CHECK(c10::cuda::GetDevice(&device));
         c10::Device place(c10::DeviceType::CUDA, device);
         void *block = nullptr;
-        if (C10_UNLIKELY(!caches.load(std::memory_order_relaxed))) {
-            C10_CUDA_CHECK(cudaMalloc(&block, bytes));
+        if (C10_UNLIKELY(!isEnabled())) {
+            block = uncached_alloc(bytes);
             return {block, block, &uncached_free, place};
         }
         if (bytes > 0)
@@ -143,23 +150,28 @@ class Allocator final : public cca::CUDAAllocator {
         return {block, block, &raw_free, place};
     }
     c10::DeleterFnPtr raw_deleter() const override {
-        return caches.load(std::memory_order_relaxed) ? &raw_free : &uncached_free;
+        return isEnabled() ? &raw_free : &uncached_free;
     }
     void *raw_alloc(size_t bytes) override {
         DeviceIndex device = 0;
-        if (bytes == 0)
-            return nullptr;
+        if (bytes == 0 || !isEnabled())
+            return uncached_alloc(bytes);
         C10_CUDA_CHECK(c10::cuda::GetDevice(&device));
         return serve(device, bytes, c10::cuda::getCurrentCUDAStream(device));
     }
     void *raw_alloc_with_stream(size_t bytes, cudaStream_t stream) override {
         DeviceIndex device = 0;
-        if (bytes == 0)
-            return nullptr;
+        if (bytes == 0 || !isEnabled())
+            return uncached_alloc(bytes);
         C10_CUDA_CHECK(c10::cuda::GetDevice(&device));
         return serve(device, bytes, stream, 0);
     }
-    void raw_delete(void *block) override { release(block); }
+    void raw_delete(void *block) override {
+        if (isEnabled())
+            release(block);
+        else
+            uncached_free(block);
+    }
     void copy_data(void *to, const void *from, std::size_t bytes) const override {
         C10_CUDA_CHECK(cudaMemcpy(to, from, bytes, cudaMemcpyDeviceToDevice));
     }
@@ -209,7 +221,7 @@ class Allocator final : public cca::CUDAAllocator {
     }
     bool initialized() override { return is_initialized.load(); }
     void enable(bool on) override { caches.store(on); }
-    bool isEnabled() const override { return caches.load(); }
+    bool isEnabled() const override { return caches.load(std::memory_order_relaxed); }
     std::string name() override { return "native"; }
 
     double getMemoryFraction(DeviceIndex device) override {
