@@ -48,6 +48,7 @@ unit_tests = \
 	tests/driver/test_driver \
 	tests/api/test_drop_in \
 	tests/tensors/test_tensors \
+	tests/tensors/test_order \
 	tests/engine/test_engine \
 	tests/engine/test_engines \
 	tests/cache/test_front \
@@ -352,6 +353,7 @@ EXTRA_DIST += \
 	tests/fixtures/own_file.h \
 	tests/fixtures/logged.h \
 	tests/fixtures/model_device.h \
+	tests/fixtures/tensors.h \
 	tests/fixtures/oracle.h \
 	tests/fixtures/refuse.h \
 	tests/fixtures/suite.h \

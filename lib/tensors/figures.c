@@ -93,6 +93,8 @@ weir_status weir_tensors_reset_peaks(weir_tensors *t) {
 
     if (!t)
         return weir__without_driver(WEIR_E_INVALID);
+    if (weir__driver_forked())
+        return weir__without_driver(WEIR_E_FORKED);
     weir__stats_read(t->allocator, &s);
     weir__lock_take(&t->lock);
     for (int i = 0; i < FIGURES; i++)
@@ -111,6 +113,8 @@ weir_status weir_tensors_reset_sums(weir_tensors *t) {
 
     if (!t)
         return weir__without_driver(WEIR_E_INVALID);
+    if (weir__driver_forked())
+        return weir__without_driver(WEIR_E_FORKED);
     weir__stats_read(t->allocator, &s);
     weir__lock_take(&t->lock);
     for (int i = 0; i < FIGURES; i++) {
@@ -268,7 +272,8 @@ static void show_shared(const struct visit *v, const struct item *items, size_t 
 
 static int show_chunk(void *context, const struct weir_placement_span *span) {
     const struct visit *v = context;
-    const struct weir_tensor_segment *segment = weir__pool_segment(v->pool, span->address);
+    const struct weir_tensor_segment *segment = 
+        weir__segment_at(v->pool->segments, v->pool->segment_count, span->address);
     weir_tensors_block block = {.address = span->address,
                                 .bytes = span->size,
                                 .requested = span->requested,

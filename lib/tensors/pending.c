@@ -124,28 +124,41 @@ static weir_status record(weir_tensors *t, weir_stream stream, CUevent *event) {
     return weir__device_is_capture(result) ? WEIR_E_CAPTURE : weir__device_status(device, result);
 }
 
+/* No event can be had: the stream is another device's, or gone.  Then whatever it did ends with the work of the device.
+ * 1, or 0: nothing is known. */
+static int wait_for(weir_tensors *t, weir_stream stream) {
+    struct weir_device *device = &t->allocator->device;
+    struct weir_driver_scope scope;
+    CUresult result = weir__driver_relax(device->driver, &scope);
+
+    if (result == CUDA_SUCCESS) {
+        result = device->driver->cuStreamSynchronize(stream);
+        weir__driver_unrelax(device->driver, &scope);
+    }
+    return result == CUDA_SUCCESS || weir__device_wait(device) == CUDA_SUCCESS;
+}
+
 /* Records behind each stream that uses the block.  1: all is recorded, and the block given if nothing is to be waited for.
- * 0: one is being captured, or there is no host memory. */
+ * 0: one is being captured, or the driver or the host's memory fails. */
 static int cover(weir_tensors *t, struct weir_tensor *tensor) {
     while (tensor->use_count > 0) {
         struct weir_tensor_wait *moved =
             weir__hostmem_room(t->waits, t->wait_count, &t->wait_room, sizeof *t->waits);
+        weir_stream stream = tensor->uses[tensor->use_count - 1];
         weir_status status;
         CUevent event;
 
         if (!moved)
             return 0;
         t->waits = moved;
-        status = record(t, tensor->uses[tensor->use_count - 1], &event);
-        if (status == WEIR_E_CAPTURE)
-            return 0;
-        tensor->use_count--;
+        status = record(t, stream, &event);
         if (status == WEIR_OK) {
-            t->waits[t->wait_count++] = (struct weir_tensor_wait){event, tensor};
+            t->waits[t->wait_count++] = (struct weir_tensor_wait){event, stream, tensor};
             tensor->waits_for++;
-        } else { /* the stream is gone, or no event can be had: whatever it did is over then */
-            (void)weir__device_wait(&t->allocator->device);
+        } else if (status == WEIR_E_CAPTURE || !wait_for(t, stream)) {
+            return 0;
         }
+        tensor->use_count--;
     }
     if (tensor->waits_for == 0)
         give(t, tensor);
@@ -166,16 +179,34 @@ void weir__pending_add(weir_tensors *t, struct weir_tensor *tensor) {
     weir__device_end_context(device, lent);
 }
 
+/* An event that tells nothing, as of a stream whose capture began meanwhile: all that it stood for ends with the work of
+ * the device. */
+static int is_done(weir_tensors *t, CUevent event) {
+    CUresult result = t->allocator->device.driver->cuEventQuery(event);
+
+    return result == CUDA_SUCCESS ||
+           (result != CUDA_ERROR_NOT_READY && weir__device_wait(&t->allocator->device) == CUDA_SUCCESS);
+}
+
+/* Streams that are at work are asked once. */
 static void settle_waits(weir_tensors *t, int waits) {
-    size_t kept = 0, count = t->wait_count;
+    enum { MOST = 8 };
+
+    weir_stream at_work[MOST];
+    size_t kept = 0, count = t->wait_count, known = 0;
 
     if (waits && count > 0)
         (void)weir__device_wait(&t->allocator->device);
     for (size_t i = 0; i < count; i++) {
         struct weir_tensor_wait wait = t->waits[i];
+        size_t at = 0;
 
-        if (t->allocator->device.driver->cuEventQuery(wait.event) == CUDA_ERROR_NOT_READY) {
+        while (at < known && at_work[at] != wait.stream)
+            at++;
+        if (at < known || !is_done(t, wait.event)) {
             t->waits[kept++] = wait;
+            if (at == known && known < MOST)
+                at_work[known++] = wait.stream;
             continue;
         }
         give_event(t, wait.event);
@@ -185,16 +216,20 @@ static void settle_waits(weir_tensors *t, int waits) {
     t->wait_count = kept;
 }
 
-static void settle_held(weir_tensors *t) {
+/* The rest waits as well if one does, unless `all` are to be asked for: a capture holds many. */
+static void settle_held(weir_tensors *t, int all) {
     struct weir_tensor *held = t->held;
+    int goes_on = 1;
 
     t->held = NULL;
     while (held) {
         struct weir_tensor *next = held->next;
 
         held->next = NULL;
-        if (!cover(t, held))
+        if (!goes_on || !cover(t, held)) {
             hold(t, held);
+            goes_on = all;
+        }
         held = next;
     }
 }
@@ -205,7 +240,7 @@ void weir__pending_settle(weir_tensors *t, int waits) {
     struct weir_driver_scope scope;
 
     if (weir__driver_relax(device->driver, &scope) == CUDA_SUCCESS) {
-        settle_held(t);
+        settle_held(t, waits);
         settle_waits(t, waits);
         weir__driver_unrelax(device->driver, &scope);
         note_state(t);

@@ -27,21 +27,35 @@ struct weir_tensor_pool *weir__pool_find(weir_tensors *t, weir_tensors_id id) {
 }
 
 struct weir_tensor_pool *weir__pool_for(weir_tensors *t, weir_stream stream) {
-    struct weir_tensor_pool *first = NULL;
+    struct weir_tensor_pool *pool = t->routed;
 
-    for (struct weir_tensor_pool *pool = t->pools; pool; pool = pool->next)
-        if (pool->takes && (!first || pool->begun < first->begun) &&
-            pool->takes(pool->context, stream))
-            first = pool;
-    return first;
+    while (pool && !pool->takes(pool->context, stream))
+        pool = pool->next_routed;
+    return pool;
 }
 
-const struct weir_tensor_segment *weir__pool_segment(const struct weir_tensor_pool *pool,
-                                                     uint64_t address) {
-    for (size_t i = 0; i < pool->segment_count; i++)
-        if (address - pool->segments[i].base < pool->segments[i].bytes)
-            return &pool->segments[i];
-    return NULL;
+/* How many of the segments begin at the address or below. */
+static size_t segments_up_to(const struct weir_tensor_segment *segments, size_t count,
+                             uint64_t address) {
+    size_t low = 0;
+
+    while (low < count) {
+        size_t middle = low + (count - low) / 2;
+
+        if (segments[middle].base <= address)
+            low = middle + 1;
+        else
+            count = middle;
+    }
+    return low;
+}
+
+const struct weir_tensor_segment *weir__segment_at(const struct weir_tensor_segment *segments,
+                                                   size_t count, uint64_t address) {
+    size_t at = segments_up_to(segments, count, address);
+
+    return at > 0 && address - segments[at - 1].base < segments[at - 1].bytes ? &segments[at - 1]
+                                                                              : NULL;
 }
 
 /* A stream as the placement names it: 0 is not known there, and a stream here. */
@@ -152,6 +166,7 @@ weir_status weir_tensors_pool_close(weir_tensors *t, weir_tensors_id id) {
         pool->users--;
     else
         status = weir__without_driver(WEIR_E_NOT_OWNED);
+    pool->closed = ++t->sequence;
     end_if_unused(t, pool);
     weir__lock_give(&t->lock);
     return status;
@@ -208,7 +223,8 @@ weir_status weir_tensors_begin(weir_tensors *t, weir_tensors_id id,
     } else {
         pool->takes = takes;
         pool->context = context;
-        pool->begun = ++t->begun;
+        pool->next_routed = t->routed;
+        t->routed = pool;
         atomic_fetch_add_explicit(&t->routes, 1, memory_order_relaxed);
     }
     weir__lock_give(&t->lock);
@@ -217,11 +233,14 @@ weir_status weir_tensors_begin(weir_tensors *t, weir_tensors_id id,
 
 weir_status weir_tensors_end(weir_tensors *t, weir_tensors_id id, void **context) {
     weir_status status;
-    struct weir_tensor_pool *pool = enter(t, id, &status);
+    struct weir_tensor_pool *pool = enter(t, id, &status), **link;
 
     if (!pool)
         return status;
     if (pool->takes) {
+        for (link = &t->routed; *link != pool;)
+            link = &(*link)->next_routed;
+        *link = pool->next_routed;
         if (context)
             *context = pool->context;
         pool->takes = NULL;
@@ -263,6 +282,8 @@ static weir_status take_segment(weir_tensors *t, const weir_tensors_source *sour
 
     if (source->alloc) {
         *segment = source->alloc(source->context, *bytes);
+        if (!*segment && weir_tensors_trim(t, (weir_tensors_id){0, 0}) == WEIR_OK)
+            *segment = source->alloc(source->context, *bytes);
         return *segment ? WEIR_OK : WEIR_E_NO_MEMORY;
     }
     status = weir_alloc_any(t->allocator, *bytes, segment);
@@ -306,7 +327,7 @@ static int add_segment(struct weir_tensor_pool *pool, uint64_t base, size_t byte
 
 /* With the lock, which is given meanwhile. */
 static weir_status grow(weir_tensors *t, struct weir_tensor_pool *pool, size_t least,
-                        weir_stream stream) {
+                        weir_stream stream, void *note) {
     size_t bytes = step_for(pool, least);
     void *segment = NULL;
     weir_status status;
@@ -327,7 +348,10 @@ static weir_status grow(weir_tensors *t, struct weir_tensor_pool *pool, size_t l
     weir__figure_add(&t->figures.segment[0], 1);
     if (pool->source.alloc)
         weir__figure_add(&t->figures.reserved_bytes[0], (int64_t)bytes);
-    weir__tensors_tell(t, WEIR_TENSORS_SEGMENT_ALLOC, (uintptr_t)segment, bytes, stream, pool, NULL);
+    else
+        t->pool_bytes += (int64_t)bytes;
+    weir__tensors_tell(t, WEIR_TENSORS_SEGMENT_ALLOC, (uintptr_t)segment, bytes, stream, pool, note);
+    weir__tensors_tell_shared(t, (uintptr_t)segment, stream, note);
     return WEIR_OK;
 }
 
@@ -374,7 +398,7 @@ static weir_status note_block(weir_tensors *t, struct weir_tensor_pool *pool,
     }
     if (tensor)
         weir__tensor_drop(t, tensor);
-    (void)weir__placement_give(pool->placement, place->address, name_of(stream), ++pool->sequence,
+    (void)weir__placement_give(pool->placement, place->address, name_of(stream), ++t->sequence,
                                NULL);
     return WEIR_E_HOST_MEMORY;
 }
@@ -387,9 +411,11 @@ weir_status weir__pool_alloc(weir_tensors *t, struct weir_tensor_pool *pool, siz
     weir_status status;
 
     while (found == WEIR_PLACEMENT_NO_FIT && !lends) {
-        status = grow(t, pool, bytes, stream);
-        if (status != WEIR_OK)
+        status = grow(t, pool, bytes, stream, note);
+        if (status != WEIR_OK) {
+            end_if_unused(t, pool); /* its route and users may have gone meanwhile */
             return status;
+        }
         found = take(pool, bytes, stream, &place); /* another thread may have been quicker */
     }
     if (found != WEIR_PLACEMENT_OK)
@@ -429,7 +455,7 @@ void weir__pool_give(weir_tensors *t, struct weir_tensor *tensor) {
 
     note_stream(pool, tensor->stream);
     (void)weir__placement_give(pool->placement, tensor->address, name_of(tensor->stream),
-                               ++pool->sequence, NULL);
+                               ++t->sequence, NULL);
     pool->pending -= (size_t)tensor->is_freed;
     weir__tensors_completed(t, tensor);
     weir__tensor_drop(t, tensor);
@@ -437,9 +463,11 @@ void weir__pool_give(weir_tensors *t, struct weir_tensor *tensor) {
 
 /* ---- trims -------------------------------------------------------------------------------------- */
 
-/* Under the lock, once the device has done all work: takes a free segment out of the pool.  1, or 0: there is none. */
+/* Under the lock, once the device has done all work: takes the first free segment behind *out out of the pool.  1, or 0:
+ * there is none. */
 static int take_free_segment(struct weir_tensor_pool *pool, struct weir_tensor_segment *out) {
-    for (size_t i = 0; i < pool->segment_count; i++) {
+    for (size_t i = segments_up_to(pool->segments, pool->segment_count, out->base);
+         i < pool->segment_count; i++) {
         if (weir__placement_remove(pool->placement, pool->segments[i].base) != WEIR_PLACEMENT_OK)
             continue;
         *out = pool->segments[i];
@@ -452,18 +480,20 @@ static int take_free_segment(struct weir_tensor_pool *pool, struct weir_tensor_s
     return 0;
 }
 
-/* With the lock, which is given meanwhile. */
-static int trim_pool(weir_tensors *t, struct weir_tensor_pool *pool) {
-    struct weir_tensor_segment segment;
+/* With the lock, which is given meanwhile.  What was freed up to the sequence `waited` is done. */
+static int trim_pool(weir_tensors *t, struct weir_tensor_pool *pool, uint64_t waited) {
+    struct weir_tensor_segment segment = {0};
     int given = 0;
 
     for (size_t i = 0; i < pool->stream_count; i++)
-        weir__placement_observe(pool->placement, name_of(pool->streams[i]), pool->waited);
+        weir__placement_observe(pool->placement, name_of(pool->streams[i]), waited);
     pool->pins++;
     while (take_free_segment(pool, &segment)) {
         weir__figure_subtract(&t->figures.segment[0], 1);
         if (pool->source.alloc)
             weir__figure_subtract(&t->figures.reserved_bytes[0], (int64_t)segment.bytes);
+        else
+            t->pool_bytes -= (int64_t)segment.bytes;
         weir__tensors_tell(t, WEIR_TENSORS_SEGMENT_FREE, segment.base, segment.bytes, NULL, pool,
                            NULL);
         weir__lock_give(&t->lock);
@@ -475,48 +505,53 @@ static int trim_pool(weir_tensors *t, struct weir_tensor_pool *pool) {
     return given;
 }
 
-static int is_to_trim(const struct weir_tensor_pool *pool, weir_tensors_id id) {
-    return !pool->takes && (weir__tensors_is_shared(id) ? pool->users == 0
-                                                        : weir__tensors_same(pool->id, id));
+/* A pool with users keeps its segments, since a graph may have their addresses; and the last launch of the graphs of
+ * one that was closed later than `waited` may still be at work. */
+static int is_to_trim(const struct weir_tensor_pool *pool, weir_tensors_id id, uint64_t waited) {
+    return pool->users == 0 && !pool->takes && pool->closed <= waited &&
+           (weir__tensors_is_shared(id) || weir__tensors_same(pool->id, id));
 }
 
 int weir__pools_trim(weir_tensors *t, weir_tensors_id id) {
     struct weir_tensor_pool *pool, *next;
     int given = 0, wanted = 0;
+    uint64_t waited;
 
     weir__lock_take(&t->lock);
-    for (pool = t->pools; pool; pool = pool->next) {
-        wanted |= is_to_trim(pool, id) && pool->segment_count > 0;
-        pool->waited = pool->sequence; /* and no further: frees go on during the wait */
-    }
+    waited = t->sequence; /* and no further: frees go on during the wait */
+    for (pool = t->pools; pool; pool = pool->next)
+        wanted |= is_to_trim(pool, id, waited) && pool->segment_count > 0;
     weir__lock_give(&t->lock);
     if (!wanted || weir__device_wait(&t->allocator->device) != CUDA_SUCCESS)
         return 0;
     weir__lock_take(&t->lock);
     weir__pending_settle(t, 0);
     for (pool = t->pools; pool; pool = next) {
-        pool->pins += is_to_trim(pool, id);
-        next = pool->next;
-    }
-    for (pool = t->pools; pool; pool = next) {
-        if (is_to_trim(pool, id)) {
-            given |= trim_pool(t, pool);
-            pool->pins--;
-            next = pool->next;
+        int is_trimmed = is_to_trim(pool, id, waited);
+
+        if (is_trimmed)
+            given |= trim_pool(t, pool, waited);
+        next = pool->next; /* the list may have changed meanwhile, but this pool was pinned */
+        if (is_trimmed)
             end_if_unused(t, pool);
-        } else {
-            next = pool->next;
-        }
     }
     weir__lock_give(&t->lock);
     return given;
 }
 
 weir_status weir_tensors_trim(weir_tensors *t, weir_tensors_id id) {
+    weir_status status;
+
     if (!t)
         return weir__without_driver(WEIR_E_INVALID);
     if (weir__driver_forked())
         return weir__without_driver(WEIR_E_FORKED);
     (void)weir__pools_trim(t, id);
-    return weir__tensors_is_shared(id) ? weir_trim(t->allocator, 0, NULL) : WEIR_OK;
+    if (!weir__tensors_is_shared(id))
+        return WEIR_OK;
+    status = weir_trim(t->allocator, 0, NULL);
+    weir__lock_take(&t->lock);
+    weir__tensors_tell_shared(t, t->last_growth, NULL, NULL);
+    weir__lock_give(&t->lock);
+    return status;
 }

@@ -44,6 +44,28 @@ void weir__tensors_tell(weir_tensors *t, int action, uint64_t address, size_t by
         t->hooks.event(t->hooks.context, &event);
 }
 
+/* What the allocator has reserved and no pool has taken. */
+static int64_t shared_bytes(weir_tensors *t) {
+    return (int64_t)atomic_load_explicit(&t->allocator->reserve.engine->seen.reserve,
+                                         memory_order_relaxed) -
+           t->pool_bytes;
+}
+
+void weir__tensors_tell_shared(weir_tensors *t, uint64_t address, weir_stream stream, void *note) {
+    int64_t grown;
+
+    if (__builtin_expect(!atomic_load_explicit(&t->is_watched, memory_order_relaxed), 1))
+        return;
+    grown = shared_bytes(t) - t->shared_told;
+    t->shared_told += grown;
+    if (grown > 0)
+        weir__tensors_tell(t, WEIR_TENSORS_SEGMENT_MAP, t->last_growth = address, (size_t)grown,
+                           stream, NULL, note);
+    else if (grown < 0)
+        weir__tensors_tell(t, WEIR_TENSORS_SEGMENT_UNMAP, t->last_growth, (size_t)-grown, stream,
+                           NULL, note);
+}
+
 struct weir_tensor *weir__tensor_new(weir_tensors *t) {
     struct weir_tensor *tensor = t->spare;
 
@@ -58,17 +80,16 @@ struct weir_tensor *weir__tensor_new(weir_tensors *t) {
         return tensor;
     }
     t->spare = tensor->next;
+    tensor->next = NULL;
     return tensor;
 }
 
 void weir__tensor_drop(weir_tensors *t, struct weir_tensor *tensor) {
     if (tensor->note && t->hooks.drop)
         t->hooks.drop(t->hooks.context, tensor->note);
-    if (tensor->uses || tensor->is_freed) {
+    if (tensor->uses)
         free(tensor->uses);
-        *tensor = (struct weir_tensor){0};
-    }
-    tensor->next = t->spare;
+    *tensor = (struct weir_tensor){.next = t->spare};
     t->spare = tensor;
 }
 
@@ -193,9 +214,10 @@ weir_allocator *weir_tensors_allocator(const weir_tensors *t) {
 weir_status weir_tensors_watch(weir_tensors *t, int on) {
     if (!t)
         return weir__without_driver(WEIR_E_INVALID);
+    if (weir__driver_forked())
+        return weir__without_driver(WEIR_E_FORKED);
     weir__lock_take(&t->lock);
-    t->reserve_told =
-        atomic_load_explicit(&t->allocator->reserve.engine->seen.reserve, memory_order_relaxed);
+    t->shared_told = shared_bytes(t);
     atomic_store_explicit(&t->is_watched, on && t->hooks.event, memory_order_relaxed);
     weir__lock_give(&t->lock);
     return WEIR_OK;
@@ -297,17 +319,6 @@ static __attribute__((noinline, cold)) weir_status refuse(weir_tensors *t, size_
     return status;
 }
 
-/* Growth of memory that all share is told with the block for which it grew. */
-static void tell_growth(weir_tensors *t, uint64_t address, weir_stream stream) {
-    uint64_t now = atomic_load_explicit(&t->allocator->reserve.engine->seen.reserve,
-                                        memory_order_relaxed);
-
-    if (now > t->reserve_told)
-        weir__tensors_tell(t, WEIR_TENSORS_SEGMENT_MAP, address, now - t->reserve_told, stream,
-                           NULL, NULL);
-    t->reserve_told = now;
-}
-
 static weir_status note_block(weir_tensors *t, size_t bytes, size_t requested, weir_stream stream,
                               void *note, void *block) {
     struct weir_tensor *tensor;
@@ -322,8 +333,7 @@ static weir_status note_block(weir_tensors *t, size_t bytes, size_t requested, w
         tensor->requested = requested;
         tensor->stream = stream;
         tensor->note = note;
-        if (atomic_load_explicit(&t->is_watched, memory_order_relaxed))
-            tell_growth(t, tensor->address, stream);
+        weir__tensors_tell_shared(t, tensor->address, stream, note);
         weir__tensors_add(t, tensor);
     } else if (tensor) {
         weir__tensor_drop(t, tensor);
@@ -331,7 +341,7 @@ static weir_status note_block(weir_tensors *t, size_t bytes, size_t requested, w
     weir__lock_give(&t->lock);
     if (is_noted)
         return WEIR_OK;
-    (void)weir_free(t->allocator, block, stream);
+    (void)weir__pending_free(t, (uintptr_t)block, stream);
     return WEIR_E_HOST_MEMORY;
 }
 
@@ -483,6 +493,8 @@ weir_status weir_tensors_find(const void *block, weir_tensors **tensors, weir_te
 
     if (!block || !tensors || !out)
         return weir__without_driver(WEIR_E_INVALID);
+    if (weir__driver_forked())
+        return weir__without_driver(WEIR_E_FORKED);
     tensor = find((uintptr_t)block, 0, &t);
     if (!tensor)
         return weir__without_driver(WEIR_E_NOT_OWNED);
@@ -495,7 +507,8 @@ weir_status weir_tensors_find(const void *block, weir_tensors **tensors, weir_te
                                 .note = tensor->note};
     if (tensor->pool) {
         out->pool = tensor->pool->id;
-        segment = weir__pool_segment(tensor->pool, tensor->address);
+        segment = weir__segment_at(tensor->pool->segments, tensor->pool->segment_count,
+                                   tensor->address);
         out->segment = segment->base;
         out->segment_bytes = segment->bytes;
     }
