@@ -49,6 +49,7 @@ unit_tests = \
 	tests/api/test_drop_in \
 	tests/tensors/test_tensors \
 	tests/tensors/test_order \
+	tests/tensors/test_soak \
 	tests/engine/test_engine \
 	tests/engine/test_engines \
 	tests/cache/test_front \

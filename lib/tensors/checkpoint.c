@@ -28,7 +28,7 @@ struct weir_tensors_state {
     size_t segment_count, piece_count, piece_room;
 };
 
-/* A stream that was observed for ever: what it has freed is everybody's. */
+/* A stream that was observed: what it has freed is everybody's. */
 #define EVERYBODY UINT64_MAX
 
 void weir_tensors_state_destroy(weir_tensors_state *state) {
@@ -167,12 +167,11 @@ static struct weir_placement *make_placement(const struct weir_tensor_pool *pool
         return NULL;
     for (size_t i = 0; ok && i < state->segment_count; i++)
         ok = fill_segment(p, &state->segments[i], state, &at);
-    weir__placement_observe(p, EVERYBODY, UINT64_MAX);
-    for (size_t i = 0; ok && i < state->piece_count; i++) {
+    for (size_t i = 0; ok && i < state->piece_count; i++)
         if (state->pieces[i].block_bytes == 0)
             ok = weir__placement_give(p, state->pieces[i].address, EVERYBODY, 1, NULL) ==
                  WEIR_PLACEMENT_OK;
-    }
+    weir__placement_observe(p, EVERYBODY, 1);
     for (size_t i = 0; ok && i < pool->segment_count; i++)
         if (!saved_segment(state, pool->segments[i].base))
             ok = weir__placement_add(p, pool->segments[i].base, pool->segments[i].bytes) ==

@@ -480,15 +480,24 @@ static int take_free_segment(struct weir_tensor_pool *pool, struct weir_tensor_s
     return 0;
 }
 
-/* With the lock, which is given meanwhile.  What was freed up to the sequence `waited` is done. */
-static int trim_pool(weir_tensors *t, struct weir_tensor_pool *pool, uint64_t waited) {
+/* A pool with users keeps its segments, since a graph may have their addresses; and the last launch of the graphs of
+ * one that was closed later than `waited` may still be at work. */
+static int is_to_trim(const struct weir_tensor_pool *pool, weir_tensors_id id, uint64_t waited) {
+    return pool->users == 0 && !pool->takes && pool->closed <= waited &&
+           (weir__tensors_is_shared(id) || weir__tensors_same(pool->id, id));
+}
+
+/* With the lock, which is given meanwhile, so that the pool may get users.  What was freed up to the sequence `waited` is
+ * done. */
+static int trim_pool(weir_tensors *t, struct weir_tensor_pool *pool, weir_tensors_id id,
+                     uint64_t waited) {
     struct weir_tensor_segment segment = {0};
     int given = 0;
 
     for (size_t i = 0; i < pool->stream_count; i++)
         weir__placement_observe(pool->placement, name_of(pool->streams[i]), waited);
     pool->pins++;
-    while (take_free_segment(pool, &segment)) {
+    while (is_to_trim(pool, id, waited) && take_free_segment(pool, &segment)) {
         weir__figure_subtract(&t->figures.segment[0], 1);
         if (pool->source.alloc)
             weir__figure_subtract(&t->figures.reserved_bytes[0], (int64_t)segment.bytes);
@@ -503,13 +512,6 @@ static int trim_pool(weir_tensors *t, struct weir_tensor_pool *pool, uint64_t wa
     }
     pool->pins--;
     return given;
-}
-
-/* A pool with users keeps its segments, since a graph may have their addresses; and the last launch of the graphs of
- * one that was closed later than `waited` may still be at work. */
-static int is_to_trim(const struct weir_tensor_pool *pool, weir_tensors_id id, uint64_t waited) {
-    return pool->users == 0 && !pool->takes && pool->closed <= waited &&
-           (weir__tensors_is_shared(id) || weir__tensors_same(pool->id, id));
 }
 
 int weir__pools_trim(weir_tensors *t, weir_tensors_id id) {
@@ -530,7 +532,7 @@ int weir__pools_trim(weir_tensors *t, weir_tensors_id id) {
         int is_trimmed = is_to_trim(pool, id, waited);
 
         if (is_trimmed)
-            given |= trim_pool(t, pool, waited);
+            given |= trim_pool(t, pool, id, waited);
         next = pool->next; /* the list may have changed meanwhile, but this pool was pinned */
         if (is_trimmed)
             end_if_unused(t, pool);

@@ -164,6 +164,26 @@ START_TEST(a_pool_that_gets_a_user_during_a_trim) {
 }
 END_TEST
 
+START_TEST(a_pool_that_gets_a_user_keeps_what_it_has_left) {
+    weir_tensors_source source = {NULL, elsewhere_alloc, elsewhere_free, NULL};
+    void *blocks[2];
+
+    begin();
+    OK(weir_tensors_pool_open(t, other, &source));
+    OK(weir_tensors_begin(t, other, always, NULL));
+    for (int i = 0; i < 2; i++)
+        blocks[i] = take(4 * MIB, A);
+    OK(weir_tensors_end(t, other, NULL));
+    for (int i = 0; i < 2; i++)
+        OK(weir_tensors_free(blocks[i]));
+    OK(weir_tensors_pool_close(t, other));
+    meanwhile = reopen_other;
+    OK(weir_tensors_trim(t, none));
+    MUST_EQ(figures().segment[0].current, 1);
+    end();
+}
+END_TEST
+
 static size_t segments_left;
 
 START_TEST(a_pool_of_many_segments_goes_at_once) {
@@ -267,6 +287,29 @@ START_TEST(what_was_used_since_a_checkpoint_is_over_when_it_comes_back) {
 }
 END_TEST
 
+START_TEST(a_pool_that_came_back_to_a_state_goes_like_others) {
+    weir_tensors_state *state;
+    void *kept, *block;
+
+    begin();
+    open_route(other, NULL);
+    kept = take(MIB, A);
+    block = take(MIB, A);
+    OK(weir_tensors_free(block));
+    OK(weir_tensors_save(t, other, &state));
+    OK(weir_tensors_restore(t, state, NULL, NULL, NULL));
+    weir_tensors_state_destroy(state);
+    block = take(MIB, B); /* what was free is free for all */
+    OK(weir_tensors_free(kept));
+    OK(weir_tensors_free(block));
+    OK(weir_tensors_end(t, other, NULL));
+    OK(weir_tensors_pool_close(t, other));
+    OK(weir_tensors_trim(t, none));
+    MUST_EQ(figures().segment[0].current, 0);
+    end();
+}
+END_TEST
+
 /* ---- frees that wait ---------------------------------------------------------------------------- */
 
 START_TEST(a_block_waits_if_no_event_can_be_had) {
@@ -366,10 +409,12 @@ int main(void) {
     tcase_add_test(pools, a_pool_with_users_gives_nothing_back);
     tcase_add_test(pools, a_pool_that_loses_its_users_during_a_trim);
     tcase_add_test(pools, a_pool_that_gets_a_user_during_a_trim);
+    tcase_add_test(pools, a_pool_that_gets_a_user_keeps_what_it_has_left);
     tcase_add_test(pools, a_pool_of_many_segments_goes_at_once);
     tcase_add_test(pools, a_source_is_asked_again_once_idle_memory_is_gone);
     tcase_add_test(pools, events_of_memory_add_up_to_what_is_reserved);
     tcase_add_test(pools, what_was_used_since_a_checkpoint_is_over_when_it_comes_back);
+    tcase_add_test(pools, a_pool_that_came_back_to_a_state_goes_like_others);
     tcase_add_test(pending, a_block_waits_if_no_event_can_be_had);
     tcase_add_test(pending, a_busy_stream_is_asked_once);
     tcase_add_loop_test(pending, frees_on_a_captured_stream, 0, 2);
