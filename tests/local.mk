@@ -48,6 +48,7 @@ unit_tests = \
 	tests/driver/test_driver \
 	tests/api/test_drop_in \
 	tests/tensors/test_tensors \
+	tests/tensors/test_failures \
 	tests/tensors/test_order \
 	tests/tensors/test_soak \
 	tests/engine/test_engine \

@@ -95,7 +95,8 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_alloc(weir_tensors *tensors,
 
 /* Frees a block of any device, in the order of the stream that it was allocated for.  NULL is OK and does nothing.
  * Does not block, unless a stream that used the block is gone: then it waits for the device.
- * E_NOT_OWNED: no live block begins there; else as weir_free. */
+ * What fails for now is tried again later.
+ * E_NOT_OWNED: no live block begins there; E_HOST_MEMORY; E_DEVICE_LOST. */
 WEIR_API weir_status weir_tensors_free(void *block);
 
 /* Declares that `stream` uses the block too.  The block is free only when the work that the stream has at the time of

@@ -3,7 +3,8 @@
  *
  * A block that other streams use is freed once an event on each of them has completed.  While one of them is being
  * captured, an event would be part of the graph, so the free waits until none is.  What waits is looked at before
- * requests, and at the end of a route.
+ * requests, and at the end of a route.  All of it runs in the device's context, since a default stream is that of the
+ * context, and the thread may be at work on another device.
  *
  * Must not know: routes, placement.
  */
@@ -44,11 +45,17 @@ static weir_status free_shared(weir_tensors *t, uint64_t address, weir_stream st
     return status;
 }
 
+/* A deleter of a framework must not fail, so a free that fails and changed nothing is tried again. */
+static int is_to_try_again(weir_status status) {
+    return status != WEIR_OK && status != WEIR_E_NOT_OWNED && status != WEIR_E_DEVICE_LOST &&
+           status != WEIR_E_FORKED;
+}
+
 /* Nothing has to be waited for any more. */
 static void give(weir_tensors *t, struct weir_tensor *tensor) {
     if (tensor->pool) {
         weir__pool_give(t, tensor);
-    } else if (free_shared(t, tensor->address, tensor->stream) == WEIR_E_CAPTURE) {
+    } else if (is_to_try_again(free_shared(t, tensor->address, tensor->stream))) {
         hold(t, tensor);
     } else {
         weir__tensors_completed(t, tensor);
@@ -60,7 +67,7 @@ weir_status weir__pending_free(weir_tensors *t, uint64_t address, weir_stream st
     weir_status status = free_shared(t, address, stream);
     struct weir_tensor *tensor;
 
-    if (status != WEIR_E_CAPTURE)
+    if (!is_to_try_again(status))
         return status;
     weir__lock_take(&t->lock);
     tensor = weir__tensor_new(t);
@@ -79,20 +86,10 @@ weir_status weir__pending_free(weir_tensors *t, uint64_t address, weir_stream st
 /* ---- events ------------------------------------------------------------------------------------- */
 
 static CUresult take_event(weir_tensors *t, CUevent *event) {
-    struct weir_device *device = &t->allocator->device;
-    struct weir_driver_scope scope;
-    CUresult result;
-
-    if (t->event_count > 0) {
-        *event = t->events[--t->event_count];
-        return CUDA_SUCCESS;
-    }
-    result = weir__driver_enter(device->driver, device->context, &scope);
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = device->driver->cuEventCreate(event, CU_EVENT_DISABLE_TIMING);
-    weir__driver_leave(device->driver, &scope);
-    return result;
+    if (t->event_count == 0)
+        return t->allocator->device.driver->cuEventCreate(event, CU_EVENT_DISABLE_TIMING);
+    *event = t->events[--t->event_count];
+    return CUDA_SUCCESS;
 }
 
 static void give_event(weir_tensors *t, CUevent event) {
@@ -128,14 +125,9 @@ static weir_status record(weir_tensors *t, weir_stream stream, CUevent *event) {
  * 1, or 0: nothing is known. */
 static int wait_for(weir_tensors *t, weir_stream stream) {
     struct weir_device *device = &t->allocator->device;
-    struct weir_driver_scope scope;
-    CUresult result = weir__driver_relax(device->driver, &scope);
 
-    if (result == CUDA_SUCCESS) {
-        result = device->driver->cuStreamSynchronize(stream);
-        weir__driver_unrelax(device->driver, &scope);
-    }
-    return result == CUDA_SUCCESS || weir__device_wait(device) == CUDA_SUCCESS;
+    return device->driver->cuStreamSynchronize(stream) == CUDA_SUCCESS ||
+           weir__device_wait(device) == CUDA_SUCCESS;
 }
 
 /* Records behind each stream that uses the block.  1: all is recorded, and the block given if nothing is to be waited for.
@@ -167,16 +159,18 @@ static int cover(weir_tensors *t, struct weir_tensor *tensor) {
 
 void weir__pending_add(weir_tensors *t, struct weir_tensor *tensor) {
     struct weir_device *device = &t->allocator->device;
-    int lent = weir__device_lend_context(device);
+    struct weir_driver_scope scope;
+    int is_entered = weir__driver_enter(device->driver, device->context, &scope) == CUDA_SUCCESS;
 
     tensor->is_freed = 1;
     weir__tensors_pend(t, tensor);
     if (tensor->pool)
         tensor->pool->pending++;
-    if (!cover(t, tensor))
+    if (!is_entered || !cover(t, tensor))
         hold(t, tensor);
     note_state(t);
-    weir__device_end_context(device, lent);
+    if (is_entered)
+        weir__driver_leave(device->driver, &scope);
 }
 
 /* An event that tells nothing, as of a stream whose capture began meanwhile: all that it stood for ends with the work of
@@ -236,14 +230,12 @@ static void settle_held(weir_tensors *t, int all) {
 
 void weir__pending_settle(weir_tensors *t, int waits) {
     struct weir_device *device = &t->allocator->device;
-    int lent = weir__device_lend_context(device);
     struct weir_driver_scope scope;
 
-    if (weir__driver_relax(device->driver, &scope) == CUDA_SUCCESS) {
-        settle_held(t, waits);
-        settle_waits(t, waits);
-        weir__driver_unrelax(device->driver, &scope);
-        note_state(t);
-    }
-    weir__device_end_context(device, lent);
+    if (weir__driver_enter(device->driver, device->context, &scope) != CUDA_SUCCESS)
+        return;
+    settle_held(t, waits);
+    settle_waits(t, waits);
+    note_state(t);
+    weir__driver_leave(device->driver, &scope);
 }

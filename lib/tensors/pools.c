@@ -296,13 +296,14 @@ static weir_status take_segment(weir_tensors *t, const weir_tensors_source *sour
     return status;
 }
 
-static void give_segment(weir_tensors *t, const weir_tensors_source *source, uint64_t base) {
+static weir_status give_segment(weir_tensors *t, const weir_tensors_source *source, uint64_t base) {
     void *segment = (void *)(uintptr_t)base;
 
-    if (source->alloc && source->free)
+    if (!source->alloc)
+        return weir_free_any(t->allocator, segment);
+    if (source->free)
         source->free(source->context, segment);
-    else if (!source->alloc)
-        (void)weir_free_any(t->allocator, segment);
+    return WEIR_OK;
 }
 
 static int add_segment(struct weir_tensor_pool *pool, uint64_t base, size_t bytes) {
@@ -325,6 +326,27 @@ static int add_segment(struct weir_tensor_pool *pool, uint64_t base, size_t byte
     return 1;
 }
 
+/* The figures of a new segment. */
+static void count_segment(weir_tensors *t, const struct weir_tensor_pool *pool, uint64_t base,
+                          size_t bytes, weir_stream stream, void *note) {
+    weir__figure_add(&t->figures.segment[0], 1);
+    if (pool->source.alloc)
+        weir__figure_add(&t->figures.reserved_bytes[0], (int64_t)bytes);
+    else
+        t->pool_bytes += (int64_t)bytes;
+    weir__tensors_tell(t, WEIR_TENSORS_SEGMENT_ALLOC, base, bytes, stream, pool, note);
+}
+
+static void uncount_segment(weir_tensors *t, const struct weir_tensor_pool *pool, uint64_t base,
+                            size_t bytes) {
+    weir__figure_subtract(&t->figures.segment[0], 1);
+    if (pool->source.alloc)
+        weir__figure_subtract(&t->figures.reserved_bytes[0], (int64_t)bytes);
+    else
+        t->pool_bytes -= (int64_t)bytes;
+    weir__tensors_tell(t, WEIR_TENSORS_SEGMENT_FREE, base, bytes, NULL, pool, NULL);
+}
+
 /* With the lock, which is given meanwhile. */
 static weir_status grow(weir_tensors *t, struct weir_tensor_pool *pool, size_t least,
                         weir_stream stream, void *note) {
@@ -341,16 +363,11 @@ static weir_status grow(weir_tensors *t, struct weir_tensor_pool *pool, size_t l
         return status;
     if (!add_segment(pool, (uintptr_t)segment, bytes)) {
         weir__lock_give(&t->lock);
-        give_segment(t, &pool->source, (uintptr_t)segment);
+        (void)give_segment(t, &pool->source, (uintptr_t)segment);
         weir__lock_take(&t->lock);
         return WEIR_E_HOST_MEMORY;
     }
-    weir__figure_add(&t->figures.segment[0], 1);
-    if (pool->source.alloc)
-        weir__figure_add(&t->figures.reserved_bytes[0], (int64_t)bytes);
-    else
-        t->pool_bytes += (int64_t)bytes;
-    weir__tensors_tell(t, WEIR_TENSORS_SEGMENT_ALLOC, (uintptr_t)segment, bytes, stream, pool, note);
+    count_segment(t, pool, (uintptr_t)segment, bytes, stream, note);
     weir__tensors_tell_shared(t, (uintptr_t)segment, stream, note);
     return WEIR_OK;
 }
@@ -498,17 +515,16 @@ static int trim_pool(weir_tensors *t, struct weir_tensor_pool *pool, weir_tensor
         weir__placement_observe(pool->placement, name_of(pool->streams[i]), waited);
     pool->pins++;
     while (is_to_trim(pool, id, waited) && take_free_segment(pool, &segment)) {
-        weir__figure_subtract(&t->figures.segment[0], 1);
-        if (pool->source.alloc)
-            weir__figure_subtract(&t->figures.reserved_bytes[0], (int64_t)segment.bytes);
-        else
-            t->pool_bytes -= (int64_t)segment.bytes;
-        weir__tensors_tell(t, WEIR_TENSORS_SEGMENT_FREE, segment.base, segment.bytes, NULL, pool,
-                           NULL);
+        weir_status status;
+
+        uncount_segment(t, pool, segment.base, segment.bytes);
         weir__lock_give(&t->lock);
-        give_segment(t, &pool->source, segment.base);
+        status = give_segment(t, &pool->source, segment.base);
         weir__lock_take(&t->lock);
-        given = 1;
+        if (status == WEIR_OK)
+            given = 1;
+        else if (add_segment(pool, segment.base, segment.bytes)) /* a later trim tries again */
+            count_segment(t, pool, segment.base, segment.bytes, NULL, NULL);
     }
     pool->pins--;
     return given;
@@ -548,6 +564,11 @@ weir_status weir_tensors_trim(weir_tensors *t, weir_tensors_id id) {
         return weir__without_driver(WEIR_E_INVALID);
     if (weir__driver_forked())
         return weir__without_driver(WEIR_E_FORKED);
+    if (atomic_load_explicit(&t->unsettled, memory_order_relaxed)) {
+        weir__lock_take(&t->lock);
+        weir__pending_settle(t, 1);
+        weir__lock_give(&t->lock);
+    }
     (void)weir__pools_trim(t, id);
     if (!weir__tensors_is_shared(id))
         return WEIR_OK;

@@ -337,6 +337,36 @@ START_TEST(a_block_waits_if_no_event_can_be_had) {
 }
 END_TEST
 
+/* A stream of another device, or (_i) the default stream of the block's while the thread is at work on the other. */
+START_TEST(uses_beside_another_device) {
+    CUcontext second, popped;
+    void *block, *again;
+    CUstream stream;
+
+    setenv("WEIR_MODEL_DEVICES", "2", 1);
+    begin();
+    OK(weir_set_access(weir_tensors_allocator(t), 1, WEIR_ACCESS_READ_WRITE));
+    CU(driver->cuDevicePrimaryCtxRetain(&second, 1));
+    CU(driver->cuCtxPushCurrent(second));
+    CU(driver->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    CU(driver->cuCtxPopCurrent(&popped));
+    open_route(other, NULL);
+    block = take(MIB, A);
+    if (_i)
+        stream = NULL;
+    use(stream, block, MIB, 1);
+    OK(weir_tensors_use(block, stream));
+    CU(driver->cuCtxPushCurrent(second));
+    OK(weir_tensors_free(block));
+    CU(driver->cuCtxPopCurrent(&popped));
+    again = take(MIB, A);
+    use(A, again, MIB, 2);
+    OK(weir_tensors_free(again));
+    OK(weir_tensors_end(t, other, NULL));
+    end();
+}
+END_TEST
+
 START_TEST(a_busy_stream_is_asked_once) {
     enum { BLOCKS = 100 };
 
@@ -416,6 +446,7 @@ int main(void) {
     tcase_add_test(pools, what_was_used_since_a_checkpoint_is_over_when_it_comes_back);
     tcase_add_test(pools, a_pool_that_came_back_to_a_state_goes_like_others);
     tcase_add_test(pending, a_block_waits_if_no_event_can_be_had);
+    tcase_add_loop_test(pending, uses_beside_another_device, 0, 2);
     tcase_add_test(pending, a_busy_stream_is_asked_once);
     tcase_add_loop_test(pending, frees_on_a_captured_stream, 0, 2);
     return run_suite(suite, CK_FORK);
