@@ -397,6 +397,22 @@ static int take(struct weir_tensor_pool *pool, size_t bytes, weir_stream stream,
                           : weir__placement_take(pool->placement, bytes, name_of(stream), place);
 }
 
+/* Notes a stream that will free here, since a trim observes them all at once.  1, or 0 without host memory. */
+static int note_stream(struct weir_tensor_pool *pool, weir_stream stream) {
+    weir_stream *moved;
+
+    for (size_t i = pool->stream_count; i-- > 0;)
+        if (pool->streams[i] == stream)
+            return 1;
+    moved = weir__hostmem_room(pool->streams, pool->stream_count, &pool->stream_room,
+                               sizeof *pool->streams);
+    if (!moved)
+        return 0;
+    pool->streams = moved;
+    pool->streams[pool->stream_count++] = stream;
+    return 1;
+}
+
 /* The block is live: its record. */
 static weir_status note_block(weir_tensors *t, struct weir_tensor_pool *pool,
                               const struct weir_placement_block *place, size_t bytes,
@@ -424,9 +440,12 @@ weir_status weir__pool_alloc(weir_tensors *t, struct weir_tensor_pool *pool, siz
                              size_t requested, weir_stream stream, int lends, void *note,
                              void **block) {
     struct weir_placement_block place;
-    int found = take(pool, bytes, stream, &place);
     weir_status status;
+    int found;
 
+    if (!note_stream(pool, stream))
+        return WEIR_E_HOST_MEMORY;
+    found = take(pool, bytes, stream, &place);
     while (found == WEIR_PLACEMENT_NO_FIT && !lends) {
         status = grow(t, pool, bytes, stream, note);
         if (status != WEIR_OK) {
@@ -452,25 +471,9 @@ weir_status weir__pool_borrow(weir_tensors *t, size_t bytes, size_t requested, w
     return WEIR_E_NO_MEMORY;
 }
 
-/* Streams that have freed here, which a trim observes all at once. */
-static void note_stream(struct weir_tensor_pool *pool, weir_stream stream) {
-    weir_stream *moved;
-
-    for (size_t i = pool->stream_count; i-- > 0;)
-        if (pool->streams[i] == stream)
-            return;
-    moved = weir__hostmem_room(pool->streams, pool->stream_count, &pool->stream_room,
-                               sizeof *pool->streams);
-    if (!moved)
-        return; /* what it freed stays its own */
-    pool->streams = moved;
-    pool->streams[pool->stream_count++] = stream;
-}
-
 void weir__pool_give(weir_tensors *t, struct weir_tensor *tensor) {
     struct weir_tensor_pool *pool = tensor->pool;
 
-    note_stream(pool, tensor->stream);
     (void)weir__placement_give(pool->placement, tensor->address, name_of(tensor->stream),
                                ++t->sequence, NULL);
     pool->pending -= (size_t)tensor->is_freed;

@@ -47,7 +47,7 @@ struct weir_tensor_pool {
     struct weir_tensor_segment *segments; /* by address */
     size_t segment_count, segment_room, bytes;
     uint64_t closed;      /* the sequence as the last user went */
-    weir_stream *streams; /* that have freed here */
+    weir_stream *streams; /* that have had blocks here */
     size_t stream_count, stream_room;
     size_t pending; /* blocks that wait for other streams */
     /* The route. */
