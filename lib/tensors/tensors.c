@@ -17,6 +17,8 @@ _Atomic(weir_tensors *) weir__tensors_of[WEIR_TENSORS_DEVICES];
 weir_status (*weir__tensors_source)(int device, weir_allocator **allocator) = weir_device_allocator;
 
 static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
+static int opened;
+static _Atomic(weir_tensors *) only_one; /* NULL: there is none, or several */
 
 enum { RECORDS = 64 };
 
@@ -197,8 +199,11 @@ weir_status weir_tensors_open(int device, const weir_tensors_hooks *hooks, weir_
         return weir__without_driver(WEIR_E_NO_DEVICE);
     pthread_mutex_lock(&opening);
     t = atomic_load_explicit(&weir__tensors_of[device], memory_order_acquire);
-    if (!t)
+    if (!t) {
         status = make(device, hooks, &t);
+        if (status == WEIR_OK)
+            atomic_store_explicit(&only_one, opened++ == 0 ? t : NULL, memory_order_release);
+    }
     if (status == WEIR_OK) {
         atomic_store_explicit(&weir__tensors_of[device], t, memory_order_release);
         *out = t;
@@ -404,24 +409,50 @@ weir_status weir_tensors_alloc(weir_tensors *t, size_t bytes, size_t requested, 
 /* ---- frees and uses ----------------------------------------------------------------------------- */
 
 /* The block's record, with its lock, which the caller gives back; NULL without.  `takes': the record leaves the map. */
+static inline __attribute__((always_inline)) struct weir_tensor *
+find_in(weir_tensors *t, uint64_t address, int takes, weir_tensors **owner) {
+    uintptr_t value;
+
+    if (takes ? weir__map_take(&t->map, address, &value)
+              : weir__map_get(&t->map, address, &value)) {
+        *owner = t;
+        return (struct weir_tensor *)value;
+    }
+    weir__lock_give(&t->lock);
+    return NULL;
+}
+
+/* With several devices.  A lock may be held during a wait for its device, whose work may wait for this thread's on
+ * another: so that one comes last. */
+static __attribute__((noinline)) struct weir_tensor *find_among(uint64_t address, int takes,
+                                                                weir_tensors **owner) {
+    struct weir_tensor *found = NULL;
+    uint64_t busy = 0;
+
+    for (int pass = 0; pass < 2; pass++)
+        for (int device = 0; device < WEIR_TENSORS_DEVICES && !found; device++) {
+            weir_tensors *t = atomic_load_explicit(&weir__tensors_of[device], memory_order_acquire);
+
+            if (!t || (pass == 1 && !(busy >> device & 1)))
+                continue;
+            if (pass == 1)
+                weir__lock_take(&t->lock);
+            if (pass == 1 || weir__lock_try(&t->lock))
+                found = find_in(t, address, takes, owner);
+            else
+                busy |= UINT64_C(1) << device;
+        }
+    return found;
+}
+
 static inline __attribute__((always_inline)) struct weir_tensor *find(uint64_t address, int takes,
                                                                       weir_tensors **owner) {
-    for (int device = 0; device < WEIR_TENSORS_DEVICES; device++) {
-        weir_tensors *t =
-            atomic_load_explicit(&weir__tensors_of[device], memory_order_acquire);
-        uintptr_t value;
+    weir_tensors *only = atomic_load_explicit(&only_one, memory_order_acquire);
 
-        if (!t)
-            continue;
-        weir__lock_take(&t->lock);
-        if (takes ? weir__map_take(&t->map, address, &value)
-                  : weir__map_get(&t->map, address, &value)) {
-            *owner = t;
-            return (struct weir_tensor *)value;
-        }
-        weir__lock_give(&t->lock);
-    }
-    return NULL;
+    if (__builtin_expect(!only, 0))
+        return find_among(address, takes, owner);
+    weir__lock_take(&only->lock);
+    return find_in(only, address, takes, owner);
 }
 
 weir_status weir_tensors_free(void *block) {

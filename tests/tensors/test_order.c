@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* test_order.c: memory of pools on the device model never serves others too early, whatever else happens at the time. */
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "tests/fixtures/tensors.h"
 
@@ -367,6 +368,56 @@ START_TEST(uses_beside_another_device) {
 }
 END_TEST
 
+static atomic_int is_held, may_go;
+
+static int hold_the_lock(void *context, weir_stream stream) {
+    (void)context;
+    (void)stream;
+    atomic_store(&is_held, 1);
+    while (!atomic_load(&may_go))
+        usleep(1000);
+    return 0;
+}
+
+static void *ask_once(void *context) {
+    void *block;
+
+    CU(driver->cuCtxPushCurrent(primary));
+    OK(weir_tensors_alloc(t, MIB, MIB, context, 0, NULL, &block));
+    return block;
+}
+
+START_TEST(a_device_that_is_waited_for_holds_no_other_up) {
+    CUcontext second, popped;
+    weir_tensors *elsewhere;
+    pthread_t thread;
+    CUstream stream;
+    void *block, *late;
+
+    setenv("WEIR_MODEL_DEVICES", "2", 1);
+    begin();
+    OK(weir_tensors_open(1, NULL, &elsewhere));
+    CU(driver->cuDevicePrimaryCtxRetain(&second, 1));
+    CU(driver->cuCtxPushCurrent(second));
+    CU(driver->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    OK(weir_tensors_alloc(elsewhere, MIB, MIB, stream, 0, NULL, &block));
+    CU(driver->cuCtxPopCurrent(&popped));
+    OK(weir_tensors_pool_open(t, other, NULL));
+    OK(weir_tensors_begin(t, other, hold_the_lock, NULL));
+    ck_assert_int_eq(pthread_create(&thread, NULL, ask_once, A), 0);
+    while (!atomic_load(&is_held))
+        usleep(1000);
+    OK(weir_tensors_use(block, stream));
+    OK(weir_tensors_free(block));
+    atomic_store(&may_go, 1);
+    pthread_join(thread, &late);
+    OK(weir_tensors_free(late));
+    EXPECT(WEIR_E_NOT_OWNED, weir_tensors_free(late));
+    OK(weir_tensors_end(t, other, NULL));
+    end();
+}
+END_TEST
+
 START_TEST(a_busy_stream_is_asked_once) {
     enum { BLOCKS = 100 };
 
@@ -447,6 +498,7 @@ int main(void) {
     tcase_add_test(pools, a_pool_that_came_back_to_a_state_goes_like_others);
     tcase_add_test(pending, a_block_waits_if_no_event_can_be_had);
     tcase_add_loop_test(pending, uses_beside_another_device, 0, 2);
+    tcase_add_test(pending, a_device_that_is_waited_for_holds_no_other_up);
     tcase_add_test(pending, a_busy_stream_is_asked_once);
     tcase_add_loop_test(pending, frees_on_a_captured_stream, 0, 2);
     return run_suite(suite, CK_FORK);

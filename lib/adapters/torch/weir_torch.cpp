@@ -451,7 +451,9 @@ class Allocator final : public cca::CUDAAllocator {
     void setUseOnOOM(DeviceIndex device, MempoolId_t id) override {
         bool on = true;
 #endif
-        check(weir_tensors_pool_lend(at(device), id_to(id), on), "setUseOnOOM");
+        weir_status status = weir_tensors_pool_lend(at(device), id_to(id), on);
+        if (on || status != WEIR_E_NOT_OWNED) // a MemPool that ends may have gone already
+            check(status, "setUseOnOOM");
     }
 #if WEIR_TORCH_VERSION >= 210
     void setNoSplit(DeviceIndex device, MempoolId_t id) override {
