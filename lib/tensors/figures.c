@@ -43,9 +43,9 @@ static void read_active(const weir_tensors *t, weir_tensors_figures *f) {
         f->active[i] = f->allocation[i];
         f->active_bytes[i] = f->allocated_bytes[i];
         f->active[i].current += blocks;
-        f->active[i].freed -= blocks;
+        f->active[i].freed -= blocks - t->pending[i].blocks_before;
         f->active_bytes[i].current += bytes;
-        f->active_bytes[i].freed -= bytes;
+        f->active_bytes[i].freed -= bytes - t->pending[i].bytes_before;
         if (t->pending[i].peak_blocks > f->active[i].peak)
             f->active[i].peak = t->pending[i].peak_blocks;
         if (t->pending[i].peak_bytes > f->active_bytes[i].peak)
@@ -120,6 +120,10 @@ weir_status weir_tensors_reset_sums(weir_tensors *t) {
     for (int i = 0; i < FIGURES; i++) {
         figure_at(&t->figures, i)->allocated = 0;
         figure_at(&t->figures, i)->freed = 0;
+    }
+    for (int i = 0; i < 3; i++) {
+        t->pending[i].blocks_before = t->pending[i].blocks;
+        t->pending[i].bytes_before = t->pending[i].bytes;
     }
     t->figures.ooms = 0;
     t->before.retries = s.retries;

@@ -58,7 +58,8 @@ static void give(weir_tensors *t, struct weir_tensor *tensor) {
     } else if (is_to_try_again(free_shared(t, tensor->address, tensor->stream))) {
         hold(t, tensor);
     } else {
-        weir__tensors_completed(t, tensor);
+        if (tensor->is_freed) /* else it was told, and only weir has it still */
+            weir__tensors_completed(t, tensor);
         weir__tensor_drop(t, tensor);
     }
 }
@@ -74,8 +75,6 @@ weir_status weir__pending_free(weir_tensors *t, uint64_t address, weir_stream st
     if (tensor) {
         tensor->address = address;
         tensor->stream = stream;
-        tensor->is_freed = 1;
-        weir__tensors_pend(t, tensor);
         hold(t, tensor);
     }
     note_state(t);

@@ -86,8 +86,9 @@ struct weir_tensors {
     weir_tensors_figures figures; /* but those that figures.c makes: of active blocks, and of reserved memory */
     struct {
         int64_t blocks, bytes;
-        int64_t peak_blocks, peak_bytes; /* with live ones */
-    } pending[3];                        /* freed blocks that wait for other streams */
+        int64_t peak_blocks, peak_bytes;     /* with live ones */
+        int64_t blocks_before, bytes_before; /* as of weir_tensors_reset_sums */
+    } pending[3];                            /* freed blocks that wait for other streams */
     struct {
         uint64_t retries, growths, trims, growth_bytes;
         int64_t current; /* reserved */

@@ -368,6 +368,45 @@ START_TEST(uses_beside_another_device) {
 }
 END_TEST
 
+START_TEST(sums_that_begin_again_while_a_block_waits) {
+    void *block;
+
+    begin();
+    block = take(MIB, A);
+    OK(weir_tensors_use(block, B));
+    use(B, block, MIB, 1);
+    OK(weir_tensors_free(block));
+    OK(weir_tensors_reset_sums(t));
+    MUST_EQ(figures().active[0].freed, 0);
+    CU(driver->cuCtxSynchronize());
+    OK(weir_tensors_free(take(MIB, C)));
+    MUST_EQ(figures().active[0].freed, 2);
+    MUST_EQ(figures().active_bytes[0].freed, 2 * MIB);
+    end();
+}
+END_TEST
+
+/* On a stream that weir asks about, and that is captured without a route. */
+START_TEST(a_free_that_waits_is_told_once) {
+    CUgraph captured;
+    void *block;
+
+    begin();
+    block = take(MIB, A);
+    weir__model_fail(WEIR_ENTRY_cuStreamGetId, 1, CUDA_ERROR_INVALID_VALUE, 1);
+    CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    OK(weir_tensors_free(block));
+    CU(driver->cuStreamEndCapture(A, &captured));
+    CU(driver->cuGraphDestroy(captured));
+    weir__model_faults_clear();
+    OK(weir_tensors_free(take(MIB, B)));
+    MUST_EQ(events[WEIR_TENSORS_FREE_COMPLETED], 2);
+    OK(weir_tensors_trim(t, none));
+    MUST_EQ(figures().reserved_bytes[0].current, 0);
+    end();
+}
+END_TEST
+
 static atomic_int is_held, may_go;
 
 static int hold_the_lock(void *context, weir_stream stream) {
@@ -499,6 +538,8 @@ int main(void) {
     tcase_add_test(pending, a_block_waits_if_no_event_can_be_had);
     tcase_add_loop_test(pending, uses_beside_another_device, 0, 2);
     tcase_add_test(pending, a_device_that_is_waited_for_holds_no_other_up);
+    tcase_add_test(pending, sums_that_begin_again_while_a_block_waits);
+    tcase_add_test(pending, a_free_that_waits_is_told_once);
     tcase_add_test(pending, a_busy_stream_is_asked_once);
     tcase_add_loop_test(pending, frees_on_a_captured_stream, 0, 2);
     return run_suite(suite, CK_FORK);
