@@ -314,6 +314,7 @@ script_tests = \
 	tests/adapters/check-preload \
 	tests/cli/check-top \
 	tests/cli/check-torch \
+	tests/cli/check-shim \
 	tests/adapters/check-adapters \
 	tests/whole/check-examples \
 	tests/tree/check-contact \
@@ -343,6 +344,7 @@ script_tests = \
 	tests/whole/conformance-cuda
 dist_check_SCRIPTS = $(script_tests)
 EXTRA_DIST += \
+	tests/adapters/torch_shim.cpp \
 	tests/fixtures/bare_engine.h \
 	tests/fixtures/blocks.h \
 	tests/fixtures/calls.h \
