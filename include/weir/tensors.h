@@ -205,7 +205,7 @@ typedef struct weir_tensors_figures {
 /* Set out->size to sizeof(*out) before, as for weir_stats. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_stats(weir_tensors *tensors,
                                                           weir_tensors_figures *out);
-/* Peaks begin anew at what is current; sums and counts at 0. */
+/* Peaks begin again at what is current; sums and counts at 0. */
 WEIR_API weir_status weir_tensors_reset_peaks(weir_tensors *tensors);
 WEIR_API weir_status weir_tensors_reset_sums(weir_tensors *tensors);
 
