@@ -157,8 +157,8 @@ static int fill_segment(struct weir_placement *p, const struct weir_tensor_segme
  * all, since the device has done all work. */
 static struct weir_placement *make_placement(const struct weir_tensor_pool *pool,
                                              const weir_tensors_state *state) {
-    struct weir_placement_rule rule = {.granularity = WEIR_TENSORS_UNIT,
-                                       .split_waste = WEIR_TENSORS_UNIT, .own_first = 1};
+    struct weir_placement_rule rule = {
+        .granularity = WEIR_TENSORS_UNIT, .split_waste = WEIR_TENSORS_UNIT, .own_first = 1};
     struct weir_placement *p;
     size_t at = 0;
     int ok = 1;

@@ -168,8 +168,7 @@ static size_t list_items(const weir_tensors *t, struct item *items) {
     }
     for (const struct weir_tensor_pool *pool = t->pools; pool; pool = pool->next)
         for (size_t i = 0; !pool->source.alloc && i < pool->segment_count; i++)
-            items[count++] =
-                (struct item){pool->segments[i].base, pool->segments[i].bytes, NULL};
+            items[count++] = (struct item){pool->segments[i].base, pool->segments[i].bytes, NULL};
     qsort(items, count, sizeof *items, by_address);
     return count;
 }
@@ -276,7 +275,7 @@ static void show_shared(const struct visit *v, const struct item *items, size_t 
 
 static int show_chunk(void *context, const struct weir_placement_span *span) {
     const struct visit *v = context;
-    const struct weir_tensor_segment *segment = 
+    const struct weir_tensor_segment *segment =
         weir__segment_at(v->pool->segments, v->pool->segment_count, span->address);
     weir_tensors_block block = {.address = span->address,
                                 .bytes = span->size,

@@ -177,8 +177,8 @@ void weir__pending_add(weir_tensors *t, struct weir_tensor *tensor) {
 static int is_done(weir_tensors *t, CUevent event) {
     CUresult result = t->allocator->device.driver->cuEventQuery(event);
 
-    return result == CUDA_SUCCESS ||
-           (result != CUDA_ERROR_NOT_READY && weir__device_wait(&t->allocator->device) == CUDA_SUCCESS);
+    return result == CUDA_SUCCESS || (result != CUDA_ERROR_NOT_READY &&
+                                      weir__device_wait(&t->allocator->device) == CUDA_SUCCESS);
 }
 
 /* Streams that are at work are asked once. */

@@ -66,8 +66,8 @@ static uint64_t name_of(weir_stream stream) {
 /* ---- pools -------------------------------------------------------------------------------------- */
 
 static struct weir_tensor_pool *make_pool(weir_tensors_id id, const weir_tensors_source *source) {
-    struct weir_placement_rule rule = {.granularity = WEIR_TENSORS_UNIT, .split_waste = WEIR_TENSORS_UNIT,
-                                       .own_first = 1};
+    struct weir_placement_rule rule = {
+        .granularity = WEIR_TENSORS_UNIT, .split_waste = WEIR_TENSORS_UNIT, .own_first = 1};
     struct weir_tensor_pool *pool = calloc(1, sizeof *pool);
 
     if (!pool)
@@ -465,8 +465,8 @@ weir_status weir__pool_alloc(weir_tensors *t, struct weir_tensor_pool *pool, siz
 weir_status weir__pool_borrow(weir_tensors *t, size_t bytes, size_t requested, weir_stream stream,
                               void *note, void **block) {
     for (struct weir_tensor_pool *pool = t->pools; pool; pool = pool->next)
-        if (pool->lends && weir__pool_alloc(t, pool, bytes, requested, stream, 1, note, block) ==
-                               WEIR_OK)
+        if (pool->lends &&
+            weir__pool_alloc(t, pool, bytes, requested, stream, 1, note, block) == WEIR_OK)
             return WEIR_OK;
     return WEIR_E_NO_MEMORY;
 }

@@ -275,9 +275,8 @@ static weir_status alloc_unrouted(weir_tensors *t, size_t bytes, weir_stream str
 }
 
 /* A default stream means nothing on a thread without a context: it means the device's here. */
-static __attribute__((noinline, cold)) weir_status alloc_in_context(weir_tensors *t, size_t bytes,
-                                                                    weir_stream stream,
-                                                                    void **block) {
+static __attribute__((noinline, cold)) weir_status
+alloc_in_context(weir_tensors *t, size_t bytes, weir_stream stream, void **block) {
     int lent = weir__device_lend_context(&t->allocator->device);
     weir_status status = WEIR_E_STREAM;
 
@@ -306,9 +305,8 @@ static __attribute__((noinline, cold)) weir_status find_elsewhere(weir_tensors *
 }
 
 /* The request is refused for good. */
-static __attribute__((noinline, cold)) weir_status refuse(weir_tensors *t, size_t bytes,
-                                                          weir_stream stream, void *note,
-                                                          weir_status status) {
+static __attribute__((noinline, cold)) weir_status
+refuse(weir_tensors *t, size_t bytes, weir_stream stream, void *note, weir_status status) {
     int result = weir_last_driver_result();
     uint64_t free_bytes;
 
@@ -538,8 +536,8 @@ weir_status weir_tensors_find(const void *block, weir_tensors **tensors, weir_te
                                 .note = tensor->note};
     if (tensor->pool) {
         out->pool = tensor->pool->id;
-        segment = weir__segment_at(tensor->pool->segments, tensor->pool->segment_count,
-                                   tensor->address);
+        segment =
+            weir__segment_at(tensor->pool->segments, tensor->pool->segment_count, tensor->address);
         out->segment = segment->base;
         out->segment_bytes = segment->bytes;
     }

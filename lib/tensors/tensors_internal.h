@@ -73,17 +73,19 @@ struct weir_tensors {
     struct weir_tensor_pool *pools;
     struct weir_tensor_pool *routed; /* those with a route, the newest first */
     uint64_t sequence;               /* of the last free in a pool */
-    struct weir_map bound; /* streams that are bound: handle + 1 */
-    _Atomic uint64_t legacy_id; /* the id of the legacy default stream, which is bound; 0: not yet */
-    atomic_int is_watched;      /* somebody wants events */
-    atomic_int routes;          /* pools that have one: a request looks at them */
+    struct weir_map bound;           /* streams that are bound: handle + 1 */
+    _Atomic uint64_t
+        legacy_id;         /* the id of the legacy default stream, which is bound; 0: not yet */
+    atomic_int is_watched; /* somebody wants events */
+    atomic_int routes;     /* pools that have one: a request looks at them */
     struct weir_tensor_wait *waits; /* oldest first */
     size_t wait_count, wait_room;
     struct weir_tensor *held; /* freed blocks that wait for the end of a capture */
     CUevent *events;          /* spare ones */
     size_t event_count, event_room;
     atomic_int unsettled; /* there is something in waits or held */
-    weir_tensors_figures figures; /* but those that figures.c makes: of active blocks, and of reserved memory */
+    weir_tensors_figures
+        figures; /* but those that figures.c makes: of active blocks, and of reserved memory */
     struct {
         int64_t blocks, bytes;
         int64_t peak_blocks, peak_bytes;     /* with live ones */
@@ -91,11 +93,11 @@ struct weir_tensors {
     } pending[3];                            /* freed blocks that wait for other streams */
     struct {
         uint64_t retries, growths, trims, growth_bytes;
-        int64_t current; /* reserved */
-    } before;            /* as of weir_tensors_reset_sums */
-    int64_t pool_bytes;    /* of what the allocator has reserved: segments of pools */
-    int64_t shared_told;   /* the rest, as events have told it */
-    uint64_t last_growth;  /* the address that was told */
+        int64_t current;  /* reserved */
+    } before;             /* as of weir_tensors_reset_sums */
+    int64_t pool_bytes;   /* of what the allocator has reserved: segments of pools */
+    int64_t shared_told;  /* the rest, as events have told it */
+    uint64_t last_growth; /* the address that was told */
 };
 
 /* Every one there is, by device; and what blocks of pools are multiples of. */

@@ -62,7 +62,8 @@ constexpr size_t MIB = 1 << 20;
 void pools(weir_torch::Allocator *a) {
     auto all = [](cudaStream_t) { return true; };
     a->createOrIncrefPool(0, ONE, nullptr);
-    a->beginAllocateToPool(0, ONE, [](cudaStream_t) -> bool { throw std::runtime_error("filter"); });
+    a->beginAllocateToPool(0, ONE,
+                           [](cudaStream_t) -> bool { throw std::runtime_error("filter"); });
     MUST(thrown_by([&] { a->raw_alloc_with_stream(MIB, nullptr); }) == "filter");
     MUST(has(thrown_by([&] { a->beginAllocateToPool(0, ONE, all); }), "already recording"));
     a->endAllocateToPool(0, ONE);
@@ -116,7 +117,8 @@ int main() {
     weir_torch::the_allocator = a;
     a->init(1);
     a->raw_delete(a->raw_alloc_with_stream(1000, nullptr));
-    MUST(has(thrown_by([&] { a->raw_delete(reinterpret_cast<void *>(4096)); }), "invalid device pointer"));
+    MUST(has(thrown_by([&] { a->raw_delete(reinterpret_cast<void *>(4096)); }),
+             "invalid device pointer"));
     MUST(has(thrown_by([&] { a->raw_alloc_with_stream(size_t(1) << 40, nullptr); }),
              "CUDA out of memory. Tried to allocate 1024.00 GiB"));
     pools(a);

@@ -107,7 +107,8 @@ static void all_is_back(void) {
     f = figures();
     MUST_EQ(f.allocation[0].current, 0);
     MUST_EQ(f.active[0].current, 0);
-    if (!free_failed && !for_good) /* for good: a request that fails halfway could not give its block back */
+    if (!free_failed &&
+        !for_good) /* for good: a request that fails halfway could not give its block back */
         MUST_EQ(f.reserved_bytes[0].current, 0);
     EXPECT(WEIR_E_NOT_OWNED, weir_tensors_pool_users(t, other, &users));
     MUST_EQ(grown, f.reserved_bytes[0].current);

@@ -65,7 +65,9 @@ static void use_block(const struct block *b, CUstream stream) {
 }
 
 static size_t some_bytes(struct thread *h) {
-    return (draw(h, 4) ? 1 + draw(h, 64 * KIB) : draw(h, 8) ? 1 + draw(h, 3 * MIB) : 24 * MIB) /
+    return (draw(h, 4)   ? 1 + draw(h, 64 * KIB)
+            : draw(h, 8) ? 1 + draw(h, 3 * MIB)
+                         : 24 * MIB) /
                512 * 512 +
            512;
 }
@@ -75,7 +77,8 @@ static int ask(struct thread *h, CUstream stream, struct block *out) {
     weir_status status;
 
     *out = (struct block){.bytes = some_bytes(h), .stream = stream, .owner = ++last_owner};
-    status = weir_tensors_alloc(t, out->bytes, out->bytes, stream, stream != h->captured, NULL, &out->at);
+    status = weir_tensors_alloc(t, out->bytes, out->bytes, stream, stream != h->captured, NULL,
+                                &out->at);
     if (status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT)
         return 0;
     OK(status);
@@ -208,16 +211,29 @@ static void capture(struct thread *h) {
 
 static void step(struct thread *h) {
     switch (draw(h, 64)) {
-    case 0: in_own_pool(h); return;
-    case 1: back_to_a_state(h); return;
-    case 2: capture(h); return;
-    case 3: OK(weir_tensors_trim(t, draw(h, 2) ? none : h->own)); return;
-    case 4: (void)figures(); return;
-    case 5: case 6: case 7:
+    case 0:
+        in_own_pool(h);
+        return;
+    case 1:
+        back_to_a_state(h);
+        return;
+    case 2:
+        capture(h);
+        return;
+    case 3:
+        OK(weir_tensors_trim(t, draw(h, 2) ? none : h->own));
+        return;
+    case 4:
+        (void)figures();
+        return;
+    case 5:
+    case 6:
+    case 7:
         if (h->ready)
             CU(driver->cuGraphLaunch(h->ready, h->captured));
         return;
-    default: break;
+    default:
+        break;
     }
     if (h->count < MOST / 2 ? draw(h, 3) > 0 : draw(h, 2) > 0) {
         take_one(h);
@@ -260,8 +276,10 @@ START_TEST(threads) {
     for (int i = 0; i < STREAMS; i++)
         CU(driver->cuStreamCreate(&streams[i], i % 2 ? CU_STREAM_NON_BLOCKING : CU_STREAM_DEFAULT));
     for (int i = 0; i < THREADS; i++) {
-        all[i] = (struct thread){.number = i, .random = (uint64_t)(_i + 1) * 7919 + (uint64_t)i,
-                                 .own = {(uint64_t)i + 1, 1}, .graphs = {0, 2}};
+        all[i] = (struct thread){.number = i,
+                                 .random = (uint64_t)(_i + 1) * 7919 + (uint64_t)i,
+                                 .own = {(uint64_t)i + 1, 1},
+                                 .graphs = {0, 2}};
         ck_assert_int_eq(pthread_create(&ids[i], NULL, run, &all[i]), 0);
     }
     for (int i = 0; i < THREADS; i++)
