@@ -48,6 +48,9 @@ unit_tests = \
 	tests/driver/test_driver \
 	tests/api/test_drop_in \
 	tests/tensors/test_tensors \
+	tests/tensors/test_failures \
+	tests/tensors/test_order \
+	tests/tensors/test_soak \
 	tests/engine/test_engine \
 	tests/engine/test_engines \
 	tests/cache/test_front \
@@ -311,6 +314,7 @@ script_tests = \
 	tests/adapters/check-preload \
 	tests/cli/check-top \
 	tests/cli/check-torch \
+	tests/cli/check-shim \
 	tests/adapters/check-adapters \
 	tests/whole/check-examples \
 	tests/tree/check-contact \
@@ -340,6 +344,7 @@ script_tests = \
 	tests/whole/conformance-cuda
 dist_check_SCRIPTS = $(script_tests)
 EXTRA_DIST += \
+	tests/adapters/torch_shim.cpp \
 	tests/fixtures/bare_engine.h \
 	tests/fixtures/blocks.h \
 	tests/fixtures/calls.h \
@@ -352,6 +357,7 @@ EXTRA_DIST += \
 	tests/fixtures/own_file.h \
 	tests/fixtures/logged.h \
 	tests/fixtures/model_device.h \
+	tests/fixtures/tensors.h \
 	tests/fixtures/oracle.h \
 	tests/fixtures/refuse.h \
 	tests/fixtures/suite.h \

@@ -38,7 +38,8 @@ enum {
     WEIR_TENSORS_FREE_COMPLETED = 2,
     WEIR_TENSORS_SEGMENT_ALLOC = 3,
     WEIR_TENSORS_SEGMENT_FREE = 4,
-    WEIR_TENSORS_SEGMENT_MAP = 5, /* memory that all share has grown; the address is the block's */
+    WEIR_TENSORS_SEGMENT_MAP = 5,   /* memory that all share has grown; the address is the block's */
+    WEIR_TENSORS_SEGMENT_UNMAP = 6, /* it has shrunk; the address is that of the last growth */
     WEIR_TENSORS_OOM = 8
 };
 
@@ -61,7 +62,8 @@ typedef struct weir_tensors_hooks {
 } weir_tensors_hooks;
 
 /* Where the segments of a pool come from.  `alloc` returns NULL if it has none; it and `free` are called without a
- * lock.  `end` (may be NULL) is called once when weir needs the context no more, under a lock: it must not call weir. */
+ * lock.  `end` (may be NULL) is called once when weir needs the context no more, under a lock: it must not call weir.
+ * No function that weir calls may end by an exception. */
 typedef struct weir_tensors_source {
     void *context;
     void *(*alloc)(void *context, size_t bytes);
@@ -93,7 +95,8 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_alloc(weir_tensors *tensors,
 
 /* Frees a block of any device, in the order of the stream that it was allocated for.  NULL is OK and does nothing.
  * Does not block, unless a stream that used the block is gone: then it waits for the device.
- * E_NOT_OWNED: no live block begins there; else as weir_free. */
+ * What fails for now is tried again later.
+ * E_NOT_OWNED: no live block begins there; E_HOST_MEMORY; E_DEVICE_LOST. */
 WEIR_API weir_status weir_tensors_free(void *block);
 
 /* Declares that `stream` uses the block too.  The block is free only when the work that the stream has at the time of
@@ -141,7 +144,7 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_pool_whole(weir_tensors *ten
                                                                weir_tensors_id id);
 
 /* Begins a route: a request goes to the pool if `takes` says so of its stream.  Of several routes the one that began
- * first counts.  `takes` is called under a lock, and must not call weir.  A pool has one route at a time: E_BUSY. */
+ * last counts.  `takes` is called under a lock, and must not call weir.  A pool has one route at a time: E_BUSY. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_begin(weir_tensors *tensors, weir_tensors_id id,
                                                           int (*takes)(void *context,
                                                                        weir_stream stream),
@@ -149,8 +152,8 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_begin(weir_tensors *tensors,
 /* Ends the pool's route.  `takes` is not called any more; *context (may be NULL) is what it was called with. */
 WEIR_API weir_status weir_tensors_end(weir_tensors *tensors, weir_tensors_id id, void **context);
 
-/* Gives idle memory back: of the pool, or with {0, 0} what all share and pools without users.  May wait for the
- * device.  Segments go back only if no capture has a route. */
+/* Gives idle memory back: of the pool, or with {0, 0} what all share and pools without users.  A pool that has users
+ * or a route gives nothing back.  May wait for the device. */
 WEIR_API weir_status weir_tensors_trim(weir_tensors *tensors, weir_tensors_id id);
 
 /* Writes to *same whether the pool's live blocks are exactly these. */
@@ -168,7 +171,7 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_save(weir_tensors *tensors, 
                                                          weir_tensors_state **state);
 /* Brings the pool into that state.  First every live block is freed; `freed` is called for each.  Then the blocks that
  * lived are allocated at the same addresses, without notes; `made` is called for each.  Segments that the pool has
- * got since then are free.  Both are called without a lock, after all is done.  The program answers for what the
+ * got since then are free.  Waits for the device.  Both are called without a lock, after all is done.  The program answers for what the
  * memory has in it.
  * E_HOST_MEMORY: nothing changed; E_CAPTURE as above; E_NOT_OWNED also if a segment has gone. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_restore(

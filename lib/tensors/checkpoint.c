@@ -19,7 +19,6 @@ struct piece {
     size_t bytes;
     size_t block_bytes, requested; /* of a live block; 0: it is free */
     weir_stream stream;            /* of a live block */
-    uint64_t name, sequence;       /* of a free one: see placement.h */
 };
 
 struct weir_tensors_state {
@@ -29,7 +28,7 @@ struct weir_tensors_state {
     size_t segment_count, piece_count, piece_room;
 };
 
-/* A stream that was observed for ever: what it has freed is everybody's. */
+/* A stream that was observed: what it has freed is everybody's. */
 #define EVERYBODY UINT64_MAX
 
 void weir_tensors_state_destroy(weir_tensors_state *state) {
@@ -51,8 +50,7 @@ struct noting {
 static int note_piece(void *context, const struct weir_placement_span *span) {
     struct noting *n = context;
     weir_tensors_state *s = n->state;
-    struct piece piece = {.address = span->address, .bytes = span->size, .name = span->stream,
-                          .sequence = span->sequence};
+    struct piece piece = {.address = span->address, .bytes = span->size};
     struct piece *moved =
         weir__hostmem_room(s->pieces, s->piece_count, &s->piece_room, sizeof *s->pieces);
     uintptr_t value;
@@ -102,6 +100,8 @@ weir_status weir_tensors_save(weir_tensors *t, weir_tensors_id id, weir_tensors_
 
     if (!t || !out)
         return weir__without_driver(WEIR_E_INVALID);
+    if (weir__driver_forked())
+        return weir__without_driver(WEIR_E_FORKED);
     state = calloc(1, sizeof *state);
     if (!state)
         return weir__without_driver(WEIR_E_HOST_MEMORY);
@@ -123,10 +123,7 @@ weir_status weir_tensors_save(weir_tensors *t, weir_tensors_id id, weir_tensors_
 
 static const struct weir_tensor_segment *saved_segment(const weir_tensors_state *state,
                                                        uint64_t base) {
-    for (size_t i = 0; i < state->segment_count; i++)
-        if (state->segments[i].base == base)
-            return &state->segments[i];
-    return NULL;
+    return weir__segment_at(state->segments, state->segment_count, base);
 }
 
 static int has_segments(const struct weir_tensor_pool *pool, const weir_tensors_state *state) {
@@ -137,45 +134,44 @@ static int has_segments(const struct weir_tensor_pool *pool, const weir_tensors_
     return found == state->segment_count;
 }
 
-/* The segment is all free, and nothing else is: its pieces are taken one after the other. */
+/* The segment is all free, and nothing else is: its pieces, from *at on, are taken one after the other. */
 static int fill_segment(struct weir_placement *p, const struct weir_tensor_segment *segment,
-                        const weir_tensors_state *state) {
+                        const weir_tensors_state *state, size_t *at) {
     struct weir_placement_block place;
 
     if (weir__placement_add(p, segment->base, segment->bytes) != WEIR_PLACEMENT_OK)
         return 0;
-    for (size_t i = 0; i < state->piece_count; i++) {
-        const struct piece *piece = &state->pieces[i];
+    for (; *at < state->piece_count; (*at)++) {
+        const struct piece *piece = &state->pieces[*at];
 
-        if (piece->address - segment->base < segment->bytes &&
-            (weir__placement_take(p, piece->bytes, EVERYBODY, &place) != WEIR_PLACEMENT_OK ||
-             place.address != piece->address))
+        if (piece->address - segment->base >= segment->bytes)
+            break;
+        if (weir__placement_take(p, piece->bytes, EVERYBODY, &place) != WEIR_PLACEMENT_OK ||
+            place.address != piece->address)
             return 0;
     }
     return 1;
 }
 
-/* A placement in that state, with the pool's other segments free; NULL without host memory. */
+/* A placement in that state, with the pool's other segments free; NULL without host memory.  What is free is free for
+ * all, since the device has done all work. */
 static struct weir_placement *make_placement(const struct weir_tensor_pool *pool,
                                              const weir_tensors_state *state) {
-    struct weir_placement_rule rule = {.granularity = WEIR_TENSORS_UNIT,
-                                       .split_waste = WEIR_TENSORS_UNIT, .own_first = 1};
+    struct weir_placement_rule rule = {
+        .granularity = WEIR_TENSORS_UNIT, .split_waste = WEIR_TENSORS_UNIT, .own_first = 1};
     struct weir_placement *p;
+    size_t at = 0;
     int ok = 1;
 
     if (weir__placement_create(&rule, &p) != WEIR_PLACEMENT_OK)
         return NULL;
     for (size_t i = 0; ok && i < state->segment_count; i++)
-        ok = fill_segment(p, &state->segments[i], state);
-    weir__placement_observe(p, EVERYBODY, UINT64_MAX);
-    for (size_t i = 0; ok && i < state->piece_count; i++) {
-        const struct piece *piece = &state->pieces[i];
-        int is_clean = piece->sequence == 0;
-
-        if (piece->block_bytes == 0)
-            ok = weir__placement_give(p, piece->address, is_clean ? EVERYBODY : piece->name,
-                                      is_clean ? 1 : piece->sequence, NULL) == WEIR_PLACEMENT_OK;
-    }
+        ok = fill_segment(p, &state->segments[i], state, &at);
+    for (size_t i = 0; ok && i < state->piece_count; i++)
+        if (state->pieces[i].block_bytes == 0)
+            ok = weir__placement_give(p, state->pieces[i].address, EVERYBODY, 1, NULL) ==
+                 WEIR_PLACEMENT_OK;
+    weir__placement_observe(p, EVERYBODY, 1);
     for (size_t i = 0; ok && i < pool->segment_count; i++)
         if (!saved_segment(state, pool->segments[i].base))
             ok = weir__placement_add(p, pool->segments[i].base, pool->segments[i].bytes) ==
@@ -265,6 +261,7 @@ static weir_status restore(weir_tensors *t, struct weir_tensor_pool *pool,
                            const weir_tensors_state *state, struct change *c) {
     weir_status status = settle(t, pool);
     struct weir_placement *placement;
+    CUresult result;
 
     if (status != WEIR_OK)
         return status;
@@ -276,6 +273,11 @@ static weir_status restore(weir_tensors *t, struct weir_tensor_pool *pool,
     if (!prepare(t, pool, state, c)) {
         weir__placement_destroy(placement);
         return WEIR_E_HOST_MEMORY;
+    }
+    result = weir__device_wait(&t->allocator->device); /* streams may have used what will be free */
+    if (result != CUDA_SUCCESS) {
+        weir__placement_destroy(placement);
+        return weir__device_status(&t->allocator->device, result);
     }
     free_all(t, c);
     weir__placement_destroy(pool->placement);
@@ -293,6 +295,8 @@ weir_status weir_tensors_restore(weir_tensors *t, const weir_tensors_state *stat
 
     if (!t || !state)
         return weir__without_driver(WEIR_E_INVALID);
+    if (weir__driver_forked())
+        return weir__without_driver(WEIR_E_FORKED);
     weir__lock_take(&t->lock);
     pool = weir__pool_find(t, state->id);
     if (pool)
@@ -324,6 +328,8 @@ weir_status weir_tensors_pool_is(weir_tensors *t, weir_tensors_id id, void *cons
 
     if (!t || !same || (count > 0 && !blocks))
         return weir__without_driver(WEIR_E_INVALID);
+    if (weir__driver_forked())
+        return weir__without_driver(WEIR_E_FORKED);
     weir__lock_take(&t->lock);
     pool = weir__pool_find(t, id);
     if (pool) {

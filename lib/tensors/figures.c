@@ -43,9 +43,9 @@ static void read_active(const weir_tensors *t, weir_tensors_figures *f) {
         f->active[i] = f->allocation[i];
         f->active_bytes[i] = f->allocated_bytes[i];
         f->active[i].current += blocks;
-        f->active[i].freed -= blocks;
+        f->active[i].freed -= blocks - t->pending[i].blocks_before;
         f->active_bytes[i].current += bytes;
-        f->active_bytes[i].freed -= bytes;
+        f->active_bytes[i].freed -= bytes - t->pending[i].bytes_before;
         if (t->pending[i].peak_blocks > f->active[i].peak)
             f->active[i].peak = t->pending[i].peak_blocks;
         if (t->pending[i].peak_bytes > f->active_bytes[i].peak)
@@ -93,6 +93,8 @@ weir_status weir_tensors_reset_peaks(weir_tensors *t) {
 
     if (!t)
         return weir__without_driver(WEIR_E_INVALID);
+    if (weir__driver_forked())
+        return weir__without_driver(WEIR_E_FORKED);
     weir__stats_read(t->allocator, &s);
     weir__lock_take(&t->lock);
     for (int i = 0; i < FIGURES; i++)
@@ -111,11 +113,17 @@ weir_status weir_tensors_reset_sums(weir_tensors *t) {
 
     if (!t)
         return weir__without_driver(WEIR_E_INVALID);
+    if (weir__driver_forked())
+        return weir__without_driver(WEIR_E_FORKED);
     weir__stats_read(t->allocator, &s);
     weir__lock_take(&t->lock);
     for (int i = 0; i < FIGURES; i++) {
         figure_at(&t->figures, i)->allocated = 0;
         figure_at(&t->figures, i)->freed = 0;
+    }
+    for (int i = 0; i < 3; i++) {
+        t->pending[i].blocks_before = t->pending[i].blocks;
+        t->pending[i].bytes_before = t->pending[i].bytes;
     }
     t->figures.ooms = 0;
     t->before.retries = s.retries;
@@ -160,8 +168,7 @@ static size_t list_items(const weir_tensors *t, struct item *items) {
     }
     for (const struct weir_tensor_pool *pool = t->pools; pool; pool = pool->next)
         for (size_t i = 0; !pool->source.alloc && i < pool->segment_count; i++)
-            items[count++] =
-                (struct item){pool->segments[i].base, pool->segments[i].bytes, NULL};
+            items[count++] = (struct item){pool->segments[i].base, pool->segments[i].bytes, NULL};
     qsort(items, count, sizeof *items, by_address);
     return count;
 }
@@ -268,7 +275,8 @@ static void show_shared(const struct visit *v, const struct item *items, size_t 
 
 static int show_chunk(void *context, const struct weir_placement_span *span) {
     const struct visit *v = context;
-    const struct weir_tensor_segment *segment = weir__pool_segment(v->pool, span->address);
+    const struct weir_tensor_segment *segment =
+        weir__segment_at(v->pool->segments, v->pool->segment_count, span->address);
     weir_tensors_block block = {.address = span->address,
                                 .bytes = span->size,
                                 .requested = span->requested,

@@ -3,7 +3,8 @@
  *
  * A block that other streams use is freed once an event on each of them has completed.  While one of them is being
  * captured, an event would be part of the graph, so the free waits until none is.  What waits is looked at before
- * requests, and at the end of a route.
+ * requests, and at the end of a route.  All of it runs in the device's context, since a default stream is that of the
+ * context, and the thread may be at work on another device.
  *
  * Must not know: routes, placement.
  */
@@ -44,14 +45,21 @@ static weir_status free_shared(weir_tensors *t, uint64_t address, weir_stream st
     return status;
 }
 
+/* A deleter of a framework must not fail, so a free that fails and changed nothing is tried again. */
+static int is_to_try_again(weir_status status) {
+    return status != WEIR_OK && status != WEIR_E_NOT_OWNED && status != WEIR_E_DEVICE_LOST &&
+           status != WEIR_E_FORKED;
+}
+
 /* Nothing has to be waited for any more. */
 static void give(weir_tensors *t, struct weir_tensor *tensor) {
     if (tensor->pool) {
         weir__pool_give(t, tensor);
-    } else if (free_shared(t, tensor->address, tensor->stream) == WEIR_E_CAPTURE) {
+    } else if (is_to_try_again(free_shared(t, tensor->address, tensor->stream))) {
         hold(t, tensor);
     } else {
-        weir__tensors_completed(t, tensor);
+        if (tensor->is_freed) /* else it was told, and only weir has it still */
+            weir__tensors_completed(t, tensor);
         weir__tensor_drop(t, tensor);
     }
 }
@@ -60,15 +68,13 @@ weir_status weir__pending_free(weir_tensors *t, uint64_t address, weir_stream st
     weir_status status = free_shared(t, address, stream);
     struct weir_tensor *tensor;
 
-    if (status != WEIR_E_CAPTURE)
+    if (!is_to_try_again(status))
         return status;
     weir__lock_take(&t->lock);
     tensor = weir__tensor_new(t);
     if (tensor) {
         tensor->address = address;
         tensor->stream = stream;
-        tensor->is_freed = 1;
-        weir__tensors_pend(t, tensor);
         hold(t, tensor);
     }
     note_state(t);
@@ -79,20 +85,10 @@ weir_status weir__pending_free(weir_tensors *t, uint64_t address, weir_stream st
 /* ---- events ------------------------------------------------------------------------------------- */
 
 static CUresult take_event(weir_tensors *t, CUevent *event) {
-    struct weir_device *device = &t->allocator->device;
-    struct weir_driver_scope scope;
-    CUresult result;
-
-    if (t->event_count > 0) {
-        *event = t->events[--t->event_count];
-        return CUDA_SUCCESS;
-    }
-    result = weir__driver_enter(device->driver, device->context, &scope);
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = device->driver->cuEventCreate(event, CU_EVENT_DISABLE_TIMING);
-    weir__driver_leave(device->driver, &scope);
-    return result;
+    if (t->event_count == 0)
+        return t->allocator->device.driver->cuEventCreate(event, CU_EVENT_DISABLE_TIMING);
+    *event = t->events[--t->event_count];
+    return CUDA_SUCCESS;
 }
 
 static void give_event(weir_tensors *t, CUevent event) {
@@ -124,28 +120,36 @@ static weir_status record(weir_tensors *t, weir_stream stream, CUevent *event) {
     return weir__device_is_capture(result) ? WEIR_E_CAPTURE : weir__device_status(device, result);
 }
 
+/* No event can be had: the stream is another device's, or gone.  Then whatever it did ends with the work of the device.
+ * 1, or 0: nothing is known. */
+static int wait_for(weir_tensors *t, weir_stream stream) {
+    struct weir_device *device = &t->allocator->device;
+
+    return device->driver->cuStreamSynchronize(stream) == CUDA_SUCCESS ||
+           weir__device_wait(device) == CUDA_SUCCESS;
+}
+
 /* Records behind each stream that uses the block.  1: all is recorded, and the block given if nothing is to be waited for.
- * 0: one is being captured, or there is no host memory. */
+ * 0: one is being captured, or the driver or the host's memory fails. */
 static int cover(weir_tensors *t, struct weir_tensor *tensor) {
     while (tensor->use_count > 0) {
         struct weir_tensor_wait *moved =
             weir__hostmem_room(t->waits, t->wait_count, &t->wait_room, sizeof *t->waits);
+        weir_stream stream = tensor->uses[tensor->use_count - 1];
         weir_status status;
         CUevent event;
 
         if (!moved)
             return 0;
         t->waits = moved;
-        status = record(t, tensor->uses[tensor->use_count - 1], &event);
-        if (status == WEIR_E_CAPTURE)
-            return 0;
-        tensor->use_count--;
+        status = record(t, stream, &event);
         if (status == WEIR_OK) {
-            t->waits[t->wait_count++] = (struct weir_tensor_wait){event, tensor};
+            t->waits[t->wait_count++] = (struct weir_tensor_wait){event, stream, tensor};
             tensor->waits_for++;
-        } else { /* the stream is gone, or no event can be had: whatever it did is over then */
-            (void)weir__device_wait(&t->allocator->device);
+        } else if (status == WEIR_E_CAPTURE || !wait_for(t, stream)) {
+            return 0;
         }
+        tensor->use_count--;
     }
     if (tensor->waits_for == 0)
         give(t, tensor);
@@ -154,28 +158,48 @@ static int cover(weir_tensors *t, struct weir_tensor *tensor) {
 
 void weir__pending_add(weir_tensors *t, struct weir_tensor *tensor) {
     struct weir_device *device = &t->allocator->device;
-    int lent = weir__device_lend_context(device);
+    struct weir_driver_scope scope;
+    int is_entered = weir__driver_enter(device->driver, device->context, &scope) == CUDA_SUCCESS;
 
     tensor->is_freed = 1;
     weir__tensors_pend(t, tensor);
     if (tensor->pool)
         tensor->pool->pending++;
-    if (!cover(t, tensor))
+    if (!is_entered || !cover(t, tensor))
         hold(t, tensor);
     note_state(t);
-    weir__device_end_context(device, lent);
+    if (is_entered)
+        weir__driver_leave(device->driver, &scope);
 }
 
+/* An event that tells nothing, as of a stream whose capture began meanwhile: all that it stood for ends with the work of
+ * the device. */
+static int is_done(weir_tensors *t, CUevent event) {
+    CUresult result = t->allocator->device.driver->cuEventQuery(event);
+
+    return result == CUDA_SUCCESS || (result != CUDA_ERROR_NOT_READY &&
+                                      weir__device_wait(&t->allocator->device) == CUDA_SUCCESS);
+}
+
+/* Streams that are at work are asked once. */
 static void settle_waits(weir_tensors *t, int waits) {
-    size_t kept = 0, count = t->wait_count;
+    enum { MOST = 8 };
+
+    weir_stream at_work[MOST];
+    size_t kept = 0, count = t->wait_count, known = 0;
 
     if (waits && count > 0)
         (void)weir__device_wait(&t->allocator->device);
     for (size_t i = 0; i < count; i++) {
         struct weir_tensor_wait wait = t->waits[i];
+        size_t at = 0;
 
-        if (t->allocator->device.driver->cuEventQuery(wait.event) == CUDA_ERROR_NOT_READY) {
+        while (at < known && at_work[at] != wait.stream)
+            at++;
+        if (at < known || !is_done(t, wait.event)) {
             t->waits[kept++] = wait;
+            if (at == known && known < MOST)
+                at_work[known++] = wait.stream;
             continue;
         }
         give_event(t, wait.event);
@@ -185,30 +209,32 @@ static void settle_waits(weir_tensors *t, int waits) {
     t->wait_count = kept;
 }
 
-static void settle_held(weir_tensors *t) {
+/* The rest waits as well if one does, unless `all` are to be asked for: a capture holds many. */
+static void settle_held(weir_tensors *t, int all) {
     struct weir_tensor *held = t->held;
+    int goes_on = 1;
 
     t->held = NULL;
     while (held) {
         struct weir_tensor *next = held->next;
 
         held->next = NULL;
-        if (!cover(t, held))
+        if (!goes_on || !cover(t, held)) {
             hold(t, held);
+            goes_on = all;
+        }
         held = next;
     }
 }
 
 void weir__pending_settle(weir_tensors *t, int waits) {
     struct weir_device *device = &t->allocator->device;
-    int lent = weir__device_lend_context(device);
     struct weir_driver_scope scope;
 
-    if (weir__driver_relax(device->driver, &scope) == CUDA_SUCCESS) {
-        settle_held(t);
-        settle_waits(t, waits);
-        weir__driver_unrelax(device->driver, &scope);
-        note_state(t);
-    }
-    weir__device_end_context(device, lent);
+    if (weir__driver_enter(device->driver, device->context, &scope) != CUDA_SUCCESS)
+        return;
+    settle_held(t, waits);
+    settle_waits(t, waits);
+    note_state(t);
+    weir__driver_leave(device->driver, &scope);
 }

@@ -27,21 +27,35 @@ struct weir_tensor_pool *weir__pool_find(weir_tensors *t, weir_tensors_id id) {
 }
 
 struct weir_tensor_pool *weir__pool_for(weir_tensors *t, weir_stream stream) {
-    struct weir_tensor_pool *first = NULL;
+    struct weir_tensor_pool *pool = t->routed;
 
-    for (struct weir_tensor_pool *pool = t->pools; pool; pool = pool->next)
-        if (pool->takes && (!first || pool->begun < first->begun) &&
-            pool->takes(pool->context, stream))
-            first = pool;
-    return first;
+    while (pool && !pool->takes(pool->context, stream))
+        pool = pool->next_routed;
+    return pool;
 }
 
-const struct weir_tensor_segment *weir__pool_segment(const struct weir_tensor_pool *pool,
-                                                     uint64_t address) {
-    for (size_t i = 0; i < pool->segment_count; i++)
-        if (address - pool->segments[i].base < pool->segments[i].bytes)
-            return &pool->segments[i];
-    return NULL;
+/* How many of the segments begin at the address or below. */
+static size_t segments_up_to(const struct weir_tensor_segment *segments, size_t count,
+                             uint64_t address) {
+    size_t low = 0;
+
+    while (low < count) {
+        size_t middle = low + (count - low) / 2;
+
+        if (segments[middle].base <= address)
+            low = middle + 1;
+        else
+            count = middle;
+    }
+    return low;
+}
+
+const struct weir_tensor_segment *weir__segment_at(const struct weir_tensor_segment *segments,
+                                                   size_t count, uint64_t address) {
+    size_t at = segments_up_to(segments, count, address);
+
+    return at > 0 && address - segments[at - 1].base < segments[at - 1].bytes ? &segments[at - 1]
+                                                                              : NULL;
 }
 
 /* A stream as the placement names it: 0 is not known there, and a stream here. */
@@ -52,8 +66,8 @@ static uint64_t name_of(weir_stream stream) {
 /* ---- pools -------------------------------------------------------------------------------------- */
 
 static struct weir_tensor_pool *make_pool(weir_tensors_id id, const weir_tensors_source *source) {
-    struct weir_placement_rule rule = {.granularity = WEIR_TENSORS_UNIT, .split_waste = WEIR_TENSORS_UNIT,
-                                       .own_first = 1};
+    struct weir_placement_rule rule = {
+        .granularity = WEIR_TENSORS_UNIT, .split_waste = WEIR_TENSORS_UNIT, .own_first = 1};
     struct weir_tensor_pool *pool = calloc(1, sizeof *pool);
 
     if (!pool)
@@ -152,6 +166,7 @@ weir_status weir_tensors_pool_close(weir_tensors *t, weir_tensors_id id) {
         pool->users--;
     else
         status = weir__without_driver(WEIR_E_NOT_OWNED);
+    pool->closed = ++t->sequence;
     end_if_unused(t, pool);
     weir__lock_give(&t->lock);
     return status;
@@ -208,7 +223,8 @@ weir_status weir_tensors_begin(weir_tensors *t, weir_tensors_id id,
     } else {
         pool->takes = takes;
         pool->context = context;
-        pool->begun = ++t->begun;
+        pool->next_routed = t->routed;
+        t->routed = pool;
         atomic_fetch_add_explicit(&t->routes, 1, memory_order_relaxed);
     }
     weir__lock_give(&t->lock);
@@ -217,11 +233,14 @@ weir_status weir_tensors_begin(weir_tensors *t, weir_tensors_id id,
 
 weir_status weir_tensors_end(weir_tensors *t, weir_tensors_id id, void **context) {
     weir_status status;
-    struct weir_tensor_pool *pool = enter(t, id, &status);
+    struct weir_tensor_pool *pool = enter(t, id, &status), **link;
 
     if (!pool)
         return status;
     if (pool->takes) {
+        for (link = &t->routed; *link != pool;)
+            link = &(*link)->next_routed;
+        *link = pool->next_routed;
         if (context)
             *context = pool->context;
         pool->takes = NULL;
@@ -263,6 +282,8 @@ static weir_status take_segment(weir_tensors *t, const weir_tensors_source *sour
 
     if (source->alloc) {
         *segment = source->alloc(source->context, *bytes);
+        if (!*segment && weir_tensors_trim(t, (weir_tensors_id){0, 0}) == WEIR_OK)
+            *segment = source->alloc(source->context, *bytes);
         return *segment ? WEIR_OK : WEIR_E_NO_MEMORY;
     }
     status = weir_alloc_any(t->allocator, *bytes, segment);
@@ -275,13 +296,14 @@ static weir_status take_segment(weir_tensors *t, const weir_tensors_source *sour
     return status;
 }
 
-static void give_segment(weir_tensors *t, const weir_tensors_source *source, uint64_t base) {
+static weir_status give_segment(weir_tensors *t, const weir_tensors_source *source, uint64_t base) {
     void *segment = (void *)(uintptr_t)base;
 
-    if (source->alloc && source->free)
+    if (!source->alloc)
+        return weir_free_any(t->allocator, segment);
+    if (source->free)
         source->free(source->context, segment);
-    else if (!source->alloc)
-        (void)weir_free_any(t->allocator, segment);
+    return WEIR_OK;
 }
 
 static int add_segment(struct weir_tensor_pool *pool, uint64_t base, size_t bytes) {
@@ -304,9 +326,30 @@ static int add_segment(struct weir_tensor_pool *pool, uint64_t base, size_t byte
     return 1;
 }
 
+/* The figures of a new segment. */
+static void count_segment(weir_tensors *t, const struct weir_tensor_pool *pool, uint64_t base,
+                          size_t bytes, weir_stream stream, void *note) {
+    weir__figure_add(&t->figures.segment[0], 1);
+    if (pool->source.alloc)
+        weir__figure_add(&t->figures.reserved_bytes[0], (int64_t)bytes);
+    else
+        t->pool_bytes += (int64_t)bytes;
+    weir__tensors_tell(t, WEIR_TENSORS_SEGMENT_ALLOC, base, bytes, stream, pool, note);
+}
+
+static void uncount_segment(weir_tensors *t, const struct weir_tensor_pool *pool, uint64_t base,
+                            size_t bytes) {
+    weir__figure_subtract(&t->figures.segment[0], 1);
+    if (pool->source.alloc)
+        weir__figure_subtract(&t->figures.reserved_bytes[0], (int64_t)bytes);
+    else
+        t->pool_bytes -= (int64_t)bytes;
+    weir__tensors_tell(t, WEIR_TENSORS_SEGMENT_FREE, base, bytes, NULL, pool, NULL);
+}
+
 /* With the lock, which is given meanwhile. */
 static weir_status grow(weir_tensors *t, struct weir_tensor_pool *pool, size_t least,
-                        weir_stream stream) {
+                        weir_stream stream, void *note) {
     size_t bytes = step_for(pool, least);
     void *segment = NULL;
     weir_status status;
@@ -320,14 +363,12 @@ static weir_status grow(weir_tensors *t, struct weir_tensor_pool *pool, size_t l
         return status;
     if (!add_segment(pool, (uintptr_t)segment, bytes)) {
         weir__lock_give(&t->lock);
-        give_segment(t, &pool->source, (uintptr_t)segment);
+        (void)give_segment(t, &pool->source, (uintptr_t)segment);
         weir__lock_take(&t->lock);
         return WEIR_E_HOST_MEMORY;
     }
-    weir__figure_add(&t->figures.segment[0], 1);
-    if (pool->source.alloc)
-        weir__figure_add(&t->figures.reserved_bytes[0], (int64_t)bytes);
-    weir__tensors_tell(t, WEIR_TENSORS_SEGMENT_ALLOC, (uintptr_t)segment, bytes, stream, pool, NULL);
+    count_segment(t, pool, (uintptr_t)segment, bytes, stream, note);
+    weir__tensors_tell_shared(t, (uintptr_t)segment, stream, note);
     return WEIR_OK;
 }
 
@@ -356,6 +397,22 @@ static int take(struct weir_tensor_pool *pool, size_t bytes, weir_stream stream,
                           : weir__placement_take(pool->placement, bytes, name_of(stream), place);
 }
 
+/* Notes a stream that will free here, since a trim observes them all at once.  1, or 0 without host memory. */
+static int note_stream(struct weir_tensor_pool *pool, weir_stream stream) {
+    weir_stream *moved;
+
+    for (size_t i = pool->stream_count; i-- > 0;)
+        if (pool->streams[i] == stream)
+            return 1;
+    moved = weir__hostmem_room(pool->streams, pool->stream_count, &pool->stream_room,
+                               sizeof *pool->streams);
+    if (!moved)
+        return 0;
+    pool->streams = moved;
+    pool->streams[pool->stream_count++] = stream;
+    return 1;
+}
+
 /* The block is live: its record. */
 static weir_status note_block(weir_tensors *t, struct weir_tensor_pool *pool,
                               const struct weir_placement_block *place, size_t bytes,
@@ -374,7 +431,7 @@ static weir_status note_block(weir_tensors *t, struct weir_tensor_pool *pool,
     }
     if (tensor)
         weir__tensor_drop(t, tensor);
-    (void)weir__placement_give(pool->placement, place->address, name_of(stream), ++pool->sequence,
+    (void)weir__placement_give(pool->placement, place->address, name_of(stream), ++t->sequence,
                                NULL);
     return WEIR_E_HOST_MEMORY;
 }
@@ -383,13 +440,18 @@ weir_status weir__pool_alloc(weir_tensors *t, struct weir_tensor_pool *pool, siz
                              size_t requested, weir_stream stream, int lends, void *note,
                              void **block) {
     struct weir_placement_block place;
-    int found = take(pool, bytes, stream, &place);
     weir_status status;
+    int found;
 
+    if (!note_stream(pool, stream))
+        return WEIR_E_HOST_MEMORY;
+    found = take(pool, bytes, stream, &place);
     while (found == WEIR_PLACEMENT_NO_FIT && !lends) {
-        status = grow(t, pool, bytes, stream);
-        if (status != WEIR_OK)
+        status = grow(t, pool, bytes, stream, note);
+        if (status != WEIR_OK) {
+            end_if_unused(t, pool); /* its route and users may have gone meanwhile */
             return status;
+        }
         found = take(pool, bytes, stream, &place); /* another thread may have been quicker */
     }
     if (found != WEIR_PLACEMENT_OK)
@@ -403,33 +465,17 @@ weir_status weir__pool_alloc(weir_tensors *t, struct weir_tensor_pool *pool, siz
 weir_status weir__pool_borrow(weir_tensors *t, size_t bytes, size_t requested, weir_stream stream,
                               void *note, void **block) {
     for (struct weir_tensor_pool *pool = t->pools; pool; pool = pool->next)
-        if (pool->lends && weir__pool_alloc(t, pool, bytes, requested, stream, 1, note, block) ==
-                               WEIR_OK)
+        if (pool->lends &&
+            weir__pool_alloc(t, pool, bytes, requested, stream, 1, note, block) == WEIR_OK)
             return WEIR_OK;
     return WEIR_E_NO_MEMORY;
-}
-
-/* Streams that have freed here, which a trim observes all at once. */
-static void note_stream(struct weir_tensor_pool *pool, weir_stream stream) {
-    weir_stream *moved;
-
-    for (size_t i = pool->stream_count; i-- > 0;)
-        if (pool->streams[i] == stream)
-            return;
-    moved = weir__hostmem_room(pool->streams, pool->stream_count, &pool->stream_room,
-                               sizeof *pool->streams);
-    if (!moved)
-        return; /* what it freed stays its own */
-    pool->streams = moved;
-    pool->streams[pool->stream_count++] = stream;
 }
 
 void weir__pool_give(weir_tensors *t, struct weir_tensor *tensor) {
     struct weir_tensor_pool *pool = tensor->pool;
 
-    note_stream(pool, tensor->stream);
     (void)weir__placement_give(pool->placement, tensor->address, name_of(tensor->stream),
-                               ++pool->sequence, NULL);
+                               ++t->sequence, NULL);
     pool->pending -= (size_t)tensor->is_freed;
     weir__tensors_completed(t, tensor);
     weir__tensor_drop(t, tensor);
@@ -437,9 +483,11 @@ void weir__pool_give(weir_tensors *t, struct weir_tensor *tensor) {
 
 /* ---- trims -------------------------------------------------------------------------------------- */
 
-/* Under the lock, once the device has done all work: takes a free segment out of the pool.  1, or 0: there is none. */
+/* Under the lock, once the device has done all work: takes the first free segment behind *out out of the pool.  1, or 0:
+ * there is none. */
 static int take_free_segment(struct weir_tensor_pool *pool, struct weir_tensor_segment *out) {
-    for (size_t i = 0; i < pool->segment_count; i++) {
+    for (size_t i = segments_up_to(pool->segments, pool->segment_count, out->base);
+         i < pool->segment_count; i++) {
         if (weir__placement_remove(pool->placement, pool->segments[i].base) != WEIR_PLACEMENT_OK)
             continue;
         *out = pool->segments[i];
@@ -452,71 +500,84 @@ static int take_free_segment(struct weir_tensor_pool *pool, struct weir_tensor_s
     return 0;
 }
 
-/* With the lock, which is given meanwhile. */
-static int trim_pool(weir_tensors *t, struct weir_tensor_pool *pool) {
-    struct weir_tensor_segment segment;
+/* A pool with users keeps its segments, since a graph may have their addresses; and the last launch of the graphs of
+ * one that was closed later than `waited` may still be at work. */
+static int is_to_trim(const struct weir_tensor_pool *pool, weir_tensors_id id, uint64_t waited) {
+    return pool->users == 0 && !pool->takes && pool->closed <= waited &&
+           (weir__tensors_is_shared(id) || weir__tensors_same(pool->id, id));
+}
+
+/* With the lock, which is given meanwhile, so that the pool may get users.  What was freed up to the sequence `waited` is
+ * done. */
+static int trim_pool(weir_tensors *t, struct weir_tensor_pool *pool, weir_tensors_id id,
+                     uint64_t waited) {
+    struct weir_tensor_segment segment = {0};
     int given = 0;
 
     for (size_t i = 0; i < pool->stream_count; i++)
-        weir__placement_observe(pool->placement, name_of(pool->streams[i]), pool->waited);
+        weir__placement_observe(pool->placement, name_of(pool->streams[i]), waited);
     pool->pins++;
-    while (take_free_segment(pool, &segment)) {
-        weir__figure_subtract(&t->figures.segment[0], 1);
-        if (pool->source.alloc)
-            weir__figure_subtract(&t->figures.reserved_bytes[0], (int64_t)segment.bytes);
-        weir__tensors_tell(t, WEIR_TENSORS_SEGMENT_FREE, segment.base, segment.bytes, NULL, pool,
-                           NULL);
+    while (is_to_trim(pool, id, waited) && take_free_segment(pool, &segment)) {
+        weir_status status;
+
+        uncount_segment(t, pool, segment.base, segment.bytes);
         weir__lock_give(&t->lock);
-        give_segment(t, &pool->source, segment.base);
+        status = give_segment(t, &pool->source, segment.base);
         weir__lock_take(&t->lock);
-        given = 1;
+        if (status == WEIR_OK)
+            given = 1;
+        else if (add_segment(pool, segment.base, segment.bytes)) /* a later trim tries again */
+            count_segment(t, pool, segment.base, segment.bytes, NULL, NULL);
     }
     pool->pins--;
     return given;
 }
 
-static int is_to_trim(const struct weir_tensor_pool *pool, weir_tensors_id id) {
-    return !pool->takes && (weir__tensors_is_shared(id) ? pool->users == 0
-                                                        : weir__tensors_same(pool->id, id));
-}
-
 int weir__pools_trim(weir_tensors *t, weir_tensors_id id) {
     struct weir_tensor_pool *pool, *next;
     int given = 0, wanted = 0;
+    uint64_t waited;
 
     weir__lock_take(&t->lock);
-    for (pool = t->pools; pool; pool = pool->next) {
-        wanted |= is_to_trim(pool, id) && pool->segment_count > 0;
-        pool->waited = pool->sequence; /* and no further: frees go on during the wait */
-    }
+    waited = t->sequence; /* and no further: frees go on during the wait */
+    for (pool = t->pools; pool; pool = pool->next)
+        wanted |= is_to_trim(pool, id, waited) && pool->segment_count > 0;
     weir__lock_give(&t->lock);
     if (!wanted || weir__device_wait(&t->allocator->device) != CUDA_SUCCESS)
         return 0;
     weir__lock_take(&t->lock);
     weir__pending_settle(t, 0);
     for (pool = t->pools; pool; pool = next) {
-        pool->pins += is_to_trim(pool, id);
-        next = pool->next;
-    }
-    for (pool = t->pools; pool; pool = next) {
-        if (is_to_trim(pool, id)) {
-            given |= trim_pool(t, pool);
-            pool->pins--;
-            next = pool->next;
+        int is_trimmed = is_to_trim(pool, id, waited);
+
+        if (is_trimmed)
+            given |= trim_pool(t, pool, id, waited);
+        next = pool->next; /* the list may have changed meanwhile, but this pool was pinned */
+        if (is_trimmed)
             end_if_unused(t, pool);
-        } else {
-            next = pool->next;
-        }
     }
     weir__lock_give(&t->lock);
     return given;
 }
 
 weir_status weir_tensors_trim(weir_tensors *t, weir_tensors_id id) {
+    weir_status status;
+
     if (!t)
         return weir__without_driver(WEIR_E_INVALID);
     if (weir__driver_forked())
         return weir__without_driver(WEIR_E_FORKED);
+    if (atomic_load_explicit(&t->unsettled, memory_order_relaxed)) {
+        weir__lock_take(&t->lock);
+        weir__pending_settle(t, 1);
+        weir__lock_give(&t->lock);
+    }
     (void)weir__pools_trim(t, id);
-    return weir__tensors_is_shared(id) ? weir_trim(t->allocator, 0, NULL) : WEIR_OK;
+    if (!weir__tensors_is_shared(id))
+        return WEIR_OK;
+    status = weir_trim(t->allocator, 0, NULL);
+    weir__lock_take(&t->lock);
+    weir__tensors_tell_shared(t, t->last_growth, NULL, NULL);
+    weir__lock_give(&t->lock);
+    return status;
 }

@@ -17,6 +17,8 @@ _Atomic(weir_tensors *) weir__tensors_of[WEIR_TENSORS_DEVICES];
 weir_status (*weir__tensors_source)(int device, weir_allocator **allocator) = weir_device_allocator;
 
 static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
+static int opened;
+static _Atomic(weir_tensors *) only_one; /* NULL: there is none, or several */
 
 enum { RECORDS = 64 };
 
@@ -44,6 +46,28 @@ void weir__tensors_tell(weir_tensors *t, int action, uint64_t address, size_t by
         t->hooks.event(t->hooks.context, &event);
 }
 
+/* What the allocator has reserved and no pool has taken. */
+static int64_t shared_bytes(weir_tensors *t) {
+    return (int64_t)atomic_load_explicit(&t->allocator->reserve.engine->seen.reserve,
+                                         memory_order_relaxed) -
+           t->pool_bytes;
+}
+
+void weir__tensors_tell_shared(weir_tensors *t, uint64_t address, weir_stream stream, void *note) {
+    int64_t grown;
+
+    if (__builtin_expect(!atomic_load_explicit(&t->is_watched, memory_order_relaxed), 1))
+        return;
+    grown = shared_bytes(t) - t->shared_told;
+    t->shared_told += grown;
+    if (grown > 0)
+        weir__tensors_tell(t, WEIR_TENSORS_SEGMENT_MAP, t->last_growth = address, (size_t)grown,
+                           stream, NULL, note);
+    else if (grown < 0)
+        weir__tensors_tell(t, WEIR_TENSORS_SEGMENT_UNMAP, t->last_growth, (size_t)-grown, stream,
+                           NULL, note);
+}
+
 struct weir_tensor *weir__tensor_new(weir_tensors *t) {
     struct weir_tensor *tensor = t->spare;
 
@@ -58,17 +82,16 @@ struct weir_tensor *weir__tensor_new(weir_tensors *t) {
         return tensor;
     }
     t->spare = tensor->next;
+    tensor->next = NULL;
     return tensor;
 }
 
 void weir__tensor_drop(weir_tensors *t, struct weir_tensor *tensor) {
     if (tensor->note && t->hooks.drop)
         t->hooks.drop(t->hooks.context, tensor->note);
-    if (tensor->uses || tensor->is_freed) {
+    if (tensor->uses)
         free(tensor->uses);
-        *tensor = (struct weir_tensor){0};
-    }
-    tensor->next = t->spare;
+    *tensor = (struct weir_tensor){.next = t->spare};
     t->spare = tensor;
 }
 
@@ -176,8 +199,11 @@ weir_status weir_tensors_open(int device, const weir_tensors_hooks *hooks, weir_
         return weir__without_driver(WEIR_E_NO_DEVICE);
     pthread_mutex_lock(&opening);
     t = atomic_load_explicit(&weir__tensors_of[device], memory_order_acquire);
-    if (!t)
+    if (!t) {
         status = make(device, hooks, &t);
+        if (status == WEIR_OK)
+            atomic_store_explicit(&only_one, opened++ == 0 ? t : NULL, memory_order_release);
+    }
     if (status == WEIR_OK) {
         atomic_store_explicit(&weir__tensors_of[device], t, memory_order_release);
         *out = t;
@@ -193,9 +219,10 @@ weir_allocator *weir_tensors_allocator(const weir_tensors *t) {
 weir_status weir_tensors_watch(weir_tensors *t, int on) {
     if (!t)
         return weir__without_driver(WEIR_E_INVALID);
+    if (weir__driver_forked())
+        return weir__without_driver(WEIR_E_FORKED);
     weir__lock_take(&t->lock);
-    t->reserve_told =
-        atomic_load_explicit(&t->allocator->reserve.engine->seen.reserve, memory_order_relaxed);
+    t->shared_told = shared_bytes(t);
     atomic_store_explicit(&t->is_watched, on && t->hooks.event, memory_order_relaxed);
     weir__lock_give(&t->lock);
     return WEIR_OK;
@@ -248,9 +275,8 @@ static weir_status alloc_unrouted(weir_tensors *t, size_t bytes, weir_stream str
 }
 
 /* A default stream means nothing on a thread without a context: it means the device's here. */
-static __attribute__((noinline, cold)) weir_status alloc_in_context(weir_tensors *t, size_t bytes,
-                                                                    weir_stream stream,
-                                                                    void **block) {
+static __attribute__((noinline, cold)) weir_status
+alloc_in_context(weir_tensors *t, size_t bytes, weir_stream stream, void **block) {
     int lent = weir__device_lend_context(&t->allocator->device);
     weir_status status = WEIR_E_STREAM;
 
@@ -279,9 +305,8 @@ static __attribute__((noinline, cold)) weir_status find_elsewhere(weir_tensors *
 }
 
 /* The request is refused for good. */
-static __attribute__((noinline, cold)) weir_status refuse(weir_tensors *t, size_t bytes,
-                                                          weir_stream stream, void *note,
-                                                          weir_status status) {
+static __attribute__((noinline, cold)) weir_status
+refuse(weir_tensors *t, size_t bytes, weir_stream stream, void *note, weir_status status) {
     int result = weir_last_driver_result();
     uint64_t free_bytes;
 
@@ -295,17 +320,6 @@ static __attribute__((noinline, cold)) weir_status refuse(weir_tensors *t, size_
     weir__lock_give(&t->lock);
     weir__set_driver_result(result);
     return status;
-}
-
-/* Growth of memory that all share is told with the block for which it grew. */
-static void tell_growth(weir_tensors *t, uint64_t address, weir_stream stream) {
-    uint64_t now = atomic_load_explicit(&t->allocator->reserve.engine->seen.reserve,
-                                        memory_order_relaxed);
-
-    if (now > t->reserve_told)
-        weir__tensors_tell(t, WEIR_TENSORS_SEGMENT_MAP, address, now - t->reserve_told, stream,
-                           NULL, NULL);
-    t->reserve_told = now;
 }
 
 static weir_status note_block(weir_tensors *t, size_t bytes, size_t requested, weir_stream stream,
@@ -323,8 +337,7 @@ static weir_status note_block(weir_tensors *t, size_t bytes, size_t requested, w
         tensor->stream = stream;
         tensor->pool = NULL;
         tensor->note = note;
-        if (atomic_load_explicit(&t->is_watched, memory_order_relaxed))
-            tell_growth(t, tensor->address, stream);
+        weir__tensors_tell_shared(t, tensor->address, stream, note);
         weir__tensors_add(t, tensor);
     } else if (tensor) {
         weir__tensor_drop(t, tensor);
@@ -332,7 +345,7 @@ static weir_status note_block(weir_tensors *t, size_t bytes, size_t requested, w
     weir__lock_give(&t->lock);
     if (is_noted)
         return WEIR_OK;
-    (void)weir_free(t->allocator, block, stream);
+    (void)weir__pending_free(t, (uintptr_t)block, stream);
     return WEIR_E_HOST_MEMORY;
 }
 
@@ -395,24 +408,50 @@ weir_status weir_tensors_alloc(weir_tensors *t, size_t bytes, size_t requested, 
 /* ---- frees and uses ----------------------------------------------------------------------------- */
 
 /* The block's record, with its lock, which the caller gives back; NULL without.  `takes': the record leaves the map. */
+static inline __attribute__((always_inline)) struct weir_tensor *
+find_in(weir_tensors *t, uint64_t address, int takes, weir_tensors **owner) {
+    uintptr_t value;
+
+    if (takes ? weir__map_take(&t->map, address, &value)
+              : weir__map_get(&t->map, address, &value)) {
+        *owner = t;
+        return (struct weir_tensor *)value;
+    }
+    weir__lock_give(&t->lock);
+    return NULL;
+}
+
+/* With several devices.  A lock may be held during a wait for its device, whose work may wait for this thread's on
+ * another: so that one comes last. */
+static __attribute__((noinline)) struct weir_tensor *find_among(uint64_t address, int takes,
+                                                                weir_tensors **owner) {
+    struct weir_tensor *found = NULL;
+    uint64_t busy = 0;
+
+    for (int pass = 0; pass < 2; pass++)
+        for (int device = 0; device < WEIR_TENSORS_DEVICES && !found; device++) {
+            weir_tensors *t = atomic_load_explicit(&weir__tensors_of[device], memory_order_acquire);
+
+            if (!t || (pass == 1 && !(busy >> device & 1)))
+                continue;
+            if (pass == 1)
+                weir__lock_take(&t->lock);
+            if (pass == 1 || weir__lock_try(&t->lock))
+                found = find_in(t, address, takes, owner);
+            else
+                busy |= UINT64_C(1) << device;
+        }
+    return found;
+}
+
 static inline __attribute__((always_inline)) struct weir_tensor *find(uint64_t address, int takes,
                                                                       weir_tensors **owner) {
-    for (int device = 0; device < WEIR_TENSORS_DEVICES; device++) {
-        weir_tensors *t =
-            atomic_load_explicit(&weir__tensors_of[device], memory_order_acquire);
-        uintptr_t value;
+    weir_tensors *only = atomic_load_explicit(&only_one, memory_order_acquire);
 
-        if (!t)
-            continue;
-        weir__lock_take(&t->lock);
-        if (takes ? weir__map_take(&t->map, address, &value)
-                  : weir__map_get(&t->map, address, &value)) {
-            *owner = t;
-            return (struct weir_tensor *)value;
-        }
-        weir__lock_give(&t->lock);
-    }
-    return NULL;
+    if (__builtin_expect(!only, 0))
+        return find_among(address, takes, owner);
+    weir__lock_take(&only->lock);
+    return find_in(only, address, takes, owner);
 }
 
 weir_status weir_tensors_free(void *block) {
@@ -484,6 +523,8 @@ weir_status weir_tensors_find(const void *block, weir_tensors **tensors, weir_te
 
     if (!block || !tensors || !out)
         return weir__without_driver(WEIR_E_INVALID);
+    if (weir__driver_forked())
+        return weir__without_driver(WEIR_E_FORKED);
     tensor = find((uintptr_t)block, 0, &t);
     if (!tensor)
         return weir__without_driver(WEIR_E_NOT_OWNED);
@@ -496,7 +537,8 @@ weir_status weir_tensors_find(const void *block, weir_tensors **tensors, weir_te
                                 .note = tensor->note};
     if (tensor->pool) {
         out->pool = tensor->pool->id;
-        segment = weir__pool_segment(tensor->pool, tensor->address);
+        segment =
+            weir__segment_at(tensor->pool->segments, tensor->pool->segment_count, tensor->address);
         out->segment = segment->base;
         out->segment_bytes = segment->bytes;
     }

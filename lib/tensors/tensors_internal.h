@@ -46,20 +46,20 @@ struct weir_tensor_pool {
     struct weir_placement *placement;
     struct weir_tensor_segment *segments; /* by address */
     size_t segment_count, segment_room, bytes;
-    uint64_t sequence; /* of the last free, */
-    uint64_t waited;   /* and as a trim began to wait for the device */
-    weir_stream *streams; /* that have freed here */
+    uint64_t closed;      /* the sequence as the last user went */
+    weir_stream *streams; /* that have had blocks here */
     size_t stream_count, stream_room;
     size_t pending; /* blocks that wait for other streams */
     /* The route. */
     int (*takes)(void *context, weir_stream stream); /* NULL: none */
     void *context;
-    uint64_t begun; /* routes are in this order */
+    struct weir_tensor_pool *next_routed;
 };
 
 /* An event on a stream that used a block which was freed. */
 struct weir_tensor_wait {
     CUevent event;
+    weir_stream stream;
     struct weir_tensor *tensor;
 };
 
@@ -71,27 +71,33 @@ struct weir_tensors {
     struct weir_map map; /* address -> struct weir_tensor * */
     struct weir_tensor *spare;
     struct weir_tensor_pool *pools;
-    struct weir_map bound; /* streams that are bound: handle + 1 */
-    _Atomic uint64_t legacy_id; /* the id of the legacy default stream, which is bound; 0: not yet */
-    atomic_int is_watched;      /* somebody wants events */
-    atomic_int routes;     /* pools that have one, and pools that lend: a request looks at them */
-    uint64_t begun;
+    struct weir_tensor_pool *routed; /* those with a route, the newest first */
+    uint64_t sequence;               /* of the last free in a pool */
+    struct weir_map bound;           /* streams that are bound: handle + 1 */
+    _Atomic uint64_t
+        legacy_id;         /* the id of the legacy default stream, which is bound; 0: not yet */
+    atomic_int is_watched; /* somebody wants events */
+    atomic_int routes;     /* pools that have one: a request looks at them */
     struct weir_tensor_wait *waits; /* oldest first */
     size_t wait_count, wait_room;
     struct weir_tensor *held; /* freed blocks that wait for the end of a capture */
     CUevent *events;          /* spare ones */
     size_t event_count, event_room;
     atomic_int unsettled; /* there is something in waits or held */
-    weir_tensors_figures figures; /* but those that figures.c makes: of active blocks, and of reserved memory */
+    weir_tensors_figures
+        figures; /* but those that figures.c makes: of active blocks, and of reserved memory */
     struct {
         int64_t blocks, bytes;
-        int64_t peak_blocks, peak_bytes; /* with live ones */
-    } pending[3];                        /* freed blocks that wait for other streams */
+        int64_t peak_blocks, peak_bytes;     /* with live ones */
+        int64_t blocks_before, bytes_before; /* as of weir_tensors_reset_sums */
+    } pending[3];                            /* freed blocks that wait for other streams */
     struct {
         uint64_t retries, growths, trims, growth_bytes;
-        int64_t current; /* reserved */
-    } before;            /* as of weir_tensors_reset_sums */
-    uint64_t reserve_told; /* as an event */
+        int64_t current;  /* reserved */
+    } before;             /* as of weir_tensors_reset_sums */
+    int64_t pool_bytes;   /* of what the allocator has reserved: segments of pools */
+    int64_t shared_told;  /* the rest, as events have told it */
+    uint64_t last_growth; /* the address that was told */
 };
 
 /* Every one there is, by device; and what blocks of pools are multiples of. */
@@ -120,6 +126,8 @@ static inline int weir__tensors_same(weir_tensors_id a, weir_tensors_id b) {
 
 void weir__tensors_tell(weir_tensors *t, int action, uint64_t address, size_t bytes,
                         weir_stream stream, const struct weir_tensor_pool *pool, void *note);
+/* Tells how the memory that all share has grown for a request, or shrunk, if somebody watches. */
+void weir__tensors_tell_shared(weir_tensors *t, uint64_t address, weir_stream stream, void *note);
 /* A record, or NULL without host memory. */
 struct weir_tensor *weir__tensor_new(weir_tensors *t);
 /* The block is gone: the record, and its note. */
@@ -149,8 +157,9 @@ weir_status weir__pool_borrow(weir_tensors *t, size_t bytes, size_t requested, w
 void weir__pool_give(weir_tensors *t, struct weir_tensor *tensor);
 /* Without the lock: free segments of the pool, or with {0, 0} of all without users, go back.  1: something did. */
 int weir__pools_trim(weir_tensors *t, weir_tensors_id id);
-const struct weir_tensor_segment *weir__pool_segment(const struct weir_tensor_pool *pool,
-                                                     uint64_t address);
+/* The segment around the address, of those that are ordered by address; or NULL. */
+const struct weir_tensor_segment *weir__segment_at(const struct weir_tensor_segment *segments,
+                                                   size_t count, uint64_t address);
 
 /* ---- pending.c ---- */
 

@@ -1,102 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* test_tensors.c: memory of tensors on the device model: frees without a stream, private pools, checkpoints, figures.
- *
- * Each test runs in a process of its own, because a device has one weir_tensors in a process. */
-#include <stdlib.h>
-#include <unistd.h>
-
-#include <weir/tensors.h>
-
-#include "tests/fixtures/model_device.h"
-
-static weir_tensors *t;
-static const weir_tensors_id none = {0, 0}, graph = {1, 0}, other = {0, 7};
-
-/* What the hooks saw. */
-static int events[16], drops;
-static uint64_t last_address;
-static void *last_note;
-
-static void on_event(void *context, const weir_tensors_event *event) {
-    (void)context;
-    events[event->action]++;
-    last_address = event->address;
-}
-
-static void on_drop(void *context, void *note) {
-    (void)context;
-    drops++;
-    last_note = note;
-}
-
-static void begin_with(const char *limit) {
-    weir_tensors_hooks hooks = {NULL, on_event, on_drop};
-
-    start_model(8 * GIB);
-    setenv("WEIR_DEVICE", "model", 1);
-    if (limit)
-        setenv("WEIR_LIMIT", limit, 1);
-    OK(weir_tensors_open(0, &hooks, &t));
-    OK(weir_tensors_watch(t, 1));
-}
-
-static void begin(void) {
-    begin_with(NULL);
-}
-
-static void end(void) {
-    CU(driver->cuCtxSynchronize());
-    ck_assert_msg(weir__model_fault() == NULL, "%s", weir__model_fault());
-    check_model();
-}
-
-static void *take(size_t bytes, CUstream stream) {
-    void *block = NULL;
-
-    OK(weir_tensors_alloc(t, bytes, bytes, stream, 0, NULL, &block));
-    MUST(block != NULL);
-    return block;
-}
-
-static void use(CUstream stream, void *block, size_t bytes, uint64_t owner) {
-    CU(weir__model_use(stream, (uintptr_t)block, bytes, owner, MS));
-    ck_assert_msg(weir__model_fault() == NULL, "%s", weir__model_fault());
-}
-
-static weir_tensors_figures figures(void) {
-    weir_tensors_figures f = {.size = sizeof f};
-
-    OK(weir_tensors_stats(t, &f));
-    return f;
-}
-
-/* A route for what is being captured, as a framework's. */
-static int is_captured(void *context, weir_stream stream) {
-    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-
-    (void)context;
-    CU(driver->cuStreamIsCapturing(stream, &status));
-    return status == CU_STREAM_CAPTURE_STATUS_ACTIVE;
-}
-
-static int always(void *context, weir_stream stream) {
-    (void)stream;
-    return context == NULL || *(int *)context;
-}
-
-static void begin_capture(CUstream stream) {
-    OK(weir_tensors_pool_open(t, graph, NULL));
-    CU(driver->cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
-    OK(weir_tensors_begin(t, graph, is_captured, NULL));
-}
-
-static CUgraph end_capture(CUstream stream) {
-    CUgraph captured = NULL;
-
-    CU(driver->cuStreamEndCapture(stream, &captured));
-    OK(weir_tensors_end(t, graph, NULL));
-    return captured;
-}
+ */
+#include "tests/fixtures/tensors.h"
 
 /* ---- blocks ------------------------------------------------------------------------------------- */
 
@@ -591,10 +496,12 @@ START_TEST(a_state_whose_segments_have_gone) {
     OK(weir_tensors_save(t, graph, &state));
     EXPECT(WEIR_E_NOT_OWNED, weir_tensors_save(t, other, &state));
     OK(weir_tensors_free(block));
+    OK(weir_tensors_pool_close(t, graph));
     OK(weir_tensors_trim(t, graph));
     EXPECT(WEIR_E_NOT_OWNED, weir_tensors_restore(t, state, on_freed, on_made, NULL));
-    OK(weir_tensors_pool_close(t, graph));
+    OK(weir_tensors_pool_open(t, graph, NULL));
     EXPECT(WEIR_E_NOT_OWNED, weir_tensors_restore(t, state, on_freed, on_made, NULL));
+    OK(weir_tensors_pool_close(t, graph));
     weir_tensors_state_destroy(state);
     end();
 }

@@ -136,7 +136,9 @@ class History {
         std::shared_lock<std::shared_mutex> guard(shared);
         if (when.load(std::memory_order_relaxed) >= cca::RecordContext::ALLOC) {
             bool is_free = action == cca::TraceEntry::FREE_REQUESTED ||
-                           action == cca::TraceEntry::FREE_COMPLETED;
+                           action == cca::TraceEntry::FREE_COMPLETED ||
+                           action == cca::TraceEntry::SEGMENT_FREE ||
+                           action == cca::TraceEntry::SEGMENT_UNMAP;
             context = is_free && free_context ? free_context
                       : event.note            ? *static_cast<Context *>(event.note)
                                               : nullptr;

@@ -9,8 +9,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <exception>
 #include <memory>
 #include <mutex>
+#include <utility>
 
 #include <c10/core/impl/GPUTrace.h>
 #include <c10/cuda/CUDAAllocatorConfig.h>
@@ -54,9 +56,25 @@ struct Device {
     History *history;
 };
 
+// What a function that weir called has thrown: no exception may pass through weir, which holds locks.
+thread_local std::exception_ptr thrown;
+
+template <class Call> auto guarded(Call call) -> decltype(call()) {
+    try {
+        return call();
+    } catch (...) {
+        thrown = std::current_exception();
+        return decltype(call())();
+    }
+}
+void rethrow() {
+    if (C10_UNLIKELY(thrown != nullptr))
+        std::rethrow_exception(std::exchange(thrown, nullptr));
+}
+
 void on_event(void *context, const weir_tensors_event *event) {
     auto *device = static_cast<Device *>(context);
-    device->history->event(device->number, *event);
+    guarded([&] { device->history->event(device->number, *event); });
 }
 
 void on_drop(void *, void *note) {
@@ -97,15 +115,17 @@ std::string shown(uint64_t bytes) {
 // A route's filter, as weir calls it.
 int takes(void *context, weir_stream stream) {
     auto *filter = static_cast<std::function<bool(cudaStream_t)> *>(context);
-    return (*filter)(reinterpret_cast<cudaStream_t>(stream));
+    return guarded([&] { return (*filter)(reinterpret_cast<cudaStream_t>(stream)); });
 }
 
 // A pool's own allocator.
 void *source_alloc(void *context, size_t bytes) {
-    return (*static_cast<std::shared_ptr<cca::CUDAAllocator> *>(context))->raw_alloc(bytes);
+    auto &own = *static_cast<std::shared_ptr<cca::CUDAAllocator> *>(context);
+    return guarded([&] { return own->raw_alloc(bytes); });
 }
 void source_free(void *context, void *segment) {
-    (*static_cast<std::shared_ptr<cca::CUDAAllocator> *>(context))->raw_delete(segment);
+    auto &own = *static_cast<std::shared_ptr<cca::CUDAAllocator> *>(context);
+    guarded([&] { own->raw_delete(segment); });
 }
 void source_end(void *context) {
     delete static_cast<std::shared_ptr<cca::CUDAAllocator> *>(context);
@@ -200,6 +220,7 @@ class Allocator final : public cca::CUDAAllocator {
         }
         if (is_reported)
             report(tensors, block, -static_cast<int64_t>(found.bytes));
+        rethrow();
     }
 
     // ---- set-up ----
@@ -243,9 +264,12 @@ class Allocator final : public cca::CUDAAllocator {
 #endif
 
     void emptyCache(MempoolId_t id = {0, 0}) override {
+        free_context = history.gather(cca::RecordContext::ALL);
         for (size_t device = 0; device < places.size(); device++)
             if (weir_tensors *tensors = opened(device))
                 check(weir_tensors_trim(tensors, id_to(id)), "empty_cache");
+        free_context = nullptr;
+        rethrow();
     }
     void cacheInfo(DeviceIndex device, size_t *largest) override {
         // What a library may take for its workspace: what the device has free, and what is idle here.
@@ -334,7 +358,8 @@ class Allocator final : public cca::CUDAAllocator {
         bool with_traces = true;
 #endif
         cca::SnapshotInfo out;
-        Listing listing{&out.segments, 0, records_stacks.load(), 0};
+        Listing listing{&out.segments, 0, records_stacks.load(),
+                        cca::CUDAAllocatorConfig::expandable_segments(), 0};
         for (size_t device = 0; device < places.size(); device++)
             if (weir_tensors *tensors = opened(device)) {
                 listing.device = static_cast<DeviceIndex>(device);
@@ -440,7 +465,9 @@ class Allocator final : public cca::CUDAAllocator {
     void setUseOnOOM(DeviceIndex device, MempoolId_t id) override {
         bool on = true;
 #endif
-        check(weir_tensors_pool_lend(at(device), id_to(id), on), "setUseOnOOM");
+        weir_status status = weir_tensors_pool_lend(at(device), id_to(id), on);
+        if (on || status != WEIR_E_NOT_OWNED) // a MemPool that ends may have gone already
+            check(status, "setUseOnOOM");
     }
 #if WEIR_TORCH_VERSION >= 210
     void setNoSplit(DeviceIndex device, MempoolId_t id) override {
@@ -563,6 +590,13 @@ class Allocator final : public cca::CUDAAllocator {
                                       lasts, note.get(), &block);
         };
         weir_status status = ask();
+        if (C10_UNLIKELY(thrown != nullptr)) {
+            if (status == WEIR_OK) {
+                (void)note.release();
+                (void)weir_tensors_free(block);
+            }
+            rethrow();
+        }
         if (C10_UNLIKELY(status != WEIR_OK)) {
             if (is_refusal(status) && free_elsewhere())
                 status = ask();
@@ -662,7 +696,7 @@ class Allocator final : public cca::CUDAAllocator {
     struct Listing {
         std::vector<cca::SegmentInfo> *segments;
         DeviceIndex device;
-        bool with_stacks;
+        bool with_stacks, is_expandable;
         uint64_t segment; // weir's
     };
     static void list(void *context, const weir_tensors_block *block) {
@@ -678,7 +712,7 @@ class Allocator final : public cca::CUDAAllocator {
             segment.stream = reinterpret_cast<cudaStream_t>(block->stream);
             segment.is_large = is_large;
             segment.owner_private_pool_id = id_from(block->pool);
-            segment.is_expandable = true; // free pieces are not lost: weir joins and moves them
+            segment.is_expandable = listing->is_expandable;
             segments.push_back(std::move(segment));
             listing->segment = block->segment;
         }

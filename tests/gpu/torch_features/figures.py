@@ -77,6 +77,7 @@ def accumulated():
 
 @feature
 def small_and_large():
+    settle()  # without a context there are no figures
     before = torch.cuda.memory_stats()
     tensors = [block(1024) for _ in range(10)] + [block(16 * MIB)]
     after = torch.cuda.memory_stats()

@@ -2,6 +2,7 @@
 """PyTorch's record of allocations, and the tools that read it."""
 
 import contextlib
+import copy
 import os
 import pickle
 import subprocess
@@ -177,14 +178,15 @@ def memory_viz():
         with open(path, "rb") as file:
             data = pickle.load(file)
         for text in (viz.trace_plot(data), viz.trace_plot(data, plot_segments=True),
-                     viz.trace_plot(data, filter_freed=True), viz.segment_plot(data)):
-            assert "<script" in text and len(text) > 10000
+                     viz.trace_plot(copy.deepcopy(data), filter_freed=True),  # which changes what it is given
+                     viz.segment_plot(data)):
+            assert "<script" in text and len(text) > 1000, len(text)
         assert "MiB" in viz.segsum(data)
         assert "96.0MiB" in viz.trace(data)
         assert viz.calc_active(data["segments"][0]) >= 0
         for tool in ("trace_plot", "segment_plot"):
             done = subprocess.run([sys.executable, "-m", "torch.cuda._memory_viz", tool, path, "-o", page],
                                   capture_output=True, text=True, check=False)
-            assert done.returncode == 0 and os.path.getsize(page) > 10000, done.stderr[-300:]
+            assert done.returncode == 0 and os.path.getsize(page) > 1000, done.stderr[-300:]
         assert {"segments", "device_traces", "allocator_settings"} <= set(data)
         del kept, graph, y

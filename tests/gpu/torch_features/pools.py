@@ -142,7 +142,8 @@ def mempool_use_on_oom():
         place = second.data_ptr()
         del first, second
         third = block(300 * MIB, 5)
-        assert third.data_ptr() == place and holds(third, 5)
+        # There is no room for a comparison of all of it.
+        assert third.data_ptr() == place and holds(third[:MIB], 5) and holds(third[-MIB:], 5)
         try:
             block(300 * MIB)
             raise AssertionError("memory of a pool without use_on_oom was given out")

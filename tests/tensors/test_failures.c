@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: MIT */
+/* test_failures.c: each driver call fails once, and each request for host memory once or with all that follow, under one
+ * story of tensors; then nothing may be used too early, and nothing may be lost.
+ */
+#include "tests/fixtures/refuse.h"
+
+#include "tests/fixtures/tensors.h"
+
+enum { MOST = 16 };
+static void *blocks[MOST];
+static size_t count;
+static uint64_t owner;
+static int free_failed, restored;
+static int for_good; /* host memory fails for the rest of the story */
+static CUevent order;
+
+/* Not weir's: it does not fail. */
+static void use_now(CUstream stream, void *block, size_t bytes) {
+#ifdef CAN_REFUSE_HOST_MEMORY
+    uint64_t kept = refuse_in;
+
+    refuse_in = 0;
+#endif
+    CU(weir__model_use(stream, (uintptr_t)block, bytes, owner, MS / 10));
+#ifdef CAN_REFUSE_HOST_MEMORY
+    refuse_in = kept;
+#endif
+}
+
+static void *take_if(size_t bytes, CUstream stream) {
+    void *block = NULL;
+
+    if (weir_tensors_alloc(t, bytes, bytes, stream, stream == C, NULL, &block) != WEIR_OK)
+        return NULL;
+    blocks[count++] = block;
+    owner++;
+    use_now(stream, block, bytes);
+    return block;
+}
+
+/* B uses the block of A behind A's work, unless a call for that fails. */
+static void use_on_b(void *block, size_t bytes) {
+    if (block && driver->cuEventRecord(order, A) == CUDA_SUCCESS &&
+        driver->cuStreamWaitEvent(B, order, 0) == CUDA_SUCCESS &&
+        weir_tensors_use(block, B) == WEIR_OK)
+        use_now(B, block, bytes);
+}
+
+static void give_last(void) {
+    if (count > 0)
+        free_failed |= weir_tensors_free(blocks[--count]) != WEIR_OK;
+}
+
+static void forget(void *context, void *block) {
+    (void)context;
+    for (size_t i = 0; i < count; i++)
+        if (blocks[i] == block)
+            blocks[i] = blocks[--count];
+}
+
+static void remember(void *context, void *block) {
+    (void)context;
+    blocks[count++] = block;
+}
+
+/* What the plan of failures is for: calls of weir alone. */
+static void story(void) {
+    weir_tensors_state *state = NULL;
+    int is_open = 0, is_routed = 0;
+    void *block = take_if(MIB, A);
+
+    use_on_b(block, MIB);
+    give_last();
+    (void)take_if(8 * KIB, C);
+    is_open = weir_tensors_pool_open(t, other, NULL) == WEIR_OK;
+    is_routed = is_open && weir_tensors_begin(t, other, always, NULL) == WEIR_OK;
+    (void)take_if(MIB, A);
+    block = take_if(2 * MIB, A);
+    use_on_b(block, 2 * MIB);
+    if (block)
+        give_last();
+    (void)take_if(2 * MIB, A);
+    if (is_open && weir_tensors_save(t, other, &state) == WEIR_OK) {
+        (void)take_if(3 * MIB, B);
+        if (weir_tensors_restore(t, state, forget, remember, NULL) == WEIR_OK)
+            restored++;
+        weir_tensors_state_destroy(state);
+    }
+    (void)take_if(3 * MIB, A);
+    if (is_routed)
+        OK(weir_tensors_end(t, other, NULL));
+    while (count > 0)
+        give_last();
+    if (is_open)
+        OK(weir_tensors_pool_close(t, other));
+    (void)weir_tensors_trim(t, none);
+}
+
+static void all_is_back(void) {
+    weir_tensors_figures f;
+    int users;
+
+    CU(driver->cuCtxSynchronize());
+    OK(weir_tensors_trim(t, none));
+    OK(weir_tensors_free(take(512, A)));
+    OK(weir_tensors_trim(t, none));
+    f = figures();
+    MUST_EQ(f.allocation[0].current, 0);
+    MUST_EQ(f.active[0].current, 0);
+    if (!free_failed &&
+        !for_good) /* for good: a request that fails halfway could not give its block back */
+        MUST_EQ(f.reserved_bytes[0].current, 0);
+    EXPECT(WEIR_E_NOT_OWNED, weir_tensors_pool_users(t, other, &users));
+    MUST_EQ(grown, f.reserved_bytes[0].current);
+    ck_assert_msg(weir__model_fault() == NULL, "%s", weir__model_fault());
+}
+
+START_TEST(driver_calls) {
+    static const CUresult results[] = {CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_INVALID_VALUE,
+                                       CUDA_ERROR_NOT_SUPPORTED};
+    uint64_t k = 0, met;
+
+    begin();
+    CU(driver->cuEventCreate(&order, CU_EVENT_DISABLE_TIMING));
+    do {
+        weir__model_faults_clear();
+        free_failed = 0;
+        weir__model_fail_any(++k, 0, results[_i], 0);
+        story();
+        met = weir__model_faults_met(NULL);
+        weir__model_faults_clear();
+        all_is_back();
+    } while (met > 0 && k < 2000);
+    MUST_LE(30, k);
+    MUST_LE(1, restored);
+    end();
+}
+END_TEST
+
+#ifdef CAN_REFUSE_HOST_MEMORY
+START_TEST(host_memory) {
+    uint64_t k = 0;
+    int met;
+
+    begin();
+    CU(driver->cuEventCreate(&order, CU_EVENT_DISABLE_TIMING));
+    do {
+        free_failed = 0;
+        refuse_for_good = for_good = _i;
+        was_refused = 0;
+        refuse_in = ++k;
+        story();
+        refuse_in = 0;
+        met = was_refused;
+        all_is_back();
+    } while (met && k < 2000);
+    end();
+}
+END_TEST
+#endif
+
+int main(void) {
+    Suite *suite = suite_create("failures");
+    TCase *one = suite_add_case(suite, "failures", 60, NULL, NULL);
+
+    tcase_add_loop_test(one, driver_calls, 0, 3);
+#ifdef CAN_REFUSE_HOST_MEMORY
+    tcase_add_loop_test(one, host_memory, 0, 2);
+#endif
+    return run_suite(suite, CK_FORK);
+}

@@ -1,0 +1,546 @@
+/* SPDX-License-Identifier: MIT */
+/* test_order.c: memory of pools on the device model never serves others too early, whatever else happens at the time. */
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "tests/fixtures/tensors.h"
+
+static void open_route(weir_tensors_id id, int *on) {
+    OK(weir_tensors_pool_open(t, id, NULL));
+    OK(weir_tensors_begin(t, id, always, on));
+}
+
+static weir_tensors_id pool_of(void *block) {
+    weir_tensors_block found;
+    weir_tensors *whose;
+
+    OK(weir_tensors_find(block, &whose, &found));
+    return found.pool;
+}
+
+/* ---- records ------------------------------------------------------------------------------------ */
+
+START_TEST(a_record_that_is_used_again_knows_nothing_of_its_last_block) {
+    int note;
+    void *block;
+
+    begin();
+    open_route(other, NULL);
+    OK(weir_tensors_alloc(t, MIB, MIB, A, 0, &note, &block));
+    OK(weir_tensors_free(block));
+    MUST_EQ(drops, 1);
+    OK(weir_tensors_end(t, other, NULL));
+    block = take(MIB, A);
+    MUST_EQ(pool_of(block).second, 0);
+    OK(weir_tensors_free(block));
+    MUST_EQ(drops, 1);
+    OK(weir_tensors_pool_close(t, other));
+    OK(weir_tensors_trim(t, none));
+    MUST_EQ(figures().reserved_bytes[0].current, 0);
+    end();
+}
+END_TEST
+
+/* ---- routes ------------------------------------------------------------------------------------- */
+
+START_TEST(the_route_that_began_last_counts) {
+    void *blocks[4];
+
+    begin();
+    open_route(graph, NULL);
+    blocks[0] = take(MIB, A);
+    open_route(other, NULL);
+    blocks[1] = take(MIB, A);
+    OK(weir_tensors_end(t, other, NULL));
+    blocks[2] = take(MIB, A);
+    OK(weir_tensors_begin(t, other, always, NULL));
+    OK(weir_tensors_end(t, graph, NULL)); /* the outer one ends first */
+    blocks[3] = take(MIB, A);
+    MUST_EQ(pool_of(blocks[0]).first, graph.first);
+    MUST_EQ(pool_of(blocks[1]).second, other.second);
+    MUST_EQ(pool_of(blocks[2]).first, graph.first);
+    MUST_EQ(pool_of(blocks[3]).second, other.second);
+    OK(weir_tensors_end(t, other, NULL));
+    for (int i = 0; i < 4; i++)
+        OK(weir_tensors_free(blocks[i]));
+    end();
+}
+END_TEST
+
+/* ---- trims -------------------------------------------------------------------------------------- */
+
+START_TEST(a_pool_with_users_gives_nothing_back) {
+    void *block;
+
+    begin();
+    begin_capture(A);
+    block = take(5 * MIB, A);
+    OK(weir_tensors_free(block));
+    CU(driver->cuGraphDestroy(end_capture(A)));
+    OK(weir_tensors_trim(t, graph)); /* a graph has its addresses */
+    MUST_EQ(figures().segment[0].current, 2);
+    OK(weir_tensors_pool_close(t, graph));
+    OK(weir_tensors_trim(t, graph));
+    MUST_EQ(figures().segment[0].current, 1);
+    end();
+}
+END_TEST
+
+/* What happens while a trim waits for the device, or gives a segment back. */
+static void (*meanwhile)(void);
+static int is_meanwhile;
+
+static void *elsewhere_alloc(void *context, size_t bytes) {
+    CUdeviceptr block = 0;
+
+    (void)context;
+    CU(driver->cuMemAlloc(&block, bytes));
+    return (void *)(uintptr_t)block;
+}
+
+static void elsewhere_free(void *context, void *segment) {
+    (void)context;
+    CU(driver->cuMemFree((uintptr_t)segment));
+    if (meanwhile && !is_meanwhile) {
+        is_meanwhile = 1;
+        meanwhile();
+    }
+}
+
+static const weir_tensors_id third = {3, 3};
+
+static void close_other(void) {
+    OK(weir_tensors_pool_close(t, other));
+}
+
+static void fill_pool(weir_tensors_id id) {
+    weir_tensors_source source = {NULL, elsewhere_alloc, elsewhere_free, NULL};
+    void *block;
+
+    OK(weir_tensors_pool_open(t, id, &source));
+    OK(weir_tensors_begin(t, id, always, NULL));
+    block = take(4 * MIB, A);
+    OK(weir_tensors_end(t, id, NULL));
+    OK(weir_tensors_free(block));
+}
+
+START_TEST(a_pool_that_loses_its_users_during_a_trim) {
+    int users;
+
+    begin();
+    fill_pool(other);
+    fill_pool(third); /* stands first */
+    OK(weir_tensors_pool_close(t, third));
+    meanwhile = close_other;
+    OK(weir_tensors_trim(t, none));
+    MUST(is_meanwhile);
+    OK(weir_tensors_trim(t, none));
+    EXPECT(WEIR_E_NOT_OWNED, weir_tensors_pool_users(t, other, &users));
+    EXPECT(WEIR_E_NOT_OWNED, weir_tensors_pool_users(t, third, &users));
+    MUST_EQ(figures().reserved_bytes[0].current, 0);
+    end();
+}
+END_TEST
+
+static void reopen_other(void) {
+    OK(weir_tensors_pool_open(t, other, NULL));
+}
+
+START_TEST(a_pool_that_gets_a_user_during_a_trim) {
+    int users;
+
+    begin();
+    fill_pool(other);
+    fill_pool(third);
+    OK(weir_tensors_pool_close(t, third));
+    OK(weir_tensors_pool_close(t, other));
+    meanwhile = reopen_other;
+    OK(weir_tensors_trim(t, none));
+    OK(weir_tensors_pool_users(t, other, &users));
+    MUST_EQ(users, 1);
+    OK(weir_tensors_pool_close(t, other));
+    OK(weir_tensors_trim(t, none));
+    EXPECT(WEIR_E_NOT_OWNED, weir_tensors_pool_users(t, other, &users));
+    end();
+}
+END_TEST
+
+START_TEST(a_pool_that_gets_a_user_keeps_what_it_has_left) {
+    weir_tensors_source source = {NULL, elsewhere_alloc, elsewhere_free, NULL};
+    void *blocks[2];
+
+    begin();
+    OK(weir_tensors_pool_open(t, other, &source));
+    OK(weir_tensors_begin(t, other, always, NULL));
+    for (int i = 0; i < 2; i++)
+        blocks[i] = take(4 * MIB, A);
+    OK(weir_tensors_end(t, other, NULL));
+    for (int i = 0; i < 2; i++)
+        OK(weir_tensors_free(blocks[i]));
+    OK(weir_tensors_pool_close(t, other));
+    meanwhile = reopen_other;
+    OK(weir_tensors_trim(t, none));
+    MUST_EQ(figures().segment[0].current, 1);
+    end();
+}
+END_TEST
+
+static size_t segments_left;
+
+START_TEST(a_pool_of_many_segments_goes_at_once) {
+    enum { SEGMENTS = 4000 };
+
+    static void *blocks[SEGMENTS];
+
+    begin();
+    OK(weir_tensors_watch(t, 0));
+    OK(weir_tensors_pool_open(t, other, NULL));
+    OK(weir_tensors_pool_whole(t, other));
+    OK(weir_tensors_begin(t, other, always, NULL));
+    for (int i = 0; i < SEGMENTS; i++)
+        blocks[i] = take(512, A);
+    OK(weir_tensors_end(t, other, NULL));
+    OK(weir_tensors_pool_close(t, other));
+    for (int i = 0; i < SEGMENTS; i += 2) /* every other one stays */
+        OK(weir_tensors_free(blocks[i]));
+    OK(weir_tensors_trim(t, none));
+    segments_left = (size_t)figures().segment[0].current;
+    MUST_LE(SEGMENTS / 2, segments_left);
+    MUST_LE(segments_left, SEGMENTS / 2 + 1);
+    for (int i = 1; i < SEGMENTS; i += 2)
+        OK(weir_tensors_free(blocks[i]));
+    OK(weir_tensors_trim(t, none));
+    MUST_EQ(figures().segment[0].current, 0);
+    end();
+}
+END_TEST
+
+/* ---- memory from elsewhere ---------------------------------------------------------------------- */
+
+static int refusals;
+
+static void *alloc_later(void *context, size_t bytes) {
+    return refusals-- > 0 ? NULL : elsewhere_alloc(context, bytes);
+}
+
+START_TEST(a_source_is_asked_again_once_idle_memory_is_gone) {
+    weir_tensors_source source = {NULL, alloc_later, elsewhere_free, NULL};
+    void *block;
+
+    begin();
+    OK(weir_tensors_free(take(64 * MIB, A)));
+    OK(weir_tensors_pool_open(t, other, &source));
+    OK(weir_tensors_begin(t, other, always, NULL));
+    refusals = 1;
+    block = take(MIB, A);
+    MUST_EQ(figures().reserved_bytes[0].current, 2 * MIB);
+    refusals = 2;
+    EXPECT(WEIR_E_NO_MEMORY, weir_tensors_alloc(t, 4 * MIB, 4 * MIB, A, 0, NULL, &block));
+    OK(weir_tensors_free(block));
+    OK(weir_tensors_end(t, other, NULL));
+    end();
+}
+END_TEST
+
+START_TEST(events_of_memory_add_up_to_what_is_reserved) {
+    void *block, *inside;
+
+    begin();
+    block = take(40 * MIB, A);
+    MUST_EQ(grown, figures().reserved_bytes[0].current);
+    OK(weir_tensors_free(block));
+    open_route(other, NULL);
+    inside = take(30 * MIB, A); /* of what is idle, or new */
+    MUST_EQ(grown, figures().reserved_bytes[0].current);
+    OK(weir_tensors_free(inside));
+    OK(weir_tensors_end(t, other, NULL));
+    OK(weir_tensors_pool_close(t, other));
+    OK(weir_tensors_trim(t, none));
+    MUST_EQ(figures().reserved_bytes[0].current, 0);
+    MUST_EQ(grown, 0);
+    MUST_LE(1, events[WEIR_TENSORS_SEGMENT_UNMAP]);
+    end();
+}
+END_TEST
+
+/* ---- checkpoints -------------------------------------------------------------------------------- */
+
+START_TEST(what_was_used_since_a_checkpoint_is_over_when_it_comes_back) {
+    weir_tensors_state *state;
+    void *block, *again;
+
+    begin();
+    open_route(other, NULL);
+    block = take(MIB, A);
+    OK(weir_tensors_free(block));
+    block = take(MIB, B);
+    OK(weir_tensors_free(block));
+    OK(weir_tensors_save(t, other, &state));
+    block = take(8 * MIB, B);
+    use(B, block, 8 * MIB, 1);
+    OK(weir_tensors_restore(t, state, NULL, NULL, NULL));
+    again = take(8 * MIB, A);
+    use(A, again, 8 * MIB, 2);
+    OK(weir_tensors_free(again));
+    weir_tensors_state_destroy(state);
+    OK(weir_tensors_end(t, other, NULL));
+    end();
+}
+END_TEST
+
+START_TEST(a_pool_that_came_back_to_a_state_goes_like_others) {
+    weir_tensors_state *state;
+    void *kept, *block;
+
+    begin();
+    open_route(other, NULL);
+    kept = take(MIB, A);
+    block = take(MIB, A);
+    OK(weir_tensors_free(block));
+    OK(weir_tensors_save(t, other, &state));
+    OK(weir_tensors_restore(t, state, NULL, NULL, NULL));
+    weir_tensors_state_destroy(state);
+    block = take(MIB, B); /* what was free is free for all */
+    OK(weir_tensors_free(kept));
+    OK(weir_tensors_free(block));
+    OK(weir_tensors_end(t, other, NULL));
+    OK(weir_tensors_pool_close(t, other));
+    OK(weir_tensors_trim(t, none));
+    MUST_EQ(figures().segment[0].current, 0);
+    end();
+}
+END_TEST
+
+/* ---- frees that wait ---------------------------------------------------------------------------- */
+
+START_TEST(a_block_waits_if_no_event_can_be_had) {
+    void *block, *again;
+
+    begin();
+    open_route(other, NULL);
+    block = take(MIB, A);
+    OK(weir_tensors_use(block, B));
+    use(B, block, MIB, 1);
+    weir__model_fail(WEIR_ENTRY_cuEventCreate, 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
+    weir__model_fail(WEIR_ENTRY_cuStreamSynchronize, 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
+    refuse_waits();
+    OK(weir_tensors_free(block));
+    again = take(MIB, A);
+    use(A, again, MIB, 2);
+    MUST_EQ(figures().active[0].current, 2);
+    weir__model_faults_clear();
+    OK(weir_tensors_free(again));
+    CU(driver->cuCtxSynchronize());
+    OK(weir_tensors_free(take(MIB, A)));
+    MUST_EQ(figures().active[0].current, 0);
+    OK(weir_tensors_end(t, other, NULL));
+    end();
+}
+END_TEST
+
+/* A stream of another device, or (_i) the default stream of the block's while the thread is at work on the other. */
+START_TEST(uses_beside_another_device) {
+    CUcontext second, popped;
+    void *block, *again;
+    CUstream stream;
+
+    setenv("WEIR_MODEL_DEVICES", "2", 1);
+    begin();
+    OK(weir_set_access(weir_tensors_allocator(t), 1, WEIR_ACCESS_READ_WRITE));
+    CU(driver->cuDevicePrimaryCtxRetain(&second, 1));
+    CU(driver->cuCtxPushCurrent(second));
+    CU(driver->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    CU(driver->cuCtxPopCurrent(&popped));
+    open_route(other, NULL);
+    block = take(MIB, A);
+    if (_i)
+        stream = NULL;
+    use(stream, block, MIB, 1);
+    OK(weir_tensors_use(block, stream));
+    CU(driver->cuCtxPushCurrent(second));
+    OK(weir_tensors_free(block));
+    CU(driver->cuCtxPopCurrent(&popped));
+    again = take(MIB, A);
+    use(A, again, MIB, 2);
+    OK(weir_tensors_free(again));
+    OK(weir_tensors_end(t, other, NULL));
+    end();
+}
+END_TEST
+
+START_TEST(sums_that_begin_again_while_a_block_waits) {
+    void *block;
+
+    begin();
+    block = take(MIB, A);
+    OK(weir_tensors_use(block, B));
+    use(B, block, MIB, 1);
+    OK(weir_tensors_free(block));
+    OK(weir_tensors_reset_sums(t));
+    MUST_EQ(figures().active[0].freed, 0);
+    CU(driver->cuCtxSynchronize());
+    OK(weir_tensors_free(take(MIB, C)));
+    MUST_EQ(figures().active[0].freed, 2);
+    MUST_EQ(figures().active_bytes[0].freed, 2 * MIB);
+    end();
+}
+END_TEST
+
+/* On a stream that weir asks about, and that is captured without a route. */
+START_TEST(a_free_that_waits_is_told_once) {
+    CUgraph captured;
+    void *block;
+
+    begin();
+    block = take(MIB, A);
+    weir__model_fail(WEIR_ENTRY_cuStreamGetId, 1, CUDA_ERROR_INVALID_VALUE, 1);
+    CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    OK(weir_tensors_free(block));
+    CU(driver->cuStreamEndCapture(A, &captured));
+    CU(driver->cuGraphDestroy(captured));
+    weir__model_faults_clear();
+    OK(weir_tensors_free(take(MIB, B)));
+    MUST_EQ(events[WEIR_TENSORS_FREE_COMPLETED], 2);
+    OK(weir_tensors_trim(t, none));
+    MUST_EQ(figures().reserved_bytes[0].current, 0);
+    end();
+}
+END_TEST
+
+static atomic_int is_held, may_go;
+
+static int hold_the_lock(void *context, weir_stream stream) {
+    (void)context;
+    (void)stream;
+    atomic_store(&is_held, 1);
+    while (!atomic_load(&may_go))
+        usleep(1000);
+    return 0;
+}
+
+static void *ask_once(void *context) {
+    void *block;
+
+    CU(driver->cuCtxPushCurrent(primary));
+    OK(weir_tensors_alloc(t, MIB, MIB, context, 0, NULL, &block));
+    return block;
+}
+
+START_TEST(a_device_that_is_waited_for_holds_no_other_up) {
+    CUcontext second, popped;
+    weir_tensors *elsewhere;
+    pthread_t thread;
+    CUstream stream;
+    void *block, *late;
+
+    setenv("WEIR_MODEL_DEVICES", "2", 1);
+    begin();
+    OK(weir_tensors_open(1, NULL, &elsewhere));
+    CU(driver->cuDevicePrimaryCtxRetain(&second, 1));
+    CU(driver->cuCtxPushCurrent(second));
+    CU(driver->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    OK(weir_tensors_alloc(elsewhere, MIB, MIB, stream, 0, NULL, &block));
+    CU(driver->cuCtxPopCurrent(&popped));
+    OK(weir_tensors_pool_open(t, other, NULL));
+    OK(weir_tensors_begin(t, other, hold_the_lock, NULL));
+    ck_assert_int_eq(pthread_create(&thread, NULL, ask_once, A), 0);
+    while (!atomic_load(&is_held))
+        usleep(1000);
+    OK(weir_tensors_use(block, stream));
+    OK(weir_tensors_free(block));
+    atomic_store(&may_go, 1);
+    pthread_join(thread, &late);
+    OK(weir_tensors_free(late));
+    EXPECT(WEIR_E_NOT_OWNED, weir_tensors_free(late));
+    OK(weir_tensors_end(t, other, NULL));
+    end();
+}
+END_TEST
+
+START_TEST(a_busy_stream_is_asked_once) {
+    enum { BLOCKS = 100 };
+
+    void *blocks[BLOCKS];
+    uint64_t asked;
+
+    begin();
+    for (int i = 0; i < BLOCKS; i++)
+        blocks[i] = take(MIB, A);
+    use(B, blocks[0], MIB, 1);
+    for (int i = 0; i < BLOCKS; i++) {
+        OK(weir_tensors_use(blocks[i], B));
+        OK(weir_tensors_free(blocks[i]));
+    }
+    asked = weir__model_calls(WEIR_ENTRY_cuEventQuery);
+    OK(weir_tensors_free(take(MIB, C)));
+    MUST_LE(weir__model_calls(WEIR_ENTRY_cuEventQuery) - asked, 10);
+    CU(driver->cuCtxSynchronize());
+    OK(weir_tensors_free(take(MIB, A)));
+    MUST_EQ(figures().active[0].current, 0);
+    end();
+}
+END_TEST
+
+/* Blocks from before a capture that are freed within it, on a stream that weir does not ask about. */
+START_TEST(frees_on_a_captured_stream) {
+    enum { BLOCKS = 64 };
+
+    void *blocks[BLOCKS], *block;
+    size_t bytes = _i ? 4 * MIB : 4 * KIB;
+    CUgraphExec ready;
+    CUgraph captured;
+
+    begin();
+    OK(weir_tensors_free(take(MIB, B))); /* there are several streams */
+    for (int i = 0; i < BLOCKS; i++) {
+        OK(weir_tensors_alloc(t, bytes, bytes, A, 1, NULL, &blocks[i]));
+        use(A, blocks[i], bytes, (uint64_t)i + 1);
+    }
+    begin_capture(A);
+    for (int i = 0; i < BLOCKS; i++)
+        OK(weir_tensors_free(blocks[i]));
+    for (int i = 0; i < BLOCKS; i++) {
+        block = take(bytes, B);
+        use(B, block, bytes, (uint64_t)i + 1000);
+        OK(weir_tensors_free(block));
+    }
+    captured = end_capture(A);
+    CU(driver->cuGraphInstantiateWithFlags(&ready, captured, 0));
+    CU(driver->cuGraphLaunch(ready, A));
+    for (int i = 0; i < BLOCKS; i++) {
+        OK(weir_tensors_alloc(t, bytes, bytes, i % 2 ? A : B, i % 2, NULL, &blocks[i]));
+        use(i % 2 ? A : B, blocks[i], bytes, (uint64_t)i + 2000);
+    }
+    for (int i = 0; i < BLOCKS; i++)
+        OK(weir_tensors_free(blocks[i]));
+    CU(driver->cuGraphExecDestroy(ready));
+    CU(driver->cuGraphDestroy(captured));
+    end();
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("order");
+    TCase *pools = suite_add_case(suite, "pools", 30, NULL, NULL);
+    TCase *pending = suite_add_case(suite, "pending", 30, NULL, NULL);
+
+    tcase_add_test(pools, a_record_that_is_used_again_knows_nothing_of_its_last_block);
+    tcase_add_test(pools, the_route_that_began_last_counts);
+    tcase_add_test(pools, a_pool_with_users_gives_nothing_back);
+    tcase_add_test(pools, a_pool_that_loses_its_users_during_a_trim);
+    tcase_add_test(pools, a_pool_that_gets_a_user_during_a_trim);
+    tcase_add_test(pools, a_pool_that_gets_a_user_keeps_what_it_has_left);
+    tcase_add_test(pools, a_pool_of_many_segments_goes_at_once);
+    tcase_add_test(pools, a_source_is_asked_again_once_idle_memory_is_gone);
+    tcase_add_test(pools, events_of_memory_add_up_to_what_is_reserved);
+    tcase_add_test(pools, what_was_used_since_a_checkpoint_is_over_when_it_comes_back);
+    tcase_add_test(pools, a_pool_that_came_back_to_a_state_goes_like_others);
+    tcase_add_test(pending, a_block_waits_if_no_event_can_be_had);
+    tcase_add_loop_test(pending, uses_beside_another_device, 0, 2);
+    tcase_add_test(pending, a_device_that_is_waited_for_holds_no_other_up);
+    tcase_add_test(pending, sums_that_begin_again_while_a_block_waits);
+    tcase_add_test(pending, a_free_that_waits_is_told_once);
+    tcase_add_test(pending, a_busy_stream_is_asked_once);
+    tcase_add_loop_test(pending, frees_on_a_captured_stream, 0, 2);
+    return run_suite(suite, CK_FORK);
+}

@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: MIT */
+/* test_soak.c: tensors under several threads at once, on the device model.
+ *
+ * Threads allocate, use, and free what is theirs and what others gave them, on several streams; send requests to pools
+ * of a thread and to pools of graphs that they capture and launch; bring pools back to states; trim; and run out of
+ * memory, since the limit is small.  Each stays within the contract: a stream waits for the block's own before it uses
+ * the block, and says so before the free.
+ *
+ * Watched: the model's oracle reports each use that is not ordered behind the last owner's; at the end all memory is
+ * back, and the figures are those of no block.
+ */
+#include <pthread.h>
+
+#include "tests/fixtures/tensors.h"
+
+enum { THREADS = 4, STREAMS = 4, MOST = 60, EXCHANGE = 16, MOST_STATES = 12 };
+
+struct block {
+    void *at;
+    size_t bytes;
+    CUstream stream;
+    uint64_t owner;
+};
+
+struct thread {
+    pthread_t self;
+    int number;
+    uint64_t random;
+    CUstream captured; /* only this thread captures it */
+    CUevent event;
+    struct block blocks[MOST];
+    size_t count;
+    /* The pool of this thread, and of the graph. */
+    weir_tensors_id own, graphs;
+    int is_open;
+    CUgraphExec ready;
+};
+
+static int steps = 2500;
+static CUstream streams[STREAMS];
+static _Atomic uint64_t last_owner;
+static pthread_mutex_t exchange_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct block exchange[EXCHANGE];
+
+static uint64_t draw(struct thread *h, uint64_t below) {
+    h->random ^= h->random << 13;
+    h->random ^= h->random >> 7;
+    h->random ^= h->random << 17;
+    return h->random % below;
+}
+
+static int is_thread(void *context, weir_stream stream) {
+    (void)stream;
+    return pthread_equal(((struct thread *)context)->self, pthread_self());
+}
+
+static int is_capture(void *context, weir_stream stream) {
+    return stream == ((struct thread *)context)->captured;
+}
+
+/* ---- blocks ------------------------------------------------------------------------------------- */
+
+static void use_block(const struct block *b, CUstream stream) {
+    CU(weir__model_use(stream, (uintptr_t)b->at, b->bytes, b->owner, 20000));
+}
+
+static size_t some_bytes(struct thread *h) {
+    return (draw(h, 4)   ? 1 + draw(h, 64 * KIB)
+            : draw(h, 8) ? 1 + draw(h, 3 * MIB)
+                         : 24 * MIB) /
+               512 * 512 +
+           512;
+}
+
+/* 1, or 0: there is no memory. */
+static int ask(struct thread *h, CUstream stream, struct block *out) {
+    weir_status status;
+
+    *out = (struct block){.bytes = some_bytes(h), .stream = stream, .owner = ++last_owner};
+    status = weir_tensors_alloc(t, out->bytes, out->bytes, stream, stream != h->captured, NULL,
+                                &out->at);
+    if (status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT)
+        return 0;
+    OK(status);
+    use_block(out, stream);
+    return 1;
+}
+
+static void take_one(struct thread *h) {
+    if (h->count < MOST && ask(h, streams[draw(h, STREAMS)], &h->blocks[h->count]))
+        h->count++;
+}
+
+static void use_elsewhere(struct thread *h, const struct block *b) {
+    CUstream stream = streams[draw(h, STREAMS)];
+
+    CU(driver->cuEventRecord(h->event, b->stream));
+    CU(driver->cuStreamWaitEvent(stream, h->event, 0));
+    use_block(b, stream);
+    OK(weir_tensors_use(b->at, stream));
+}
+
+static struct block pick(struct thread *h) {
+    size_t at = draw(h, h->count);
+    struct block picked = h->blocks[at];
+
+    h->blocks[at] = h->blocks[--h->count];
+    return picked;
+}
+
+/* Another thread will free it. */
+static void pass_on(struct thread *h, struct block b) {
+    struct block *slot = &exchange[draw(h, EXCHANGE)], there;
+
+    pthread_mutex_lock(&exchange_lock);
+    there = *slot;
+    *slot = b;
+    pthread_mutex_unlock(&exchange_lock);
+    OK(weir_tensors_free(there.at));
+}
+
+/* ---- pools -------------------------------------------------------------------------------------- */
+
+static void in_own_pool(struct thread *h) {
+    OK(weir_tensors_pool_open(t, h->own, NULL));
+    OK(weir_tensors_begin(t, h->own, is_thread, h));
+    for (uint64_t n = draw(h, 8); n > 0; n--)
+        take_one(h);
+    OK(weir_tensors_end(t, h->own, NULL));
+    if (draw(h, 3) == 0)
+        OK(weir_tensors_pool_lend(t, h->own, (int)draw(h, 2)));
+    OK(weir_tensors_pool_close(t, h->own));
+}
+
+/* A pool of its own, so that no other thread has a block of it. */
+static void back_to_a_state(struct thread *h) {
+    weir_tensors_id id = {(uint64_t)h->number + 1, 3};
+    struct block before[MOST_STATES], after[MOST_STATES];
+    size_t kept = 0, more = 0;
+    weir_tensors_state *state;
+
+    OK(weir_tensors_pool_open(t, id, NULL));
+    OK(weir_tensors_begin(t, id, is_thread, h));
+    while (kept < MOST_STATES && draw(h, 6) && ask(h, streams[draw(h, 2)], &before[kept]))
+        kept++;
+    for (size_t i = 0; i < kept; i++) /* free memory between */
+        if (draw(h, 3) == 0) {
+            OK(weir_tensors_free(before[i].at));
+            before[i--] = before[--kept];
+        }
+    OK(weir_tensors_save(t, id, &state));
+    while (more < MOST_STATES && draw(h, 6) && ask(h, streams[draw(h, STREAMS)], &after[more]))
+        more++;
+    for (size_t i = 0; i < kept; i++)
+        if (draw(h, 2))
+            OK(weir_tensors_free(before[i].at));
+    OK(weir_tensors_restore(t, state, NULL, NULL, NULL));
+    for (size_t i = 0; i < kept; i++) {
+        before[i].owner = ++last_owner;
+        use_block(&before[i], before[i].stream);
+    }
+    more = 0;
+    while (more < MOST_STATES && draw(h, 6) && ask(h, streams[draw(h, STREAMS)], &after[more]))
+        more++;
+    OK(weir_tensors_end(t, id, NULL));
+    for (size_t i = 0; i < kept; i++)
+        OK(weir_tensors_free(before[i].at));
+    for (size_t i = 0; i < more; i++)
+        OK(weir_tensors_free(after[i].at));
+    weir_tensors_state_destroy(state);
+    OK(weir_tensors_pool_close(t, id));
+}
+
+static void end_graph(struct thread *h) {
+    if (!h->ready)
+        return;
+    CU(driver->cuGraphExecDestroy(h->ready));
+    OK(weir_tensors_pool_close(t, h->graphs));
+    h->ready = NULL;
+}
+
+static void capture(struct thread *h) {
+    struct block inside[8];
+    size_t count = 0;
+    CUgraph captured;
+
+    end_graph(h);
+    h->graphs.first = ++last_owner;
+    OK(weir_tensors_pool_open(t, h->graphs, NULL));
+    OK(weir_tensors_begin(t, h->graphs, is_capture, h));
+    CU(driver->cuStreamBeginCapture(h->captured, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    while (count < 8 && ask(h, h->captured, &inside[count])) {
+        if (draw(h, 2))
+            OK(weir_tensors_free(inside[count].at));
+        else
+            count++;
+        if (draw(h, 6) == 0)
+            break;
+    }
+    if (h->count > 0) /* from before the capture */
+        OK(weir_tensors_free(pick(h).at));
+    while (count > 0)
+        OK(weir_tensors_free(inside[--count].at));
+    CU(driver->cuStreamEndCapture(h->captured, &captured));
+    OK(weir_tensors_end(t, h->graphs, NULL));
+    CU(driver->cuGraphInstantiateWithFlags(&h->ready, captured, 0));
+    CU(driver->cuGraphDestroy(captured));
+}
+
+/* ---- all of it ---------------------------------------------------------------------------------- */
+
+static void step(struct thread *h) {
+    switch (draw(h, 64)) {
+    case 0:
+        in_own_pool(h);
+        return;
+    case 1:
+        back_to_a_state(h);
+        return;
+    case 2:
+        capture(h);
+        return;
+    case 3:
+        OK(weir_tensors_trim(t, draw(h, 2) ? none : h->own));
+        return;
+    case 4:
+        (void)figures();
+        return;
+    case 5:
+    case 6:
+    case 7:
+        if (h->ready)
+            CU(driver->cuGraphLaunch(h->ready, h->captured));
+        return;
+    default:
+        break;
+    }
+    if (h->count < MOST / 2 ? draw(h, 3) > 0 : draw(h, 2) > 0) {
+        take_one(h);
+    } else if (h->count > 0) {
+        struct block b = pick(h);
+
+        if (draw(h, 3) == 0)
+            use_elsewhere(h, &b);
+        if (draw(h, 4) == 0)
+            pass_on(h, b);
+        else
+            OK(weir_tensors_free(b.at));
+    }
+}
+
+static void *run(void *context) {
+    struct thread *h = context;
+
+    CU(driver->cuCtxPushCurrent(primary));
+    h->self = pthread_self();
+    CU(driver->cuStreamCreate(&h->captured, CU_STREAM_NON_BLOCKING));
+    CU(driver->cuEventCreate(&h->event, CU_EVENT_DISABLE_TIMING));
+    for (int i = 0; i < steps && !weir__model_fault(); i++)
+        step(h);
+    while (h->count > 0)
+        OK(weir_tensors_free(pick(h).at));
+    end_graph(h);
+    return NULL;
+}
+
+START_TEST(threads) {
+    static struct thread all[THREADS];
+    pthread_t ids[THREADS];
+    const char *wanted = getenv("TEST_SOAK_STEPS");
+    weir_tensors_figures f;
+
+    if (wanted)
+        steps = atoi(wanted);
+    begin_with("160MiB");
+    for (int i = 0; i < STREAMS; i++)
+        CU(driver->cuStreamCreate(&streams[i], i % 2 ? CU_STREAM_NON_BLOCKING : CU_STREAM_DEFAULT));
+    for (int i = 0; i < THREADS; i++) {
+        all[i] = (struct thread){.number = i,
+                                 .random = (uint64_t)(_i + 1) * 7919 + (uint64_t)i,
+                                 .own = {(uint64_t)i + 1, 1},
+                                 .graphs = {0, 2}};
+        ck_assert_int_eq(pthread_create(&ids[i], NULL, run, &all[i]), 0);
+    }
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(ids[i], NULL);
+    ck_assert_msg(weir__model_fault() == NULL, "%s", weir__model_fault());
+    for (int i = 0; i < EXCHANGE; i++)
+        OK(weir_tensors_free(exchange[i].at));
+    CU(driver->cuCtxSynchronize());
+    OK(weir_tensors_trim(t, none));
+    f = figures();
+    MUST_EQ(f.allocation[0].current, 0);
+    MUST_EQ(f.active_bytes[0].current, 0);
+    MUST_EQ(f.reserved_bytes[0].current, 0);
+    MUST_EQ(f.segment[0].current, 0);
+    MUST_EQ(grown, 0);
+    end();
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("soak");
+    TCase *soak = suite_add_case(suite, "soak", 60, NULL, NULL);
+
+    tcase_add_loop_test(soak, threads, 0, 4);
+    return run_suite(suite, CK_FORK);
+}
