@@ -58,7 +58,9 @@ enum { FORESEEN_PART = 8 };
 /* Of what a place of its own would lack: who lacks no more joins what there is. */
 enum { LITTLE_PART = 8 };
 
-enum { MOVES_PART = 64 }; /* of what requests get: so much may move for it */
+/* A move takes as long for any physical allocation of up to PIECE, and hardly longer for a larger one: of what is beyond
+ * that, such a part counts as moved. */
+enum { MOVED_PART = 16 };
 
 /* The most of a handle that is made while the memory is fragmented: so much, or such a part of it. */
 #define FRAGMENT (16 * MIB)
@@ -137,7 +139,9 @@ struct packing {
     size_t step_part, step_least, step_most;
     size_t large_part, large_least; /* SIZE_MAX: no request is large */
     size_t pieces, pieces_several;
-    size_t patience; /* bytes that may move for each that the arena grows by */
+    size_t patience;    /* bytes that may move for each that the arena grows by */
+    size_t moves_part;  /* of what requests get: so much may move for it */
+    size_t moved_least; /* as which a physical allocation that moves counts at least */
     /* A handle that is taken ahead of requests is no larger than this, and one that is preallocated, but in the
      * background, no larger than such a part of all that there will be, or than the least of others: what lies
      * in large ones cannot move. */
@@ -146,11 +150,11 @@ struct packing {
 
 static const struct packing packings[] = {
     [WEIR_PACKING_COMPACT] = {1, 8 * MIB, 8 * MIB, 8 * MIB, 4, 2 * MIB, 8 * MIB, 1, SIZE_MAX, 0, 0,
-                              8, 64 * MIB, 1},
+                              8, 64, 0, 64 * MIB, 1},
     [WEIR_PACKING_BALANCED] = {16, 40 * MIB, 256 * MIB, 80 * MIB, 16, 40 * MIB, 256 * MIB, 12,
-                               32 * MIB, 8, 16, 4, 256 * MIB, 64},
+                               32 * MIB, 8, 16, 4, 32, 32 * MIB, 256 * MIB, 64},
     [WEIR_PACKING_FAST] = {1, SIZE_MAX, SIZE_MAX, SIZE_MAX, 1, 2 * MIB, SIZE_MAX, 1, SIZE_MAX, 0, 0,
-                           0, 4096 * MIB, 1},
+                           0, 64, 0, 4096 * MIB, 1},
 };
 
 struct range {
@@ -1041,6 +1045,13 @@ static weir_status make_new(struct weir_block_engine *a, struct weir_request *r)
     return result == CUDA_SUCCESS ? WEIR_OK : weir__device_status(a->e.device, result);
 }
 
+/* As how many bytes it counts that a physical allocation of so many moves. */
+static size_t counted(const struct range *g, size_t bytes) {
+    if (bytes > PIECE)
+        return PIECE + (bytes - PIECE) / MOVED_PART;
+    return weir__size_larger(bytes, g->packing->moved_least);
+}
+
 /* Carries the plan out.  `counts`: what moves is taken off the allowance. */
 static weir_status carry_out(struct weir_block_engine *a, struct weir_request *r, int what,
                              int counts) {
@@ -1068,7 +1079,7 @@ static weir_status carry_out(struct weir_block_engine *a, struct weir_request *r
         hole = g->pieces[piece_of(g, m->to.base)].chunk;
         status = put(a, weir__size_larger(hole, end), m, m->what == CLEAN ? id : r->id);
         end = m->to.base + m->to.bytes;
-        moved += m->from != NOWHERE ? m->to.bytes : 0;
+        moved += m->from != NOWHERE ? counted(g, m->to.bytes) : 0;
     }
     release_leftovers(a);
     if (unseen) /* else nobody may ever see them done */
@@ -1104,14 +1115,14 @@ enum {
 
 /* Raises the allowance of bytes that may move: by `patience` times what the arena grew, and by a part of what requests got,
  * up to `patience` times the arena.  A load that rarely needs moves need not grow.  A load that often needs them spends
- * less time on moves than on writing the requested memory once; when the allowance is used up it grows. */
+ * much less time on moves than on writing the requested memory once; when the allowance is used up it grows. */
 static void earn_moves(const struct weir_block_engine *a) {
     struct range *g = a->range;
     uint64_t grown = weir__size_less(a->blocks.total, g->total);
     int64_t most = (int64_t)(g->packing->patience * a->blocks.total);
 
-    g->may_move +=
-        (int64_t)(g->packing->patience * grown + (a->blocks.taken - g->taken) / MOVES_PART);
+    g->may_move += (int64_t)(g->packing->patience * grown +
+                             (a->blocks.taken - g->taken) / g->packing->moves_part);
     if (g->may_move > most)
         g->may_move = most;
     g->total = a->blocks.total;

@@ -129,6 +129,34 @@ START_TEST(what_would_move_for_ever_grows) {
 }
 END_TEST
 
+/* A physical allocation of more than 64 MiB takes hardly longer to move than one of 64 MiB, so it counts as little more:
+ * a load that moves large ones in each cycle goes on for longer before it grows. */
+START_TEST(a_large_move_counts_by_what_it_takes) {
+    /* The blocks have physical allocations of 96 MiB, which count as 64 + 32/16.  The allowance is four times the
+     * 2304 MiB, and a 32nd of the 3840 MiB that are requested in a cycle.  Four times the bytes would be 96 moves. */
+    enum { COUNTED = 66, ALLOWED = 4 * 2304, EARNED = 3840 / 32, MOST = 40 };
+    weir_allocator *a = plain(WEIR_PACKING_BALANCED, 0);
+    uint64_t moves = 0, cycles = 0;
+    void *large, *piece[3];
+
+    do {
+        for (int i = 0; i < 3; i++)
+            piece[i] = take(a, 768 * MIB, A);
+        give(a, piece[0], A);
+        give(a, piece[2], A);
+        count_from_here();
+        large = take(a, 1536 * MIB, A);
+        moves += calls(WEIR_ENTRY_cuMemUnmap);
+        cycles++;
+        give(a, large, A);
+        give(a, piece[1], A);
+    } while (reserve(a) < 3072 * MIB && cycles < MOST);
+    MUST_LE(ALLOWED + EARNED * (cycles - 1), COUNTED * moves);
+    MUST_LE(COUNTED * moves, ALLOWED + EARNED * cycles + 16 * COUNTED);
+    destroy(a);
+}
+END_TEST
+
 /* Growth does not reset the allowance: of random blocks that fill 2 GiB at most 8 times the arena and 1/64 of the
  * requested bytes move, and as much as one request more, since the last move may exceed what is left. */
 START_TEST(growth_earns_no_more_than_its_part_of_moves) {
@@ -755,6 +783,7 @@ static Suite *suite(void) {
 
     tcase_add_test(tests, a_move_is_no_growth);
     tcase_add_test(tests, what_would_move_for_ever_grows);
+    tcase_add_test(tests, a_large_move_counts_by_what_it_takes);
     tcase_add_test(tests, growth_earns_no_more_than_its_part_of_moves);
     tcase_add_test(tests, what_is_fast_moves_nothing);
     tcase_add_loop_test(tests, who_fits_tightly_moves_beside_headroom, WEIR_PACKING_COMPACT,
