@@ -500,6 +500,14 @@ check-coverage:
 	+@top_srcdir='$(top_srcdir)' top_builddir='$(top_builddir)' CC='$(CC)' MAKE='$(MAKE)' \
 	$(SHELL) $(top_srcdir)/tests/tree/check-coverage
 
+# PyTorch on the device model, natively and under `weir run', by the interpreter TORCH_INTERPRETER: minutes.
+TORCH_INTERPRETER = python3
+EXTRA_DIST += tests/torch/check-features tests/torch/cudart.c
+.PHONY: check-torch-model
+check-torch-model: all tests/libcuda/libcuda.la
+	@top_srcdir='$(top_srcdir)' top_builddir=. CC='$(CC)' SANITIZE_CFLAGS='$(WEIR_SANITIZE_CFLAGS)' TEST_TIMEOUT=1200 \
+	$(SHELL) $(top_srcdir)/tests/run-tap $(SHELL) $(top_srcdir)/tests/torch/check-features '$(TORCH_INTERPRETER)'
+
 # All faults that tests/whole/test_faults knows, not the choice of `make check': an hour.
 .PHONY: check-faults
 check-faults: tests/whole/test_faults

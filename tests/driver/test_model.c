@@ -287,6 +287,8 @@ START_TEST(error_names_are_those_of_cuda) {
     ck_assert_str_eq(name, "CUDA_ERROR_OUT_OF_MEMORY");
     OK(d->cuGetErrorName(CUDA_SUCCESS, &name));
     ck_assert_str_eq(name, "CUDA_SUCCESS");
+    OK(d->cuGetErrorName(CUDA_ERROR_INVALID_VALUE, &name)); /* a flag has the same value */
+    ck_assert_str_eq(name, "CUDA_ERROR_INVALID_VALUE");
     EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuGetErrorName(12345, &name));
     ck_assert(name == NULL);
 }

@@ -301,7 +301,7 @@ CUresult weir__model_cuCtxPopCurrent(CUcontext *handle) {
 
 /* ---- Results ---- */
 
-/* The list of constants holds more than results; those are the ones that begin so. */
+/* The list of constants holds more than results; those are the ones with such names. */
 CUresult weir__model_cuGetErrorName(CUresult result, const char **name) {
     static const struct {
         const char *name;
@@ -317,7 +317,8 @@ CUresult weir__model_cuGetErrorName(CUresult result, const char **name) {
         return CUDA_ERROR_INVALID_VALUE;
     *name = NULL;
     for (i = 0; i < sizeof constants / sizeof constants[0]; i++)
-        if (constants[i].value == result && strncmp(constants[i].name, "CUDA_", 5) == 0)
+        if (constants[i].value == result && (strncmp(constants[i].name, "CUDA_ERROR_", 11) == 0 ||
+                                             strcmp(constants[i].name, "CUDA_SUCCESS") == 0))
             *name = constants[i].name;
     return *name ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
