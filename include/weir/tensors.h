@@ -13,7 +13,7 @@
  * that is being captured, except to ask whether it is, so requests of a captured stream must have a route.
  *
  * All functions are thread-safe, and return E_INVALID for a NULL that they do not mention, and E_FORKED in a child of
- * fork().  Since 0.2. */
+ * fork().  Since 0.1. */
 #ifndef WEIR_TENSORS_H
 #define WEIR_TENSORS_H
 
