@@ -41,7 +41,7 @@ struct weir_books {
         uint64_t appeals, appeal_bytes;
         uint64_t yields, yield_bytes;
     } sums;                /* of events */
-    uint64_t reserve_peak; /* after an event, since the peak was begun anew */
+    uint64_t reserve_peak; /* after an event, since weir__books_renew_peak */
     struct {
         uint64_t next_sequence;   /* of the next event; starts at 1 */
         struct weir_event *event; /* with sequence s: at (s - 1) % capacity */
@@ -60,7 +60,7 @@ void weir__books_event(struct weir_books *books, const weir_event *event);
 
 /* Fills what the books know into *out; the rest is left alone. */
 void weir__books_read(struct weir_books *books, weir_statistics *out);
-/* The most that was reserved since this was last begun anew at `now`. */
+/* The most that was reserved since weir__books_renew_peak; `now` is what is reserved. */
 uint64_t weir__books_reserve_peak(struct weir_books *books, uint64_t now);
 void weir__books_renew_peak(struct weir_books *books, uint64_t now);
 size_t weir__books_events(struct weir_books *books, uint64_t after, void *events,

@@ -258,7 +258,7 @@ weir_status weir_tensors_end(weir_tensors *t, weir_tensors_id id, void **context
 
 /* ---- segments ----------------------------------------------------------------------------------- */
 
-/* `unit` is a power of two; what overflows is refused by whoever is asked for it. */
+/* `unit` is a power of two.  A size that would overflow stays as it is: no request of that size succeeds. */
 static size_t round_up(size_t bytes, size_t unit) {
     size_t rounded;
 
