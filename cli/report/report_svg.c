@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* report_svg.c: gnuplot's pictures for a page: with names that do not clash there, and in a third of the bytes.
  *
- * A picture is a text that is written anew from its beginning to its end.  Left out are groups that say nothing, points
+ * A picture is one text, written from its beginning to its end.  Left out are groups that say nothing, points
  * on a straight line, and what each mark and label says alike; the page's style has the latter.
  */
 #include <ctype.h>

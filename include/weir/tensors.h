@@ -38,8 +38,8 @@ enum {
     WEIR_TENSORS_FREE_COMPLETED = 2,
     WEIR_TENSORS_SEGMENT_ALLOC = 3,
     WEIR_TENSORS_SEGMENT_FREE = 4,
-    WEIR_TENSORS_SEGMENT_MAP = 5,   /* memory that all share has grown; the address is the block's */
-    WEIR_TENSORS_SEGMENT_UNMAP = 6, /* it has shrunk; the address is that of the last growth */
+    WEIR_TENSORS_SEGMENT_MAP = 5,   /* shared memory grew, for the block there */
+    WEIR_TENSORS_SEGMENT_UNMAP = 6, /* it shrank; address: of the last growth */
     WEIR_TENSORS_OOM = 8
 };
 
@@ -193,7 +193,8 @@ typedef struct weir_tensors_figure {
 #define WEIR_TENSORS_SMALL ((size_t)1 << 20)
 
 /* By PyTorch's names (DeviceStats): [0] of all, [1] of small blocks, [2] of large ones.  Reserved memory that is no
- * small block's counts with the large ones; so do segments. */
+ * small block's counts with the large ones; so do segments.  inactive_split and inactive_split_bytes are 0: weir moves
+ * and joins idle memory, so that none is lost to a split. */
 typedef struct weir_tensors_figures {
     size_t size; /* bytes that the library filled in */
     weir_tensors_figure allocation[3], segment[3], active[3], inactive_split[3];

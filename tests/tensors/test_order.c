@@ -368,6 +368,27 @@ START_TEST(uses_beside_another_device) {
 }
 END_TEST
 
+/* The default stream of the block's own device is meant, whatever device the thread is at. */
+START_TEST(a_free_beside_another_device) {
+    CUcontext second, popped;
+    void *block, *again;
+
+    setenv("WEIR_MODEL_DEVICES", "2", 1);
+    setenv("WEIR_LIMIT", "8MiB", 1);
+    begin();
+    CU(driver->cuDevicePrimaryCtxRetain(&second, 1));
+    OK(weir_tensors_alloc(t, 6 * MIB, 6 * MIB, NULL, _i, NULL, &block));
+    use(NULL, block, 6 * MIB, 1);
+    CU(driver->cuCtxPushCurrent(second));
+    OK(weir_tensors_free(block));
+    CU(driver->cuCtxPopCurrent(&popped));
+    again = take(6 * MIB, B);
+    use(B, again, 6 * MIB, 2);
+    OK(weir_tensors_free(again));
+    end();
+}
+END_TEST
+
 START_TEST(sums_that_begin_again_while_a_block_waits) {
     void *block;
 
@@ -538,6 +559,7 @@ int main(void) {
     tcase_add_test(pending, a_block_waits_if_no_event_can_be_had);
     tcase_add_loop_test(pending, uses_beside_another_device, 0, 2);
     tcase_add_test(pending, a_device_that_is_waited_for_holds_no_other_up);
+    tcase_add_loop_test(pending, a_free_beside_another_device, 0, 2);
     tcase_add_test(pending, sums_that_begin_again_while_a_block_waits);
     tcase_add_test(pending, a_free_that_waits_is_told_once);
     tcase_add_test(pending, a_busy_stream_is_asked_once);

@@ -177,7 +177,7 @@ def with_settings(text):
 
 @feature
 def settings_expandable():
-    """Programs set this; whoever serves, it must work."""
+    """Programs set this, and it must work with every allocator."""
     return "expandable: " + with_settings("expandable_segments:True")[2]
 
 
