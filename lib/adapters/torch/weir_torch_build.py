@@ -47,9 +47,10 @@ def standard(cpp_extension):
 
 
 def loaded(name):
-    """The file of that name that this process has loaded, as a list."""
+    """The file of that name, or of a further version (NAME.0.33), that this process has loaded, as a list."""
     with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
-        return sorted({line.split(maxsplit=5)[5].strip() for line in maps if line.strip().endswith("/" + name)})
+        paths = {line.split(maxsplit=5)[5].strip() for line in maps if "/" in line}
+    return sorted(path for path in paths if re.fullmatch(re.escape(name) + r"(\.\d+)*", os.path.basename(path)))
 
 
 TRY = """
