@@ -108,7 +108,8 @@ weir_status weir__device_status(struct weir_device *device, CUresult result) {
     if (is_fatal(result) ||
         ((result == CUDA_ERROR_CONTEXT_IS_DESTROYED || result == CUDA_ERROR_INVALID_HANDLE) &&
          own_context_is_gone(device))) {
-        if (weir__detour_set(&device->slow_path, WEIR_DETOUR_LOST, 1))
+        if (weir__detour_set(&device->slow_path, WEIR_DETOUR_LOST, 1) &&
+            result != CUDA_ERROR_DEINITIALIZED) /* the process ends, as it should */
             log_answer(device, "the device is lost: ", result);
         return WEIR_E_DEVICE_LOST;
     }

@@ -811,6 +811,26 @@ START_TEST(used_after_a_reset) {
 }
 END_TEST
 
+/* As the process ends, the driver goes before those who free their last blocks.  That is no error. */
+START_TEST(used_after_the_driver_has_gone) {
+    void *block = NULL;
+    weir_status status = WEIR_OK;
+
+    begin(_i);
+    (void)lines();
+    for (int entry = 0; entry < WEIR_ENTRY_COUNT; entry++)
+        weir__model_fail((enum weir_driver_entry)entry, 1, CUDA_ERROR_DEINITIALIZED, 1);
+    for (int i = 0; i < SIZES && status == WEIR_OK; i++)
+        status = weir_alloc(a, sizes[i], B, &block);
+    if (status == WEIR_OK) /* of what weir had */
+        status = weir_preallocate(a, 64 * MIB, NULL);
+    EXPECT(WEIR_E_DEVICE_LOST, status);
+    EXPECT(WEIR_E_DEVICE_LOST, weir_free(a, witness[0], A));
+    expect_lines(__LINE__, 0);
+    (void)weir_allocator_destroy(a);
+}
+END_TEST
+
 /* Exit handlers and destructors run after the handlers that were registered last; libraries free their
  * blocks there.  `late`: the driver goes down first. */
 static int at_exit, late;
@@ -1025,6 +1045,7 @@ int main(void) {
     LOOP(tests, destroyed_with_live_blocks, WORLDS);
     LOOP(tests, used_in_a_child, WORLDS);
     LOOP(tests, used_after_a_reset, WORLDS);
+    LOOP(tests, used_after_the_driver_has_gone, WORLDS);
     LOOP(tests, which_block_an_address_is_in, WORLDS);
     LOOP(tests, which_hardened_block_an_address_is_in, WORLDS);
     last = suite_add_case(suite, "exit", 60, NULL, NULL);
