@@ -58,17 +58,23 @@ struct Device {
 
 // What a function that weir called has thrown: no exception may pass through weir, which holds locks.
 thread_local std::exception_ptr thrown;
+std::atomic<bool> has_thrown{false}; // on any thread, ever: most programs' requests need not look
+
 
 template <class Call> auto guarded(Call call) -> decltype(call()) {
     try {
         return call();
     } catch (...) {
         thrown = std::current_exception();
+        has_thrown.store(true, std::memory_order_relaxed);
         return decltype(call())();
     }
 }
+bool is_thrown() {
+    return C10_UNLIKELY(has_thrown.load(std::memory_order_relaxed)) && thrown != nullptr;
+}
 void rethrow() {
-    if (C10_UNLIKELY(thrown != nullptr))
+    if (is_thrown())
         std::rethrow_exception(std::exchange(thrown, nullptr));
 }
 
@@ -157,8 +163,7 @@ class Allocator final : public cca::CUDAAllocator {
     DataPtr allocate(size_t bytes) override {
         TORCH_CHECK_WITH(OutOfMemoryError, bytes < (size_t(1) << 60),
                          "CUDA out of memory. Tried to allocate more than 1EB memory.");
-        DeviceIndex device = 0;
-        C10_CUDA_CHECK(c10::cuda::GetDevice(&device));
+        DeviceIndex device = current();
         c10::Device place(c10::DeviceType::CUDA, device);
         void *block = nullptr;
         if (C10_UNLIKELY(!isEnabled())) {
@@ -173,18 +178,15 @@ class Allocator final : public cca::CUDAAllocator {
         return isEnabled() ? &raw_free : &uncached_free;
     }
     void *raw_alloc(size_t bytes) override {
-        DeviceIndex device = 0;
         if (bytes == 0 || !isEnabled())
             return uncached_alloc(bytes);
-        C10_CUDA_CHECK(c10::cuda::GetDevice(&device));
+        DeviceIndex device = current();
         return serve(device, bytes, c10::cuda::getCurrentCUDAStream(device));
     }
     void *raw_alloc_with_stream(size_t bytes, cudaStream_t stream) override {
-        DeviceIndex device = 0;
         if (bytes == 0 || !isEnabled())
             return uncached_alloc(bytes);
-        C10_CUDA_CHECK(c10::cuda::GetDevice(&device));
-        return serve(device, bytes, stream, 0);
+        return serve(current(), bytes, stream, 0);
     }
     void raw_delete(void *block) override {
         if (isEnabled())
@@ -199,7 +201,8 @@ class Allocator final : public cca::CUDAAllocator {
     void release(void *block) {
         if (!block)
             return;
-        if (C10_UNLIKELY(history.is_recording()))
+        bool is_recorded = history.is_recording();
+        if (C10_UNLIKELY(is_recorded))
             free_context = history.gather(cca::RecordContext::ALL);
         weir_tensors *tensors = nullptr;
         weir_tensors_block found;
@@ -210,7 +213,7 @@ class Allocator final : public cca::CUDAAllocator {
             (*trace)->trace_gpu_memory_deallocation(c10::kCUDA,
                                                     reinterpret_cast<uintptr_t>(block));
         weir_status status = weir_tensors_free(block);
-        if (C10_UNLIKELY(free_context != nullptr))
+        if (C10_UNLIKELY(is_recorded))
             free_context = nullptr;
         // As the process ends the device may have gone before its tensors.
         if (C10_UNLIKELY(status != WEIR_OK && status != WEIR_E_DEVICE_LOST &&
@@ -232,6 +235,7 @@ class Allocator final : public cca::CUDAAllocator {
             fractions.push_back(1.0);
         }
         history.open(places.size());
+        is_alone.store(places.size() == 1);
         is_initialized.store(true);
 #if WEIR_TORCH_VERSION >= 211
         double fraction = cca::CUDAAllocatorConfig::per_process_memory_fraction();
@@ -516,6 +520,15 @@ class Allocator final : public cca::CUDAAllocator {
   private:
     // ---- devices ----
 
+    DeviceIndex current() const {
+        DeviceIndex device = 0;
+        if (C10_LIKELY(is_alone.load(std::memory_order_relaxed)))
+            return device; // the runtime takes a lock to say so
+        cudaError_t error = c10::cuda::GetDevice(&device);
+        if (C10_UNLIKELY(error != cudaSuccess))
+            C10_CUDA_CHECK(error);
+        return device;
+    }
     weir_tensors *opened(size_t device) const {
         return device < MOST ? tensors_of[device].load(std::memory_order_acquire) : nullptr;
     }
@@ -590,7 +603,7 @@ class Allocator final : public cca::CUDAAllocator {
                                       lasts, note.get(), &block);
         };
         weir_status status = ask();
-        if (C10_UNLIKELY(thrown != nullptr)) {
+        if (is_thrown()) {
             if (status == WEIR_OK) {
                 (void)note.release();
                 (void)weir_tensors_free(block);
@@ -751,7 +764,7 @@ class Allocator final : public cca::CUDAAllocator {
 
     static constexpr size_t MOST = 64;
     std::atomic<weir_tensors *> tensors_of[MOST] = {};
-    std::atomic<bool> is_initialized{false}, caches{true}, records_stacks{false};
+    std::atomic<bool> is_initialized{false}, is_alone{false}, caches{true}, records_stacks{false};
     std::mutex mutex;
     std::deque<Device> places;
     std::vector<double> fractions;
