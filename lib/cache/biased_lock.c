@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -131,7 +132,7 @@ static int has_mark(void) {
     if (!mark && marks.has_key) {
         mark = aligned_alloc(_Alignof(struct weir_bias_mark), sizeof *mark);
         if (mark)
-            atomic_init(&mark->inside, 0);
+            memset(mark, 0, sizeof *mark);
     }
     if (!mark)
         return 0;
@@ -155,8 +156,8 @@ static void take_away(struct weir_bias *bias) {
     atomic_store_explicit(&bias->owner, 0, memory_order_relaxed);
     barrier_everywhere();
     /* If its thread has ended the mark may be another's, who is not inside for long either. */
-    for (unsigned spins = 0; atomic_load_explicit(&bias->mark->inside, memory_order_acquire);
-         spins++)
+    for (unsigned spins = 0;
+         atomic_load_explicit(&bias->mark->inside[bias->level], memory_order_acquire); spins++)
         if (spins >= 100)
             sched_yield();
     bias->last = 0;
@@ -194,4 +195,18 @@ int weir__bias_take_slow(struct weir_bias *bias, enum weir_bias_manner manner) {
         atomic_store_explicit(&bias->owner, me, memory_order_relaxed);
     }
     return 1;
+}
+
+int weir__bias_take_soon(struct weir_bias *bias, int level) {
+    uint32_t owner;
+
+    if (weir__bias_try_at(bias, level))
+        return 1;
+    if (!weir__lock_try(&bias->lock))
+        return -1;
+    owner = atomic_load_explicit(&bias->owner, memory_order_relaxed);
+    if (owner == 0 || owner == weir__bias_thread)
+        return 0;
+    weir__lock_give(&bias->lock);
+    return -1;
 }

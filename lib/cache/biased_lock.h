@@ -18,7 +18,8 @@
  * microseconds; one that lasted makes it short again, as where threads come and go.
  *
  * Where membarrier is missing (Linux before 4.14), and under ThreadSanitizer, which cannot see it,
- * the lock is never biased.  Not fair, not recursive; who is inside takes no other such lock.
+ * the lock is never biased.  Not fair, not recursive.  Inside a lock of the outer level a thread may take one of the
+ * inner level, and no other.
  *
  * Must not know: what it guards.
  */
@@ -31,6 +32,9 @@
 #include "base/lock.h"
 #include "base/tls.h"
 
+/* Zeroed, a lock is of the inner level. */
+enum { WEIR_BIAS_INNER, WEIR_BIAS_OUTER, WEIR_BIAS_LEVELS };
+
 struct weir_bias {
     uint32_t since;         /* when it was biased last, milliseconds or about */
     _Atomic uint32_t owner; /* the thread that it is biased to; 0: none */
@@ -39,12 +43,13 @@ struct weir_bias {
     uint32_t run;           /* how often in a row, */
     uint32_t patience; /* and how often it must before the lock is biased to it; 0: not set yet */
     struct weir_bias_mark *mark; /* of the thread that it was biased to last */
+    int level;
 };
 
 /* A thread's, on cache lines of its own.  It stays when the thread ends, for the next one. */
 struct weir_bias_mark {
-    _Alignas(128) _Atomic uint32_t
-        inside;                  /* of a lock, or about to find that it is no longer the owner */
+    /* Of a lock of that level, or about to find that it is no longer the owner. */
+    _Alignas(128) _Atomic uint32_t inside[WEIR_BIAS_LEVELS];
     struct weir_bias_mark *next; /* of those that no thread has */
 };
 
@@ -69,31 +74,56 @@ enum weir_bias_manner {
 /* 1, or 0 and the lock is not taken: it is biased to another thread, and this one came politely. */
 int weir__bias_take_slow(struct weir_bias *bias, enum weir_bias_manner manner);
 
+/* The functions with a level are for locks of that level, which the caller's source says; those without, for the inner. */
+
 /* Gives back what weir__bias_try took. */
-static inline void weir__bias_leave(void) {
-    atomic_store_explicit(&weir__bias_mark->inside, 0, memory_order_release);
+static inline void weir__bias_leave_at(int level) {
+    atomic_store_explicit(&weir__bias_mark->inside[level], 0, memory_order_release);
 }
 
 /* Takes the lock if it is biased to this thread: 1, or 0 at once. */
-static inline __attribute__((always_inline)) int weir__bias_try(struct weir_bias *bias) {
+static inline __attribute__((always_inline)) int weir__bias_try_at(struct weir_bias *bias,
+                                                                   int level) {
     uint32_t me = weir__bias_thread;
 
     if (atomic_load_explicit(&bias->owner, memory_order_relaxed) != me)
         return 0;
-    atomic_store_explicit(&weir__bias_mark->inside, 1, memory_order_relaxed);
+    atomic_store_explicit(&weir__bias_mark->inside[level], 1, memory_order_relaxed);
     atomic_signal_fence(memory_order_seq_cst); /* the other half is the revoker's membarrier */
     if (atomic_load_explicit(&bias->owner, memory_order_acquire) == me)
         return 1;
-    weir__bias_leave();
+    weir__bias_leave_at(level);
     return 0;
 }
 
 /* Takes the lock; what it returns is for the give. */
-static inline int weir__bias_take(struct weir_bias *bias) {
-    if (weir__bias_try(bias))
+static inline int weir__bias_take_at(struct weir_bias *bias, int level) {
+    if (weir__bias_try_at(bias, level))
         return 1;
     (void)weir__bias_take_slow(bias, WEIR_BIAS_USER);
     return 0;
+}
+
+/* The same, if that is a matter of some microseconds: -1: it is not, or the lock is biased to another thread. */
+int weir__bias_take_soon(struct weir_bias *bias, int level);
+
+static inline void weir__bias_give_at(struct weir_bias *bias, int taken, int level) {
+    if (taken)
+        weir__bias_leave_at(level);
+    else
+        weir__lock_give(&bias->lock);
+}
+
+static inline void weir__bias_leave(void) {
+    weir__bias_leave_at(WEIR_BIAS_INNER);
+}
+
+static inline __attribute__((always_inline)) int weir__bias_try(struct weir_bias *bias) {
+    return weir__bias_try_at(bias, WEIR_BIAS_INNER);
+}
+
+static inline int weir__bias_take(struct weir_bias *bias) {
+    return weir__bias_take_at(bias, WEIR_BIAS_INNER);
 }
 
 /* The same for a guest, polite or not: -1: it is biased to another thread, and not taken. */
@@ -104,10 +134,7 @@ static inline int weir__bias_take_as_guest(struct weir_bias *bias, int politely)
 }
 
 static inline void weir__bias_give(struct weir_bias *bias, int taken) {
-    if (taken)
-        weir__bias_leave();
-    else
-        weir__lock_give(&bias->lock);
+    weir__bias_give_at(bias, taken, WEIR_BIAS_INNER);
 }
 
 #endif

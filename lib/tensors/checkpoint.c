@@ -105,13 +105,13 @@ weir_status weir_tensors_save(weir_tensors *t, weir_tensors_id id, weir_tensors_
     state = calloc(1, sizeof *state);
     if (!state)
         return weir__without_driver(WEIR_E_HOST_MEMORY);
-    weir__lock_take(&t->lock);
+    weir__tensors_lock(t);
     pool = weir__pool_find(t, id);
     if (pool)
         status = settle(t, pool);
     if (status == WEIR_OK)
         status = note_pool(t, pool, state);
-    weir__lock_give(&t->lock);
+    weir__tensors_unlock(t);
     if (status == WEIR_OK)
         *out = state;
     else
@@ -297,7 +297,7 @@ weir_status weir_tensors_restore(weir_tensors *t, const weir_tensors_state *stat
         return weir__without_driver(WEIR_E_INVALID);
     if (weir__driver_forked())
         return weir__without_driver(WEIR_E_FORKED);
-    weir__lock_take(&t->lock);
+    weir__tensors_lock(t);
     pool = weir__pool_find(t, state->id);
     if (pool)
         status = restore(t, pool, state, &change);
@@ -307,7 +307,7 @@ weir_status weir_tensors_restore(weir_tensors *t, const weir_tensors_state *stat
         change.records = record->next;
         weir__tensor_drop(t, record);
     }
-    weir__lock_give(&t->lock);
+    weir__tensors_unlock(t);
     for (size_t i = 0; status == WEIR_OK && freed && i < change.freed_count; i++)
         freed(context, change.freed[i]);
     for (size_t i = 0; status == WEIR_OK && made && i < change.made_count; i++)
@@ -330,7 +330,7 @@ weir_status weir_tensors_pool_is(weir_tensors *t, weir_tensors_id id, void *cons
         return weir__without_driver(WEIR_E_INVALID);
     if (weir__driver_forked())
         return weir__without_driver(WEIR_E_FORKED);
-    weir__lock_take(&t->lock);
+    weir__tensors_lock(t);
     pool = weir__pool_find(t, id);
     if (pool) {
         weir__placement_figures(pool->placement, &figures);
@@ -339,6 +339,6 @@ weir_status weir_tensors_pool_is(weir_tensors *t, weir_tensors_id id, void *cons
                      ((const struct weir_tensor *)value)->pool == pool;
         *same = found == count && figures.blocks - pool->pending == count;
     }
-    weir__lock_give(&t->lock);
+    weir__tensors_unlock(t);
     return pool ? WEIR_OK : weir__without_driver(WEIR_E_NOT_OWNED);
 }

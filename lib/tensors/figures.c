@@ -63,14 +63,14 @@ weir_status weir_tensors_stats(weir_tensors *t, weir_tensors_figures *out) {
     if (weir__driver_forked())
         return weir__without_driver(WEIR_E_FORKED);
     weir__stats_read(t->allocator, &s);
-    weir__lock_take(&t->lock);
+    weir__tensors_lock(t);
     figures = t->figures;
     read_active(t, &figures);
     read_reserve(t, &s, &figures);
     figures.retries = s.retries - t->before.retries;
     figures.device_allocs = s.growths - t->before.growths;
     figures.device_frees = s.trims - t->before.trims;
-    weir__lock_give(&t->lock);
+    weir__tensors_unlock(t);
     bytes = out->size < sizeof figures ? out->size : sizeof figures;
     figures.size = bytes;
     memcpy(out, &figures, bytes);
@@ -96,7 +96,7 @@ weir_status weir_tensors_reset_peaks(weir_tensors *t) {
     if (weir__driver_forked())
         return weir__without_driver(WEIR_E_FORKED);
     weir__stats_read(t->allocator, &s);
-    weir__lock_take(&t->lock);
+    weir__tensors_lock(t);
     for (int i = 0; i < FIGURES; i++)
         figure_at(&t->figures, i)->peak = figure_at(&t->figures, i)->current;
     for (int i = 0; i < 3; i++) {
@@ -104,7 +104,7 @@ weir_status weir_tensors_reset_peaks(weir_tensors *t) {
         t->pending[i].peak_bytes = t->figures.allocated_bytes[i].current + t->pending[i].bytes;
     }
     weir__books_renew_peak(&t->allocator->books, s.reserve);
-    weir__lock_give(&t->lock);
+    weir__tensors_unlock(t);
     return WEIR_OK;
 }
 
@@ -116,7 +116,7 @@ weir_status weir_tensors_reset_sums(weir_tensors *t) {
     if (weir__driver_forked())
         return weir__without_driver(WEIR_E_FORKED);
     weir__stats_read(t->allocator, &s);
-    weir__lock_take(&t->lock);
+    weir__tensors_lock(t);
     for (int i = 0; i < FIGURES; i++) {
         figure_at(&t->figures, i)->allocated = 0;
         figure_at(&t->figures, i)->freed = 0;
@@ -131,7 +131,7 @@ weir_status weir_tensors_reset_sums(weir_tensors *t) {
     t->before.trims = s.trims;
     t->before.growth_bytes = s.growth_bytes;
     t->before.current = (int64_t)s.reserve + t->figures.reserved_bytes[0].current;
-    weir__lock_give(&t->lock);
+    weir__tensors_unlock(t);
     return WEIR_OK;
 }
 
@@ -306,7 +306,7 @@ weir_status weir_tensors_visit(weir_tensors *t, weir_tensors_id id,
         return weir__without_driver(WEIR_E_INVALID);
     if (weir__driver_forked())
         return weir__without_driver(WEIR_E_FORKED);
-    weir__lock_take(&t->lock);
+    weir__tensors_lock(t);
     for (const struct weir_tensor_pool *pool = t->pools; pool; pool = pool->next)
         segments += pool->segment_count;
     if (is_all)
@@ -316,7 +316,7 @@ weir_status weir_tensors_visit(weir_tensors *t, weir_tensors_id id,
     for (v.pool = t->pools; v.pool; v.pool = v.pool->next)
         if (is_all || weir__tensors_same(v.pool->id, id))
             weir__placement_walk(v.pool->placement, show_chunk, &v);
-    weir__lock_give(&t->lock);
+    weir__tensors_unlock(t);
     if (is_all && !items)
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     free(items);

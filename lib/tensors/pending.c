@@ -70,7 +70,7 @@ weir_status weir__pending_free(weir_tensors *t, uint64_t address, weir_stream st
 
     if (!is_to_try_again(status))
         return status;
-    weir__lock_take(&t->lock);
+    weir__tensors_lock(t);
     tensor = weir__tensor_new(t);
     if (tensor) {
         tensor->address = address;
@@ -78,7 +78,7 @@ weir_status weir__pending_free(weir_tensors *t, uint64_t address, weir_stream st
         hold(t, tensor);
     }
     note_state(t);
-    weir__lock_give(&t->lock);
+    weir__tensors_unlock(t);
     return tensor ? WEIR_OK : WEIR_E_HOST_MEMORY;
 }
 

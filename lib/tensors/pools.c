@@ -119,10 +119,10 @@ static struct weir_tensor_pool *enter(weir_tensors *t, weir_tensors_id id, weir_
     *status = check_id(t, id);
     if (*status != WEIR_OK)
         return NULL;
-    weir__lock_take(&t->lock);
+    weir__tensors_lock(t);
     pool = weir__pool_find(t, id);
     if (!pool) {
-        weir__lock_give(&t->lock);
+        weir__tensors_unlock(t);
         *status = weir__without_driver(WEIR_E_NOT_OWNED);
     }
     return pool;
@@ -138,7 +138,7 @@ weir_status weir_tensors_pool_open(weir_tensors *t, weir_tensors_id id,
         end_source(source);
         return status;
     }
-    weir__lock_take(&t->lock);
+    weir__tensors_lock(t);
     pool = weir__pool_find(t, id);
     if (!pool) {
         pool = make_pool(id, source);
@@ -152,7 +152,7 @@ weir_status weir_tensors_pool_open(weir_tensors *t, weir_tensors_id id,
         pool->users++;
     if (!is_new)
         end_source(source);
-    weir__lock_give(&t->lock);
+    weir__tensors_unlock(t);
     return pool ? WEIR_OK : weir__without_driver(WEIR_E_HOST_MEMORY);
 }
 
@@ -168,7 +168,7 @@ weir_status weir_tensors_pool_close(weir_tensors *t, weir_tensors_id id) {
         status = weir__without_driver(WEIR_E_NOT_OWNED);
     pool->closed = ++t->sequence;
     end_if_unused(t, pool);
-    weir__lock_give(&t->lock);
+    weir__tensors_unlock(t);
     return status;
 }
 
@@ -181,7 +181,7 @@ weir_status weir_tensors_pool_users(weir_tensors *t, weir_tensors_id id, int *us
     if (!pool)
         return status;
     *users = pool->users;
-    weir__lock_give(&t->lock);
+    weir__tensors_unlock(t);
     return WEIR_OK;
 }
 
@@ -192,7 +192,7 @@ weir_status weir_tensors_pool_lend(weir_tensors *t, weir_tensors_id id, int on) 
     if (!pool)
         return status;
     pool->lends = on != 0;
-    weir__lock_give(&t->lock);
+    weir__tensors_unlock(t);
     return WEIR_OK;
 }
 
@@ -203,7 +203,7 @@ weir_status weir_tensors_pool_whole(weir_tensors *t, weir_tensors_id id) {
     if (!pool)
         return status;
     pool->is_whole = 1;
-    weir__lock_give(&t->lock);
+    weir__tensors_unlock(t);
     return WEIR_OK;
 }
 
@@ -227,7 +227,7 @@ weir_status weir_tensors_begin(weir_tensors *t, weir_tensors_id id,
         t->routed = pool;
         atomic_fetch_add_explicit(&t->routes, 1, memory_order_relaxed);
     }
-    weir__lock_give(&t->lock);
+    weir__tensors_unlock(t);
     return status;
 }
 
@@ -252,7 +252,7 @@ weir_status weir_tensors_end(weir_tensors *t, weir_tensors_id id, void **context
     } else {
         status = weir__without_driver(WEIR_E_NOT_OWNED);
     }
-    weir__lock_give(&t->lock);
+    weir__tensors_unlock(t);
     return status;
 }
 
@@ -355,16 +355,16 @@ static weir_status grow(weir_tensors *t, struct weir_tensor_pool *pool, size_t l
     weir_status status;
 
     pool->pins++;
-    weir__lock_give(&t->lock);
+    weir__tensors_unlock(t);
     status = take_segment(t, &pool->source, &bytes, least, &segment);
-    weir__lock_take(&t->lock);
+    weir__tensors_lock(t);
     pool->pins--;
     if (status != WEIR_OK)
         return status;
     if (!add_segment(pool, (uintptr_t)segment, bytes)) {
-        weir__lock_give(&t->lock);
+        weir__tensors_unlock(t);
         (void)give_segment(t, &pool->source, (uintptr_t)segment);
-        weir__lock_take(&t->lock);
+        weir__tensors_lock(t);
         return WEIR_E_HOST_MEMORY;
     }
     count_segment(t, pool, (uintptr_t)segment, bytes, stream, note);
@@ -521,9 +521,9 @@ static int trim_pool(weir_tensors *t, struct weir_tensor_pool *pool, weir_tensor
         weir_status status;
 
         uncount_segment(t, pool, segment.base, segment.bytes);
-        weir__lock_give(&t->lock);
+        weir__tensors_unlock(t);
         status = give_segment(t, &pool->source, segment.base);
-        weir__lock_take(&t->lock);
+        weir__tensors_lock(t);
         if (status == WEIR_OK)
             given = 1;
         else if (add_segment(pool, segment.base, segment.bytes)) /* a later trim tries again */
@@ -538,14 +538,14 @@ int weir__pools_trim(weir_tensors *t, weir_tensors_id id) {
     int given = 0, wanted = 0;
     uint64_t waited;
 
-    weir__lock_take(&t->lock);
+    weir__tensors_lock(t);
     waited = t->sequence; /* and no further: frees go on during the wait */
     for (pool = t->pools; pool; pool = pool->next)
         wanted |= is_to_trim(pool, id, waited) && pool->segment_count > 0;
-    weir__lock_give(&t->lock);
+    weir__tensors_unlock(t);
     if (!wanted || weir__device_wait(&t->allocator->device) != CUDA_SUCCESS)
         return 0;
-    weir__lock_take(&t->lock);
+    weir__tensors_lock(t);
     weir__pending_settle(t, 0);
     for (pool = t->pools; pool; pool = next) {
         int is_trimmed = is_to_trim(pool, id, waited);
@@ -556,7 +556,7 @@ int weir__pools_trim(weir_tensors *t, weir_tensors_id id) {
         if (is_trimmed)
             end_if_unused(t, pool);
     }
-    weir__lock_give(&t->lock);
+    weir__tensors_unlock(t);
     return given;
 }
 
@@ -568,16 +568,16 @@ weir_status weir_tensors_trim(weir_tensors *t, weir_tensors_id id) {
     if (weir__driver_forked())
         return weir__without_driver(WEIR_E_FORKED);
     if (atomic_load_explicit(&t->unsettled, memory_order_relaxed)) {
-        weir__lock_take(&t->lock);
+        weir__tensors_lock(t);
         weir__pending_settle(t, 1);
-        weir__lock_give(&t->lock);
+        weir__tensors_unlock(t);
     }
     (void)weir__pools_trim(t, id);
     if (!weir__tensors_is_shared(id))
         return WEIR_OK;
     status = weir_trim(t->allocator, 0, NULL);
-    weir__lock_take(&t->lock);
+    weir__tensors_lock(t);
     weir__tensors_tell_shared(t, t->last_growth, NULL, NULL);
-    weir__lock_give(&t->lock);
+    weir__tensors_unlock(t);
     return status;
 }

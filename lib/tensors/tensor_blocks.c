@@ -181,6 +181,7 @@ static weir_status make(int device, const weir_tensors_hooks *hooks, weir_tensor
         return status;
     }
     t->device = device;
+    t->lock.level = WEIR_BIAS_OUTER;
     if (hooks)
         t->hooks = *hooks;
     *out = t;
@@ -221,10 +222,10 @@ weir_status weir_tensors_watch(weir_tensors *t, int on) {
         return weir__without_driver(WEIR_E_INVALID);
     if (weir__driver_forked())
         return weir__without_driver(WEIR_E_FORKED);
-    weir__lock_take(&t->lock);
+    weir__tensors_lock(t);
     t->shared_told = shared_bytes(t);
     atomic_store_explicit(&t->is_watched, on && t->hooks.event, memory_order_relaxed);
-    weir__lock_give(&t->lock);
+    weir__tensors_unlock(t);
     return WEIR_OK;
 }
 
@@ -244,9 +245,9 @@ static __attribute__((noinline)) void bind_stream(weir_tensors *t, weir_stream s
     uint64_t id = 0;
     int is_new, lent;
 
-    weir__lock_take(&t->lock);
+    weir__tensors_lock(t);
     is_new = !weir__map_get(&t->bound, key, NULL) && weir__map_put(&t->bound, key, 1);
-    weir__lock_give(&t->lock);
+    weir__tensors_unlock(t);
     if (is_new) {
         lent = weir__device_lend_context(device);
         status = weir_bind(t->allocator, stream);
@@ -297,10 +298,10 @@ static __attribute__((noinline, cold)) weir_status find_elsewhere(weir_tensors *
         status = alloc_unrouted(t, bytes, stream, block);
     if (status == WEIR_OK)
         return status;
-    weir__lock_take(&t->lock);
+    weir__tensors_lock(t);
     status = weir__pool_borrow(t, bytes, requested, stream, note, block);
     *is_pools = status == WEIR_OK;
-    weir__lock_give(&t->lock);
+    weir__tensors_unlock(t);
     return status;
 }
 
@@ -313,11 +314,11 @@ refuse(weir_tensors *t, size_t bytes, weir_stream stream, void *note, weir_statu
     if (!weir__is_refusal(status))
         return status;
     free_bytes = weir__device_free(&t->allocator->device);
-    weir__lock_take(&t->lock);
+    weir__tensors_lock(t);
     t->figures.ooms++;
     weir__tensors_tell(t, WEIR_TENSORS_OOM, free_bytes, bytes, stream, weir__pool_for(t, stream),
                        note);
-    weir__lock_give(&t->lock);
+    weir__tensors_unlock(t);
     weir__set_driver_result(result);
     return status;
 }
@@ -327,7 +328,7 @@ static weir_status note_block(weir_tensors *t, size_t bytes, size_t requested, w
     struct weir_tensor *tensor;
     int is_noted;
 
-    weir__lock_take(&t->lock);
+    weir__tensors_lock(t);
     tensor = weir__tensor_new(t);
     is_noted = tensor && weir__map_put(&t->map, (uintptr_t)block, (uintptr_t)tensor);
     if (is_noted) {
@@ -342,7 +343,7 @@ static weir_status note_block(weir_tensors *t, size_t bytes, size_t requested, w
     } else if (tensor) {
         weir__tensor_drop(t, tensor);
     }
-    weir__lock_give(&t->lock);
+    weir__tensors_unlock(t);
     if (is_noted)
         return WEIR_OK;
     (void)weir__pending_free(t, (uintptr_t)block, stream);
@@ -355,13 +356,13 @@ static __attribute__((noinline)) int alloc_routed(weir_tensors *t, size_t bytes,
                                                   weir_status *status) {
     struct weir_tensor_pool *pool;
 
-    weir__lock_take(&t->lock);
+    weir__tensors_lock(t);
     if (atomic_load_explicit(&t->unsettled, memory_order_relaxed))
         weir__pending_settle(t, 0);
     pool = weir__pool_for(t, stream);
     if (pool)
         *status = weir__pool_alloc(t, pool, bytes, requested, stream, 0, note, block);
-    weir__lock_give(&t->lock);
+    weir__tensors_unlock(t);
     return pool != NULL;
 }
 
@@ -417,7 +418,7 @@ find_in(weir_tensors *t, uint64_t address, int takes, weir_tensors **owner) {
         *owner = t;
         return (struct weir_tensor *)value;
     }
-    weir__lock_give(&t->lock);
+    weir__tensors_unlock(t);
     return NULL;
 }
 
@@ -435,8 +436,8 @@ static __attribute__((noinline)) struct weir_tensor *find_among(uint64_t address
             if (!t || (pass == 1 && !(busy >> device & 1)))
                 continue;
             if (pass == 1)
-                weir__lock_take(&t->lock);
-            if (pass == 1 || weir__lock_try(&t->lock))
+                weir__tensors_lock(t);
+            if (pass == 1 || weir__tensors_lock_soon(t))
                 found = find_in(t, address, takes, owner);
             else
                 busy |= UINT64_C(1) << device;
@@ -450,7 +451,7 @@ static inline __attribute__((always_inline)) struct weir_tensor *find(uint64_t a
 
     if (__builtin_expect(!only, 0))
         return find_among(address, takes, owner);
-    weir__lock_take(&only->lock);
+    weir__tensors_lock(only);
     return find_in(only, address, takes, owner);
 }
 
@@ -475,10 +476,10 @@ weir_status weir_tensors_free(void *block) {
         stream = tensor->stream;
         weir__tensors_completed(t, tensor);
         weir__tensor_drop(t, tensor);
-        weir__lock_give(&t->lock);
+        weir__tensors_unlock(t);
         return weir__pending_free(t, (uintptr_t)block, stream);
     }
-    weir__lock_give(&t->lock);
+    weir__tensors_unlock(t);
     return WEIR_OK;
 }
 
@@ -512,7 +513,7 @@ weir_status weir_tensors_use(void *block, weir_stream stream) {
         return weir__without_driver(WEIR_E_NOT_OWNED);
     if (tensor->stream != stream)
         is_noted = note_use(tensor, stream);
-    weir__lock_give(&t->lock);
+    weir__tensors_unlock(t);
     return is_noted ? WEIR_OK : weir__without_driver(WEIR_E_HOST_MEMORY);
 }
 
@@ -542,7 +543,7 @@ weir_status weir_tensors_find(const void *block, weir_tensors **tensors, weir_te
         out->segment = segment->base;
         out->segment_bytes = segment->bytes;
     }
-    weir__lock_give(&t->lock);
+    weir__tensors_unlock(t);
     *tensors = t;
     return WEIR_OK;
 }

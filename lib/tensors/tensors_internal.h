@@ -12,8 +12,8 @@
 #include <weir/tensors.h>
 
 #include "base/hostmem.h"
-#include "base/lock.h"
 #include "base/map.h"
+#include "cache/biased_lock.h"
 #include "driver/cuda_abi.h"
 #include "driver/driver.h"
 #include "placement/placement.h"
@@ -67,7 +67,8 @@ struct weir_tensors {
     weir_allocator *allocator;
     int device;
     weir_tensors_hooks hooks;
-    struct weir_lock lock;
+    struct weir_bias lock; /* by weir__tensors_lock */
+    int lock_taken;        /* what taking it returned */
     struct weir_map map; /* address -> struct weir_tensor * */
     struct weir_tensor *spare;
     struct weir_tensor_pool *pools;
@@ -140,6 +141,26 @@ void weir__tensors_pend(weir_tensors *t, const struct weir_tensor *tensor);
 void weir__tensors_completed(weir_tensors *t, const struct weir_tensor *tensor);
 void weir__figure_add(weir_tensors_figure *figure, int64_t amount);
 void weir__figure_subtract(weir_tensors_figure *figure, int64_t amount);
+
+/* ---- the lock ---- */
+
+/* The outer of two levels: requests of the allocator take the locks of its caches inside. */
+static inline __attribute__((always_inline)) void weir__tensors_lock(weir_tensors *t) {
+    int taken = weir__bias_take_at(&t->lock, WEIR_BIAS_OUTER);
+
+    t->lock_taken = taken;
+}
+/* 1; or 0, and it is not taken: it would take long. */
+static inline int weir__tensors_lock_soon(weir_tensors *t) {
+    int taken = weir__bias_take_soon(&t->lock, WEIR_BIAS_OUTER);
+
+    if (taken >= 0)
+        t->lock_taken = taken;
+    return taken >= 0;
+}
+static inline __attribute__((always_inline)) void weir__tensors_unlock(weir_tensors *t) {
+    weir__bias_give_at(&t->lock, t->lock_taken, WEIR_BIAS_OUTER);
+}
 
 /* ---- pools.c ---- */
 

@@ -210,6 +210,66 @@ static void *hammer(void *arg) {
     return NULL;
 }
 
+static struct weir_bias outer = {.level = WEIR_BIAS_OUTER};
+static atomic_int has_come;
+
+static void *come_in(void *arg) {
+    int taken = weir__bias_take_at(&outer, WEIR_BIAS_OUTER);
+
+    (void)arg;
+    atomic_store(&has_come, 1);
+    weir__bias_give_at(&outer, taken, WEIR_BIAS_OUTER);
+    return NULL;
+}
+
+/* Who gives an inner lock back is still inside of the outer one. */
+START_TEST(an_inner_lock_leaves_the_outer_one_taken) {
+    pthread_t thread;
+    int taken = 0;
+
+    for (int i = 0; i < 1000; i++) {
+        taken = weir__bias_take_at(&outer, WEIR_BIAS_OUTER);
+        pass_through();
+        if (i < 999)
+            weir__bias_give_at(&outer, taken, WEIR_BIAS_OUTER);
+    }
+    MUST_EQ(taken, can_bias());
+    MUST(pthread_create(&thread, NULL, come_in, NULL) == 0);
+    usleep(50000);
+    MUST_EQ(atomic_load(&has_come), 0);
+    weir__bias_give_at(&outer, taken, WEIR_BIAS_OUTER);
+    MUST(pthread_join(thread, NULL) == 0);
+    MUST_EQ(atomic_load(&has_come), 1);
+}
+END_TEST
+
+static void *visit(void *arg) {
+    int taken = weir__bias_take_soon(&outer, WEIR_BIAS_OUTER);
+
+    (void)arg;
+    MUST_EQ(taken, can_bias() ? -1 : 0);
+    if (taken >= 0)
+        weir__bias_give_at(&outer, taken, WEIR_BIAS_OUTER);
+    return NULL;
+}
+
+/* A lock that is biased to another thread, or held, is left to it. */
+START_TEST(a_lock_that_is_not_to_be_had_soon) {
+    pthread_t thread;
+    int taken = -1;
+
+    for (int i = 0; i < 1000; i++) {
+        taken = weir__bias_take_soon(&outer, WEIR_BIAS_OUTER);
+        MUST_EQ(taken, 0); /* a visitor gets no bias */
+        weir__bias_give_at(&outer, taken, WEIR_BIAS_OUTER);
+    }
+    for (int i = 0; i < 1000; i++)
+        weir__bias_give_at(&outer, weir__bias_take_at(&outer, WEIR_BIAS_OUTER), WEIR_BIAS_OUTER);
+    MUST(pthread_create(&thread, NULL, visit, NULL) == 0);
+    MUST(pthread_join(thread, NULL) == 0);
+}
+END_TEST
+
 /* All alike; bursts long enough for a bias to come and go; one busy thread and rare visitors. */
 START_TEST(threads_exclude_each_other) {
     static const struct part parts[][MOST_THREADS] = {
@@ -244,6 +304,8 @@ int main(void) {
     tcase_add_test(tests, one_thread_gets_the_bias);
     tcase_add_test(tests, patience_grows_and_goes);
     tcase_add_test(tests, one_that_was_held_up_undoes_nothing);
+    tcase_add_test(tests, an_inner_lock_leaves_the_outer_one_taken);
+    tcase_add_test(tests, a_lock_that_is_not_to_be_had_soon);
     tcase_add_loop_test(tests, threads_exclude_each_other, 0, 3);
     suite_add_tcase(suite, tests);
     return run_suite(suite, CK_FORK_GETENV);

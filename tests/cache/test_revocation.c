@@ -49,7 +49,7 @@ static long pass_barrier(void) {
     if (owner() != 0)
         atomic_store(&kernel.was_late, 1);
     if (atomic_exchange(&kernel.reveals, 0))
-        atomic_store(&lock.mark->inside, 1);
+        atomic_store(&lock.mark->inside[lock.level], 1);
     atomic_fetch_add(&kernel.barriers, 1);
     return 0;
 }
