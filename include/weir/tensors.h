@@ -3,17 +3,17 @@
  *
  * A weir_tensors serves one device from the process's allocator of that device (weir_device_allocator), and adds what
  * a framework needs beyond requests and frees: frees that name no stream, private pools for CUDA graphs, checkpoints
- * of such pools, figures, and a list of all blocks.  PyTorch's interface (c10::cuda::CUDACachingAllocator,
- * PyTorch 2.11) is C++; the shim libweir-torch translates each of its calls into one of these.
+ * of such pools, figures, and a list of all blocks.  PyTorch's interface (c10::cuda::CUDACachingAllocator, PyTorch 2.9
+ * to 2.11) is C++; a shim (lib/adapters/torch/weir_torch.cpp) translates each of its calls into one of these.
  *
  * Private pools.  A route (weir_tensors_begin) sends the requests of some streams to a pool.  The pool takes memory
- * in segments, which keep their addresses until weir_tensors_trim gives them back.  A freed block serves the stream
- * that freed it.  A block that other streams use (weir_tensors_use) serves nobody until their work is done; the free
- * of such a block during a capture waits for the end of the capture.  No call here makes a driver call on a stream
- * that is being captured, except to ask whether it is, so requests of a captured stream must have a route.
+ * in segments, which keep their addresses until a trim, or OOM recovery, gives them back.  A freed block serves the
+ * stream that freed it.  A block that other streams use (weir_tensors_use) serves nobody until their work is done.  Its
+ * free during a capture waits for the end of the capture.  No call here makes a driver call on a stream that is being
+ * captured, except to ask whether it is.  So requests of a captured stream must have a route.
  *
- * All functions are thread-safe, and return E_INVALID for a NULL that they do not mention, and E_FORKED in a child of
- * fork().  Since 0.1. */
+ * All functions are thread-safe.  They return E_INVALID if an argument is NULL whose comment does not allow it, and
+ * E_FORKED in a child of fork().  Since 0.1. */
 #ifndef WEIR_TENSORS_H
 #define WEIR_TENSORS_H
 
@@ -38,8 +38,8 @@ enum {
     WEIR_TENSORS_FREE_COMPLETED = 2,
     WEIR_TENSORS_SEGMENT_ALLOC = 3,
     WEIR_TENSORS_SEGMENT_FREE = 4,
-    WEIR_TENSORS_SEGMENT_MAP = 5,   /* shared memory grew, for the block there */
-    WEIR_TENSORS_SEGMENT_UNMAP = 6, /* it shrank; address: of the last growth */
+    WEIR_TENSORS_SEGMENT_MAP = 5,   /* shared memory grew, for the block at that address */
+    WEIR_TENSORS_SEGMENT_UNMAP = 6, /* it shrank; the address is that of the last growth */
     WEIR_TENSORS_OOM = 8
 };
 
@@ -57,13 +57,13 @@ typedef struct weir_tensors_hooks {
     void *context;
     /* Called under a lock: it must not call weir, and may be called by any thread. */
     void (*event)(void *context, const weir_tensors_event *event);
-    /* The block to which this note (not NULL) was given is gone. */
+    /* The block that had this note (not NULL) is gone.  As `event': it must not call weir. */
     void (*drop)(void *context, void *note);
 } weir_tensors_hooks;
 
 /* Where the segments of a pool come from.  `alloc` returns NULL if it has none; it and `free` are called without a
- * lock.  `end` (may be NULL) is called once when weir needs the context no more, under a lock: it must not call weir.
- * No function that weir calls may end by an exception. */
+ * lock.  weir calls `end` (may be NULL) once, when it no longer needs the context, under a lock: it must not call weir.
+ * None of them may throw. */
 typedef struct weir_tensors_source {
     void *context;
     void *(*alloc)(void *context, size_t bytes);
@@ -94,17 +94,17 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_alloc(weir_tensors *tensors,
                                                           int lasts, void *note, void **block);
 
 /* Frees a block of any device, in the order of the stream that it was allocated for.  NULL is OK and does nothing.
- * Does not block, unless a stream that used the block is gone: then it waits for the device.
- * What fails for now is tried again later.
+ * Does not block, except where weir cannot record an event: a stream that used the block is gone, or is another
+ * device's.  Then it waits for the device.  A free that fails for now is tried again later.
  * E_NOT_OWNED: no live block begins there; E_HOST_MEMORY; E_DEVICE_LOST. */
 WEIR_API weir_status weir_tensors_free(void *block);
 
 /* Declares that `stream` uses the block too.  The block is free only when the work that the stream has at the time of
- * the free is done.  Nothing for the stream that it was allocated for.  No driver call.
+ * the free is done.  Does nothing if `stream` is the block's own.  Calls no driver function.
  * E_NOT_OWNED: no live block begins there; E_HOST_MEMORY. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_use(void *block, weir_stream stream);
 
-/* A live block. */
+/* A block, or a piece of free memory. */
 typedef struct weir_tensors_block {
     uint64_t address;
     size_t bytes, requested;
@@ -123,7 +123,8 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_find(const void *block, weir
 
 /* ---- private pools ----------------------------------------------------------------------------
  *
- * A function that takes an id returns E_NOT_OWNED if there is no such pool. */
+ * A function that takes an id returns E_NOT_OWNED if there is no such pool; weir_tensors_pool_open makes it, and for
+ * weir_tensors_trim and weir_tensors_visit it has nothing. */
 
 /* Makes a pool, or counts one user more.  `source` (NULL: weir) is copied if the pool is made; if not, or on an error,
  * its `end` is called at once. */
@@ -136,7 +137,7 @@ WEIR_API weir_status weir_tensors_pool_close(weir_tensors *tensors, weir_tensors
 /* Writes the number of users. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_pool_users(weir_tensors *tensors,
                                                                weir_tensors_id id, int *users);
-/* A request that fails elsewhere may have free memory of this pool. */
+/* A request that finds no memory elsewhere may take free memory of this pool. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_pool_lend(weir_tensors *tensors,
                                                               weir_tensors_id id, int on);
 /* Segments are not divided any more: each serves one block at a time. */
@@ -165,14 +166,13 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_pool_is(weir_tensors *tensor
 /* Which blocks of a pool live, and where. */
 typedef struct weir_tensors_state weir_tensors_state;
 
-/* Notes the state of a pool.  The caller destroys it.  Waits for the streams that hold freed blocks back.
+/* Notes the state of a pool.  The caller destroys it.  Waits for streams that still use freed blocks.
  * E_HOST_MEMORY; E_CAPTURE: freed blocks wait for the end of a capture. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_save(weir_tensors *tensors, weir_tensors_id id,
                                                          weir_tensors_state **state);
-/* Brings the pool into that state.  First every live block is freed; `freed` is called for each.  Then the blocks that
- * lived are allocated at the same addresses, without notes; `made` is called for each.  Segments that the pool has
- * got since then are free.  Waits for the device.  Both are called without a lock, after all is done.  The program answers for what the
- * memory has in it.
+/* Brings the pool into that state.  weir waits for the device, frees all live blocks, and allocates the saved ones at
+ * their old addresses, without notes.  Segments that the pool has got since then become free.  At the end, without a
+ * lock, weir calls `freed` and `made` for each block.  The contents of the memory are not restored.
  * E_HOST_MEMORY: nothing changed; E_CAPTURE as above; E_NOT_OWNED also if a segment has gone. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_restore(
     weir_tensors *tensors, const weir_tensors_state *state,
@@ -206,8 +206,9 @@ typedef struct weir_tensors_figures {
 /* Set out->size to sizeof(*out) before, as for weir_stats. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_stats(weir_tensors *tensors,
                                                           weir_tensors_figures *out);
-/* Sets each peak to what is current, and sums and counts to 0. */
+/* Sets each peak to the current value. */
 WEIR_API weir_status weir_tensors_reset_peaks(weir_tensors *tensors);
+/* Sets sums and counts to 0. */
 WEIR_API weir_status weir_tensors_reset_sums(weir_tensors *tensors);
 
 /* Calls `show` for every block and every free piece, ordered by segment and address: of one pool, or with {0, 0} of

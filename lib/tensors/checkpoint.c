@@ -2,8 +2,8 @@
 /* checkpoint.c: which blocks of a pool live, noted and brought back.
  *
  * Graphs that continue each other (PyTorch's graph trees) need a pool as it was when the earlier graph ended, whatever
- * the program has freed since.  A placement only places where it finds best; so a pool is brought into a state by
- * filling a new placement, segment by segment from low to high addresses, and giving back what was free.
+ * the program has freed since.  A placement cannot be told an address.  So weir fills a new one in the order of
+ * addresses, segment by segment, and then frees what was free.
  *
  * Must not know: graphs, captures.
  */

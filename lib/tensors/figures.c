@@ -15,8 +15,8 @@
 
 /* ---- figures ------------------------------------------------------------------------------------ */
 
-/* What the allocator reserved, and what segments from elsewhere have.  Of this, small blocks have what they are; all else
- * counts with the large ones. */
+/* Reserved memory: the allocator's, and that of pools with a source of their own.  Small blocks count with their own
+ * sizes; the rest counts as large. */
 static void read_reserve(weir_tensors *t, const weir_statistics *s, weir_tensors_figures *f) {
     weir_tensors_figure *all = &f->reserved_bytes[0], *small = &f->reserved_bytes[1];
     weir_tensors_figure *large = &f->reserved_bytes[2];

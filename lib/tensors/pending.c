@@ -129,8 +129,8 @@ static int wait_for(weir_tensors *t, weir_stream stream) {
            weir__device_wait(device) == CUDA_SUCCESS;
 }
 
-/* Records behind each stream that uses the block.  1: all is recorded, and the block given if nothing is to be waited for.
- * 0: one is being captured, or the driver or the host's memory fails. */
+/* Records an event on each stream that uses the block.  1: all are recorded, and a block with nothing to wait for is
+ * free.  0: a stream is being captured, or the driver or host memory fails. */
 static int cover(weir_tensors *t, struct weir_tensor *tensor) {
     while (tensor->use_count > 0) {
         struct weir_tensor_wait *moved =
@@ -172,8 +172,7 @@ void weir__pending_add(weir_tensors *t, struct weir_tensor *tensor) {
         weir__driver_leave(device->driver, &scope);
 }
 
-/* An event that tells nothing, as of a stream whose capture began meanwhile: all that it stood for ends with the work of
- * the device. */
+/* If an event cannot be queried, since a capture began on its stream, waits for the device instead. */
 static int is_done(weir_tensors *t, CUevent event) {
     CUresult result = t->allocator->device.driver->cuEventQuery(event);
 
@@ -209,7 +208,7 @@ static void settle_waits(weir_tensors *t, int waits) {
     t->wait_count = kept;
 }
 
-/* The rest waits as well if one does, unless `all` are to be asked for: a capture holds many. */
+/* Stops at the first block that must wait on, unless `all`: a capture can hold many. */
 static void settle_held(weir_tensors *t, int all) {
     struct weir_tensor *held = t->held;
     int goes_on = 1;

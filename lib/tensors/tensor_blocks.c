@@ -113,7 +113,7 @@ static inline void tell_block(weir_tensors *t, int action, const struct weir_ten
                            tensor->pool, tensor->note);
 }
 
-/* Blocks that were freed, and wait, are active too.  Only while there are any is the peak another than that of live ones. */
+/* Freed blocks that wait are active too.  While none waits, the peak is that of live blocks. */
 static void note_active_peak(weir_tensors *t) {
     const weir_tensors_figures *f = &t->figures;
 
@@ -262,7 +262,7 @@ static __attribute__((noinline)) void bind_stream(weir_tensors *t, weir_stream s
     last_bound.stream = stream;
 }
 
-/* Memory that all share, under a capture that has no route for the stream: any stream may use it. */
+/* Allocates memory that all share: for a captured stream without a route, memory that any stream may use. */
 static weir_status alloc_unrouted(weir_tensors *t, size_t bytes, weir_stream stream, void **block) {
     struct weir_device *device = &t->allocator->device;
     uint64_t id = weir__tensors_legacy_id(t, stream);
@@ -350,7 +350,8 @@ static weir_status note_block(weir_tensors *t, size_t bytes, size_t requested, w
     return WEIR_E_HOST_MEMORY;
 }
 
-/* Before a request: what waits, and whether it is a pool's.  1: *status is its answer. */
+/* Completes frees whose uses are done; then serves the request from a pool if a route takes it.  1: *status is the
+ * result. */
 static __attribute__((noinline)) int alloc_routed(weir_tensors *t, size_t bytes, size_t requested,
                                                   weir_stream stream, void *note, void **block,
                                                   weir_status *status) {
@@ -422,8 +423,8 @@ find_in(weir_tensors *t, uint64_t address, int takes, weir_tensors **owner) {
     return NULL;
 }
 
-/* With several devices.  A lock may be held during a wait for its device, whose work may wait for this thread's on
- * another: so that one comes last. */
+/* With several devices.  A thread may hold a lock while it waits for its device, whose work may wait for ours on
+ * another.  So a lock that is not free soon comes last. */
 static __attribute__((noinline)) struct weir_tensor *find_among(uint64_t address, int takes,
                                                                 weir_tensors **owner) {
     struct weir_tensor *found = NULL;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* tensors_internal.h: what a weir_tensors is made of, for the files of this folder.
  *
- * Locks: `lock` guards all but what is atomic.  Nothing is called under it but the hooks, and a pool's driver calls
- * for events; requests to the allocator are made without it.
+ * Locks: `lock` guards all but what is atomic.  Under it run hooks, `takes`, `show` and `end`, frees to the allocator,
+ * calls for events, and waits for the device.  Requests to the allocator run without it.
  */
 #ifndef WEIR_TENSORS_INTERNAL_H
 #define WEIR_TENSORS_INTERNAL_H
@@ -136,7 +136,7 @@ void weir__tensor_drop(weir_tensors *t, struct weir_tensor *tensor);
 /* A block lives from here on, or does not: the figures. */
 void weir__tensors_add(weir_tensors *t, const struct weir_tensor *tensor);
 void weir__tensors_subtract(weir_tensors *t, const struct weir_tensor *tensor);
-/* It was freed, and waits; and it is free for others, whether it waited or not. */
+/* Pend: it was freed, but other streams still use it.  Completed: others may have it now. */
 void weir__tensors_pend(weir_tensors *t, const struct weir_tensor *tensor);
 void weir__tensors_completed(weir_tensors *t, const struct weir_tensor *tensor);
 void weir__figure_add(weir_tensors_figure *figure, int64_t amount);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// weir_torch.cpp: PyTorch's whole allocator interface (c10::cuda::CUDACachingAllocator::CUDAAllocator) over weir/tensors.h.
+// weir_torch.cpp: PyTorch's allocator interface (c10::cuda::CUDACachingAllocator::CUDAAllocator) over weir/tensors.h.
 //
-// Each method translates: PyTorch's types into weir's, and weir's statuses into PyTorch's errors.  What blocks and pools
-// are is libweir's.  Compiled on the user's machine against the headers of the installed PyTorch.
+// Each method translates: PyTorch's types into weir's, and weir's statuses into PyTorch's errors.  Blocks and pools are
+// in libweir.  Compiled on the user's machine against the headers of the installed PyTorch.
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
@@ -50,7 +50,7 @@ constexpr size_t UNIT = 512; // what PyTorch rounds sizes to
 
 void raw_free(void *block);
 
-// What a device's tensors call; one for each device, for ever.
+// The context of a device's hooks; one for each device, never freed.
 struct Device {
     int number;
     History *history;
@@ -145,7 +145,7 @@ struct State final : cca::AllocatorState {
     weir_tensors_state *state;
 };
 
-// As long as the program has turned the allocator off: one call of the driver's for each block.
+// While caching is turned off, each block is one cudaMalloc.
 void *uncached_alloc(size_t bytes) {
     void *block = nullptr;
     if (bytes > 0)
@@ -773,7 +773,7 @@ class Allocator final : public cca::CUDAAllocator {
     OpenedMemory opened_memory;
 };
 
-Allocator *the_allocator; // never destroyed: tensors may outlive what is
+Allocator *the_allocator; // never destroyed: tensors may outlive static objects
 
 void raw_free(void *block) {
     the_allocator->release(block);
@@ -781,7 +781,7 @@ void raw_free(void *block) {
 
 } // namespace weir_torch
 
-// For who has compiled it: 0 if an error with a number in its text arrives.
+// The build script calls this.  0: an OutOfMemoryError thrown here is caught, and its text is complete.
 extern "C" int weir_torch_try(void) {
     try {
         TORCH_CHECK_WITH(OutOfMemoryError, false, "CUDA out of memory. ", 1, " byte");
