@@ -588,7 +588,9 @@ class Allocator final : public cca::CUDAAllocator {
 
     // Streams of PyTorch's own pools, and the default stream, are never destroyed.
     void *serve(DeviceIndex device, size_t bytes, c10::cuda::CUDAStream stream) {
-        return serve(device, bytes, stream.stream(), stream.id() == 0 || (stream.id() & 1));
+        if (C10_LIKELY(stream.id() == 0)) // the default stream
+            return serve(device, bytes, nullptr, 1);
+        return serve(device, bytes, stream.stream(), stream.id() & 1);
     }
     void *serve(DeviceIndex device, size_t bytes, cudaStream_t stream, int lasts) {
         weir_tensors *tensors = at(device);
