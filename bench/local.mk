@@ -23,6 +23,9 @@ bench_bare_placement_LDADD = lib/libweir-core.la $(JANSSON_LIBS) -lm
 # Several processes on one device, with and without the ledger.
 EXTRA_DIST += bench/processes
 
+# Instances of memory planners.
+EXTRA_DIST += bench/planners
+
 # Traces with other sizes.
 EXTRA_DIST += bench/vary-sizes
 

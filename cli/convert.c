@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* convert.c: `weir convert': traces from and to the formats of others. */
-#include "cli/convert.h"
-
 #include <argp.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,77 +13,19 @@
 #include "base/text.h"
 #include "cli/common/commands.h"
 #include "cli/common/flags.h"
-#include "cli/common/formats.h"
 #include "cli/common/outputs.h"
 #include "cli/common/shipped.h"
-#include "cli/replay/tape.h"
+#include "cli/formats/conversion.h"
+#include "cli/formats/input.h"
 
 enum { TO_KEY = 0x5601 };
 
-static const struct format {
-    const char *name;
-    int (*is)(const char *first_line); /* NULL: whatever is no other */
-    int (*read)(struct conversion *conversion);
-    int (*write)(struct conversion *conversion);
-    const char *lacks; /* what it has no place for */
-} formats[] = {
-    {"rmm", rmm_is, rmm_read, rmm_write, "marks, uses and waits"},
-    {"minimalloc", minimalloc_is, minimalloc_read, minimalloc_write,
-     "streams, marks, uses, waits and failed requests"},
-    {"weir", NULL, NULL, NULL, NULL},
-};
-
-enum { FORMATS = sizeof formats / sizeof formats[0] };
-
-static const struct format *const weirs_own = &formats[FORMATS - 1];
+static const struct conversion_format *const weirs_own = &conversion_formats[CONVERSION_OWN];
 
 static struct command {
     const char *from, *to;
-    const struct format *format;
+    const struct conversion_format *format;
 } command;
-
-void convert_say(struct conversion *conversion, const char *format, ...) {
-    char text[512];
-    va_list arguments;
-    int bytes;
-
-    va_start(arguments, format);
-    bytes = vsnprintf(text, sizeof text, format, arguments);
-    va_end(arguments);
-    if (!conversion->failed && !sink_write(conversion->sink, text, (size_t)bytes))
-        conversion->failed = errno ? errno : EIO;
-}
-
-int convert_next(struct conversion *conversion, weir_trace_event *event) {
-    weir_status status = weir_trace_next(conversion->reader, event);
-
-    if (status == WEIR_OK) {
-        conversion->events++;
-        return event->operation != 0;
-    }
-    if (status == WEIR_E_PARSE && conversion->events > 0 &&
-        tape_is_cut(command.from, conversion->reader, conversion->lines.source))
-        return 0;
-    snprintf(conversion->message, sizeof conversion->message, "%s",
-             status == WEIR_E_PARSE ? weir_trace_message(conversion->reader)
-                                    : weir_status_message(status));
-    return 0;
-}
-
-int convert_columns(struct lines *lines, const char *const *names, size_t count, size_t needed,
-                    size_t *columns) {
-    if (!lines_cut(lines))
-        return lines->message[0] ? 0 : lines_refuse(lines, "there is no header");
-    for (size_t i = 0; i < count; i++) {
-        columns[i] = SIZE_MAX;
-        for (size_t k = 0; k < lines->count; k++)
-            if (strcmp(lines->fields[k], names[i]) == 0)
-                columns[i] = k;
-        if (columns[i] == SIZE_MAX && i < needed)
-            return lines_refuse(lines, "column \"%s\" is missing", names[i]);
-    }
-    return 1;
-}
 
 /* ------------------------------------------------------------------- one of them ---- */
 
@@ -101,16 +40,7 @@ static int fail(const char *path, const char *why) {
     return 1;
 }
 
-static const struct format *format_of(struct conversion *conversion) {
-    const char *first = lines_peek(&conversion->lines);
-
-    for (size_t i = 0; first && i < FORMATS; i++)
-        if (!formats[i].is || formats[i].is(first))
-            return &formats[i];
-    return NULL;
-}
-
-static int convert(struct conversion *conversion, const struct format *from) {
+static int convert(struct conversion *conversion, const struct conversion_format *from) {
     int good;
 
     if (from != weirs_own)
@@ -125,7 +55,8 @@ static int convert(struct conversion *conversion, const struct format *from) {
 }
 
 /* 0, or errno.  *good: what it is converted from is. */
-static int fill(struct conversion *conversion, const struct format *from, int file, int *good) {
+static int fill(struct conversion *conversion, const struct conversion_format *from, int file,
+                int *good) {
     if (file < 0)
         return errno;
     conversion->sink = sink_on(file, command.to);
@@ -138,7 +69,8 @@ static int fill(struct conversion *conversion, const struct format *from, int fi
 }
 
 /* A file is replaced as a whole, or left as it was. */
-static int write_file(struct conversion *conversion, const struct format *from, int *good) {
+static int write_file(struct conversion *conversion, const struct conversion_format *from,
+                      int *good) {
     struct weir_replacement made;
     int why = weir__replace_begin(&made, command.to, 0666);
 
@@ -151,7 +83,7 @@ static int write_file(struct conversion *conversion, const struct format *from, 
     return 0;
 }
 
-static int write_to(struct conversion *conversion, const struct format *from) {
+static int write_to(struct conversion *conversion, const struct conversion_format *from) {
     int good = 0, why;
 
     if (outputs_are_one(command.from, command.to))
@@ -190,14 +122,15 @@ static int refuse_own(struct conversion *conversion) {
         return fail(command.from, "out of memory");
     status = weir_trace_next(conversion->reader, &event);
     if (status != WEIR_OK)
-        tape_refuse(conversion->reader, status, 0, conversion->message, sizeof conversion->message);
+        input_refuse(conversion->reader, status, 0, conversion->message,
+                     sizeof conversion->message);
     weir_trace_reader_destroy(conversion->reader);
     return status == WEIR_OK ? misuse(is_one) : fail(command.from, conversion->message);
 }
 
 static int run(void) {
-    struct conversion conversion = {.failed = 0};
-    const struct format *from;
+    struct conversion conversion = {.name = command.from};
+    const struct conversion_format *from;
     int code;
 
     if (!lines_open(&conversion.lines, command.from)) {
@@ -205,7 +138,7 @@ static int run(void) {
         shipped_advise(command.from);
         return code;
     }
-    from = format_of(&conversion);
+    from = conversion_format_of(&conversion.lines);
     if (!from)
         code = fail(command.from, conversion.lines.message);
     else if (from == weirs_own && command.format == weirs_own)
@@ -223,9 +156,9 @@ static int run(void) {
 static error_t parse_argument(int key, char *argument, struct argp_state *state) {
     switch (key) {
     case TO_KEY:
-        for (size_t i = 0; i < FORMATS; i++)
-            if (strcmp(formats[i].name, argument) == 0) {
-                command.format = &formats[i];
+        for (size_t i = 0; i < CONVERSION_FORMATS; i++)
+            if (strcmp(conversion_formats[i].name, argument) == 0) {
+                command.format = &conversion_formats[i];
                 return 0;
             }
         argp_error(state, "--to '%s': expected rmm, minimalloc or weir", argument);

@@ -6,8 +6,6 @@ weir_SOURCES = \
 	cli/common/commands.h \
 	cli/common/flags.c \
 	cli/common/flags.h \
-	cli/common/formats.c \
-	cli/common/formats.h \
 	cli/common/help.c \
 	cli/common/help.h \
 	cli/common/interrupt.c \
@@ -34,6 +32,14 @@ weir_SOURCES = \
 	cli/common/spell.h \
 	cli/common/stopwatch.c \
 	cli/common/stopwatch.h \
+	cli/common/temporary.c \
+	cli/common/temporary.h \
+	cli/formats/conversion.c \
+	cli/formats/conversion.h \
+	cli/formats/input.c \
+	cli/formats/input.h \
+	cli/formats/minimalloc.c \
+	cli/formats/rmm.c \
 	cli/report/changepoints.c \
 	cli/report/choices.c \
 	cli/report/choices.h \
@@ -86,9 +92,6 @@ weir_SOURCES = \
 	cli/command.c \
 	cli/command.h \
 	cli/convert.c \
-	cli/convert.h \
-	cli/convert_minimalloc.c \
-	cli/convert_rmm.c \
 	cli/frameworks.c \
 	cli/frameworks.h \
 	cli/holders.c \

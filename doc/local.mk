@@ -16,6 +16,8 @@ nobase_dist_doc_DATA = \
 	bench/results/jax-memory-h200-2026-11-22.txt \
 	bench/results/limit-model-2026-11-27.json \
 	bench/results/over-time-h200-2026-11-27.txt \
+	bench/results/planners-model-2026-11-27.json \
+	bench/results/planners-model-2026-11-27.txt \
 	bench/results/torch-h200-2026-11-27.txt \
 	bench/results/rmm-h200-2026-11-24.txt \
 	bench/results/several-h200-2026-11-22.txt \

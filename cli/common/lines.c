@@ -80,15 +80,19 @@ static char *find_end(struct lines *lines) {
 
 const char *lines_peek(struct lines *lines) {
     static char first[256];
-    const char *end = find_end(lines);
-    size_t bytes = end ? (size_t)(end - lines->buffer) - lines->at : 0;
+    size_t bytes;
 
+    while (!lines->at_end && lines->filled - lines->at < sizeof first && fill(lines))
+        ;
+    if (lines->message[0] && lines->filled == lines->at)
+        return NULL;
+    lines->message[0] = '\0'; /* it comes again behind what was read */
+    bytes = lines->filled - lines->at;
     bytes = bytes < sizeof first ? bytes : sizeof first - 1;
-    if (end)
-        memcpy(first, lines->buffer + lines->at, bytes);
+    memcpy(first, lines->buffer + lines->at, bytes);
     first[bytes] = '\0';
-    first[strcspn(first, "\r")] = '\0';
-    return lines->message[0] ? NULL : first;
+    first[strcspn(first, "\r\n")] = '\0';
+    return first;
 }
 
 char *lines_next(struct lines *lines) {

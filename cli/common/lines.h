@@ -27,7 +27,7 @@ int lines_open(struct lines *lines, const char *path);
 void lines_close(struct lines *lines);
 /* The next line, without its end.  NULL: there is none, or it cannot be read, which a message tells. */
 char *lines_next(struct lines *lines);
-/* The first line, which stays where it is. */
+/* How the first line begins, which stays where it is.  NULL: it cannot be read, which a message tells. */
 const char *lines_peek(struct lines *lines);
 /* The next line that is not empty, cut at its commas.  1, or 0 as above. */
 int lines_cut(struct lines *lines);

@@ -22,7 +22,6 @@
 #include "api/timeline.h"
 #include "base/size.h"
 #include "base/text.h"
-#include "cli/common/formats.h"
 #include "cli/common/interrupt.h"
 #include "cli/common/jsonfile.h"
 #include "cli/common/outputs.h"
@@ -178,13 +177,7 @@ int contest_add_shipped(struct contest *contest) {
 
 /* Why that file is no trace. */
 static void tell_no_trace(const char *path, const char *message) {
-    if (strcmp(path, "-") != 0 && rmm_wrote(path))
-        fprintf(stderr,
-                "weir: %s: it is a file of RMM, not a trace of weir. Try `weir convert %s "
-                "FILE.trace', and replay that.\n",
-                path, path);
-    else
-        fprintf(stderr, "weir: %s: %s\n", strcmp(path, "-") == 0 ? "stdin" : path, message);
+    fprintf(stderr, "weir: %s: %s\n", strcmp(path, "-") == 0 ? "stdin" : path, message);
     shipped_advise(path);
 }
 
@@ -199,11 +192,12 @@ static int make_tapes(struct contest *contest) {
         trace->tape_fd =
             tape_make(trace->path, contest->iterations, &trace->header, message, sizeof message);
         if (trace->tape_fd >= 0 && trace->header.marks < 2 && !contest->limits)
-            fprintf(stderr,
-                    "weir: %s: the trace has %s, so there is no steady time.  Record with "
-                    "--mark-at-nvtx NAME, or call weir_mark() in the program; --mark-at-sync finds "
-                    "marks only where the program waits for the device\n",
-                    trace->header.name, trace->header.marks ? "only one mark" : "no marks");
+            fprintf(stderr, "weir: %s: the trace has %s, so there is no steady time%s\n",
+                    trace->header.name, trace->header.marks ? "only one mark" : "no marks",
+                    trace->header.is_converted
+                        ? ""
+                        : ".  Record with --mark-at-nvtx NAME, or call weir_mark() in the program; "
+                          "--mark-at-sync finds marks only where the program waits for the device");
         if (trace->tape_fd >= 0) {
             tape_tell_left_out(trace->header.name, trace->header.left_out);
             continue;

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/map.h"
-#include "cli/common/source.h"
+#include "cli/formats/input.h"
 
 /* A live block, by its id. */
 struct block {
@@ -343,8 +343,9 @@ static void finish(struct explain *explain) {
             explain->preallocation = explain->groups[i];
 }
 
-static int read_all(struct explain *explain, weir_trace_reader *reader, const struct source *source,
-                    uint64_t most_marks, char *message, size_t message_bytes) {
+static int read_all(struct explain *explain, struct input *input, uint64_t most_marks,
+                    char *message, size_t message_bytes) {
+    weir_trace_reader *reader = input->reader;
     weir_trace_event event;
     uint64_t events = 0;
 
@@ -352,10 +353,11 @@ static int read_all(struct explain *explain, weir_trace_reader *reader, const st
     do {
         weir_status status = weir_trace_next(reader, &event);
 
-        if (status == WEIR_E_PARSE && events > 0 && tape_is_cut(explain->name, reader, source))
+        if (status == WEIR_E_PARSE && events > 0 &&
+            input_is_cut(explain->name, reader, input->lines.source))
             break;
         if (status != WEIR_OK) {
-            tape_refuse(reader, status, events, message, message_bytes);
+            input_refuse(reader, status, events, message, message_bytes);
             return 0;
         }
         events++;
@@ -374,9 +376,8 @@ static int read_all(struct explain *explain, weir_trace_reader *reader, const st
 
 int explain_read(struct explain *explain, const char *path, uint64_t most_marks, char *message,
                  size_t message_bytes) {
-    weir_trace_reader *reader = NULL;
-    struct source *source;
-    int good = 0;
+    struct input input;
+    int good;
 
     memset(explain, 0, sizeof *explain);
     tape_name(path, explain->name);
@@ -384,13 +385,10 @@ int explain_read(struct explain *explain, const char *path, uint64_t most_marks,
     snprintf(message, message_bytes, "out of memory");
     if (!explain->state)
         return 0;
-    source = source_open(path, message, message_bytes);
-    if (!source)
+    if (!input_open(&input, path, message, message_bytes))
         return 0;
-    if (weir_trace_reader_create(source_read, source, &reader) == WEIR_OK)
-        good = read_all(explain, reader, source, most_marks, message, message_bytes);
-    weir_trace_reader_destroy(reader);
-    source_close(source);
+    good = read_all(explain, &input, most_marks, message, message_bytes);
+    input_close(&input);
     return good;
 }
 

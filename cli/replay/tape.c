@@ -14,7 +14,8 @@
 
 #include "base/map.h"
 #include "base/text.h"
-#include "cli/common/source.h"
+#include "cli/common/temporary.h"
+#include "cli/formats/input.h"
 
 static const char magic[8] = "weirtap1";
 
@@ -67,27 +68,6 @@ static int make_room(void *array, size_t *room, size_t used, size_t element) {
     memcpy(array, &moved, sizeof moved);
     *room = more;
     return 1;
-}
-
-/* An unlinked file for as long as it is open. */
-static int temporary_file(void) {
-    const char *folder = getenv("TMPDIR");
-    char path[4096];
-    int fd;
-
-    if (!folder || !*folder)
-        folder = "/tmp";
-    fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-    if (fd >= 0)
-        return fd;
-    if (snprintf(path, sizeof path, "%s/weir-XXXXXX", folder) >= (int)sizeof path) {
-        errno = ENAMETOOLONG;
-        return -1;
-    }
-    fd = mkostemp(path, O_CLOEXEC);
-    if (fd >= 0)
-        unlink(path);
-    return fd;
 }
 
 /* ------------------------------------------------------------- reading in ---- */
@@ -206,19 +186,6 @@ static int take(struct maker *maker, const weir_trace_event *event) {
     return fwrite(&op, sizeof op, 1, maker->file) == 1 || fail_write(maker);
 }
 
-void tape_refuse(const weir_trace_reader *reader, weir_status status, uint64_t events,
-                 char *message, size_t message_bytes) {
-    int is_bad = status == WEIR_E_PARSE;
-
-    snprintf(
-        message, message_bytes, "%s%s",
-        is_bad ? weir_trace_message(reader) : weir_status_message(status),
-        is_bad && events == 0
-            ? "; expected a trace as `weir record' writes it, of lines such as \"12 a 1 4096 0\": "
-              "see weir_trace(3)"
-            : "");
-}
-
 int tape_read_left_out(const char *comment, uint64_t *count) {
     uint64_t found;
     int end = 0;
@@ -227,14 +194,6 @@ int tape_read_left_out(const char *comment, uint64_t *count) {
         comment[end])
         return 0;
     *count = found;
-    return 1;
-}
-
-int tape_is_cut(const char *name, const weir_trace_reader *reader, const struct source *source) {
-    if (!source_is_cut(source))
-        return 0;
-    fprintf(stderr, "weir: %s: the file is cut: %s; weir uses what is before\n", name,
-            weir_trace_message(reader));
     return 1;
 }
 
@@ -252,18 +211,17 @@ static void take_comment(void *context, const char *text) {
     (void)tape_read_left_out(text, &header->left_out);
 }
 
-static int take_all(struct maker *maker, weir_trace_reader *reader, const struct source *source,
-                    uint64_t most_marks) {
+static int take_all(struct maker *maker, struct input *input, uint64_t most_marks) {
     weir_trace_event event;
 
     for (uint64_t events = 0; most_marks == 0 || maker->header->marks < most_marks; events++) {
-        weir_status status = weir_trace_next(reader, &event);
+        weir_status status = weir_trace_next(input->reader, &event);
 
         if (status == WEIR_E_PARSE && events > 0 &&
-            tape_is_cut(maker->header->name, reader, source))
+            input_is_cut(maker->header->name, input->reader, input->lines.source))
             return 1;
         if (status != WEIR_OK) {
-            tape_refuse(reader, status, events, maker->message, maker->message_bytes);
+            input_refuse(input->reader, status, events, maker->message, maker->message_bytes);
             return 0;
         }
         if (event.operation == 0)
@@ -275,7 +233,7 @@ static int take_all(struct maker *maker, weir_trace_reader *reader, const struct
 }
 
 void tape_name(const char *path, char name[TAPE_NAME_BYTES]) {
-    static const char *const endings[] = {".gz", ".zst", ".txt", ".trace"};
+    static const char *const endings[] = {".gz", ".zst", ".txt", ".trace", ".csv"};
     const char *slash = strrchr(path, '/');
     size_t length;
 
@@ -292,13 +250,12 @@ void tape_name(const char *path, char name[TAPE_NAME_BYTES]) {
     }
 }
 
-static int write_tape(struct maker *maker, weir_trace_reader *reader, const struct source *source,
-                      uint64_t most_marks) {
+static int write_tape(struct maker *maker, struct input *input, uint64_t most_marks) {
     struct tape_header *header = maker->header;
 
     if (fwrite(header, sizeof *header, 1, maker->file) != 1) /* again below, filled in */
         return fail_write(maker);
-    if (!take_all(maker, reader, source, most_marks))
+    if (!take_all(maker, input, most_marks))
         return 0;
     header->streams = maker->streams.count;
     if ((header->streams && fwrite(maker->stream_ids, sizeof *maker->stream_ids, header->streams,
@@ -314,15 +271,11 @@ static int write_tape(struct maker *maker, weir_trace_reader *reader, const stru
 }
 
 /* As write_tape, with everything around it; the file stays open. */
-static int read_and_write(struct maker *maker, struct source *source, uint64_t most_marks) {
-    weir_trace_reader *reader = NULL;
-    int good = 0;
+static int read_and_write(struct maker *maker, struct input *input, uint64_t most_marks) {
+    int good;
 
-    if (weir_trace_reader_create(source_read, source, &reader) != WEIR_OK)
-        return fail(maker, "out of memory");
-    weir_trace_comments(reader, take_comment, maker->header);
-    good = write_tape(maker, reader, source, most_marks);
-    weir_trace_reader_destroy(reader);
+    weir_trace_comments(input->reader, take_comment, maker->header);
+    good = write_tape(maker, input, most_marks);
     weir__map_clear(&maker->blocks);
     weir__map_clear(&maker->streams);
     free(maker->stream_ids);
@@ -335,30 +288,31 @@ static int read_and_write(struct maker *maker, struct source *source, uint64_t m
 int tape_make(const char *path, uint64_t most_marks, struct tape_header *header, char *message,
               size_t message_bytes) {
     struct maker maker = {.header = header, .message = message, .message_bytes = message_bytes};
-    struct source *source = source_open(path, message, message_bytes);
+    struct input input;
     int fd, made = -1;
 
-    if (!source)
+    if (!input_open(&input, path, message, message_bytes))
         return -1;
     memset(header, 0, sizeof *header);
     memcpy(header->magic, magic, sizeof magic);
     tape_name(path, header->name);
+    header->is_converted = input.converted >= 0;
     fd = temporary_file();
     maker.file = fd >= 0 ? fdopen(fd, "w+") : NULL;
     if (!maker.file) {
         snprintf(message, message_bytes, "cannot make a temporary file: %s", strerror(errno));
         if (fd >= 0)
             close(fd);
-        goto close_source;
+        goto close_input;
     }
-    if (read_and_write(&maker, source, most_marks)) {
+    if (read_and_write(&maker, &input, most_marks)) {
         made = fcntl(fd, F_DUPFD_CLOEXEC, 10);
         if (made < 0)
             fail_write(&maker);
     }
     fclose(maker.file);
-close_source:
-    source_close(source);
+close_input:
+    input_close(&input);
     return made;
 }
 

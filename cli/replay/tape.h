@@ -16,8 +16,6 @@
 
 #include <weir/trace.h>
 
-#include "cli/common/source.h"
-
 enum { TAPE_NAME_BYTES = 128 };
 
 struct tape_op {
@@ -42,7 +40,8 @@ struct tape_header {
     uint64_t streams;
     uint64_t blocks;          /* the most that are live at once, so indices are below it */
     uint64_t live_peak_bytes; /* the largest sum of requested bytes */
-    uint64_t left_out; /* events behind the last one that `weir record --limit' did not write */
+    uint64_t left_out;     /* events behind the last one that `weir record --limit' did not write */
+    uint64_t is_converted; /* of another format, which has no marks */
 };
 
 /* The longest gap that is told apart, in microseconds. */
@@ -50,11 +49,6 @@ enum { TAPE_MOST_GAP_US = 10000 };
 
 /* "path/gpt2-train.trace.gz" -> "gpt2-train"; "-" -> "stdin". */
 void tape_name(const char *path, char name[TAPE_NAME_BYTES]);
-
-/* Why the next event of a trace could not be read, behind so many that could: a file without any may be no trace at
- * all, and is told what one is. */
-void tape_refuse(const weir_trace_reader *reader, weir_status status, uint64_t events,
-                 char *message, size_t message_bytes);
 
 /* Header, operations, ids of streams, labels and gaps of an open tape. */
 struct tape {
@@ -69,11 +63,9 @@ struct tape {
 /* Whether a comment of a trace says how many events `weir record --limit' left out. */
 int tape_read_left_out(const char *comment, uint64_t *count);
 /* Tells it, if there are any, of the trace of that name. */
-/* 1, and it is told: the reader, which refused it, has read all that there is of a trace that ends too early. */
-int tape_is_cut(const char *name, const weir_trace_reader *reader, const struct source *source);
 void tape_tell_left_out(const char *name, uint64_t count);
 
-/* Reads the trace at `path` ("-": standard input) up to its end, or to mark `most_marks` (0: all).
+/* Reads the trace, or what becomes one, at `path` ("-": standard input) up to its end, or to mark `most_marks` (0: all).
  * A file descriptor to be mapped by tape_map, at its own leisure closed by the caller; -1 with the
  * reason in `message`. */
 int tape_make(const char *path, uint64_t most_marks, struct tape_header *header, char *message,

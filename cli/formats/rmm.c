@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* convert_rmm.c: the log of RMM's logging_resource_adaptor (github.com/rapidsai/rmm):
+/* rmm.c: the log of RMM's logging_resource_adaptor (github.com/rapidsai/rmm):
  *
  *     Thread,Time,Action,Pointer,Size,Stream
  *     1234,11:19:04.000123,allocate,0x7f0000000000,1000000,0x0
@@ -7,7 +7,7 @@
  * Time is that of the day; Action allocate, allocate failure (Pointer is (nil) then) or free.
  * A free of what was not allocated here is left out, and a pointer that is handed out anew is freed first, as
  * `weir record' has it. */
-#include "cli/convert.h"
+#include "cli/formats/conversion.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -25,6 +25,11 @@ static const char *const names[COLUMNS] = {"Thread", "Time", "Action", "Pointer"
 struct block {
     uint64_t id, bytes, stream;
 };
+
+int rmm_is(const char *first_line) {
+    return strstr(first_line, names[ACTION]) && strstr(first_line, names[POINTER]) &&
+           strstr(first_line, names[SIZE]);
+}
 
 /* While a log is read. */
 struct reading {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* convert_minimalloc.c: what minimalloc (github.com/google/minimalloc) reads and writes:
+/* minimalloc.c: what minimalloc (github.com/google/minimalloc) reads and writes:
  *
  *     id,lower,upper,size
  *     b1,0,3,4
@@ -9,7 +9,7 @@
  *
  * Times become microseconds, and back.  What is freed and what is allocated at one time share no memory there; so
  * where a trace allocates first, its later events are later by one.  Names are kept as name=. */
-#include "cli/convert.h"
+#include "cli/formats/conversion.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -66,7 +66,7 @@ int minimalloc_is(const char *first_line) {
     while ((word = strsep(&rest, ",")))
         for (size_t i = 0; i < COLUMNS; i++)
             found |= (unsigned)is_called(word, i) << i;
-    return found == (1u << COLUMNS) - 1;
+    return __builtin_popcount(found) >= COLUMNS - 1; /* reading tells what is missing */
 }
 
 /* ------------------------------------------------------------------------ reading ---- */
@@ -95,15 +95,17 @@ static int take_line(struct lines *lines, const size_t *columns, int is_last_tim
 
     for (size_t i = 0; i < COLUMNS; i++)
         if (columns[i] >= lines->count)
-            return lines_refuse(lines, "%s is missing", called[i][0]);
+            return lines_refuse(lines, "%s is missing; expected a field for each column of line 1",
+                                called[i][0]);
     if (!lines_number(lines, columns[LOWER], called[LOWER][0], INT64_MAX - 1, &block.lower) ||
         !lines_number(lines, columns[UPPER], called[UPPER][0], INT64_MAX - 1, &block.upper) ||
         !lines_number(lines, columns[SIZE], called[SIZE][0], INT64_MAX, &block.bytes))
         return 0;
     block.upper += (uint64_t)is_last_time;
     if (block.upper <= block.lower)
-        return lines_refuse(lines, "upper %" PRIu64 " is not above lower %" PRIu64, block.upper,
-                            block.lower);
+        return lines_refuse(
+            lines, "upper %" PRIu64 " is not above lower %" PRIu64 ", the time of the allocation",
+            block.upper, block.lower);
     snprintf(block.name, sizeof block.name, "%s", lines->fields[columns[ID]]);
     for (char *at = block.name; *at; at++)
         if ((unsigned char)*at <= ' ' || *at == 0x7f)
@@ -145,17 +147,22 @@ int minimalloc_read(struct conversion *conversion) {
     size_t columns[COLUMNS];
     int is_last_time = 0, good = lines_cut(lines);
 
-    for (size_t i = 0; good && i < COLUMNS; i++)
+    for (size_t i = 0; good && i < COLUMNS; i++) {
+        columns[i] = SIZE_MAX;
         for (size_t k = 0; k < lines->count; k++)
             if (is_called(lines->fields[k], i)) {
                 columns[i] = k;
                 is_last_time |= strcmp(lines->fields[k], "end") == 0;
             }
+        good = columns[i] != SIZE_MAX ||
+               lines_refuse(lines, "column \"%s\" is missing; expected id, lower, upper and size",
+                            called[i][0]);
+    }
     while (good && lines_cut(lines))
         good = take_line(lines, columns, is_last_time, &blocks);
     good = good && !lines->message[0];
     if (good && blocks.count == 0)
-        good = lines_refuse(lines, "there are no blocks");
+        good = lines_refuse(lines, "there are no blocks; expected lines such as \"b1,0,3,4096\"");
     good = good && say_all(conversion, &blocks);
     free(blocks.all);
     return good;

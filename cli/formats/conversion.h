@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* convert.h: traces from and to the formats of others: what the formats and `weir convert' have in common.
+/* conversion.h: traces from and to the formats of others.
  *
  * Each format has a file of its own.  Reading one makes the text of a trace; writing one takes the events
  * of a trace, and says what it has no place for.
  */
-#ifndef WEIR_CLI_CONVERT_H
-#define WEIR_CLI_CONVERT_H
+#ifndef WEIR_CLI_CONVERSION_H
+#define WEIR_CLI_CONVERSION_H
 
 #include <stdint.h>
 
@@ -16,7 +16,8 @@
 #include "cli/common/sink.h"
 
 struct conversion {
-    struct lines lines;        /* where it comes from */
+    const char *name;          /* of the file that it comes from */
+    struct lines lines;        /* of that */
     weir_trace_reader *reader; /* if that is a trace */
     struct sink *sink;         /* where it goes */
     uint64_t left_out;         /* events for which there is no place */
@@ -35,7 +36,21 @@ int convert_next(struct conversion *conversion, weir_trace_event *event);
 int convert_columns(struct lines *lines, const char *const *names, size_t count, size_t needed,
                     size_t *columns);
 
-/* 1, or 0: `failed', or a message in lines (reading) or in the conversion (writing). */
+struct conversion_format {
+    const char *name;
+    int (*is)(const char *first_line); /* NULL: whatever is no other */
+    /* 1, or 0: `failed', or a message in lines (reading) or in the conversion (writing). */
+    int (*read)(struct conversion *conversion);
+    int (*write)(struct conversion *conversion);
+    const char *lacks; /* what it has no place for */
+};
+
+enum { CONVERSION_FORMATS = 3, CONVERSION_OWN = 2 };
+extern const struct conversion_format conversion_formats[CONVERSION_FORMATS];
+/* By the first line, which stays where it is.  NULL: it cannot be read, which a message tells. */
+const struct conversion_format *conversion_format_of(struct lines *lines);
+
+int rmm_is(const char *first_line);
 int rmm_read(struct conversion *conversion);
 int rmm_write(struct conversion *conversion);
 int minimalloc_is(const char *first_line);

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: MIT */
+/* temporary.c: see temporary.h. */
+#include "cli/common/temporary.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+int temporary_file(void) {
+    const char *folder = getenv("TMPDIR");
+    char path[4096];
+    int fd;
+
+    if (!folder || !*folder)
+        folder = "/tmp";
+    fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    if (fd >= 0)
+        return fd;
+    if (snprintf(path, sizeof path, "%s/weir-XXXXXX", folder) >= (int)sizeof path) {
+        errno = ENAMETOOLONG;
+        return -1;
+    }
+    fd = mkostemp(path, O_CLOEXEC);
+    if (fd >= 0)
+        unlink(path);
+    return fd;
+}
