@@ -132,7 +132,7 @@ struct move {
 /* Sizes follow what the arena has: handles are no larger than a `unit_part` of it, within bounds, and a
  * step is a `step_part` of it at least; a policy that wants a larger one has it as one handle.  A request of a
  * `large_part` of it, and of `large_least`, has handles of its own, so that all of them are idle when it was freed:
- * `pieces` of one size at most, of about PIECE or more.  Where several streams have memory handles are smaller: what
+ * of one size, about PIECE or more: `pieces` at most, unless they were larger than `unit_most`.  Where several streams have memory handles are smaller: what
  * one of them freed last holds the whole handle for the others. */
 struct packing {
     size_t unit_part, unit_least, unit_most, unit_most_several;
@@ -1145,7 +1145,8 @@ static size_t piece_for(const struct weir_block_engine *a, size_t bytes) {
         a->e.options->growth != WEIR_GROWTH_EXACT)
         return 0;
     pieces = a->blocks.order.several ? p->pieces_several : p->pieces;
-    pieces = hurries(a) ? 1 : within(1, (bytes + PIECE / 2) / PIECE, pieces);
+    pieces = within((bytes + p->unit_most - 1) / p->unit_most, (bytes + PIECE / 2) / PIECE, pieces);
+    pieces = hurries(a) ? 1 : pieces;
     return weir__size_round_down((bytes + pieces - 1) / pieces + PAGE - 1, PAGE);
 }
 
