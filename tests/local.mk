@@ -394,6 +394,7 @@ EXTRA_DIST += \
 	tests/gpu/torch_features/ranks.py \
 	tests/gpu/torch_features/streams.py \
 	tests/gpu/torch_features/support.py \
+	tests/gpu/two-gpus \
 	tests/outside/README \
 	tests/outside/build \
 	tests/outside/fetch \
