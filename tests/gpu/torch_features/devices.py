@@ -234,7 +234,7 @@ def stats_of_each():
 
 @feature_of_two
 def history_of_each():
-    torch.cuda.memory._record_memory_history()
+    torch.cuda.memory._record_memory_history(stacks="python")
     try:
         tensors = [torch.empty((n + 1) * 32 * MIB, dtype=torch.uint8, device=device) for n, device in enumerate(BOTH)]
         traces = torch.cuda.memory._snapshot()["device_traces"]
