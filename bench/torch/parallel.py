@@ -17,10 +17,10 @@ from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoi
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 import measured
-from torch_model import LENGTH, WORDS, Model, loss_of
+from torch_model import LENGTH, SIZES, WORDS, Model, loss_of
 
 NO_MULTICAST = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1"}
-SIZES = {"ddp": "small", "fsdp": "1.3b"}
+PROGRAMS = {"ddp": "small", "fsdp": "1.3b"}  # and their sizes
 MEMORY = "reserved_peak_mib", "allocated_peak_mib", "device_peak_mib", "device_before_mib"
 
 
@@ -92,16 +92,19 @@ def work(rank, count, meeting, options):
 
 def main():
     options = measured.parsed(__doc__, 24, program=("ddp", "ddp or fsdp"), batch=(8, "sequences of a process"),
-                              size=("", "tiny, small, medium or 1.3b; default: small for ddp, 1.3b for fsdp"),
+                              size=("", f"{', '.join(SIZES)}; default: small for ddp, 1.3b for fsdp"),
                               length=(LENGTH, f"tokens of a sequence, at most {LENGTH}"))
-    count = 2 if options.device == "cpu" else torch.cuda.device_count()
-    if options.program not in SIZES:
-        sys.exit(f'parallel.py: there is no program "{options.program}"; there are {" and ".join(SIZES)}')
+    options.size = options.size or PROGRAMS.get(options.program)
+    for name, value, known in (("program", options.program, PROGRAMS), ("size", options.size, SIZES)):
+        if value not in known:
+            sys.exit(f'parallel.py: there is no {name} "{value}"; there are {", ".join(known)}')
+    if not 1 <= options.length <= LENGTH:
+        sys.exit(f"parallel.py: --length {options.length} is not from 1 to {LENGTH}")
     if options.compile:
         sys.exit("parallel.py: has no --compile")
+    count = 2 if options.device == "cpu" else torch.cuda.device_count()
     if count < 2:
         sys.exit(f"parallel.py: needs two GPUs, and there are {count}")
-    options.size = options.size or SIZES[options.program]
     for name, value in NO_MULTICAST.items():
         os.environ.setdefault(name, value)
     with tempfile.TemporaryDirectory() as folder:
