@@ -68,6 +68,7 @@ EXTRA_DIST += \
 	bench/torch/moe.py \
 	bench/torch/pair.cpp \
 	bench/torch/pair.py \
+	bench/torch/parallel.py \
 	bench/torch/resnet.py \
 	bench/torch/vit.py
 

@@ -382,6 +382,7 @@ EXTRA_DIST += \
 	tests/gpu/torch-features.py \
 	tests/gpu/torch_features/__init__.py \
 	tests/gpu/torch_features/compiled.py \
+	tests/gpu/torch_features/devices.py \
 	tests/gpu/torch_features/exits.py \
 	tests/gpu/torch_features/figures.py \
 	tests/gpu/torch_features/graphs.py \
@@ -390,8 +391,10 @@ EXTRA_DIST += \
 	tests/gpu/torch_features/memory.py \
 	tests/gpu/torch_features/pools.py \
 	tests/gpu/torch_features/processes.py \
+	tests/gpu/torch_features/ranks.py \
 	tests/gpu/torch_features/streams.py \
 	tests/gpu/torch_features/support.py \
+	tests/gpu/two-gpus \
 	tests/outside/README \
 	tests/outside/build \
 	tests/outside/fetch \

@@ -6,7 +6,8 @@ import torch.nn as nn
 import torch.nn.functional as functional
 
 WORDS, LENGTH = 50257, 1024
-SIZES = {"small": (12, 12, 768), "medium": (24, 16, 1024)}  # layers, heads, width
+SIZES = {"tiny": (2, 2, 64), "small": (12, 12, 768), "medium": (24, 16, 1024),
+         "1.3b": (24, 16, 2048)}  # layers, heads, width
 
 
 class Block(nn.Module):

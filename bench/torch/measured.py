@@ -39,18 +39,27 @@ class Device:
             torch.cuda.synchronize()
 
 
-def options_of(text, iterations, **more):
-    """The options that all programs have, and those of `more': name=(default, help)."""
+def parsed(text, iterations, **more):
+    """The options that all programs have, and those of `more': name=(default, help).  Touches no GPU."""
     parser = argparse.ArgumentParser(description=text.split("\n\n", maxsplit=1)[0])
     parser.add_argument("--iterations", type=int, default=iterations)
     parser.add_argument("--compile", action="store_true", help='by torch.compile(mode="reduce-overhead")')
     parser.add_argument("--device", default="cuda", help="cpu shows whether the program works, and measures nothing")
     for name, (default, what) in more.items():
         parser.add_argument("--" + name, type=type(default), default=default, help=what)
-    options = parser.parse_args()
+    return parser.parse_args()
+
+
+def begin(options):
+    """In the process that is measured, with its GPU as the current one."""
     torch.manual_seed(0)
     torch.set_float32_matmul_precision("high")
     options.measured = Device(options.device)
+
+
+def options_of(text, iterations, **more):
+    options = parsed(text, iterations, **more)
+    begin(options)
     return options
 
 
@@ -58,8 +67,8 @@ def maybe_compiled(function, options, **words):
     return torch.compile(function, mode="reduce-overhead", **words) if options.compile else function
 
 
-def measure(name, step, options, **more):
-    """Runs step(i) for each iteration and prints the line; step returns a number that depends on the work, or None."""
+def figures_of(name, step, options, **more):
+    """Runs step(i) for each iteration; step returns a number that depends on the work, or None."""
     device = options.measured
     times, result = [], 0.0
     for i in range(options.iterations):
@@ -87,4 +96,9 @@ def measure(name, step, options, **more):
                    allocations=stats.get("allocation.all.allocated"), device_allocs=stats.get("num_device_alloc"),
                    alloc_retries=stats.get("num_alloc_retries"))
     row["iterations_ms"] = times
-    print(json.dumps(row), flush=True)
+    return row
+
+
+def measure(name, step, options, **more):
+    """Runs the iterations and prints the line."""
+    print(json.dumps(figures_of(name, step, options, **more)), flush=True)

@@ -5,7 +5,8 @@ import ast
 import importlib
 import pathlib
 
-GROUPS = "memory", "figures", "streams", "graphs", "pools", "history", "limits", "processes", "exits", "compiled"
+GROUPS = ("memory", "figures", "streams", "graphs", "pools", "history", "limits", "processes", "devices", "ranks",
+          "exits", "compiled")
 
 
 def names_of(group):

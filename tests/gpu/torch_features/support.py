@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 DEVICE = "cuda"
+BOTH = FIRST, SECOND = "cuda:0", "cuda:1"
 MIB, GIB = 1 << 20, 1 << 30
 
 # An allocator for CUDAPluggableAllocator that counts its calls.
@@ -52,6 +53,22 @@ def feature(function=None, *, timeout=60):
         return functools.partial(feature, timeout=timeout)
     function.timeout = timeout
     return function
+
+
+def feature_of_two(function):
+    """A feature that needs two GPUs."""
+
+    @functools.wraps(function)
+    def checked():
+        count = torch.cuda.device_count()
+        if count < 2:
+            raise Skip(f"needs two GPUs, and there is {count}")
+        for device in BOTH:
+            torch.zeros(1, device=device)  # a context
+        settle()
+        return function()
+
+    return feature(checked, timeout=90)
 
 
 def settle():
