@@ -30,6 +30,10 @@
 
 enum { FIRST_PATIENCE = 64, LONGEST_PATIENCE = 1 << 16 };
 enum { LASTING = 2 }; /* milliseconds, more or less */
+/* As lock.c waits. */
+enum { SPINS = 100, YIELDS = 20 };
+#define FIRST_PAUSE_NS 20000L
+#define LONGEST_PAUSE_NS 500000L
 
 _Thread_local uint32_t weir__bias_thread WEIR_FAST_TLS = WEIR_BIAS_NOBODY;
 _Thread_local struct weir_bias_mark *weir__bias_mark WEIR_FAST_TLS;
@@ -152,19 +156,41 @@ static uint32_t clock_now(void) {
     return (uint32_t)((uint64_t)now.tv_sec * 1000 + ((uint64_t)now.tv_nsec >> 20));
 }
 
-static void take_away(struct weir_bias *bias) {
-    atomic_store_explicit(&bias->owner, 0, memory_order_relaxed);
-    barrier_everywhere();
-    /* If its thread has ended the mark may be another's, who is not inside for long either. */
-    for (unsigned spins = 0;
-         atomic_load_explicit(&bias->mark->inside[bias->level], memory_order_acquire); spins++)
-        if (spins >= 100)
-            sched_yield();
+/* The owner is outside, or was within some microseconds.  If its thread has ended the mark may be another's. */
+static int is_outside_soon(const struct weir_bias *bias) {
+    const _Atomic uint32_t *inside = &bias->mark->inside[bias->level];
+
+    for (unsigned spins = 0; spins < SPINS; spins++)
+        if (!atomic_load_explicit(inside, memory_order_acquire))
+            return 1;
+    for (unsigned yields = 0; yields < YIELDS; yields++) {
+        sched_yield();
+        if (!atomic_load_explicit(inside, memory_order_acquire))
+            return 1;
+    }
+    return 0;
+}
+
+/* The lock has no owner any more, and who was it is outside. */
+static void note_taken_away(struct weir_bias *bias) {
     bias->last = 0;
     if (clock_now() - bias->since >= LASTING)
         bias->patience = FIRST_PATIENCE;
     else if (bias->patience < LONGEST_PATIENCE)
         bias->patience *= 4;
+}
+
+static void take_away(struct weir_bias *bias) {
+    struct timespec pause = {0, FIRST_PAUSE_NS};
+
+    atomic_store_explicit(&bias->owner, 0, memory_order_relaxed);
+    barrier_everywhere();
+    while (!is_outside_soon(bias)) {
+        nanosleep(&pause, NULL);
+        if (pause.tv_nsec < LONGEST_PAUSE_NS)
+            pause.tv_nsec *= 2;
+    }
+    note_taken_away(bias);
 }
 
 int weir__bias_take_slow(struct weir_bias *bias, enum weir_bias_manner manner) {
@@ -207,6 +233,14 @@ int weir__bias_take_soon(struct weir_bias *bias, int level) {
     owner = atomic_load_explicit(&bias->owner, memory_order_relaxed);
     if (owner == 0 || owner == weir__bias_thread)
         return 0;
+    atomic_store_explicit(&bias->owner, 0, memory_order_relaxed);
+    barrier_everywhere();
+    if (is_outside_soon(bias)) {
+        note_taken_away(bias);
+        return 0;
+    }
+    /* It is inside, and all others wait for `lock': as it was. */
+    atomic_store_explicit(&bias->owner, owner, memory_order_relaxed);
     weir__lock_give(&bias->lock);
     return -1;
 }

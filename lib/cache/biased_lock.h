@@ -21,6 +21,9 @@
  * the lock is never biased.  Not fair, not recursive.  Inside a lock of the outer level a thread may take one of the
  * inner level, and no other.
  *
+ * A thread has one mark for all locks of a level.  So who takes the bias of one away waits for its owner also while that
+ * is inside another.  Where holds are long, only one lock of a level may be biased.
+ *
  * Must not know: what it guards.
  */
 #ifndef WEIR_BIASED_LOCK_H
@@ -97,14 +100,15 @@ static inline __attribute__((always_inline)) int weir__bias_try_at(struct weir_b
 }
 
 /* Takes the lock; what it returns is for the give. */
-static inline int weir__bias_take_at(struct weir_bias *bias, int level) {
+static inline int weir__bias_take_at(struct weir_bias *bias, int level,
+                                     enum weir_bias_manner manner) {
     if (weir__bias_try_at(bias, level))
         return 1;
-    (void)weir__bias_take_slow(bias, WEIR_BIAS_USER);
+    (void)weir__bias_take_slow(bias, manner);
     return 0;
 }
 
-/* The same, if that is a matter of some microseconds: -1: it is not, or the lock is biased to another thread. */
+/* The same as a guest, if that is a matter of some microseconds; -1: it is not, and nothing has changed. */
 int weir__bias_take_soon(struct weir_bias *bias, int level);
 
 static inline void weir__bias_give_at(struct weir_bias *bias, int taken, int level) {
@@ -123,7 +127,7 @@ static inline __attribute__((always_inline)) int weir__bias_try(struct weir_bias
 }
 
 static inline int weir__bias_take(struct weir_bias *bias) {
-    return weir__bias_take_at(bias, WEIR_BIAS_INNER);
+    return weir__bias_take_at(bias, WEIR_BIAS_INNER, WEIR_BIAS_USER);
 }
 
 /* The same for a guest, polite or not: -1: it is biased to another thread, and not taken. */

@@ -18,6 +18,7 @@ weir_status (*weir__tensors_source)(int device, weir_allocator **allocator) = we
 
 static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
 static int opened;
+atomic_int weir__tensors_several;
 static _Atomic(weir_tensors *) only_one; /* NULL: there is none, or several */
 
 enum { RECORDS = 64 };
@@ -202,8 +203,10 @@ weir_status weir_tensors_open(int device, const weir_tensors_hooks *hooks, weir_
     t = atomic_load_explicit(&weir__tensors_of[device], memory_order_acquire);
     if (!t) {
         status = make(device, hooks, &t);
-        if (status == WEIR_OK)
+        if (status == WEIR_OK) {
+            atomic_store_explicit(&weir__tensors_several, opened > 0, memory_order_relaxed);
             atomic_store_explicit(&only_one, opened++ == 0 ? t : NULL, memory_order_release);
+        }
     }
     if (status == WEIR_OK) {
         atomic_store_explicit(&weir__tensors_of[device], t, memory_order_release);

@@ -144,9 +144,15 @@ void weir__figure_subtract(weir_tensors_figure *figure, int64_t amount);
 
 /* ---- the lock ---- */
 
-/* The outer of two levels: requests of the allocator take the locks of its caches inside. */
+/* More than one device was opened: no lock gets a bias any more.  It is held while its device is waited for, which must
+ * not keep others from another device's. */
+extern atomic_int weir__tensors_several;
+
+/* The outer of two levels: frees to the allocator take the locks of its caches inside. */
 static inline __attribute__((always_inline)) void weir__tensors_lock(weir_tensors *t) {
-    int taken = weir__bias_take_at(&t->lock, WEIR_BIAS_OUTER);
+    int several = atomic_load_explicit(&weir__tensors_several, memory_order_relaxed);
+    int taken = weir__bias_take_at(&t->lock, WEIR_BIAS_OUTER,
+                                   several ? WEIR_BIAS_GUEST : WEIR_BIAS_USER);
 
     t->lock_taken = taken;
 }

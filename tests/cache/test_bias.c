@@ -214,7 +214,7 @@ static struct weir_bias outer = {.level = WEIR_BIAS_OUTER};
 static atomic_int has_come;
 
 static void *come_in(void *arg) {
-    int taken = weir__bias_take_at(&outer, WEIR_BIAS_OUTER);
+    int taken = weir__bias_take_at(&outer, WEIR_BIAS_OUTER, WEIR_BIAS_USER);
 
     (void)arg;
     atomic_store(&has_come, 1);
@@ -228,7 +228,7 @@ START_TEST(an_inner_lock_leaves_the_outer_one_taken) {
     int taken = 0;
 
     for (int i = 0; i < 1000; i++) {
-        taken = weir__bias_take_at(&outer, WEIR_BIAS_OUTER);
+        taken = weir__bias_take_at(&outer, WEIR_BIAS_OUTER, WEIR_BIAS_USER);
         pass_through();
         if (i < 999)
             weir__bias_give_at(&outer, taken, WEIR_BIAS_OUTER);
@@ -246,27 +246,44 @@ END_TEST
 static void *visit(void *arg) {
     int taken = weir__bias_take_soon(&outer, WEIR_BIAS_OUTER);
 
-    (void)arg;
-    MUST_EQ(taken, can_bias() ? -1 : 0);
+    MUST_EQ(taken, *(const int *)arg);
     if (taken >= 0)
         weir__bias_give_at(&outer, taken, WEIR_BIAS_OUTER);
     return NULL;
 }
 
-/* A lock that is biased to another thread, or held, is left to it. */
-START_TEST(a_lock_that_is_not_to_be_had_soon) {
+static void expect_visit(int taken) {
     pthread_t thread;
-    int taken = -1;
+
+    MUST(pthread_create(&thread, NULL, visit, &taken) == 0);
+    MUST(pthread_join(thread, NULL) == 0);
+}
+
+/* Takes and gives the outer lock so often that it is biased to this thread, if it can be. */
+static void become_owner(void) {
+    for (int i = 0; i < 1000; i++)
+        weir__bias_give_at(&outer, weir__bias_take_at(&outer, WEIR_BIAS_OUTER, WEIR_BIAS_USER),
+                           WEIR_BIAS_OUTER);
+}
+
+/* A lock that nobody is inside of is to be had soon, whoever it is biased to; one that is held stays its holder's. */
+START_TEST(a_lock_that_is_to_be_had_soon_or_not) {
+    int taken;
 
     for (int i = 0; i < 1000; i++) {
         taken = weir__bias_take_soon(&outer, WEIR_BIAS_OUTER);
-        MUST_EQ(taken, 0); /* a visitor gets no bias */
+        MUST_EQ(taken, 0); /* a guest gets no bias */
         weir__bias_give_at(&outer, taken, WEIR_BIAS_OUTER);
     }
-    for (int i = 0; i < 1000; i++)
-        weir__bias_give_at(&outer, weir__bias_take_at(&outer, WEIR_BIAS_OUTER), WEIR_BIAS_OUTER);
-    MUST(pthread_create(&thread, NULL, visit, NULL) == 0);
-    MUST(pthread_join(thread, NULL) == 0);
+    become_owner();
+    taken = weir__bias_take_at(&outer, WEIR_BIAS_OUTER, WEIR_BIAS_USER);
+    MUST_EQ(taken, can_bias());
+    expect_visit(-1);
+    weir__bias_give_at(&outer, taken, WEIR_BIAS_OUTER);
+    taken = weir__bias_take_at(&outer, WEIR_BIAS_OUTER, WEIR_BIAS_USER);
+    MUST_EQ(taken, can_bias()); /* it still has the bias */
+    weir__bias_give_at(&outer, taken, WEIR_BIAS_OUTER);
+    expect_visit(0);
 }
 END_TEST
 
@@ -305,7 +322,7 @@ int main(void) {
     tcase_add_test(tests, patience_grows_and_goes);
     tcase_add_test(tests, one_that_was_held_up_undoes_nothing);
     tcase_add_test(tests, an_inner_lock_leaves_the_outer_one_taken);
-    tcase_add_test(tests, a_lock_that_is_not_to_be_had_soon);
+    tcase_add_test(tests, a_lock_that_is_to_be_had_soon_or_not);
     tcase_add_loop_test(tests, threads_exclude_each_other, 0, 3);
     suite_add_tcase(suite, tests);
     return run_suite(suite, CK_FORK_GETENV);

@@ -478,6 +478,57 @@ START_TEST(a_device_that_is_waited_for_holds_no_other_up) {
 }
 END_TEST
 
+static atomic_int is_inside, is_done;
+static weir_tensors *second_device;
+static CUstream second_stream;
+
+static void wait_for_the_other(void *context, const weir_tensors_block *block) {
+    (void)context;
+    (void)block;
+    atomic_store(&is_inside, 1);
+    for (int i = 0; i < 5000 && !atomic_load(&is_done); i++)
+        usleep(1000);
+}
+
+static void *use_the_second(void *context) {
+    void *block;
+
+    while (!atomic_load(&is_inside))
+        usleep(1000);
+    OK(weir_tensors_free(context));
+    OK(weir_tensors_alloc(second_device, MIB, MIB, second_stream, 0, NULL, &block));
+    OK(weir_tensors_free(block));
+    atomic_store(&is_done, 1);
+    return NULL;
+}
+
+/* Whoever used two devices, and holds one up, leaves the other to all. */
+START_TEST(one_who_used_both_devices_holds_one_up) {
+    CUcontext second, popped;
+    pthread_t thread;
+    void *block, *left;
+
+    setenv("WEIR_MODEL_DEVICES", "2", 1);
+    begin();
+    CU(driver->cuDevicePrimaryCtxRetain(&second, 1));
+    CU(driver->cuCtxPushCurrent(second));
+    CU(driver->cuStreamCreate(&second_stream, CU_STREAM_NON_BLOCKING));
+    CU(driver->cuCtxPopCurrent(&popped));
+    OK(weir_tensors_open(1, NULL, &second_device));
+    OK(weir_tensors_alloc(second_device, MIB, MIB, second_stream, 0, NULL, &left));
+    for (int i = 0; i < 2000; i++) {
+        OK(weir_tensors_alloc(i % 2 ? t : second_device, MIB, MIB, i % 2 ? A : second_stream, 0,
+                              NULL, &block));
+        OK(weir_tensors_free(block));
+    }
+    ck_assert_int_eq(pthread_create(&thread, NULL, use_the_second, left), 0);
+    OK(weir_tensors_visit(t, none, wait_for_the_other, NULL));
+    MUST_EQ(atomic_load(&is_done), 1);
+    pthread_join(thread, NULL);
+    end();
+}
+END_TEST
+
 START_TEST(a_busy_stream_is_asked_once) {
     enum { BLOCKS = 100 };
 
@@ -559,6 +610,7 @@ int main(void) {
     tcase_add_test(pending, a_block_waits_if_no_event_can_be_had);
     tcase_add_loop_test(pending, uses_beside_another_device, 0, 2);
     tcase_add_test(pending, a_device_that_is_waited_for_holds_no_other_up);
+    tcase_add_test(pending, one_who_used_both_devices_holds_one_up);
     tcase_add_loop_test(pending, a_free_beside_another_device, 0, 2);
     tcase_add_test(pending, sums_that_begin_again_while_a_block_waits);
     tcase_add_test(pending, a_free_that_waits_is_told_once);
