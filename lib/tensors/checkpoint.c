@@ -3,7 +3,8 @@
  *
  * Graphs that continue each other (PyTorch's graph trees) need a pool as it was when the earlier graph ended, whatever
  * the program has freed since.  A placement only places where it finds best; so a pool is brought into a state by
- * filling a new placement, segment by segment from low to high addresses, and giving back what was free.
+ * filling a new placement, segment by segment from low to high addresses, and giving back what was free.  Segments that
+ * joined are one.
  *
  * Must not know: graphs, captures.
  */
@@ -55,6 +56,8 @@ static int note_piece(void *context, const struct weir_placement_span *span) {
         weir__hostmem_room(s->pieces, s->piece_count, &s->piece_room, sizeof *s->pieces);
     uintptr_t value;
 
+    if (span->hole)
+        return WEIR_PLACEMENT_GO_ON;
     if (!moved) {
         n->lacks_memory = 1;
         return WEIR_PLACEMENT_STOP;
@@ -129,8 +132,12 @@ static const struct weir_tensor_segment *saved_segment(const weir_tensors_state 
 static int has_segments(const struct weir_tensor_pool *pool, const weir_tensors_state *state) {
     size_t found = 0;
 
-    for (size_t i = 0; i < pool->segment_count; i++)
-        found += saved_segment(state, pool->segments[i].base) != NULL;
+    for (size_t i = 0; i < pool->segment_count; i++) {
+        const struct weir_tensor_segment *saved = saved_segment(state, pool->segments[i].base);
+
+        found += saved && saved->base == pool->segments[i].base &&
+                 saved->bytes == pool->segments[i].bytes;
+    }
     return found == state->segment_count;
 }
 
@@ -139,8 +146,6 @@ static int fill_segment(struct weir_placement *p, const struct weir_tensor_segme
                         const weir_tensors_state *state, size_t *at) {
     struct weir_placement_block place;
 
-    if (weir__placement_add(p, segment->base, segment->bytes) != WEIR_PLACEMENT_OK)
-        return 0;
     for (; *at < state->piece_count; (*at)++) {
         const struct piece *piece = &state->pieces[*at];
 
@@ -155,18 +160,24 @@ static int fill_segment(struct weir_placement *p, const struct weir_tensor_segme
 
 /* A placement in that state, with the pool's other segments free; NULL without host memory.  What is free is free for
  * all, since the device has done all work. */
-static struct weir_placement *make_placement(const struct weir_tensor_pool *pool,
+static struct weir_placement *make_placement(const weir_tensors *t,
+                                             const struct weir_tensor_pool *pool,
                                              const weir_tensors_state *state) {
-    struct weir_placement_rule rule = {
-        .granularity = WEIR_TENSORS_UNIT, .split_waste = WEIR_TENSORS_UNIT, .own_first = 1};
-    struct weir_placement *p;
+    struct weir_placement *p = weir__pool_placement(t, pool);
     size_t at = 0;
     int ok = 1;
 
-    if (weir__placement_create(&rule, &p) != WEIR_PLACEMENT_OK)
+    if (!p)
         return NULL;
-    for (size_t i = 0; ok && i < state->segment_count; i++)
-        ok = fill_segment(p, &state->segments[i], state, &at);
+    for (size_t i = 0; ok && i < state->segment_count;) {
+        struct weir_tensor_segment run =
+            weir__pool_run(t, state->segments, state->segment_count, state->segments[i].base);
+
+        ok = weir__pool_place(t, p, state->segments, i, run.base, run.bytes) &&
+             fill_segment(p, &run, state, &at);
+        while (i < state->segment_count && state->segments[i].base - run.base < run.bytes)
+            i++;
+    }
     for (size_t i = 0; ok && i < state->piece_count; i++)
         if (state->pieces[i].block_bytes == 0)
             ok = weir__placement_give(p, state->pieces[i].address, EVERYBODY, 1, NULL) ==
@@ -174,8 +185,8 @@ static struct weir_placement *make_placement(const struct weir_tensor_pool *pool
     weir__placement_observe(p, EVERYBODY, 1);
     for (size_t i = 0; ok && i < pool->segment_count; i++)
         if (!saved_segment(state, pool->segments[i].base))
-            ok = weir__placement_add(p, pool->segments[i].base, pool->segments[i].bytes) ==
-                 WEIR_PLACEMENT_OK;
+            ok = weir__pool_place(t, p, pool->segments, i, pool->segments[i].base,
+                                  pool->segments[i].bytes);
     if (ok)
         return p;
     weir__placement_destroy(p);
@@ -267,7 +278,7 @@ static weir_status restore(weir_tensors *t, struct weir_tensor_pool *pool,
         return status;
     if (!has_segments(pool, state))
         return WEIR_E_NOT_OWNED;
-    placement = make_placement(pool, state);
+    placement = make_placement(t, pool, state);
     if (!placement)
         return WEIR_E_HOST_MEMORY;
     if (!prepare(t, pool, state, c)) {

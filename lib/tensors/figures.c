@@ -149,6 +149,7 @@ struct visit {
     void (*show)(void *context, const weir_tensors_block *block);
     void *context;
     const struct weir_tensor_pool *pool;
+    struct weir_tensor_segment segment; /* of the last chunk */
 };
 
 static int by_address(const void *a, const void *b) {
@@ -274,21 +275,24 @@ static void show_shared(const struct visit *v, const struct item *items, size_t 
 }
 
 static int show_chunk(void *context, const struct weir_placement_span *span) {
-    const struct visit *v = context;
-    const struct weir_tensor_segment *segment =
-        weir__segment_at(v->pool->segments, v->pool->segment_count, span->address);
+    struct visit *v = context;
     weir_tensors_block block = {.address = span->address,
                                 .bytes = span->size,
                                 .requested = span->requested,
                                 .pool = v->pool->id,
-                                .segment = segment->base,
-                                .segment_bytes = segment->bytes,
                                 .is_free = !span->live,
                                 .is_pending = span->live};
     uintptr_t value;
 
+    if (span->hole)
+        return WEIR_PLACEMENT_GO_ON;
+    if (span->address - v->segment.base >= v->segment.bytes)
+        v->segment = weir__pool_run(v->tensors, v->pool->segments, v->pool->segment_count,
+                                    span->address);
+    block.segment = v->segment.base;
+    block.segment_bytes = v->segment.bytes;
     if (span->live && weir__map_get(&v->tensors->map, span->address, &value))
-        show_block(v, (const struct weir_tensor *)value, segment->base, segment->bytes);
+        show_block(v, (const struct weir_tensor *)value, v->segment.base, v->segment.bytes);
     else
         v->show(v->context, &block);
     return WEIR_PLACEMENT_GO_ON;
@@ -297,7 +301,7 @@ static int show_chunk(void *context, const struct weir_placement_span *span) {
 weir_status weir_tensors_visit(weir_tensors *t, weir_tensors_id id,
                                void (*show)(void *context, const weir_tensors_block *block),
                                void *context) {
-    struct visit v = {t, show, context, NULL};
+    struct visit v = {t, show, context, NULL, {0, 0}};
     struct item *items = NULL;
     size_t segments = 0;
     int is_all = weir__tensors_is_shared(id);

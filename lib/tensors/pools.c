@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* pools.c: private pools: memory that keeps its addresses, for graphs that are launched again and again.
  *
- * A pool takes segments that any stream may use (weir_alloc_any), and places blocks in them by best fit.  What was freed
- * serves the stream that freed it.  Segments grow with the pool, so that small pools hold little and large ones call
- * seldom.  A segment stays as long as the pool has users: a graph has its addresses.
+ * A pool takes segments that any stream may use, and places blocks in them by best fit.  What was freed serves the stream
+ * that freed it.  A segment stays as long as the pool has users: a graph has its addresses.
+ *
+ * Where the engine can (weir__alloc_apart) a pool takes each segment behind its last one, and they are one: blocks lie
+ * across them, and growth adds only what the free memory at the end lacks.  Elsewhere segments (weir_alloc_any) grow with
+ * the pool, so that small pools hold little and large ones call seldom.
  *
  * Must not know: what a capture is, frameworks.
  */
@@ -17,6 +20,7 @@
 
 #define PAGE ((size_t)2 << 20)
 #define LARGEST_STEP ((size_t)20 << 20)
+enum { STEP_PART = 8, STEP_PART_JOINED = 32 }; /* of the pool */
 
 struct weir_tensor_pool *weir__pool_find(weir_tensors *t, weir_tensors_id id) {
     struct weir_tensor_pool *pool = t->pools;
@@ -65,20 +69,36 @@ static uint64_t name_of(weir_stream stream) {
 
 /* ---- pools -------------------------------------------------------------------------------------- */
 
-static struct weir_tensor_pool *make_pool(weir_tensors_id id, const weir_tensors_source *source) {
+struct weir_placement *weir__pool_placement(const weir_tensors *t,
+                                            const struct weir_tensor_pool *pool) {
     struct weir_placement_rule rule = {
         .granularity = WEIR_TENSORS_UNIT, .split_waste = WEIR_TENSORS_UNIT, .own_first = 1};
+    struct weir_placement *p;
+
+    if (weir__placement_create(&rule, &p) != WEIR_PLACEMENT_OK)
+        return NULL;
+    if (!pool->source.alloc && t->apart.bytes > 0 &&
+        weir__placement_add_hole(p, t->apart.base, t->apart.bytes) != WEIR_PLACEMENT_OK) {
+        weir__placement_destroy(p);
+        return NULL;
+    }
+    return p;
+}
+
+static struct weir_tensor_pool *make_pool(const weir_tensors *t, weir_tensors_id id,
+                                          const weir_tensors_source *source) {
     struct weir_tensor_pool *pool = calloc(1, sizeof *pool);
 
     if (!pool)
         return NULL;
-    if (weir__placement_create(&rule, &pool->placement) != WEIR_PLACEMENT_OK) {
-        free(pool);
-        return NULL;
-    }
     pool->id = id;
     if (source)
         pool->source = *source;
+    pool->placement = weir__pool_placement(t, pool);
+    if (!pool->placement) {
+        free(pool);
+        return NULL;
+    }
     return pool;
 }
 
@@ -141,7 +161,7 @@ weir_status weir_tensors_pool_open(weir_tensors *t, weir_tensors_id id,
     weir__lock_take(&t->lock);
     pool = weir__pool_find(t, id);
     if (!pool) {
-        pool = make_pool(id, source);
+        pool = make_pool(t, id, source);
         is_new = pool != NULL;
         if (pool) {
             pool->next = t->pools;
@@ -265,14 +285,14 @@ static size_t round_up(size_t bytes, size_t unit) {
     return weir__size_round_up(bytes, unit, &rounded) ? rounded : bytes;
 }
 
-static size_t step_for(const struct weir_tensor_pool *pool, size_t bytes) {
-    size_t step = pool->bytes / 8;
+static size_t most_step(const struct weir_tensor_pool *pool, size_t part) {
+    return weir__size_smaller(pool->bytes / part, LARGEST_STEP);
+}
 
+static size_t step_for(const struct weir_tensor_pool *pool, size_t bytes) {
     if (pool->is_whole)
         return round_up(bytes, WEIR_TENSORS_UNIT);
-    if (step > LARGEST_STEP)
-        step = LARGEST_STEP;
-    return round_up(bytes > step ? bytes : step, PAGE);
+    return round_up(weir__size_larger(bytes, most_step(pool, STEP_PART)), PAGE);
 }
 
 /* Without the lock. */
@@ -306,45 +326,168 @@ static weir_status give_segment(weir_tensors *t, const weir_tensors_source *sour
     return WEIR_OK;
 }
 
-static int add_segment(struct weir_tensor_pool *pool, uint64_t base, size_t bytes) {
+int weir__pool_place(const weir_tensors *t, struct weir_placement *p,
+                     const struct weir_tensor_segment *segments, size_t count, uint64_t base,
+                     size_t bytes) {
+    uint64_t hole = t->apart.base;
+
+    if (!weir__pool_joins(t, base))
+        return weir__placement_add(p, base, bytes) == WEIR_PLACEMENT_OK;
+    if (count > 0 && segments[count - 1].base >= hole)
+        hole = segments[count - 1].base + segments[count - 1].bytes;
+    return weir__placement_fill(p, hole, base, bytes, 0, 0) == WEIR_PLACEMENT_OK;
+}
+
+/* The segment at `i` joins the one before. */
+static int is_joined(const weir_tensors *t, const struct weir_tensor_segment *segments, size_t i) {
+    return i > 0 && segments[i - 1].base + segments[i - 1].bytes == segments[i].base &&
+           weir__pool_joins(t, segments[i - 1].base);
+}
+
+struct weir_tensor_segment weir__pool_run(const weir_tensors *t,
+                                          const struct weir_tensor_segment *segments, size_t count,
+                                          uint64_t address) {
+    size_t first = segments_up_to(segments, count, address) - 1, end = first + 1;
+    uint64_t base;
+
+    while (is_joined(t, segments, first))
+        first--;
+    while (end < count && is_joined(t, segments, end))
+        end++;
+    base = segments[first].base;
+    return (struct weir_tensor_segment){
+        base, (size_t)(segments[end - 1].base + segments[end - 1].bytes - base)};
+}
+
+static int add_segment(const weir_tensors *t, struct weir_tensor_pool *pool, uint64_t base,
+                       size_t bytes) {
     struct weir_tensor_segment *moved = weir__hostmem_room(
         pool->segments, pool->segment_count, &pool->segment_room, sizeof *pool->segments);
-    size_t at = pool->segment_count;
+    size_t at;
 
     if (!moved)
         return 0;
     pool->segments = moved;
-    if (weir__placement_add(pool->placement, base, bytes) != WEIR_PLACEMENT_OK)
+    at = segments_up_to(moved, pool->segment_count, base);
+    if (!weir__pool_place(t, pool->placement, moved, at, base, bytes))
         return 0;
-    while (at > 0 && moved[at - 1].base > base) {
-        moved[at] = moved[at - 1];
-        at--;
-    }
+    memmove(&moved[at + 1], &moved[at], (pool->segment_count - at) * sizeof *moved);
     moved[at] = (struct weir_tensor_segment){base, bytes};
     pool->segment_count++;
     pool->bytes += bytes;
     return 1;
 }
 
+/* Segments that join others at that place do not count: how many there are more than without this one. */
+static int weight(const weir_tensors *t, const struct weir_tensor_pool *pool, uint64_t base,
+                  size_t bytes) {
+    size_t at = segments_up_to(pool->segments, pool->segment_count, base - 1);
+    int count = 1;
+
+    for (size_t i = at > 0 ? at - 1 : 0; i < pool->segment_count && i <= at + 1; i++) {
+        const struct weir_tensor_segment *s = &pool->segments[i];
+
+        count -= weir__pool_joins(t, base) &&
+                 (s->base + s->bytes == base || s->base == base + bytes);
+    }
+    return count;
+}
+
 /* The figures of a new segment. */
 static void count_segment(weir_tensors *t, const struct weir_tensor_pool *pool, uint64_t base,
                           size_t bytes, weir_stream stream, void *note) {
-    weir__figure_add(&t->figures.segment[0], 1);
+    int count = weight(t, pool, base, bytes);
+
+    if (count > 0)
+        weir__figure_add(&t->figures.segment[0], count);
+    else
+        weir__figure_subtract(&t->figures.segment[0], -count);
     if (pool->source.alloc)
         weir__figure_add(&t->figures.reserved_bytes[0], (int64_t)bytes);
     else
         t->pool_bytes += (int64_t)bytes;
-    weir__tensors_tell(t, WEIR_TENSORS_SEGMENT_ALLOC, base, bytes, stream, pool, note);
+    weir__tensors_tell(
+        t, weir__pool_joins(t, base) ? WEIR_TENSORS_SEGMENT_MAP : WEIR_TENSORS_SEGMENT_ALLOC, base,
+        bytes, stream, pool, note);
 }
 
 static void uncount_segment(weir_tensors *t, const struct weir_tensor_pool *pool, uint64_t base,
                             size_t bytes) {
-    weir__figure_subtract(&t->figures.segment[0], 1);
+    int count = weight(t, pool, base, bytes);
+
+    if (count > 0)
+        weir__figure_subtract(&t->figures.segment[0], count);
+    else
+        weir__figure_add(&t->figures.segment[0], -count);
     if (pool->source.alloc)
         weir__figure_subtract(&t->figures.reserved_bytes[0], (int64_t)bytes);
     else
         t->pool_bytes -= (int64_t)bytes;
-    weir__tensors_tell(t, WEIR_TENSORS_SEGMENT_FREE, base, bytes, NULL, pool, NULL);
+    weir__tensors_tell(
+        t, weir__pool_joins(t, base) ? WEIR_TENSORS_SEGMENT_UNMAP : WEIR_TENSORS_SEGMENT_FREE, base,
+        bytes, NULL, pool, NULL);
+}
+
+/* Where the pool's next segment joins the last one; 0: it has none that is joined. */
+static uint64_t end_of(const weir_tensors *t, const struct weir_tensor_pool *pool) {
+    const struct weir_tensor_segment *last = &pool->segments[pool->segment_count - 1];
+
+    return pool->segment_count > 0 && weir__pool_joins(t, last->base) ? last->base + last->bytes
+                                                                      : 0;
+}
+
+struct tail {
+    uint64_t stream, end;
+    size_t bytes;
+};
+
+static int see_tail(void *context, const struct weir_placement_span *span) {
+    struct tail *tail = context;
+
+    if (span->hole)
+        return WEIR_PLACEMENT_GO_ON;
+    if (span->live || (span->sequence > 0 && span->stream != tail->stream))
+        tail->bytes = 0;
+    else
+        tail->bytes = (span->address == tail->end ? tail->bytes : 0) + span->size;
+    tail->end = span->address + span->size;
+    return WEIR_PLACEMENT_GO_ON;
+}
+
+/* Bytes that are free for the stream before that end. */
+static size_t tail_of(const struct weir_tensor_pool *pool, weir_stream stream, uint64_t end) {
+    struct tail tail = {.stream = name_of(stream)};
+
+    weir__placement_walk(pool->placement, see_tail, &tail);
+    return tail.end == end ? tail.bytes : 0;
+}
+
+/* A segment behind the last one, or the first, with the lock, which is given meanwhile.  Nothing in *segment: another
+ * thread was quicker. */
+static weir_status take_joined(weir_tensors *t, struct weir_tensor_pool *pool, size_t least,
+                               weir_stream stream, size_t *bytes, void **segment) {
+    uint64_t end = end_of(t, pool);
+    size_t lacks = round_up(least - (end ? tail_of(pool, stream, end) : 0), PAGE);
+    weir_status status;
+
+    *bytes = round_up(weir__size_larger(lacks, most_step(pool, STEP_PART_JOINED)), PAGE);
+    weir__lock_give(&t->lock);
+    status = weir__alloc_apart(t->allocator, *bytes, end ? end : WEIR_ENGINE_FAR, segment);
+    if (weir__is_refusal(status) && *bytes > lacks) {
+        *bytes = lacks;
+        status = weir__alloc_apart(t->allocator, *bytes, end ? end : WEIR_ENGINE_FAR, segment);
+    }
+    weir__lock_take(&t->lock);
+    if (weir__is_refusal(status) && end_of(t, pool) != end)
+        return WEIR_OK;
+    if (status != WEIR_E_NO_MEMORY || end == 0)
+        return status;
+    /* Something lies there. */
+    *bytes = round_up(least, PAGE);
+    weir__lock_give(&t->lock);
+    status = weir__alloc_apart(t->allocator, *bytes, WEIR_ENGINE_FAR, segment);
+    weir__lock_take(&t->lock);
+    return status;
 }
 
 /* With the lock, which is given meanwhile. */
@@ -352,16 +495,21 @@ static weir_status grow(weir_tensors *t, struct weir_tensor_pool *pool, size_t l
                         weir_stream stream, void *note) {
     size_t bytes = step_for(pool, least);
     void *segment = NULL;
-    weir_status status;
+    weir_status status = WEIR_E_NO_MEMORY;
 
     pool->pins++;
-    weir__lock_give(&t->lock);
-    status = take_segment(t, &pool->source, &bytes, least, &segment);
-    weir__lock_take(&t->lock);
+    if (t->apart.bytes > 0 && !pool->source.alloc && !pool->is_whole)
+        status = take_joined(t, pool, least, stream, &bytes, &segment);
+    if (weir__is_refusal(status)) {
+        weir__lock_give(&t->lock);
+        bytes = step_for(pool, least);
+        status = take_segment(t, &pool->source, &bytes, least, &segment);
+        weir__lock_take(&t->lock);
+    }
     pool->pins--;
-    if (status != WEIR_OK)
+    if (status != WEIR_OK || !segment)
         return status;
-    if (!add_segment(pool, (uintptr_t)segment, bytes)) {
+    if (!add_segment(t, pool, (uintptr_t)segment, bytes)) {
         weir__lock_give(&t->lock);
         (void)give_segment(t, &pool->source, (uintptr_t)segment);
         weir__lock_take(&t->lock);
@@ -391,10 +539,22 @@ static int take_whole(struct weir_tensor_pool *pool, size_t bytes, weir_stream s
                 : WEIR_PLACEMENT_NO_FIT;
 }
 
+static int nobody_waits(void *context, uint64_t stream, uint64_t sequence) {
+    (void)context, (void)stream, (void)sequence;
+    return 0;
+}
+
 static int take(struct weir_tensor_pool *pool, size_t bytes, weir_stream stream,
                 struct weir_placement_block *place) {
-    return pool->is_whole ? take_whole(pool, bytes, stream, place)
-                          : weir__placement_take(pool->placement, bytes, name_of(stream), place);
+    const struct weir_placement_waits none = {nobody_waits, nobody_waits, NULL};
+    int found = pool->is_whole
+                    ? take_whole(pool, bytes, stream, place)
+                    : weir__placement_take(pool->placement, bytes, name_of(stream), place);
+
+    /* What the stream has freed, and beside it what is everybody's. */
+    return found == WEIR_PLACEMENT_NO_FIT && !pool->is_whole
+               ? weir__placement_take_behind(pool->placement, bytes, name_of(stream), &none, place)
+               : found;
 }
 
 /* Notes a stream that will free here, since a trim observes them all at once.  1, or 0 without host memory. */
@@ -483,12 +643,41 @@ void weir__pool_give(weir_tensors *t, struct weir_tensor *tensor) {
 
 /* ---- trims -------------------------------------------------------------------------------------- */
 
+struct cover {
+    const struct weir_tensor_segment *segment;
+    uint64_t chunk; /* the free one that it lies in; 0: there is none */
+};
+
+static int see_cover(void *context, const struct weir_placement_span *span) {
+    struct cover *c = context;
+    uint64_t end = c->segment->base + c->segment->bytes;
+
+    if (span->address + span->size < end)
+        return WEIR_PLACEMENT_GO_ON;
+    if (!span->live && !span->hole && span->sequence == 0 && span->address <= c->segment->base)
+        c->chunk = span->address;
+    return WEIR_PLACEMENT_STOP;
+}
+
+/* 1, or 0: not all of the segment is free. */
+static int remove_segment(const weir_tensors *t, const struct weir_tensor_pool *pool,
+                          const struct weir_tensor_segment *segment) {
+    struct cover c = {.segment = segment};
+
+    if (!weir__pool_joins(t, segment->base))
+        return weir__placement_remove(pool->placement, segment->base) == WEIR_PLACEMENT_OK;
+    weir__placement_walk(pool->placement, see_cover, &c);
+    return c.chunk > 0 && weir__placement_punch(pool->placement, c.chunk, segment->base,
+                                                segment->bytes) == WEIR_PLACEMENT_OK;
+}
+
 /* Under the lock, once the device has done all work: takes the first free segment behind *out out of the pool.  1, or 0:
  * there is none. */
-static int take_free_segment(struct weir_tensor_pool *pool, struct weir_tensor_segment *out) {
+static int take_free_segment(const weir_tensors *t, struct weir_tensor_pool *pool,
+                             struct weir_tensor_segment *out) {
     for (size_t i = segments_up_to(pool->segments, pool->segment_count, out->base);
          i < pool->segment_count; i++) {
-        if (weir__placement_remove(pool->placement, pool->segments[i].base) != WEIR_PLACEMENT_OK)
+        if (!remove_segment(t, pool, &pool->segments[i]))
             continue;
         *out = pool->segments[i];
         pool->segment_count--;
@@ -517,7 +706,7 @@ static int trim_pool(weir_tensors *t, struct weir_tensor_pool *pool, weir_tensor
     for (size_t i = 0; i < pool->stream_count; i++)
         weir__placement_observe(pool->placement, name_of(pool->streams[i]), waited);
     pool->pins++;
-    while (is_to_trim(pool, id, waited) && take_free_segment(pool, &segment)) {
+    while (is_to_trim(pool, id, waited) && take_free_segment(t, pool, &segment)) {
         weir_status status;
 
         uncount_segment(t, pool, segment.base, segment.bytes);
@@ -526,7 +715,7 @@ static int trim_pool(weir_tensors *t, struct weir_tensor_pool *pool, weir_tensor
         weir__lock_take(&t->lock);
         if (status == WEIR_OK)
             given = 1;
-        else if (add_segment(pool, segment.base, segment.bytes)) /* a later trim tries again */
+        else if (add_segment(t, pool, segment.base, segment.bytes)) /* a later trim tries again */
             count_segment(t, pool, segment.base, segment.bytes, NULL, NULL);
     }
     pool->pins--;

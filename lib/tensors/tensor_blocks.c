@@ -181,6 +181,8 @@ static weir_status make(int device, const weir_tensors_hooks *hooks, weir_tensor
         return status;
     }
     t->device = device;
+    if (!weir__apart(t->allocator, &t->apart))
+        t->apart.bytes = 0;
     if (hooks)
         t->hooks = *hooks;
     *out = t;
@@ -517,7 +519,7 @@ weir_status weir_tensors_use(void *block, weir_stream stream) {
 }
 
 weir_status weir_tensors_find(const void *block, weir_tensors **tensors, weir_tensors_block *out) {
-    const struct weir_tensor_segment *segment = NULL;
+    struct weir_tensor_segment segment;
     struct weir_tensor *tensor;
     weir_tensors *t;
 
@@ -537,10 +539,10 @@ weir_status weir_tensors_find(const void *block, weir_tensors **tensors, weir_te
                                 .note = tensor->note};
     if (tensor->pool) {
         out->pool = tensor->pool->id;
-        segment =
-            weir__segment_at(tensor->pool->segments, tensor->pool->segment_count, tensor->address);
-        out->segment = segment->base;
-        out->segment_bytes = segment->bytes;
+        segment = weir__pool_run(t, tensor->pool->segments, tensor->pool->segment_count,
+                                 tensor->address);
+        out->segment = segment.base;
+        out->segment_bytes = segment.bytes;
     }
     weir__lock_give(&t->lock);
     *tensors = t;

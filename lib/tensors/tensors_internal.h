@@ -16,6 +16,7 @@
 #include "base/map.h"
 #include "driver/cuda_abi.h"
 #include "driver/driver.h"
+#include "engine/engine.h"
 #include "placement/placement.h"
 
 /* A live block, or one that was freed and waits for other streams. */
@@ -66,6 +67,7 @@ struct weir_tensor_wait {
 struct weir_tensors {
     weir_allocator *allocator;
     int device;
+    struct weir_extent apart; /* addresses where segments of pools join; 0 bytes: there are none */
     weir_tensors_hooks hooks;
     struct weir_lock lock;
     struct weir_map map; /* address -> struct weir_tensor * */
@@ -157,6 +159,21 @@ weir_status weir__pool_borrow(weir_tensors *t, size_t bytes, size_t requested, w
 void weir__pool_give(weir_tensors *t, struct weir_tensor *tensor);
 /* Without the lock: free segments of the pool, or with {0, 0} of all without users, go back.  1: something did. */
 int weir__pools_trim(weir_tensors *t, weir_tensors_id id);
+/* One of those addresses. */
+static inline int weir__pool_joins(const weir_tensors *t, uint64_t address) {
+    return address - t->apart.base < t->apart.bytes;
+}
+/* A placement for the pool without memory; NULL without host memory. */
+struct weir_placement *weir__pool_placement(const weir_tensors *t,
+                                            const struct weir_tensor_pool *pool);
+/* Adds free memory to it: [base, base + bytes), above all of the first `count` segments that it has.  1, or 0. */
+int weir__pool_place(const weir_tensors *t, struct weir_placement *p,
+                     const struct weir_tensor_segment *segments, size_t count, uint64_t base,
+                     size_t bytes);
+/* The pool's segments around the address that are one. */
+struct weir_tensor_segment weir__pool_run(const weir_tensors *t,
+                                          const struct weir_tensor_segment *segments, size_t count,
+                                          uint64_t address);
 /* The segment around the address, of those that are ordered by address; or NULL. */
 const struct weir_tensor_segment *weir__segment_at(const struct weir_tensor_segment *segments,
                                                    size_t count, uint64_t address);
