@@ -52,12 +52,12 @@ static int note_piece(void *context, const struct weir_placement_span *span) {
     struct noting *n = context;
     weir_tensors_state *s = n->state;
     struct piece piece = {.address = span->address, .bytes = span->size};
-    struct piece *moved =
-        weir__hostmem_room(s->pieces, s->piece_count, &s->piece_room, sizeof *s->pieces);
+    struct piece *moved;
     uintptr_t value;
 
     if (span->hole)
         return WEIR_PLACEMENT_GO_ON;
+    moved = weir__hostmem_room(s->pieces, s->piece_count, &s->piece_room, sizeof *s->pieces);
     if (!moved) {
         n->lacks_memory = 1;
         return WEIR_PLACEMENT_STOP;

@@ -666,6 +666,8 @@ static int remove_segment(const weir_tensors *t, const struct weir_tensor_pool *
 
     if (!weir__pool_joins(t, segment->base))
         return weir__placement_remove(pool->placement, segment->base) == WEIR_PLACEMENT_OK;
+    if (!weir__placement_settle(pool->placement))
+        return 0;
     weir__placement_walk(pool->placement, see_cover, &c);
     return c.chunk > 0 && weir__placement_punch(pool->placement, c.chunk, segment->base,
                                                 segment->bytes) == WEIR_PLACEMENT_OK;
