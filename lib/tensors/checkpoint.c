@@ -29,8 +29,11 @@ struct weir_tensors_state {
     size_t segment_count, piece_count, piece_room;
 };
 
-/* A stream that was observed: what it has freed is everybody's. */
-#define EVERYBODY UINT64_MAX
+/* A stream that is observed: what it has freed is everybody's.  Where a pool has had one stream alone it is that one, so
+ * that its placement goes on to know no other, and all that is free joins. */
+static uint64_t everybody(const struct weir_tensor_pool *pool) {
+    return pool->stream_count == 1 ? weir__pool_name(pool->streams[0]) : UINT64_MAX;
+}
 
 void weir_tensors_state_destroy(weir_tensors_state *state) {
     if (!state)
@@ -142,8 +145,9 @@ static int has_segments(const struct weir_tensor_pool *pool, const weir_tensors_
 }
 
 /* The segment is all free, and nothing else is: its pieces, from *at on, are taken one after the other. */
-static int fill_segment(struct weir_placement *p, const struct weir_tensor_segment *segment,
-                        const weir_tensors_state *state, size_t *at) {
+static int fill_segment(struct weir_placement *p, uint64_t stream,
+                        const struct weir_tensor_segment *segment, const weir_tensors_state *state,
+                        size_t *at) {
     struct weir_placement_block place;
 
     for (; *at < state->piece_count; (*at)++) {
@@ -151,7 +155,7 @@ static int fill_segment(struct weir_placement *p, const struct weir_tensor_segme
 
         if (piece->address - segment->base >= segment->bytes)
             break;
-        if (weir__placement_take(p, piece->bytes, EVERYBODY, &place) != WEIR_PLACEMENT_OK ||
+        if (weir__placement_take(p, piece->bytes, stream, &place) != WEIR_PLACEMENT_OK ||
             place.address != piece->address)
             return 0;
     }
@@ -164,6 +168,7 @@ static struct weir_placement *make_placement(const weir_tensors *t,
                                              const struct weir_tensor_pool *pool,
                                              const weir_tensors_state *state) {
     struct weir_placement *p = weir__pool_placement(t, pool);
+    const uint64_t stream = everybody(pool);
     size_t at = 0;
     int ok = 1;
 
@@ -174,15 +179,15 @@ static struct weir_placement *make_placement(const weir_tensors *t,
             weir__pool_run(t, state->segments, state->segment_count, state->segments[i].base);
 
         ok = weir__pool_place(t, p, state->segments, i, run.base, run.bytes) &&
-             fill_segment(p, &run, state, &at);
+             fill_segment(p, stream, &run, state, &at);
         while (i < state->segment_count && state->segments[i].base - run.base < run.bytes)
             i++;
     }
     for (size_t i = 0; ok && i < state->piece_count; i++)
         if (state->pieces[i].block_bytes == 0)
-            ok = weir__placement_give(p, state->pieces[i].address, EVERYBODY, 1, NULL) ==
+            ok = weir__placement_give(p, state->pieces[i].address, stream, 1, NULL) ==
                  WEIR_PLACEMENT_OK;
-    weir__placement_observe(p, EVERYBODY, 1);
+    weir__placement_observe(p, stream, 1);
     for (size_t i = 0; ok && i < pool->segment_count; i++)
         if (!saved_segment(state, pool->segments[i].base))
             ok = weir__pool_place(t, p, pool->segments, i, pool->segments[i].base,

@@ -62,11 +62,6 @@ const struct weir_tensor_segment *weir__segment_at(const struct weir_tensor_segm
                                                                               : NULL;
 }
 
-/* A stream as the placement names it: 0 is not known there, and a stream here. */
-static uint64_t name_of(weir_stream stream) {
-    return (uint64_t)(uintptr_t)stream + 1;
-}
-
 /* ---- pools -------------------------------------------------------------------------------------- */
 
 struct weir_placement *weir__pool_placement(const weir_tensors *t,
@@ -456,7 +451,7 @@ static int see_tail(void *context, const struct weir_placement_span *span) {
 
 /* Bytes that are free for the stream before that end. */
 static size_t tail_of(const struct weir_tensor_pool *pool, weir_stream stream, uint64_t end) {
-    struct tail tail = {.stream = name_of(stream)};
+    struct tail tail = {.stream = weir__pool_name(stream)};
 
     weir__placement_walk(pool->placement, see_tail, &tail);
     return tail.end == end ? tail.bytes : 0;
@@ -535,7 +530,7 @@ static int take_whole(struct weir_tensor_pool *pool, size_t bytes, weir_stream s
             weir__placement_find(pool->placement, s->base, &other) == WEIR_PLACEMENT_FREE)
             best = s;
     }
-    return best ? weir__placement_take(pool->placement, best->bytes, name_of(stream), place)
+    return best ? weir__placement_take(pool->placement, best->bytes, weir__pool_name(stream), place)
                 : WEIR_PLACEMENT_NO_FIT;
 }
 
@@ -549,11 +544,11 @@ static int take(struct weir_tensor_pool *pool, size_t bytes, weir_stream stream,
     const struct weir_placement_waits none = {nobody_waits, nobody_waits, NULL};
     int found = pool->is_whole
                     ? take_whole(pool, bytes, stream, place)
-                    : weir__placement_take(pool->placement, bytes, name_of(stream), place);
+                    : weir__placement_take(pool->placement, bytes, weir__pool_name(stream), place);
 
     /* What the stream has freed, and beside it what is everybody's. */
     return found == WEIR_PLACEMENT_NO_FIT && !pool->is_whole
-               ? weir__placement_take_behind(pool->placement, bytes, name_of(stream), &none, place)
+               ? weir__placement_take_behind(pool->placement, bytes, weir__pool_name(stream), &none, place)
                : found;
 }
 
@@ -591,7 +586,7 @@ static weir_status note_block(weir_tensors *t, struct weir_tensor_pool *pool,
     }
     if (tensor)
         weir__tensor_drop(t, tensor);
-    (void)weir__placement_give(pool->placement, place->address, name_of(stream), ++t->sequence,
+    (void)weir__placement_give(pool->placement, place->address, weir__pool_name(stream), ++t->sequence,
                                NULL);
     return WEIR_E_HOST_MEMORY;
 }
@@ -634,7 +629,7 @@ weir_status weir__pool_borrow(weir_tensors *t, size_t bytes, size_t requested, w
 void weir__pool_give(weir_tensors *t, struct weir_tensor *tensor) {
     struct weir_tensor_pool *pool = tensor->pool;
 
-    (void)weir__placement_give(pool->placement, tensor->address, name_of(tensor->stream),
+    (void)weir__placement_give(pool->placement, tensor->address, weir__pool_name(tensor->stream),
                                ++t->sequence, NULL);
     pool->pending -= (size_t)tensor->is_freed;
     weir__tensors_completed(t, tensor);
@@ -706,7 +701,7 @@ static int trim_pool(weir_tensors *t, struct weir_tensor_pool *pool, weir_tensor
     int given = 0;
 
     for (size_t i = 0; i < pool->stream_count; i++)
-        weir__placement_observe(pool->placement, name_of(pool->streams[i]), waited);
+        weir__placement_observe(pool->placement, weir__pool_name(pool->streams[i]), waited);
     pool->pins++;
     while (is_to_trim(pool, id, waited) && take_free_segment(t, pool, &segment)) {
         weir_status status;

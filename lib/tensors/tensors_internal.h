@@ -159,6 +159,10 @@ weir_status weir__pool_borrow(weir_tensors *t, size_t bytes, size_t requested, w
 void weir__pool_give(weir_tensors *t, struct weir_tensor *tensor);
 /* Without the lock: free segments of the pool, or with {0, 0} of all without users, go back.  1: something did. */
 int weir__pools_trim(weir_tensors *t, weir_tensors_id id);
+/* A stream as a pool's placement names it: 0 is not known there, and a stream here. */
+static inline uint64_t weir__pool_name(weir_stream stream) {
+    return (uint64_t)(uintptr_t)stream + 1;
+}
 /* One of those addresses. */
 static inline int weir__pool_joins(const weir_tensors *t, uint64_t address) {
     return address - t->apart.base < t->apart.bytes;
