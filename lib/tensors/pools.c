@@ -21,7 +21,7 @@
 
 #define PAGE ((size_t)2 << 20)
 #define LARGEST_STEP ((size_t)20 << 20)
-enum { STEP_PART = 8, STEP_PART_JOINED = 32 }; /* of what there is */
+enum { STEP_PART = 8, STEP_PART_JOINED = 128 }; /* of what there is */
 
 struct weir_tensor_pool *weir__pool_find(weir_tensors *t, weir_tensors_id id) {
     struct weir_tensor_pool *pool = t->pools;
