@@ -7,7 +7,8 @@
  * PyTorch 2.11) is C++; the shim libweir-torch translates each of its calls into one of these.
  *
  * Private pools.  A route (weir_tensors_begin) sends the requests of some streams to a pool.  The pool takes memory
- * in segments, which keep their addresses until weir_tensors_trim gives them back.  A freed block serves the stream
+ * in segments, which keep their addresses until weir_tensors_trim gives them back; with engine mapped it is one, or few,
+ * that grow at their end, and may shrink to several.  A freed block serves the stream
  * that freed it.  A block that other streams use (weir_tensors_use) serves nobody until their work is done; the free
  * of such a block during a capture waits for the end of the capture.  No call here makes a driver call on a stream
  * that is being captured, except to ask whether it is, so requests of a captured stream must have a route.
@@ -38,8 +39,8 @@ enum {
     WEIR_TENSORS_FREE_COMPLETED = 2,
     WEIR_TENSORS_SEGMENT_ALLOC = 3,
     WEIR_TENSORS_SEGMENT_FREE = 4,
-    WEIR_TENSORS_SEGMENT_MAP = 5,   /* shared memory grew, for the block there */
-    WEIR_TENSORS_SEGMENT_UNMAP = 6, /* it shrank; address: of the last growth */
+    WEIR_TENSORS_SEGMENT_MAP = 5,   /* a pool's segment grew; of pool {0, 0}: shared memory, for the block there */
+    WEIR_TENSORS_SEGMENT_UNMAP = 6, /* it shrank; address of shared memory: of the last growth */
     WEIR_TENSORS_OOM = 8
 };
 

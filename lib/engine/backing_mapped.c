@@ -159,7 +159,7 @@ static const struct packing packings[] = {
 
 struct range {
     uint64_t base;
-    size_t bytes;
+    size_t bytes, apart; /* the latter at their end, for requests that name an address; 0: there are too few */
     CUmemAllocationProp kind; /* of all handles, which may come to serve any block */
     struct handle *handles;   /* by base */
     size_t handle_count, handle_capacity;
@@ -391,13 +391,9 @@ static size_t small_part(const struct range *g) {
     return weir__size_round_down(g->bytes / ADDRESSES_SMALL, PAGE);
 }
 
-/* The part behind that. */
-static size_t apart_part(const struct range *g) {
-    return weir__size_round_down(g->bytes / ADDRESSES_APART, PAGE);
-}
-
+/* Behind that. */
 static uint64_t apart_base(const struct range *g) {
-    return g->base + g->bytes - apart_part(g);
+    return g->base + g->bytes - g->apart;
 }
 
 static uint64_t small_base(const struct range *g) {
@@ -1781,15 +1777,17 @@ static weir_status mapped_open(struct weir_block_engine *a, const struct weir_en
         return weir__device_status(a->e.device, result);
     }
     g->base = base;
+    if (g->bytes == device * ADDRESSES)
+        g->apart = weir__size_round_down(g->bytes / ADDRESSES_APART, PAGE);
     g->access = a->e.device->access;
     a->e.step_bytes = weir__size_smaller(a->e.step_bytes, 2 * g->packing->ahead_most);
     placed = weir__suballoc_add_range(&a->blocks, base, small_base(g) - base, WEIR_SUBALLOC_COMMON);
     if (placed == WEIR_PLACEMENT_OK)
         placed = weir__suballoc_add_range(&a->blocks, small_base(g), small_part(g),
                                           WEIR_SUBALLOC_SMALL);
-    if (placed == WEIR_PLACEMENT_OK)
-        placed = weir__suballoc_add_range(&a->blocks, apart_base(g), apart_part(g),
-                                          WEIR_SUBALLOC_APART);
+    if (placed == WEIR_PLACEMENT_OK && g->apart > 0)
+        placed =
+            weir__suballoc_add_range(&a->blocks, apart_base(g), g->apart, WEIR_SUBALLOC_APART);
     if (placed != WEIR_PLACEMENT_OK) {
         (void)driver->cuMemAddressFree(base, g->bytes);
         free(g);

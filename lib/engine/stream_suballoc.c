@@ -114,7 +114,8 @@ void weir__suballoc_figures(const struct weir_suballoc *s, weir_statistics *out)
     out->extent = out->host_bytes = 0;
     for (int i = 0; i < WEIR_SUBALLOC_KINDS && s->placement[i]; i++) {
         weir__placement_figures(s->placement[i], &figures);
-        out->extent += figures.extent;
+        /* What names an address lies far from all else. */
+        out->extent += i == WEIR_SUBALLOC_APART ? figures.total : figures.extent;
         out->host_bytes += figures.host_bytes;
     }
     out->requested = s->requested;

@@ -2,6 +2,9 @@
 /* test_pools.c: the memory of a pool in one piece: growth joins what is free at its end, addresses stay, and what cannot
  * join is served all the same.
  */
+#include <weir/share.h>
+
+#include "ipc/memory_text.h"
 #include "tests/fixtures/tensors.h"
 
 static int on = 1;
@@ -295,6 +298,29 @@ START_TEST(growth_that_fails_half_way_loses_nothing) {
 }
 END_TEST
 
+START_TEST(a_block_across_segments_can_be_shared) {
+    struct weir_memory_text read;
+    size_t needed, offset, bytes = 0;
+    void *block;
+    char text[4096];
+
+    begin();
+    open_route(graph);
+    OK(weir_tensors_free(take(6 * MIB, A)));
+    OK(weir_tensors_free(take(10 * MIB, A)));
+    block = take(20 * MIB, A);
+    OK(weir_ipc_make(weir_tensors_allocator(t), block, text, sizeof text, &needed, &offset));
+    OK(weir__memory_text_read(text, &read));
+    for (size_t i = 0; i < read.count; i++)
+        bytes += read.pieces[i].bytes;
+    MUST_LE(3, read.count);
+    MUST_LE(offset + 20 * MIB, bytes);
+    weir__memory_text_clear(&read);
+    OK(weir_tensors_end(t, graph, NULL));
+    end();
+}
+END_TEST
+
 /* What is idle elsewhere in too large a piece cannot come to the end of the pool. */
 START_TEST(a_pool_has_what_is_idle_elsewhere_at_the_limit) {
     void *shared, *block, *small;
@@ -349,6 +375,7 @@ int main(void) {
     tcase_add_test(one, what_is_free_joins_after_a_checkpoint);
     tcase_add_test(one, a_trim_gives_back_what_is_idle_around_a_block);
     tcase_add_loop_test(one, growth_that_fails_half_way_loses_nothing, 0, 3);
+    tcase_add_test(one, a_block_across_segments_can_be_shared);
     tcase_add_test(one, a_pool_has_what_is_idle_elsewhere_at_the_limit);
     tcase_add_loop_test(one, segments_of_other_engines_stay_apart, 0, 3);
     return run_suite(suite, CK_FORK);
