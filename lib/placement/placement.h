@@ -49,7 +49,7 @@ struct weir_placement; /* opaque; owned by the caller, who also owns the lock */
 struct weir_placement_rule {
     size_t granularity; /* power of two, sizes and bases are multiples of it; 256 for BFC */
     size_t split_waste; /* bytes, not 0; BFC: 128 MiB; equal to granularity: always split */
-    int own_first;      /* nonzero: a stream leaves to others what is clean while its own holds it */
+    int own_first; /* nonzero: a stream leaves to others what is clean while its own holds it */
     /* Where the bookkeeping's own memory comes from, so that a test can refuse it: as realloc, but
      * bytes == 0 frees and returns NULL.  NULL: realloc and free. */
     void *(*resize)(void *context, void *memory, size_t bytes);

@@ -150,7 +150,7 @@ struct visit {
     void *context;
     const struct weir_tensor_pool *pool;
     const struct weir_tensor_part *part; /* of the pool */
-    struct weir_tensor_segment segment; /* of the last chunk */
+    struct weir_tensor_segment segment;  /* of the last chunk */
 };
 
 static int by_address(const void *a, const void *b) {

@@ -319,9 +319,8 @@ static void count_segment(weir_tensors *t, const struct weir_tensor_pool *pool,
         weir__figure_add(&t->figures.reserved_bytes[0], (int64_t)segment.bytes);
     else
         t->pool_bytes += (int64_t)segment.bytes;
-    weir__tensors_tell(
-        t, joins(t, pool) ? WEIR_TENSORS_SEGMENT_MAP : WEIR_TENSORS_SEGMENT_ALLOC, segment.base,
-        segment.bytes, stream, pool, note);
+    weir__tensors_tell(t, joins(t, pool) ? WEIR_TENSORS_SEGMENT_MAP : WEIR_TENSORS_SEGMENT_ALLOC,
+                       segment.base, segment.bytes, stream, pool, note);
 }
 
 static void uncount_segment(weir_tensors *t, const struct weir_tensor_pool *pool,
@@ -332,8 +331,7 @@ static void uncount_segment(weir_tensors *t, const struct weir_tensor_pool *pool
         weir__figure_subtract(&t->figures.reserved_bytes[0], (int64_t)segment.bytes);
     else
         t->pool_bytes -= (int64_t)segment.bytes;
-    weir__tensors_tell(t,
-                       joins(t, pool) ? WEIR_TENSORS_SEGMENT_UNMAP : WEIR_TENSORS_SEGMENT_FREE,
+    weir__tensors_tell(t, joins(t, pool) ? WEIR_TENSORS_SEGMENT_UNMAP : WEIR_TENSORS_SEGMENT_FREE,
                        segment.base, segment.bytes, NULL, pool, NULL);
 }
 
@@ -465,7 +463,8 @@ static int note_stream(struct weir_tensor_pool *pool, weir_stream stream) {
 
 /* The block is live: its record. */
 static weir_status note_block(weir_tensors *t, struct weir_tensor_pool *pool,
-                              struct weir_tensor_part *part, const struct weir_placement_block *place, size_t bytes,
+                              struct weir_tensor_part *part,
+                              const struct weir_placement_block *place, size_t bytes,
                               size_t requested, weir_stream stream, void *note) {
     struct weir_tensor *tensor = weir__tensor_new(t);
 

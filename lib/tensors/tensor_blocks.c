@@ -539,7 +539,8 @@ weir_status weir_tensors_find(const void *block, weir_tensors **tensors, weir_te
                                 .note = tensor->note};
     if (tensor->pool) {
         out->pool = tensor->pool->id;
-        segment = weir__part_run(t, weir__pool_part(tensor->pool, tensor->address), tensor->address);
+        segment =
+            weir__part_run(t, weir__pool_part(tensor->pool, tensor->address), tensor->address);
         out->segment = segment.base;
         out->segment_bytes = segment.bytes;
     }
