@@ -50,6 +50,7 @@ unit_tests = \
 	tests/tensors/test_tensors \
 	tests/tensors/test_failures \
 	tests/tensors/test_order \
+	tests/tensors/test_pools \
 	tests/tensors/test_soak \
 	tests/engine/test_engine \
 	tests/engine/test_engines \

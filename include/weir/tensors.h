@@ -7,10 +7,11 @@
  * to 2.11) is C++; a shim (lib/adapters/torch/weir_torch.cpp) translates each of its calls into one of these.
  *
  * Private pools.  A route (weir_tensors_begin) sends the requests of some streams to a pool.  The pool takes memory
- * in segments, which keep their addresses until a trim, or OOM recovery, gives them back.  A freed block serves the
- * stream that freed it.  A block that other streams use (weir_tensors_use) serves nobody until their work is done.  Its
- * free during a capture waits for the end of the capture.  No call here makes a driver call on a stream that is being
- * captured, except to ask whether it is.  So requests of a captured stream must have a route.
+ * in segments, which keep their addresses until a trim, or OOM recovery, gives them back.  With the mapped engine it
+ * is one segment, or few, that grow at their end.  A freed block serves the stream that freed it.  A block that other
+ * streams use (weir_tensors_use) serves nobody until their work is done.  Its free during a capture waits for the end
+ * of the capture.  No call here makes a driver call on a stream that is being captured, except to ask whether it is.  So
+ * requests of a captured stream must have a route.
  *
  * All functions are thread-safe.  They return E_INVALID if an argument is NULL whose comment does not allow it, and
  * E_FORKED in a child of fork().  Since 0.1. */
@@ -38,8 +39,8 @@ enum {
     WEIR_TENSORS_FREE_COMPLETED = 2,
     WEIR_TENSORS_SEGMENT_ALLOC = 3,
     WEIR_TENSORS_SEGMENT_FREE = 4,
-    WEIR_TENSORS_SEGMENT_MAP = 5,   /* shared memory grew, for the block at that address */
-    WEIR_TENSORS_SEGMENT_UNMAP = 6, /* it shrank; the address is that of the last growth */
+    WEIR_TENSORS_SEGMENT_MAP = 5,   /* a pool's segment grew; or, with pool {0, 0}, memory that all share */
+    WEIR_TENSORS_SEGMENT_UNMAP = 6, /* it shrank; for shared memory the address is that of the last growth */
     WEIR_TENSORS_OOM = 8
 };
 

@@ -111,7 +111,12 @@ weir_status weir__free_default(weir_allocator *a, void *block, weir_stream strea
 /* figures.c: what weir_stats hands out, where nothing stands against it. */
 void weir__stats_read(weir_allocator *a, weir_statistics *out);
 
-/* streamless.c: the stream that it made goes, after the engine. */
+/* streamless.c: as weir_alloc_any, at that address or far from all blocks (WEIR_ENGINE_FAR), among those that
+ * weir__apart names (0: there are none), which no other requests have.  It is refused without waiting where something
+ * lies.  Whole pages of 2 MiB; weir_free_any frees it. */
+int weir__apart(const weir_allocator *a, struct weir_extent *addresses);
+weir_status weir__alloc_apart(weir_allocator *a, size_t bytes, uint64_t at, void **block);
+/* The stream that it made goes, after the engine. */
 void weir__anywhere_close(weir_allocator *a);
 
 #endif

@@ -50,6 +50,7 @@ static weir_status write_text(weir_allocator *a, const struct weir_memory_files 
 static weir_status find_files(weir_allocator *a, const void *address,
                               struct weir_memory_files *files) {
     struct weir_engine *engine = a->reserve.engine;
+    struct weir_extent apart, next;
     void *block = NULL;
     size_t bytes = 0;
     weir_status status;
@@ -58,6 +59,12 @@ static weir_status find_files(weir_allocator *a, const void *address,
         return weir__allocator_misuse(a, WEIR_E_NOT_SUPPORTED, "weir_ipc_make",
                                       "needs engine mapped");
     status = weir_block_range(a, address, &block, &bytes);
+    /* What joins is one to those who cut it. */
+    while (status == WEIR_OK && weir__apart(a, &apart) &&
+           (uintptr_t)block - apart.base < apart.bytes &&
+           weir__engine_find(engine, WEIR_VISIT_BLOCK_AT, (uintptr_t)block + bytes, &next) == 1 &&
+           next.base == (uintptr_t)block + bytes)
+        bytes += next.bytes;
     return status == WEIR_OK
                ? engine->ops->files(engine, (uintptr_t)block, bytes > 0 ? bytes : 1, files)
                : status;

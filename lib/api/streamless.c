@@ -85,6 +85,30 @@ weir_status weir_alloc_any(weir_allocator *a, size_t bytes, void **block) {
     return status;
 }
 
+int weir__apart(const weir_allocator *a, struct weir_extent *addresses) {
+    return !a->harden && a->reserve.engine->ops->visit &&
+           weir__engine_list(a->reserve.engine, WEIR_VISIT_APART, addresses, 1) == 1;
+}
+
+weir_status weir__alloc_apart(weir_allocator *a, size_t bytes, uint64_t at, void **block) {
+    struct weir_request r = {.bytes = bytes, .asked = bytes, .at = at};
+    int result_before = weir__driver_result;
+    weir_status status = quiet_of(a, &r.stream);
+
+    if (status == WEIR_OK && weir__detour_is(&a->device.slow_path, WEIR_DETOUR_PREALLOC))
+        status = weir__without_driver(WEIR_E_NO_MEMORY); /* which comes with another request */
+    if (status == WEIR_OK)
+        status = a->front ? weir__front_alloc_at(a->front, &r)
+                          : weir__reserve_alloc_alone(&a->reserve, &r);
+    if (status != WEIR_OK)
+        return status;
+    if (!a->front)
+        weir__tally_add(&a->books.tally, WEIR_TALLY_ALLOCS);
+    weir__set_driver_result(result_before);
+    *block = (void *)(uintptr_t)r.block;
+    return WEIR_OK;
+}
+
 weir_status weir_free_any(weir_allocator *a, void *block) {
     CUresult result;
     CUstream stream;

@@ -1027,6 +1027,12 @@ weir_status weir__front_alloc(struct weir_front *f, struct weir_request *r) {
     return status;
 }
 
+weir_status weir__front_alloc_at(struct weir_front *f, struct weir_request *r) {
+    weir_status status = identify(f, r->stream, &r->id);
+
+    return status == WEIR_OK ? alloc_fresh(f, NULL, r) : status;
+}
+
 /* ---- frees ------------------------------------------------------------------------------------- */
 
 /* A live block starts at `address`; its bytes as asked and as handed out. */

@@ -23,6 +23,8 @@ void weir__front_close(struct weir_front *f);
 /* Serves a request of r->asked bytes on r->stream, all else zeroed, as weir_alloc does; bytes > 0, and no more than the
  * device has.  Hits at once are hit.h's. */
 weir_status weir__front_alloc(struct weir_front *f, struct weir_request *r);
+/* The same at r->at, from the engine as it stands, without the out-of-memory ladder. */
+weir_status weir__front_alloc_at(struct weir_front *f, struct weir_request *r);
 /* As weir_free, without its checks and counts of calls. */
 weir_status weir__front_free(struct weir_front *f, CUdeviceptr block, weir_stream stream);
 /* The same on a default stream of that id. */

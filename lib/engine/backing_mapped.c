@@ -18,6 +18,9 @@
  * use it, in its order, and its old one stays mapped, a shadow in which nothing is placed, until its uses were
  * seen done.  Under internal_dependencies what others freed moves like that, too, behind a wait of the stream.
  *
+ * Requests that name an address (weir_request.at) have a part of the addresses to themselves, and exactly the memory that
+ * they lack there: so their owner's memory grows in one piece.  What moves there was seen done.
+ *
  * Costs (H200, driver 580): 35 us to make and map a handle of up to 64 MiB, 45 us up to 256 MiB, 90 us for
  * a GiB; 38 us to move one of up to 64 MiB.
  *
@@ -43,7 +46,7 @@
 /* Times the device's memory; fewer where the driver has no more.  A block that stays leaves a gap on either
  * side, so these are for programs that ask for ever larger blocks beside blocks that stay. */
 enum { ADDRESSES = 64, LEAST_ADDRESSES = 4 };
-enum { ADDRESSES_SMALL = 16 }; /* a part of them */
+enum { ADDRESSES_SMALL = 16, ADDRESSES_APART = 8 }; /* parts of them */
 #define PIECE (64 * MIB)
 /* The least that is added for small requests, unless all steps may be smaller. */
 #define STEP_SMALL (8 * MIB)
@@ -160,6 +163,7 @@ static const struct packing packings[] = {
 struct range {
     uint64_t base;
     size_t bytes;
+    size_t apart;             /* of these, at the end: for requests that name an address; 0: none */
     CUmemAllocationProp kind; /* of all handles, which may come to serve any block */
     struct handle *handles;   /* by base */
     size_t handle_count, handle_capacity;
@@ -167,8 +171,9 @@ struct range {
     size_t shadow_count, shadow_capacity;
     struct piece *pieces;               /* by base, as last surveyed */
     size_t piece_count, piece_capacity; /* without the border behind the last */
-    size_t small_pieces;                /* from here on, a border, they are of the small kind */
-    struct spare *spares;               /* by base; there is room for all handles */
+    size_t small_pieces;                /* from here on, a border, they are of the small kind, */
+    size_t apart_pieces;  /* and from here on, a border, of requests that name an address */
+    struct spare *spares; /* by base; there is room for all handles */
     size_t spare_count, spare_capacity;
     uint64_t
         device_free; /* as of the request for which room is made, if a growth policy wanted to know */
@@ -390,6 +395,15 @@ static size_t small_part(const struct range *g) {
     return weir__size_round_down(g->bytes / ADDRESSES_SMALL, PAGE);
 }
 
+/* Behind that. */
+static uint64_t apart_base(const struct range *g) {
+    return g->base + g->bytes - g->apart;
+}
+
+static uint64_t small_base(const struct range *g) {
+    return apart_base(g) - small_part(g);
+}
+
 static void add_piece(struct survey *v, const struct piece *p) {
     struct range *g = v->range;
     struct piece *pieces =
@@ -530,15 +544,18 @@ static void survey_kind(struct survey *v, int kind, uint64_t base, uint64_t end)
 static int survey(struct weir_block_engine *a, uint64_t id) {
     struct range *g = a->range;
     struct survey v = {.arena = a, .range = g, .id = id};
-    const uint64_t end = g->base + g->bytes, middle = end - small_part(g);
+    const uint64_t end = g->base + g->bytes;
 
     g->piece_count = 0;
     if (!weir__placement_settle(a->blocks.placement[WEIR_SUBALLOC_COMMON]) ||
-        !weir__placement_settle(a->blocks.placement[WEIR_SUBALLOC_SMALL]))
+        !weir__placement_settle(a->blocks.placement[WEIR_SUBALLOC_SMALL]) ||
+        !weir__placement_settle(a->blocks.placement[WEIR_SUBALLOC_APART]))
         return 0;
-    survey_kind(&v, WEIR_SUBALLOC_COMMON, g->base, middle);
+    survey_kind(&v, WEIR_SUBALLOC_COMMON, g->base, small_base(g));
     g->small_pieces = g->piece_count;
-    survey_kind(&v, WEIR_SUBALLOC_SMALL, middle, end);
+    survey_kind(&v, WEIR_SUBALLOC_SMALL, small_base(g), apart_base(g));
+    g->apart_pieces = g->piece_count;
+    survey_kind(&v, WEIR_SUBALLOC_APART, apart_base(g), end);
     add_border(&v, end);
     g->piece_count--;
     return !v.failed;
@@ -646,7 +663,7 @@ static void try_gap(const struct range *g, size_t first, size_t last, size_t byt
 static void find_window(const struct range *g, int small, size_t bytes, int what,
                         struct window *best) {
     size_t first = small ? g->small_pieces : 0;
-    size_t end = small ? g->piece_count : g->small_pieces;
+    size_t end = small ? g->apart_pieces : g->small_pieces;
 
     for (size_t i = first; i <= end; i++) {
         if (g->pieces[i].what >= what)
@@ -700,7 +717,7 @@ static void find_own(const struct range *g, size_t bytes, int what, struct windo
 
 /* Behind the last memory of its range; what is free there counts in. */
 static void find_tail(const struct range *g, int small, size_t bytes, struct window *w) {
-    size_t i = (small ? g->piece_count : g->small_pieces) - 1;
+    size_t i = (small ? g->apart_pieces : g->small_pieces) - 1;
     uint64_t end = g->pieces[i].base + g->pieces[i].bytes;
 
     *w = (struct window){.missing = SIZE_MAX}; /* there are no addresses for it */
@@ -743,7 +760,7 @@ static int is_free_for(const struct piece *p) {
 
 /* Memory of the large or of the small requests. */
 static size_t held(const struct range *g, int small) {
-    size_t bytes = 0, end = small ? g->piece_count : g->small_pieces;
+    size_t bytes = 0, end = small ? g->apart_pieces : g->small_pieces;
 
     for (size_t i = small ? g->small_pieces : 0; i < end; i++)
         bytes += g->pieces[i].what == HOLE || g->pieces[i].what == SHADOW ? 0 : g->pieces[i].bytes;
@@ -754,7 +771,7 @@ static size_t held(const struct range *g, int small) {
 static size_t idle_small(const struct range *g) {
     size_t bytes = 0;
 
-    for (size_t i = g->small_pieces; i < g->piece_count; i++) {
+    for (size_t i = g->small_pieces; i < g->apart_pieces; i++) {
         const struct piece *p = &g->pieces[i];
 
         bytes += p->what == TAKEN || p->what == HOLE || p->what == SHADOW || p->bytes < SMALL
@@ -1415,6 +1432,85 @@ static weir_status mapped_grow(struct weir_block_engine *a, uint64_t reserve, ui
     return status;
 }
 
+/* ---- requests that name an address ---------------------------------------------------------------- */
+
+/* Far from all that lies there: what lies before may grow in its place.  NOWHERE: there are too few addresses. */
+static uint64_t find_far(const struct range *g, size_t bytes) {
+    uint64_t at = NOWHERE;
+    size_t most = 2 * bytes;
+
+    for (size_t i = g->apart_pieces; i < g->piece_count; i++) {
+        const struct piece *p = &g->pieces[i];
+
+        if (p->what != HOLE || p->bytes <= most)
+            continue;
+        most = p->bytes;
+        at = p->base == apart_base(g) ? p->base
+                                      : p->base + weir__size_round_down(p->bytes / 2, PAGE);
+    }
+    return at;
+}
+
+/* Plans exactly what the window lacks, in which no more than `at' and free memory may lie.  A status. */
+static weir_status plan_exactly(struct weir_block_engine *a, const struct window *w,
+                                size_t *planned) {
+    struct range *g = a->range;
+
+    g->move_count = 0;
+    *planned = 0;
+    for (size_t i = piece_of(g, w->base); g->pieces[i].base < w->end; i++) {
+        const struct piece *p = &g->pieces[i];
+        uint64_t from, to;
+
+        if (p->what != HOLE && p->what != CLEAN)
+            return weir__without_driver(WEIR_E_NO_MEMORY);
+        if (covers(w, p, &from, &to) && !plan_hole(a, 1, 0, from, to, to, planned))
+            return weir__without_driver(WEIR_E_HOST_MEMORY);
+    }
+    return *planned > weir__blocks_room(a) ? weir__blocks_are_full(a) : WEIR_OK;
+}
+
+static weir_status mapped_place(struct weir_block_engine *a, struct weir_request *r,
+                                struct weir_placement_block *out) {
+    struct range *g = a->range;
+    struct window w = {.what = CLEAN};
+    struct weir_driver_scope scope;
+    weir_status status;
+    CUresult result;
+    size_t planned;
+    int may;
+
+    (void)mapped_await(a, r);
+    weir__suballoc_ask(&a->blocks, r->id, r->stream);
+    lift_shadows(a, 1);
+    if (!survey(a, r->id))
+        return weir__without_driver(WEIR_E_HOST_MEMORY);
+    w.base = r->at == WEIR_ENGINE_FAR ? find_far(g, r->bytes) : r->at;
+    w.end = w.base + r->bytes;
+    if (w.base == NOWHERE || w.end > g->base + g->bytes)
+        return weir__without_driver(WEIR_E_NO_MEMORY);
+    g->spare_count = 0;
+    earn_moves(a);
+    may = may_move(a, LEAST);
+    if (may)
+        find_spares(g, &w, CLEAN);
+    status = plan_exactly(a, &w, &planned);
+    if (weir__is_refusal(status) && !may) { /* it cannot grow instead */
+        find_spares(g, &w, CLEAN);
+        status = plan_exactly(a, &w, &planned);
+    }
+    if (status != WEIR_OK)
+        return status;
+    result = weir__driver_enter(a->e.device->driver, a->e.device->context, &scope);
+    if (result != CUDA_SUCCESS)
+        return weir__device_status(a->e.device, result);
+    status = carry_out(a, r, CLEAN, may);
+    weir__driver_leave(a->e.device->driver, &scope);
+    return status == WEIR_OK
+               ? placed_or(weir__suballoc_take_at(&a->blocks, w.base, r->bytes, r->id, out))
+               : status;
+}
+
 /* 1 if a handle is idle that was not seen done.  The survey is of now. */
 static int has_unseen(const struct range *g) {
     size_t i = 0;
@@ -1530,9 +1626,8 @@ static size_t mapped_foresee(const struct weir_block_engine *a, struct weir_exte
     const struct range *g = a->range;
     size_t bytes = weir__size_smaller(a->e.device->total / FORESEEN_PART, FORESEEN_MOST), n;
 
-    n = weir__engine_extend(
-        out, 0, WEIR_BLOCKS_FORESEEN,
-        (struct weir_extent){.base = g->base + g->bytes - small_part(g), .bytes = SPARE_SMALL});
+    n = weir__engine_extend(out, 0, WEIR_BLOCKS_FORESEEN,
+                            (struct weir_extent){.base = small_base(g), .bytes = SPARE_SMALL});
     return weir__engine_extend(out, n, WEIR_BLOCKS_FORESEEN,
                                (struct weir_extent){.base = g->base,
                                                     .bytes = weir__size_round_down(bytes, PAGE),
@@ -1657,7 +1752,7 @@ static weir_status mapped_open(struct weir_block_engine *a, const struct weir_en
     struct range *g;
     CUdeviceptr base = 0;
     weir_status status = check_device(a->e.device);
-    size_t device = weir__size_round_down(a->e.device->total, PAGE), small;
+    size_t device = weir__size_round_down(a->e.device->total, PAGE);
     CUresult result;
     int placed;
 
@@ -1686,13 +1781,16 @@ static weir_status mapped_open(struct weir_block_engine *a, const struct weir_en
         return weir__device_status(a->e.device, result);
     }
     g->base = base;
+    if (g->bytes == device * ADDRESSES)
+        g->apart = weir__size_round_down(g->bytes / ADDRESSES_APART, PAGE);
     g->access = a->e.device->access;
     a->e.step_bytes = weir__size_smaller(a->e.step_bytes, 2 * g->packing->ahead_most);
-    small = small_part(g);
-    placed = weir__suballoc_add_range(&a->blocks, base, g->bytes - small, WEIR_SUBALLOC_COMMON);
+    placed = weir__suballoc_add_range(&a->blocks, base, small_base(g) - base, WEIR_SUBALLOC_COMMON);
     if (placed == WEIR_PLACEMENT_OK)
-        placed = weir__suballoc_add_range(&a->blocks, base + g->bytes - small, small,
-                                          WEIR_SUBALLOC_SMALL);
+        placed =
+            weir__suballoc_add_range(&a->blocks, small_base(g), small_part(g), WEIR_SUBALLOC_SMALL);
+    if (placed == WEIR_PLACEMENT_OK && g->apart > 0)
+        placed = weir__suballoc_add_range(&a->blocks, apart_base(g), g->apart, WEIR_SUBALLOC_APART);
     if (placed != WEIR_PLACEMENT_OK) {
         (void)driver->cuMemAddressFree(base, g->bytes);
         free(g);
@@ -1714,6 +1812,7 @@ const struct weir_backing weir__backing_mapped = {
     .close = mapped_close,
     .make_room = mapped_make_room,
     .await = mapped_await,
+    .place = mapped_place,
     .grow = mapped_grow,
     .shrink = mapped_shrink,
     .foresee = mapped_foresee,

@@ -153,7 +153,7 @@ static weir_status blocks_alloc(struct weir_engine *e, struct weir_request *r) {
     weir__lock_take(&a->lock);
     status = weir__suballoc_visit(&a->blocks, r->id, r->stream);
     if (status == WEIR_OK)
-        status = place(a, r, &placed);
+        status = r->at ? a->backing->place(a, r, &placed) : place(a, r, &placed);
     note_seen(a);
     weir__lock_give(&a->lock);
     if (status == WEIR_OK)

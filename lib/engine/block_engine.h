@@ -61,6 +61,9 @@ struct weir_backing {
                     uint64_t reserve);
     /* Makes room for a request that does not fit: with OK it does.  `reserve`: as it was before. */
     weir_status (*make_room)(struct weir_block_engine *a, struct weir_request *r, uint64_t reserve);
+    /* Places a request that names an address, of whole pages.  NULL: there are none. */
+    weir_status (*place)(struct weir_block_engine *a, struct weir_request *r,
+                         struct weir_placement_block *out);
     /* A request on a captured stream, and the free of what lies in no region.  NULL: the driver's (graph_blocks.h). */
     weir_status (*alloc_other)(struct weir_block_engine *a, struct weir_request *r);
     weir_status (*free_other)(struct weir_block_engine *a, CUdeviceptr block, weir_stream stream,

@@ -36,6 +36,9 @@
 #define WEIR_ENGINE_OBSERVED UINT64_MAX
 #define WEIR_ENGINE_UNKNOWN UINT64_C(0)
 
+/* For `at` of a request: no address of any block. */
+#define WEIR_ENGINE_FAR UINT64_MAX
+
 /* ---- a request --------------------------------------------------------------------------------- */
 
 enum {
@@ -54,6 +57,9 @@ struct weir_request {
     size_t bytes; /* above 0: what the engine is asked for, */
     size_t least; /* and what will do where there is no memory for as much; 0: nothing less */
     size_t asked; /* what the program asked for */
+    /* Above 0, and only of an engine that shows WEIR_VISIT_APART: where the block is to begin among those addresses, at
+     * the end of another or far from all (WEIR_ENGINE_FAR).  It is refused without waiting where something else lies. */
+    uint64_t at;
     weir_stream stream;
     /* The stream's id: this call has asked the driver, or the program vouches for the stream.  The stream is not being
      * captured then.  0: not known; an engine that needs the id asks for it, and notes it here. */
@@ -94,7 +100,8 @@ enum weir_visited {
     WEIR_VISIT_WHOLES,
     WEIR_VISIT_BLOCKS,   /* every live block */
     WEIR_VISIT_BLOCK_AT, /* the live block around the address */
-    WEIR_VISIT_PIECE_AT  /* the piece around the address that blocks are cut from */
+    WEIR_VISIT_PIECE_AT, /* the piece around the address that blocks are cut from */
+    WEIR_VISIT_APART     /* the addresses that a request may name: at most one piece */
 };
 
 /* A physical allocation that other processes may open: see mapped_files.h. */

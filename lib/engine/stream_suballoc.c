@@ -114,7 +114,8 @@ void weir__suballoc_figures(const struct weir_suballoc *s, weir_statistics *out)
     out->extent = out->host_bytes = 0;
     for (int i = 0; i < WEIR_SUBALLOC_KINDS && s->placement[i]; i++) {
         weir__placement_figures(s->placement[i], &figures);
-        out->extent += figures.extent;
+        /* What names an address lies far from all else. */
+        out->extent += i == WEIR_SUBALLOC_APART ? figures.total : figures.extent;
         out->host_bytes += figures.host_bytes;
     }
     out->requested = s->requested;
@@ -694,6 +695,16 @@ int weir__suballoc_take(struct weir_suballoc *s, size_t bytes, uint64_t id, size
     return result;
 }
 
+int weir__suballoc_take_at(struct weir_suballoc *s, uint64_t address, size_t bytes, uint64_t id,
+                           struct weir_placement_block *out) {
+    const struct weir_suballoc_region *r = region_of(s, address);
+    int result = weir__placement_take_at(s->placement[r->kind], address, bytes, id, out);
+
+    if (result == WEIR_PLACEMENT_OK)
+        account(s, out);
+    return result;
+}
+
 int weir__suballoc_take_anywhere(struct weir_suballoc *s, size_t bytes, uint64_t id,
                                  struct weir_placement_block *out) {
     int result = WEIR_PLACEMENT_NO_FIT;
@@ -909,8 +920,10 @@ int weir__suballoc_show(struct weir_suballoc *s, const struct weir_visit *visit)
         r = region_of(s, visit->address);
         return r ? show_region(r, visit) : 0;
     case WEIR_VISIT_WHOLES:
+    case WEIR_VISIT_APART:
         for (size_t i = 0; i < s->region_count; i++)
-            count += show_region(&s->regions[i], visit);
+            if (visit->what == WEIR_VISIT_WHOLES || s->regions[i].kind == WEIR_SUBALLOC_APART)
+                count += show_region(&s->regions[i], visit);
         return count;
     default: /* unreached: the engine's own */
         return -1;

@@ -45,6 +45,7 @@ enum {
     WEIR_SUBALLOC_COMMON, /* requests that are not small; */
     WEIR_SUBALLOC_SMALL,  /* those that are; */
     WEIR_SUBALLOC_BASE,   /* those that are not, before any common one */
+    WEIR_SUBALLOC_APART,  /* those that name an address */
     WEIR_SUBALLOC_KINDS
 };
 
@@ -117,6 +118,9 @@ static inline weir_status weir__suballoc_visit(struct weir_suballoc *s, uint64_t
  * NO_FIT the owner says weir__suballoc_dry. */
 int weir__suballoc_take(struct weir_suballoc *s, size_t bytes, uint64_t id, size_t most,
                         struct weir_placement_block *out);
+/* The same where everybody's free memory starts at that address. */
+int weir__suballoc_take_at(struct weir_suballoc *s, uint64_t address, size_t bytes, uint64_t id,
+                           struct weir_placement_block *out);
 /* The same as take when the owner has no more: in a region of any kind. */
 int weir__suballoc_take_anywhere(struct weir_suballoc *s, size_t bytes, uint64_t id,
                                  struct weir_placement_block *out);

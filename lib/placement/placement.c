@@ -1613,6 +1613,28 @@ int weir__placement_fill(struct weir_placement *p, uint64_t within, uint64_t add
     return weir__placement_give(p, address, stream, sequence, NULL);
 }
 
+int weir__placement_take_at(struct weir_placement *p, uint64_t address, size_t bytes,
+                            uint64_t stream, struct weir_placement_block *out) {
+    uint64_t first = address >> p->shift;
+    uint64_t size = bytes >> p->shift;
+    uint32_t id;
+
+    unpark(p);
+    stream_seen(p, stream);
+    if (!take_reserve(p)) {
+        return WEIR_PLACEMENT_NO_MEMORY;
+    }
+    id = chunk_around(p, address, CLEAN, address, bytes);
+    if (id == 0 || p->all.chunk[id].sequence > p->pace.observed) {
+        return WEIR_PLACEMENT_NO_FIT;
+    }
+    id = chunk_claim(p, id, first, first + size);
+    mark_end(p, p->all.chunk[id].next, first + size);
+    p->all.chunk[id].requested = bytes;
+    block_begin(p, id, first, size, bytes, out);
+    return WEIR_PLACEMENT_OK;
+}
+
 /* The free chunk that starts at `address`, in granules; 0: there is none. */
 static uint32_t free_at(const struct weir_placement *p, uint64_t address) {
     uint32_t id = weir__chunks_find(&p->all, address, CLEAN);

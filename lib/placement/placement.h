@@ -49,7 +49,7 @@ struct weir_placement; /* opaque; owned by the caller, who also owns the lock */
 struct weir_placement_rule {
     size_t granularity; /* power of two, sizes and bases are multiples of it; 256 for BFC */
     size_t split_waste; /* bytes, not 0; BFC: 128 MiB; equal to granularity: always split */
-    int own_first;      /* nonzero: a stream leaves to others what is clean while its own holds it */
+    int own_first; /* nonzero: a stream leaves to others what is clean while its own holds it */
     /* Where the bookkeeping's own memory comes from, so that a test can refuse it: as realloc, but
      * bytes == 0 frees and returns NULL.  NULL: realloc and free. */
     void *(*resize)(void *context, void *memory, size_t bytes);
@@ -155,6 +155,9 @@ int weir__placement_take(struct weir_placement *p, size_t bytes, uint64_t stream
  * those that are. */
 int weir__placement_take_within(struct weir_placement *p, size_t bytes, uint64_t stream,
                                 size_t most, struct weir_placement_block *out);
+/* The same at that address, where a clean free chunk starts that holds it.  NO_FIT: none does. */
+int weir__placement_take_at(struct weir_placement *p, uint64_t address, size_t bytes,
+                            uint64_t stream, struct weir_placement_block *out);
 /* The same for a stream that was refused, behind others: of the runs of neighbouring free chunks that are
  * clean, the stream's own or could be waited for, one of the fewest bytes that holds the block.  It waits for
  * all that lies in the block; what is left of the run stays whose it was.  Linear in the chunks.  NO_FIT: there

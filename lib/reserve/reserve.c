@@ -66,7 +66,7 @@ static weir_status serve(struct weir_reserve *v, struct weir_request *r,
                          const struct weir_lender *caches) {
     weir_status status = weir__ladder_try(v, r);
 
-    if (status == WEIR_OK)
+    if (status == WEIR_OK || r->at)
         return status;
     r->flags |= WEIR_REQUEST_WAS_DRY;
     for (enum step step = CATCH_UP; status == WEIR_ENGINE_DRY && step < STEPS; step++)

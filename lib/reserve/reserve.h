@@ -60,7 +60,7 @@ void weir__reserve_shed(struct weir_reserve *v, const struct weir_request *r, ui
 
 /* Serves r for a stream that is not being captured: from the engine as it stands; with what `caches` give; with growth;
  * by the out-of-memory ladder.  After a success it looks after background growth, the limit, decay and memory pressure.
- * On a failure of the ladder *r->refused, if not NULL, has the figures. */
+ * On a failure of the ladder *r->refused, if not NULL, has the figures.  With r->at: from the engine alone. */
 weir_status weir__reserve_alloc(struct weir_reserve *v, struct weir_request *r,
                                 const struct weir_lender *caches);
 /* The same without caches, also for a graph's block (WEIR_REQUEST_CAPTURED), after which nothing is looked after. */

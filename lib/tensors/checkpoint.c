@@ -3,7 +3,7 @@
  *
  * Graphs that continue each other (PyTorch's graph trees) need a pool as it was when the earlier graph ended, whatever
  * the program has freed since.  A placement cannot be told an address.  So weir fills a new one in the order of
- * addresses, segment by segment, and then frees what was free.
+ * addresses, segment by segment (those that joined are one), and then frees what was free.
  *
  * Must not know: graphs, captures.
  */
@@ -23,18 +23,22 @@ struct piece {
 
 struct weir_tensors_state {
     weir_tensors_id id;
-    struct weir_tensor_segment *segments;
-    struct piece *pieces; /* by address */
-    size_t segment_count, piece_count, piece_room;
+    struct weir_tensor_part part[WEIR_TENSORS_PARTS];
+    struct piece *pieces; /* by part, and by address */
+    size_t piece_count, piece_room;
 };
 
-/* A stream that was observed: what it has freed is everybody's. */
-#define EVERYBODY UINT64_MAX
+/* A stream that is observed: what it has freed is everybody's.  Where a pool has had one stream alone it is that one, so
+ * that its placement goes on to know no other, and all that is free joins. */
+static uint64_t everybody(const struct weir_tensor_pool *pool) {
+    return pool->stream_count == 1 ? weir__pool_name(pool->streams[0]) : UINT64_MAX;
+}
 
 void weir_tensors_state_destroy(weir_tensors_state *state) {
     if (!state)
         return;
-    free(state->segments);
+    for (int i = 0; i < WEIR_TENSORS_PARTS; i++)
+        free(state->part[i].segments);
     free(state->pieces);
     free(state);
 }
@@ -51,10 +55,12 @@ static int note_piece(void *context, const struct weir_placement_span *span) {
     struct noting *n = context;
     weir_tensors_state *s = n->state;
     struct piece piece = {.address = span->address, .bytes = span->size};
-    struct piece *moved =
-        weir__hostmem_room(s->pieces, s->piece_count, &s->piece_room, sizeof *s->pieces);
+    struct piece *moved;
     uintptr_t value;
 
+    if (span->hole)
+        return WEIR_PLACEMENT_GO_ON;
+    moved = weir__hostmem_room(s->pieces, s->piece_count, &s->piece_room, sizeof *s->pieces);
     if (!moved) {
         n->lacks_memory = 1;
         return WEIR_PLACEMENT_STOP;
@@ -83,13 +89,17 @@ static weir_status note_pool(weir_tensors *t, struct weir_tensor_pool *pool,
     struct noting noting = {t, state, 0};
 
     state->id = pool->id;
-    state->segment_count = pool->segment_count;
-    state->segments = calloc(pool->segment_count + 1, sizeof *state->segments);
-    if (!state->segments)
-        return WEIR_E_HOST_MEMORY;
-    for (size_t i = 0; i < pool->segment_count; i++)
-        state->segments[i] = pool->segments[i];
-    weir__placement_walk(pool->placement, note_piece, &noting);
+    for (int i = 0; i < WEIR_TENSORS_PARTS; i++) {
+        const struct weir_tensor_part *part = &pool->part[i];
+        struct weir_tensor_part *saved = &state->part[i];
+
+        saved->segments = calloc(part->count + 1, sizeof *saved->segments);
+        if (!saved->segments)
+            return WEIR_E_HOST_MEMORY;
+        for (; saved->count < part->count; saved->count++)
+            saved->segments[saved->count] = part->segments[saved->count];
+        weir__placement_walk(part->placement, note_piece, &noting);
+    }
     return noting.lacks_memory ? WEIR_E_HOST_MEMORY : WEIR_OK;
 }
 
@@ -121,65 +131,83 @@ weir_status weir_tensors_save(weir_tensors *t, weir_tensors_id id, weir_tensors_
 
 /* ---- bringing back ------------------------------------------------------------------------------ */
 
-static const struct weir_tensor_segment *saved_segment(const weir_tensors_state *state,
-                                                       uint64_t base) {
-    return weir__segment_at(state->segments, state->segment_count, base);
-}
-
-static int has_segments(const struct weir_tensor_pool *pool, const weir_tensors_state *state) {
+static int has_segments(const struct weir_tensor_part *part, const struct weir_tensor_part *saved) {
     size_t found = 0;
 
-    for (size_t i = 0; i < pool->segment_count; i++)
-        found += saved_segment(state, pool->segments[i].base) != NULL;
-    return found == state->segment_count;
+    for (size_t i = 0; i < part->count; i++) {
+        const struct weir_tensor_segment *s = weir__part_segment(saved, part->segments[i].base);
+
+        found += s && s->base == part->segments[i].base && s->bytes == part->segments[i].bytes;
+    }
+    return found == saved->count;
 }
 
 /* The segment is all free, and nothing else is: its pieces, from *at on, are taken one after the other. */
-static int fill_segment(struct weir_placement *p, const struct weir_tensor_segment *segment,
-                        const weir_tensors_state *state, size_t *at) {
+static int fill_segment(struct weir_placement *p, uint64_t stream,
+                        const struct weir_tensor_segment *segment, const weir_tensors_state *state,
+                        size_t *at) {
     struct weir_placement_block place;
 
-    if (weir__placement_add(p, segment->base, segment->bytes) != WEIR_PLACEMENT_OK)
-        return 0;
     for (; *at < state->piece_count; (*at)++) {
         const struct piece *piece = &state->pieces[*at];
 
         if (piece->address - segment->base >= segment->bytes)
             break;
-        if (weir__placement_take(p, piece->bytes, EVERYBODY, &place) != WEIR_PLACEMENT_OK ||
+        if (weir__placement_take(p, piece->bytes, stream, &place) != WEIR_PLACEMENT_OK ||
             place.address != piece->address)
             return 0;
     }
     return 1;
 }
 
-/* A placement in that state, with the pool's other segments free; NULL without host memory.  What is free is free for
- * all, since the device has done all work. */
-static struct weir_placement *make_placement(const struct weir_tensor_pool *pool,
-                                             const weir_tensors_state *state) {
-    struct weir_placement_rule rule = {
-        .granularity = WEIR_TENSORS_UNIT, .split_waste = WEIR_TENSORS_UNIT, .own_first = 1};
-    struct weir_placement *p;
-    size_t at = 0;
+/* A placement of the part in that state, of which it has the pieces from *at on, with the part's other segments free; NULL
+ * without host memory.  What is free is free for all, since the device has done all work. */
+static struct weir_placement *make_placement(const weir_tensors *t, uint64_t stream,
+                                             const struct weir_tensor_part *part,
+                                             const struct weir_tensor_part *saved,
+                                             const weir_tensors_state *state, size_t *at) {
+    struct weir_placement *p = weir__part_placement(t);
+    size_t first = *at;
     int ok = 1;
 
-    if (weir__placement_create(&rule, &p) != WEIR_PLACEMENT_OK)
+    if (!p)
         return NULL;
-    for (size_t i = 0; ok && i < state->segment_count; i++)
-        ok = fill_segment(p, &state->segments[i], state, &at);
-    for (size_t i = 0; ok && i < state->piece_count; i++)
+    for (size_t i = 0; ok && i < saved->count;) {
+        struct weir_tensor_segment run = weir__part_run(t, saved, saved->segments[i].base);
+
+        ok = weir__part_place(t, p, saved, run) && fill_segment(p, stream, &run, state, at);
+        while (i < saved->count && saved->segments[i].base - run.base < run.bytes)
+            i++;
+    }
+    for (size_t i = first; ok && i < *at; i++)
         if (state->pieces[i].block_bytes == 0)
-            ok = weir__placement_give(p, state->pieces[i].address, EVERYBODY, 1, NULL) ==
+            ok = weir__placement_give(p, state->pieces[i].address, stream, 1, NULL) ==
                  WEIR_PLACEMENT_OK;
-    weir__placement_observe(p, EVERYBODY, 1);
-    for (size_t i = 0; ok && i < pool->segment_count; i++)
-        if (!saved_segment(state, pool->segments[i].base))
-            ok = weir__placement_add(p, pool->segments[i].base, pool->segments[i].bytes) ==
-                 WEIR_PLACEMENT_OK;
+    weir__placement_observe(p, stream, 1);
+    for (size_t i = 0; ok && i < part->count; i++)
+        if (!weir__part_segment(saved, part->segments[i].base))
+            ok = weir__part_place(t, p, part, part->segments[i]);
     if (ok)
         return p;
     weir__placement_destroy(p);
     return NULL;
+}
+
+/* Of all parts: 1, or 0. */
+static int make_placements(const weir_tensors *t, const struct weir_tensor_pool *pool,
+                           const weir_tensors_state *state,
+                           struct weir_placement *out[WEIR_TENSORS_PARTS]) {
+    size_t at = 0;
+
+    for (int i = 0; i < WEIR_TENSORS_PARTS; i++) {
+        out[i] = make_placement(t, everybody(pool), &pool->part[i], &state->part[i], state, &at);
+        if (out[i])
+            continue;
+        while (i-- > 0)
+            weir__placement_destroy(out[i]);
+        return 0;
+    }
+    return 1;
 }
 
 /* Addresses that the caller is told of, and records for what will live. */
@@ -260,28 +288,26 @@ static void make_all(weir_tensors *t, struct weir_tensor_pool *pool,
 static weir_status restore(weir_tensors *t, struct weir_tensor_pool *pool,
                            const weir_tensors_state *state, struct change *c) {
     weir_status status = settle(t, pool);
-    struct weir_placement *placement;
+    struct weir_placement *placements[WEIR_TENSORS_PARTS];
     CUresult result;
 
     if (status != WEIR_OK)
         return status;
-    if (!has_segments(pool, state))
-        return WEIR_E_NOT_OWNED;
-    placement = make_placement(pool, state);
-    if (!placement)
+    for (int i = 0; i < WEIR_TENSORS_PARTS; i++)
+        if (!has_segments(&pool->part[i], &state->part[i]))
+            return WEIR_E_NOT_OWNED;
+    if (!prepare(t, pool, state, c))
         return WEIR_E_HOST_MEMORY;
-    if (!prepare(t, pool, state, c)) {
-        weir__placement_destroy(placement);
-        return WEIR_E_HOST_MEMORY;
-    }
     result = weir__device_wait(&t->allocator->device); /* streams may have used what will be free */
-    if (result != CUDA_SUCCESS) {
-        weir__placement_destroy(placement);
+    if (result != CUDA_SUCCESS)
         return weir__device_status(&t->allocator->device, result);
-    }
+    if (!make_placements(t, pool, state, placements))
+        return WEIR_E_HOST_MEMORY;
     free_all(t, c);
-    weir__placement_destroy(pool->placement);
-    pool->placement = placement;
+    for (int i = 0; i < WEIR_TENSORS_PARTS; i++) {
+        weir__placement_destroy(pool->part[i].placement);
+        pool->part[i].placement = placements[i];
+    }
     make_all(t, pool, state, c);
     return WEIR_OK;
 }
@@ -323,7 +349,7 @@ weir_status weir_tensors_pool_is(weir_tensors *t, weir_tensors_id id, void *cons
                                  size_t count, int *same) {
     const struct weir_tensor_pool *pool;
     struct weir_placement_figures figures;
-    size_t found = 0;
+    size_t found = 0, live = 0;
     uintptr_t value;
 
     if (!t || !same || (count > 0 && !blocks))
@@ -333,11 +359,14 @@ weir_status weir_tensors_pool_is(weir_tensors *t, weir_tensors_id id, void *cons
     weir__tensors_lock(t);
     pool = weir__pool_find(t, id);
     if (pool) {
-        weir__placement_figures(pool->placement, &figures);
+        for (int i = 0; i < WEIR_TENSORS_PARTS; i++) {
+            weir__placement_figures(pool->part[i].placement, &figures);
+            live += figures.blocks;
+        }
         for (size_t i = 0; i < count; i++)
             found += weir__map_get(&t->map, (uintptr_t)blocks[i], &value) &&
                      ((const struct weir_tensor *)value)->pool == pool;
-        *same = found == count && figures.blocks - pool->pending == count;
+        *same = found == count && live - pool->pending == count;
     }
     weir__tensors_unlock(t);
     return pool ? WEIR_OK : weir__without_driver(WEIR_E_NOT_OWNED);

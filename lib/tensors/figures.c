@@ -149,6 +149,8 @@ struct visit {
     void (*show)(void *context, const weir_tensors_block *block);
     void *context;
     const struct weir_tensor_pool *pool;
+    const struct weir_tensor_part *part; /* of the pool */
+    struct weir_tensor_segment segment;  /* of the last chunk */
 };
 
 static int by_address(const void *a, const void *b) {
@@ -167,8 +169,10 @@ static size_t list_items(const weir_tensors *t, struct item *items) {
             items[count++] = (struct item){tensor->address, tensor->bytes, tensor};
     }
     for (const struct weir_tensor_pool *pool = t->pools; pool; pool = pool->next)
-        for (size_t i = 0; !pool->source.alloc && i < pool->segment_count; i++)
-            items[count++] = (struct item){pool->segments[i].base, pool->segments[i].bytes, NULL};
+        for (int p = 0; p < WEIR_TENSORS_PARTS && !pool->source.alloc; p++)
+            for (size_t i = 0; i < pool->part[p].count; i++)
+                items[count++] = (struct item){pool->part[p].segments[i].base,
+                                               pool->part[p].segments[i].bytes, NULL};
     qsort(items, count, sizeof *items, by_address);
     return count;
 }
@@ -274,21 +278,23 @@ static void show_shared(const struct visit *v, const struct item *items, size_t 
 }
 
 static int show_chunk(void *context, const struct weir_placement_span *span) {
-    const struct visit *v = context;
-    const struct weir_tensor_segment *segment =
-        weir__segment_at(v->pool->segments, v->pool->segment_count, span->address);
+    struct visit *v = context;
     weir_tensors_block block = {.address = span->address,
                                 .bytes = span->size,
                                 .requested = span->requested,
                                 .pool = v->pool->id,
-                                .segment = segment->base,
-                                .segment_bytes = segment->bytes,
                                 .is_free = !span->live,
                                 .is_pending = span->live};
     uintptr_t value;
 
+    if (span->hole)
+        return WEIR_PLACEMENT_GO_ON;
+    if (span->address - v->segment.base >= v->segment.bytes)
+        v->segment = weir__part_run(v->tensors, v->part, span->address);
+    block.segment = v->segment.base;
+    block.segment_bytes = v->segment.bytes;
     if (span->live && weir__map_get(&v->tensors->map, span->address, &value))
-        show_block(v, (const struct weir_tensor *)value, segment->base, segment->bytes);
+        show_block(v, (const struct weir_tensor *)value, v->segment.base, v->segment.bytes);
     else
         v->show(v->context, &block);
     return WEIR_PLACEMENT_GO_ON;
@@ -297,7 +303,7 @@ static int show_chunk(void *context, const struct weir_placement_span *span) {
 weir_status weir_tensors_visit(weir_tensors *t, weir_tensors_id id,
                                void (*show)(void *context, const weir_tensors_block *block),
                                void *context) {
-    struct visit v = {t, show, context, NULL};
+    struct visit v = {.tensors = t, .show = show, .context = context};
     struct item *items = NULL;
     size_t segments = 0;
     int is_all = weir__tensors_is_shared(id);
@@ -308,14 +314,17 @@ weir_status weir_tensors_visit(weir_tensors *t, weir_tensors_id id,
         return weir__without_driver(WEIR_E_FORKED);
     weir__tensors_lock(t);
     for (const struct weir_tensor_pool *pool = t->pools; pool; pool = pool->next)
-        segments += pool->segment_count;
+        segments += pool->part[0].count + pool->part[1].count;
     if (is_all)
         items = calloc(t->map.count + segments + 1, sizeof *items);
     if (items)
         show_shared(&v, items, list_items(t, items));
     for (v.pool = t->pools; v.pool; v.pool = v.pool->next)
         if (is_all || weir__tensors_same(v.pool->id, id))
-            weir__placement_walk(v.pool->placement, show_chunk, &v);
+            for (int i = 0; i < WEIR_TENSORS_PARTS; i++) {
+                v.part = &v.pool->part[i];
+                weir__placement_walk(v.part->placement, show_chunk, &v);
+            }
     weir__tensors_unlock(t);
     if (is_all && !items)
         return weir__without_driver(WEIR_E_HOST_MEMORY);

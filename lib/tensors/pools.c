@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* pools.c: private pools: memory that keeps its addresses, for graphs that are launched again and again.
  *
- * A pool takes segments that any stream may use (weir_alloc_any), and places blocks in them by best fit.  What was freed
- * serves the stream that freed it.  Segments grow with the pool, so that small pools hold little and large ones call
- * seldom.  A segment stays as long as the pool has users: a graph has its addresses.
+ * A pool takes segments that any stream may use, and places blocks in them by best fit.  What was freed serves the stream
+ * that freed it.  A segment stays as long as the pool has users: a graph has its addresses.
+ *
+ * Where the engine can (weir__alloc_apart) a pool takes each segment behind its last one, and they are one: blocks lie
+ * across them, and growth adds only what the free memory at the end lacks.  Small blocks have a part of their own then,
+ * since one that stays would keep large ones from joining.  Elsewhere segments (weir_alloc_any) grow with the pool, so
+ * that small pools hold little and large ones call seldom.
  *
  * Must not know: what a capture is, frameworks.
  */
@@ -17,6 +21,7 @@
 
 #define PAGE ((size_t)2 << 20)
 #define LARGEST_STEP ((size_t)20 << 20)
+enum { STEP_PART = 8, STEP_PART_JOINED = 128 }; /* of what there is */
 
 struct weir_tensor_pool *weir__pool_find(weir_tensors *t, weir_tensors_id id) {
     struct weir_tensor_pool *pool = t->pools;
@@ -34,51 +39,33 @@ struct weir_tensor_pool *weir__pool_for(weir_tensors *t, weir_stream stream) {
     return pool;
 }
 
-/* How many of the segments begin at the address or below. */
-static size_t segments_up_to(const struct weir_tensor_segment *segments, size_t count,
-                             uint64_t address) {
-    size_t low = 0;
-
-    while (low < count) {
-        size_t middle = low + (count - low) / 2;
-
-        if (segments[middle].base <= address)
-            low = middle + 1;
-        else
-            count = middle;
-    }
-    return low;
-}
-
-const struct weir_tensor_segment *weir__segment_at(const struct weir_tensor_segment *segments,
-                                                   size_t count, uint64_t address) {
-    size_t at = segments_up_to(segments, count, address);
-
-    return at > 0 && address - segments[at - 1].base < segments[at - 1].bytes ? &segments[at - 1]
-                                                                              : NULL;
-}
-
-/* A stream as the placement names it: 0 is not known there, and a stream here. */
-static uint64_t name_of(weir_stream stream) {
-    return (uint64_t)(uintptr_t)stream + 1;
-}
-
 /* ---- pools -------------------------------------------------------------------------------------- */
 
-static struct weir_tensor_pool *make_pool(weir_tensors_id id, const weir_tensors_source *source) {
-    struct weir_placement_rule rule = {
-        .granularity = WEIR_TENSORS_UNIT, .split_waste = WEIR_TENSORS_UNIT, .own_first = 1};
+static void free_pool(struct weir_tensor_pool *pool) {
+    for (int i = 0; i < WEIR_TENSORS_PARTS; i++) {
+        weir__placement_destroy(pool->part[i].placement);
+        free(pool->part[i].segments);
+    }
+    free(pool->streams);
+    free(pool);
+}
+
+static struct weir_tensor_pool *make_pool(const weir_tensors *t, weir_tensors_id id,
+                                          const weir_tensors_source *source) {
     struct weir_tensor_pool *pool = calloc(1, sizeof *pool);
 
     if (!pool)
         return NULL;
-    if (weir__placement_create(&rule, &pool->placement) != WEIR_PLACEMENT_OK) {
-        free(pool);
-        return NULL;
-    }
     pool->id = id;
     if (source)
         pool->source = *source;
+    for (int i = 0; i < WEIR_TENSORS_PARTS; i++) {
+        pool->part[i].placement = weir__part_placement(t);
+        if (!pool->part[i].placement) {
+            free_pool(pool);
+            return NULL;
+        }
+    }
     return pool;
 }
 
@@ -95,14 +82,15 @@ static void end_pool(weir_tensors *t, struct weir_tensor_pool *pool) {
         link = &(*link)->next;
     *link = pool->next;
     end_source(&pool->source);
-    weir__placement_destroy(pool->placement);
-    free(pool->segments);
-    free(pool->streams);
-    free(pool);
+    free_pool(pool);
+}
+
+static int has_segments(const struct weir_tensor_pool *pool) {
+    return pool->part[0].count > 0 || pool->part[1].count > 0;
 }
 
 static void end_if_unused(weir_tensors *t, struct weir_tensor_pool *pool) {
-    if (pool->users == 0 && pool->segment_count == 0 && !pool->takes && pool->pins == 0)
+    if (pool->users == 0 && !has_segments(pool) && !pool->takes && pool->pins == 0)
         end_pool(t, pool);
 }
 
@@ -141,7 +129,7 @@ weir_status weir_tensors_pool_open(weir_tensors *t, weir_tensors_id id,
     weir__tensors_lock(t);
     pool = weir__pool_find(t, id);
     if (!pool) {
-        pool = make_pool(id, source);
+        pool = make_pool(t, id, source);
         is_new = pool != NULL;
         if (pool) {
             pool->next = t->pools;
@@ -265,14 +253,22 @@ static size_t round_up(size_t bytes, size_t unit) {
     return weir__size_round_up(bytes, unit, &rounded) ? rounded : bytes;
 }
 
-static size_t step_for(const struct weir_tensor_pool *pool, size_t bytes) {
-    size_t step = pool->bytes / 8;
+/* Segments of the pool join. */
+static int joins(const weir_tensors *t, const struct weir_tensor_pool *pool) {
+    return t->apart.bytes > 0 && !pool->source.alloc && !pool->is_whole;
+}
 
-    if (pool->is_whole)
-        return round_up(bytes, WEIR_TENSORS_UNIT);
-    if (step > LARGEST_STEP)
-        step = LARGEST_STEP;
-    return round_up(bytes > step ? bytes : step, PAGE);
+static struct weir_tensor_part *part_for(const weir_tensors *t, struct weir_tensor_pool *pool,
+                                         size_t bytes) {
+    return &pool->part[joins(t, pool) && bytes <= WEIR_TENSORS_SMALL];
+}
+
+static size_t step_for(const struct weir_tensor_part *part, int is_whole, size_t bytes,
+                       size_t share) {
+    size_t step = weir__size_smaller(part->bytes / share, LARGEST_STEP);
+
+    return is_whole ? round_up(bytes, WEIR_TENSORS_UNIT)
+                    : round_up(weir__size_larger(bytes, step), PAGE);
 }
 
 /* Without the lock. */
@@ -306,95 +302,147 @@ static weir_status give_segment(weir_tensors *t, const weir_tensors_source *sour
     return WEIR_OK;
 }
 
-static int add_segment(struct weir_tensor_pool *pool, uint64_t base, size_t bytes) {
-    struct weir_tensor_segment *moved = weir__hostmem_room(
-        pool->segments, pool->segment_count, &pool->segment_room, sizeof *pool->segments);
-    size_t at = pool->segment_count;
-
-    if (!moved)
-        return 0;
-    pool->segments = moved;
-    if (weir__placement_add(pool->placement, base, bytes) != WEIR_PLACEMENT_OK)
-        return 0;
-    while (at > 0 && moved[at - 1].base > base) {
-        moved[at] = moved[at - 1];
-        at--;
-    }
-    moved[at] = (struct weir_tensor_segment){base, bytes};
-    pool->segment_count++;
-    pool->bytes += bytes;
-    return 1;
+/* So many segments more, or less. */
+static void count_segments(weir_tensors *t, int count) {
+    if (count > 0)
+        weir__figure_add(&t->figures.segment[0], count);
+    else
+        weir__figure_subtract(&t->figures.segment[0], -count);
 }
 
 /* The figures of a new segment. */
-static void count_segment(weir_tensors *t, const struct weir_tensor_pool *pool, uint64_t base,
-                          size_t bytes, weir_stream stream, void *note) {
-    weir__figure_add(&t->figures.segment[0], 1);
+static void count_segment(weir_tensors *t, const struct weir_tensor_pool *pool,
+                          const struct weir_tensor_part *part, struct weir_tensor_segment segment,
+                          weir_stream stream, void *note) {
+    count_segments(t, weir__part_weight(t, part, segment));
     if (pool->source.alloc)
-        weir__figure_add(&t->figures.reserved_bytes[0], (int64_t)bytes);
+        weir__figure_add(&t->figures.reserved_bytes[0], (int64_t)segment.bytes);
     else
-        t->pool_bytes += (int64_t)bytes;
-    weir__tensors_tell(t, WEIR_TENSORS_SEGMENT_ALLOC, base, bytes, stream, pool, note);
+        t->pool_bytes += (int64_t)segment.bytes;
+    weir__tensors_tell(t, joins(t, pool) ? WEIR_TENSORS_SEGMENT_MAP : WEIR_TENSORS_SEGMENT_ALLOC,
+                       segment.base, segment.bytes, stream, pool, note);
 }
 
-static void uncount_segment(weir_tensors *t, const struct weir_tensor_pool *pool, uint64_t base,
-                            size_t bytes) {
-    weir__figure_subtract(&t->figures.segment[0], 1);
+static void uncount_segment(weir_tensors *t, const struct weir_tensor_pool *pool,
+                            const struct weir_tensor_part *part,
+                            struct weir_tensor_segment segment) {
+    count_segments(t, -weir__part_weight(t, part, segment));
     if (pool->source.alloc)
-        weir__figure_subtract(&t->figures.reserved_bytes[0], (int64_t)bytes);
+        weir__figure_subtract(&t->figures.reserved_bytes[0], (int64_t)segment.bytes);
     else
-        t->pool_bytes -= (int64_t)bytes;
-    weir__tensors_tell(t, WEIR_TENSORS_SEGMENT_FREE, base, bytes, NULL, pool, NULL);
+        t->pool_bytes -= (int64_t)segment.bytes;
+    weir__tensors_tell(t, joins(t, pool) ? WEIR_TENSORS_SEGMENT_UNMAP : WEIR_TENSORS_SEGMENT_FREE,
+                       segment.base, segment.bytes, NULL, pool, NULL);
 }
 
-/* With the lock, which is given meanwhile. */
-static weir_status grow(weir_tensors *t, struct weir_tensor_pool *pool, size_t least,
-                        weir_stream stream, void *note) {
-    size_t bytes = step_for(pool, least);
+/* The lock is given meanwhile. */
+static weir_status ask_apart(weir_tensors *t, size_t bytes, uint64_t at,
+                             struct weir_tensor_segment *out) {
     void *segment = NULL;
     weir_status status;
 
-    pool->pins++;
+    weir__tensors_unlock(t);
+    status = weir__alloc_apart(t->allocator, bytes, at, &segment);
+    weir__tensors_lock(t);
+    *out = (struct weir_tensor_segment){(uintptr_t)segment, bytes};
+    return status;
+}
+
+/* A segment behind the part's last one, or else its first.  OK without one: another thread was quicker. */
+static weir_status take_joined(weir_tensors *t, struct weir_tensor_part *part, size_t least,
+                               weir_stream stream, struct weir_tensor_segment *out) {
+    uint64_t end = weir__part_end(t, part), at = end ? end : WEIR_ENGINE_FAR;
+    size_t lacks = end ? least - weir__part_tail(part, stream, end) : least;
+    size_t bytes = step_for(part, 0, lacks, STEP_PART_JOINED);
+    weir_status status = ask_apart(t, bytes, at, out);
+
+    if (weir__is_refusal(status) && bytes > round_up(lacks, PAGE))
+        status = ask_apart(t, round_up(lacks, PAGE), at, out);
+    if (weir__is_refusal(status) && weir__part_end(t, part) != end)
+        return WEIR_OK;
+    if (status == WEIR_E_NO_MEMORY && end > 0) /* something may lie there */
+        status = ask_apart(t, round_up(least, PAGE), WEIR_ENGINE_FAR, out);
+    return status;
+}
+
+/* A segment that lies anywhere. */
+static weir_status take_alone(weir_tensors *t, struct weir_tensor_pool *pool,
+                              const struct weir_tensor_part *part, size_t least,
+                              struct weir_tensor_segment *out) {
+    size_t bytes = step_for(part, pool->is_whole, least, STEP_PART);
+    void *segment = NULL;
+    weir_status status;
+
     weir__tensors_unlock(t);
     status = take_segment(t, &pool->source, &bytes, least, &segment);
     weir__tensors_lock(t);
+    *out = (struct weir_tensor_segment){(uintptr_t)segment, bytes};
+    return status;
+}
+
+/* Releases the lock during the calls, and takes it again. */
+static weir_status grow(weir_tensors *t, struct weir_tensor_pool *pool,
+                        struct weir_tensor_part *part, size_t least, weir_stream stream,
+                        void *note) {
+    struct weir_tensor_segment segment = {0};
+    weir_status status = WEIR_E_NO_MEMORY;
+
+    pool->pins++;
+    if (joins(t, pool))
+        status = take_joined(t, part, least, stream, &segment);
+    if (weir__is_refusal(status))
+        status = take_alone(t, pool, part, least, &segment);
     pool->pins--;
-    if (status != WEIR_OK)
+    if (status != WEIR_OK || segment.base == 0)
         return status;
-    if (!add_segment(pool, (uintptr_t)segment, bytes)) {
+    if (!weir__part_add(t, part, segment)) {
         weir__tensors_unlock(t);
-        (void)give_segment(t, &pool->source, (uintptr_t)segment);
+        (void)give_segment(t, &pool->source, segment.base);
         weir__tensors_lock(t);
         return WEIR_E_HOST_MEMORY;
     }
-    count_segment(t, pool, (uintptr_t)segment, bytes, stream, note);
-    weir__tensors_tell_shared(t, (uintptr_t)segment, stream, note);
+    count_segment(t, pool, part, segment, stream, note);
+    weir__tensors_tell_shared(t, segment.base, stream, note);
     return WEIR_OK;
 }
 
 /* ---- blocks ------------------------------------------------------------------------------------- */
 
 /* Of a pool whose segments are whole: the smallest one that is free and holds it. */
-static int take_whole(struct weir_tensor_pool *pool, size_t bytes, weir_stream stream,
+static int take_whole(struct weir_tensor_part *part, size_t bytes, weir_stream stream,
                       struct weir_placement_block *place) {
     const struct weir_tensor_segment *best = NULL;
     struct weir_placement_block other;
 
-    for (size_t i = 0; i < pool->segment_count; i++) {
-        const struct weir_tensor_segment *s = &pool->segments[i];
+    for (size_t i = 0; i < part->count; i++) {
+        const struct weir_tensor_segment *s = &part->segments[i];
 
         if (s->bytes >= bytes && (!best || s->bytes < best->bytes) &&
-            weir__placement_find(pool->placement, s->base, &other) == WEIR_PLACEMENT_FREE)
+            weir__placement_find(part->placement, s->base, &other) == WEIR_PLACEMENT_FREE)
             best = s;
     }
-    return best ? weir__placement_take(pool->placement, best->bytes, name_of(stream), place)
+    return best ? weir__placement_take(part->placement, best->bytes, weir__pool_name(stream), place)
                 : WEIR_PLACEMENT_NO_FIT;
 }
 
-static int take(struct weir_tensor_pool *pool, size_t bytes, weir_stream stream,
-                struct weir_placement_block *place) {
-    return pool->is_whole ? take_whole(pool, bytes, stream, place)
-                          : weir__placement_take(pool->placement, bytes, name_of(stream), place);
+static int nobody_waits(void *context, uint64_t stream, uint64_t sequence) {
+    (void)context, (void)stream, (void)sequence;
+    return 0;
+}
+
+static int take(const struct weir_tensor_pool *pool, struct weir_tensor_part *part, size_t bytes,
+                weir_stream stream, struct weir_placement_block *place) {
+    const struct weir_placement_waits none = {nobody_waits, nobody_waits, NULL};
+    uint64_t name = weir__pool_name(stream);
+    int found;
+
+    if (pool->is_whole)
+        return take_whole(part, bytes, stream, place);
+    found = weir__placement_take(part->placement, bytes, name, place);
+    /* What the stream has freed, and beside it what is everybody's. */
+    return found == WEIR_PLACEMENT_NO_FIT
+               ? weir__placement_take_behind(part->placement, bytes, name, &none, place)
+               : found;
 }
 
 /* Notes a stream that will free here, since a trim observes them all at once.  1, or 0 without host memory. */
@@ -415,6 +463,7 @@ static int note_stream(struct weir_tensor_pool *pool, weir_stream stream) {
 
 /* The block is live: its record. */
 static weir_status note_block(weir_tensors *t, struct weir_tensor_pool *pool,
+                              struct weir_tensor_part *part,
                               const struct weir_placement_block *place, size_t bytes,
                               size_t requested, weir_stream stream, void *note) {
     struct weir_tensor *tensor = weir__tensor_new(t);
@@ -431,32 +480,33 @@ static weir_status note_block(weir_tensors *t, struct weir_tensor_pool *pool,
     }
     if (tensor)
         weir__tensor_drop(t, tensor);
-    (void)weir__placement_give(pool->placement, place->address, name_of(stream), ++t->sequence,
-                               NULL);
+    (void)weir__placement_give(part->placement, place->address, weir__pool_name(stream),
+                               ++t->sequence, NULL);
     return WEIR_E_HOST_MEMORY;
 }
 
 weir_status weir__pool_alloc(weir_tensors *t, struct weir_tensor_pool *pool, size_t bytes,
                              size_t requested, weir_stream stream, int lends, void *note,
                              void **block) {
+    struct weir_tensor_part *part = part_for(t, pool, bytes);
     struct weir_placement_block place;
     weir_status status;
     int found;
 
     if (!note_stream(pool, stream))
         return WEIR_E_HOST_MEMORY;
-    found = take(pool, bytes, stream, &place);
+    found = take(pool, part, bytes, stream, &place);
     while (found == WEIR_PLACEMENT_NO_FIT && !lends) {
-        status = grow(t, pool, bytes, stream, note);
+        status = grow(t, pool, part, bytes, stream, note);
         if (status != WEIR_OK) {
             end_if_unused(t, pool); /* its route and users may have gone meanwhile */
             return status;
         }
-        found = take(pool, bytes, stream, &place); /* another thread may have been quicker */
+        found = take(pool, part, bytes, stream, &place); /* another thread may have been quicker */
     }
     if (found != WEIR_PLACEMENT_OK)
         return found == WEIR_PLACEMENT_NO_MEMORY ? WEIR_E_HOST_MEMORY : WEIR_E_NO_MEMORY;
-    status = note_block(t, pool, &place, bytes, requested, stream, note);
+    status = note_block(t, pool, part, &place, bytes, requested, stream, note);
     if (status == WEIR_OK)
         *block = (void *)(uintptr_t)place.address;
     return status;
@@ -474,31 +524,14 @@ weir_status weir__pool_borrow(weir_tensors *t, size_t bytes, size_t requested, w
 void weir__pool_give(weir_tensors *t, struct weir_tensor *tensor) {
     struct weir_tensor_pool *pool = tensor->pool;
 
-    (void)weir__placement_give(pool->placement, tensor->address, name_of(tensor->stream),
-                               ++t->sequence, NULL);
+    (void)weir__placement_give(weir__pool_part(pool, tensor->address)->placement, tensor->address,
+                               weir__pool_name(tensor->stream), ++t->sequence, NULL);
     pool->pending -= (size_t)tensor->is_freed;
     weir__tensors_completed(t, tensor);
     weir__tensor_drop(t, tensor);
 }
 
 /* ---- trims -------------------------------------------------------------------------------------- */
-
-/* Under the lock, once the device has done all work: takes the first free segment behind *out out of the pool.  1, or 0:
- * there is none. */
-static int take_free_segment(struct weir_tensor_pool *pool, struct weir_tensor_segment *out) {
-    for (size_t i = segments_up_to(pool->segments, pool->segment_count, out->base);
-         i < pool->segment_count; i++) {
-        if (weir__placement_remove(pool->placement, pool->segments[i].base) != WEIR_PLACEMENT_OK)
-            continue;
-        *out = pool->segments[i];
-        pool->segment_count--;
-        memmove(&pool->segments[i], &pool->segments[i + 1],
-                (pool->segment_count - i) * sizeof *pool->segments);
-        pool->bytes -= out->bytes;
-        return 1;
-    }
-    return 0;
-}
 
 /* A pool with users keeps its segments, since a graph may have their addresses; and the last launch of the graphs of
  * one that was closed later than `waited` may still be at work. */
@@ -507,28 +540,37 @@ static int is_to_trim(const struct weir_tensor_pool *pool, weir_tensors_id id, u
            (weir__tensors_is_shared(id) || weir__tensors_same(pool->id, id));
 }
 
-/* With the lock, which is given meanwhile, so that the pool may get users.  What was freed up to the sequence `waited` is
+/* Releases the lock during calls, so that the pool may get users, and takes it again.  What was freed up to the sequence `waited` is
  * done. */
-static int trim_pool(weir_tensors *t, struct weir_tensor_pool *pool, weir_tensors_id id,
-                     uint64_t waited) {
+static int trim_part(weir_tensors *t, struct weir_tensor_pool *pool, struct weir_tensor_part *part,
+                     weir_tensors_id id, uint64_t waited) {
     struct weir_tensor_segment segment = {0};
     int given = 0;
 
     for (size_t i = 0; i < pool->stream_count; i++)
-        weir__placement_observe(pool->placement, name_of(pool->streams[i]), waited);
-    pool->pins++;
-    while (is_to_trim(pool, id, waited) && take_free_segment(pool, &segment)) {
+        weir__placement_observe(part->placement, weir__pool_name(pool->streams[i]), waited);
+    while (is_to_trim(pool, id, waited) && weir__part_take_free(t, part, &segment)) {
         weir_status status;
 
-        uncount_segment(t, pool, segment.base, segment.bytes);
+        uncount_segment(t, pool, part, segment);
         weir__tensors_unlock(t);
         status = give_segment(t, &pool->source, segment.base);
         weir__tensors_lock(t);
         if (status == WEIR_OK)
             given = 1;
-        else if (add_segment(pool, segment.base, segment.bytes)) /* a later trim tries again */
-            count_segment(t, pool, segment.base, segment.bytes, NULL, NULL);
+        else if (weir__part_add(t, part, segment)) /* a later trim tries again */
+            count_segment(t, pool, part, segment, NULL, NULL);
     }
+    return given;
+}
+
+static int trim_pool(weir_tensors *t, struct weir_tensor_pool *pool, weir_tensors_id id,
+                     uint64_t waited) {
+    int given = 0;
+
+    pool->pins++;
+    for (int i = 0; i < WEIR_TENSORS_PARTS; i++)
+        given |= trim_part(t, pool, &pool->part[i], id, waited);
     pool->pins--;
     return given;
 }
@@ -541,7 +583,7 @@ int weir__pools_trim(weir_tensors *t, weir_tensors_id id) {
     weir__tensors_lock(t);
     waited = t->sequence; /* and no further: frees go on during the wait */
     for (pool = t->pools; pool; pool = pool->next)
-        wanted |= is_to_trim(pool, id, waited) && pool->segment_count > 0;
+        wanted |= is_to_trim(pool, id, waited) && has_segments(pool);
     weir__tensors_unlock(t);
     if (!wanted || weir__device_wait(&t->allocator->device) != CUDA_SUCCESS)
         return 0;

@@ -183,6 +183,8 @@ static weir_status make(int device, const weir_tensors_hooks *hooks, weir_tensor
     }
     t->device = device;
     t->lock.level = WEIR_BIAS_OUTER;
+    if (!weir__apart(t->allocator, &t->apart))
+        t->apart.bytes = 0;
     if (hooks)
         t->hooks = *hooks;
     *out = t;
@@ -522,7 +524,7 @@ weir_status weir_tensors_use(void *block, weir_stream stream) {
 }
 
 weir_status weir_tensors_find(const void *block, weir_tensors **tensors, weir_tensors_block *out) {
-    const struct weir_tensor_segment *segment = NULL;
+    struct weir_tensor_segment segment;
     struct weir_tensor *tensor;
     weir_tensors *t;
 
@@ -543,9 +545,9 @@ weir_status weir_tensors_find(const void *block, weir_tensors **tensors, weir_te
     if (tensor->pool) {
         out->pool = tensor->pool->id;
         segment =
-            weir__segment_at(tensor->pool->segments, tensor->pool->segment_count, tensor->address);
-        out->segment = segment->base;
-        out->segment_bytes = segment->bytes;
+            weir__part_run(t, weir__pool_part(tensor->pool, tensor->address), tensor->address);
+        out->segment = segment.base;
+        out->segment_bytes = segment.bytes;
     }
     weir__tensors_unlock(t);
     *tensors = t;

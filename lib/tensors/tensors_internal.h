@@ -16,6 +16,7 @@
 #include "cache/biased_lock.h"
 #include "driver/cuda_abi.h"
 #include "driver/driver.h"
+#include "engine/engine.h"
 #include "placement/placement.h"
 
 /* A live block, or one that was freed and waits for other streams. */
@@ -37,15 +38,22 @@ struct weir_tensor_segment {
     size_t bytes;
 };
 
+/* What of a pool has memory of its own: 0, all blocks, or if segments join 0, the large ones, and 1, the small ones. */
+enum { WEIR_TENSORS_PARTS = 2 };
+
+struct weir_tensor_part {
+    struct weir_placement *placement;     /* NULL: of a checkpoint */
+    struct weir_tensor_segment *segments; /* by address */
+    size_t count, room, bytes;
+};
+
 struct weir_tensor_pool {
     weir_tensors_id id;
     struct weir_tensor_pool *next;
     weir_tensors_source source; /* alloc NULL: weir */
     int users, lends, is_whole;
     int pins; /* requests that are taking a segment without the lock */
-    struct weir_placement *placement;
-    struct weir_tensor_segment *segments; /* by address */
-    size_t segment_count, segment_room, bytes;
+    struct weir_tensor_part part[WEIR_TENSORS_PARTS];
     uint64_t closed;      /* the sequence as the last user went */
     weir_stream *streams; /* that have had blocks here */
     size_t stream_count, stream_room;
@@ -66,6 +74,7 @@ struct weir_tensor_wait {
 struct weir_tensors {
     weir_allocator *allocator;
     int device;
+    struct weir_extent apart; /* addresses where segments of pools join; 0 bytes: there are none */
     weir_tensors_hooks hooks;
     struct weir_bias lock; /* by weir__tensors_lock */
     int lock_taken;        /* what taking it returned */
@@ -173,7 +182,7 @@ static inline __attribute__((always_inline)) void weir__tensors_unlock(weir_tens
 /* Under the lock: the pool that a request of this stream goes to, or NULL. */
 struct weir_tensor_pool *weir__pool_for(weir_tensors *t, weir_stream stream);
 struct weir_tensor_pool *weir__pool_find(weir_tensors *t, weir_tensors_id id);
-/* With the lock, which is given and taken again for a new segment; `lends': only what is free.  *block, or why not. */
+/* Releases the lock for a new segment, and takes it again; `lends': only what is free.  *block, or why not. */
 weir_status weir__pool_alloc(weir_tensors *t, struct weir_tensor_pool *pool, size_t bytes,
                              size_t requested, weir_stream stream, int lends, void *note,
                              void **block);
@@ -184,9 +193,42 @@ weir_status weir__pool_borrow(weir_tensors *t, size_t bytes, size_t requested, w
 void weir__pool_give(weir_tensors *t, struct weir_tensor *tensor);
 /* Without the lock: free segments of the pool, or with {0, 0} of all without users, go back.  1: something did. */
 int weir__pools_trim(weir_tensors *t, weir_tensors_id id);
-/* The segment around the address, of those that are ordered by address; or NULL. */
-const struct weir_tensor_segment *weir__segment_at(const struct weir_tensor_segment *segments,
-                                                   size_t count, uint64_t address);
+/* A stream as a pool's placement names it: 0 is not known there, and a stream here. */
+static inline uint64_t weir__pool_name(weir_stream stream) {
+    return (uint64_t)(uintptr_t)stream + 1;
+}
+/* ---- segments.c: all under the lock ---- */
+
+/* The segment around the address; NULL: there is none. */
+const struct weir_tensor_segment *weir__part_segment(const struct weir_tensor_part *part,
+                                                     uint64_t address);
+/* The segments around the address of a segment's that are one. */
+struct weir_tensor_segment weir__part_run(const weir_tensors *t,
+                                          const struct weir_tensor_part *part, uint64_t address);
+/* A placement without memory; NULL without host memory. */
+struct weir_placement *weir__part_placement(const weir_tensors *t);
+/* Adds a free segment to a placement that has those of the part's that lie below it.  1, or 0. */
+int weir__part_place(const weir_tensors *t, struct weir_placement *p,
+                     const struct weir_tensor_part *part, struct weir_tensor_segment segment);
+/* The part has the segment, which is free, from here on.  1, or 0. */
+int weir__part_add(const weir_tensors *t, struct weir_tensor_part *part,
+                   struct weir_tensor_segment segment);
+/* Once the device has done all work: takes the first free segment behind *out away.  1, or 0: there is none. */
+int weir__part_take_free(const weir_tensors *t, struct weir_tensor_part *part,
+                         struct weir_tensor_segment *out);
+/* By how many there are more with the segment than without it, where those that join count as one: 1, 0 or -1. */
+int weir__part_weight(const weir_tensors *t, const struct weir_tensor_part *part,
+                      struct weir_tensor_segment segment);
+/* Where the next segment would join the last one; 0: nowhere. */
+uint64_t weir__part_end(const weir_tensors *t, const struct weir_tensor_part *part);
+/* Bytes before that end that are free for the stream. */
+size_t weir__part_tail(const struct weir_tensor_part *part, weir_stream stream, uint64_t end);
+
+/* Of a pool that has the address. */
+static inline struct weir_tensor_part *weir__pool_part(struct weir_tensor_pool *pool,
+                                                       uint64_t address) {
+    return &pool->part[weir__part_segment(&pool->part[1], address) != NULL];
+}
 
 /* ---- pending.c ---- */
 

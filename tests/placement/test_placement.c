@@ -474,6 +474,41 @@ START_TEST(tagged_regions_are_busy) {
 }
 END_TEST
 
+/* With one stream, or (_i) with two. */
+START_TEST(a_block_can_name_its_address) {
+    const uint64_t end = BASE + 4096;
+    struct weir_placement_block block;
+
+    begin(&bfc, 4096);
+    ck_assert_int_eq(weir__placement_add_hole(p, end, 8192), WEIR_PLACEMENT_OK);
+    if (_i) {
+        ck_assert_uint_eq(take(512, B), 0);
+        give(0, B);
+        weir__placement_observe(p, B, UINT64_MAX);
+    }
+    ck_assert_int_eq(weir__placement_take_at(p, end, 512, A, &block), WEIR_PLACEMENT_NO_FIT);
+    ck_assert_int_eq(weir__placement_fill(p, end, end, 2048, 0, 0), WEIR_PLACEMENT_OK);
+    ck_assert_int_eq(weir__placement_take_at(p, end, 2304, A, &block), WEIR_PLACEMENT_NO_FIT);
+    ck_assert_int_eq(weir__placement_take_at(p, end + 256, 256, A, &block), WEIR_PLACEMENT_NO_FIT);
+    healthy();
+    ck_assert_int_eq(weir__placement_take_at(p, end, 1024, A, &block), WEIR_PLACEMENT_OK);
+    ck_assert_uint_eq(block.address, end);
+    ck_assert_uint_eq(block.size, 1024);
+    healthy();
+    ck_assert_int_eq(weir__placement_take_at(p, end + 1024, 1024, A, &block), WEIR_PLACEMENT_OK);
+    healthy();
+    ck_assert_int_eq(weir__placement_fill(p, end + 2048, end + 2048, 512, 0, 0), WEIR_PLACEMENT_OK);
+    give(4096 + 1024, A);
+    /* Freed on a stream: not everybody's. */
+    ck_assert_int_eq(weir__placement_take_at(p, end + 1024, 1024, B, &block),
+                     WEIR_PLACEMENT_NO_FIT);
+    healthy();
+    weir__placement_observe(p, A, UINT64_MAX);
+    ck_assert_int_eq(weir__placement_take_at(p, end + 1024, 1536, B, &block), WEIR_PLACEMENT_OK);
+    healthy();
+}
+END_TEST
+
 START_TEST(whole_regions_can_be_passed_over) {
     struct weir_placement_block block;
 
@@ -2046,6 +2081,7 @@ static void add_layout_tests(Suite *suite) {
     tcase_add_test(region, regions_never_join);
     tcase_add_test(region, idle_regions_can_be_removed);
     tcase_add_test(region, tagged_regions_are_busy);
+    tcase_add_loop_test(region, a_block_can_name_its_address, 0, 2);
     tcase_add_test(region, whole_regions_can_be_passed_over);
     tcase_add_test(region, bounds_hold_for_what_comes_again);
     tcase_add_test(region, regions_are_withdrawn_by_whom_they_serve);

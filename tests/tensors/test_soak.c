@@ -272,6 +272,8 @@ START_TEST(threads) {
 
     if (wanted)
         steps = atoi(wanted);
+    if (_i == 3) /* segments do not join */
+        setenv("WEIR_ENGINE", "bfc", 1);
     begin_with("160MiB");
     for (int i = 0; i < STREAMS; i++)
         CU(driver->cuStreamCreate(&streams[i], i % 2 ? CU_STREAM_NON_BLOCKING : CU_STREAM_DEFAULT));

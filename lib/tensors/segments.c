@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: MIT */
+/* segments.c: the segments of a part of a pool, and what is free in them.
+ *
+ * Among the addresses that the engine keeps apart (weir__apart) segments side by side are one: the placement has one
+ * region there, which is a hole where the part has no segment.  Elsewhere each segment is a region.
+ *
+ * Must not know: where segments come from, pools, routes.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "tensors/tensors_internal.h"
+
+/* One of those addresses. */
+static int is_apart(const weir_tensors *t, uint64_t address) {
+    return address - t->apart.base < t->apart.bytes;
+}
+
+/* How many of the segments begin at the address or below. */
+static size_t up_to(const struct weir_tensor_part *part, uint64_t address) {
+    size_t low = 0, high = part->count;
+
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+
+        if (part->segments[middle].base <= address)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+const struct weir_tensor_segment *weir__part_segment(const struct weir_tensor_part *part,
+                                                     uint64_t address) {
+    size_t at = up_to(part, address);
+
+    return at > 0 && address - part->segments[at - 1].base < part->segments[at - 1].bytes
+               ? &part->segments[at - 1]
+               : NULL;
+}
+
+/* The segment at `i` and the one before are one. */
+static int is_joined(const weir_tensors *t, const struct weir_tensor_part *part, size_t i) {
+    const struct weir_tensor_segment *s = &part->segments[i];
+
+    return i > 0 && s[-1].base + s[-1].bytes == s->base && is_apart(t, s[-1].base);
+}
+
+struct weir_tensor_segment weir__part_run(const weir_tensors *t,
+                                          const struct weir_tensor_part *part, uint64_t address) {
+    size_t first = up_to(part, address) - 1, end = first + 1;
+    uint64_t base;
+
+    while (is_joined(t, part, first))
+        first--;
+    while (end < part->count && is_joined(t, part, end))
+        end++;
+    base = part->segments[first].base;
+    return (struct weir_tensor_segment){
+        base, (size_t)(part->segments[end - 1].base + part->segments[end - 1].bytes - base)};
+}
+
+/* ---- placements --------------------------------------------------------------------------------- */
+
+struct weir_placement *weir__part_placement(const weir_tensors *t) {
+    struct weir_placement_rule rule = {
+        .granularity = WEIR_TENSORS_UNIT, .split_waste = WEIR_TENSORS_UNIT, .own_first = 1};
+    struct weir_placement *p;
+
+    if (weir__placement_create(&rule, &p) != WEIR_PLACEMENT_OK)
+        return NULL;
+    if (t->apart.bytes == 0 ||
+        weir__placement_add_hole(p, t->apart.base, t->apart.bytes) == WEIR_PLACEMENT_OK)
+        return p;
+    weir__placement_destroy(p);
+    return NULL;
+}
+
+int weir__part_place(const weir_tensors *t, struct weir_placement *p,
+                     const struct weir_tensor_part *part, struct weir_tensor_segment segment) {
+    size_t below = up_to(part, segment.base - 1);
+    uint64_t hole = t->apart.base;
+
+    if (!is_apart(t, segment.base))
+        return weir__placement_add(p, segment.base, segment.bytes) == WEIR_PLACEMENT_OK;
+    if (below > 0 && is_apart(t, part->segments[below - 1].base))
+        hole = part->segments[below - 1].base + part->segments[below - 1].bytes;
+    return weir__placement_fill(p, hole, segment.base, segment.bytes, 0, 0) == WEIR_PLACEMENT_OK;
+}
+
+/* ---- segments come and go ----------------------------------------------------------------------- */
+
+int weir__part_add(const weir_tensors *t, struct weir_tensor_part *part,
+                   struct weir_tensor_segment segment) {
+    struct weir_tensor_segment *moved =
+        weir__hostmem_room(part->segments, part->count, &part->room, sizeof *part->segments);
+    size_t at;
+
+    if (!moved)
+        return 0;
+    part->segments = moved;
+    if (!weir__part_place(t, part->placement, part, segment))
+        return 0;
+    at = up_to(part, segment.base);
+    memmove(&moved[at + 1], &moved[at], (part->count - at) * sizeof *moved);
+    moved[at] = segment;
+    part->count++;
+    part->bytes += segment.bytes;
+    return 1;
+}
+
+struct cover {
+    const struct weir_tensor_segment *segment;
+    uint64_t chunk; /* the free one that it lies in; 0: there is none */
+};
+
+static int see_cover(void *context, const struct weir_placement_span *span) {
+    struct cover *c = context;
+
+    if (span->address + span->size < c->segment->base + c->segment->bytes)
+        return WEIR_PLACEMENT_GO_ON;
+    if (!span->live && !span->hole && span->sequence == 0 && span->address <= c->segment->base)
+        c->chunk = span->address;
+    return WEIR_PLACEMENT_STOP;
+}
+
+/* 1, or 0: not all of the segment is free for everybody. */
+static int remove_segment(const weir_tensors *t, const struct weir_tensor_part *part,
+                          const struct weir_tensor_segment *segment) {
+    struct cover c = {.segment = segment};
+
+    if (!is_apart(t, segment->base))
+        return weir__placement_remove(part->placement, segment->base) == WEIR_PLACEMENT_OK;
+    if (!weir__placement_settle(part->placement))
+        return 0;
+    weir__placement_walk(part->placement, see_cover, &c);
+    return c.chunk > 0 && weir__placement_punch(part->placement, c.chunk, segment->base,
+                                                segment->bytes) == WEIR_PLACEMENT_OK;
+}
+
+int weir__part_take_free(const weir_tensors *t, struct weir_tensor_part *part,
+                         struct weir_tensor_segment *out) {
+    for (size_t i = up_to(part, out->base); i < part->count; i++) {
+        if (!remove_segment(t, part, &part->segments[i]))
+            continue;
+        *out = part->segments[i];
+        part->count--;
+        memmove(&part->segments[i], &part->segments[i + 1],
+                (part->count - i) * sizeof *part->segments);
+        part->bytes -= out->bytes;
+        return 1;
+    }
+    return 0;
+}
+
+int weir__part_weight(const weir_tensors *t, const struct weir_tensor_part *part,
+                      struct weir_tensor_segment segment) {
+    size_t below = up_to(part, segment.base - 1), above = up_to(part, segment.base);
+    const struct weir_tensor_segment *s = part->segments;
+    int count = 1;
+
+    if (!is_apart(t, segment.base))
+        return 1;
+    count -= below > 0 && s[below - 1].base + s[below - 1].bytes == segment.base;
+    count -= above < part->count && s[above].base == segment.base + segment.bytes;
+    return count;
+}
+
+/* ---- the end ------------------------------------------------------------------------------------ */
+
+uint64_t weir__part_end(const weir_tensors *t, const struct weir_tensor_part *part) {
+    const struct weir_tensor_segment *last;
+
+    if (part->count == 0)
+        return 0;
+    last = &part->segments[part->count - 1]; /* what is apart lies above all else */
+    return is_apart(t, last->base) ? last->base + last->bytes : 0;
+}
+
+struct tail {
+    uint64_t stream, end;
+    size_t bytes;
+};
+
+static int see_tail(void *context, const struct weir_placement_span *span) {
+    struct tail *tail = context;
+
+    if (span->hole)
+        return WEIR_PLACEMENT_GO_ON;
+    if (span->live || (span->sequence > 0 && span->stream != tail->stream))
+        tail->bytes = 0;
+    else
+        tail->bytes = (span->address == tail->end ? tail->bytes : 0) + span->size;
+    tail->end = span->address + span->size;
+    return WEIR_PLACEMENT_GO_ON;
+}
+
+size_t weir__part_tail(const struct weir_tensor_part *part, weir_stream stream, uint64_t end) {
+    struct tail tail = {.stream = weir__pool_name(stream)};
+
+    weir__placement_walk(part->placement, see_tail, &tail);
+    return tail.end == end ? tail.bytes : 0;
+}

@@ -1,0 +1,382 @@
+/* SPDX-License-Identifier: MIT */
+/* test_pools.c: the memory of a pool in one piece: growth joins what is free at its end, addresses stay, and what cannot
+ * join is served all the same.
+ */
+#include <weir/share.h>
+
+#include "ipc/memory_text.h"
+#include "tests/fixtures/tensors.h"
+
+static int on = 1;
+
+static void open_route(weir_tensors_id id) {
+    OK(weir_tensors_pool_open(t, id, NULL));
+    OK(weir_tensors_begin(t, id, always, &on));
+}
+
+static void close_pool(weir_tensors_id id) {
+    OK(weir_tensors_end(t, id, NULL));
+    OK(weir_tensors_pool_close(t, id));
+}
+
+static size_t reserved(void) {
+    return (size_t)figures().reserved_bytes[0].current;
+}
+
+/* Of a pool, in the same order as it shows them. */
+struct segments {
+    uint64_t base[16];
+    size_t count, bytes, largest;
+};
+
+static void see_segment(void *context, const weir_tensors_block *block) {
+    struct segments *s = context;
+
+    if (s->count > 0 && s->base[s->count - 1] == block->segment)
+        return;
+    s->base[s->count++] = block->segment;
+    s->bytes += block->segment_bytes;
+    if (block->segment_bytes > s->largest)
+        s->largest = block->segment_bytes;
+}
+
+static struct segments segments_of(weir_tensors_id id) {
+    struct segments s = {0};
+
+    OK(weir_tensors_visit(t, id, see_segment, &s));
+    return s;
+}
+
+static void all_goes_back(void) {
+    CU(driver->cuCtxSynchronize());
+    OK(weir_tensors_trim(t, none));
+    MUST_EQ(reserved(), 0);
+    MUST_EQ(figures().segment[0].current, 0);
+    MUST_EQ(grown, 0);
+}
+
+/* With one stream, or (_i) where another one has had blocks, too. */
+START_TEST(growth_joins_what_is_free_at_the_end) {
+    void *first, *last, *large;
+    size_t before;
+
+    begin();
+    open_route(graph);
+    first = take(10 * MIB, A);
+    if (_i)
+        OK(weir_tensors_free(take(2 * MIB, B)));
+    last = take(6 * MIB, A);
+    use(A, last, 6 * MIB, 1);
+    OK(weir_tensors_free(last));
+    before = reserved();
+    large = take(40 * MIB, A);
+    use(A, large, 40 * MIB, 2);
+    MUST_LE(reserved(), before + 34 * MIB);
+    MUST_EQ(segments_of(graph).count, 1);
+    OK(weir_tensors_free(first));
+    OK(weir_tensors_free(large));
+    before = reserved();
+    large = take(50 * MIB, A); /* more than was ever added at once */
+    use(A, large, 50 * MIB, 3);
+    MUST_LE(reserved(), before + (_i ? 10 * MIB : 0)); /* not what B freed between */
+    OK(weir_tensors_free(large));
+    close_pool(graph);
+    all_goes_back();
+    end();
+}
+END_TEST
+
+START_TEST(what_another_stream_freed_at_the_end_is_not_counted_on) {
+    void *block;
+
+    begin();
+    open_route(graph);
+    (void)take(4 * MIB, A);
+    block = take(8 * MIB, B);
+    use(B, block, 8 * MIB, 1);
+    OK(weir_tensors_free(block));
+    block = take(12 * MIB, A);
+    use(A, block, 12 * MIB, 2);
+    MUST_EQ(reserved(), 24 * MIB);
+    MUST_EQ(segments_of(graph).count, 1);
+    OK(weir_tensors_end(t, graph, NULL));
+    end();
+}
+END_TEST
+
+/* Beside blocks of memory that all share. */
+START_TEST(pools_that_grow_in_turns) {
+    enum { ROUNDS = 12 };
+
+    void *blocks[2][ROUNDS], *shared[ROUNDS], *large;
+    size_t before;
+
+    begin();
+    for (int i = 0; i < ROUNDS; i++)
+        for (int p = 0; p < 2; p++) {
+            open_route(p ? other : graph);
+            blocks[p][i] = take((size_t)(5 + i % 3) * MIB, A);
+            use(A, blocks[p][i], 5 * MIB, (uint64_t)(2 * i + p + 1));
+            OK(weir_tensors_end(t, p ? other : graph, NULL));
+            if (p)
+                shared[i] = take(7 * MIB, A);
+        }
+    MUST_EQ(segments_of(graph).count, 1);
+    MUST_EQ(segments_of(other).count, 1);
+    MUST_EQ(segments_of(other).bytes, 72 * MIB);
+    MUST_EQ(figures().segment[0].current, 3);
+    for (int i = 0; i < ROUNDS; i++)
+        OK(weir_tensors_free(blocks[1][i]));
+    before = reserved();
+    OK(weir_tensors_begin(t, other, always, &on));
+    large = take(72 * MIB, A);
+    MUST_EQ((uintptr_t)large, (uintptr_t)blocks[1][0]);
+    MUST_EQ(reserved(), before);
+    use(A, large, 72 * MIB, 100);
+    OK(weir_tensors_free(large));
+    OK(weir_tensors_end(t, other, NULL));
+    for (int i = 0; i < ROUNDS; i++) {
+        OK(weir_tensors_free(blocks[0][i]));
+        OK(weir_tensors_free(shared[i]));
+        OK(weir_tensors_pool_close(t, graph));
+        OK(weir_tensors_pool_close(t, other));
+    }
+    all_goes_back();
+    end();
+}
+END_TEST
+
+START_TEST(a_small_block_keeps_no_large_ones_apart) {
+    void *large[4], *small[4];
+    size_t before;
+
+    begin();
+    open_route(graph);
+    for (int i = 0; i < 4; i++) {
+        large[i] = take(16 * MIB, A);
+        small[i] = take(KIB, A);
+    }
+    for (int i = 0; i < 4; i++)
+        OK(weir_tensors_free(large[i]));
+    before = reserved();
+    large[0] = take(64 * MIB, A);
+    MUST_EQ(reserved(), before);
+    use(A, large[0], 64 * MIB, 1);
+    for (int i = 0; i < 4; i++)
+        use(A, small[i], KIB, (uint64_t)i + 2);
+    OK(weir_tensors_end(t, graph, NULL));
+    end();
+}
+END_TEST
+
+static void *made[8];
+static size_t made_count;
+
+static void on_made(void *context, void *block) {
+    (void)context;
+    made[made_count++] = block;
+}
+
+START_TEST(addresses_stay_after_trims_and_checkpoints) {
+    weir_tensors_state *state;
+    void *block[4], *small, *again;
+    int same;
+
+    begin();
+    open_route(graph);
+    for (int i = 0; i < 4; i++)
+        block[i] = take(3 * MIB, A); /* across what was added at a time */
+    small = take(KIB, A);
+    OK(weir_tensors_free(block[1]));
+    OK(weir_tensors_save(t, graph, &state));
+    OK(weir_tensors_free(block[3]));
+    (void)take(20 * MIB, A);
+    OK(weir_tensors_free(block[0]));
+    OK(weir_tensors_free(block[2]));
+    OK(weir_tensors_free(small));
+    OK(weir_tensors_trim(t, none));
+    MUST_EQ(segments_of(graph).count, 2); /* large and small */
+    for (int i = 0; i < 2; i++) {
+        made_count = 0;
+        OK(weir_tensors_restore(t, state, NULL, on_made, NULL));
+        MUST_EQ(made_count, 4);
+        OK(weir_tensors_pool_is(t, graph, (void *[]){block[0], block[2], block[3], small}, 4,
+                                &same));
+        MUST(same);
+        again = take(3 * MIB, A);
+        MUST_EQ((uintptr_t)again, (uintptr_t)block[1]);
+        again = take(17 * MIB, A);
+        MUST_EQ((uintptr_t)again, (uintptr_t)block[3] + 3 * MIB);
+    }
+    for (int i = 0; i < 4; i++)
+        use(A, block[i], 3 * MIB, (uint64_t)i + 1);
+    weir_tensors_state_destroy(state);
+    OK(weir_tensors_end(t, graph, NULL));
+    end();
+}
+END_TEST
+
+/* One stream's free memory is one piece again after a checkpoint came back. */
+START_TEST(what_is_free_joins_after_a_checkpoint) {
+    weir_tensors_state *state;
+    void *block[4];
+    size_t before;
+
+    begin();
+    open_route(graph);
+    for (int i = 0; i < 4; i++)
+        block[i] = take(6 * MIB, A);
+    OK(weir_tensors_free(block[3]));
+    OK(weir_tensors_save(t, graph, &state));
+    OK(weir_tensors_restore(t, state, NULL, NULL, NULL));
+    OK(weir_tensors_free(block[2]));
+    before = reserved();
+    block[2] = take(12 * MIB, A);
+    MUST_EQ(reserved(), before);
+    use(A, block[2], 12 * MIB, 1);
+    weir_tensors_state_destroy(state);
+    OK(weir_tensors_end(t, graph, NULL));
+    end();
+}
+END_TEST
+
+START_TEST(a_trim_gives_back_what_is_idle_around_a_block) {
+    void *block[6];
+    size_t before;
+
+    begin();
+    open_route(graph);
+    for (int i = 0; i < 6; i++)
+        block[i] = take(10 * MIB, A);
+    for (int i = 0; i < 6; i++)
+        if (i != 2)
+            OK(weir_tensors_free(block[i]));
+    close_pool(graph);
+    OK(weir_tensors_trim(t, none));
+    MUST_LE(reserved(), 12 * MIB);
+    MUST_EQ(segments_of(graph).count, 1);
+    use(A, block[2], 10 * MIB, 1);
+    open_route(graph); /* goes on behind it */
+    before = reserved();
+    block[0] = take(20 * MIB, A);
+    MUST_LE(reserved(), before + 20 * MIB);
+    use(A, block[0], 20 * MIB, 2);
+    MUST_EQ(segments_of(graph).count, 1);
+    OK(weir_tensors_free(block[0]));
+    OK(weir_tensors_free(block[2]));
+    close_pool(graph);
+    all_goes_back();
+    end();
+}
+END_TEST
+
+START_TEST(growth_that_fails_half_way_loses_nothing) {
+    static const enum weir_driver_entry entries[] = {WEIR_ENTRY_cuMemCreate, WEIR_ENTRY_cuMemMap,
+                                                     WEIR_ENTRY_cuMemSetAccess};
+    void *first, *second, *third = NULL;
+
+    begin();
+    open_route(graph);
+    first = take(10 * MIB, A);
+    use(A, first, 10 * MIB, 1);
+    for (int k = 1; k <= 3; k++) { /* the third: for good */
+        weir__model_fail(entries[_i], k < 3 ? (uint64_t)k : 1, CUDA_ERROR_OUT_OF_MEMORY, k == 3);
+        if (weir_tensors_alloc(t, 30 * MIB, 30 * MIB, A, 0, NULL, &third) == WEIR_OK) {
+            use(A, third, 30 * MIB, (uint64_t)k + 1);
+            OK(weir_tensors_free(third));
+        }
+        weir__model_faults_clear();
+        second = take(50 * MIB + (size_t)k * 40 * MIB, A);
+        use(A, second, 50 * MIB, (uint64_t)k + 10);
+        use(A, first, 10 * MIB, 1);
+        OK(weir_tensors_free(second));
+    }
+    OK(weir_tensors_free(first));
+    close_pool(graph);
+    all_goes_back();
+    end();
+}
+END_TEST
+
+START_TEST(a_block_across_segments_can_be_shared) {
+    struct weir_memory_text read;
+    size_t needed, offset, bytes = 0;
+    void *block;
+    char text[4096];
+
+    begin();
+    open_route(graph);
+    OK(weir_tensors_free(take(6 * MIB, A)));
+    OK(weir_tensors_free(take(10 * MIB, A)));
+    block = take(20 * MIB, A);
+    OK(weir_ipc_make(weir_tensors_allocator(t), block, text, sizeof text, &needed, &offset));
+    OK(weir__memory_text_read(text, &read));
+    for (size_t i = 0; i < read.count; i++)
+        bytes += read.pieces[i].bytes;
+    MUST_LE(3, read.count);
+    MUST_LE(offset + 20 * MIB, bytes);
+    weir__memory_text_clear(&read);
+    OK(weir_tensors_end(t, graph, NULL));
+    end();
+}
+END_TEST
+
+/* What is idle elsewhere in too large a piece cannot come to the end of the pool. */
+START_TEST(a_pool_has_what_is_idle_elsewhere_at_the_limit) {
+    void *shared, *block, *small;
+
+    begin_with("64MiB");
+    small = take(2 * MIB, A);
+    shared = take(56 * MIB, A);
+    OK(weir_tensors_free(shared));
+    open_route(graph);
+    block = take(20 * MIB, A);
+    use(A, block, 20 * MIB, 1);
+    (void)take(20 * MIB, A);
+    MUST_LE(reserved(), 64 * MIB);
+    OK(weir_tensors_end(t, graph, NULL));
+    OK(weir_tensors_free(small));
+    end();
+}
+END_TEST
+
+/* Blocks do not lie across two pieces of memory that the driver does not know as one. */
+START_TEST(segments_of_other_engines_stay_apart) {
+    static const char *const engines[] = {"pool", "bfc", "direct"};
+    void *first, *last, *large;
+
+    setenv("WEIR_ENGINE", engines[_i], 1);
+    begin();
+    open_route(graph);
+    first = take(10 * MIB, A);
+    last = take(6 * MIB, A);
+    OK(weir_tensors_free(last));
+    large = take(40 * MIB, A);
+    use(A, large, 40 * MIB, 1);
+    MUST_EQ(segments_of(graph).count, 3);
+    MUST_EQ(segments_of(graph).largest, 40 * MIB);
+    OK(weir_tensors_free(first));
+    OK(weir_tensors_free(large));
+    close_pool(graph);
+    all_goes_back();
+    end();
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("pools");
+    TCase *one = suite_add_case(suite, "joined", 30, NULL, NULL);
+
+    tcase_add_loop_test(one, growth_joins_what_is_free_at_the_end, 0, 2);
+    tcase_add_test(one, what_another_stream_freed_at_the_end_is_not_counted_on);
+    tcase_add_test(one, pools_that_grow_in_turns);
+    tcase_add_test(one, a_small_block_keeps_no_large_ones_apart);
+    tcase_add_test(one, addresses_stay_after_trims_and_checkpoints);
+    tcase_add_test(one, what_is_free_joins_after_a_checkpoint);
+    tcase_add_test(one, a_trim_gives_back_what_is_idle_around_a_block);
+    tcase_add_loop_test(one, growth_that_fails_half_way_loses_nothing, 0, 3);
+    tcase_add_test(one, a_block_across_segments_can_be_shared);
+    tcase_add_test(one, a_pool_has_what_is_idle_elsewhere_at_the_limit);
+    tcase_add_loop_test(one, segments_of_other_engines_stay_apart, 0, 3);
+    return run_suite(suite, CK_FORK);
+}
