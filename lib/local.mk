@@ -213,6 +213,7 @@ lib_libweir_shown_la_SOURCES = \
 # What is compiled where PyTorch is, at the first need (`weir torch').  The sources' sum is part of a shim's name.
 torchshimdir = $(pkgdatadir)/torch
 torch_shim = \
+	lib/adapters/torch/errors.h \
 	lib/adapters/torch/history.h \
 	lib/adapters/torch/sharing.h \
 	lib/adapters/torch/weir_torch.cpp \

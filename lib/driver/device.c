@@ -87,30 +87,36 @@ static int is_fatal(CUresult result) {
 
 /* A destroyed context may be the caller's current one, which is no concern of others, or the
  * device's own, with which all its streams went. */
-static int own_context_is_gone(struct weir_device *device) {
+static CUresult enter_own_context(struct weir_device *device) {
     struct weir_driver_scope scope;
+    CUresult result = weir__driver_enter(device->driver, device->context, &scope);
 
-    if (weir__driver_enter(device->driver, device->context, &scope) != CUDA_SUCCESS)
-        return 1;
-    weir__driver_leave(device->driver, &scope);
-    return 0;
+    if (result == CUDA_SUCCESS)
+        weir__driver_leave(device->driver, &scope);
+    return result;
 }
 
-static void log_answer(const struct weir_device *device, const char *what, CUresult result) {
-    weir__log(atomic_load_explicit(&device->log, memory_order_relaxed), WEIR_LOG_ERROR, "%s%s",
-              what, weir__driver_error_name(device->driver, result));
+static void log_answer(const struct weir_device *device, int level, const char *what,
+                       CUresult result) {
+    weir__log(atomic_load_explicit(&device->log, memory_order_relaxed), level, "%s%s", what,
+              weir__driver_error_name(device->driver, result));
 }
 
 weir_status weir__device_status(struct weir_device *device, CUresult result) {
+    CUresult own = CUDA_SUCCESS;
+
     if (result == CUDA_SUCCESS)
         return WEIR_OK;
     weir__set_driver_result((int)result);
-    if (is_fatal(result) ||
-        ((result == CUDA_ERROR_CONTEXT_IS_DESTROYED || result == CUDA_ERROR_INVALID_HANDLE) &&
-         own_context_is_gone(device))) {
-        if (weir__detour_set(&device->slow_path, WEIR_DETOUR_LOST, 1) &&
-            result != CUDA_ERROR_DEINITIALIZED) /* the process ends, as it should */
-            log_answer(device, "the device is lost: ", result);
+    if (result == CUDA_ERROR_CONTEXT_IS_DESTROYED || result == CUDA_ERROR_INVALID_HANDLE)
+        own = enter_own_context(device);
+    if (is_fatal(result) || own != CUDA_SUCCESS) {
+        /* As the process ends the driver goes first, and that is no error. */
+        int goes = result == CUDA_ERROR_DEINITIALIZED || own == CUDA_ERROR_DEINITIALIZED;
+
+        if (weir__detour_set(&device->slow_path, WEIR_DETOUR_LOST, 1))
+            log_answer(device, goes ? WEIR_LOG_DEBUG : WEIR_LOG_ERROR, "the device is lost: ",
+                       result);
         return WEIR_E_DEVICE_LOST;
     }
     if (result == CUDA_ERROR_INVALID_CONTEXT && device->drop_in)
@@ -131,7 +137,7 @@ weir_status weir__device_status(struct weir_device *device, CUresult result) {
     case CUDA_ERROR_NOT_SUPPORTED:
         return WEIR_E_NOT_SUPPORTED;
     default:
-        log_answer(device, "the driver answered ", result);
+        log_answer(device, WEIR_LOG_ERROR, "the driver answered ", result);
         return WEIR_E_DRIVER;
     }
 }

@@ -183,6 +183,7 @@ static weir_status make(int device, const weir_tensors_hooks *hooks, weir_tensor
     }
     t->device = device;
     t->lock.level = WEIR_BIAS_OUTER;
+    weir__bias_prepare(); /* not as the lock is held first */
     if (!weir__apart(t->allocator, &t->apart))
         t->apart.bytes = 0;
     if (hooks)

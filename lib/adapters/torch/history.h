@@ -35,6 +35,15 @@ inline weir_tensors_id id_to(c10::MempoolId_t id) {
 inline thread_local Context free_context;
 inline thread_local std::vector<std::string> compile_contexts;
 
+// Sets it for a scope.
+class FreeContext {
+  public:
+    explicit FreeContext(Context context) { free_context = std::move(context); }
+    FreeContext(const FreeContext &) = delete;
+    FreeContext &operator=(const FreeContext &) = delete;
+    ~FreeContext() { free_context = nullptr; }
+};
+
 // The last `most` events.
 class Ring {
   public:

@@ -13,11 +13,9 @@
 
 #include <weir/weir.h>
 
-namespace weir_torch {
+#include "errors.h"
 
-inline void check(weir_status status, const char *what) {
-    TORCH_CHECK(status == WEIR_OK, "weir: ", what, ": ", weir_status_message(status));
-}
+namespace weir_torch {
 
 // What PyTorch sends to another process begins with a letter that says what follows: 'c' is CUDA's own handle.
 constexpr char CUDA_HANDLE = 'c';

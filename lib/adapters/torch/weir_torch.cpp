@@ -12,6 +12,7 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <utility>
 
 #include <c10/core/impl/GPUTrace.h>
@@ -55,28 +56,6 @@ struct Device {
     int number;
     History *history;
 };
-
-// What a function that weir called has thrown: no exception may pass through weir, which holds locks.
-thread_local std::exception_ptr thrown;
-std::atomic<bool> has_thrown{false}; // on any thread, ever: most programs' requests need not look
-
-
-template <class Call> auto guarded(Call call) -> decltype(call()) {
-    try {
-        return call();
-    } catch (...) {
-        thrown = std::current_exception();
-        has_thrown.store(true, std::memory_order_relaxed);
-        return decltype(call())();
-    }
-}
-bool is_thrown() {
-    return C10_UNLIKELY(has_thrown.load(std::memory_order_relaxed)) && thrown != nullptr;
-}
-void rethrow() {
-    if (is_thrown())
-        std::rethrow_exception(std::exchange(thrown, nullptr));
-}
 
 void on_event(void *context, const weir_tensors_event *event) {
     auto *device = static_cast<Device *>(context);
@@ -201,9 +180,9 @@ class Allocator final : public cca::CUDAAllocator {
     void release(void *block) {
         if (!block)
             return;
-        bool is_recorded = history.is_recording();
-        if (C10_UNLIKELY(is_recorded))
-            free_context = history.gather(cca::RecordContext::ALL);
+        std::optional<FreeContext> context;
+        if (C10_UNLIKELY(history.is_recording()))
+            context.emplace(history.gather(cca::RecordContext::ALL));
         weir_tensors *tensors = nullptr;
         weir_tensors_block found;
         bool is_reported = c10::memoryProfilingEnabled() &&
@@ -213,8 +192,7 @@ class Allocator final : public cca::CUDAAllocator {
             (*trace)->trace_gpu_memory_deallocation(c10::kCUDA,
                                                     reinterpret_cast<uintptr_t>(block));
         weir_status status = weir_tensors_free(block);
-        if (C10_UNLIKELY(is_recorded))
-            free_context = nullptr;
+        rethrow();
         // As the process ends the device may have gone before its tensors.
         if (C10_UNLIKELY(status != WEIR_OK && status != WEIR_E_DEVICE_LOST &&
                          status != WEIR_E_FORKED)) {
@@ -223,7 +201,6 @@ class Allocator final : public cca::CUDAAllocator {
         }
         if (is_reported)
             report(tensors, block, -static_cast<int64_t>(found.bytes));
-        rethrow();
     }
 
     // ---- set-up ----
@@ -235,7 +212,7 @@ class Allocator final : public cca::CUDAAllocator {
             fractions.push_back(1.0);
         }
         history.open(places.size());
-        is_alone.store(places.size() == 1);
+        is_alone.store(places.size() == 1 && c10::cuda::device_count() == 1);
         is_initialized.store(true);
 #if WEIR_TORCH_VERSION >= 211
         double fraction = cca::CUDAAllocatorConfig::per_process_memory_fraction();
@@ -268,12 +245,10 @@ class Allocator final : public cca::CUDAAllocator {
 #endif
 
     void emptyCache(MempoolId_t id = {0, 0}) override {
-        free_context = history.gather(cca::RecordContext::ALL);
+        FreeContext context(history.gather(cca::RecordContext::ALL));
         for (size_t device = 0; device < places.size(); device++)
             if (weir_tensors *tensors = opened(device))
                 check(weir_tensors_trim(tensors, id_to(id)), "empty_cache");
-        free_context = nullptr;
-        rethrow();
     }
     void cacheInfo(DeviceIndex device, size_t *largest) override {
         // What a library may take for its workspace: what the device has free, and what is idle here.
@@ -601,17 +576,19 @@ class Allocator final : public cca::CUDAAllocator {
             if (auto context = history.gather(cca::RecordContext::STATE))
                 note = std::make_unique<Context>(std::move(context));
         auto ask = [&] {
-            return weir_tensors_alloc(tensors, size, bytes, reinterpret_cast<weir_stream>(stream),
-                                      lasts, note.get(), &block);
+            weir_status answer =
+                weir_tensors_alloc(tensors, size, bytes, reinterpret_cast<weir_stream>(stream),
+                                   lasts, note.get(), &block);
+            if (is_thrown()) {
+                if (answer == WEIR_OK) {
+                    (void)note.release();
+                    (void)weir_tensors_free(block);
+                }
+                rethrow();
+            }
+            return answer;
         };
         weir_status status = ask();
-        if (is_thrown()) {
-            if (status == WEIR_OK) {
-                (void)note.release();
-                (void)weir_tensors_free(block);
-            }
-            rethrow();
-        }
         if (C10_UNLIKELY(status != WEIR_OK)) {
             if (is_refusal(status) && free_elsewhere())
                 status = ask();
@@ -715,7 +692,9 @@ class Allocator final : public cca::CUDAAllocator {
         uint64_t segment; // weir's
     };
     static void list(void *context, const weir_tensors_block *block) {
-        auto *listing = static_cast<Listing *>(context);
+        guarded([&] { add(static_cast<Listing *>(context), block); });
+    }
+    static void add(Listing *listing, const weir_tensors_block *block) {
         auto &segments = *listing->segments;
         // A segment of PyTorch's has blocks of one kind, so a segment is shown as several where kinds meet.
         bool is_large = block->is_free || block->bytes > WEIR_TENSORS_SMALL;

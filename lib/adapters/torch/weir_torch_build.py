@@ -48,9 +48,10 @@ def standard(cpp_extension):
 
 def loaded(name):
     """The file of that name, or of a further version (NAME.0.33), that this process has loaded, as a list."""
-    with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
-        paths = {line.split(maxsplit=5)[5].strip() for line in maps if "/" in line}
-    return sorted(path for path in paths if re.fullmatch(re.escape(name) + r"(\.\d+)*", os.path.basename(path)))
+    with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
+        paths = {line[line.index("/"):].rstrip("\n") for line in maps if "/" in line}
+    wanted = re.compile(re.escape(name) + r"(\.\d+)*")
+    return sorted(path for path in paths if wanted.fullmatch(os.path.basename(path)) and os.path.isfile(path))
 
 
 TRY = """
