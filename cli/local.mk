@@ -74,6 +74,16 @@ weir_SOURCES = \
 	cli/replay/table.h \
 	cli/replay/tape.c \
 	cli/replay/tape.h \
+	cli/tune/candidate.c \
+	cli/tune/candidate.h \
+	cli/tune/fit.c \
+	cli/tune/fit.h \
+	cli/tune/part.c \
+	cli/tune/part.h \
+	cli/tune/search.c \
+	cli/tune/search.h \
+	cli/tune/show.c \
+	cli/tune/show.h \
 	cli/micro/micro.c \
 	cli/micro/micro.h \
 	cli/micro/micro_measure.c \
@@ -107,6 +117,7 @@ weir_SOURCES = \
 	cli/top_view.c \
 	cli/top_view.h \
 	cli/torch.c \
+	cli/tune.c \
 	cli/tracing.c \
 	cli/tracing.h \
 	cli/variables.c \
