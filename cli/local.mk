@@ -22,6 +22,8 @@ weir_SOURCES = \
 	cli/common/progress.h \
 	cli/common/runner.c \
 	cli/common/runner.h \
+	cli/common/settings_file.c \
+	cli/common/settings_file.h \
 	cli/common/shipped.c \
 	cli/common/shipped.h \
 	cli/common/sink.c \

@@ -214,11 +214,11 @@ static const struct evaluation *choose(const struct tuning *tuning, const struct
     return NULL;
 }
 
-/* For bench/tune-regret: what the search has lost against all combinations, on what it has not seen. */
+/* For bench/tune-regret: what the search has lost against all combinations, with all iterations. */
 static int compare_grid(struct tuning *tuning, const struct evaluation *best) {
     size_t count, least = 0;
     struct evaluation *grid = search_grid(tuning, &count);
-    int good = grid && search_measure(tuning, PART_REST, grid, count);
+    int good = grid && search_measure(tuning, PART_ALL, grid, count);
 
     for (size_t i = 1; good && i < count; i++)
         if (grid[i].score < grid[least].score)
@@ -235,23 +235,23 @@ static int compare_grid(struct tuning *tuning, const struct evaluation *best) {
     return good;
 }
 
-/* The default, and what was found, unless that is no better where it was not looked for. */
+/* The default, and what was found, unless that is no better with the iterations that the search has not seen. */
 static int recommend(struct command *command, const struct evaluation *found) {
     struct tuning *tuning = &command->tuning;
-    struct evaluation rest[2] = {{.candidate = {{0}}}, {.candidate = found->candidate}};
+    struct evaluation all[2] = {{.candidate = {{0}}}, {.candidate = found->candidate}};
     const struct evaluation *best;
-    int good = search_measure(tuning, PART_REST, rest, 2);
+    int good = search_measure(tuning, PART_ALL, all, 2);
 
     if (good) {
-        best = rest[1].score < rest[0].score ? &rest[1] : &rest[0];
-        show_recommended(tuning, &rest[0], best, &command->fit, command->program);
+        best = all[1].score < all[0].score ? &all[1] : &all[0];
+        show_recommended(tuning, &all[0], best, &command->fit, command->program);
         good = (!command->grid || compare_grid(tuning, best)) && weir_cli_written() &&
                (!command->output ||
                 show_write(tuning, &best->candidate, &command->fit, command->output));
     } else {
         tell_error(tuning);
     }
-    search_drop(rest, 2);
+    search_drop(all, 2);
     return good ? 0 : 1;
 }
 

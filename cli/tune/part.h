@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* part.h: some iterations of a tape, as a tape of its own: what a program would request that begins there.
+/* part.h: the beginning of a tape, as a tape of its own.
  *
- * Blocks that are live where the part begins are requested first, in their order.
- *
- * Must not know: why a part is wanted.
+ * Must not know: why it is wanted.
  */
 #ifndef WEIR_CLI_PART_H
 #define WEIR_CLI_PART_H
@@ -13,10 +11,8 @@
 
 #include "cli/replay/tape.h"
 
-/* The iterations behind mark number `from' (0: from the beginning) up to and with mark `to' (0: to the end of the
- * tape).  A part without a mark gets one at its end.  A file descriptor for tape_map, or -1 with the reason in
- * `message'. */
-int part_make(const struct tape *tape, uint64_t from, uint64_t to, struct tape_header *header,
-              char *message, size_t message_bytes);
+/* Up to and with mark number `marks'; 0: all of it.  What has no mark gets one at its end.  A file descriptor for
+ * tape_map, or -1 with the reason in `message'. */
+int part_make(const struct tape *tape, uint64_t marks, char *message, size_t message_bytes);
 
 #endif

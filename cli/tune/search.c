@@ -12,17 +12,15 @@
 #include "cli/common/interrupt.h"
 #include "cli/common/progress.h"
 #include "cli/common/runner.h"
+#include "cli/report/summary.h"
 #include "cli/tune/part.h"
 
 enum {
     MOST_AT_ONCE = 8,
-    STARTS = 2,            /* bases from which the search goes on */
-    ROUNDS = 2,            /* along all axes, the second only where the first found anything */
+    AGAIN = 3,               /* the best with which the search goes on at the end */
+    MOST_STARTS = BASES,
     MOST_OPERATIONS = 200000 /* of what is searched, if it has two iterations at least */
 };
-/* A setting is worth naming if it gains more. */
-static const double least_gain = 0.002;
-
 /* What 1 % more of it weighs, for each goal. */
 static const struct {
     double memory, time;
@@ -55,11 +53,9 @@ static int divide(const struct contest_trace *trace, struct tuned_trace *tuned) 
         return fprintf(stderr, "weir: %s: %s\n", trace->path, message) < 0;
     if (tape.header->marks >= 2)
         tuned->searched = searched_marks(&tape);
-    tuned->fd[PART_SEARCHED] = part_make(&tape, 0, tuned->searched, &tuned->header[PART_SEARCHED],
-                                         message, sizeof message);
-    tuned->fd[PART_REST] = part_make(&tape, tuned->searched, 0, &tuned->header[PART_REST], message,
-                                     sizeof message);
-    good = tuned->fd[PART_SEARCHED] >= 0 && tuned->fd[PART_REST] >= 0;
+    tuned->fd[PART_SEARCHED] = part_make(&tape, tuned->searched, message, sizeof message);
+    tuned->fd[PART_ALL] = part_make(&tape, 0, message, sizeof message);
+    good = tuned->fd[PART_SEARCHED] >= 0 && tuned->fd[PART_ALL] >= 0;
     if (!good)
         fprintf(stderr, "weir: %s: %s\n", trace->path, message);
     tape_unmap(&tape);
@@ -75,16 +71,10 @@ int search_begin(struct tuning *tuning) {
         return 0;
     }
     for (size_t i = 0; i < contest->trace_count; i++)
-        tuning->traces[i].fd[PART_SEARCHED] = tuning->traces[i].fd[PART_REST] = -1;
-    for (size_t i = 0; i < contest->trace_count; i++) {
-        uint64_t peak;
-
+        tuning->traces[i].fd[PART_SEARCHED] = tuning->traces[i].fd[PART_ALL] = -1;
+    for (size_t i = 0; i < contest->trace_count; i++)
         if (!divide(&contest->traces[i], &tuning->traces[i]))
             return 0;
-        peak = tuning->traces[i].header[PART_SEARCHED].live_peak_bytes;
-        if (peak > tuning->space.live_peak)
-            tuning->space.live_peak = peak;
-    }
     for (size_t i = 0; i < contest->contestant_count; i++)
         for (int base = 0; base < BASES; base++)
             tuning->space.has_base[base] |= strcmp(contest->contestants[i], base_names[base]) == 0;
@@ -93,29 +83,35 @@ int search_begin(struct tuning *tuning) {
 
 /* ----------------------------------------------------------- measurement ---- */
 
-/* On the device model by what driver calls take. */
-static void measure(const struct contest *contest, const json_t *result, struct measured *out) {
+/* Of the iterations from number `from' on. */
+static double steady_of(const json_t *iterations, const char *key, size_t from) {
+    size_t count = json_array_size(iterations) - from;
+    uint64_t *times = calloc(count ? count : 1, sizeof *times), found;
+
+    for (size_t i = 0; times && i < count; i++)
+        times[i] = (uint64_t)number(json_array_get(iterations, from + i), key);
+    found = times ? median(times, count) : 0;
+    free(times);
+    return (double)found;
+}
+
+/* On the device model by what driver calls take.  `from': the first iteration that is steady. */
+static void measure(const struct contest *contest, const json_t *result, size_t from,
+                    struct measured *out) {
     const char *key = contest->modelled ? "driver_ns" : "alloc_ns";
-    const json_t *iteration;
-    double count, sum = 0;
+    const json_t *iterations = json_object_get(result, "iterations"), *iteration;
+    double count = (double)json_array_size(iterations);
     size_t i;
 
     out->reserved = (uint64_t)number(result, "reserved_peak_bytes");
     out->requested = (uint64_t)number(result, "requested_peak_bytes");
-    out->creation_ns = number(result, contest->modelled ? "open_driver_ns" : "creation_ns");
-    out->first_ns =
-        number(result, contest->modelled ? "first_iteration_driver_ns" : "first_iteration_ns");
-    out->steady_ns =
-        number(result, contest->modelled ? "steady_alloc_driver_ns" : "steady_alloc_ns");
-    json_array_foreach(json_object_get(result, "iterations"), i, iteration) sum +=
-        number(iteration, key);
-    count = (double)json_array_size(json_object_get(result, "iterations"));
-    out->run_ns = out->creation_ns + sum;
-    if (count > 1 && count < RUN_ITERATIONS) {
-        out->run_ns += (RUN_ITERATIONS - count) * out->steady_ns;
-        count = RUN_ITERATIONS;
-    }
-    out->run_ns /= count;
+    out->run_ns = number(result, contest->modelled ? "open_driver_ns" : "creation_ns");
+    out->first_ns = out->run_ns + number(json_array_get(iterations, 0), key);
+    out->steady_ns = steady_of(iterations, key, from);
+    json_array_foreach(iterations, i, iteration) out->run_ns += number(iteration, key);
+    if (count > 1)
+        out->run_ns = fmax(out->run_ns + (RUN_ITERATIONS - count) * out->steady_ns,
+                           RUN_ITERATIONS * out->steady_ns);
 }
 
 struct work {
@@ -127,6 +123,11 @@ struct work {
     atomic_int failed;
     pthread_mutex_t lock; /* of tuning->error */
 };
+
+/* Those that the search has not seen; of what it sees, the second half. */
+static size_t first_steady(const struct tuned_trace *trace, enum part part) {
+    return (size_t)(part == PART_ALL ? trace->searched : trace->searched / 2);
+}
 
 static int run_one(struct work *work, struct evaluation *evaluation, size_t trace) {
     struct tuning *tuning = work->tuning;
@@ -143,7 +144,8 @@ static int run_one(struct work *work, struct evaluation *evaluation, size_t trac
     job.forgets = 1;
     result = runner_run(&job, tuning->traces[trace].fd[work->part], message, sizeof message);
     if (result) {
-        measure(contest, result, &evaluation->measured[trace]);
+        measure(contest, result, first_steady(&tuning->traces[trace], work->part),
+                &evaluation->measured[trace]);
         if (number(result, "failed") > 0)
             evaluation->served = 0;
         json_decref(result);
@@ -249,10 +251,6 @@ static int try_all(struct tuning *tuning, const struct candidate *candidates, si
     return 1;
 }
 
-static double score_of(const struct tuning *tuning, const struct candidate *candidate) {
-    return find(tuning, candidate)->score;
-}
-
 static int try_bases(struct tuning *tuning) {
     struct candidate bases[BASES] = {0};
     size_t count = 0;
@@ -265,41 +263,13 @@ static int try_bases(struct tuning *tuning) {
     for (size_t i = 0; i < count; i++)
         for (size_t trace = 0; trace < tuning->contest->trace_count; trace++) {
             uint64_t *peak = &tuning->space.reserved_peak[bases[i].value[AXIS_BASE]];
-            uint64_t reserved = find(tuning, &bases[i])->measured[trace].reserved;
+            const struct measured *m = &find(tuning, &bases[i])->measured[trace];
 
-            if (reserved > *peak)
-                *peak = reserved;
+            if (m->reserved > *peak)
+                *peak = m->reserved;
+            if (m->requested > tuning->space.live_peak)
+                tuning->space.live_peak = m->requested;
         }
-    return 1;
-}
-
-/* *best moves to the best value of that axis. */
-static int try_axis(struct tuning *tuning, enum axis axis, struct candidate *best) {
-    struct candidate values[8];
-    int count = candidate_values(best, axis);
-
-    for (int value = 0; value < count; value++) {
-        values[value] = *best;
-        values[value].value[axis] = value;
-    }
-    if (!try_all(tuning, values, (size_t)count))
-        return 0;
-    for (int value = 0; value < count; value++)
-        if (score_of(tuning, &values[value]) < score_of(tuning, best) - least_gain)
-            *best = values[value];
-    return 1;
-}
-
-static int try_axes(struct tuning *tuning, struct candidate best) {
-    for (int round = 0; round < ROUNDS; round++) {
-        struct candidate before = best;
-
-        for (int axis = AXIS_BASE + 1; axis < AXES; axis++)
-            if (!try_axis(tuning, (enum axis)axis, &best))
-                return 0;
-        if (candidate_is(&best, &before))
-            break;
-    }
     return 1;
 }
 
@@ -309,21 +279,58 @@ static int by_score(const void *a, const void *b) {
     return (x->score > y->score) - (x->score < y->score);
 }
 
-int search_run(struct tuning *tuning) {
-    struct candidate starts[STARTS];
+/* All values of these two axes. */
+static int try_pair(struct tuning *tuning, struct candidate at, enum axis one, enum axis other) {
+    struct candidate candidates[16];
     size_t count = 0;
 
-    if (!try_bases(tuning))
-        return 0;
+    for (int i = 0; i < candidate_values(&at, one); i++)
+        for (int k = 0; k < candidate_values(&at, other); k++) {
+            at.value[one] = i;
+            at.value[other] = k;
+            candidates[count++] = at;
+        }
+    return try_all(tuning, candidates, count);
+}
+
+/* The best so far, or the best of each base; those of no use are none. */
+static size_t best_so_far(struct tuning *tuning, size_t most, int one_a_base,
+                          struct candidate best[MOST_STARTS]) {
+    int has_base[BASES] = {0};
+    size_t count = 0;
+
     qsort(tuning->evaluations, tuning->count, sizeof *tuning->evaluations, by_score);
-    for (size_t i = 0; i < tuning->count && count < STARTS; i++)
-        if (tuning->evaluations[i].served)
-            starts[count++] = tuning->evaluations[i].candidate;
+    for (size_t i = 0; i < tuning->count && count < most && tuning->evaluations[i].served; i++) {
+        int base = tuning->evaluations[i].candidate.value[AXIS_BASE];
+
+        if (!one_a_base || !has_base[base])
+            best[count++] = tuning->evaluations[i].candidate;
+        has_base[base] = 1;
+    }
+    return count;
+}
+
+static int try_best(struct tuning *tuning, size_t most, int one_a_base, enum axis one,
+                    enum axis other) {
+    struct candidate best[MOST_STARTS];
+    size_t count = best_so_far(tuning, most, one_a_base, best);
+
     for (size_t i = 0; i < count; i++)
-        if (!try_axes(tuning, starts[i]))
+        if (!try_pair(tuning, best[i], one, other))
             return 0;
-    qsort(tuning->evaluations, tuning->count, sizeof *tuning->evaluations, by_score);
     return 1;
+}
+
+/* Which base is best goes by how it takes memory, so all of them go on; and how it is best to take memory goes by the
+ * rest, so that is looked at again. */
+int search_run(struct tuning *tuning) {
+    int good = try_bases(tuning) &&
+               try_best(tuning, BASES, 1, AXIS_PREALLOC, AXIS_GROWTH) &&
+               try_best(tuning, BASES, 1, AXIS_CACHE, AXIS_THRESHOLD) &&
+               try_best(tuning, AGAIN, 0, AXIS_PREALLOC, AXIS_GROWTH);
+
+    qsort(tuning->evaluations, tuning->count, sizeof *tuning->evaluations, by_score);
+    return good;
 }
 
 /* ------------------------------------------------------------------ ends ---- */

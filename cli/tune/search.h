@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* search.h: which candidate does best on the traces, by replays.
  *
- * The search goes along one axis after another, and sees the first part of each trace alone; what came of it is
- * measured on the rest.  On the device model time is that of driver calls, the same in each replay; on a GPU it is all
+ * The search tries one pair of axes after another, and sees the first iterations of each trace alone; what came of it is
+ * measured on all of them, and shown of the others.  On the device model time is that of driver calls, the same in each replay; on a GPU it is all
  * time of the calls of weir.
  *
  * Must not know: what a value of a candidate means, and how results are shown.
@@ -14,16 +14,17 @@
 #include "cli/tune/candidate.h"
 
 enum goal { GOAL_BALANCED, GOAL_MEMORY, GOAL_SPEED };
-enum part { PART_SEARCHED, PART_REST, PARTS };
+enum part { PART_SEARCHED, PART_ALL, PARTS };
 
 /* Of one candidate on one part of one trace. */
 struct measured {
     uint64_t reserved, requested; /* peaks */
-    double creation_ns, first_ns, steady_ns;
-    double run_ns; /* an iteration of a run of RUN_ITERATIONS, with creation; without marks: all of it */
+    double first_ns;  /* iteration, with creation of the allocator */
+    double steady_ns; /* iteration; of all of a trace, the median of those that the search does not see */
+    double run_ns;    /* of RUN_ITERATIONS, or of a trace without marks */
 };
 
-enum { RUN_ITERATIONS = 100 };
+enum { RUN_ITERATIONS = 1000 };
 
 struct evaluation {
     struct candidate candidate;
@@ -38,7 +39,6 @@ struct tuning {
     struct space space;
     struct tuned_trace {
         int fd[PARTS];
-        struct tape_header header[PARTS];
         uint64_t searched; /* iterations; 0: the trace has no marks, and both parts are all of it */
     } *traces;
     struct evaluation *evaluations; /* on the part that is searched, in their order */

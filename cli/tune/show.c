@@ -21,16 +21,11 @@ static void put_row(const char *name, uint64_t reserved, uint64_t requested) {
            requested ? (double)reserved / (double)requested : 0.0);
 }
 
-/* Creation with what it preallocates, and the first iteration. */
-static double start_ns(const struct measured *m) {
-    return m->creation_ns + m->first_ns;
-}
-
 static void put_figures(const char *name, const struct measured *m, int has_marks) {
     put_row(name, m->reserved, m->requested);
     if (has_marks)
-        printf(" %12.3f %12.3f %12.3f\n", start_ns(m) / 1e6, m->steady_ns / 1e6,
-               m->run_ns * RUN_ITERATIONS / 1e6);
+        printf(" %12.3f %12.3f %12.3f\n", m->first_ns / 1e6, m->steady_ns / 1e6,
+               m->run_ns / 1e6);
     else
         printf(" %12s %12s %12.3f\n", "-", "-", m->run_ns / 1e6);
 }
@@ -50,24 +45,25 @@ static void show_trace(const struct tuning *tuning, size_t i, const struct measu
 
     table_trace(stdout, &tuning->contest->traces[i].header);
     if (first)
-        printf("  searched on iterations 1 to %" PRIu64 "; the figures are of iterations %" PRIu64
-               " to %" PRIu64 ", which the search has not seen\n",
+        printf("  the search saw iterations 1 to %" PRIu64 "; steady is of iterations %" PRIu64
+               " to %" PRIu64
+               ", which it did not see, and\n  reserved is the most that there was to their end\n",
                first, first + 1, marks);
     else
         puts("  no marks divide this trace: the search and the figures are of all of it, and hold "
              "for\n  a program that requests just this");
     printf("  %-14s %11s %8s %12s %12s %12s\n", "", "reserved", "/ peak", "first ms", "steady ms",
-           first ? "100 iter. ms" : "all ms");
+           first ? "1000 it. ms" : "all ms");
     put_row("peak requested", usual->requested, usual->requested);
     putchar('\n');
     put_figures("default", usual, first > 0);
     put_figures("recommended", best, first > 0);
     put_gain("  change: reserved", (double)usual->reserved, (double)best->reserved);
     if (first) {
-        put_gain(", first", start_ns(usual), start_ns(best));
+        put_gain(", first", usual->first_ns, best->first_ns);
         put_gain(", steady", usual->steady_ns, best->steady_ns);
     }
-    put_gain(first ? ", 100 iterations" : ", time", usual->run_ns, best->run_ns);
+    put_gain(first ? ", 1000 iterations" : ", time", usual->run_ns, best->run_ns);
     putchar('\n');
 }
 
@@ -108,11 +104,14 @@ void show_recommended(const struct tuning *tuning, const struct evaluation *usua
 
 void show_missing(const struct tuning *tuning, const struct fit *fit) {
     char bytes[24], peak[24], least[24], more[24];
-    uint64_t needed = fit->least + fit->taken;
+    uint64_t needed = fit->least + fit->taken, requested = 0;
 
     table_head(stdout, tuning->contest);
     weir__bytes_show(fit->bytes, bytes, sizeof bytes);
-    weir__bytes_show(tuning->space.live_peak, peak, sizeof peak);
+    for (size_t i = 0; i < tuning->contest->trace_count; i++)
+        if (tuning->contest->traces[i].header.live_peak_bytes > requested)
+            requested = tuning->contest->traces[i].header.live_peak_bytes;
+    weir__bytes_show(requested, peak, sizeof peak);
     weir__bytes_show(fit->least, least, sizeof least);
     printf("\nIt does not fit %s %s: the peak requested memory is %s.\n",
            fit->is_device ? "on a device of" : "into", bytes, peak);
