@@ -200,32 +200,54 @@ static int tell_error(const struct tuning *tuning) {
     return 1;
 }
 
-/* The best that holds on all of the traces; NULL with the exit code. */
-static const struct evaluation *choose(const struct tuning *tuning, const struct fit *fit,
-                                       int *code) {
-    *code = 1;
-    for (size_t i = 0; i < tuning->count && tuning->evaluations[i].served; i++) {
-        int holds = fit->bytes ? fit_holds(tuning, &tuning->evaluations[i].candidate) : 1;
+/* The best that holds on all of the traces; 1, or 0 with a message printed. */
+static int choose(struct tuning *tuning, const struct fit *fit, struct candidate *best) {
+    size_t count;
+    struct evaluation *finalists = search_finalists(tuning, &count);
+    int holds = 0;
 
-        if (holds)
-            return holds > 0 ? &tuning->evaluations[i] : NULL;
+    if (!finalists) {
+        tell_error(tuning);
+        return 0;
     }
-    fputs("weir: requests fail with every configuration: weir replay tells why\n", stderr);
-    return NULL;
+    for (size_t i = 0; i < count && holds == 0 && finalists[i].served; i++) {
+        *best = finalists[i].candidate;
+        holds = fit->bytes ? fit_holds(tuning, best) : 1;
+    }
+    if (holds == 0)
+        fputs("weir: requests fail with every configuration: weir replay tells why\n", stderr);
+    search_drop(finalists, count);
+    free(finalists);
+    return holds > 0;
 }
 
-/* For bench/tune-regret: what the search has lost against all combinations, with all iterations. */
-static int compare_grid(struct tuning *tuning, const struct evaluation *best) {
+static double score_of(const struct evaluation *grid, size_t count,
+                       const struct candidate *candidate) {
+    for (size_t i = 0; i < count; i++)
+        if (candidate_is(&grid[i].candidate, candidate))
+            return grid[i].score;
+    return INFINITY;
+}
+
+/* For bench/tune-regret: with all iterations, what has been lost against a search of all combinations, and against the
+ * best of them. */
+static int compare_grid(struct tuning *tuning, const struct fit *fit,
+                        const struct evaluation *best) {
     size_t count, least = 0;
     struct evaluation *grid = search_grid(tuning, &count);
-    int good = grid && search_measure(tuning, PART_ALL, grid, count);
+    struct candidate chosen;
+    int good = grid && search_measure(tuning, PART_ALL, grid, count) && search_run_grid(tuning) &&
+               choose(tuning, fit, &chosen);
 
     for (size_t i = 1; good && i < count; i++)
         if (grid[i].score < grid[least].score)
             least = i;
     if (good) {
-        printf("\nregret %.3f%% against %zu combinations; the best:",
-               100 * expm1(best->score - grid[least].score), count);
+        printf("\nagainst a search of all %zu combinations: regret %.3f%%, of", count,
+               100 * expm1(best->score - score_of(grid, count, &chosen)));
+        candidate_print(stdout, &chosen, &tuning->space);
+        printf("\nagainst the best of them: regret %.3f%%, of",
+               100 * expm1(best->score - grid[least].score));
         candidate_print(stdout, &grid[least].candidate, &tuning->space);
         putchar('\n');
     }
@@ -235,19 +257,16 @@ static int compare_grid(struct tuning *tuning, const struct evaluation *best) {
     return good;
 }
 
-/* The default, and what was found, unless that is no better with the iterations that the search has not seen. */
-static int recommend(struct command *command, const struct evaluation *found) {
+/* Beside the default. */
+static int recommend(struct command *command, const struct candidate *found) {
     struct tuning *tuning = &command->tuning;
-    struct evaluation all[2] = {{.candidate = {{0}}}, {.candidate = found->candidate}};
-    const struct evaluation *best;
+    struct evaluation all[2] = {{.candidate = {{0}}}, {.candidate = *found}};
     int good = search_measure(tuning, PART_ALL, all, 2);
 
     if (good) {
-        best = all[1].score < all[0].score ? &all[1] : &all[0];
-        show_recommended(tuning, &all[0], best, &command->fit, command->program);
-        good = (!command->grid || compare_grid(tuning, best)) && weir_cli_written() &&
-               (!command->output ||
-                show_write(tuning, &best->candidate, &command->fit, command->output));
+        show_recommended(tuning, &all[0], &all[1], &command->fit, command->program);
+        good = (!command->grid || compare_grid(tuning, &command->fit, &all[1])) && weir_cli_written() &&
+               (!command->output || show_write(tuning, found, &command->fit, command->output));
     } else {
         tell_error(tuning);
     }
@@ -257,8 +276,8 @@ static int recommend(struct command *command, const struct evaluation *found) {
 
 static int tune(struct command *command) {
     struct tuning *tuning = &command->tuning;
-    const struct evaluation *found;
-    int code = 1, fits = 1;
+    struct candidate best;
+    int fits = 1;
 
     if (!contest_prepare(&command->contest) || !search_begin(tuning))
         return 1;
@@ -271,8 +290,7 @@ static int tune(struct command *command) {
         return 1;
     if (!search_run(tuning))
         return tell_error(tuning);
-    found = choose(tuning, &command->fit, &code);
-    return found ? recommend(command, found) : code;
+    return choose(tuning, &command->fit, &best) ? recommend(command, &best) : 1;
 }
 
 /* Nothing has run.  0, or the exit code. */

@@ -17,8 +17,8 @@
 
 enum {
     MOST_AT_ONCE = 8,
-    AGAIN = 3,               /* the best with which the search goes on at the end */
-    MOST_STARTS = BASES,
+    AGAIN = 3,               /* bases that are looked at again */
+    FINALISTS = 8,
     MOST_OPERATIONS = 200000 /* of what is searched, if it has two iterations at least */
 };
 /* What 1 % more of it weighs, for each goal. */
@@ -46,19 +46,27 @@ static uint64_t searched_marks(const struct tape *tape) {
 
 static int divide(const struct contest_trace *trace, struct tuned_trace *tuned) {
     char message[RUNNER_MESSAGE_BYTES] = "it cannot be mapped";
-    struct tape tape;
-    int good;
+    struct tape tape = {0};
+    int good = tape_map(trace->tape_fd, &tape);
 
-    if (!tape_map(trace->tape_fd, &tape))
-        return fprintf(stderr, "weir: %s: %s\n", trace->path, message) < 0;
-    if (tape.header->marks >= 2)
-        tuned->searched = searched_marks(&tape);
-    tuned->fd[PART_SEARCHED] = part_make(&tape, tuned->searched, message, sizeof message);
-    tuned->fd[PART_ALL] = part_make(&tape, 0, message, sizeof message);
-    good = tuned->fd[PART_SEARCHED] >= 0 && tuned->fd[PART_ALL] >= 0;
+    if (good && tape.header->marks >= 2) {
+        uint64_t all = tape.header->marks, searched = searched_marks(&tape);
+
+        tuned->marks[PART_SEARCHED] = searched;
+        tuned->marks[PART_CHOSEN] = searched + (searched + 1) / 2 < all ? searched + searched / 2
+                                                                        : searched;
+        tuned->marks[PART_ALL] = all;
+    }
+    for (int part = 0; part < PARTS && good; part++) {
+        uint64_t marks = part == PART_ALL ? 0 : tuned->marks[part];
+
+        tuned->fd[part] = part_make(&tape, marks, message, sizeof message);
+        good = tuned->fd[part] >= 0;
+    }
     if (!good)
         fprintf(stderr, "weir: %s: %s\n", trace->path, message);
-    tape_unmap(&tape);
+    if (tape.header)
+        tape_unmap(&tape);
     return good;
 }
 
@@ -71,7 +79,8 @@ int search_begin(struct tuning *tuning) {
         return 0;
     }
     for (size_t i = 0; i < contest->trace_count; i++)
-        tuning->traces[i].fd[PART_SEARCHED] = tuning->traces[i].fd[PART_ALL] = -1;
+        for (int part = 0; part < PARTS; part++)
+            tuning->traces[i].fd[part] = -1;
     for (size_t i = 0; i < contest->trace_count; i++)
         if (!divide(&contest->traces[i], &tuning->traces[i]))
             return 0;
@@ -124,9 +133,11 @@ struct work {
     pthread_mutex_t lock; /* of tuning->error */
 };
 
-/* Those that the search has not seen; of what it sees, the second half. */
+/* Those that the part before does not have; of the first part the second half. */
 static size_t first_steady(const struct tuned_trace *trace, enum part part) {
-    return (size_t)(part == PART_ALL ? trace->searched : trace->searched / 2);
+    uint64_t before = part == PART_SEARCHED ? trace->marks[part] / 2 : trace->marks[part - 1];
+
+    return (size_t)(before < trace->marks[part] || !before ? before : before - 1);
 }
 
 static int run_one(struct work *work, struct evaluation *evaluation, size_t trace) {
@@ -293,9 +304,8 @@ static int try_pair(struct tuning *tuning, struct candidate at, enum axis one, e
     return try_all(tuning, candidates, count);
 }
 
-/* The best so far, or the best of each base; those of no use are none. */
-static size_t best_so_far(struct tuning *tuning, size_t most, int one_a_base,
-                          struct candidate best[MOST_STARTS]) {
+/* The best of each base, the best first; those of no use are none. */
+static size_t best_of_bases(struct tuning *tuning, size_t most, struct candidate best[BASES]) {
     int has_base[BASES] = {0};
     size_t count = 0;
 
@@ -303,17 +313,16 @@ static size_t best_so_far(struct tuning *tuning, size_t most, int one_a_base,
     for (size_t i = 0; i < tuning->count && count < most && tuning->evaluations[i].served; i++) {
         int base = tuning->evaluations[i].candidate.value[AXIS_BASE];
 
-        if (!one_a_base || !has_base[base])
+        if (!has_base[base])
             best[count++] = tuning->evaluations[i].candidate;
         has_base[base] = 1;
     }
     return count;
 }
 
-static int try_best(struct tuning *tuning, size_t most, int one_a_base, enum axis one,
-                    enum axis other) {
-    struct candidate best[MOST_STARTS];
-    size_t count = best_so_far(tuning, most, one_a_base, best);
+static int try_best(struct tuning *tuning, size_t most, enum axis one, enum axis other) {
+    struct candidate best[BASES];
+    size_t count = best_of_bases(tuning, most, best);
 
     for (size_t i = 0; i < count; i++)
         if (!try_pair(tuning, best[i], one, other))
@@ -321,16 +330,30 @@ static int try_best(struct tuning *tuning, size_t most, int one_a_base, enum axi
     return 1;
 }
 
-/* Which base is best goes by how it takes memory, so all of them go on; and how it is best to take memory goes by the
- * rest, so that is looked at again. */
+/* Which base is best goes by what is preallocated and what its caches keep, so both are tried with all of them. */
 int search_run(struct tuning *tuning) {
-    int good = try_bases(tuning) &&
-               try_best(tuning, BASES, 1, AXIS_PREALLOC, AXIS_GROWTH) &&
-               try_best(tuning, BASES, 1, AXIS_CACHE, AXIS_THRESHOLD) &&
-               try_best(tuning, AGAIN, 0, AXIS_PREALLOC, AXIS_GROWTH);
+    int good = try_bases(tuning) && try_best(tuning, BASES, AXIS_PREALLOC, AXIS_CACHE) &&
+               try_best(tuning, BASES, AXIS_GROWTH, AXIS_THRESHOLD) &&
+               try_best(tuning, AGAIN, AXIS_PREALLOC, AXIS_GROWTH);
 
     qsort(tuning->evaluations, tuning->count, sizeof *tuning->evaluations, by_score);
     return good;
+}
+
+struct evaluation *search_finalists(struct tuning *tuning, size_t *count) {
+    struct evaluation *finalists = calloc(FINALISTS + 1, sizeof *finalists);
+
+    *count = 1; /* the default */
+    for (size_t i = 0; finalists && i < tuning->count && *count <= FINALISTS; i++)
+        finalists[(*count)++].candidate = tuning->evaluations[i].candidate;
+    if (finalists && search_measure(tuning, PART_CHOSEN, finalists, *count)) {
+        qsort(finalists, *count, sizeof *finalists, by_score);
+        return finalists;
+    }
+    if (finalists)
+        search_drop(finalists, *count);
+    free(finalists);
+    return NULL;
 }
 
 /* ------------------------------------------------------------------ ends ---- */
@@ -357,6 +380,18 @@ struct evaluation *search_grid(const struct tuning *tuning, size_t *count) {
         }
     } while (axis >= 0);
     return grid;
+}
+
+int search_run_grid(struct tuning *tuning) {
+    size_t count;
+    struct evaluation *grid = search_grid(tuning, &count);
+    int good = grid != NULL;
+
+    for (size_t i = 0; i < count && good; i++)
+        good = find(tuning, &grid[i].candidate) || try_all(tuning, &grid[i].candidate, 1);
+    free(grid);
+    qsort(tuning->evaluations, tuning->count, sizeof *tuning->evaluations, by_score);
+    return good;
 }
 
 void search_drop(struct evaluation *evaluations, size_t count) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* search.h: which candidate does best on the traces, by replays.
  *
- * The search tries one pair of axes after another, and sees the first iterations of each trace alone; what came of it is
- * measured on all of them, and shown of the others.  On the device model time is that of driver calls, the same in each replay; on a GPU it is all
+ * The search tries one pair of axes after another, and sees the first half of the iterations of each trace alone.  Of its
+ * best ones the one is chosen that does best with a quarter more, and all iterations show what that is worth.  On the device model time is that of driver calls, the same in each replay; on a GPU it is all
  * time of the calls of weir.
  *
  * Must not know: what a value of a candidate means, and how results are shown.
@@ -14,13 +14,14 @@
 #include "cli/tune/candidate.h"
 
 enum goal { GOAL_BALANCED, GOAL_MEMORY, GOAL_SPEED };
-enum part { PART_SEARCHED, PART_ALL, PARTS };
+/* Each contains the one before it. */
+enum part { PART_SEARCHED, PART_CHOSEN, PART_ALL, PARTS };
 
 /* Of one candidate on one part of one trace. */
 struct measured {
     uint64_t reserved, requested; /* peaks */
     double first_ns;  /* iteration, with creation of the allocator */
-    double steady_ns; /* iteration; of all of a trace, the median of those that the search does not see */
+    double steady_ns; /* iteration: the median of those that the part before does not have */
     double run_ns;    /* of RUN_ITERATIONS, or of a trace without marks */
 };
 
@@ -39,7 +40,7 @@ struct tuning {
     struct space space;
     struct tuned_trace {
         int fd[PARTS];
-        uint64_t searched; /* iterations; 0: the trace has no marks, and both parts are all of it */
+        uint64_t marks[PARTS]; /* 0: the trace has none, and each part is all of it */
     } *traces;
     struct evaluation *evaluations; /* on the part that is searched, in their order */
     size_t count;
@@ -53,8 +54,11 @@ int search_measure(struct tuning *tuning, enum part part, struct evaluation *eva
                    size_t count);
 /* Fills tuning->evaluations and the space.  Likewise. */
 int search_run(struct tuning *tuning);
-/* Every candidate that there is. */
+/* The best ones and the default, the best first; *count of them, to be dropped.  NULL: likewise. */
+struct evaluation *search_finalists(struct tuning *tuning, size_t *count);
+/* Every candidate that there is, to be measured; and all of them in the search, as if it had been one. */
 struct evaluation *search_grid(const struct tuning *tuning, size_t *count);
+int search_run_grid(struct tuning *tuning);
 void search_drop(struct evaluation *evaluations, size_t count);
 void search_end(struct tuning *tuning);
 

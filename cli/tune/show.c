@@ -41,29 +41,29 @@ static void put_gain(const char *what, double before, double now) {
 static void show_trace(const struct tuning *tuning, size_t i, const struct measured *usual,
                        const struct measured *best) {
     const struct tuned_trace *trace = &tuning->traces[i];
-    uint64_t marks = tuning->contest->traces[i].header.marks, first = trace->searched;
+    uint64_t all = trace->marks[PART_ALL], chosen = trace->marks[PART_CHOSEN];
 
     table_trace(stdout, &tuning->contest->traces[i].header);
-    if (first)
-        printf("  the search saw iterations 1 to %" PRIu64 "; steady is of iterations %" PRIu64
+    if (all)
+        printf("  chosen on iterations 1 to %" PRIu64 "; steady is of iterations %" PRIu64
                " to %" PRIu64
-               ", which it did not see, and\n  reserved is the most that there was to their end\n",
-               first, first + 1, marks);
+               ", which had no say, and\n  reserved is the most that there was to their end\n",
+               chosen, chosen + 1, all);
     else
         puts("  no marks divide this trace: the search and the figures are of all of it, and hold "
              "for\n  a program that requests just this");
     printf("  %-14s %11s %8s %12s %12s %12s\n", "", "reserved", "/ peak", "first ms", "steady ms",
-           first ? "1000 it. ms" : "all ms");
+           all ? "1000 it. ms" : "all ms");
     put_row("peak requested", usual->requested, usual->requested);
     putchar('\n');
-    put_figures("default", usual, first > 0);
-    put_figures("recommended", best, first > 0);
+    put_figures("default", usual, all > 0);
+    put_figures("recommended", best, all > 0);
     put_gain("  change: reserved", (double)usual->reserved, (double)best->reserved);
-    if (first) {
+    if (all) {
         put_gain(", first", usual->first_ns, best->first_ns);
         put_gain(", steady", usual->steady_ns, best->steady_ns);
     }
-    put_gain(first ? ", 1000 iterations" : ", time", usual->run_ns, best->run_ns);
+    put_gain(all ? ", 1000 iterations" : ", time", usual->run_ns, best->run_ns);
     putchar('\n');
 }
 
