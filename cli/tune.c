@@ -177,11 +177,11 @@ static int record(struct command *command) {
     if (error)
         fprintf(stderr, "weir tune: weir record: %s\n", strerror(error));
     else if (WIFSIGNALED(status))
-        fprintf(stderr, "weir tune: a signal ended %s: %s; nothing is tuned\n",
-                command->program[0], strsignal(WTERMSIG(status)));
+        fprintf(stderr, "weir tune: a signal ended %s: %s; nothing is tuned\n", command->program[0],
+                strsignal(WTERMSIG(status)));
     else if (WEXITSTATUS(status))
-        fprintf(stderr, "weir tune: %s ended with code %d; nothing is tuned\n",
-                command->program[0], WEXITSTATUS(status));
+        fprintf(stderr, "weir tune: %s ended with code %d; nothing is tuned\n", command->program[0],
+                WEXITSTATUS(status));
     else if (access(trace, F_OK) != 0)
         fprintf(stderr, "weir tune: %s made no call that weir records; nothing is tuned\n",
                 command->program[0]);
@@ -265,7 +265,8 @@ static int recommend(struct command *command, const struct candidate *found) {
 
     if (good) {
         show_recommended(tuning, &all[0], &all[1], &command->fit, command->program);
-        good = (!command->grid || compare_grid(tuning, &command->fit, &all[1])) && weir_cli_written() &&
+        good = (!command->grid || compare_grid(tuning, &command->fit, &all[1])) &&
+               weir_cli_written() &&
                (!command->output || show_write(tuning, found, &command->fit, command->output));
     } else {
         tell_error(tuning);
@@ -300,6 +301,7 @@ static int check(struct command *command) {
 
     if (code)
         return code;
+    weir_cli_settings_tell_unused(&command->settings);
     for (size_t i = 0; i < command->contest.trace_count; i++)
         if (!outputs_spare(&output, 1, "trace", command->contest.traces[i].path))
             return 2;
@@ -346,8 +348,8 @@ int weir_cmd_tune(int argc, char **argv) {
         "command, weir records that first.  With several traces, the settings are for all of "
         "them.\n\nExit code: 0 all went well, 1 something failed or the memory is too little, 2 "
         "usage or a bad value.";
-    struct argp argp = {options, parse_argument, "TRACE...\n-- COMMAND [ARGUMENT...]", doc, NULL,
-                        NULL, NULL};
+    struct argp argp = {
+        options, parse_argument, "TRACE...\n-- COMMAND [ARGUMENT...]", doc, NULL, NULL, NULL};
     static struct command command;
     int code, is_empty = 0;
 

@@ -28,10 +28,10 @@ struct candidate {
 
 /* What values depend on. */
 struct space {
-    int has_base[BASES];          /* the device can */
-    uint64_t live_peak;           /* the largest of what is searched */
+    int has_base[BASES];           /* the device can */
+    uint64_t live_peak;            /* the largest of what is searched */
     uint64_t reserved_peak[BASES]; /* of the base without other settings; 0: not known */
-    uint64_t limit;               /* the most that may be reserved; 0: none */
+    uint64_t limit;                /* the most that may be reserved; 0: none */
 };
 
 struct candidate_setting {

@@ -9,10 +9,10 @@
 #include "cli/tune/search.h"
 
 struct fit {
-    uint64_t bytes;    /* what there is */
-    int is_device;     /* of a device, of which the context takes some */
-    uint64_t taken;    /* so much */
-    uint64_t least;    /* if it does not fit: the smallest limit that was found; 0: none */
+    uint64_t bytes;      /* what there is */
+    int is_device;       /* of a device, of which the context takes some */
+    uint64_t taken;      /* so much */
+    uint64_t least;      /* if it does not fit: the smallest limit that was found; 0: none */
     struct candidate by; /* with these */
 };
 

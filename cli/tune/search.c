@@ -17,7 +17,7 @@
 
 enum {
     MOST_AT_ONCE = 8,
-    AGAIN = 3,               /* bases that are looked at again */
+    AGAIN = 3, /* bases that are looked at again */
     FINALISTS = 8,
     MOST_OPERATIONS = 200000 /* of what is searched, if it has two iterations at least */
 };
@@ -53,8 +53,8 @@ static int divide(const struct contest_trace *trace, struct tuned_trace *tuned) 
         uint64_t all = tape.header->marks, searched = searched_marks(&tape);
 
         tuned->marks[PART_SEARCHED] = searched;
-        tuned->marks[PART_CHOSEN] = searched + (searched + 1) / 2 < all ? searched + searched / 2
-                                                                        : searched;
+        tuned->marks[PART_CHOSEN] =
+            searched + (searched + 1) / 2 < all ? searched + searched / 2 : searched;
         tuned->marks[PART_ALL] = all;
     }
     for (int part = 0; part < PARTS && good; part++) {

@@ -20,7 +20,7 @@ enum part { PART_SEARCHED, PART_CHOSEN, PART_ALL, PARTS };
 /* Of one candidate on one part of one trace. */
 struct measured {
     uint64_t reserved, requested; /* peaks */
-    double first_ns;  /* iteration, with creation of the allocator */
+    double first_ns;              /* iteration, with creation of the allocator */
     double steady_ns; /* iteration: the median of those that the part before does not have */
     double run_ns;    /* of RUN_ITERATIONS, or of a trace without marks */
 };
@@ -41,7 +41,7 @@ struct tuning {
     struct tuned_trace {
         int fd[PARTS];
         uint64_t marks[PARTS]; /* 0: the trace has none, and each part is all of it */
-    } *traces;
+    } * traces;
     struct evaluation *evaluations; /* on the part that is searched, in their order */
     size_t count;
     char error[512]; /* the first of a replay that failed itself */

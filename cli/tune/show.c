@@ -24,8 +24,7 @@ static void put_row(const char *name, uint64_t reserved, uint64_t requested) {
 static void put_figures(const char *name, const struct measured *m, int has_marks) {
     put_row(name, m->reserved, m->requested);
     if (has_marks)
-        printf(" %12.3f %12.3f %12.3f\n", m->first_ns / 1e6, m->steady_ns / 1e6,
-               m->run_ns / 1e6);
+        printf(" %12.3f %12.3f %12.3f\n", m->first_ns / 1e6, m->steady_ns / 1e6, m->run_ns / 1e6);
     else
         printf(" %12s %12s %12.3f\n", "-", "-", m->run_ns / 1e6);
 }
