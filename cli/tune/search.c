@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include "cli/common/interrupt.h"
-#include "cli/common/progress.h"
 #include "cli/common/runner.h"
 #include "cli/report/summary.h"
 #include "cli/tune/part.h"
@@ -19,8 +18,11 @@ enum {
     MOST_AT_ONCE = 8,
     AGAIN = 3, /* bases that are looked at again */
     FINALISTS = 8,
+    STEPS = 6,               /* of the search, the choice and the figures */
+    MOST_PAIRS = 9,          /* of values of two axes */
     MOST_OPERATIONS = 200000 /* of what is searched, if it has two iterations at least */
 };
+
 /* What 1 % more of it weighs, for each goal. */
 static const struct {
     double memory, time;
@@ -209,6 +211,8 @@ static void rate(const struct tuning *tuning, struct evaluation *evaluation) {
 
 int search_measure(struct tuning *tuning, enum part part, struct evaluation *evaluations,
                    size_t count) {
+    static const char *const steps[] = {"search", "choice", "all iterations"};
+    char told[40];
     struct work work = {.tuning = tuning,
                         .part = part,
                         .evaluations = evaluations,
@@ -224,7 +228,12 @@ int search_measure(struct tuning *tuning, enum part part, struct evaluation *eva
             return 0;
         }
     }
+    progress_step(&tuning->progress, steps[part]);
     work_at_once(&work);
+    snprintf(told, sizeof told, "%zu combination%s", count, weir__plural(count));
+    progress_clear(&tuning->progress);
+    progress_done(&tuning->progress, steps[part], told);
+    progress_clear(&tuning->progress);
     for (size_t i = 0; i < count; i++)
         rate(tuning, &evaluations[i]);
     return !work.failed;
@@ -254,7 +263,7 @@ static int try_all(struct tuning *tuning, const struct candidate *candidates, si
     for (size_t i = 0; i < count; i++)
         if (!find(tuning, &candidates[i]))
             more[tuning->count + added++] = (struct evaluation){.candidate = candidates[i]};
-    if (!search_measure(tuning, PART_SEARCHED, more + tuning->count, added)) {
+    if (added && !search_measure(tuning, PART_SEARCHED, more + tuning->count, added)) {
         search_drop(more + tuning->count, added);
         return 0;
     }
@@ -291,17 +300,14 @@ static int by_score(const void *a, const void *b) {
 }
 
 /* All values of these two axes. */
-static int try_pair(struct tuning *tuning, struct candidate at, enum axis one, enum axis other) {
-    struct candidate candidates[16];
-    size_t count = 0;
-
+static void add_pair(struct candidate at, enum axis one, enum axis other,
+                     struct candidate *candidates, size_t *count) {
     for (int i = 0; i < candidate_values(&at, one); i++)
         for (int k = 0; k < candidate_values(&at, other); k++) {
             at.value[one] = i;
             at.value[other] = k;
-            candidates[count++] = at;
+            candidates[(*count)++] = at;
         }
-    return try_all(tuning, candidates, count);
 }
 
 /* The best of each base, the best first; those of no use are none. */
@@ -321,20 +327,22 @@ static size_t best_of_bases(struct tuning *tuning, size_t most, struct candidate
 }
 
 static int try_best(struct tuning *tuning, size_t most, enum axis one, enum axis other) {
-    struct candidate best[BASES];
-    size_t count = best_of_bases(tuning, most, best);
+    struct candidate best[BASES], candidates[BASES * MOST_PAIRS];
+    size_t count = best_of_bases(tuning, most, best), all = 0;
 
     for (size_t i = 0; i < count; i++)
-        if (!try_pair(tuning, best[i], one, other))
-            return 0;
-    return 1;
+        add_pair(best[i], one, other, candidates, &all);
+    return try_all(tuning, candidates, all);
 }
 
 /* Which base is best goes by what is preallocated and what its caches keep, so both are tried with all of them. */
 int search_run(struct tuning *tuning) {
-    int good = try_bases(tuning) && try_best(tuning, BASES, AXIS_PREALLOC, AXIS_CACHE) &&
-               try_best(tuning, BASES, AXIS_GROWTH, AXIS_THRESHOLD) &&
-               try_best(tuning, AGAIN, AXIS_PREALLOC, AXIS_GROWTH);
+    int good;
+
+    progress_begin(&tuning->progress, STEPS);
+    good = try_bases(tuning) && try_best(tuning, BASES, AXIS_PREALLOC, AXIS_CACHE) &&
+           try_best(tuning, BASES, AXIS_GROWTH, AXIS_THRESHOLD) &&
+           try_best(tuning, AGAIN, AXIS_PREALLOC, AXIS_GROWTH);
 
     qsort(tuning->evaluations, tuning->count, sizeof *tuning->evaluations, by_score);
     return good;
@@ -385,10 +393,13 @@ struct evaluation *search_grid(const struct tuning *tuning, size_t *count) {
 int search_run_grid(struct tuning *tuning) {
     size_t count;
     struct evaluation *grid = search_grid(tuning, &count);
-    int good = grid != NULL;
+    struct candidate *candidates = calloc(count, sizeof *candidates);
+    int good;
 
-    for (size_t i = 0; i < count && good; i++)
-        good = find(tuning, &grid[i].candidate) || try_all(tuning, &grid[i].candidate, 1);
+    for (size_t i = 0; candidates && i < count; i++)
+        candidates[i] = grid[i].candidate;
+    good = candidates && try_all(tuning, candidates, count);
+    free(candidates);
     free(grid);
     qsort(tuning->evaluations, tuning->count, sizeof *tuning->evaluations, by_score);
     return good;

@@ -10,6 +10,7 @@
 #ifndef WEIR_CLI_SEARCH_H
 #define WEIR_CLI_SEARCH_H
 
+#include "cli/common/progress.h"
 #include "cli/replay/contest.h"
 #include "cli/tune/candidate.h"
 
@@ -44,6 +45,7 @@ struct tuning {
     } * traces;
     struct evaluation *evaluations; /* on the part that is searched, in their order */
     size_t count;
+    struct progress progress;
     char error[512]; /* the first of a replay that failed itself */
 };
 
