@@ -21,6 +21,7 @@
 #include "cli/common/interrupt.h"
 #include "cli/common/jsonfile.h"
 #include "cli/common/outputs.h"
+#include "cli/frameworks.h"
 #include "cli/tune/fit.h"
 #include "cli/tune/search.h"
 #include "cli/tune/show.h"
@@ -132,6 +133,25 @@ static void remove_folder(const char *path) {
         rmdir(path);
 }
 
+static int put(void *to, const char *name, const char *value) {
+    (void)to;
+    return setenv(name, value, 1);
+}
+
+/* So that each tensor is a request, as under `weir run', and not a piece of what a framework takes.  0, or an errno. */
+static int tell_frameworks(void) {
+    static const char *const torch[] = {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"};
+    FILE *nobody = fopen("/dev/null", "we");
+    int failed = !nobody || frameworks_tell(put, NULL, 0, 0, nobody, nobody) != 0;
+
+    if (nobody)
+        fclose(nobody);
+    if (!failed && !getenv(torch[0]) && !getenv(torch[1]))
+        failed = put(NULL, torch[0], "backend:cudaMallocAsync") != 0 ||
+                 put(NULL, torch[1], "backend:cudaMallocAsync") != 0;
+    return failed ? ENOMEM : 0;
+}
+
 /* 0, or an errno; *status is that of `weir record'. */
 static int run_record(char *const *program, char *trace, int *status) {
     static char self[] = "/proc/self/exe", verb[] = "record", sync[] = "--mark-at-sync",
@@ -150,7 +170,9 @@ static int run_record(char *const *program, char *trace, int *status) {
         return ENOMEM;
     memcpy(command, before, sizeof before);
     memcpy(command + BEFORE, program, count * sizeof *command);
-    error = command_start(command, &started);
+    error = tell_frameworks();
+    if (!error)
+        error = command_start(command, &started);
     while (!error && waitpid(started, status, 0) < 0 && errno == EINTR)
         ;
     command_ended();

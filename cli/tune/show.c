@@ -37,8 +37,19 @@ static void put_gain(const char *what, double before, double now) {
         printf("%s as before", what);
 }
 
-static void show_trace(const struct tuning *tuning, size_t i, const struct measured *usual,
-                       const struct measured *best) {
+static void put_change(const struct measured *usual, const struct measured *best, int has_marks) {
+    put_gain("  change: reserved", (double)usual->reserved, (double)best->reserved);
+    if (has_marks) {
+        put_gain(", first", usual->first_ns, best->first_ns);
+        put_gain(", steady", usual->steady_ns, best->steady_ns);
+    }
+    put_gain(has_marks ? ", 1000 iterations" : ", time", usual->run_ns, best->run_ns);
+    putchar('\n');
+}
+
+/* Where the default does not serve the traces there is nothing to compare. */
+static void show_trace(const struct tuning *tuning, size_t i, int usual_serves,
+                       const struct measured *usual, const struct measured *best) {
     const struct tuned_trace *trace = &tuning->traces[i];
     uint64_t all = trace->marks[PART_ALL], chosen = trace->marks[PART_CHOSEN];
 
@@ -53,17 +64,15 @@ static void show_trace(const struct tuning *tuning, size_t i, const struct measu
              "for\n  a program that requests just this");
     printf("  %-14s %11s %8s %12s %12s %12s\n", "", "reserved", "/ peak", "first ms", "steady ms",
            all ? "1000 it. ms" : "all ms");
-    put_row("peak requested", usual->requested, usual->requested);
+    put_row("peak requested", best->requested, best->requested);
     putchar('\n');
-    put_figures("default", usual, all > 0);
+    if (usual_serves)
+        put_figures("default", usual, all > 0);
+    else
+        puts("  default         requests fail");
     put_figures("recommended", best, all > 0);
-    put_gain("  change: reserved", (double)usual->reserved, (double)best->reserved);
-    if (all) {
-        put_gain(", first", usual->first_ns, best->first_ns);
-        put_gain(", steady", usual->steady_ns, best->steady_ns);
-    }
-    put_gain(all ? ", 1000 iterations" : ", time", usual->run_ns, best->run_ns);
-    putchar('\n');
+    if (usual_serves)
+        put_change(usual, best, all > 0);
 }
 
 static void put_limit(FILE *file, const struct fit *fit, const char *before, const char *between) {
@@ -83,7 +92,7 @@ void show_recommended(const struct tuning *tuning, const struct evaluation *usua
         puts("device model: no GPU was used; times are those of driver calls, to be compared with "
              "each other only");
     for (size_t i = 0; i < tuning->contest->trace_count; i++)
-        show_trace(tuning, i, &usual->measured[i], &best->measured[i]);
+        show_trace(tuning, i, usual->served, &usual->measured[i], &best->measured[i]);
     weir__bytes_show(fit->bytes, bytes, sizeof bytes);
     if (fit->bytes)
         printf("\nIt fits: with these settings every request is served %s %s.",
