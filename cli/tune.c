@@ -356,7 +356,7 @@ int weir_cmd_tune(int argc, char **argv) {
         {"limit", LIMIT_KEY, "SIZE", 0,
          "Tell whether the trace is served with SIZE of reserved memory, and tune for that.", 0},
         {"device-memory", DEVICE_MEMORY_KEY, "SIZE", 0,
-         "The same for a device that has SIZE; its context takes some of that.", 0},
+         "As --limit, for a device that has SIZE; its context takes some of that.", 0},
         {"device", 'd', "DEVICE", 0,
          "Replay on this device (the device model).  Takes cuda, cuda:N, model or model:N.", 0},
         {"output", 'o', "FILE", 0, "Write the settings to FILE, for weir run --settings.", 0},

@@ -62,6 +62,8 @@ static void show_trace(const struct tuning *tuning, size_t i, int usual_serves,
     else
         puts("  no marks divide this trace: the search and the figures are of all of it, and hold "
              "for\n  a program that requests just this");
+    if (tuning->contest->traces[i].header.streams > 1)
+        puts("  the replays have no GPU work: with several streams a program may reserve more");
     printf("  %-14s %11s %8s %12s %12s %12s\n", "", "reserved", "/ peak", "first ms", "steady ms",
            all ? "1000 it. ms" : "all ms");
     put_row("peak requested", best->requested, best->requested);
