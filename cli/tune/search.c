@@ -18,7 +18,7 @@ enum {
     MOST_AT_ONCE = 8,
     AGAIN = 3, /* bases that are looked at again */
     FINALISTS = 8,
-    STEPS = 6,               /* of the search, the choice and the figures */
+    STEPS = 7,               /* of the search, the choice and the figures */
     MOST_PAIRS = 9,          /* of values of two axes */
     MOST_OPERATIONS = 200000 /* of what is searched, if it has two iterations at least */
 };
@@ -241,11 +241,11 @@ int search_measure(struct tuning *tuning, enum part part, struct evaluation *eva
 
 /* ---------------------------------------------------------------- search ---- */
 
-static const struct evaluation *find(const struct tuning *tuning,
+static const struct evaluation *find(const struct evaluation *evaluations, size_t count,
                                      const struct candidate *candidate) {
-    for (size_t i = 0; i < tuning->count; i++)
-        if (candidate_is(&tuning->evaluations[i].candidate, candidate))
-            return &tuning->evaluations[i];
+    for (size_t i = 0; i < count; i++)
+        if (candidate_is(&evaluations[i].candidate, candidate))
+            return &evaluations[i];
     return NULL;
 }
 
@@ -261,7 +261,7 @@ static int try_all(struct tuning *tuning, const struct candidate *candidates, si
     }
     tuning->evaluations = more;
     for (size_t i = 0; i < count; i++)
-        if (!find(tuning, &candidates[i]))
+        if (!find(more, tuning->count + added, &candidates[i]))
             more[tuning->count + added++] = (struct evaluation){.candidate = candidates[i]};
     if (added && !search_measure(tuning, PART_SEARCHED, more + tuning->count, added)) {
         search_drop(more + tuning->count, added);
@@ -283,7 +283,8 @@ static int try_bases(struct tuning *tuning) {
     for (size_t i = 0; i < count; i++)
         for (size_t trace = 0; trace < tuning->contest->trace_count; trace++) {
             uint64_t *peak = &tuning->space.reserved_peak[bases[i].value[AXIS_BASE]];
-            const struct measured *m = &find(tuning, &bases[i])->measured[trace];
+            const struct measured *m =
+                &find(tuning->evaluations, tuning->count, &bases[i])->measured[trace];
 
             if (m->reserved > *peak)
                 *peak = m->reserved;
@@ -335,14 +336,26 @@ static int try_best(struct tuning *tuning, size_t most, enum axis one, enum axis
     return try_all(tuning, candidates, all);
 }
 
-/* Which base is best goes by what is preallocated and what its caches keep, so both are tried with all of them. */
+/* Which base is best goes by what is preallocated or how it grows, and by what its caches keep. */
+static int try_planes(struct tuning *tuning) {
+    struct candidate best[BASES], candidates[2 * BASES * MOST_PAIRS];
+    size_t count = best_of_bases(tuning, BASES, best), all = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        add_pair(best[i], AXIS_PREALLOC, AXIS_CACHE, candidates, &all);
+        add_pair(best[i], AXIS_GROWTH, AXIS_CACHE, candidates, &all);
+    }
+    return try_all(tuning, candidates, all);
+}
+
 int search_run(struct tuning *tuning) {
     int good;
 
     progress_begin(&tuning->progress, STEPS);
-    good = try_bases(tuning) && try_best(tuning, BASES, AXIS_PREALLOC, AXIS_CACHE) &&
+    good = try_bases(tuning) && try_planes(tuning) &&
            try_best(tuning, BASES, AXIS_GROWTH, AXIS_THRESHOLD) &&
-           try_best(tuning, AGAIN, AXIS_PREALLOC, AXIS_GROWTH);
+           try_best(tuning, AGAIN, AXIS_PREALLOC, AXIS_GROWTH) &&
+           try_best(tuning, AGAIN, AXIS_GROWTH, AXIS_CACHE);
 
     qsort(tuning->evaluations, tuning->count, sizeof *tuning->evaluations, by_score);
     return good;
