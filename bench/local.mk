@@ -29,6 +29,9 @@ EXTRA_DIST += bench/planners
 # Traces with other sizes.
 EXTRA_DIST += bench/vary-sizes
 
+# What a search of fewer settings loses.
+EXTRA_DIST += bench/tune-regret
+
 # What a request costs by the kind of stream, for a machine with a GPU and nvcc.
 EXTRA_DIST += bench/seen-calls bench/seen_calls.c bench/stream-kinds bench/stream_kinds.cu bench/at_once.c
 

@@ -195,15 +195,6 @@ static char *help_filter(int key, const char *text, void *input) {
     return help_with_list(key, text, list_contestants);
 }
 
-/* Configurations have settings of their own, so what the environment sets for other programs has no say
- * here.  Better said than silently so. */
-static void tell_unused(const struct weir_cli_settings *settings) {
-    for (int i = 0; i < WEIR_SETTING_COUNT; i++)
-        if (settings->sources.of[i] && i != WEIR_SETTING_DEVICE && i != WEIR_SETTING_LOG)
-            fprintf(stderr, "weir: %s is not used: configurations have settings of their own\n",
-                    settings->sources.of[i]);
-}
-
 static int add_defaults(struct contest *contest) {
     if (contest->contestant_count == 0)
         for (const struct contestant *c = contestants; c->name; c++)
@@ -238,7 +229,7 @@ int weir_cmd_bench(int argc, char **argv) {
     if (code == 0)
         code = weir_cli_settings_finish(&command.settings);
     if (code == 0) {
-        tell_unused(&command.settings);
+        weir_cli_settings_tell_unused(&command.settings);
         code = weir_options_init(&contest->options) == WEIR_OK ? 0 : 1;
         contest->options.device = command.settings.options.device;
         contest->options.log = command.settings.options.log;

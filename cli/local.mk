@@ -20,6 +20,8 @@ weir_SOURCES = \
 	cli/common/progress.h \
 	cli/common/runner.c \
 	cli/common/runner.h \
+	cli/common/settings_file.c \
+	cli/common/settings_file.h \
 	cli/common/shipped.c \
 	cli/common/shipped.h \
 	cli/common/sink.c \
@@ -80,6 +82,16 @@ weir_SOURCES = \
 	cli/replay/table.h \
 	cli/replay/tape.c \
 	cli/replay/tape.h \
+	cli/tune/candidate.c \
+	cli/tune/candidate.h \
+	cli/tune/fit.c \
+	cli/tune/fit.h \
+	cli/tune/part.c \
+	cli/tune/part.h \
+	cli/tune/search.c \
+	cli/tune/search.h \
+	cli/tune/show.c \
+	cli/tune/show.h \
 	cli/micro/micro.c \
 	cli/micro/micro.h \
 	cli/micro/micro_measure.c \
@@ -110,6 +122,7 @@ weir_SOURCES = \
 	cli/top_view.c \
 	cli/top_view.h \
 	cli/torch.c \
+	cli/tune.c \
 	cli/tracing.c \
 	cli/tracing.h \
 	cli/variables.c \

@@ -27,6 +27,7 @@
 #include "cli/common/flags.h"
 #include "cli/common/jsonfile.h"
 #include "cli/common/outputs.h"
+#include "cli/common/settings_file.h"
 #include "cli/frameworks.h"
 #include "cli/preloading.h"
 #include "cli/report/report.h"
@@ -44,13 +45,14 @@ enum {
     NO_TORCH_KEY,
     HEAP_KEY,
     REPORT_KEY,
-    TRACE_KEY
+    TRACE_KEY,
+    SETTINGS_KEY
 };
 
 struct run {
     struct weir_cli_settings settings;
     int no_env, stats, serve_malloc, no_children, no_top, no_torch, verbose, dry;
-    const char *json, *heap_profile, *trace;
+    const char *json, *heap_profile, *trace, *file; /* of settings */
     const char *report;
     char lines[64]; /* the file that processes write to, if there is to be a report; "": none */
     int argc;
@@ -404,6 +406,9 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
     case TRACE_KEY:
         run->trace = weir_cli_file(state, "--trace-events", argument, 0);
         return 0;
+    case SETTINGS_KEY:
+        run->file = weir_cli_file(state, "--settings", argument, 0);
+        return 0;
     case ARGP_KEY_ARG: /* the rest is the command's, whatever it looks like */
         run->command = &state->argv[state->next - 1];
         state->next = state->argc;
@@ -491,6 +496,8 @@ static int find_and_set(struct run *run) {
     char library[4200];
     int code;
 
+    if (run->file && (code = settings_file_read(&run->settings, "--settings", run->file)) != 0)
+        return code;
     run->settings.place = run->no_env ? WEIR_PLACE_USER : WEIR_PLACE_TELLS;
     if (weir_cli_settings_finish(&run->settings) != 0)
         return EXIT_USAGE;
@@ -530,6 +537,10 @@ int weir_cmd_run(int argc, char **argv) {
          0},
         {"trace-events", TRACE_KEY, "FILE", 0,
          "Write a time line to FILE for Perfetto or Chrome when the program ends.", 0},
+        {"settings", SETTINGS_KEY, "FILE", 0,
+         "Take settings from FILE, as weir tune writes it: a line NAME=VALUE each.  A flag "
+         "overrides the file, the file a variable.",
+         0},
         {"serve-malloc", SERVE_KEY, NULL, 0,
          "Serve cudaMalloc and cuMemAlloc, too, for programs that use nothing else.", 0},
         {"no-env", NO_ENV_KEY, NULL, 0,

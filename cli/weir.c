@@ -29,6 +29,7 @@ static const struct command {
     {"run", weir_cmd_run, "run a program with CUDA memory from weir"},
     {"top", weir_cmd_top, "watch the programs that run under `weir run'"},
     {"torch", weir_cmd_torch, "tell whether weir can be PyTorch's allocator"},
+    {"tune", weir_cmd_tune, "find settings for a program, by replays of its trace"},
     {RUNNER_SUBCOMMAND, weir_cmd_replay_child, NULL},
 };
 

@@ -9,7 +9,8 @@ command_pages = \
 	man/weir-report.1 \
 	man/weir-run.1 \
 	man/weir-top.1 \
-	man/weir-torch.1
+	man/weir-torch.1 \
+	man/weir-tune.1
 
 function_pages = \
 	man/weir_allocator.3 \

@@ -315,6 +315,7 @@ script_tests = \
 	tests/adapters/check-preload \
 	tests/cli/check-top \
 	tests/cli/check-torch \
+	tests/cli/check-tune \
 	tests/cli/check-shim \
 	tests/adapters/check-adapters \
 	tests/whole/check-examples \

@@ -386,6 +386,13 @@ int weir_cli_profile_check(const struct weir_cli_settings *settings, int makes) 
                       label, path, why);
 }
 
+void weir_cli_settings_tell_unused(const struct weir_cli_settings *settings) {
+    for (int i = 0; i < WEIR_SETTING_COUNT; i++)
+        if (settings->sources.of[i] && i != WEIR_SETTING_DEVICE && i != WEIR_SETTING_LOG)
+            fprintf(stderr, "weir: %s is not used: configurations have settings of their own\n",
+                    settings->sources.of[i]);
+}
+
 int weir_cli_settings_export(const struct weir_cli_settings *settings) {
     char text[WEIR_SHOW_BYTES];
 

@@ -73,6 +73,10 @@ int weir_cli_settings_finish(struct weir_cli_settings *settings);
 /* "--profile" or "WEIR_PROFILE", whichever set it; else the setting's name. */
 const char *weir_cli_label(const struct weir_cli_settings *settings, enum weir_setting setting);
 
+/* For commands whose configurations have settings of their own, so what the environment sets for other programs has no
+ * say there.  Better said than silently so. */
+void weir_cli_settings_tell_unused(const struct weir_cli_settings *settings);
+
 /* Puts every value that a flag gave into the environment (WEIR_<OPTION>), for a program to be run.
  * 0, or 1 with a message printed. */
 int weir_cli_settings_export(const struct weir_cli_settings *settings);

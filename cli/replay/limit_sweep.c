@@ -490,15 +490,16 @@ static int make_answers(struct limits *limits) {
     return kept > 0;
 }
 
-static void drop(struct limits *limits) {
-    for (size_t i = 0; i < limits->count; i++) {
-        struct answer *answer = &limits->answers[i];
+static void drop_answer(struct answer *answer) {
+    for (size_t i = 0; i < answer->trial_count; i++)
+        json_decref(answer->trials[i].result);
+    json_decref(answer->unlimited);
+    free(answer->trials);
+}
 
-        for (size_t k = 0; k < answer->trial_count; k++)
-            json_decref(answer->trials[k].result);
-        json_decref(answer->unlimited);
-        free(answer->trials);
-    }
+static void drop(struct limits *limits) {
+    for (size_t i = 0; i < limits->count; i++)
+        drop_answer(&limits->answers[i]);
     free(limits->answers);
     json_decref(limits->earlier);
 }
@@ -516,4 +517,15 @@ int limit_sweep_run(struct contest *contest, const char *earlier) {
     }
     drop(&limits);
     return good ? 0 : 1;
+}
+
+uint64_t limit_sweep_least(struct contest *contest, size_t trace) {
+    const struct limits limits = {.contest = contest};
+    struct answer answer = {.trace = trace};
+
+    search(&limits, &answer);
+    if (answer.error[0])
+        fprintf(stderr, "weir: %s: %s\n", header_of(&limits, &answer)->name, answer.error);
+    drop_answer(&answer);
+    return answer.units * unit;
 }

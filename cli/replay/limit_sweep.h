@@ -11,5 +11,8 @@
 /* Every contestant on every trace; with `earlier`, the JSON file of such a run, only at its answers and
  * one unit to either side.  Prints the table and writes the file.  The program's exit code. */
 int limit_sweep_run(struct contest *contest, const char *earlier);
+/* The smallest limit at which the first contestant serves that trace of a contest that is prepared; 0: none was found,
+ * and why has been printed. */
+uint64_t limit_sweep_least(struct contest *contest, size_t trace);
 
 #endif
