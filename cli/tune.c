@@ -279,17 +279,29 @@ static int compare_grid(struct tuning *tuning, const struct fit *fit,
     return good;
 }
 
+/* With all iterations: what was found does no better than the default, which could be used instead. */
+static int loses(const struct tuning *tuning, const struct fit *fit, const struct evaluation *usual,
+                 const struct evaluation *found) {
+    return usual->served && usual->score <= found->score &&
+           !candidate_is(&usual->candidate, &found->candidate) &&
+           (!fit->bytes || fit_holds(tuning, &usual->candidate) > 0);
+}
+
 /* Beside the default. */
 static int recommend(struct command *command, const struct candidate *found) {
     struct tuning *tuning = &command->tuning;
     struct evaluation all[2] = {{.candidate = {{0}}}, {.candidate = *found}};
     int good = search_measure(tuning, PART_ALL, all, 2);
+    int is_lost = good && loses(tuning, &command->fit, &all[0], &all[1]);
+    const struct evaluation *best = is_lost ? &all[0] : &all[1];
 
     if (good) {
-        show_recommended(tuning, &all[0], &all[1], &command->fit, command->program);
-        good = (!command->grid || compare_grid(tuning, &command->fit, &all[1])) &&
+        show_recommended(tuning, &all[0], best, is_lost ? found : NULL, &command->fit,
+                         command->program);
+        good = (!command->grid || compare_grid(tuning, &command->fit, best)) &&
                weir_cli_written() &&
-               (!command->output || show_write(tuning, found, &command->fit, command->output));
+               (!command->output ||
+                show_write(tuning, &best->candidate, &command->fit, command->output));
     } else {
         tell_error(tuning);
     }

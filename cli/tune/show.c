@@ -86,7 +86,8 @@ static void put_limit(FILE *file, const struct fit *fit, const char *before, con
 }
 
 void show_recommended(const struct tuning *tuning, const struct evaluation *usual,
-                      const struct evaluation *best, const struct fit *fit, char *const *command) {
+                      const struct evaluation *best, const struct candidate *lost,
+                      const struct fit *fit, char *const *command) {
     char bytes[24];
 
     table_head(stdout, tuning->contest);
@@ -99,11 +100,16 @@ void show_recommended(const struct tuning *tuning, const struct evaluation *usua
     if (fit->bytes)
         printf("\nIt fits: with these settings every request is served %s %s.",
                fit->is_device ? "on a device of" : "within", bytes);
-    printf("\n%s%zu combinations of settings were tried.  Use:\n  weir run",
-           candidate_is(&best->candidate, &(struct candidate){{0}})
-               ? "weir's defaults are best here.  "
-               : "",
-           tuning->count);
+    putchar('\n');
+    if (lost) {
+        fputs("On all iterations weir's defaults do as well as what the search chose, or better:",
+              stdout);
+        candidate_print(stdout, lost, &tuning->space);
+        putchar('\n');
+    } else if (candidate_is(&best->candidate, &usual->candidate)) {
+        fputs("weir's defaults are best here.  ", stdout);
+    }
+    printf("%zu combinations of settings were tried.  Use:\n  weir run", tuning->count);
     candidate_print(stdout, &best->candidate, &tuning->space);
     put_limit(stdout, fit, " --", " ");
     fputs(" --", stdout);
