@@ -213,6 +213,7 @@ lib_libweir_shown_la_SOURCES = \
 torchshimdir = $(pkgdatadir)/torch
 torch_shim = \
 	lib/adapters/torch/history.h \
+	lib/adapters/torch/oom_text.h \
 	lib/adapters/torch/sharing.h \
 	lib/adapters/torch/weir_torch.cpp \
 	lib/adapters/torch/weir_torch_build.py

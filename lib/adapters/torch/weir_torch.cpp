@@ -5,7 +5,6 @@
 // are is libweir's.  Compiled on the user's machine against the headers of the installed PyTorch.
 #include <algorithm>
 #include <atomic>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
@@ -35,6 +34,7 @@
 #endif
 
 #include "history.h"
+#include "oom_text.h"
 #include "sharing.h"
 
 // Settings have their old names in older versions, and both in newer ones.
@@ -59,7 +59,6 @@ struct Device {
 // What a function that weir called has thrown: no exception may pass through weir, which holds locks.
 thread_local std::exception_ptr thrown;
 std::atomic<bool> has_thrown{false}; // on any thread, ever: most programs' requests need not look
-
 
 template <class Call> auto guarded(Call call) -> decltype(call()) {
     try {
@@ -102,20 +101,6 @@ size_t rounded(size_t bytes) {
     size_t divisions = cca::CUDAAllocatorConfig::roundup_power2_divisions(bytes);
     return divisions > 1 && bytes > UNIT * divisions ? divided(bytes, divisions)
                                                      : (bytes + UNIT - 1) / UNIT * UNIT;
-}
-
-std::string shown(uint64_t bytes) {
-    char text[32];
-    double size = static_cast<double>(bytes);
-    if (bytes <= 1024)
-        snprintf(text, sizeof text, "%llu bytes", static_cast<unsigned long long>(bytes));
-    else if (bytes <= 1048576)
-        snprintf(text, sizeof text, "%.2f KiB", size / 1024);
-    else if (bytes <= 1073741824)
-        snprintf(text, sizeof text, "%.2f MiB", size / 1048576);
-    else
-        snprintf(text, sizeof text, "%.2f GiB", size / 1073741824);
-    return text;
 }
 
 // A route's filter, as weir calls it.
@@ -677,18 +662,8 @@ class Allocator final : public cca::CUDAAllocator {
             fraction < 1 ? shown(allowed) + " allowed; " : std::string(),
             "Of the allocated memory ", shown(allocated), " is allocated by PyTorch, and ",
             shown(reserved > allocated ? reserved - allocated : 0),
-            " is reserved by PyTorch but unallocated.", advice);
-    }
-    static std::string advice_on(weir_allocator *allocator) {
-        weir_verdict verdict;
-        std::memset(&verdict, 0, sizeof verdict);
-        verdict.size = sizeof verdict;
-        if (weir_last_verdict(allocator, &verdict) != WEIR_OK)
-            return {};
-        std::string text(weir_verdict_text(&verdict, WEIR_VERDICT_AS_TEXT, nullptr, 0) + 1, '\0');
-        (void)weir_verdict_text(&verdict, WEIR_VERDICT_AS_TEXT, &text[0], text.size());
-        text.pop_back();
-        return "\n" + text;
+            " is reserved by PyTorch but unallocated.",
+            fraction < 1 ? with_fraction(advice) : advice);
     }
 
     // ---- figures ----
