@@ -766,16 +766,21 @@ extern "C" int weir_torch_try(void) {
     return 1;
 }
 
-extern "C" int weir_torch_install(void) {
+// NULL: weir is PyTorch's allocator.  Else why it is not.
+extern "C" const char *weir_torch_install(void) {
     namespace cca = c10::cuda::CUDACachingAllocator;
     auto *own = cca::get();
 
-    // PyTorch's allocator is in use, or the user has named another, or wants none to keep memory.
-    if (!own || own->initialized() || own->name() != "native" ||
-        getenv("PYTORCH_NO_CUDA_MEMORY_CACHING"))
-        return 1;
+    if (weir_torch::the_allocator && own == weir_torch::the_allocator)
+        return nullptr;
+    if (!own || own->name() != "native")
+        return "PyTorch has another allocator";
+    if (own->initialized())
+        return "PyTorch's allocator is in use";
+    if (getenv("PYTORCH_NO_CUDA_MEMORY_CACHING"))
+        return "PYTORCH_NO_CUDA_MEMORY_CACHING is set";
     weir_torch::the_allocator = new weir_torch::Allocator;
     cca::allocator.store(weir_torch::the_allocator);
     c10::SetAllocator(c10::DeviceType::CUDA, weir_torch::the_allocator);
-    return 0;
+    return nullptr;
 }
