@@ -83,7 +83,7 @@ void pools(weir_torch::Allocator *a) {
 }
 
 void limits(weir_torch::Allocator *a) {
-    a->setMemoryFraction(0.01, 0);
+    a->setMemoryFraction(0.001, 0);
     std::string error = thrown_by([&] { a->raw_alloc_with_stream(size_t(1) << 30, nullptr); });
     MUST(has(error, "  Raise torch.cuda.set_per_process_memory_fraction, or "
                     "per_process_memory_fraction in PYTORCH_ALLOC_CONF.\n"));
