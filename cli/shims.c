@@ -367,14 +367,14 @@ void shim_build(struct shim *shim, const char *by) {
 }
 
 void shim_advise(const struct shim *shim, FILE *out) {
+    int needs_compiler = strncmp(shim->why, "no C++ compiler", 15) == 0;
     char details[PATH_MAX];
 
     if (!shim->path[0])
         return;
-    if (beside(shim, details, sizeof details, ".failed") && access(details, R_OK) == 0)
+    if (!needs_compiler && beside(shim, details, sizeof details, ".failed") &&
+        access(details, R_OK) == 0)
         fprintf(out, ".  Details: %s", details);
     fprintf(out, ".  %s: weir torch --build %s",
-            strncmp(shim->why, "no C++ compiler", 15) == 0 ? "Install g++, or set CXX, then"
-                                                           : "To try again",
-            shim->python);
+            needs_compiler ? "Install g++, or set CXX, then" : "To try again", shim->python);
 }
