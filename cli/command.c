@@ -64,7 +64,13 @@ int command_start(char **command, pid_t *started) {
 }
 
 int command_refuse(const char *by, const char *name, int error) {
-    fprintf(stderr, "weir %s: %s: %s\n", by, *name ? name : "''", strerror(error));
+    const char *dot = strrchr(name, '.');
+
+    if (error == ENOENT && access(name, F_OK) == 0 && !strchr(name, '/'))
+        fprintf(stderr, "weir %s: %s is not an executable on PATH.  Try: weir %s %s%s\n", by, name,
+                by, dot && strcmp(dot, ".py") == 0 ? "python " : "./", name);
+    else
+        fprintf(stderr, "weir %s: %s: %s\n", by, *name ? name : "''", strerror(error));
     return error == ENOENT ? EXIT_NOT_FOUND : EXIT_NOT_RUN;
 }
 

@@ -194,22 +194,25 @@ static int is_on(const char *name) {
     return !value || !weir__switch_read(value, &on, &problem) || on;
 }
 
-/* The wait is told as it begins. */
-static void build_shim(struct shim *shim) {
-    double seconds;
+/* What the user asks of PyTorch's own allocator. */
+static void note_ignored(FILE *notes) {
+    static const char *const lists[] = {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"};
+    static const char *const options[] = {"expandable_segments", "max_split_size_mb",
+                                          "garbage_collection_threshold"};
 
-    fprintf(stderr, "weir run: compiling what makes weir the allocator of PyTorch %s, once: ",
-            shim->version);
-    seconds = shim_build(shim);
-    if (shim->state == SHIM_READY)
-        fprintf(stderr, "done in %.0f s\n", seconds);
-    else
-        fprintf(stderr, "failed after %.0f s, so PyTorch's own allocator stays: %s\n", seconds,
-                shim->why);
+    for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++)
+        for (size_t o = 0; o < sizeof options / sizeof options[0]; o++) {
+            const char *list = getenv(lists[i]);
+            size_t length;
+
+            if (list && weir__torch_option(list, options[o], &length))
+                fprintf(notes, "; weir ignores %s of %s", options[o], lists[i]);
+        }
 }
 
 /* A shim for the PyTorch that the command may load: the library in the process finds it. */
 static void prepare_torch(const struct run *run, FILE *notes) {
+    const char *before = "weir run:";
     char python[PATH_MAX];
     struct shim shim;
 
@@ -217,17 +220,22 @@ static void prepare_torch(const struct run *run, FILE *notes) {
         !shim_python(run->command, python, sizeof python))
         return;
     shim_find(&shim, python);
-    if (shim.state == SHIM_FAILED)
-        fprintf(stderr,
-                "weir run: PyTorch's own allocator stays: %s.  `weir torch --build' tries again\n",
-                shim.why);
-    else if (shim.state == SHIM_MISSING && !run->dry)
-        build_shim(&shim);
+    if (shim.state == SHIM_MISSING && !run->dry) {
+        shim_build(&shim, "run");
+        before = ", so";
+    }
+    if (shim.state == SHIM_FAILED || shim.state == SHIM_UNSUPPORTED) {
+        fprintf(stderr, "%s PyTorch's own allocator stays: %s", before, shim.why);
+        shim_advise(&shim, stderr);
+        fputc('\n', stderr);
+    }
     if (shim.state == SHIM_READY)
         fprintf(notes, "; weir is the allocator of PyTorch %s", shim.version);
     else if (shim.state == SHIM_MISSING)
         fprintf(notes, "; weir will be the allocator of PyTorch %s, once it is compiled for it",
                 shim.version);
+    if (shim.state == SHIM_READY || shim.state == SHIM_MISSING)
+        note_ignored(notes);
 }
 
 /* What the user asked for and does not get is told, all else on request.  Notes begin with "; ". */

@@ -33,20 +33,29 @@ static const char *name_of(const char *path) {
 
 /* ---- the interpreter ----------------------------------------------------------------------------- */
 
-/* As execvp finds it.  1: it is there. */
+/* 1: it is a file that can be run; 0 and errno. */
+static int is_program(const char *path) {
+    struct stat is;
+
+    if (stat(path, &is) != 0)
+        return 0;
+    errno = EISDIR;
+    return !S_ISDIR(is.st_mode) && access(path, X_OK) == 0;
+}
+
+/* As execvp finds it.  1: it is there; 0 and errno, and `path' is the name. */
 static int find_program(const char *name, char *path, size_t bytes) {
-    const char *list = getenv("PATH");
+    const char *list = strchr(name, '/') ? NULL : getenv("PATH");
     size_t length;
 
-    if (strchr(name, '/'))
-        return snprintf(path, bytes, "%s", name) < (int)bytes && access(path, X_OK) == 0;
     for (; list && *list; list += length + (list[length] != '\0')) {
         length = strcspn(list, ":");
         if (length > 0 && snprintf(path, bytes, "%.*s/%s", (int)length, list, name) < (int)bytes &&
-            access(path, X_OK) == 0)
+            is_program(path))
             return 1;
     }
-    return 0;
+    errno = ENOENT;
+    return snprintf(path, bytes, "%s", name) < (int)bytes && strchr(name, '/') && is_program(path);
 }
 
 /* "python", "python3", "python3.13t". */
@@ -56,40 +65,88 @@ static int is_python(const char *path) {
     return strncmp(name, "python", 6) == 0 && name[6 + strspn(name + 6, "0123456789.t")] == '\0';
 }
 
-/* The word behind env that is a command: not one of its options, nor a variable. */
-static char *const *behind_env(char *const *words) {
-    while (*words && ((*words)[0] == '-' || strchr(*words, '=')))
-        words++;
+enum { MOST_WORDS = 8 };
+
+/* A line, and its words. */
+struct line {
+    char text[512];
+    char *words[MOST_WORDS + 1];
+};
+
+static void split(struct line *line, char *text) {
+    for (int i = 0; i < MOST_WORDS; i++)
+        line->words[i] = strtok_r(text, " \t\n", &text);
+}
+
+/* What -S or --split-string of env splits; NULL: the word is neither. */
+static const char *split_by_env(char *const *word) {
+    static const char spelt[] = "--split-string";
+    const char *option = *word + 1 + strspn(*word + 1, "0iv");
+
+    if (strncmp(*word, spelt, sizeof spelt - 1) == 0)
+        option = *word + sizeof spelt - 2;
+    else if (*option != 'S')
+        return NULL;
+    option += 1 + (option[1] == '=');
+    return *option ? option : word[1];
+}
+
+/* 1: an option of env whose argument is the next word. */
+static int takes_next(const char *word) {
+    const char *letter = word + 1 + strspn(word + 1, "0iv");
+
+    return strcmp(letter, "u") == 0 || strcmp(letter, "C") == 0 || strcmp(word, "--unset") == 0 ||
+           strcmp(word, "--chdir") == 0;
+}
+
+/* The word behind env that is a command: not one of its options, nor what these take, nor a variable.  `line' is for
+ * words that are split; NULL: none are. */
+static char *const *behind_env(char *const *words, struct line *line) {
+    for (; *words && ((*words)[0] == '-' || strchr(*words, '=')); words++) {
+        const char *text = line && (*words)[0] == '-' ? split_by_env(words) : NULL;
+        char *const *found = NULL;
+
+        if (text) {
+            snprintf(line->text, sizeof line->text, "%s", text);
+            split(line, line->text);
+            found = behind_env(line->words, NULL);
+        }
+        if (found && *found)
+            return found;
+        if (takes_next(*words) && words[1])
+            words++;
+    }
     return words;
 }
 
-/* The words of a script's first line behind "#!", at most three of them.  1: it has such a line. */
-static int first_line(const char *path, char line[512], char *words[4]) {
+/* The words of a script's first line behind "#!".  1: it has such a line. */
+static int first_line(const char *path, struct line *line) {
     FILE *file = fopen(path, "re");
-    int is_script = file && fgets(line, 512, file) && line[0] == '#' && line[1] == '!';
-    char *rest = line + 2;
+    int is_script = file && fgets(line->text, sizeof line->text, file) && line->text[0] == '#' &&
+                    line->text[1] == '!';
 
     if (file)
         fclose(file);
-    for (int i = 0; i < 4; i++)
-        words[i] = is_script && i < 3 ? strtok_r(rest, " \t\n", &rest) : NULL;
-    return words[0] != NULL;
+    if (is_script)
+        split(line, line->text + 2);
+    return is_script && line->words[0];
 }
 
 int shim_python(char *const *command, char *python, size_t bytes) {
-    char line[512], *words[4];
+    struct line line = {0}, behind = {0};
 
     for (int depth = 0; depth < 2 && command[0]; depth++) {
         if (strcmp(name_of(command[0]), "env") == 0)
-            command = behind_env(command + 1);
-        if (!command[0] || !find_program(command[0], python, bytes))
+            command = behind_env(command + 1, &behind);
+        if (command[0] && !find_program(command[0], python, bytes))
             return 0;
-        if (is_python(python))
+        if (command[0] && is_python(python))
             return 1;
-        if (!first_line(python, line, words))
-            return 0;
-        command = words;
+        if (!command[0] || !first_line(python, &line))
+            break;
+        command = line.words;
     }
+    errno = 0;
     return 0;
 }
 
@@ -111,8 +168,9 @@ static char **plain_environment(void) {
     return plain;
 }
 
-/* What a process prints, up to `bytes' of it, and ended by a zero; its status as of waitpid, or -1 and errno. */
-static int ask(char *const *command, char *text, size_t bytes) {
+/* What a process prints to standard output or error, up to `bytes' of it, and ended by a zero; its status as of waitpid, or
+ * -1 and errno. */
+static int ask(char *const *command, int from, char *text, size_t bytes) {
     posix_spawn_file_actions_t actions;
     char **plain = plain_environment();
     int ends[2], error = plain ? 0 : ENOMEM, status = -1;
@@ -131,8 +189,9 @@ static int ask(char *const *command, char *text, size_t bytes) {
     }
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-    posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
-    posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
+    posix_spawn_file_actions_adddup2(&actions, ends[1], from);
+    posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO + STDERR_FILENO - from, "/dev/null",
+                                     O_WRONLY, 0);
     error = posix_spawn(&process, command[0], &actions, NULL, command, plain);
     posix_spawn_file_actions_destroy(&actions);
     free(plain);
@@ -163,10 +222,11 @@ static void read_version(struct shim *shim) {
         fclose(file);
 }
 
-static __attribute__((format(printf, 2, 3))) void fail(struct shim *shim, const char *format, ...) {
+static __attribute__((format(printf, 3, 4))) void
+is_without(struct shim *shim, enum shim_state state, const char *format, ...) {
     va_list arguments;
 
-    shim->state = SHIM_FAILED;
+    shim->state = state;
     va_start(arguments, format);
     vsnprintf(shim->why, sizeof shim->why, format, arguments);
     va_end(arguments);
@@ -185,8 +245,26 @@ static void read_failure(struct shim *shim) {
 
     if (!file)
         return;
-    fail(shim, "%s", fgets(line, sizeof line, file) ? line : "unknown");
+    is_without(shim, SHIM_FAILED, "%s", fgets(line, sizeof line, file) ? line : "unknown");
     fclose(file);
+}
+
+/* The interpreter does not start, or has no importlib: an exception is the last line, all else the first. */
+static void tell_refusal(struct shim *shim, char *const *command) {
+    char text[4096], *line = text, *next;
+
+    if (ask(command, STDERR_FILENO, text, sizeof text) < 0)
+        snprintf(text, sizeof text, "%s", strerror(errno));
+    while (strncmp(text, "Traceback", 9) == 0 && (next = strchr(line, '\n')) && next[1])
+        line = next + 1;
+    is_without(shim, SHIM_NONE, "%s fails: %s", shim->python, *line ? line : "it says nothing");
+}
+
+static int is_supported(const struct shim *shim) {
+    int major = 0, minor = 0;
+
+    return sscanf(shim->version, "%d.%d", &major, &minor) == 2 && major == WEIR_TORCH_MAJOR &&
+           WEIR_TORCH_FIRST <= minor && minor <= WEIR_TORCH_LAST;
 }
 
 void shim_find(struct shim *shim, const char *python) {
@@ -196,22 +274,30 @@ void shim_find(struct shim *shim, const char *python) {
     char *command[] = {(char *)python, (char *)"-c", (char *)question, NULL};
     char library[PATH_MAX + 32], id[WEIR_BUILD_ID_BYTES];
 
-    *shim = (struct shim){.state = SHIM_NONE, .python = python};
-    if (ask(command, shim->torch, sizeof shim->torch) != 0 || shim->torch[0] != '/')
+    *shim = (struct shim){.python = python};
+    if (ask(command, STDOUT_FILENO, shim->torch, sizeof shim->torch) != 0) {
+        tell_refusal(shim, command);
         return;
+    }
     shim->torch[strcspn(shim->torch, "\n")] = '\0';
     snprintf(library, sizeof library, "%s/lib/" WEIR_SHIM_LIBRARY, shim->torch);
-    if (access(library, R_OK) != 0)
-        return;
     read_version(shim);
-    if (!weir__shim_id_of(library, id)) {
-        fail(shim, "no build id in %s", library);
+    if (shim->torch[0] != '/') {
+        is_without(shim, SHIM_NONE, "torch is not installed for %s", python);
+    } else if (access(library, R_OK) != 0) {
+        is_without(shim, SHIM_NONE, "torch %s at %s is not for CUDA", shim->version, shim->torch);
+    } else if (!is_supported(shim)) {
+        is_without(shim, SHIM_UNSUPPORTED, "PyTorch %s: not supported (%d.%d to %d.%d are)",
+                   shim->version, WEIR_TORCH_MAJOR, WEIR_TORCH_FIRST, WEIR_TORCH_MAJOR,
+                   WEIR_TORCH_LAST);
+    } else if (!weir__shim_id_of(library, id)) {
+        is_without(shim, SHIM_FAILED, "no build id in %s", library);
     } else if (!weir__shim_path(shim->path, sizeof shim->path, id, ".so")) {
-        fail(shim, "neither XDG_CACHE_HOME nor HOME is a folder's path");
+        is_without(shim, SHIM_FAILED, "neither XDG_CACHE_HOME nor HOME is a folder's path");
     } else if (access(shim->path, R_OK) == 0) {
         shim->state = SHIM_READY;
         if (!weir__shim_is_safe(shim->path))
-            fail(shim, "others may write to %s", shim->path);
+            is_without(shim, SHIM_FAILED, "others may write to %s", shim->path);
     } else {
         shim->state = SHIM_MISSING;
         read_failure(shim);
@@ -220,11 +306,9 @@ void shim_find(struct shim *shim, const char *python) {
 
 /* ---- building ------------------------------------------------------------------------------------ */
 
-/* Each folder on the way to a file.  1: the file can be made there; 0 and errno. */
-static int make_folders(const char *path) {
-    char folder[PATH_MAX];
-
-    snprintf(folder, sizeof folder, "%s", path);
+/* Each folder on the way to a file.  1: the file can be made in `folder'; 0 and errno. */
+static int make_folders(const char *path, char folder[PATH_MAX]) {
+    snprintf(folder, PATH_MAX, "%s", path);
     for (char *slash = strchr(folder + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
         *slash = '\0';
         (void)mkdir(folder, 0700); /* what cannot be made is not there below */
@@ -237,25 +321,31 @@ static int make_folders(const char *path) {
 static void note_failure(struct shim *shim, const char *text) {
     char path[PATH_MAX];
 
-    fail(shim, "%s", text);
+    is_without(shim, SHIM_FAILED, "%s", text);
     if (beside(shim, path, sizeof path, ".failed"))
         (void)weir__replace_file(path, 0644, 0, text, strlen(text));
 }
 
-double shim_build(struct shim *shim) {
+void shim_build(struct shim *shim, const char *by) {
     uint64_t began = weir__clock_ns();
-    char helper[PATH_MAX], path[PATH_MAX], *text = calloc(1, 16384);
+    char helper[PATH_MAX], folder[PATH_MAX], path[PATH_MAX], *text = calloc(1, 16384);
     char *command[] = {(char *)shim->python, helper, shim->path, NULL};
+    double seconds;
     int status;
 
+    fprintf(stderr,
+            "weir %s: compiling weir's shim for PyTorch %s (once, about half a minute): ", by,
+            shim->version);
     if (!shipped_find(helper, sizeof helper, "lib/adapters/torch/weir_torch_build.py",
                       "share/weir/torch/weir_torch_build.py",
                       WEIR_SHIM_DIR "/weir_torch_build.py")) {
-        fail(shim, "not installed: %s", helper);
-    } else if (!make_folders(shim->path)) {
-        fail(shim, "%s: %s", shim->path, strerror(errno));
+        is_without(shim, SHIM_FAILED, "not installed: %s", helper);
+    } else if (!make_folders(shim->path, folder)) {
+        is_without(shim, SHIM_FAILED,
+                   "cannot write to the cache folder %s: %s.  Set XDG_CACHE_HOME to another",
+                   folder, strerror(errno));
     } else if (text) {
-        status = ask(command, text, 16384);
+        status = ask(command, STDOUT_FILENO, text, 16384);
         if (status == 0 && access(shim->path, R_OK) == 0) {
             shim->state = SHIM_READY;
             if (beside(shim, path, sizeof path, ".failed"))
@@ -266,8 +356,25 @@ double shim_build(struct shim *shim) {
                                           : "the process that compiles it was ended");
         }
     } else {
-        fail(shim, "%s", strerror(ENOMEM));
+        is_without(shim, SHIM_FAILED, "%s", strerror(ENOMEM));
     }
     free(text);
-    return (double)(weir__clock_ns() - began) / 1e9;
+    seconds = (double)(weir__clock_ns() - began) / 1e9;
+    if (shim->state == SHIM_READY)
+        fprintf(stderr, "done in %.0f s\n", seconds);
+    else
+        fprintf(stderr, "failed after %.0f s", seconds);
+}
+
+void shim_advise(const struct shim *shim, FILE *out) {
+    int needs_compiler = strncmp(shim->why, "no C++ compiler", 15) == 0;
+    char details[PATH_MAX];
+
+    if (!shim->path[0])
+        return;
+    if (!needs_compiler && beside(shim, details, sizeof details, ".failed") &&
+        access(details, R_OK) == 0)
+        fprintf(out, ".  Details: %s", details);
+    fprintf(out, ".  %s: weir torch --build %s",
+            needs_compiler ? "Install g++, or set CXX, then" : "To try again", shim->python);
 }

@@ -4,8 +4,10 @@
  * Must not know: what a shim does.
  */
 #include <argp.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "cli/common/commands.h"
 #include "cli/common/flags.h"
@@ -13,7 +15,7 @@
 
 struct torch {
     int build;
-    char **command; /* the interpreter */
+    char **command; /* the interpreter; NULL: none is named */
 };
 
 static error_t parse_argument(int key, char *argument, struct argp_state *state) {
@@ -42,22 +44,35 @@ static const char doc[] =
     "interpreter that has PyTorch.  Default: python3.\n\nExit code: 0 there is a shim, 1 there is "
     "none, 2 usage.";
 
-static int tell(const struct shim *shim) {
+static int tell(const struct shim *shim, int is_named) {
     switch (shim->state) {
     case SHIM_READY:
-        printf("PyTorch %s (%s): %s\n", shim->version, shim->torch, shim->path);
+        printf("PyTorch %s (%s): ready, weir run uses it: %s\n", shim->version, shim->torch,
+               shim->path);
         return !weir_cli_written();
     case SHIM_MISSING:
-        printf("PyTorch %s (%s): no shim yet; weir torch --build compiles it\n", shim->version,
-               shim->torch);
+        printf("PyTorch %s (%s): no shim yet.  To compile it: weir torch --build %s\n",
+               shim->version, shim->torch, shim->python);
         break;
     case SHIM_FAILED:
-        printf("PyTorch %s (%s): no shim: %s\n", shim->version, shim->torch, shim->why);
+        printf("PyTorch %s (%s): no shim: %s", shim->version, shim->torch, shim->why);
+        shim_advise(shim, stdout);
+        putchar('\n');
         break;
     case SHIM_NONE:
-        printf("%s has no PyTorch for CUDA\n", shim->python);
+    case SHIM_UNSUPPORTED:
+        printf("%s%s\n", shim->why, is_named ? "" : ".  Name another: weir torch PYTHON");
     }
     (void)weir_cli_written();
+    return 1;
+}
+
+static int refuse(const char *name, const char *python, int error) {
+    int is_other = error && strcmp(name, python) != 0;
+
+    fprintf(stderr, "weir torch: %s: %s%s%s%s\n", name, is_other ? "its interpreter " : "",
+            is_other ? python : "", is_other ? ": " : "",
+            error ? strerror(error) : "no Python interpreter, nor a script of one");
     return 1;
 }
 
@@ -68,18 +83,20 @@ int weir_cmd_torch(int argc, char **argv) {
         {0}};
     struct argp argp = {options, parse_argument, "[--] [PYTHON]", doc, NULL, NULL, NULL};
     char *standard[] = {(char *)"python3", NULL}, python[PATH_MAX];
-    struct torch torch = {.command = standard};
+    struct torch torch = {0};
     static struct shim shim;
+    char **command;
 
     if (weir_cli_parse(&argp, argc, argv, 0, &torch) != 0)
         return 2;
-    if (!shim_python(torch.command, python, sizeof python)) {
-        fprintf(stderr, "weir torch: %s: no Python interpreter, nor a script of one\n",
-                torch.command[0]);
-        return 1;
-    }
+    command = torch.command ? torch.command : standard;
+    if (!shim_python(command, python, sizeof python))
+        return refuse(command[0], python, errno);
     shim_find(&shim, python);
-    if (torch.build && (shim.state == SHIM_MISSING || shim.state == SHIM_FAILED) && shim.path[0])
-        (void)shim_build(&shim);
-    return tell(&shim);
+    if (torch.build && (shim.state == SHIM_MISSING || shim.state == SHIM_FAILED) && shim.path[0]) {
+        shim_build(&shim, "torch");
+        if (shim.state == SHIM_FAILED)
+            fputc('\n', stderr);
+    }
+    return tell(&shim, torch.command != NULL);
 }

@@ -4,18 +4,20 @@
     import weir_torch
     weir_torch.install()        # before the first tensor on a GPU, and before torch.cuda.init
 
-Under `weir run' this is done already.  weir replaces the whole allocator, by a shim that is compiled once for each
+Under `weir run' install does nothing: it is done already.  weir replaces the whole allocator, by a shim that is compiled once for each
 PyTorch; weir-torch(1) says where.  Without a shim PyTorch has weir as a plug-in (CUDAPluggableAllocator), with fewer
-functions and its own statistics:
+functions.  Either way weir has statistics:
 
     print(weir_torch.stats(0).reserve)
 
+PyTorch keeps its own allocator if PYTORCH_ALLOC_CONF names a backend, or PYTORCH_NO_CUDA_MEMORY_CACHING is set.
 Settings are the WEIR_ variables.  What holds for the plug-in under graph capture, for record_stream and when memory
 runs out stands in weir/adapters.h.
 """
 
 import ctypes
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -33,6 +35,7 @@ _HOOKS = {
 }
 
 _installed = None  # PyTorch wants a plug-in to live
+_is_plug_in = False
 
 
 def allocator():
@@ -44,6 +47,20 @@ def allocator():
         address = ctypes.cast(getattr(module, function), ctypes.c_void_p).value
         getattr(plug.allocator(), setter)(address)
     return plug
+
+
+def _unwanted():
+    """Why the user wants none of weir, as weir__shim_unwanted_by of the library has it; or None."""
+    for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
+        if re.search(r"(^|,) *backend[: ]", os.environ.get(name, "")):
+            return f"{name} names a backend"
+    name = "PYTORCH_NO_CUDA_MEMORY_CACHING"
+    return f"{name} is set" if name in os.environ else None
+
+
+def _is_under_run():
+    with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
+        return "/libweir-preload.so" in maps.read()
 
 
 def _shim():
@@ -66,20 +83,36 @@ def _shim():
 
 
 def install():
-    global _installed
-    if _installed is not None:
+    global _installed, _is_plug_in
+    if _installed is not None or _is_under_run():
         return
+    unwanted = _unwanted()
+    if unwanted:
+        warnings.warn(f"PyTorch keeps its own allocator, because {unwanted}", stacklevel=2)
+        return
+    if torch.cuda.is_initialized():
+        raise RuntimeError("call weir_torch.install() before the first CUDA tensor")
     try:
         shim = _shim()
-        if shim.weir_torch_install() != 0:
-            raise RuntimeError("the shim declined")
+        shim.weir_torch_install.restype = ctypes.c_char_p
+        declined = shim.weir_torch_install()
+        if declined:
+            raise RuntimeError(declined.decode())
         _installed = shim
     except RuntimeError as error:
-        warnings.warn(f"weir is a plug-in of PyTorch, with fewer functions than as its allocator: {error}", stacklevel=2)
+        warnings.warn("weir is a plug-in of PyTorch, so torch.cuda.memory_stats, memory_reserved and the like fail: "
+                      f"{error}", stacklevel=2)
         plug = allocator()
         torch.cuda.memory.change_current_allocator(plug)
-        _installed = plug
+        _installed, _is_plug_in = plug, True
 
 
 def stats(device=0):
-    return weir_ctypes.Allocator(device).stats()
+    """weir's figures of that device, from the library that serves: under `weir run' the one that it has loaded."""
+    library = weir_ctypes.library if _is_plug_in else ctypes.CDLL(None)
+    if not hasattr(library, "weir_device_allocator"):
+        library = weir_ctypes.library
+    handle, figures = ctypes.c_void_p(), weir_ctypes.Statistics(size=ctypes.sizeof(weir_ctypes.Statistics))
+    weir_ctypes.check(f"device {device}", library.weir_device_allocator(device, ctypes.byref(handle)))
+    weir_ctypes.check("statistics", library.weir_stats(handle, ctypes.byref(figures)))
+    return figures

@@ -215,6 +215,7 @@ torchshimdir = $(pkgdatadir)/torch
 torch_shim = \
 	lib/adapters/torch/errors.h \
 	lib/adapters/torch/history.h \
+	lib/adapters/torch/oom_text.h \
 	lib/adapters/torch/sharing.h \
 	lib/adapters/torch/weir_torch.cpp \
 	lib/adapters/torch/weir_torch_build.py

@@ -29,6 +29,10 @@ static inline void weir__drop_in_end_use(void) {
     weir__driver_end_use();
 }
 
+/* Which allocator weir_device_allocator gives for a device; NULL, or gives NULL: the process's.  Set as the library is
+ * loaded. */
+extern weir_allocator *(*weir__drop_in_serves)(int device);
+
 /* Before the first request.  From then on one on a stream that is being captured is refused (E_CAPTURE) rather
  * than made a node of the graph, which is for the driver; and peaks are seen at every request that no cache
  * serves.

@@ -26,6 +26,7 @@
 
 #include "api/allocator_internal.h"
 #include "api/default_engine.h"
+#include "api/drop_in.h"
 #include "base/log.h"
 #include "base/result.h"
 #include "base/text.h"
@@ -41,6 +42,8 @@ struct place {
     int device; /* its number */
     int count;  /* of the driver's devices */
 };
+
+weir_allocator *(*weir__drop_in_serves)(int device);
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct place the_place;      /* fixed by the time that `made` is not 0 */
@@ -291,6 +294,7 @@ weir_status weir_default_allocator(weir_allocator **allocator) {
 
 weir_status weir_device_allocator(int device, weir_allocator **allocator) {
     weir_status status = gate(allocator);
+    weir_allocator *serves;
 
     if (status != WEIR_OK)
         return status;
@@ -298,6 +302,11 @@ weir_status weir_device_allocator(int device, weir_allocator **allocator) {
         return weir__without_driver(WEIR_E_INVALID);
     if (device >= MOST_DEVICES)
         return weir__without_driver(WEIR_E_NO_DEVICE);
+    serves = weir__drop_in_serves ? weir__drop_in_serves(device) : NULL;
+    if (serves) {
+        *allocator = serves;
+        return WEIR_OK;
+    }
     return found_or_made(&allocators[device], device, allocator);
 }
 

@@ -14,7 +14,6 @@
 #include "tensors/tensors_internal.h"
 
 _Atomic(weir_tensors *) weir__tensors_of[WEIR_TENSORS_DEVICES];
-weir_status (*weir__tensors_source)(int device, weir_allocator **allocator) = weir_device_allocator;
 
 static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
 static int opened;
@@ -176,7 +175,7 @@ static weir_status make(int device, const weir_tensors_hooks *hooks, weir_tensor
 
     if (!t)
         return WEIR_E_HOST_MEMORY;
-    status = weir__tensors_source(device, &t->allocator);
+    status = weir_device_allocator(device, &t->allocator);
     if (status != WEIR_OK) {
         free(t);
         return status;

@@ -114,10 +114,6 @@ struct weir_tensors {
 enum { WEIR_TENSORS_DEVICES = 64, WEIR_TENSORS_UNIT = 512 };
 extern _Atomic(weir_tensors *) weir__tensors_of[WEIR_TENSORS_DEVICES];
 
-/* Where tensors of a device take their memory: weir_device_allocator, unless an adapter has an allocator of its own.
- * Set before the first weir_tensors_open. */
-extern weir_status (*weir__tensors_source)(int device, weir_allocator **allocator);
-
 /* The id of a legacy default stream, if that is known and bound; else 0. */
 static inline uint64_t weir__tensors_legacy_id(const weir_tensors *t, weir_stream stream) {
     return (uintptr_t)stream <= WEIR_STREAM_LEGACY_VALUE

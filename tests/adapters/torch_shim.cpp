@@ -82,6 +82,15 @@ void pools(weir_torch::Allocator *a) {
     a->setUseOnOOM(0, {7, 7}, false); // no such pool
 }
 
+void limits(weir_torch::Allocator *a) {
+    a->setMemoryFraction(0.001, 0);
+    std::string error = thrown_by([&] { a->raw_alloc_with_stream(size_t(1) << 30, nullptr); });
+    MUST(has(error, "  Raise torch.cuda.set_per_process_memory_fraction, or "
+                    "per_process_memory_fraction in PYTORCH_ALLOC_CONF.\n"));
+    MUST(!has(error, "weir_set_limit"));
+    a->setMemoryFraction(1, 0);
+}
+
 void events(weir_torch::Allocator *a) {
     auto reserved = [&] { return a->getDeviceStats(0).reserved_bytes[0].current; };
     int64_t grown = 0, shrunk = 0, before, during;
@@ -121,6 +130,7 @@ int main() {
              "invalid device pointer"));
     MUST(has(thrown_by([&] { a->raw_alloc_with_stream(size_t(1) << 40, nullptr); }),
              "CUDA out of memory. Tried to allocate 1024.00 GiB"));
+    limits(a);
     pools(a);
     events(a);
     MUST(weir_torch_try() == 0);

@@ -109,6 +109,8 @@ struct weir_pool {
 
 /* 1: weir is the allocator of PyTorch in this process. */
 int weir__torch_has_weir(void);
+/* Why it is not, as far as that is news to the user, or "". */
+const char *weir__torch_why_not(void);
 
 /* ---- preload_pools.c ------------------------------------------------------------------------------ */
 

@@ -711,6 +711,7 @@ static int tell_left(void) {
  * children have their own, also of vfork. */
 static __attribute__((destructor)) void end(void) {
     static atomic_int is_told;
+    const char *why = weir__torch_why_not();
     char text[TEXT_BYTES];
     int at = 0;
 
@@ -726,11 +727,8 @@ static __attribute__((destructor)) void end(void) {
     if (at > 0 && !weir__torch_has_weir())
         weir__log(WEIR_LOG_WARNING, WEIR_LOG_WARNING,
                   "weir served nothing: all device memory was taken by%s, which it leaves to the "
-                  "driver%s",
-                  text,
-                  is_mapped("/libc10_cuda.so")
-                      ? "; PyTorch used its own allocator: `weir torch' tells why"
-                      : "");
+                  "driver%s%s",
+                  text, *why ? "; PyTorch used its own allocator, because " : "", why);
     else
         tell_of_nothing();
 }

@@ -13,15 +13,17 @@
 #include "adapters/preload/preload.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <link.h>
 #include <pthread.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "adapters/torch/shim.h"
+#include "api/drop_in.h"
 #include "base/log.h"
-#include "tensors/tensors_internal.h"
 
 #define EXPORT __attribute__((visibility("default")))
 #define COUNT "_ZN3c104cuda12device_countEv"
@@ -34,11 +36,16 @@ typedef signed char count_function(void);
 
 static count_function *count, *count_some; /* PyTorch's own */
 static int is_installed;
+static char why_not[4200];
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static _Thread_local int is_looking __attribute__((tls_model("initial-exec")));
 
 int weir__torch_has_weir(void) {
     return is_installed;
+}
+
+const char *weir__torch_why_not(void) {
+    return why_not;
 }
 
 struct library {
@@ -65,13 +72,27 @@ static int look_at(struct dl_phdr_info *loaded, size_t bytes, void *to) {
     return 1;
 }
 
-/* Why PyTorch's own allocator stays, where nobody is to be told of it but on request. */
-static void stays(const char *why, const char *what) {
-    weir__run_tell("PyTorch's own allocator stays: %s%s", why, what);
+static __attribute__((format(printf, 2, 3))) void stays(int is_warning, const char *format, ...) {
+    static const char text[] = "PyTorch's own allocator stays: %s";
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(why_not, sizeof why_not, format, arguments);
+    va_end(arguments);
+    if (is_warning)
+        weir__log(WEIR_LOG_WARNING, WEIR_LOG_WARNING, text, why_not);
+    else
+        weir__run_tell(text, why_not);
+}
+
+/* The interpreter as it was called, which says which of virtual environments it is of. */
+static const char *interpreter(void) {
+    return strncmp(program_invocation_short_name, "python", 6) == 0 ? program_invocation_name
+                                                                    : "PYTHON";
 }
 
 /* Tensors take their memory where cuMemAllocAsync does, so that a device has one reserve, and reports have it. */
-static weir_status allocator_of(int device, weir_allocator **allocator) {
+static weir_allocator *allocator_of(int device) {
     struct weir_served *served = NULL;
     struct weir_pool *pool;
     int before = weir__inside;
@@ -81,42 +102,42 @@ static weir_status allocator_of(int device, weir_allocator **allocator) {
     if (pool)
         served = weir__served_of(pool);
     weir__inside = before;
-    if (!served)
-        return weir_device_allocator(device, allocator);
-    *allocator = served->allocator;
-    return WEIR_OK;
+    return served ? served->allocator : NULL;
+}
+
+static __attribute__((constructor)) void begin(void) {
+    weir__drop_in_serves = allocator_of;
 }
 
 static void install(const struct library *library) {
-    const char *unwanted = weir__shim_unwanted_by();
+    const char *unwanted = weir__shim_unwanted_by(), *declined;
     char path[4096];
     void *shim, *found;
-    int (*begin)(void) = NULL;
+    const char *(*shim_install)(void) = NULL;
 
     if (!weir__run_switch("WEIR_RUN_TORCH", 1)) {
-        stays("WEIR_RUN_TORCH is off", "");
+        stays(0, "WEIR_RUN_TORCH is off");
+        why_not[0] = '\0'; /* the user knows */
     } else if (unwanted) {
-        stays("the user has chosen one by ", unwanted);
+        stays(0, "%s %s", unwanted, strstr(unwanted, "CONF") ? "names a backend" : "is set");
     } else if (!library->id[0]) {
-        stays("no build id in ", library->path);
+        stays(0, "no build id is in %s", library->path);
     } else if (!weir__shim_path(path, sizeof path, library->id, ".so")) {
-        stays("neither XDG_CACHE_HOME nor HOME is a folder's path", "");
+        stays(0, "neither XDG_CACHE_HOME nor HOME is a folder's path");
     } else if (access(path, R_OK) != 0) {
-        stays("no file ", path);
+        stays(0, "there is no file %s.  To compile it: weir torch --build %s", path, interpreter());
     } else if (!weir__shim_is_safe(path)) {
-        weir__log(WEIR_LOG_WARNING, WEIR_LOG_WARNING,
-                  "PyTorch's own allocator stays: others may write to %s", path);
+        stays(1, "others may write to %s", path);
     } else {
         shim = dlopen(path, RTLD_NOW | RTLD_LOCAL);
         found = shim ? dlsym(shim, "weir_torch_install") : NULL;
-        memcpy(&begin, &found, sizeof found);
-        weir__tensors_source = allocator_of;
-        is_installed = begin && begin() == 0;
+        memcpy(&shim_install, &found, sizeof found);
+        declined = shim_install ? shim_install() : dlerror();
+        is_installed = !declined;
         if (is_installed)
             weir__run_tell("weir is PyTorch's allocator: %s", path);
         else
-            weir__log(WEIR_LOG_WARNING, WEIR_LOG_WARNING, "PyTorch's own allocator stays: %s",
-                      begin ? "the shim declined" : dlerror());
+            stays(1, "%s", declined);
     }
 }
 

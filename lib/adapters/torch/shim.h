@@ -17,7 +17,13 @@
 
 #define WEIR_SHIM_LIBRARY "libc10_cuda.so"
 
-enum { WEIR_BUILD_ID_BYTES = 2 * 32 + 1 };
+enum {
+    WEIR_BUILD_ID_BYTES = 2 * 32 + 1,
+    /* Versions of PyTorch whose interface weir_torch.cpp knows, which has these numbers, too: */
+    WEIR_TORCH_MAJOR = 2,
+    WEIR_TORCH_FIRST = 9,
+    WEIR_TORCH_LAST = 11
+};
 
 /* Finds the build id among the notes of an ELF segment.  1: it is there. */
 int weir__shim_id_in(const void *notes, size_t bytes, char id[WEIR_BUILD_ID_BYTES]);

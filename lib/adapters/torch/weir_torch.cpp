@@ -5,7 +5,6 @@
 // in libweir.  Compiled on the user's machine against the headers of the installed PyTorch.
 #include <algorithm>
 #include <atomic>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
@@ -36,6 +35,7 @@
 #endif
 
 #include "history.h"
+#include "oom_text.h"
 #include "sharing.h"
 
 // Settings have their old names in older versions, and both in newer ones.
@@ -81,20 +81,6 @@ size_t rounded(size_t bytes) {
     size_t divisions = cca::CUDAAllocatorConfig::roundup_power2_divisions(bytes);
     return divisions > 1 && bytes > UNIT * divisions ? divided(bytes, divisions)
                                                      : (bytes + UNIT - 1) / UNIT * UNIT;
-}
-
-std::string shown(uint64_t bytes) {
-    char text[32];
-    double size = static_cast<double>(bytes);
-    if (bytes <= 1024)
-        snprintf(text, sizeof text, "%llu bytes", static_cast<unsigned long long>(bytes));
-    else if (bytes <= 1048576)
-        snprintf(text, sizeof text, "%.2f KiB", size / 1024);
-    else if (bytes <= 1073741824)
-        snprintf(text, sizeof text, "%.2f MiB", size / 1048576);
-    else
-        snprintf(text, sizeof text, "%.2f GiB", size / 1073741824);
-    return text;
 }
 
 // A route's filter, as weir calls it.
@@ -656,18 +642,8 @@ class Allocator final : public cca::CUDAAllocator {
             fraction < 1 ? shown(allowed) + " allowed; " : std::string(),
             "Of the allocated memory ", shown(allocated), " is allocated by PyTorch, and ",
             shown(reserved > allocated ? reserved - allocated : 0),
-            " is reserved by PyTorch but unallocated.", advice);
-    }
-    static std::string advice_on(weir_allocator *allocator) {
-        weir_verdict verdict;
-        std::memset(&verdict, 0, sizeof verdict);
-        verdict.size = sizeof verdict;
-        if (weir_last_verdict(allocator, &verdict) != WEIR_OK)
-            return {};
-        std::string text(weir_verdict_text(&verdict, WEIR_VERDICT_AS_TEXT, nullptr, 0) + 1, '\0');
-        (void)weir_verdict_text(&verdict, WEIR_VERDICT_AS_TEXT, &text[0], text.size());
-        text.pop_back();
-        return "\n" + text;
+            " is reserved by PyTorch but unallocated.",
+            fraction < 1 ? with_fraction(advice) : advice);
     }
 
     // ---- figures ----
@@ -772,16 +748,21 @@ extern "C" int weir_torch_try(void) {
     return 1;
 }
 
-extern "C" int weir_torch_install(void) {
+// NULL: weir is PyTorch's allocator.  Else why it is not.
+extern "C" const char *weir_torch_install(void) {
     namespace cca = c10::cuda::CUDACachingAllocator;
     auto *own = cca::get();
 
-    // PyTorch's allocator is in use, or the user has named another, or wants none to keep memory.
-    if (!own || own->initialized() || own->name() != "native" ||
-        getenv("PYTORCH_NO_CUDA_MEMORY_CACHING"))
-        return 1;
+    if (weir_torch::the_allocator && own == weir_torch::the_allocator)
+        return nullptr;
+    if (!own || own->name() != "native")
+        return "PyTorch has another allocator";
+    if (own->initialized())
+        return "PyTorch's allocator is in use";
+    if (getenv("PYTORCH_NO_CUDA_MEMORY_CACHING"))
+        return "PYTORCH_NO_CUDA_MEMORY_CACHING is set";
     weir_torch::the_allocator = new weir_torch::Allocator;
     cca::allocator.store(weir_torch::the_allocator);
     c10::SetAllocator(c10::DeviceType::CUDA, weir_torch::the_allocator);
-    return 0;
+    return nullptr;
 }
