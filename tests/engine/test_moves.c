@@ -312,6 +312,24 @@ START_TEST(a_twelfth_has_handles_of_its_own) {
 }
 END_TEST
 
+/* However large a request is, a small block that stays in its midst holds no more than 256 MiB of what it had. */
+START_TEST(a_very_large_request_has_small_handles) {
+    weir_allocator *a = plain(WEIR_PACKING_BALANCED, 0);
+    void *large = take(a, 3 * GIB, A), *half, *small;
+
+    give(a, large, A);
+    half = take(a, 3 * GIB / 2, A);
+    small = take(a, 48 * MIB, A);
+    give(a, half, A);
+    MUST_EQ(reserve(a), 3 * GIB);
+    large = take(a, 3 * GIB, A);
+    MUST_LE(reserve(a), 3 * GIB + 256 * MIB);
+    give(a, large, A);
+    give(a, small, A);
+    destroy(a);
+}
+END_TEST
+
 /* Where the device has too little for handles of a request's own, it joins what there is, and nobody hears of the
  * try. */
 START_TEST(near_the_end_of_the_device_it_joins_what_there_is) {
@@ -791,6 +809,7 @@ static Suite *suite(void) {
     tcase_add_test(tests, what_moves_unseen_is_recorded_once);
     tcase_add_test(tests, an_end_leaves_nothing_mapped);
     tcase_add_loop_test(tests, a_twelfth_has_handles_of_its_own, 0, 6);
+    tcase_add_test(tests, a_very_large_request_has_small_handles);
     tcase_add_test(tests, near_the_end_of_the_device_it_joins_what_there_is);
     tcase_add_test(tests, a_step_ends_at_the_limit);
     tcase_add_test(tests, who_grows_asks_about_events_twice);
