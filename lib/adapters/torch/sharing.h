@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // sharing.h: tensors that other processes open: handles as PyTorch sends them, and what was opened here.
+//
+// After errors.h.
 #pragma once
 
 #include <cstring>
@@ -12,8 +14,6 @@
 #include <c10/cuda/CUDAException.h>
 
 #include <weir/weir.h>
-
-#include "errors.h"
 
 namespace weir_torch {
 

@@ -34,6 +34,9 @@
 #error weir knows the allocator interface of PyTorch 2.9 to 2.11, and this is another version
 #endif
 
+// Those behind it use it.
+#include "errors.h"
+
 #include "history.h"
 #include "oom_text.h"
 #include "sharing.h"
