@@ -112,6 +112,7 @@ function_links = \
 	weir_tensors_free.3:weir_tensors \
 	weir_tensors_use.3:weir_tensors \
 	weir_tensors_find.3:weir_tensors \
+	weir_tensors_ipc_make.3:weir_tensors \
 	weir_tensors_pool_open.3:weir_tensors \
 	weir_tensors_pool_close.3:weir_tensors \
 	weir_tensors_pool_users.3:weir_tensors \

@@ -122,6 +122,12 @@ typedef struct weir_tensors_block {
 WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_find(const void *block, weir_tensors **tensors,
                                                          weir_tensors_block *out);
 
+/* weir_ipc_make for a block of any device: the text names the physical allocations that the block lies in, and
+ * weir_ipc_open opens it.  E_NOT_OWNED: no live block begins there; else as weir_ipc_make. */
+WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_ipc_make(const void *block, char *text,
+                                                             size_t text_bytes, size_t *needed,
+                                                             size_t *offset);
+
 /* ---- private pools ----------------------------------------------------------------------------
  *
  * A function that takes an id returns E_NOT_OWNED if there is no such pool; weir_tensors_pool_open makes it, and for

@@ -106,6 +106,9 @@ int weir__allocator_is_live(const weir_allocator *a, CUdeviceptr block);
  * question to the driver tells which stream the handle means.  The stream is bound, and block is not NULL. */
 weir_status weir__alloc_default(weir_allocator *a, size_t bytes, weir_stream stream, uint64_t id,
                                 void **block);
+/* weir_ipc_make of so many bytes from the address on, which may lie in several blocks side by side. */
+weir_status weir__ipc_make(weir_allocator *a, const void *address, size_t most, char *text,
+                           size_t text_bytes, size_t *needed, size_t *offset);
 weir_status weir__free_default(weir_allocator *a, void *block, weir_stream stream, uint64_t id);
 
 /* figures.c: what weir_stats hands out, where nothing stands against it. */

@@ -47,10 +47,12 @@ static weir_status write_text(weir_allocator *a, const struct weir_memory_files 
     return whole ? WEIR_OK : weir__without_driver(WEIR_E_HOST_MEMORY);
 }
 
-static weir_status find_files(weir_allocator *a, const void *address,
+/* Of the block, and of those behind it up to `most' bytes from the address on: what joins is one to those who cut it. */
+static weir_status find_files(weir_allocator *a, const void *address, size_t most,
                               struct weir_memory_files *files) {
     struct weir_engine *engine = a->reserve.engine;
-    struct weir_extent apart, next;
+    uint64_t end = (uintptr_t)address + most;
+    struct weir_extent next;
     void *block = NULL;
     size_t bytes = 0;
     weir_status status;
@@ -59,9 +61,7 @@ static weir_status find_files(weir_allocator *a, const void *address,
         return weir__allocator_misuse(a, WEIR_E_NOT_SUPPORTED, "weir_ipc_make",
                                       "needs engine mapped");
     status = weir_block_range(a, address, &block, &bytes);
-    /* What joins is one to those who cut it. */
-    while (status == WEIR_OK && weir__apart(a, &apart) &&
-           (uintptr_t)block - apart.base < apart.bytes &&
+    while (status == WEIR_OK && (uintptr_t)block + bytes < end &&
            weir__engine_find(engine, WEIR_VISIT_BLOCK_AT, (uintptr_t)block + bytes, &next) == 1 &&
            next.base == (uintptr_t)block + bytes)
         bytes += next.bytes;
@@ -70,8 +70,8 @@ static weir_status find_files(weir_allocator *a, const void *address,
                : status;
 }
 
-weir_status weir_ipc_make(weir_allocator *a, const void *address, char *text, size_t text_bytes,
-                          size_t *needed, size_t *offset) {
+weir_status weir__ipc_make(weir_allocator *a, const void *address, size_t most, char *text,
+                           size_t text_bytes, size_t *needed, size_t *offset) {
     struct weir_memory_files files = {0};
     int result_before = weir__driver_result;
     size_t bytes = 0;
@@ -82,7 +82,7 @@ weir_status weir_ipc_make(weir_allocator *a, const void *address, char *text, si
     if (!address || (!text && text_bytes > 0))
         return weir__allocator_misuse(a, WEIR_E_INVALID, "weir_ipc_make",
                                       address ? "text is NULL" : "address is NULL");
-    status = find_files(a, address, &files);
+    status = find_files(a, address, most, &files);
     if (status == WEIR_OK)
         status = write_text(a, &files, text, text_bytes, &bytes);
     if (status == WEIR_OK) {
@@ -97,6 +97,11 @@ weir_status weir_ipc_make(weir_allocator *a, const void *address, char *text, si
     }
     free(files.list);
     return weir__ended(result_before, status);
+}
+
+weir_status weir_ipc_make(weir_allocator *a, const void *address, char *text, size_t text_bytes,
+                          size_t *needed, size_t *offset) {
+    return weir__ipc_make(a, address, 0, text, text_bytes, needed, offset);
 }
 
 /* ---- the receiver ---------------------------------------------------------------------------- */

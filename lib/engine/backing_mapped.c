@@ -1451,7 +1451,14 @@ static uint64_t find_far(const struct range *g, size_t bytes) {
     return at;
 }
 
-/* Plans exactly what the window lacks, in which no more than `at' and free memory may lie.  A status. */
+/* Plans what the window lacks, in which only holes and free memory may lie: exactly, but for what is idle elsewhere, of
+ * which a physical allocation of up to PIECE may reach beyond it.  That serves who grows there next.  A status. */
+static uint64_t most_there(const struct piece *p, uint64_t from, uint64_t to) {
+    uint64_t end = p->base + weir__size_round_down(p->bytes, PAGE);
+
+    return weir__size_larger(to, weir__size_smaller(from + PIECE, end));
+}
+
 static weir_status plan_exactly(struct weir_block_engine *a, const struct window *w,
                                 size_t *planned) {
     struct range *g = a->range;
@@ -1464,7 +1471,8 @@ static weir_status plan_exactly(struct weir_block_engine *a, const struct window
 
         if (p->what != HOLE && p->what != CLEAN)
             return weir__without_driver(WEIR_E_NO_MEMORY);
-        if (covers(w, p, &from, &to) && !plan_hole(a, 1, 0, from, to, to, planned))
+        if (covers(w, p, &from, &to) &&
+            !plan_hole(a, 1, 0, from, to, most_there(p, from, to), planned))
             return weir__without_driver(WEIR_E_HOST_MEMORY);
     }
     return *planned > weir__blocks_room(a) ? weir__blocks_are_full(a) : WEIR_OK;
@@ -1478,10 +1486,11 @@ static weir_status mapped_place(struct weir_block_engine *a, struct weir_request
     weir_status status;
     CUresult result;
     size_t planned;
-    int may;
+    int may, placed;
 
     (void)mapped_await(a, r);
     weir__suballoc_ask(&a->blocks, r->id, r->stream);
+    weir__suballoc_look_around(&a->blocks);
     lift_shadows(a, 1);
     if (!survey(a, r->id))
         return weir__without_driver(WEIR_E_HOST_MEMORY);
@@ -1501,14 +1510,19 @@ static weir_status mapped_place(struct weir_block_engine *a, struct weir_request
     }
     if (status != WEIR_OK)
         return status;
+    if (planned > 0)
+        weir__order_dry(&a->blocks.order); /* streams record what they free, to be seen next time */
     result = weir__driver_enter(a->e.device->driver, a->e.device->context, &scope);
     if (result != CUDA_SUCCESS)
         return weir__device_status(a->e.device, result);
     status = carry_out(a, r, CLEAN, may);
     weir__driver_leave(a->e.device->driver, &scope);
-    return status == WEIR_OK
-               ? placed_or(weir__suballoc_take_at(&a->blocks, w.base, r->bytes, r->id, out))
-               : status;
+    if (status != WEIR_OK)
+        return status;
+    placed = weir__suballoc_take_at(&a->blocks, w.base, r->bytes, r->id, out);
+    /* What lay before it was given back meanwhile, and both are one now. */
+    return placed == WEIR_PLACEMENT_NO_FIT ? weir__without_driver(WEIR_E_NO_MEMORY)
+                                           : placed_or(placed);
 }
 
 /* 1 if a handle is idle that was not seen done.  The survey is of now. */

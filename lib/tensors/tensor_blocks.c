@@ -553,3 +553,14 @@ weir_status weir_tensors_find(const void *block, weir_tensors **tensors, weir_te
     *tensors = t;
     return WEIR_OK;
 }
+
+weir_status weir_tensors_ipc_make(const void *block, char *text, size_t text_bytes, size_t *needed,
+                                  size_t *offset) {
+    weir_tensors *t = NULL;
+    weir_tensors_block found;
+    weir_status status = weir_tensors_find(block, &t, &found);
+
+    return status == WEIR_OK
+               ? weir__ipc_make(t->allocator, block, found.bytes, text, text_bytes, needed, offset)
+               : status;
+}

@@ -309,13 +309,45 @@ START_TEST(a_block_across_segments_can_be_shared) {
     OK(weir_tensors_free(take(6 * MIB, A)));
     OK(weir_tensors_free(take(10 * MIB, A)));
     block = take(20 * MIB, A);
-    OK(weir_ipc_make(weir_tensors_allocator(t), block, text, sizeof text, &needed, &offset));
+    OK(weir_tensors_ipc_make(block, text, sizeof text, &needed, &offset));
     OK(weir__memory_text_read(text, &read));
     for (size_t i = 0; i < read.count; i++)
         bytes += read.pieces[i].bytes;
     MUST_LE(3, read.count);
     MUST_LE(offset + 20 * MIB, bytes);
     weir__memory_text_clear(&read);
+    OK(weir_tensors_free(block));
+    block = take(2 * MIB, A); /* others have nothing of what lies behind it */
+    OK(weir_tensors_ipc_make(block, text, sizeof text, &needed, &offset));
+    OK(weir__memory_text_read(text, &read));
+    MUST_EQ(read.count, 1);
+    weir__memory_text_clear(&read);
+    EXPECT(WEIR_E_NOT_OWNED,
+           weir_tensors_ipc_make((char *)block + 512, text, sizeof text, &needed, &offset));
+    OK(weir_tensors_end(t, graph, NULL));
+    end();
+}
+END_TEST
+
+/* Idle memory that was seen done comes to a pool in pieces that reach beyond what it lacks, also (_i) another stream's. */
+START_TEST(idle_memory_comes_to_a_pool) {
+    void *blocks[10];
+    uint64_t before;
+
+    begin();
+    for (int i = 0; i < 10; i++)
+        blocks[i] = take(60 * MIB, _i ? B : A);
+    for (int i = 0; i < 10; i++) {
+        use(_i ? B : A, blocks[i], 60 * MIB, (uint64_t)i + 1);
+        OK(weir_tensors_free(blocks[i]));
+    }
+    CU(driver->cuCtxSynchronize());
+    OK(weir_tensors_free(take(200 * MIB, _i ? B : A))); /* its caches have no such block */
+    before = reserved();
+    open_route(graph);
+    for (int i = 0; i < 25; i++)
+        use(A, take(10 * MIB, A), 10 * MIB, (uint64_t)i + 100);
+    MUST_LE(reserved(), before + 64 * MIB);
     OK(weir_tensors_end(t, graph, NULL));
     end();
 }
@@ -376,6 +408,7 @@ int main(void) {
     tcase_add_test(one, a_trim_gives_back_what_is_idle_around_a_block);
     tcase_add_loop_test(one, growth_that_fails_half_way_loses_nothing, 0, 3);
     tcase_add_test(one, a_block_across_segments_can_be_shared);
+    tcase_add_loop_test(one, idle_memory_comes_to_a_pool, 0, 2);
     tcase_add_test(one, a_pool_has_what_is_idle_elsewhere_at_the_limit);
     tcase_add_loop_test(one, segments_of_other_engines_stay_apart, 0, 3);
     return run_suite(suite, CK_FORK);

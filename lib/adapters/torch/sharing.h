@@ -21,16 +21,15 @@ namespace weir_torch {
 constexpr char CUDA_HANDLE = 'c';
 constexpr char WEIR_HANDLE = 'w';
 
-inline c10::cuda::CUDACachingAllocator::ShareableHandle share(weir_allocator *allocator,
-                                                              void *block) {
+inline c10::cuda::CUDACachingAllocator::ShareableHandle share(void *block) {
     size_t bytes = 0, offset = 0;
-    weir_status status = weir_ipc_make(allocator, block, nullptr, 0, &bytes, &offset);
+    weir_status status = weir_tensors_ipc_make(block, nullptr, 0, &bytes, &offset);
     TORCH_CHECK(status != WEIR_E_NOT_SUPPORTED,
                 "weir: tensors can be sent to other processes with engine mapped (WEIR_ENGINE) and "
                 "a device that exports memory as file descriptors");
     check(status, "sharing a tensor");
     std::string text(bytes, '\0');
-    check(weir_ipc_make(allocator, block, &text[0], text.size(), nullptr, &offset),
+    check(weir_tensors_ipc_make(block, &text[0], text.size(), nullptr, &offset),
           "sharing a tensor");
     text.pop_back();
     return {static_cast<ptrdiff_t>(offset), WEIR_HANDLE + text};

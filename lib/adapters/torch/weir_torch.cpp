@@ -268,7 +268,7 @@ class Allocator final : public cca::CUDAAllocator {
     cca::ShareableHandle shareIpcHandle(void *block) override {
         weir_tensors *tensors;
         (void)find(block, &tensors);
-        return share(weir_tensors_allocator(tensors), block);
+        return share(block);
     }
     std::shared_ptr<void> getIpcDevPtr(std::string handle) override {
         return opened_memory.get(std::move(handle));
