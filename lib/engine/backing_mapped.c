@@ -18,8 +18,8 @@
  * use it, in its order, and its old one stays mapped, a shadow in which nothing is placed, until its uses were
  * seen done.  Under internal_dependencies what others freed moves like that, too, behind a wait of the stream.
  *
- * Requests that name an address (weir_request.at) have a part of the addresses to themselves, and exactly the memory that
- * they lack there: so their owner's memory grows in one piece.  What moves there was seen done.
+ * Requests that name an address (weir_request.at) have a part of the addresses to themselves, so their owner's memory
+ * grows in one piece.  Only physical allocations whose last uses have completed move there.
  *
  * Costs (H200, driver 580): 35 us to make and map a handle of up to 64 MiB, 45 us up to 256 MiB, 90 us for
  * a GiB; 38 us to move one of up to 64 MiB.
@@ -1451,16 +1451,17 @@ static uint64_t find_far(const struct range *g, size_t bytes) {
     return at;
 }
 
-/* Plans what the window lacks, in which only holes and free memory may lie: exactly, but for what is idle elsewhere, of
- * which a physical allocation of up to PIECE may reach beyond it.  That serves who grows there next.  A status. */
+/* How far an idle physical allocation may reach that fills [from, to) of a hole. */
 static uint64_t most_there(const struct piece *p, uint64_t from, uint64_t to) {
     uint64_t end = p->base + weir__size_round_down(p->bytes, PAGE);
 
     return weir__size_larger(to, weir__size_smaller(from + PIECE, end));
 }
 
-static weir_status plan_exactly(struct weir_block_engine *a, const struct window *w,
-                                size_t *planned) {
+/* Plans what the window lacks, in which only holes and free memory may lie: exactly, but for what is idle elsewhere, of
+ * which a physical allocation of up to PIECE may reach beyond it.  That serves who grows there next.  A status. */
+static weir_status plan_there(struct weir_block_engine *a, const struct window *w,
+                              size_t *planned) {
     struct range *g = a->range;
 
     g->move_count = 0;
@@ -1503,10 +1504,10 @@ static weir_status mapped_place(struct weir_block_engine *a, struct weir_request
     may = may_move(a, LEAST);
     if (may)
         find_spares(g, &w, CLEAN);
-    status = plan_exactly(a, &w, &planned);
+    status = plan_there(a, &w, &planned);
     if (weir__is_refusal(status) && !may) { /* it cannot grow instead */
         find_spares(g, &w, CLEAN);
-        status = plan_exactly(a, &w, &planned);
+        status = plan_there(a, &w, &planned);
     }
     if (status != WEIR_OK)
         return status;

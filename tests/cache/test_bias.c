@@ -266,7 +266,7 @@ static void become_owner(void) {
                            WEIR_BIAS_OUTER);
 }
 
-/* A lock that nobody is inside of is to be had soon, whoever it is biased to; one that is held stays its holder's. */
+/* A guest takes the bias of a lock that nobody holds.  A lock that is held keeps its owner. */
 START_TEST(a_lock_that_is_to_be_had_soon_or_not) {
     int taken;
 

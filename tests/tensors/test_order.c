@@ -502,7 +502,7 @@ static void *use_the_second(void *context) {
     return NULL;
 }
 
-/* Whoever used two devices, and holds one up, leaves the other to all. */
+/* A thread that used two devices and holds the lock of one does not block requests on the other. */
 START_TEST(one_who_used_both_devices_holds_one_up) {
     CUcontext second, popped;
     pthread_t thread;

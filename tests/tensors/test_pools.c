@@ -329,7 +329,7 @@ START_TEST(a_block_across_segments_can_be_shared) {
 }
 END_TEST
 
-/* Idle memory that was seen done comes to a pool in pieces that reach beyond what it lacks, also (_i) another stream's. */
+/* Idle physical allocations that are larger than what is missing move to a pool, also (_i) another stream's. */
 START_TEST(idle_memory_comes_to_a_pool) {
     void *blocks[10];
     uint64_t before;
