@@ -106,10 +106,13 @@ void source_end(void *context) {
 }
 
 struct State final : cca::AllocatorState {
-    explicit State(weir_tensors_state *state_) : state(state_) {}
+    explicit State(weir_tensors_state *state_) : state(state_) {
+    }
     State(const State &) = delete;
     State &operator=(const State &) = delete;
-    ~State() override { weir_tensors_state_destroy(state); }
+    ~State() override {
+        weir_tensors_state_destroy(state);
+    }
     weir_tensors_state *state;
 };
 
@@ -174,12 +177,11 @@ class Allocator final : public cca::CUDAAllocator {
             context.emplace(history.gather(cca::RecordContext::ALL));
         weir_tensors *tensors = nullptr;
         weir_tensors_block found;
-        bool is_reported = c10::memoryProfilingEnabled() &&
-                           weir_tensors_find(block, &tensors, &found) == WEIR_OK;
+        bool is_reported =
+            c10::memoryProfilingEnabled() && weir_tensors_find(block, &tensors, &found) == WEIR_OK;
         const auto *trace = c10::impl::GPUTrace::get_trace();
         if (C10_UNLIKELY(trace))
-            (*trace)->trace_gpu_memory_deallocation(c10::kCUDA,
-                                                    reinterpret_cast<uintptr_t>(block));
+            (*trace)->trace_gpu_memory_deallocation(c10::kCUDA, reinterpret_cast<uintptr_t>(block));
         weir_status status = weir_tensors_free(block);
         rethrow();
         // As the process ends the device may have gone before its tensors.
@@ -210,10 +212,18 @@ class Allocator final : public cca::CUDAAllocator {
                 limit(static_cast<DeviceIndex>(device), fraction);
 #endif
     }
-    bool initialized() override { return is_initialized.load(); }
-    void enable(bool on) override { caches.store(on); }
-    bool isEnabled() const override { return caches.load(std::memory_order_relaxed); }
-    std::string name() override { return "native"; }
+    bool initialized() override {
+        return is_initialized.load();
+    }
+    void enable(bool on) override {
+        caches.store(on);
+    }
+    bool isEnabled() const override {
+        return caches.load(std::memory_order_relaxed);
+    }
+    std::string name() override {
+        return "native";
+    }
 
     double getMemoryFraction(DeviceIndex device) override {
         (void)at(device);
@@ -246,7 +256,8 @@ class Allocator final : public cca::CUDAAllocator {
         auto figures = figures_of(at(device));
         C10_CUDA_CHECK(cudaMemGetInfo(&free_bytes, &total));
         auto idle = figures.reserved_bytes[0].current - figures.active_bytes[0].current;
-        *largest = std::max({*largest, free_bytes, static_cast<size_t>(std::max<int64_t>(idle, 0))});
+        *largest =
+            std::max({*largest, free_bytes, static_cast<size_t>(std::max<int64_t>(idle, 0))});
     }
 
     // ---- blocks ----
@@ -280,8 +291,8 @@ class Allocator final : public cca::CUDAAllocator {
             (void)cudaGetLastError();
         else
             C10_CUDA_CHECK(error);
-        weir_status status = weir_set_access(weir_tensors_allocator(at(to)), device,
-                                             WEIR_ACCESS_READ_WRITE);
+        weir_status status =
+            weir_set_access(weir_tensors_allocator(at(to)), device, WEIR_ACCESS_READ_WRITE);
         if (status != WEIR_E_NOT_SUPPORTED) // memory of cuMemAlloc needs no more
             check(status, "peer access");
     }
@@ -326,8 +337,12 @@ class Allocator final : public cca::CUDAAllocator {
         bool with_traces = true;
 #endif
         cca::SnapshotInfo out;
-        Listing listing{&out.segments, 0, records_stacks.load(),
-                        cca::CUDAAllocatorConfig::expandable_segments(), 0};
+        Listing listing{&out.segments,
+                        0,
+                        records_stacks.load(),
+                        cca::CUDAAllocatorConfig::expandable_segments(),
+                        0,
+                        false};
         for (size_t device = 0; device < places.size(); device++)
             if (weir_tensors *tensors = opened(device)) {
                 listing.device = static_cast<DeviceIndex>(device);
@@ -342,14 +357,15 @@ class Allocator final : public cca::CUDAAllocator {
 
     // ---- history ----
 
-    bool isHistoryEnabled() override { return history.is_recording(); }
+    bool isHistoryEnabled() override {
+        return history.is_recording();
+    }
 #if WEIR_TORCH_VERSION >= 211
-    void recordHistory(bool on, cca::CreateContextFn recorder, size_t most,
-                       cca::RecordContext when, bool clears,
-                       const std::vector<std::string> &skips) override {
+    void recordHistory(bool on, cca::CreateContextFn recorder, size_t most, cca::RecordContext when,
+                       bool clears, const std::vector<std::string> &skips) override {
 #else
-    void recordHistory(bool on, cca::CreateContextFn recorder, size_t most,
-                       cca::RecordContext when, bool clears) override {
+    void recordHistory(bool on, cca::CreateContextFn recorder, size_t most, cca::RecordContext when,
+                       bool clears) override {
         std::vector<std::string> skips;
 #endif
         TORCH_CHECK(when == cca::RecordContext::NEVER || recorder);
@@ -362,14 +378,20 @@ class Allocator final : public cca::CUDAAllocator {
         if (c10::cuda::GetDevice(&device) == cudaSuccess)
             history.annotate(pairs, device);
     }
-    void pushCompileContext(std::string &text) override { compile_contexts.push_back(text); }
+    void pushCompileContext(std::string &text) override {
+        compile_contexts.push_back(text);
+    }
     void popCompileContext() override {
         if (!compile_contexts.empty())
             compile_contexts.pop_back();
     }
 #if WEIR_TORCH_VERSION >= 210
-    void setUserMetadata(const std::string &text) override { history.set_user_metadata(text); }
-    std::string getUserMetadata() override { return history.user_metadata(); }
+    void setUserMetadata(const std::string &text) override {
+        history.set_user_metadata(text);
+    }
+    std::string getUserMetadata() override {
+        return history.user_metadata();
+    }
 #endif
     void attachOutOfMemoryObserver(cca::OutOfMemoryObserver observer) override {
         std::lock_guard<std::mutex> guard(mutex);
@@ -386,8 +408,7 @@ class Allocator final : public cca::CUDAAllocator {
     void createOrIncrefPool(DeviceIndex device, MempoolId_t id,
                             std::shared_ptr<cca::CUDAAllocator> own) override {
 #else
-    void createOrIncrefPool(DeviceIndex device, MempoolId_t id,
-                            cca::CUDAAllocator *lent) override {
+    void createOrIncrefPool(DeviceIndex device, MempoolId_t id, cca::CUDAAllocator *lent) override {
         std::shared_ptr<cca::CUDAAllocator> own(lent, [](cca::CUDAAllocator *) {});
 #endif
         weir_tensors_source source = {nullptr, source_alloc, source_free, source_end};
@@ -404,8 +425,7 @@ class Allocator final : public cca::CUDAAllocator {
         weir_status status = weir_tensors_begin(tensors, id_to(id), takes, context.get());
         if (status != WEIR_OK)
             (void)weir_tensors_pool_close(tensors, id_to(id));
-        TORCH_CHECK(status != WEIR_E_BUSY,
-                    "beginAllocateToPool: already recording to mempool_id");
+        TORCH_CHECK(status != WEIR_E_BUSY, "beginAllocateToPool: already recording to mempool_id");
         check(status, "beginAllocateToPool");
         (void)context.release();
     }
@@ -498,8 +518,7 @@ class Allocator final : public cca::CUDAAllocator {
     }
     C10_NOINLINE weir_tensors *open(DeviceIndex device) {
         TORCH_CHECK(0 <= device && static_cast<size_t>(device) < places.size(),
-                    "Invalid device argument ", static_cast<int>(device),
-                    ": did you call init?");
+                    "Invalid device argument ", static_cast<int>(device), ": did you call init?");
         std::lock_guard<std::mutex> guard(mutex);
         return open_locked(device);
     }
@@ -529,9 +548,9 @@ class Allocator final : public cca::CUDAAllocator {
         if (fraction == 1) // as without one
             amount.kind = WEIR_AMOUNT_MAX;
         weir_tensors *tensors = opened(static_cast<size_t>(device));
-        check(weir_set_limit(weir_tensors_allocator(tensors ? tensors : open_locked(device)),
-                             amount),
-              "memory fraction");
+        check(
+            weir_set_limit(weir_tensors_allocator(tensors ? tensors : open_locked(device)), amount),
+            "memory fraction");
         fractions[static_cast<size_t>(device)] = fraction;
     }
     static weir_tensors_figures figures_of(weir_tensors *tensors) {
@@ -638,15 +657,15 @@ class Allocator final : public cca::CUDAAllocator {
             observer(device, static_cast<int64_t>(bytes), allowed, free_bytes);
         auto allocated = static_cast<uint64_t>(f.allocated_bytes[0].current);
         auto reserved = static_cast<uint64_t>(f.reserved_bytes[0].current);
-        TORCH_CHECK_WITH(
-            OutOfMemoryError, false, "CUDA out of memory. Tried to allocate ", shown(bytes),
-            ". GPU ", static_cast<int>(device), " has a total capacity of ", shown(total),
-            " of which ", shown(free_bytes), " is free. ",
-            fraction < 1 ? shown(allowed) + " allowed; " : std::string(),
-            "Of the allocated memory ", shown(allocated), " is allocated by PyTorch, and ",
-            shown(reserved > allocated ? reserved - allocated : 0),
-            " is reserved by PyTorch but unallocated.",
-            fraction < 1 ? with_fraction(advice) : advice);
+        TORCH_CHECK_WITH(OutOfMemoryError, false, "CUDA out of memory. Tried to allocate ",
+                         shown(bytes), ". GPU ", static_cast<int>(device),
+                         " has a total capacity of ", shown(total), " of which ", shown(free_bytes),
+                         " is free. ", fraction < 1 ? shown(allowed) + " allowed; " : std::string(),
+                         "Of the allocated memory ", shown(allocated),
+                         " is allocated by PyTorch, and ",
+                         shown(reserved > allocated ? reserved - allocated : 0),
+                         " is reserved by PyTorch but unallocated.",
+                         fraction < 1 ? with_fraction(advice) : advice);
     }
 
     // ---- figures ----
@@ -669,27 +688,35 @@ class Allocator final : public cca::CUDAAllocator {
         DeviceIndex device;
         bool with_stacks, is_expandable;
         uint64_t segment; // weir's
+        bool has_stream;  // the last segment's is known
     };
     static void list(void *context, const weir_tensors_block *block) {
         guarded([&] { add(static_cast<Listing *>(context), block); });
     }
     static void add(Listing *listing, const weir_tensors_block *block) {
         auto &segments = *listing->segments;
-        // A segment of PyTorch's has blocks of one kind, so a segment is shown as several where kinds meet.
+        // A segment of PyTorch's has blocks of one kind and one stream, so a segment is shown as several where these meet.
         bool is_large = block->is_free || block->bytes > WEIR_TENSORS_SMALL;
+        bool has_stream = !block->is_free && !block->is_pending;
+        auto stream = reinterpret_cast<cudaStream_t>(block->stream);
         if (segments.empty() || listing->segment != block->segment ||
-            segments.back().is_large != is_large || segments.back().device != listing->device) {
+            segments.back().is_large != is_large || segments.back().device != listing->device ||
+            (has_stream && listing->has_stream && segments.back().stream != stream)) {
             cca::SegmentInfo segment;
             segment.device = listing->device;
             segment.address = block->address;
-            segment.stream = reinterpret_cast<cudaStream_t>(block->stream);
             segment.is_large = is_large;
             segment.owner_private_pool_id = id_from(block->pool);
             segment.is_expandable = listing->is_expandable;
             segments.push_back(std::move(segment));
             listing->segment = block->segment;
+            listing->has_stream = false;
         }
         auto &segment = segments.back();
+        if (has_stream) {
+            segment.stream = stream;
+            listing->has_stream = true;
+        }
         segment.total_size += block->bytes;
         cca::BlockInfo info;
         info.size = block->bytes;
@@ -709,8 +736,7 @@ class Allocator final : public cca::CUDAAllocator {
     static void describe(cca::AllocatorConfigInfo &out) {
         out.garbage_collection_threshold = cca::CUDAAllocatorConfig::garbage_collection_threshold();
         out.max_split_size = cca::CUDAAllocatorConfig::max_split_size();
-        out.pinned_num_register_threads =
-            cca::CUDAAllocatorConfig::pinned_num_register_threads();
+        out.pinned_num_register_threads = cca::CUDAAllocatorConfig::pinned_num_register_threads();
         out.expandable_segments = cca::CUDAAllocatorConfig::expandable_segments();
         out.release_lock_on_malloc = cca::CUDAAllocatorConfig::release_lock_on_cudamalloc();
         out.pinned_use_host_register = cca::CUDAAllocatorConfig::pinned_use_cuda_host_register();

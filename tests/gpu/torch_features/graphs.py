@@ -275,6 +275,25 @@ def memory_in_snapshot_of_graph():
 
 
 @feature
+def snapshot_tells_streams_of_graph():
+    """A pool that two streams use: each block lies in a segment of its stream."""
+    main, side = torch.cuda.Stream(), torch.cuda.Stream()
+    x = torch.ones(1 << 22, device=DEVICE)
+    torch.cuda.synchronize()
+    graph, held = torch.cuda.CUDAGraph(), {}
+    with torch.cuda.graph(graph, stream=main):
+        held[main] = x + 1
+        side.wait_stream(main)
+        with torch.cuda.stream(side):
+            held[side] = held[main] + 1
+        main.wait_stream(side)
+    segments = [s for s in torch.cuda.memory_snapshot() if tuple(s["segment_pool_id"]) == tuple(graph.pool())]
+    for stream, tensor in held.items():
+        owners = [s for s in segments if s["address"] <= tensor.data_ptr() < s["address"] + s["total_size"]]
+        assert [s["stream"] for s in owners] == [stream.cuda_stream], (stream, segments)
+
+
+@feature
 def graph_for_each_batch():
     """As servers do: a graph for each batch size, the largest first, all in one pool."""
     model, pool, graphs = net(), torch.cuda.graph_pool_handle(), {}
