@@ -254,6 +254,7 @@ static void learn(weir_allocator *a, const weir_options *given) {
 
     a->learn = weir__learn_open(a->device.driver, a->device.ordinal, &a->options);
     a->options.profile = a->learn ? a->learn->path : NULL; /* the caller's need not live on */
+    a->lifetimes = a->learn ? weir__learn_lifetimes(&a->options) : NULL;
     if (!a->learn || weir__option_is_set(given, WEIR_SETTING_PREALLOC))
         return;
     target = weir__learn_target(a->learn, a);
@@ -309,9 +310,12 @@ static weir_status open_engine(weir_allocator *a) {
                                 .events = &a->reserve.events,
                                 .limit = &q->limit,
                                 .graphs = &a->reserve.graphs,
+                                .lifetimes = a->lifetimes,
                                 .threshold = a->threshold};
     weir_status status;
 
+    if (a->learn)
+        weir__learn_plan(a->learn, &setup);
     if (a->options.engine == WEIR_ENGINE_POOL && q->limit != UINT64_MAX) /* for the ladder too */
         q->limit = weir__size_round_down((size_t)q->limit, WEIR_POOL_UNIT);
     if (a->reserve.decay.half_life_ns > 0 || q->follows)
@@ -338,6 +342,7 @@ static weir_status furnish(weir_allocator *a, const weir_options *given,
     if (status != WEIR_OK) {
         weir__exports_close(a->exports);
         weir__learn_close(a->learn);
+        weir__learn_end_lifetimes(a->lifetimes);
         return weir__create_cannot(message, a->options.log, status, "cannot open the engine: %s",
                                    weir__why_not(a, status, why, sizeof why));
     }
@@ -375,6 +380,7 @@ static weir_status furnish(weir_allocator *a, const weir_options *given,
     a->reserve.engine->ops->close(a->reserve.engine);
     weir__exports_close(a->exports);
     weir__learn_close(a->learn);
+    weir__learn_end_lifetimes(a->lifetimes);
     weir__set_driver_result(result);
     return weir__create_cannot(message, a->options.log, status, "cannot start: %s",
                                why[0] ? why : weir__why_not(a, status, why, sizeof why));
@@ -637,6 +643,7 @@ weir_status weir_allocator_destroy(weir_allocator *a) {
     weir__front_close(a->front);
     weir__exports_close(a->exports);
     a->reserve.engine->ops->close(a->reserve.engine);
+    weir__learn_end_lifetimes(a->lifetimes);
     weir__anywhere_close(a);
     weir__decay_close(&a->reserve.decay);
     weir__relief_close(&a->reserve.relief);

@@ -172,6 +172,33 @@ uint64_t weir__learn_target(const struct weir_learn *learn, weir_allocator *a) {
     return target;
 }
 
+/* ---- plans ----------------------------------------------------------------------------------- */
+
+static int is_mapped(const weir_options *options) {
+    return options->engine == WEIR_ENGINE_ARENA && options->arena == WEIR_ARENA_MAPPED;
+}
+
+void weir__learn_plan(const struct weir_learn *learn, struct weir_engine *setup) {
+    if (!is_mapped(setup->options))
+        return;
+    setup->plan.large.pivot = (size_t)learn->known.plan.pivot;
+    setup->plan.small = (size_t)learn->known.plan.small;
+}
+
+struct weir_lifetimes *weir__learn_lifetimes(const weir_options *options) {
+    struct weir_lifetimes *lifetimes = is_mapped(options) ? malloc(sizeof *lifetimes) : NULL;
+
+    if (lifetimes)
+        weir__lifetimes_open(lifetimes);
+    return lifetimes;
+}
+
+void weir__learn_end_lifetimes(struct weir_lifetimes *lifetimes) {
+    if (lifetimes)
+        weir__lifetimes_close(lifetimes);
+    free(lifetimes);
+}
+
 /* ---- saving ---------------------------------------------------------------------------------- */
 
 /* The newest steps by which the reserve grew, oldest first; how many. */
@@ -207,6 +234,20 @@ static struct weir_profile_run take_run(const weir_statistics *s, uint64_t id) {
                                      .grew = s->reserve_peak > given};
 }
 
+/* Plans for the next run.  What this one would have needed with the plan is known if all of it was recorded, and if it had
+ * one stream: with several the order of the streams decides, too. */
+static void plan(struct weir_lifetimes *lifetimes, struct weir_profile_plan *out,
+                 struct weir_profile_run *run) {
+    struct weir_plan made;
+    size_t small;
+
+    if (!weir__lifetimes_plan(lifetimes, &made, &small))
+        return;
+    *out = (struct weir_profile_plan){made.pivot, small};
+    if (!lifetimes->is_full && !lifetimes->several)
+        run->planned = made.bytes + small;
+}
+
 /* What other runs have left there since counts too. */
 static weir_status save(weir_allocator *a, const struct weir_learn *learn,
                         const weir_statistics *s) {
@@ -217,6 +258,8 @@ static weir_status save(weir_allocator *a, const struct weir_learn *learn,
 
     if (weir__profile_load(learn->path, &learn->key, &profile, &there))
         there.text[0] = '\0';
+    if (a->lifetimes)
+        plan(a->lifetimes, &profile.plan, &run);
     weir__profile_add(&profile, &run, step, take_steps(a, step));
     if (weir__profile_store(learn->path, &learn->key, &profile, &problem)) {
         if (there.text[0] && !learn->is_told)

@@ -249,7 +249,7 @@ static inline int is_alone(const struct weir_front *f) {
 }
 
 static int is_calm(const struct weir_front *f) {
-    return atomic_load_explicit(&f->calm, memory_order_relaxed) >= CALM;
+    return !f->engine->lifetimes && atomic_load_explicit(&f->calm, memory_order_relaxed) >= CALM;
 }
 
 /* What a cell may keep if so much is in use; the caller holds `lock`. */

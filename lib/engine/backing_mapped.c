@@ -785,6 +785,11 @@ static size_t within(size_t least, size_t value, size_t most) {
     return weir__size_larger(least, weir__size_smaller(value, most));
 }
 
+/* A plan foresees the reserve: what it lacks is little, and more of it would lie idle. */
+static int is_planned(const struct weir_block_engine *a) {
+    return a->e.plan.small > 0;
+}
+
 /* How much to add where `want` bytes are missing and `most` fit; `planned` will have been added by then.
  * No more than a handle should have, unless a policy wants more. */
 static size_t step_for(struct weir_block_engine *a, int small, size_t want, size_t most,
@@ -810,9 +815,10 @@ static size_t step_for(struct weir_block_engine *a, int small, size_t want, size
     if (a->e.options->growth != WEIR_GROWTH_EXACT && step > want)
         wanted = step;
     least = small ? weir__size_smaller(p->step_least, STEP_SMALL) : p->step_least;
-    least = g->piece ? 0
-                     : weir__size_smaller(within(least, total / p->step_part, p->step_most),
-                                          g->most_new);
+    least =
+        g->piece || is_planned(a)
+            ? 0
+            : weir__size_smaller(within(least, total / p->step_part, p->step_most), g->most_new);
     step = weir__size_smaller(weir__size_larger(step, least), most);
     /* What is beyond the request stays below the limit. */
     step = within(want, step, weir__size_less(room, planned));
@@ -1413,6 +1419,8 @@ static weir_status mapped_grow(struct weir_block_engine *a, uint64_t reserve, ui
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     }
     small = weir__size_round_down(within(PAGE, bytes / PREALLOC_SMALL, SPARE_SMALL), PAGE);
+    if (a->e.plan.small > 0)
+        small = weir__size_round_down(a->e.plan.small, PAGE);
     small = bytes > PAGE ? (size_t)weir__size_less(small, idle_small(a->range)) : 0;
     result = weir__driver_enter(a->e.device->driver, a->e.device->context, &scope);
     if (!find_end(a, 1, &at, &room)) /* all their addresses are in use */

@@ -19,6 +19,7 @@
 #include "base/counters.h"
 #include "base/result.h"
 #include "driver/device.h"
+#include "engine/lifetimes.h"
 #include "engine/peer_access.h"
 #include "engine/stream_uses.h"
 #include "ipc/process_peers.h"
@@ -273,7 +274,14 @@ struct weir_engine {
     /* Bytes of a growth step that takes the driver's lock for about a tenth of a millisecond; 0: the engine does not
      * grow ahead of demand. */
     size_t step_bytes;
-    _Atomic unsigned traits;         /* of these SETTLES may change later */
+    _Atomic unsigned traits; /* of these SETTLES may change later */
+    struct weir_lifetimes
+        *lifetimes; /* where a block engine notes its larger blocks; NULL: nowhere */
+    /* What was planned for them; zero: nothing. */
+    struct {
+        struct weir_plan large;
+        size_t small; /* bytes of the reserve that small requests need */
+    } plan;
     CUmemoryPool driver_pool;        /* that the memory is from; NULL: there is none */
     struct weir_graph_table *graphs; /* where blocks of graphs are: graph_blocks.h */
     /* As of the last request, written by the engine and read without its lock. */

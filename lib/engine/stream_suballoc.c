@@ -87,9 +87,23 @@ void weir__suballoc_close(struct weir_suballoc *s) {
     free(s->places);
 }
 
+static struct weir_suballoc_region *region_of(struct weir_suballoc *s, uint64_t address);
+
 /* ---- accounts -------------------------------------------------------------------------------- */
 
+/* Whoever plans wants to know of the larger blocks that lie among each other. */
+static void note(struct weir_suballoc *s, const struct weir_placement_block *block, int is_taken) {
+    const struct weir_suballoc_region *r =
+        block->requested > s->rule.small ? region_of(s, block->address) : NULL;
+
+    if (r && r->kind == WEIR_SUBALLOC_COMMON)
+        weir__lifetimes_note(s->engine->lifetimes, block->address, is_taken ? block->size : 0);
+}
+
 static void account(struct weir_suballoc *s, const struct weir_placement_block *block) {
+    if (s->engine->lifetimes)
+        note(s, block, 1);
+
     weir__order_taken(&s->order, block->size);
     s->taken += block->size;
     s->in_use += block->size;
@@ -104,6 +118,8 @@ static void account(struct weir_suballoc *s, const struct weir_placement_block *
 
 /* The block's owner has freed it. */
 static void unaccount(struct weir_suballoc *s, const struct weir_placement_block *block) {
+    if (s->engine->lifetimes)
+        note(s, block, 0);
     s->in_use -= block->size;
     s->requested -= block->requested;
 }
@@ -221,6 +237,11 @@ static void tell_address(struct weir_suballoc *s, struct weir_placement_block *o
     }
 }
 
+/* 1 if the plan has such blocks lie high. */
+static int is_high(const struct weir_suballoc *s, int kind, size_t bytes) {
+    return kind == WEIR_SUBALLOC_COMMON && bytes < s->engine->plan.large.pivot;
+}
+
 static int take(struct weir_suballoc *s, size_t bytes, uint64_t id, size_t most,
                 struct weir_placement_block *out) {
     int kind = weir__suballoc_is_small(s, bytes) ? WEIR_SUBALLOC_SMALL : WEIR_SUBALLOC_COMMON;
@@ -228,7 +249,9 @@ static int take(struct weir_suballoc *s, size_t bytes, uint64_t id, size_t most,
 
     if (s->bases > 0 && kind == WEIR_SUBALLOC_COMMON)
         result = weir__placement_take(s->placement[WEIR_SUBALLOC_BASE], bytes, id, out);
-    if (result == WEIR_PLACEMENT_NO_FIT)
+    if (result == WEIR_PLACEMENT_NO_FIT && is_high(s, kind, bytes))
+        result = weir__placement_take_high(s->placement[kind], bytes, id, out);
+    else if (result == WEIR_PLACEMENT_NO_FIT)
         result = weir__placement_take_within(s->placement[kind], bytes, id, most, out);
     if (result == WEIR_PLACEMENT_OK)
         tell_address(s, out);
@@ -508,6 +531,14 @@ int weir__suballoc_add_range(struct weir_suballoc *s, uint64_t base, size_t byte
     return add_region(s, base, bytes, kind, OBSERVED, 1);
 }
 
+/* A range got memory, or lost it. */
+static void count_memory(struct weir_suballoc *s, const struct weir_suballoc_region *r, size_t got,
+                         size_t lost) {
+    count_total(s, s->total + got - lost);
+    if (s->engine->lifetimes && r->kind == WEIR_SUBALLOC_SMALL)
+        weir__lifetimes_small(s->engine->lifetimes, got, lost);
+}
+
 int weir__suballoc_fill(struct weir_suballoc *s, uint64_t hole, uint64_t address, size_t bytes,
                         uint64_t id) {
     const struct weir_suballoc_region *r = region_of(s, address);
@@ -524,7 +555,7 @@ int weir__suballoc_fill(struct weir_suballoc *s, uint64_t hole, uint64_t address
     }
     placed = weir__placement_fill(s->placement[r->kind], hole, address, bytes, id, sequence);
     if (placed == WEIR_PLACEMENT_OK)
-        count_total(s, s->total + bytes);
+        count_memory(s, r, bytes, 0);
     return placed;
 }
 
@@ -533,7 +564,7 @@ int weir__suballoc_hollow(struct weir_suballoc *s, uint64_t chunk, uint64_t addr
     int placed = weir__placement_hollow(s->placement[r->kind], chunk, address, bytes);
 
     if (placed == WEIR_PLACEMENT_OK)
-        count_total(s, s->total - bytes);
+        count_memory(s, r, 0, bytes);
     return placed;
 }
 
@@ -542,7 +573,7 @@ int weir__suballoc_punch(struct weir_suballoc *s, uint64_t chunk, uint64_t addre
     int placed = weir__placement_punch(s->placement[r->kind], chunk, address, bytes);
 
     if (placed == WEIR_PLACEMENT_OK)
-        count_total(s, s->total - bytes);
+        count_memory(s, r, 0, bytes);
     return placed;
 }
 
@@ -688,6 +719,8 @@ int weir__suballoc_take(struct weir_suballoc *s, size_t bytes, uint64_t id, size
                         struct weir_placement_block *out) {
     int result = take(s, bytes, id, most, out);
 
+    if (s->engine->lifetimes)
+        weir__lifetimes_stream(s->engine->lifetimes, id);
     if (result == WEIR_PLACEMENT_NO_FIT && may_look(s) && look_around(s, GLANCE))
         result = take_moved(s, bytes, id, most, out);
     if (result == WEIR_PLACEMENT_OK)

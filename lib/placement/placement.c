@@ -798,21 +798,26 @@ static void take_parked(struct weir_placement *p, size_t bytes, struct weir_plac
     block_begin(p, id, c->address, c->size, bytes, out);
 }
 
-/* Takes the best fit for `want` granules of the clean chunks and, unless NULL, of `own`. */
-INLINE int take(struct weir_placement *p, struct stream *own, uint64_t want, size_t bytes,
-                size_t most, struct weir_placement_block *out) {
+/* The best fit for `want` granules of the clean chunks and, unless NULL, of `own`. */
+INLINE struct weir__bestfit_hit best_for(const struct weir_placement *p, const struct stream *own,
+                                         uint64_t want, size_t most) {
     struct weir__bestfit_hit hit;
 
     if (own == NULL) {
-        hit = best_of(p, &p->clean, NULL, want, most);
-    } else if (p->own_first) {
-        hit = best_of(p, &own->fit, NULL, want, most);
-        if (hit.key == WEIR__BESTFIT_NONE) {
-            hit = best_of(p, &p->clean, NULL, want, most);
-        }
-    } else {
-        hit = best_of(p, &p->clean, &own->fit, want, most);
+        return best_of(p, &p->clean, NULL, want, most);
     }
+    if (!p->own_first) {
+        return best_of(p, &p->clean, &own->fit, want, most);
+    }
+    hit = best_of(p, &own->fit, NULL, want, most);
+    return hit.key != WEIR__BESTFIT_NONE ? hit : best_of(p, &p->clean, NULL, want, most);
+}
+
+/* Takes it. */
+INLINE int take(struct weir_placement *p, struct stream *own, uint64_t want, size_t bytes,
+                size_t most, struct weir_placement_block *out) {
+    struct weir__bestfit_hit hit = best_for(p, own, want, most);
+
     if (hit.key == WEIR__BESTFIT_NONE) {
         return WEIR_PLACEMENT_NO_FIT;
     }
@@ -1510,6 +1515,37 @@ int weir__placement_withdraw(struct weir_placement *p, uint64_t base, uint64_t s
         return WEIR_PLACEMENT_BUSY;
     }
     region_unlink(p, position);
+    return WEIR_PLACEMENT_OK;
+}
+
+int weir__placement_take_high(struct weir_placement *p, size_t bytes, uint64_t stream,
+                              struct weir_placement_block *out) {
+    struct weir__bestfit_hit hit;
+    uint64_t end, want;
+    size_t rounded;
+    uint32_t id;
+
+    if (bytes == 0 || !weir__size_round_up(bytes, p->mask + 1, &rounded)) {
+        return WEIR_PLACEMENT_INVALID;
+    }
+    unpark(p);
+    stream_seen(p, stream);
+    if (!take_reserve(p)) {
+        return WEIR_PLACEMENT_NO_MEMORY;
+    }
+    want = rounded >> p->shift;
+    if (want >> WEIR__BESTFIT_BITS != 0) {
+        return WEIR_PLACEMENT_NO_FIT;
+    }
+    hit = best_for(p, p->several && stream != 0 ? stream_find(p, stream) : NULL, want, SIZE_MAX);
+    if (hit.key == WEIR__BESTFIT_NONE) {
+        return WEIR_PLACEMENT_NO_FIT;
+    }
+    end = p->all.chunk[hit.value].address + p->all.chunk[hit.value].size;
+    id = chunk_claim(p, hit.value, end - want, end);
+    mark_end(p, p->all.chunk[id].next, end);
+    p->all.chunk[id].requested = bytes;
+    block_begin(p, id, end - want, want, bytes, out);
     return WEIR_PLACEMENT_OK;
 }
 

@@ -25,7 +25,9 @@
 #include "base/replace.h"
 
 #define TITLE "weir profile "
+/* Without a plan, and with one. */
 #define FIRST_LINE TITLE "1\n"
+#define FIRST_LINE_PLANNED TITLE "2\n"
 /* "checksum 0123456789abcdef\n" */
 enum { CHECKSUM_BYTES = 26, LINE_BYTES = 400, MOST_WORDS = 12 };
 /* More than any device has: products of two such numbers are finite. */
@@ -74,6 +76,8 @@ static uint64_t need_of(const struct weir_profile *profile, const struct weir_pr
                       ? (double)profile->basis_reserve / (double)profile->basis_in_use
                       : 1.125;
 
+    if (run->planned > 0)
+        return run->planned < need ? run->planned : need;
     if (run->grew)
         return need;
     if ((double)run->in_use * each < (double)need)
@@ -110,6 +114,7 @@ void weir__profile_add(struct weir_profile *profile, const struct weir_profile_r
     added.need = need_of(profile, &added);
     if (profile->runs == WEIR_PROFILE_RUNS)
         remove_run(profile, 0);
+    added.planned = 0;
     profile->run[profile->runs++] = added;
     if (added.grew) {
         profile->basis_reserve = added.reserve;
@@ -158,11 +163,16 @@ static void put_run(struct writer *to, const struct weir_profile_run *run) {
     put(to, " %s\n", run->grew ? "grew" : "enough");
 }
 
+static int is_planned(const struct weir_profile *profile) {
+    return profile->plan.pivot > 0 || profile->plan.small > 0;
+}
+
 size_t weir__profile_spell(const struct weir_profile *profile, const struct weir_profile_key *key,
                            char text[WEIR_PROFILE_MOST_BYTES]) {
     struct writer to = {text, 0};
 
-    put(&to, FIRST_LINE "key %016" PRIx64 "\ndevice %s\nsettings %s\n", weir__profile_key_hash(key),
+    put(&to, "%skey %016" PRIx64 "\ndevice %s\nsettings %s\n",
+        is_planned(profile) ? FIRST_LINE_PLANNED : FIRST_LINE, weir__profile_key_hash(key),
         key->device, key->settings);
     put_size(&to, "target", weir__profile_target(profile));
     put_size(&to, "\nbasis", profile->basis_reserve);
@@ -173,6 +183,11 @@ size_t weir__profile_spell(const struct weir_profile *profile, const struct weir
     for (size_t i = 0; i < profile->steps; i++) {
         put_size(&to, "step", profile->step[i].bytes);
         put(&to, " %s\n", weir_event_cause_word(profile->step[i].cause));
+    }
+    if (is_planned(profile)) {
+        put_size(&to, "plan pivot", profile->plan.pivot);
+        put_size(&to, " small", profile->plan.small);
+        put(&to, "\n");
     }
     put(&to, "checksum %016" PRIx64 "\n", weir__profile_hash(text, to.length));
     return to.length;
@@ -246,7 +261,7 @@ static int read_step(const struct reader *from, struct weir_profile_step *step) 
 }
 
 /* Everything below the key.  Words that say nothing are looked at when all is written again. */
-static int read_body(struct reader *from, struct weir_profile *profile) {
+static int read_body(struct reader *from, int is_planned, struct weir_profile *profile) {
     struct weir_problem ignored;
 
     if (!take_words(from, "target", 2) || !take_words(from, "basis", 3) ||
@@ -260,6 +275,10 @@ static int read_body(struct reader *from, struct weir_profile *profile) {
     while (profile->steps < WEIR_PROFILE_STEPS && take_words(from, "step", 3))
         if (!read_step(from, &profile->step[profile->steps++]))
             return 0;
+    if (is_planned &&
+        (!take_words(from, "plan", 5) || !read_size(from->word[2], &profile->plan.pivot) ||
+         !read_size(from->word[4], &profile->plan.small)))
+        return 0;
     return from->at == from->end && profile->runs > 0 && profile->merged >= profile->runs &&
            profile->basis_in_use <= profile->basis_reserve;
 }
@@ -304,12 +323,14 @@ int weir__profile_parse(const char *text, size_t bytes, const struct weir_profil
     struct weir_profile read = {0};
     char again[WEIR_PROFILE_MOST_BYTES];
     struct reader from;
+    int is_planned;
 
     if (bytes >= WEIR_PROFILE_MOST_BYTES)
         return weir__problem(problem, "it is larger than any profile");
     if (!begins(text, bytes, TITLE))
         return weir__problem(problem, bytes ? "it is no profile" : "it is empty");
-    if (!begins(text, bytes, FIRST_LINE))
+    is_planned = begins(text, bytes, FIRST_LINE_PLANNED);
+    if (!is_planned && !begins(text, bytes, FIRST_LINE))
         return weir__problem(problem, "it is of another version");
     if (!check_sum(text, bytes, problem))
         return 0;
@@ -317,7 +338,7 @@ int weir__profile_parse(const char *text, size_t bytes, const struct weir_profil
     from.end = text + bytes - CHECKSUM_BYTES;
     if (!check_key(&from, key, problem))
         return 0;
-    if (!read_body(&from, &read) || weir__profile_spell(&read, key, again) != bytes ||
+    if (!read_body(&from, is_planned, &read) || weir__profile_spell(&read, key, again) != bytes ||
         memcmp(again, text, bytes) != 0)
         return weir__problem(problem, "it is not as a profile is written");
     *profile = read;

@@ -10,14 +10,19 @@
  *     runs 3
  *     run 0123456789abcdef need 8GiB reserve 8GiB in-use 8000000000 grew
  *     step 2MiB request
+ *     plan pivot 848MiB small 16MiB
  *     checksum 89abcdef01234567
+ *
+ * The plan is the newest run's (placement/plan.h): requests below the pivot are placed high, and requests up to 512 KiB
+ * need so much beside.  A file with a plan begins with "weir profile 2", one without is of version 1.
  *
  * There are up to WEIR_PROFILE_RUNS lines of runs, oldest first, and up to WEIR_PROFILE_STEPS of the steps
  * by which the newest run grew.  `key` is a hash of the two lines below it, the checksum one of all that
  * stands before its line (FNV-1a of 64 bits, which keeps out accidents, not enemies).  A file that is not
  * byte for byte what would be written for what was read of it is refused.
  *
- * The rule.  A run that grew needed all the reserve that it had.  One that did not needed what it had in
+ * The rule.  A run whose lifetimes were all recorded needed what its plan needs.  Another that grew needed all the reserve
+ * that it had.  One that did not needed what it had in
  * use, times what the last run that grew had to reserve for each byte in use (no such run: an eighth more
  * than in use); if that is less than the target by no more than an eighth, the target was right.  The
  * target is the largest need of the last four runs, or half of that of the run before them, a quarter of
@@ -53,11 +58,19 @@ struct weir_profile_run {
     uint64_t reserve; /* peaks */
     uint64_t in_use;
     int grew; /* 0: what it was given beforehand was enough */
+    uint64_t
+        planned; /* what its plan needs; 0: not known.  Only as it is added: its need says it from then on */
 };
 
 struct weir_profile_step {
     uint64_t bytes;
     int cause; /* WEIR_EVENT_ */
+};
+
+/* All zero: nothing is planned. */
+struct weir_profile_plan {
+    uint64_t pivot;
+    uint64_t small;
 };
 
 /* All zero: nothing is known. */
@@ -68,6 +81,7 @@ struct weir_profile {
     struct weir_profile_run run[WEIR_PROFILE_RUNS]; /* oldest first */
     size_t steps;
     struct weir_profile_step step[WEIR_PROFILE_STEPS];
+    struct weir_profile_plan plan;
 };
 
 /* FNV-1a. */
