@@ -107,6 +107,7 @@ lib_libweir_core_la_SOURCES = \
 	lib/placement/placement.h \
 	lib/placement/plan.c \
 	lib/placement/plan.h \
+	lib/placement/plan_places.c \
 	lib/engine/block_engine.c \
 	lib/engine/block_engine.h \
 	lib/engine/backing_mapped.c \
@@ -124,6 +125,8 @@ lib_libweir_core_la_SOURCES = \
 	lib/engine/peer_access.h \
 	lib/engine/mapped_files.c \
 	lib/engine/mapped_files.h \
+	lib/engine/planned.c \
+	lib/engine/planned.h \
 	lib/engine/pool.c \
 	lib/base/slow_path.h \
 	lib/engine/stream_order.c \

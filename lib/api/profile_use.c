@@ -148,8 +148,10 @@ struct weir_learn *weir__learn_open(const struct weir_driver *driver, CUdevice d
 }
 
 void weir__learn_close(struct weir_learn *learn) {
-    if (learn)
+    if (learn) {
+        weir__profile_drop(&learn->known);
         free(learn->path);
+    }
     free(learn);
 }
 
@@ -178,11 +180,17 @@ static int is_mapped(const weir_options *options) {
     return options->engine == WEIR_ENGINE_ARENA && options->arena == WEIR_ARENA_MAPPED;
 }
 
-void weir__learn_plan(const struct weir_learn *learn, struct weir_engine *setup) {
-    if (!is_mapped(setup->options))
-        return;
-    setup->plan.large.pivot = (size_t)learn->known.plan.pivot;
-    setup->plan.small = (size_t)learn->known.plan.small;
+struct weir_planned *weir__learn_plan(struct weir_learn *learn, const weir_options *options) {
+    struct weir_profile_plan *known = &learn->known.planned;
+    struct weir_planned *planned =
+        is_mapped(options) && known->plan.bytes > 0 ? calloc(1, sizeof *planned) : NULL;
+
+    if (!planned)
+        return NULL;
+    planned->plan = known->plan;
+    planned->small = (size_t)known->small;
+    *known = (struct weir_profile_plan){0};
+    return planned;
 }
 
 struct weir_lifetimes *weir__learn_lifetimes(const weir_options *options) {
@@ -234,18 +242,29 @@ static struct weir_profile_run take_run(const weir_statistics *s, uint64_t id) {
                                      .grew = s->reserve_peak > given};
 }
 
-/* Plans for the next run.  What this one would have needed with the plan is known if all of it was recorded, and if it had
- * one stream: with several the order of the streams decides, too. */
-static void plan(struct weir_lifetimes *lifetimes, struct weir_profile_plan *out,
+/* Plans for the next run.  What this one would have needed with the plan is known if the plan has all that it had at its
+ * most, and if it had one stream: with several the order of the streams decides, too. */
+static void plan(struct weir_lifetimes *lifetimes, struct weir_profile *profile,
                  struct weir_profile_run *run) {
     struct weir_plan made;
+    uint64_t needed;
     size_t small;
 
     if (!weir__lifetimes_plan(lifetimes, &made, &small))
         return;
-    *out = (struct weir_profile_plan){made.pivot, small};
-    if (!lifetimes->is_full && !lifetimes->several)
-        run->planned = made.bytes + small;
+    weir__profile_drop(profile);
+    profile->planned = (struct weir_profile_plan){made, small};
+    needed = (made.exact > 0 ? made.exact : made.bytes) + small;
+    if (!lifetimes->several && run->in_use <= needed)
+        run->planned = needed;
+}
+
+/* The engine has the plan. */
+static struct weir_profile without_plan(const struct weir_profile *known) {
+    struct weir_profile profile = *known;
+
+    profile.planned = (struct weir_profile_plan){0};
+    return profile;
 }
 
 /* What other runs have left there since counts too. */
@@ -253,15 +272,20 @@ static weir_status save(weir_allocator *a, const struct weir_learn *learn,
                         const weir_statistics *s) {
     struct weir_profile_run run = take_run(s, learn->id);
     struct weir_profile_step step[WEIR_PROFILE_STEPS];
-    struct weir_profile profile = learn->known;
+    struct weir_profile profile;
+    int is_stored;
     struct weir_problem problem, there;
 
     if (weir__profile_load(learn->path, &learn->key, &profile, &there))
         there.text[0] = '\0';
+    else
+        profile = without_plan(&learn->known);
     if (a->lifetimes)
-        plan(a->lifetimes, &profile.plan, &run);
+        plan(a->lifetimes, &profile, &run);
     weir__profile_add(&profile, &run, step, take_steps(a, step));
-    if (weir__profile_store(learn->path, &learn->key, &profile, &problem)) {
+    is_stored = weir__profile_store(learn->path, &learn->key, &profile, &problem);
+    weir__profile_drop(&profile);
+    if (is_stored) {
         if (there.text[0] && !learn->is_told)
             weir__log(a->options.log, WEIR_LOG_WARNING, "profile %s: %s: this run replaces it",
                       learn->path, there.text);

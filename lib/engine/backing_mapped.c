@@ -787,7 +787,7 @@ static size_t within(size_t least, size_t value, size_t most) {
 
 /* A plan foresees the reserve: what it lacks is little, and more of it would lie idle. */
 static int is_planned(const struct weir_block_engine *a) {
-    return a->e.plan.small > 0;
+    return a->e.planned != NULL;
 }
 
 /* How much to add where `want` bytes are missing and `most` fit; `planned` will have been added by then.
@@ -1419,8 +1419,8 @@ static weir_status mapped_grow(struct weir_block_engine *a, uint64_t reserve, ui
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     }
     small = weir__size_round_down(within(PAGE, bytes / PREALLOC_SMALL, SPARE_SMALL), PAGE);
-    if (a->e.plan.small > 0)
-        small = weir__size_round_down(a->e.plan.small, PAGE);
+    if (is_planned(a))
+        small = weir__size_round_down(a->e.planned->small, PAGE);
     small = bytes > PAGE ? (size_t)weir__size_less(small, idle_small(a->range)) : 0;
     result = weir__driver_enter(a->e.device->driver, a->e.device->context, &scope);
     if (!find_end(a, 1, &at, &room)) /* all their addresses are in use */
@@ -1822,6 +1822,8 @@ static weir_status mapped_open(struct weir_block_engine *a, const struct weir_en
     pthread_mutex_init(&g->bringing, NULL);
     weir__nvtx_name("the addresses of a mapped arena", a->e.device->ordinal, base, g->bytes);
     a->range = g;
+    if (a->e.planned)
+        a->e.planned->base = base;
     return WEIR_OK;
 }
 

@@ -21,6 +21,7 @@
 #include "driver/device.h"
 #include "engine/lifetimes.h"
 #include "engine/peer_access.h"
+#include "engine/planned.h"
 #include "engine/stream_uses.h"
 #include "ipc/process_peers.h"
 
@@ -65,6 +66,8 @@ struct weir_request {
     /* The stream's id: this call has asked the driver, or the program vouches for the stream.  The stream is not being
      * captured then.  0: not known; an engine that needs the id asks for it, and notes it here. */
     uint64_t id;
+    uint64_t
+        planned; /* where a plan has its block; WEIR_ENGINE_FAR: nowhere, 0: the plan was not asked yet */
     unsigned flags;
     /* What came of it. */
     CUdeviceptr block;
@@ -276,13 +279,9 @@ struct weir_engine {
     size_t step_bytes;
     _Atomic unsigned traits; /* of these SETTLES may change later */
     struct weir_lifetimes
-        *lifetimes; /* where a block engine notes its larger blocks; NULL: nowhere */
-    /* What was planned for them; zero: nothing. */
-    struct {
-        struct weir_plan large;
-        size_t small; /* bytes of the reserve that small requests need */
-    } plan;
-    CUmemoryPool driver_pool;        /* that the memory is from; NULL: there is none */
+        *lifetimes;               /* where a block engine notes its larger blocks; NULL: nowhere */
+    struct weir_planned *planned; /* what was planned for those; NULL: nothing */
+    CUmemoryPool driver_pool;     /* that the memory is from; NULL: there is none */
     struct weir_graph_table *graphs; /* where blocks of graphs are: graph_blocks.h */
     /* As of the last request, written by the engine and read without its lock. */
     struct {

@@ -176,6 +176,7 @@ int weir__plan_make(const struct weir_plan_event *events, size_t count, struct w
     if (named == 1) {
         sort_sizes(&w);
         find_best(&w, out);
+        (void)weir__plan_make_places(events, count, out); /* else there are none */
     }
     free(w.steps);
     free(w.at);
