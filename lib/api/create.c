@@ -255,8 +255,9 @@ static void learn(weir_allocator *a, const weir_options *given) {
     a->learn = weir__learn_open(a->device.driver, a->device.ordinal, &a->options);
     a->options.profile = a->learn ? a->learn->path : NULL; /* the caller's need not live on */
     if (a->learn) {
-        a->lifetimes = weir__learn_lifetimes(&a->options);
         a->planned = weir__learn_plan(a->learn, &a->options);
+        if (!a->planned || !a->planned->is_kept)
+            a->lifetimes = weir__learn_lifetimes(&a->options);
     }
     if (!a->learn || weir__option_is_set(given, WEIR_SETTING_PREALLOC))
         return;

@@ -189,6 +189,7 @@ struct weir_planned *weir__learn_plan(struct weir_learn *learn, const weir_optio
         return NULL;
     planned->plan = known->plan;
     planned->small = (size_t)known->small;
+    planned->is_kept = known->is_kept;
     *known = (struct weir_profile_plan){0};
     return planned;
 }
@@ -242,20 +243,32 @@ static struct weir_profile_run take_run(const weir_statistics *s, uint64_t id) {
                                      .grew = s->reserve_peak > given};
 }
 
+/* The mapped engine's. */
+static uint64_t in_pages(uint64_t bytes) {
+    const uint64_t page = UINT64_C(2) << 20;
+
+    return (bytes + page - 1) / page * page;
+}
+
 /* Plans for the next run.  What this one would have needed with the plan is known if the plan has all that it had at its
- * most, and if it had one stream: with several the order of the streams decides, too. */
-static void plan(struct weir_lifetimes *lifetimes, struct weir_profile *profile,
+ * most. */
+static void plan(const weir_allocator *a, struct weir_profile *profile,
                  struct weir_profile_run *run) {
-    struct weir_plan made;
+    struct weir_profile_plan *planned = &profile->planned;
     uint64_t needed;
     size_t small;
+    struct weir_plan made;
 
-    if (!weir__lifetimes_plan(lifetimes, &made, &small))
+    if (a->lifetimes && weir__lifetimes_plan(a->lifetimes, &made, &small)) {
+        weir__profile_drop(profile);
+        *planned = (struct weir_profile_plan){.plan = made, .small = small};
+    } else if (!a->planned || a->lifetimes) { /* several streams, or too little */
         return;
-    weir__profile_drop(profile);
-    profile->planned = (struct weir_profile_plan){made, small};
-    needed = (made.exact > 0 ? made.exact : made.bytes) + small;
-    if (!lifetimes->several && run->in_use <= needed)
+    }
+    planned->is_kept = a->planned && planned->plan.places > 0 && weir__planned_is_kept(a->planned);
+    needed = in_pages(planned->plan.exact > 0 ? planned->plan.exact : planned->plan.bytes) +
+             in_pages(planned->small);
+    if (run->in_use <= needed)
         run->planned = needed;
 }
 
@@ -280,8 +293,7 @@ static weir_status save(weir_allocator *a, const struct weir_learn *learn,
         there.text[0] = '\0';
     else
         profile = without_plan(&learn->known);
-    if (a->lifetimes)
-        plan(a->lifetimes, &profile, &run);
+    plan(a, &profile, &run);
     weir__profile_add(&profile, &run, step, take_steps(a, step));
     is_stored = weir__profile_store(learn->path, &learn->key, &profile, &problem);
     weir__profile_drop(&profile);

@@ -69,6 +69,11 @@ enum { MOVED_PART = 16 };
 #define FRAGMENT (16 * MIB)
 enum { FRAGMENT_PART = 64, WASTE_PART = 8 };
 
+/* The most of a handle that is taken ahead for a plan.  Until a second run has gone along its places handles are small:
+ * what is idle moves to where a request lacks memory.  Then they are large, which costs the driver less for each byte. */
+#define PLANNED_MOST (64 * MIB)
+#define KEPT_MOST ((size_t)1 << 30)
+
 enum { TAGS = 8 }; /* the most pieces, not seen done, of what moves */
 
 /* Physical memory, mapped whole. */
@@ -1369,6 +1374,8 @@ static size_t most_ahead(const struct weir_block_engine *a, uint64_t goal, int c
     const struct packing *p = ((const struct range *)a->range)->packing;
     size_t part = weir__size_round_down((size_t)goal / p->prealloc_part, PAGE);
 
+    if (is_planned(a))
+        return a->e.planned->is_kept && !a->e.planned->departed ? KEPT_MOST : PLANNED_MOST;
     return cause == WEIR_EVENT_PREALLOC
                ? weir__size_smaller(weir__size_larger(p->unit_least, part), p->ahead_most)
                : p->ahead_most;
@@ -1380,7 +1387,7 @@ static weir_status grow_kind(struct weir_block_engine *a, int small, size_t byte
     weir_status status = WEIR_OK;
 
     while (status == WEIR_OK) {
-        size_t added = 0, room;
+        size_t added = 0, room, step;
         uint64_t at;
 
         /* The limit may have been lowered since. */
@@ -1389,12 +1396,12 @@ static weir_status grow_kind(struct weir_block_engine *a, int small, size_t byte
             break;
         if (!find_end(a, small, &at, &room))
             return weir__without_driver(WEIR_E_NO_MEMORY);
-        most = weir__size_smaller(weir__size_smaller(bytes, room), most);
-        status = bring(a, small, at, most, &added);
+        step = weir__size_smaller(weir__size_smaller(bytes, room), most);
+        status = bring(a, small, at, step, &added);
         *got += added;
         bytes -= weir__size_smaller(added, bytes);
-        if (status == WEIR_E_NO_MEMORY && most > PAGE) {
-            most = weir__size_round_down(most / 2, PAGE);
+        if (status == WEIR_E_NO_MEMORY && step > PAGE) {
+            most = weir__size_round_down(step / 2, PAGE);
             status = WEIR_OK;
         }
     }
@@ -1420,7 +1427,7 @@ static weir_status mapped_grow(struct weir_block_engine *a, uint64_t reserve, ui
     }
     small = weir__size_round_down(within(PAGE, bytes / PREALLOC_SMALL, SPARE_SMALL), PAGE);
     if (is_planned(a))
-        small = weir__size_round_down(a->e.planned->small, PAGE);
+        small = weir__size_round_down(a->e.planned->small + PAGE - 1, PAGE);
     small = bytes > PAGE ? (size_t)weir__size_less(small, idle_small(a->range)) : 0;
     result = weir__driver_enter(a->e.device->driver, a->e.device->context, &scope);
     if (!find_end(a, 1, &at, &room)) /* all their addresses are in use */

@@ -150,14 +150,23 @@ static weir_status alloc_node(struct weir_block_engine *a, struct weir_request *
     return weir__driver_result == CUDA_SUCCESS ? weir__nodes_alloc(&a->nodes, r) : WEIR_E_CAPTURE;
 }
 
-/* Without its places a plan needs what the pivot does.  What that is more comes at once, while it lies beside what is
- * free: a request that lacks it later would lack all of its own size. */
-static void leave_places(struct weir_block_engine *a) {
-    const struct weir_planned *p = a->e.planned;
-    uint64_t target = p->plan.bytes + p->small;
+static weir_status give_back(struct weir_block_engine *a, struct weir_trim *trim);
 
-    if (p->plan.exact < p->plan.bytes)
-        (void)a->e.ops->grow(&a->e, target, target, WEIR_EVENT_REQUEST); /* else when it lacks */
+/* Without its places a plan needs what the pivot does.  That comes at once, in pieces that can move, in place of what is
+ * idle: a request that lacks memory later would lack all of its own size. */
+static void leave_places(struct weir_block_engine *a, const struct weir_request *r) {
+    const struct weir_planned *p = a->e.planned;
+    uint64_t target = weir__size_larger(p->plan.bytes + p->small, a->e.seen.reserve);
+
+    if (p->is_kept && a->e.seen.in_use < a->e.seen.reserve / 2) {
+        struct weir_trim trim = {.mode = WEIR_TRIM_AT_ONCE,
+                                 .cause = WEIR_EVENT_REQUEST,
+                                 .stream = r->stream,
+                                 .id = r->id};
+
+        (void)give_back(a, &trim);
+    }
+    (void)a->e.ops->grow(&a->e, target, target, WEIR_EVENT_REQUEST); /* else when it lacks */
 }
 
 static weir_status blocks_alloc(struct weir_engine *e, struct weir_request *r) {
@@ -184,7 +193,7 @@ static weir_status blocks_alloc(struct weir_engine *e, struct weir_request *r) {
     if (status == WEIR_OK)
         r->block = placed.address;
     if (departs)
-        leave_places(a);
+        leave_places(a, r);
     return status;
 }
 

@@ -18,7 +18,8 @@ void weir__lifetimes_close(struct weir_lifetimes *l) {
 
 void weir__lifetimes_stream(struct weir_lifetimes *l, uint64_t id) {
     pthread_mutex_lock(&l->lock);
-    l->several |= l->count > 0 && l->stream != id;
+    if (l->count > 0 && l->stream != id)
+        atomic_store_explicit(&l->several, 1, memory_order_relaxed);
     l->stream = id;
     pthread_mutex_unlock(&l->lock);
 }
@@ -45,12 +46,9 @@ void weir__lifetimes_note(struct weir_lifetimes *l, uint64_t address, size_t byt
     pthread_mutex_unlock(&l->lock);
 }
 
-void weir__lifetimes_small(struct weir_lifetimes *l, size_t got, size_t lost) {
+void weir__lifetimes_small(struct weir_lifetimes *l, size_t end) {
     pthread_mutex_lock(&l->lock);
-    l->small += got;
-    l->small -= lost;
-    if (l->small > l->small_peak)
-        l->small_peak = l->small;
+    l->small = end > l->small ? end : l->small;
     pthread_mutex_unlock(&l->lock);
 }
 
@@ -60,8 +58,8 @@ int weir__lifetimes_plan(struct weir_lifetimes *l, struct weir_plan *plan, size_
 
     pthread_mutex_lock(&l->lock);
     count = l->count;
-    *small = l->small_peak;
-    events = count > 0 ? malloc(count * sizeof *events) : NULL;
+    *small = l->small;
+    events = count > 0 && !l->several ? malloc(count * sizeof *events) : NULL;
     if (events)
         memcpy(events, l->events, count * sizeof *events);
     pthread_mutex_unlock(&l->lock);

@@ -7,6 +7,8 @@
 /* Places ahead in which a size is looked for; misses in a row after which the program has left the plan, and after which
  * it is looked for in all of the plan, again and again. */
 enum { AHEAD = 32, LEFT = 8, SEARCH = 16 };
+/* Of the requests with places, what may have none where the plan is kept. */
+enum { KEPT_PART = 16 };
 
 void weir__planned_close(struct weir_planned *p) {
     if (p)
@@ -56,13 +58,19 @@ uint64_t weir__planned_next(struct weir_planned *p, size_t bytes) {
         at = look_everywhere(p);
     if (at == p->plan.places) {
         p->misses++;
+        p->missed++;
         return 0;
     }
     p->misses = 0;
+    p->found++;
     p->next = behind(&p->plan, at);
     return p->plan.place[at].offset == WEIR_PLAN_NOWHERE
                ? 0
                : p->base + (uint64_t)p->plan.place[at].offset * WEIR_PLAN_GRANULE;
+}
+
+int weir__planned_is_kept(const struct weir_planned *p) {
+    return p->found / KEPT_PART > p->missed;
 }
 
 int weir__planned_departs(struct weir_planned *p) {

@@ -24,6 +24,8 @@ struct weir_planned {
     uint64_t base;                    /* where the places begin; set by the engine */
     size_t next;                      /* place */
     uint32_t last[WEIR_PLANNED_LAST]; /* sizes, the newest first */
+    int is_kept;                      /* the run before went along it, too */
+    size_t found, missed;             /* requests so far */
     size_t misses;                    /* in a row */
     int departed;                     /* it was left once */
 };
@@ -32,6 +34,8 @@ struct weir_planned {
 uint64_t weir__planned_next(struct weir_planned *p, size_t bytes);
 /* 1, once: the program has left the plan's places, so that it needs what the pivot does. */
 int weir__planned_departs(struct weir_planned *p);
+/* 1 if nearly all requests had places. */
+int weir__planned_is_kept(const struct weir_planned *p);
 /* NULL is well. */
 void weir__planned_close(struct weir_planned *p);
 

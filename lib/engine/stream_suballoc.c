@@ -91,17 +91,19 @@ static struct weir_suballoc_region *region_of(struct weir_suballoc *s, uint64_t 
 
 /* ---- accounts -------------------------------------------------------------------------------- */
 
-/* Whoever plans wants to know of the larger blocks that lie among each other. */
+/* Whoever plans wants to know of the larger blocks that lie among each other, and how far small ones reach. */
 static void note(struct weir_suballoc *s, const struct weir_placement_block *block, int is_taken) {
-    const struct weir_suballoc_region *r =
-        block->requested > s->rule.small ? region_of(s, block->address) : NULL;
+    const struct weir_suballoc_region *r = region_of(s, block->address);
 
     if (r && r->kind == WEIR_SUBALLOC_COMMON)
         weir__lifetimes_note(s->engine->lifetimes, block->address, is_taken ? block->size : 0);
+    else if (r && r->kind == WEIR_SUBALLOC_SMALL && is_taken)
+        weir__lifetimes_small(s->engine->lifetimes,
+                              (size_t)(block->address + block->size - r->base));
 }
 
 static void account(struct weir_suballoc *s, const struct weir_placement_block *block) {
-    if (s->engine->lifetimes)
+    if (weir__lifetimes_watch(s->engine->lifetimes))
         note(s, block, 1);
 
     weir__order_taken(&s->order, block->size);
@@ -118,7 +120,7 @@ static void account(struct weir_suballoc *s, const struct weir_placement_block *
 
 /* The block's owner has freed it. */
 static void unaccount(struct weir_suballoc *s, const struct weir_placement_block *block) {
-    if (s->engine->lifetimes)
+    if (weir__lifetimes_watch(s->engine->lifetimes))
         note(s, block, 0);
     s->in_use -= block->size;
     s->requested -= block->requested;
@@ -539,14 +541,6 @@ int weir__suballoc_add_range(struct weir_suballoc *s, uint64_t base, size_t byte
     return add_region(s, base, bytes, kind, OBSERVED, 1);
 }
 
-/* A range got memory, or lost it. */
-static void count_memory(struct weir_suballoc *s, const struct weir_suballoc_region *r, size_t got,
-                         size_t lost) {
-    count_total(s, s->total + got - lost);
-    if (s->engine->lifetimes && r->kind == WEIR_SUBALLOC_SMALL)
-        weir__lifetimes_small(s->engine->lifetimes, got, lost);
-}
-
 int weir__suballoc_fill(struct weir_suballoc *s, uint64_t hole, uint64_t address, size_t bytes,
                         uint64_t id) {
     const struct weir_suballoc_region *r = region_of(s, address);
@@ -563,7 +557,7 @@ int weir__suballoc_fill(struct weir_suballoc *s, uint64_t hole, uint64_t address
     }
     placed = weir__placement_fill(s->placement[r->kind], hole, address, bytes, id, sequence);
     if (placed == WEIR_PLACEMENT_OK)
-        count_memory(s, r, bytes, 0);
+        count_total(s, s->total + bytes);
     return placed;
 }
 
@@ -572,7 +566,7 @@ int weir__suballoc_hollow(struct weir_suballoc *s, uint64_t chunk, uint64_t addr
     int placed = weir__placement_hollow(s->placement[r->kind], chunk, address, bytes);
 
     if (placed == WEIR_PLACEMENT_OK)
-        count_memory(s, r, 0, bytes);
+        count_total(s, s->total - bytes);
     return placed;
 }
 
@@ -581,7 +575,7 @@ int weir__suballoc_punch(struct weir_suballoc *s, uint64_t chunk, uint64_t addre
     int placed = weir__placement_punch(s->placement[r->kind], chunk, address, bytes);
 
     if (placed == WEIR_PLACEMENT_OK)
-        count_memory(s, r, 0, bytes);
+        count_total(s, s->total - bytes);
     return placed;
 }
 
@@ -727,7 +721,7 @@ int weir__suballoc_take(struct weir_suballoc *s, size_t bytes, uint64_t id, size
                         uint64_t planned, struct weir_placement_block *out) {
     int result = take(s, bytes, id, most, planned, out);
 
-    if (s->engine->lifetimes)
+    if (weir__lifetimes_watch(s->engine->lifetimes))
         weir__lifetimes_stream(s->engine->lifetimes, id);
     if (result == WEIR_PLACEMENT_NO_FIT && may_look(s) && look_around(s, GLANCE))
         result = take_moved(s, bytes, id, most, planned, out);

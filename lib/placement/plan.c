@@ -13,7 +13,6 @@
 #include "placement/placement.h"
 
 /* As the mapped engine's. */
-#define GRANULE ((size_t)512)
 #define PAGE ((size_t)2 << 20)
 #define BASE ((uint64_t)PAGE)
 /* Of the memory: a pivot has to save so much. */
@@ -81,15 +80,19 @@ static size_t most_live(const struct planner *w) {
     for (size_t i = 0; i < w->count; i++) {
         const struct step *s = &w->steps[i];
 
-        live += s->bytes > 0 ? weir__size_round_down(s->bytes + GRANULE - 1, GRANULE) : 0;
+        live += s->bytes > 0
+                    ? weir__size_round_down(s->bytes + WEIR_PLAN_GRANULE - 1, WEIR_PLAN_GRANULE)
+                    : 0;
         live -= s->bytes > 0
                     ? 0
-                    : weir__size_round_down(w->steps[s->block].bytes + GRANULE - 1, GRANULE);
+                    : weir__size_round_down(w->steps[s->block].bytes + WEIR_PLAN_GRANULE - 1,
+                                            WEIR_PLAN_GRANULE);
         most = live > most ? live : most;
     }
     return most;
 }
 
+/* 1, or 0: a block does not fit. */
 static int replay(struct planner *w, struct weir_placement *p, size_t pivot) {
     struct weir_placement_block block;
 
@@ -110,7 +113,8 @@ static int replay(struct planner *w, struct weir_placement *p, size_t pivot) {
 
 /* 1 if all blocks fit in so many bytes, as far as there is host memory to find out. */
 static int fits(struct planner *w, size_t bytes, size_t pivot) {
-    const struct weir_placement_rule rule = {.granularity = GRANULE, .split_waste = GRANULE};
+    const struct weir_placement_rule rule = {.granularity = WEIR_PLAN_GRANULE,
+                                             .split_waste = WEIR_PLAN_GRANULE};
     struct weir_placement *p;
     int result;
 

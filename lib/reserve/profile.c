@@ -179,7 +179,7 @@ static void put_plan(struct writer *to, const struct weir_profile_plan *planned)
     put_size(to, " bytes", planned->plan.bytes);
     put_size(to, " small", planned->small);
     put_size(to, " exact", planned->plan.exact);
-    put(to, " round %zu\n", planned->plan.round);
+    put(to, " round %zu %s\n", planned->plan.round, planned->is_kept ? "kept" : "new");
 }
 
 /* All but the places and the checksum. */
@@ -315,7 +315,7 @@ static int read_plan(struct reader *from, struct weir_profile_plan *planned) {
     uint64_t pivot, bytes, exact, round;
     struct weir_problem ignored;
 
-    if (!take_words(from, "plan", 11) || !read_size(from->word[2], &pivot) ||
+    if (!take_words(from, "plan", 12) || !read_size(from->word[2], &pivot) ||
         !read_size(from->word[4], &bytes) || !read_size(from->word[6], &planned->small) ||
         !read_size(from->word[8], &exact) ||
         !weir__count_read(from->word[10], WEIR_PLAN_MOST_PLACES, &round, &ignored))
@@ -324,6 +324,7 @@ static int read_plan(struct reader *from, struct weir_profile_plan *planned) {
                                        .bytes = (size_t)bytes,
                                        .exact = (size_t)exact,
                                        .round = (size_t)round};
+    planned->is_kept = strcmp(from->word[11], "kept") == 0;
     return bytes > 0;
 }
 

@@ -10,11 +10,11 @@
  *     runs 3
  *     run 0123456789abcdef need 8GiB reserve 8GiB in-use 8000000000 grew
  *     step 2MiB request
- *     plan pivot 848MiB bytes 8GiB small 16MiB exact 7900MiB round 1
+ *     plan pivot 848MiB bytes 8GiB small 16MiB exact 7900MiB round 1 kept
  *     places 3f2c:0 18:3f2c
  *     checksum 89abcdef01234567
  *
- * The plan is the newest run's (placement/plan.h), and what requests of up to 512 KiB need beside (small).  Each line of
+ * The plan is the newest run's (placement/plan.h), and what requests of up to 512 KiB need beside (small).  It is kept if that run went along the plan before, else new.  Each line of
  * places has up to WEIR_PROFILE_LINE_PLACES of them, size and offset in granules; a place without offset ends with the
  * colon.  A file with a plan begins with "weir profile 2", one without is of version 1.
  *
@@ -77,6 +77,7 @@ struct weir_profile_step {
 struct weir_profile_plan {
     struct weir_plan plan; /* whose places the profile owns */
     uint64_t small;
+    int is_kept; /* a run before went along the places, too */
 };
 
 /* All zero: nothing is known. */
