@@ -60,6 +60,40 @@ static int find_rounds(const uint32_t *size, size_t count, size_t *begins, size_
     return 1;
 }
 
+/* The most requests that come while a block of the rounds is live, its own included; 0: no host memory. */
+static size_t longest_life(const struct solver *v, size_t begins) {
+    struct weir_map born = {0};
+    size_t requests = 0, longest = 1;
+    uintptr_t birth;
+
+    for (size_t i = 0; i < v->count && longest > 0; i++) {
+        const struct weir_plan_event *e = &v->events[i];
+
+        if (e->bytes > 0)
+            longest = weir__map_put(&born, e->address, requests++) ? longest : 0;
+        else if (weir__map_take(&born, e->address, &birth) && birth >= begins)
+            longest = weir__size_larger(longest, requests - birth);
+    }
+    weir__map_clear(&born);
+    return longest;
+}
+
+/* A round as long as that of the sizes, or several of those, so that no block is live when its place comes again. */
+static void choose_round(struct solver *v, size_t requests, size_t begins, size_t length) {
+    size_t longest = length > 0 && begins <= requests / 2 ? longest_life(v, begins) : 0;
+
+    /* Rounds that make up little are no rounds of the program's. */
+    v->round = v->places = v->rounds_end = requests;
+    if (longest == 0)
+        return;
+    length *= (longest + length - 1) / length;
+    if (begins + 2 * length > requests)
+        return;
+    v->round = begins;
+    v->places = begins + length;
+    v->rounds_end = begins + 2 * length;
+}
+
 /* Which requests have places, and where rounds begin.  1; 0: none have, or there is no host memory. */
 static int choose_requests(struct solver *v) {
     uint32_t *size = malloc(v->count * sizeof *size);
@@ -75,14 +109,7 @@ static int choose_requests(struct solver *v) {
     free(size);
     if (!found)
         return 0;
-    /* Rounds that make up little are no rounds of the program's. */
-    if (length > 0 && begins <= requests / 2) {
-        v->round = begins;
-        v->places = begins + length;
-        v->rounds_end = begins + 2 * length;
-    } else {
-        v->round = v->places = v->rounds_end = requests;
-    }
+    choose_round(v, requests, begins, length);
     return v->places <= WEIR_PLAN_MOST_PLACES;
 }
 
@@ -276,7 +303,7 @@ static int solve(struct solver *v, struct weir_plan *out) {
     free(v->beside);
     free(v->most_beside);
     free(v->order);
-    if (taken == UINT64_MAX) {
+    if (taken == UINT64_MAX || taken == 0) {
         free(v->place);
         return 0;
     }
