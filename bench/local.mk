@@ -27,7 +27,7 @@ EXTRA_DIST += bench/processes
 EXTRA_DIST += bench/planners
 
 # Traces with other sizes.
-EXTRA_DIST += bench/vary-sizes
+EXTRA_DIST += bench/plan-others bench/vary-sizes
 
 # What a search of fewer settings loses.
 EXTRA_DIST += bench/tune-regret

@@ -105,6 +105,9 @@ lib_libweir_core_la_SOURCES = \
 	lib/placement/free_tree.h \
 	lib/placement/placement.c \
 	lib/placement/placement.h \
+	lib/placement/plan.c \
+	lib/placement/plan.h \
+	lib/placement/plan_places.c \
 	lib/engine/block_engine.c \
 	lib/engine/block_engine.h \
 	lib/engine/backing_mapped.c \
@@ -116,10 +119,14 @@ lib_libweir_core_la_SOURCES = \
 	lib/engine/engine.h \
 	lib/engine/graph_blocks.c \
 	lib/engine/graph_blocks.h \
+	lib/engine/lifetimes.c \
+	lib/engine/lifetimes.h \
 	lib/engine/peer_access.c \
 	lib/engine/peer_access.h \
 	lib/engine/mapped_files.c \
 	lib/engine/mapped_files.h \
+	lib/engine/planned.c \
+	lib/engine/planned.h \
 	lib/engine/pool.c \
 	lib/base/slow_path.h \
 	lib/engine/stream_order.c \

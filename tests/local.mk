@@ -81,6 +81,7 @@ unit_tests = \
 	tests/cache/test_pagemap \
 	tests/engine/test_peers \
 	tests/placement/test_placement \
+	tests/reserve/test_plan \
 	tests/reserve/test_priming \
 	tests/api/test_process \
 	tests/reserve/test_profile \

@@ -24,10 +24,12 @@
 struct weir_allocator {
     struct weir_front *front; /* NULL: off */
     struct weir_device device;
-    struct weir_harden *harden;   /* NULL: off */
-    struct weir_learn *learn;     /* NULL: off; fixed after create */
-    struct weir_exports *exports; /* NULL: off; likewise */
-    weir_options options;         /* completed; likewise, as are */
+    struct weir_harden *harden;       /* NULL: off */
+    struct weir_learn *learn;         /* NULL: off; fixed after create */
+    struct weir_lifetimes *lifetimes; /* recorded for the profile's plan; NULL: off; likewise */
+    struct weir_planned *planned;     /* what it places by; NULL: nothing; likewise */
+    struct weir_exports *exports;     /* NULL: off; likewise */
+    weir_options options;             /* completed; likewise, as are */
     struct weir_reserve reserve;
     struct weir_books books;
     struct weir_uses uses;

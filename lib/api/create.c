@@ -254,6 +254,11 @@ static void learn(weir_allocator *a, const weir_options *given) {
 
     a->learn = weir__learn_open(a->device.driver, a->device.ordinal, &a->options);
     a->options.profile = a->learn ? a->learn->path : NULL; /* the caller's need not live on */
+    if (a->learn) {
+        a->planned = weir__learn_plan(a->learn, &a->options);
+        if (!a->planned || !a->planned->is_kept)
+            a->lifetimes = weir__learn_lifetimes(&a->options);
+    }
     if (!a->learn || weir__option_is_set(given, WEIR_SETTING_PREALLOC))
         return;
     target = weir__learn_target(a->learn, a);
@@ -302,6 +307,12 @@ static void set_decay(weir_allocator *a) {
     weir__relief_open(&a->reserve.relief, in_requests && weir__can_shrink(a));
 }
 
+/* After the engine. */
+static void end_plans(weir_allocator *a) {
+    weir__learn_end_lifetimes(a->lifetimes);
+    weir__planned_close(a->planned);
+}
+
 static weir_status open_engine(weir_allocator *a) {
     struct weir_quota *q = &a->reserve.quota;
     struct weir_engine setup = {.device = &a->device,
@@ -309,6 +320,8 @@ static weir_status open_engine(weir_allocator *a) {
                                 .events = &a->reserve.events,
                                 .limit = &q->limit,
                                 .graphs = &a->reserve.graphs,
+                                .lifetimes = a->lifetimes,
+                                .planned = a->planned,
                                 .threshold = a->threshold};
     weir_status status;
 
@@ -338,6 +351,7 @@ static weir_status furnish(weir_allocator *a, const weir_options *given,
     if (status != WEIR_OK) {
         weir__exports_close(a->exports);
         weir__learn_close(a->learn);
+        end_plans(a);
         return weir__create_cannot(message, a->options.log, status, "cannot open the engine: %s",
                                    weir__why_not(a, status, why, sizeof why));
     }
@@ -375,6 +389,7 @@ static weir_status furnish(weir_allocator *a, const weir_options *given,
     a->reserve.engine->ops->close(a->reserve.engine);
     weir__exports_close(a->exports);
     weir__learn_close(a->learn);
+    end_plans(a);
     weir__set_driver_result(result);
     return weir__create_cannot(message, a->options.log, status, "cannot start: %s",
                                why[0] ? why : weir__why_not(a, status, why, sizeof why));
@@ -637,6 +652,7 @@ weir_status weir_allocator_destroy(weir_allocator *a) {
     weir__front_close(a->front);
     weir__exports_close(a->exports);
     a->reserve.engine->ops->close(a->reserve.engine);
+    end_plans(a);
     weir__anywhere_close(a);
     weir__decay_close(&a->reserve.decay);
     weir__relief_close(&a->reserve.relief);

@@ -148,8 +148,10 @@ struct weir_learn *weir__learn_open(const struct weir_driver *driver, CUdevice d
 }
 
 void weir__learn_close(struct weir_learn *learn) {
-    if (learn)
+    if (learn) {
+        weir__profile_drop(&learn->known);
         free(learn->path);
+    }
     free(learn);
 }
 
@@ -170,6 +172,40 @@ uint64_t weir__learn_target(const struct weir_learn *learn, weir_allocator *a) {
               (unsigned long long)learn->known.merged, weir__plural(learn->known.merged),
               wanted_text, target_text);
     return target;
+}
+
+/* ---- plans ----------------------------------------------------------------------------------- */
+
+static int is_mapped(const weir_options *options) {
+    return options->engine == WEIR_ENGINE_ARENA && options->arena == WEIR_ARENA_MAPPED;
+}
+
+struct weir_planned *weir__learn_plan(struct weir_learn *learn, const weir_options *options) {
+    struct weir_profile_plan *known = &learn->known.planned;
+    struct weir_planned *planned =
+        is_mapped(options) && known->plan.bytes > 0 ? calloc(1, sizeof *planned) : NULL;
+
+    if (!planned)
+        return NULL;
+    planned->plan = known->plan;
+    planned->small = (size_t)known->small;
+    planned->is_kept = known->is_kept;
+    *known = (struct weir_profile_plan){0};
+    return planned;
+}
+
+struct weir_lifetimes *weir__learn_lifetimes(const weir_options *options) {
+    struct weir_lifetimes *lifetimes = is_mapped(options) ? malloc(sizeof *lifetimes) : NULL;
+
+    if (lifetimes)
+        weir__lifetimes_open(lifetimes);
+    return lifetimes;
+}
+
+void weir__learn_end_lifetimes(struct weir_lifetimes *lifetimes) {
+    if (lifetimes)
+        weir__lifetimes_close(lifetimes);
+    free(lifetimes);
 }
 
 /* ---- saving ---------------------------------------------------------------------------------- */
@@ -207,18 +243,61 @@ static struct weir_profile_run take_run(const weir_statistics *s, uint64_t id) {
                                      .grew = s->reserve_peak > given};
 }
 
+/* The mapped engine's. */
+static uint64_t in_pages(uint64_t bytes) {
+    const uint64_t page = UINT64_C(2) << 20;
+
+    return (bytes + page - 1) / page * page;
+}
+
+/* Plans for the next run.  What this one would have needed with the plan is known if the plan has all that it had at its
+ * most. */
+static void plan(const weir_allocator *a, struct weir_profile *profile,
+                 struct weir_profile_run *run) {
+    struct weir_profile_plan *planned = &profile->planned;
+    uint64_t needed;
+    size_t small;
+    struct weir_plan made;
+
+    if (a->lifetimes && weir__lifetimes_plan(a->lifetimes, &made, &small)) {
+        weir__profile_drop(profile);
+        *planned = (struct weir_profile_plan){.plan = made, .small = small};
+    } else if (!a->planned || a->lifetimes) { /* several streams, or too little */
+        return;
+    }
+    planned->is_kept = a->planned && planned->plan.places > 0 && weir__planned_is_kept(a->planned);
+    needed = in_pages(planned->plan.exact > 0 ? planned->plan.exact : planned->plan.bytes) +
+             in_pages(planned->small);
+    if (run->in_use <= needed)
+        run->planned = needed;
+}
+
+/* The engine has the plan. */
+static struct weir_profile without_plan(const struct weir_profile *known) {
+    struct weir_profile profile = *known;
+
+    profile.planned = (struct weir_profile_plan){0};
+    return profile;
+}
+
 /* What other runs have left there since counts too. */
 static weir_status save(weir_allocator *a, const struct weir_learn *learn,
                         const weir_statistics *s) {
     struct weir_profile_run run = take_run(s, learn->id);
     struct weir_profile_step step[WEIR_PROFILE_STEPS];
-    struct weir_profile profile = learn->known;
+    struct weir_profile profile;
+    int is_stored;
     struct weir_problem problem, there;
 
     if (weir__profile_load(learn->path, &learn->key, &profile, &there))
         there.text[0] = '\0';
+    else
+        profile = without_plan(&learn->known);
+    plan(a, &profile, &run);
     weir__profile_add(&profile, &run, step, take_steps(a, step));
-    if (weir__profile_store(learn->path, &learn->key, &profile, &problem)) {
+    is_stored = weir__profile_store(learn->path, &learn->key, &profile, &problem);
+    weir__profile_drop(&profile);
+    if (is_stored) {
         if (there.text[0] && !learn->is_told)
             weir__log(a->options.log, WEIR_LOG_WARNING, "profile %s: %s: this run replaces it",
                       learn->path, there.text);

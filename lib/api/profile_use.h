@@ -34,6 +34,12 @@ struct weir_learn *weir__learn_open(const struct weir_driver *driver, CUdevice d
 void weir__learn_close(struct weir_learn *learn);
 /* Bytes to preallocate, within the limit and what the device has free; 0: none. */
 uint64_t weir__learn_target(const struct weir_learn *learn, weir_allocator *a);
+/* What the profile plans for an engine with these options (completed), which the caller closes; NULL: nothing. */
+struct weir_planned *weir__learn_plan(struct weir_learn *learn, const weir_options *options);
+/* A record of what an engine with these options (completed) places; NULL: it plans nothing, or the host has no memory. */
+struct weir_lifetimes *weir__learn_lifetimes(const weir_options *options);
+/* After the engine is closed; NULL is well. */
+void weir__learn_end_lifetimes(struct weir_lifetimes *lifetimes);
 /* weir_profile_save; a refusal is in the log. */
 weir_status weir__learn_save(weir_allocator *a, const char *path);
 

@@ -248,8 +248,10 @@ static inline int is_alone(const struct weir_front *f) {
     return atomic_load_explicit(&f->alone, memory_order_relaxed);
 }
 
+/* Whole blocks may stay in the cells.  A plan places every block, so the engine has to see every request for one. */
 static int is_calm(const struct weir_front *f) {
-    return atomic_load_explicit(&f->calm, memory_order_relaxed) >= CALM;
+    return !f->engine->planned && !weir__lifetimes_watch(f->engine->lifetimes) &&
+           atomic_load_explicit(&f->calm, memory_order_relaxed) >= CALM;
 }
 
 /* What a cell may keep if so much is in use; the caller holds `lock`. */

@@ -69,6 +69,11 @@ enum { MOVED_PART = 16 };
 #define FRAGMENT (16 * MIB)
 enum { FRAGMENT_PART = 64, WASTE_PART = 8 };
 
+/* The most of a handle that is taken ahead for a plan.  Until a second run has gone along its places handles are small:
+ * what is idle moves to where a request lacks memory.  Then they are large, which costs the driver less for each byte. */
+#define PLANNED_MOST (64 * MIB)
+#define KEPT_MOST ((size_t)1 << 30)
+
 enum { TAGS = 8 }; /* the most pieces, not seen done, of what moves */
 
 /* Physical memory, mapped whole. */
@@ -785,6 +790,11 @@ static size_t within(size_t least, size_t value, size_t most) {
     return weir__size_larger(least, weir__size_smaller(value, most));
 }
 
+/* A plan foresees the reserve: what it lacks is little, and more of it would lie idle. */
+static int is_planned(const struct weir_block_engine *a) {
+    return a->e.planned != NULL;
+}
+
 /* How much to add where `want` bytes are missing and `most` fit; `planned` will have been added by then.
  * No more than a handle should have, unless a policy wants more. */
 static size_t step_for(struct weir_block_engine *a, int small, size_t want, size_t most,
@@ -810,9 +820,10 @@ static size_t step_for(struct weir_block_engine *a, int small, size_t want, size
     if (a->e.options->growth != WEIR_GROWTH_EXACT && step > want)
         wanted = step;
     least = small ? weir__size_smaller(p->step_least, STEP_SMALL) : p->step_least;
-    least = g->piece ? 0
-                     : weir__size_smaller(within(least, total / p->step_part, p->step_most),
-                                          g->most_new);
+    least =
+        g->piece || is_planned(a)
+            ? 0
+            : weir__size_smaller(within(least, total / p->step_part, p->step_most), g->most_new);
     step = weir__size_smaller(weir__size_larger(step, least), most);
     /* What is beyond the request stays below the limit. */
     step = within(want, step, weir__size_less(room, planned));
@@ -1363,6 +1374,8 @@ static size_t most_ahead(const struct weir_block_engine *a, uint64_t goal, int c
     const struct packing *p = ((const struct range *)a->range)->packing;
     size_t part = weir__size_round_down((size_t)goal / p->prealloc_part, PAGE);
 
+    if (is_planned(a))
+        return a->e.planned->is_kept && !a->e.planned->departed ? KEPT_MOST : PLANNED_MOST;
     return cause == WEIR_EVENT_PREALLOC
                ? weir__size_smaller(weir__size_larger(p->unit_least, part), p->ahead_most)
                : p->ahead_most;
@@ -1374,7 +1387,7 @@ static weir_status grow_kind(struct weir_block_engine *a, int small, size_t byte
     weir_status status = WEIR_OK;
 
     while (status == WEIR_OK) {
-        size_t added = 0, room;
+        size_t added = 0, room, step;
         uint64_t at;
 
         /* The limit may have been lowered since. */
@@ -1383,12 +1396,12 @@ static weir_status grow_kind(struct weir_block_engine *a, int small, size_t byte
             break;
         if (!find_end(a, small, &at, &room))
             return weir__without_driver(WEIR_E_NO_MEMORY);
-        most = weir__size_smaller(weir__size_smaller(bytes, room), most);
-        status = bring(a, small, at, most, &added);
+        step = weir__size_smaller(weir__size_smaller(bytes, room), most);
+        status = bring(a, small, at, step, &added);
         *got += added;
         bytes -= weir__size_smaller(added, bytes);
-        if (status == WEIR_E_NO_MEMORY && most > PAGE) {
-            most = weir__size_round_down(most / 2, PAGE);
+        if (status == WEIR_E_NO_MEMORY && step > PAGE) {
+            most = weir__size_round_down(step / 2, PAGE);
             status = WEIR_OK;
         }
     }
@@ -1413,6 +1426,8 @@ static weir_status mapped_grow(struct weir_block_engine *a, uint64_t reserve, ui
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     }
     small = weir__size_round_down(within(PAGE, bytes / PREALLOC_SMALL, SPARE_SMALL), PAGE);
+    if (is_planned(a))
+        small = weir__size_round_down(a->e.planned->small + PAGE - 1, PAGE);
     small = bytes > PAGE ? (size_t)weir__size_less(small, idle_small(a->range)) : 0;
     result = weir__driver_enter(a->e.device->driver, a->e.device->context, &scope);
     if (!find_end(a, 1, &at, &room)) /* all their addresses are in use */
@@ -1814,6 +1829,8 @@ static weir_status mapped_open(struct weir_block_engine *a, const struct weir_en
     pthread_mutex_init(&g->bringing, NULL);
     weir__nvtx_name("the addresses of a mapped arena", a->e.device->ordinal, base, g->bytes);
     a->range = g;
+    if (a->e.planned)
+        a->e.planned->base = base;
     return WEIR_OK;
 }
 

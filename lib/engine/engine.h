@@ -19,7 +19,9 @@
 #include "base/counters.h"
 #include "base/result.h"
 #include "driver/device.h"
+#include "engine/lifetimes.h"
 #include "engine/peer_access.h"
+#include "engine/planned.h"
 #include "engine/stream_uses.h"
 #include "ipc/process_peers.h"
 
@@ -64,6 +66,8 @@ struct weir_request {
     /* The stream's id: this call has asked the driver, or the program vouches for the stream.  The stream is not being
      * captured then.  0: not known; an engine that needs the id asks for it, and notes it here. */
     uint64_t id;
+    uint64_t
+        planned; /* where a plan has its block; WEIR_ENGINE_FAR: nowhere, 0: the plan was not asked yet */
     unsigned flags;
     /* What came of it. */
     CUdeviceptr block;
@@ -273,8 +277,11 @@ struct weir_engine {
     /* Bytes of a growth step that takes the driver's lock for about a tenth of a millisecond; 0: the engine does not
      * grow ahead of demand. */
     size_t step_bytes;
-    _Atomic unsigned traits;         /* of these SETTLES may change later */
-    CUmemoryPool driver_pool;        /* that the memory is from; NULL: there is none */
+    _Atomic unsigned traits; /* of these SETTLES may change later */
+    struct weir_lifetimes
+        *lifetimes;               /* where a block engine notes its larger blocks; NULL: nowhere */
+    struct weir_planned *planned; /* what was planned for those; NULL: nothing */
+    CUmemoryPool driver_pool;     /* that the memory is from; NULL: there is none */
     struct weir_graph_table *graphs; /* where blocks of graphs are: graph_blocks.h */
     /* As of the last request, written by the engine and read without its lock. */
     struct {

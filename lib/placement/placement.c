@@ -51,6 +51,9 @@ enum kind {
     STRAY = 8   /* with CLEAN or TAGGED: in no set and no list */
 };
 
+/* Free chunks that are looked at for a given address. */
+enum { PROBES = 64 };
+
 struct region {
     uint64_t base;
     uint64_t end;
@@ -798,21 +801,26 @@ static void take_parked(struct weir_placement *p, size_t bytes, struct weir_plac
     block_begin(p, id, c->address, c->size, bytes, out);
 }
 
-/* Takes the best fit for `want` granules of the clean chunks and, unless NULL, of `own`. */
-INLINE int take(struct weir_placement *p, struct stream *own, uint64_t want, size_t bytes,
-                size_t most, struct weir_placement_block *out) {
+/* The best fit for `want` granules of the clean chunks and, unless NULL, of `own`. */
+INLINE struct weir__bestfit_hit best_for(const struct weir_placement *p, const struct stream *own,
+                                         uint64_t want, size_t most) {
     struct weir__bestfit_hit hit;
 
     if (own == NULL) {
-        hit = best_of(p, &p->clean, NULL, want, most);
-    } else if (p->own_first) {
-        hit = best_of(p, &own->fit, NULL, want, most);
-        if (hit.key == WEIR__BESTFIT_NONE) {
-            hit = best_of(p, &p->clean, NULL, want, most);
-        }
-    } else {
-        hit = best_of(p, &p->clean, &own->fit, want, most);
+        return best_of(p, &p->clean, NULL, want, most);
     }
+    if (!p->own_first) {
+        return best_of(p, &p->clean, &own->fit, want, most);
+    }
+    hit = best_of(p, &own->fit, NULL, want, most);
+    return hit.key != WEIR__BESTFIT_NONE ? hit : best_of(p, &p->clean, NULL, want, most);
+}
+
+/* Takes it. */
+INLINE int take(struct weir_placement *p, struct stream *own, uint64_t want, size_t bytes,
+                size_t most, struct weir_placement_block *out) {
+    struct weir__bestfit_hit hit = best_for(p, own, want, most);
+
     if (hit.key == WEIR__BESTFIT_NONE) {
         return WEIR_PLACEMENT_NO_FIT;
     }
@@ -1510,6 +1518,98 @@ int weir__placement_withdraw(struct weir_placement *p, uint64_t base, uint64_t s
         return WEIR_PLACEMENT_BUSY;
     }
     region_unlink(p, position);
+    return WEIR_PLACEMENT_OK;
+}
+
+/* The free chunk `id` becomes a block of `want` granules at `first`, and free chunks on either side. */
+static void claim_block(struct weir_placement *p, uint32_t id, uint64_t first, uint64_t want,
+                        size_t bytes, struct weir_placement_block *out) {
+    id = chunk_claim(p, id, first, first + want);
+    mark_end(p, p->all.chunk[id].next, first + want);
+    p->all.chunk[id].requested = bytes;
+    block_begin(p, id, first, want, bytes, out);
+}
+
+/* What is to be seen to before a chunk is claimed, with records for what lies on either side: OK and the granules. */
+static int claim_prepare(struct weir_placement *p, size_t bytes, uint64_t stream, uint64_t *want) {
+    size_t rounded;
+
+    if (bytes == 0 || !weir__size_round_up(bytes, p->mask + 1, &rounded)) {
+        return WEIR_PLACEMENT_INVALID;
+    }
+    unpark(p);
+    stream_seen(p, stream);
+    if (!records_reserve(p, p->regions + 2) || !take_reserve(p)) {
+        return WEIR_PLACEMENT_NO_MEMORY;
+    }
+    *want = rounded >> p->shift;
+    return *want >> WEIR__BESTFIT_BITS == 0 ? WEIR_PLACEMENT_OK : WEIR_PLACEMENT_NO_FIT;
+}
+
+/* The set of what that stream alone may use; NULL: there is none. */
+static struct stream *own_of(struct weir_placement *p, uint64_t stream) {
+    return p->several && stream != 0 ? stream_find(p, stream) : NULL;
+}
+
+int weir__placement_take_high(struct weir_placement *p, size_t bytes, uint64_t stream,
+                              struct weir_placement_block *out) {
+    struct weir__bestfit_hit hit;
+    const struct weir__chunk *c;
+    uint64_t want;
+    int result = claim_prepare(p, bytes, stream, &want);
+
+    if (result != WEIR_PLACEMENT_OK) {
+        return result;
+    }
+    hit = best_for(p, own_of(p, stream), want, SIZE_MAX);
+    if (hit.key == WEIR__BESTFIT_NONE) {
+        return WEIR_PLACEMENT_NO_FIT;
+    }
+    c = &p->all.chunk[hit.value];
+    claim_block(p, hit.value, c->address + c->size - want, want, bytes, out);
+    return WEIR_PLACEMENT_OK;
+}
+
+/* The chunk of a set that has `want` granules at `first`, of the PROBES that fit best; 0: none of them does. */
+static uint32_t chunk_with(const struct weir_placement *p, const struct weir__bestfit *set,
+                           uint64_t first, uint64_t want) {
+    struct weir__bestfit_hit hit = weir__bestfit_from(set, weir__bestfit_key(want, 0));
+
+    for (int i = 0; i < PROBES && hit.key != WEIR__BESTFIT_NONE; i++) {
+        const struct weir__chunk *c = &p->all.chunk[hit.value];
+
+        if (c->address <= first && first + want <= c->address + c->size) {
+            return hit.value;
+        }
+        hit = weir__bestfit_from(set, hit.key + 1);
+    }
+    return 0;
+}
+
+int weir__placement_take_inside(struct weir_placement *p, uint64_t address, size_t bytes,
+                                uint64_t stream, struct weir_placement_block *out) {
+    uint64_t want;
+    struct stream *own;
+    int result = claim_prepare(p, bytes, stream, &want);
+    uint32_t id = 0;
+
+    if (result != WEIR_PLACEMENT_OK) {
+        return result;
+    }
+    if ((address & p->mask) != 0) {
+        return WEIR_PLACEMENT_INVALID;
+    }
+    own = own_of(p, stream);
+    if (own != NULL) {
+        id = chunk_with(p, &own->fit, address >> p->shift, want);
+    }
+    if (id == 0) {
+        id = chunk_with(p, &p->clean, address >> p->shift, want);
+    }
+    if (id == 0) {
+        return WEIR_PLACEMENT_NO_FIT;
+    }
+    claim_block(p, id, address >> p->shift, want, bytes, out);
     return WEIR_PLACEMENT_OK;
 }
 

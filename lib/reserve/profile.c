@@ -25,7 +25,11 @@
 #include "base/replace.h"
 
 #define TITLE "weir profile "
+/* Without a plan, and with one. */
 #define FIRST_LINE TITLE "1\n"
+#define FIRST_LINE_PLANNED TITLE "2\n"
+/* What each line of places begins with. */
+#define PLACES "places"
 /* "checksum 0123456789abcdef\n" */
 enum { CHECKSUM_BYTES = 26, LINE_BYTES = 400, MOST_WORDS = 12 };
 /* More than any device has: products of two such numbers are finite. */
@@ -74,6 +78,8 @@ static uint64_t need_of(const struct weir_profile *profile, const struct weir_pr
                       ? (double)profile->basis_reserve / (double)profile->basis_in_use
                       : 1.125;
 
+    if (run->planned > 0)
+        return run->planned < need ? run->planned : need;
     if (run->grew)
         return need;
     if ((double)run->in_use * each < (double)need)
@@ -110,6 +116,7 @@ void weir__profile_add(struct weir_profile *profile, const struct weir_profile_r
     added.need = need_of(profile, &added);
     if (profile->runs == WEIR_PROFILE_RUNS)
         remove_run(profile, 0);
+    added.planned = 0;
     profile->run[profile->runs++] = added;
     if (added.grew) {
         profile->basis_reserve = added.reserve;
@@ -122,6 +129,11 @@ void weir__profile_add(struct weir_profile *profile, const struct weir_profile_r
     }
 }
 
+void weir__profile_drop(struct weir_profile *profile) {
+    free(profile->planned.plan.place);
+    profile->planned = (struct weir_profile_plan){0};
+}
+
 /* ---- writing --------------------------------------------------------------------------------- */
 
 struct writer {
@@ -129,9 +141,9 @@ struct writer {
     size_t length;
 };
 
-/* All lines together are far below WEIR_PROFILE_MOST_BYTES. */
+/* All lines but those of places together are far below WEIR_PROFILE_HEAD_BYTES. */
 __attribute__((format(printf, 2, 3))) static void put(struct writer *to, const char *format, ...) {
-    size_t room = WEIR_PROFILE_MOST_BYTES - to->length;
+    size_t room = WEIR_PROFILE_HEAD_BYTES - to->length;
     va_list arguments;
     int written;
 
@@ -158,24 +170,73 @@ static void put_run(struct writer *to, const struct weir_profile_run *run) {
     put(to, " %s\n", run->grew ? "grew" : "enough");
 }
 
+static int is_planned(const struct weir_profile *profile) {
+    return profile->planned.plan.bytes > 0;
+}
+
+static void put_plan(struct writer *to, const struct weir_profile_plan *planned) {
+    put_size(to, "plan pivot", planned->plan.pivot);
+    put_size(to, " bytes", planned->plan.bytes);
+    put_size(to, " small", planned->small);
+    put_size(to, " exact", planned->plan.exact);
+    put(to, " round %zu %s\n", planned->plan.round, planned->is_kept ? "kept" : "new");
+}
+
+/* All but the places and the checksum. */
+static void put_head(struct writer *to, const struct weir_profile *profile,
+                     const struct weir_profile_key *key) {
+    put(to, "%skey %016" PRIx64 "\ndevice %s\nsettings %s\n",
+        is_planned(profile) ? FIRST_LINE_PLANNED : FIRST_LINE, weir__profile_key_hash(key),
+        key->device, key->settings);
+    put_size(to, "target", weir__profile_target(profile));
+    put_size(to, "\nbasis", profile->basis_reserve);
+    put_size(to, "", profile->basis_in_use);
+    put(to, "\nruns %" PRIu64 "\n", profile->merged);
+    for (size_t i = 0; i < profile->runs; i++)
+        put_run(to, &profile->run[i]);
+    for (size_t i = 0; i < profile->steps; i++) {
+        put_size(to, "step", profile->step[i].bytes);
+        put(to, " %s\n", weir_event_cause_word(profile->step[i].cause));
+    }
+    if (is_planned(profile))
+        put_plan(to, &profile->planned);
+}
+
+static char *put_hex(char *at, uint32_t value) {
+    int digits = value ? (35 - __builtin_clz(value)) / 4 : 1;
+
+    for (int i = digits; i-- > 0; value >>= 4)
+        at[i] = "0123456789abcdef"[value & 15];
+    return at + digits;
+}
+
+/* There is room: a place takes 20 bytes at most, with its part of the word that its line begins with. */
+static void put_places(struct writer *to, const struct weir_plan *plan) {
+    char *at = to->text + to->length;
+
+    for (size_t i = 0; i < plan->places; i++) {
+        if (i % WEIR_PROFILE_LINE_PLACES == 0)
+            at = (char *)memcpy(at, PLACES, sizeof PLACES - 1) + sizeof PLACES - 1;
+        *at++ = ' ';
+        at = put_hex(at, plan->place[i].size);
+        *at++ = ':';
+        if (plan->place[i].offset != WEIR_PLAN_NOWHERE)
+            at = put_hex(at, plan->place[i].offset);
+        if (i % WEIR_PROFILE_LINE_PLACES == WEIR_PROFILE_LINE_PLACES - 1 || i + 1 == plan->places)
+            *at++ = '\n';
+    }
+    to->length = (size_t)(at - to->text);
+}
+
 size_t weir__profile_spell(const struct weir_profile *profile, const struct weir_profile_key *key,
                            char text[WEIR_PROFILE_MOST_BYTES]) {
     struct writer to = {text, 0};
 
-    put(&to, FIRST_LINE "key %016" PRIx64 "\ndevice %s\nsettings %s\n", weir__profile_key_hash(key),
-        key->device, key->settings);
-    put_size(&to, "target", weir__profile_target(profile));
-    put_size(&to, "\nbasis", profile->basis_reserve);
-    put_size(&to, "", profile->basis_in_use);
-    put(&to, "\nruns %" PRIu64 "\n", profile->merged);
-    for (size_t i = 0; i < profile->runs; i++)
-        put_run(&to, &profile->run[i]);
-    for (size_t i = 0; i < profile->steps; i++) {
-        put_size(&to, "step", profile->step[i].bytes);
-        put(&to, " %s\n", weir_event_cause_word(profile->step[i].cause));
-    }
-    put(&to, "checksum %016" PRIx64 "\n", weir__profile_hash(text, to.length));
-    return to.length;
+    put_head(&to, profile, key);
+    put_places(&to, &profile->planned.plan);
+    snprintf(text + to.length, CHECKSUM_BYTES + 1, "checksum %016" PRIx64 "\n",
+             weir__profile_hash(text, to.length));
+    return to.length + CHECKSUM_BYTES;
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */
@@ -186,6 +247,10 @@ struct reader {
     char *word[MOST_WORDS];
     size_t words;
 };
+
+static int begins(const char *text, size_t bytes, const char *with) {
+    return bytes >= strlen(with) && memcmp(text, with, strlen(with)) == 0;
+}
 
 /* The next line, or 0: there is none, or it is too long. */
 static int take_line(struct reader *from) {
@@ -245,8 +310,104 @@ static int read_step(const struct reader *from, struct weir_profile_step *step) 
     return 0;
 }
 
-/* Everything below the key.  Words that say nothing are looked at when all is written again. */
-static int read_body(struct reader *from, struct weir_profile *profile) {
+/* A plan has memory, and either places or none. */
+static int read_plan(struct reader *from, struct weir_profile_plan *planned) {
+    uint64_t pivot, bytes, exact, round;
+    struct weir_problem ignored;
+
+    if (!take_words(from, "plan", 12) || !read_size(from->word[2], &pivot) ||
+        !read_size(from->word[4], &bytes) || !read_size(from->word[6], &planned->small) ||
+        !read_size(from->word[8], &exact) ||
+        !weir__count_read(from->word[10], WEIR_PLAN_MOST_PLACES, &round, &ignored))
+        return 0;
+    planned->plan = (struct weir_plan){.pivot = (size_t)pivot,
+                                       .bytes = (size_t)bytes,
+                                       .exact = (size_t)exact,
+                                       .round = (size_t)round};
+    planned->is_kept = strcmp(from->word[11], "kept") == 0;
+    return bytes > 0;
+}
+
+/* A number of up to 32 bits, above 0 or a single 0, that ends with `end`: 1, or 0: it is not as it is written. */
+static int read_hex(const char **at, char end, uint32_t *value) {
+    const char *first = *at;
+
+    *value = 0;
+    for (; *at - first < 8; (*at)++) {
+        char c = **at;
+
+        if (c >= '0' && c <= '9')
+            *value = *value << 4 | (uint32_t)(c - '0');
+        else if (c >= 'a' && c <= 'f')
+            *value = *value << 4 | (uint32_t)(c - 'a' + 10);
+        else
+            break;
+    }
+    if (*at == first || (*first == '0' && *at - first > 1) || **at != end)
+        return 0;
+    (*at)++;
+    return 1;
+}
+
+/* Which character ends a number: what is there, if it may. */
+static char end_of(const char *at) {
+    while (*at != ' ' && *at != '\n')
+        at++;
+    return *at;
+}
+
+/* A place, of which `at` is behind the blank: it ends with a blank or its line. */
+static int read_place(const char **at, size_t exact, struct weir_plan_place *place) {
+    if (!read_hex(at, ':', &place->size) || place->size == 0)
+        return 0;
+    if (**at == ' ' || **at == '\n') {
+        place->offset = WEIR_PLAN_NOWHERE;
+        (*at)++;
+        return 1;
+    }
+    return read_hex(at, end_of(*at), &place->offset) && place->offset != WEIR_PLAN_NOWHERE &&
+           (uint64_t)place->offset + place->size <= exact / WEIR_PLAN_GRANULE;
+}
+
+/* All lines of places, up to the end, which a line end comes before, exactly as they are written.  There is room for all
+ * that there may be. */
+static int read_places(const char *at, const char *end, struct weir_plan *plan) {
+    size_t n = 0;
+
+    while (at < end) {
+        int is_first = n % WEIR_PROFILE_LINE_PLACES == 0;
+
+        if (n == WEIR_PLAN_MOST_PLACES || (is_first && !begins(at, (size_t)(end - at), PLACES " ")))
+            return 0;
+        at += is_first ? sizeof PLACES : 0;
+        if (!read_place(&at, plan->exact, &plan->place[n++]))
+            return 0;
+        /* A line ends where it is full, or with the last place. */
+        if ((at[-1] == '\n') != (n % WEIR_PROFILE_LINE_PLACES == 0 || at == end))
+            return 0;
+    }
+    plan->places = n;
+    return (n > 0) == (plan->exact > 0) && plan->round <= n;
+}
+
+/* The same into memory of their own. */
+static int take_places(const struct reader *from, struct weir_plan *plan) {
+    struct weir_plan_place *fitted;
+
+    if (from->at == from->end)
+        return plan->exact == 0 && plan->round == 0;
+    plan->place = malloc(WEIR_PLAN_MOST_PLACES * sizeof *plan->place);
+    if (!plan->place || !read_places(from->at, from->end, plan)) {
+        free(plan->place);
+        return 0;
+    }
+    fitted = realloc(plan->place, plan->places * sizeof *fitted);
+    plan->place = fitted ? fitted : plan->place;
+    return 1;
+}
+
+/* Everything below the key up to the places.  Words that say nothing are looked at when all is written again. */
+static int read_body(struct reader *from, int is_planned, struct weir_profile *profile) {
     struct weir_problem ignored;
 
     if (!take_words(from, "target", 2) || !take_words(from, "basis", 3) ||
@@ -260,7 +421,9 @@ static int read_body(struct reader *from, struct weir_profile *profile) {
     while (profile->steps < WEIR_PROFILE_STEPS && take_words(from, "step", 3))
         if (!read_step(from, &profile->step[profile->steps++]))
             return 0;
-    return from->at == from->end && profile->runs > 0 && profile->merged >= profile->runs &&
+    if (is_planned && !read_plan(from, &profile->planned))
+        return 0;
+    return profile->runs > 0 && profile->merged >= profile->runs &&
            profile->basis_in_use <= profile->basis_reserve;
 }
 
@@ -295,21 +458,20 @@ static int check_key(struct reader *from, const struct weir_profile_key *key,
                      "it was learned with other settings (in a folder each have their own)");
 }
 
-static int begins(const char *text, size_t bytes, const char *with) {
-    return bytes >= strlen(with) && memcmp(text, with, strlen(with)) == 0;
-}
-
 int weir__profile_parse(const char *text, size_t bytes, const struct weir_profile_key *key,
                         struct weir_profile *profile, struct weir_problem *problem) {
     struct weir_profile read = {0};
-    char again[WEIR_PROFILE_MOST_BYTES];
+    char again[WEIR_PROFILE_HEAD_BYTES];
+    struct writer head = {again, 0};
     struct reader from;
+    int is_planned;
 
     if (bytes >= WEIR_PROFILE_MOST_BYTES)
         return weir__problem(problem, "it is larger than any profile");
     if (!begins(text, bytes, TITLE))
         return weir__problem(problem, bytes ? "it is no profile" : "it is empty");
-    if (!begins(text, bytes, FIRST_LINE))
+    is_planned = begins(text, bytes, FIRST_LINE_PLANNED);
+    if (!is_planned && !begins(text, bytes, FIRST_LINE))
         return weir__problem(problem, "it is of another version");
     if (!check_sum(text, bytes, problem))
         return 0;
@@ -317,8 +479,10 @@ int weir__profile_parse(const char *text, size_t bytes, const struct weir_profil
     from.end = text + bytes - CHECKSUM_BYTES;
     if (!check_key(&from, key, problem))
         return 0;
-    if (!read_body(&from, &read) || weir__profile_spell(&read, key, again) != bytes ||
-        memcmp(again, text, bytes) != 0)
+    if (read_body(&from, is_planned, &read))
+        put_head(&head, &read, key);
+    if (head.length == 0 || head.length != (size_t)(from.at - text) ||
+        memcmp(again, text, head.length) != 0 || !take_places(&from, &read.planned.plan))
         return weir__problem(problem, "it is not as a profile is written");
     *profile = read;
     return 1;
@@ -361,10 +525,16 @@ static ssize_t read_file(const char *path, char *text, size_t room, struct weir_
 
 int weir__profile_load(const char *path, const struct weir_profile_key *key,
                        struct weir_profile *profile, struct weir_problem *problem) {
-    char text[WEIR_PROFILE_MOST_BYTES];
-    ssize_t bytes = read_file(path, text, sizeof text, problem);
+    char *text = malloc(WEIR_PROFILE_MOST_BYTES);
+    ssize_t bytes;
+    int result;
 
-    return bytes >= 0 && weir__profile_parse(text, (size_t)bytes, key, profile, problem);
+    if (!text)
+        return weir__problem(problem, "there is no host memory");
+    bytes = read_file(path, text, WEIR_PROFILE_MOST_BYTES, problem);
+    result = bytes >= 0 && weir__profile_parse(text, (size_t)bytes, key, profile, problem);
+    free(text);
+    return result;
 }
 
 int weir__profile_may_replace(const char *path, struct weir_problem *problem) {
@@ -380,11 +550,16 @@ int weir__profile_may_replace(const char *path, struct weir_problem *problem) {
 
 int weir__profile_store(const char *path, const struct weir_profile_key *key,
                         const struct weir_profile *profile, struct weir_problem *problem) {
-    char text[WEIR_PROFILE_MOST_BYTES];
-    size_t bytes = weir__profile_spell(profile, key, text);
+    char *text;
+    size_t bytes;
 
     if (!weir__profile_may_replace(path, problem))
         return 0;
+    text = malloc(WEIR_PROFILE_MOST_BYTES);
+    if (!text)
+        return weir__problem(problem, "there is no host memory");
+    bytes = weir__profile_spell(profile, key, text);
     errno = weir__replace_file(path, 0600, 1, text, bytes);
+    free(text);
     return errno == 0 ? 1 : cannot(problem, "write it");
 }

@@ -31,7 +31,7 @@ static size_t dress(const struct fuzz_bytes *in, char *text, size_t room) {
 
 /* One more run, and what it comes to. */
 static void go_on(struct weir_profile *profile, uint64_t reserve, uint64_t in_use, int grew) {
-    struct weir_profile_run run = {~UINT64_C(0), 0, reserve, in_use, grew};
+    struct weir_profile_run run = {~UINT64_C(0), 0, reserve, in_use, grew, 0};
     struct weir_profile_step step = {reserve, 0};
     struct weir_profile again;
     struct weir_problem problem;
@@ -68,6 +68,7 @@ static void read_profile(const char *text, size_t bytes) {
     go_on(&profile, UINT64_C(1) << 33, UINT64_C(1) << 32, 0);
     go_on(&profile, UINT64_MAX, 1, 1);
     go_on(&profile, UINT64_C(1) << 33, UINT64_C(1) << 33, 0);
+    weir__profile_drop(&profile);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
