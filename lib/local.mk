@@ -147,6 +147,15 @@ lib_libweir_core_la_SOURCES = \
 	lib/reserve/reserve.h \
 	lib/cache/biased_lock.c \
 	lib/cache/biased_lock.h \
+	lib/cache/cache_alloc.c \
+	lib/cache/cache_blocks.c \
+	lib/cache/cache_flush.c \
+	lib/cache/cache_free.c \
+	lib/cache/cache_remote.c \
+	lib/cache/cache_share.c \
+	lib/cache/cache_stats.c \
+	lib/cache/cache_streams.c \
+	lib/cache/caches.h \
 	lib/cache/front.c \
 	lib/cache/front.h \
 	lib/cache/hit.h \

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* hit.h: what a request does that finds a block in its stream's cache, inlined into weir_alloc.
  *
- * So most hits call nothing in front.c.  After a miss the including file calls weir__front_miss or weir__front_alloc,
+ * So most hits call nothing in cache_alloc.c.  After a miss the including file calls weir__front_miss or weir__front_alloc,
  * and gets the status.
  *
  * Must not know: engines, what a miss leads to.
@@ -155,7 +155,7 @@ static inline __attribute__((always_inline)) CUdeviceptr leave_with(struct weir_
     return found;
 }
 
-/* ---- misses: front.c --------------------------------------------------------------------------- */
+/* ---- misses: cache_alloc.c --------------------------------------------------------------------------- */
 
 /* For a stream that has a cell, which the driver has named (r->id) or the program vouches for (0), where `take` found
  * nothing; as weir__front_alloc.  The caller has taken the cell's lock (`taken`), which is given back. */

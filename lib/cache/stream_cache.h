@@ -47,7 +47,7 @@ struct weir_stray {
 /* Strays in a piece of host memory, which leaves the cell with them: that cannot fail. */
 struct weir_strays {
     struct weir_strays *next, *more; /* the next batch; more of the same harvest or batch */
-    struct weir_fence *fence;        /* front.c's: of a batch */
+    struct weir_fence *fence;        /* cache_remote.c's: of a batch */
     uint32_t count, room;
     struct weir_stray stray[]; /* latest last */
 };

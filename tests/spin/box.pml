@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* box.pml: the letter box of a cell (lib/cache/stream_cache.h: post, collect, readdress) against the cell's being
- * retired, renamed and filled again (lib/cache/front.c).
+ * retired, renamed and filled again (lib/cache/cache_free.c, cache_streams.c).
  *
  * One cell and one slab of two slots.  Two threads allocate and free, on one of two streams each time,
  * the locks as in the code: the front's, the cell's, the box's.  BY_ID: both streams live all the time
