@@ -306,9 +306,16 @@ lib_libweir_preload_la_SOURCES = \
 	lib/adapters/interpose/both_calls.h \
 	lib/adapters/preload/preload_blocks.c \
 	lib/adapters/preload/preload_calls.h \
+	lib/adapters/preload/preload_blocks.h \
+	lib/adapters/preload/preload_contexts.c \
+	lib/adapters/preload/preload_frees.c \
 	lib/adapters/preload/preload_heap.c \
+	lib/adapters/preload/preload_inside.h \
+	lib/adapters/preload/preload_pointers.c \
+	lib/adapters/preload/preload_pool_calls.c \
 	lib/adapters/preload/preload_pools.c \
 	lib/adapters/preload/preload_report.c \
+	lib/adapters/preload/preload_requests.c \
 	lib/adapters/preload/preload_show.c \
 	lib/adapters/preload/preload_streams.c \
 	lib/adapters/preload/preload_torch.c \
