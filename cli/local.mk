@@ -62,6 +62,10 @@ weir_SOURCES = \
 	cli/measure/measure_pools.c \
 	cli/replay/busy.c \
 	cli/replay/busy.h \
+	cli/replay/child_play.c \
+	cli/replay/child_result.c \
+	cli/replay/child_stretches.c \
+	cli/replay/child_timeline.c \
 	cli/replay/contest.c \
 	cli/replay/contest.h \
 	cli/replay/contestant.c \
@@ -76,6 +80,7 @@ weir_SOURCES = \
 	cli/replay/merge.c \
 	cli/replay/merge.h \
 	cli/replay/replay_child.c \
+	cli/replay/replay_child.h \
 	cli/replay/samples.c \
 	cli/replay/samples.h \
 	cli/replay/table.c \

@@ -245,7 +245,7 @@ static __attribute__((noinline)) weir_status add_slot(struct weir_front *f, stru
     }
 }
 
-/* The cell has handed out more than the sums say.  It need not weir__caches_tell of less: before a peak rises, all cells are
+/* The cell has handed out more than the sums say.  It need not tell of less: before a peak rises, all cells are
  * asked. */
 static inline int has_risen(const struct weir_cell *c) {
     return weir__cell_now(&c->requested) >

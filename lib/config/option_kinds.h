@@ -62,7 +62,7 @@ static inline void *mutable_field(const struct weir_option_row *row, weir_option
 
 /* ---- the table: option_table.c ---- */
 
-/* In option_growth.c: words of weir__option_policies. */
+/* In option_growth.c: words of policies. */
 extern const struct weir_option_word weir__option_policies[];
 
 extern const struct weir_option_row weir__option_rows[WEIR_SETTING_COUNT];

@@ -72,7 +72,7 @@ static const struct weir_option_word hardenings[] = {
         {NULL, 0},
 };
 
-/* ---- weir__option_rows ---- */
+/* ---- rows ---- */
 
 #define PART_ACCEPTS "a size (4GiB, 512MB, 75%, 90%free, max), share or share:WEIGHT"
 #define AT(member) offsetof(weir_options, member)

@@ -10,7 +10,7 @@
 #include "base/result.h"
 #include "base/text.h"
 
-/* The message about a text that a row does not weir__options_copy; `label` as of weir__option_set. */
+/* The message about a text that a row does not take; `label` as of weir__option_set. */
 static weir_status no_parse(const struct weir_option_row *row, const char *label, const char *text,
                             const struct weir_problem *problem, char *message,
                             size_t message_bytes) {
