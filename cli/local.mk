@@ -50,7 +50,20 @@ weir_SOURCES = \
 	cli/report/changepoints.h \
 	cli/report/report.c \
 	cli/report/report.h \
+	cli/report/draw_layout.c \
+	cli/report/draw_map.c \
+	cli/report/draw_memory.c \
+	cli/report/draw_overview.c \
+	cli/report/draw_process.c \
+	cli/report/draw_times.c \
+	cli/report/page_cells.c \
+	cli/report/page_findings.c \
+	cli/report/page_processes.c \
+	cli/report/page_runs.c \
+	cli/report/page_traces.c \
+	cli/report/report_draw.h \
 	cli/report/report_html.c \
+	cli/report/report_page.h \
 	cli/report/report_plot.c \
 	cli/report/report_svg.c \
 	cli/report/summary.c \
