@@ -137,7 +137,6 @@ lib_libweir_core_la_SOURCES = \
 	lib/engine/mapped_files.c \
 	lib/engine/mapped_files.h \
 	lib/engine/pool.c \
-	lib/base/slow_path.h \
 	lib/engine/stream_order.c \
 	lib/engine/stream_order.h \
 	lib/engine/stream_suballoc.c \
@@ -177,6 +176,9 @@ lib_libweir_core_la_SOURCES = \
 	lib/cache/hit.h \
 	lib/cache/guard.c \
 	lib/cache/guard.h \
+	lib/cache/guard_memory.c \
+	lib/cache/guard_shelf.c \
+	lib/cache/guard_state.h \
 	lib/cache/page_map.c \
 	lib/cache/page_map.h \
 	lib/cache/pinned.c \
