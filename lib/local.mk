@@ -137,6 +137,10 @@ lib_libweir_core_la_SOURCES = \
 	lib/engine/mapped_files.c \
 	lib/engine/mapped_files.h \
 	lib/engine/pool.c \
+	lib/engine/pool_figures.c \
+	lib/engine/pool_grow.c \
+	lib/engine/pool_state.h \
+	lib/engine/pool_trim.c \
 	lib/engine/stream_order.c \
 	lib/engine/stream_order.h \
 	lib/engine/stream_suballoc.c \
