@@ -145,6 +145,10 @@ lib_libweir_core_la_SOURCES = \
 	lib/engine/stream_order.h \
 	lib/engine/stream_suballoc.c \
 	lib/engine/stream_suballoc.h \
+	lib/engine/suballoc_free.c \
+	lib/engine/suballoc_regions.c \
+	lib/engine/suballoc_show.c \
+	lib/engine/suballoc_state.h \
 	lib/engine/stream_uses.c \
 	lib/engine/stream_uses.h \
 	lib/engine/backing_engine.c \
