@@ -81,6 +81,10 @@ weir_SOURCES = \
 	cli/replay/child_timeline.c \
 	cli/replay/contest.c \
 	cli/replay/contest.h \
+	cli/replay/contest_flags.c \
+	cli/replay/contest_inside.h \
+	cli/replay/contest_pair.c \
+	cli/replay/contest_shortage.c \
 	cli/replay/contestant.c \
 	cli/replay/contestant.h \
 	cli/replay/contestant_raw.c \
