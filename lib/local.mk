@@ -44,6 +44,7 @@ lib_libweir_core_la_SOURCES = \
 	lib/base/who.c \
 	lib/base/who.h \
 	lib/driver/cuda_abi.h \
+	lib/driver/cuda_constants.h \
 	lib/driver/device.c \
 	lib/driver/device.h \
 	lib/driver/device_wait.c \
@@ -130,6 +131,7 @@ lib_libweir_core_la_SOURCES = \
 	lib/engine/driver_blocks.h \
 	lib/engine/engine.c \
 	lib/engine/engine.h \
+	lib/engine/engine_questions.h \
 	lib/engine/graph_blocks.c \
 	lib/engine/graph_blocks.h \
 	lib/engine/peer_access.c \
@@ -189,13 +191,16 @@ lib_libweir_core_la_SOURCES = \
 	lib/cache/guard_state.h \
 	lib/cache/page_map.c \
 	lib/cache/page_map.h \
+	lib/cache/peak_sum.h \
 	lib/cache/pinned.c \
 	lib/cache/pinned.h \
+	lib/cache/remote_post.h \
 	lib/cache/slab.h \
 	lib/cache/span_table.c \
 	lib/cache/span_table.h \
 	lib/cache/stream_cache.c \
 	lib/cache/stream_cache.h \
+	lib/cache/stream_cache_hit.h \
 	lib/cache/stream_table.c \
 	lib/cache/stream_table.h \
 	lib/api/allocator_internal.h \

@@ -14,6 +14,7 @@
 
 #include "base/result.h"
 #include "base/size.h"
+#include "cache/remote_post.h"
 #include "cache/span_table.h"
 #include "config/amount.h"
 #include "engine/stream_order.h"

@@ -10,7 +10,7 @@
 #define WEIR_HIT_H
 
 #include "cache/front.h"
-#include "cache/stream_cache.h"
+#include "cache/stream_cache_hit.h"
 #include "cache/stream_table.h"
 
 /* What a hit reads beside the stream's cell.  The caches begin with it. */

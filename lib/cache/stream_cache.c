@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* stream_cache.c: the rare operations of stream_cache.h. */
-#include "cache/stream_cache.h"
+#include "cache/stream_cache_hit.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -27,6 +27,7 @@
 
 #include "cache/biased_lock.h"
 #include "cache/page_map.h"
+#include "cache/peak_sum.h"
 #include "cache/slab.h"
 
 enum {
@@ -82,13 +83,6 @@ struct weir_box {
     uint64_t requested, in_use; /* and their bytes */
     uint64_t look;              /* when these are more, the owner is looked for, */
     int64_t seen;               /* and what the cell's sum was then: it changes as he allocates */
-};
-
-/* A sum that knows the most it ever was, as that and what is missing to it: adding and taking away
- * write one word, unless the peak rises. */
-struct weir_cell_sum {
-    _Atomic int64_t room; /* peak less the sum: never below 0 */
-    _Atomic int64_t peak;
 };
 
 /* Of `trusted': the adapter sees the stream's captures, its end, and who has its handle next. */
@@ -147,47 +141,6 @@ struct weir_harvest {
 static inline __attribute__((always_inline)) void weir__cell_raise(_Atomic uint64_t *counter) {
     atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + 1,
                           memory_order_release);
-}
-
-static inline __attribute__((always_inline)) void weir__cell_add(struct weir_cell_sum *sum,
-                                                                 int64_t bytes) {
-    int64_t room = atomic_load_explicit(&sum->room, memory_order_relaxed) - bytes;
-
-    if (__builtin_expect(room < 0,
-                         0)) { /* in this order: whoever reads sees no sum above the peak */
-        atomic_store_explicit(&sum->peak,
-                              atomic_load_explicit(&sum->peak, memory_order_relaxed) - room,
-                              memory_order_relaxed);
-        room = 0;
-    }
-    atomic_store_explicit(&sum->room, room, memory_order_release);
-}
-
-static inline __attribute__((always_inline)) void weir__cell_sub(struct weir_cell_sum *sum,
-                                                                 int64_t bytes) {
-    int64_t room = atomic_load_explicit(&sum->room, memory_order_relaxed) + bytes;
-
-    atomic_store_explicit(&sum->room, room, memory_order_release);
-}
-
-/* The sum as it is, or was a moment ago. */
-static inline int64_t weir__cell_now(const struct weir_cell_sum *sum) {
-    int64_t peak, room;
-
-    do {
-        peak = atomic_load_explicit(&sum->peak, memory_order_acquire);
-        room = atomic_load_explicit(&sum->room, memory_order_acquire);
-    } while (peak != atomic_load_explicit(&sum->peak, memory_order_relaxed));
-    return peak - room;
-}
-
-/* The peak begins anew; nobody reads meanwhile. */
-static inline void weir__cell_renew_peak(struct weir_cell_sum *sum) {
-    int64_t now = atomic_load_explicit(&sum->peak, memory_order_relaxed) -
-                  atomic_load_explicit(&sum->room, memory_order_relaxed);
-
-    atomic_store_explicit(&sum->peak, now < 0 ? 0 : now, memory_order_relaxed);
-    atomic_store_explicit(&sum->room, now < 0 ? -now : 0, memory_order_release);
 }
 
 /* A live block more. */
@@ -266,64 +219,10 @@ static inline int weir__cell_has_post(const struct weir_cell *c, size_t bytes) {
 /* Brings home what lies in the letter box. */
 void weir__cell_collect(struct weir_cell *c);
 
-/* A small block for `bytes` (1 to WEIR_SPAN_SMALL) from the slab that serves its class, or 0: it is full,
- * or there is none. */
-static inline __attribute__((always_inline)) uint64_t weir__cell_take_home(struct weir_cell *c,
-                                                                           size_t bytes) {
-    struct weir_span *s = c->store->open[weir__span_class(bytes)];
-    uint64_t slot_bytes, slot;
-
-    if (__builtin_expect(!s || s->idle == 0, 0))
-        return 0;
-    if (s->idle == s->slots)
-        weir__cell_less_idle(c, weir__span_bytes(s));
-    slot = weir__span_take(s, (uint32_t)bytes);
-    slot_bytes = (uint64_t)s->slot_units * WEIR_SPAN_UNIT;
-    weir__cell_account(c, (int64_t)bytes, (int64_t)slot_bytes);
-    return weir__span_base(s) + slot * slot_bytes;
-}
-
-/* The same from the next slab, or of the class's strays. */
+/* A small block as weir__cell_take_home takes one, from the next slab, or of the class's strays. */
 uint64_t weir__cell_take_further(struct weir_cell *c, size_t bytes);
 
-/* Where the i-th oldest whole block is in the ring. */
-static inline unsigned weir__cell_at(const struct weir_cell_store *store, unsigned i) {
-    return (store->oldest + i) % WEIR_CELL_RECENT;
-}
-
-/* The pages of a whole block for `bytes` (> 0). */
-static inline size_t weir__cell_pages(size_t bytes) {
-    return (bytes - 1) / WEIR_PAGE + 1;
-}
-
-/* Hands a whole block out that lies in the cell no more. */
-static inline __attribute__((always_inline)) uint64_t
-weir__cell_hand_out(struct weir_cell *c, struct weir_span *s, size_t bytes) {
-    size_t whole = weir__span_bytes(s);
-
-    c->store->whole -= whole;
-    weir__cell_less_idle(c, whole);
-    atomic_store_explicit(&s->asked, bytes, memory_order_relaxed);
-    weir__cell_account(c, (int64_t)bytes, (int64_t)whole);
-    return weir__span_base(s);
-}
-
-/* The whole block that was freed last, or 0: it has not just the pages that `bytes` need, or there is
- * none. */
-static inline __attribute__((always_inline)) uint64_t weir__cell_take_last(struct weir_cell *c,
-                                                                           size_t bytes) {
-    struct weir_cell_store *store = c->store;
-    unsigned last = store->recents - 1, at = weir__cell_at(store, last);
-
-    if (__builtin_expect(store->recents == 0 || store->pages[at] != weir__cell_pages(bytes), 0))
-        return 0;
-    store->recents = last;
-    if (last < store->unused)
-        store->unused = last;
-    return weir__cell_hand_out(c, store->recent[at], bytes);
-}
-
-/* The last one that has, or 0. */
+/* The last whole block that has just the pages that `bytes` need, or 0. */
 uint64_t weir__cell_take_whole(struct weir_cell *c, size_t bytes);
 
 enum weir_cell_put {
@@ -333,73 +232,6 @@ enum weir_cell_put {
     WEIR_CELL_ANOTHERS  /* the lock is biased to another thread, and was left to it */
 };
 
-/* Slots of one of the cell's slabs have come home, where `before` were. */
-static inline __attribute__((always_inline)) void
-weir__cell_welcome(struct weir_cell *c, struct weir_span *slab, uint32_t before) {
-    if (before == 0 && c->store->open[slab->size_class] != slab)
-        weir__cell_link(c, slab);
-    if (slab->idle == slab->slots) {
-        slab->epoch = c->epoch;
-        weir__cell_more_idle(c, weir__span_bytes(slab));
-    }
-}
-
-static inline __attribute__((always_inline)) void
-weir__cell_home(struct weir_cell *c, struct weir_span *slab, uint32_t slot) {
-    uint32_t before = slab->idle;
-
-    weir__span_put(slab, slot);
-    weir__cell_welcome(c, slab, before);
-}
-
-/* Takes a live whole block back if there is room: at most `most` bytes in all.  1, or 0 and nothing was
- * done. */
-static inline __attribute__((always_inline)) int
-weir__cell_put_recent(struct weir_cell *c, struct weir_span *s, uint64_t address, size_t most) {
-    struct weir_cell_store *store = c->store;
-    uint64_t asked = atomic_load_explicit(&s->asked, memory_order_relaxed);
-    size_t whole = store->whole + weir__span_bytes(s);
-    unsigned last;
-
-    if (asked == 0 || address != weir__span_base(s) || store->recents == WEIR_CELL_RECENT ||
-        whole > most)
-        return 0;
-    atomic_store_explicit(&s->asked, 0, memory_order_relaxed);
-    store->whole = whole;
-    last = weir__cell_at(store, store->recents++);
-    store->pages[last] = (uint32_t)(weir__span_bytes(s) / WEIR_PAGE);
-    store->recent[last] = s;
-    weir__cell_more_idle(c, weir__span_bytes(s));
-    weir__cell_discount(c, (int64_t)asked, (int64_t)weir__span_bytes(s));
-    weir__cell_raise(&c->frees);
-    return 1;
-}
-
-/* Takes a live block back, which the stream will use no more, if there is nothing more to it: a slot
- * of one of the cell's slabs, or a whole block that there is room for.  1, or 0 and nothing was done.
- * The cell has a store. */
-static inline __attribute__((always_inline)) int
-weir__cell_put_plain(struct weir_cell *c, struct weir_span *s, uint64_t address) {
-    if (atomic_load_explicit(&s->cell, memory_order_relaxed) == c) {
-        uint64_t slot = weir__span_quotient(s, address);
-        uint32_t asked;
-
-        if (slot >= s->slots)
-            return 0;
-        asked = atomic_load_explicit(&s->slot[slot], memory_order_relaxed);
-        if (asked & WEIR_SLOT_IDLE)
-            return 0;
-        weir__cell_home(c, s, (uint32_t)slot);
-        weir__cell_discount(c, (int64_t)asked, (int64_t)s->slot_units * WEIR_SPAN_UNIT);
-        weir__cell_raise(&c->frees);
-        return 1;
-    }
-    return s->slot_units
-               ? 0
-               : weir__cell_put_recent(c, s, address,
-                                       atomic_load_explicit(&c->most_whole, memory_order_relaxed));
-}
-
 /* Takes a live block back, which the stream will use no more.  The cell has a store.  *out, NULL
  * before: the whole blocks that the cell gives up for it, chained by next; it may be this very one.
  * With `alone` they are leaving instead, up to WEIR_CELL_LEAVING of them. */
@@ -408,60 +240,6 @@ int weir__cell_put(struct weir_cell *c, struct weir_span *s, uint64_t address, i
 
 /* Takes a live whole block back as weir__cell_put does with `alone`: 1, or 0 and nothing was done. */
 int weir__cell_leave(struct weir_cell *c, struct weir_span *s, uint64_t address);
-
-/* There is room in the letter box, whose lock is held: without end, as long as its owner allocates. */
-static inline int weir__cell_has_room(struct weir_cell *c) {
-    struct weir_box *box = &c->box;
-    int64_t sum;
-
-    if (box->in_use < box->look)
-        return 1;
-    sum = weir__cell_now(&c->requested);
-    if (sum == box->seen)
-        return 0;
-    box->seen = sum;
-    box->look = box->in_use + WEIR_CELL_BOX_LOOK;
-    return 1;
-}
-
-/* Leaves a live slot of the cell's own slabs in its letter box, without the cell's lock; `id` 0: not
- * asked.  FULL: the cell's lock must be taken after all. */
-static inline int weir__cell_post(struct weir_cell *c, uint64_t key, uint64_t id,
-                                  struct weir_span *s, uint64_t address) {
-    struct weir_box *box = &c->box;
-    uint32_t slot = weir__span_slot(s, address), asked;
-    int result = WEIR_CELL_FULL;
-
-    if (slot == WEIR_SLOT_NONE)
-        return WEIR_CELL_NO_BLOCK;
-    weir__lock_take(&box->lock);
-    asked = atomic_load_explicit(&s->slot[slot], memory_order_relaxed);
-    if (asked & WEIR_SLOT_IDLE) {
-        result = WEIR_CELL_NO_BLOCK;
-    } else if (box->open && box->key == key && (id == 0 || box->id == id) &&
-               weir__cell_has_room(c) &&
-               atomic_load_explicit(&s->cell, memory_order_relaxed) == c) {
-        if (weir__span_post(s, slot)) {
-            s->posted_next = box->slabs;
-            box->slabs = s;
-        }
-        box->requested += asked;
-        box->in_use += (uint64_t)s->slot_units * WEIR_SPAN_UNIT;
-        atomic_store_explicit(&box->count,
-                              atomic_load_explicit(&box->count, memory_order_relaxed) + 1,
-                              memory_order_relaxed);
-        result = WEIR_CELL_TAKEN;
-    }
-    weir__lock_give(&box->lock);
-    return result;
-}
-
-/* The lock is biased to another thread, for which the letter box is there. */
-static inline int weir__cell_is_anothers(const struct weir_cell *c) {
-    uint32_t owner = atomic_load_explicit(&c->lock.owner, memory_order_relaxed);
-
-    return owner != 0 && owner != weir__bias_thread;
-}
 
 /* What lies in the letter box is freed, but not yet in the cell's sums: how many, and their bytes. */
 uint32_t weir__cell_posted(struct weir_cell *c, uint64_t *requested, uint64_t *in_use);
