@@ -327,6 +327,7 @@ script_tests = \
 	tests/cli/check-exit-codes \
 	tests/cli/check-info \
 	tests/tree/check-layers \
+	tests/tree/check-lengths \
 	tests/tree/check-links \
 	tests/tree/check-readme \
 	tests/cli/check-manual \
