@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* cache_alloc.c: requests that find nothing in their stream's cell at once.
+/* cache_alloc.c: requests that find nothing in their stream's cache at once.
  *
  * What: hit.h serves most requests.  What it leaves goes on here: the driver is asked who the stream is, if it must be;
- * the cell catches up with what was put off; slabs and whole blocks come from the engine.
+ * the cache catches up with what was put off; slabs and whole blocks come from the engine.
  *
- * Locks: the cell's, taken and given back around each step; a cell that a call goes on with is pinned meanwhile.
+ * Locks: the cache's, taken and given back around each step; a cache that a call goes on with is pinned meanwhile.
  */
 #include "cache/caches.h"
 
@@ -22,56 +22,57 @@ enum {
 #define SLAB_FIRST ((size_t)64 << 10)
 #define SLAB_LEAST ((size_t)32 << 10)
 #define HELD_LEAST ((uint64_t)1 << 20)
-#define STRANDED_MOST ((size_t)64 << 20) /* in strays of streams that ended, before growth waits */
+#define STRANDED_MOST                                                                              \
+    ((size_t)64 << 20) /* in remote frees of streams that ended, before growth waits */
 
-/* By how much the engine's blocks have more than when all cells were asked, and by what part of that. */
+/* By how much the engine's blocks have more than when all caches were asked, and by what part of that. */
 #define TELL_LEAST ((uint64_t)16 << 20)
 
 #define TELL_PART 32
 
 /* ---- the engine is asked ---- */
 
-/* The engine cannot serve a request as it stands: every other cell gives what it has at its stream's
- * next call, and whole blocks go past the cells until the engine has been calm for a while.  A block
- * that lies in a cell cannot join its neighbours, and where blocks come to lie is decided now. */
-static void raise_demand(struct weir_front *f, struct weir_cell *c) {
-    uint64_t before = atomic_fetch_add_explicit(&f->hits.demand, 1, memory_order_relaxed);
+/* The engine cannot serve a request as it stands: every other cache gives what it has at its stream's
+ * next call, and whole blocks go past the caches until the engine has been steady for a while.  A block
+ * that lies in a cache cannot join its neighbours, and where blocks come to lie is decided now. */
+static void raise_reclaim_epoch(struct weir_front *f, struct weir_cache *c) {
+    uint64_t before = atomic_fetch_add_explicit(&f->hits.reclaim_epoch, 1, memory_order_relaxed);
     int taken;
 
-    atomic_store_explicit(&f->calm, 0, memory_order_relaxed);
+    atomic_store_explicit(&f->steady, 0, memory_order_relaxed);
     if (!c)
         return;
     taken = weir__bias_take(&c->lock);
     atomic_store_explicit(&c->most_whole, 0, memory_order_relaxed);
-    if (c->demand == before) { /* it has just given all */
-        c->demand = before + 1;
-        weir__cell_pass(c);
+    if (c->reclaim_epoch == before) { /* it has just given all */
+        c->reclaim_epoch = before + 1;
+        weir__cache_pass(c);
     }
     weir__bias_give(&c->lock, taken);
 }
 
-/* Bytes that a request cannot have, though nobody uses them: strays of streams that ended, and what a
+/* Bytes that a request cannot have, though nobody uses them: remote frees of streams that ended, and what a
  * stream that was alone has freed since it asked last. */
 static size_t held_back(struct weir_front *f) {
     size_t bytes = atomic_load_explicit(&f->stranded, memory_order_relaxed);
 
     pthread_mutex_lock(&f->lock);
-    for (struct weir_cell *c = f->cells; c; c = c->next)
+    for (struct weir_cache *c = f->caches; c; c = c->next)
         bytes += atomic_load_explicit(&c->leaving, memory_order_relaxed);
     pthread_mutex_unlock(&f->lock);
     return bytes;
 }
 
 /* The engine served a request without growing or moving anything. */
-static void note_calm(struct weir_front *f) {
-    if (!is_calm(f))
-        atomic_fetch_add_explicit(&f->calm, 1, memory_order_relaxed);
+static void note_steady(struct weir_front *f) {
+    if (!is_steady(f))
+        atomic_fetch_add_explicit(&f->steady, 1, memory_order_relaxed);
 }
 
-/* Whose request is under way: a cell's, or that of a stream without a cache (NULL). */
+/* Whose request is under way: a cache's, or that of a stream without a cache (NULL). */
 struct borrower {
     struct weir_front *f;
-    struct weir_cell *c;
+    struct weir_cache *c;
 };
 
 static int lend(void *context, struct weir_request *r, enum weir_lending what) {
@@ -83,7 +84,7 @@ static int lend(void *context, struct weir_request *r, enum weir_lending what) {
     case WEIR_LEND_STUCK:
         return held_back(b->f) > STRANDED_MOST && weir__front_empty(b->f) == WEIR_OK;
     case WEIR_LEND_LATER:
-        raise_demand(b->f, b->c);
+        raise_reclaim_epoch(b->f, b->c);
         return 0;
     default:
         return weir__front_empty(b->f) == WEIR_OK;
@@ -93,15 +94,15 @@ static int lend(void *context, struct weir_request *r, enum weir_lending what) {
 /* A block from the engine for a request on a stream that is not being captured; of r->bytes, or of r->least where there
  * is no memory for more. */
 static inline __attribute__((always_inline)) weir_status
-fetch(struct weir_front *f, struct weir_cell *c, struct weir_request *r) {
+fetch(struct weir_front *f, struct weir_cache *c, struct weir_request *r) {
     struct borrower borrower = {f, c};
     const struct weir_lender caches = {lend, &borrower};
     weir_status status = weir__reserve_alloc(f->v, r, &caches);
 
     if (status == WEIR_OK && !(r->flags & WEIR_REQUEST_WAS_DRY))
-        note_calm(f);
+        note_steady(f);
     if (r->flags & WEIR_REQUEST_PRESSURE)
-        raise_demand(f, c);
+        raise_reclaim_epoch(f, c);
     return status;
 }
 
@@ -128,15 +129,15 @@ size_t weir__front_fit(size_t bytes) {
 }
 
 /* Partly used slabs hold many idle slots, which other classes cannot use. */
-static int has_held_slabs(struct weir_cell *c) {
-    uint64_t in_use = at_least_none(weir__cell_now(&c->in_use));
+static int has_held_slabs(struct weir_cache *c) {
+    uint64_t in_use = at_least_none(weir__sum_now(&c->in_use));
 
-    return weir__cell_is_held(c, (size_t)weir__size_larger(in_use / HELD_PART, HELD_LEAST));
+    return weir__cache_is_held(c, (size_t)weir__size_larger(in_use / HELD_PART, HELD_LEAST));
 }
 
 /* Slots of the next slab of a class: more as the class takes more, while slabs still empty completely.  Where it is
  * more than one, no other fits in what is left of their pages. */
-static size_t slab_slots(struct weir_cell *c, unsigned size_class) {
+static size_t slab_slots(struct weir_cache *c, unsigned size_class) {
     size_t slot = (size_t)weir__span_units(size_class) * WEIR_SPAN_UNIT;
     uint32_t slabs = atomic_load_explicit(&c->store->small[size_class].slabs, memory_order_relaxed);
     size_t bytes = SLAB_FIRST << weir__size_smaller(slabs, SLAB_DOUBLINGS);
@@ -146,9 +147,9 @@ static size_t slab_slots(struct weir_cell *c, unsigned size_class) {
     return weir__size_smaller(weir__size_larger(bytes / slot, 1), WEIR_RECORDS_SLOTS);
 }
 
-/* A slab for the request's class in the cell; of as many slots as a page holds, or one, if there is no
+/* A slab for the request's class in the cache; of as many slots as a page holds, or one, if there is no
  * memory for more. */
-static weir_status add_slab(struct weir_front *f, struct weir_cell *c, struct weir_request *r) {
+static weir_status add_slab(struct weir_front *f, struct weir_cache *c, struct weir_request *r) {
     unsigned size_class = weir__span_class(r->asked);
     size_t slot = (size_t)weir__span_units(size_class) * WEIR_SPAN_UNIT;
     struct weir_span *s;
@@ -170,14 +171,14 @@ static weir_status add_slab(struct weir_front *f, struct weir_cell *c, struct we
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     }
     taken = weir__bias_take(&c->lock);
-    weir__cell_add_slab(c, s);
+    weir__cache_add_slab(c, s);
     weir__bias_give(&c->lock, taken);
     return WEIR_OK;
 }
 
-/* A whole block, for a cell (NULL: a stream without a cache, and of any size). */
+/* A whole block, for a cache (NULL: a stream without a cache, and of any size). */
 static inline __attribute__((always_inline)) weir_status
-add_whole(struct weir_front *f, struct weir_cell *c, struct weir_request *r) {
+add_whole(struct weir_front *f, struct weir_cache *c, struct weir_request *r) {
     struct weir_span *s;
     weir_status status;
 
@@ -195,8 +196,8 @@ add_whole(struct weir_front *f, struct weir_cell *c, struct weir_request *r) {
     return WEIR_OK;
 }
 
-/* What was brought into the cell for this very request, or 0. */
-static CUdeviceptr take_brought(struct weir_cell *c, uint64_t key, uint64_t id, size_t bytes) {
+/* What was brought into the cache for this very request, or 0. */
+static CUdeviceptr take_brought(struct weir_cache *c, uint64_t key, uint64_t id, size_t bytes) {
     int taken = weir__bias_take(&c->lock);
     /* unreached: it is not the stream's any more, which must end while this call is at work on it */
     CUdeviceptr block = c->serves && is_its(c, key, id) ? take_any(c, bytes) : 0;
@@ -224,8 +225,8 @@ static weir_status alloc_captured(struct weir_front *f, struct weir_request *r) 
     return status;
 }
 
-/* A slot, of which the cell has none: of what is on its way home, or of a slab from the engine. */
-static __attribute__((noinline)) weir_status add_slot(struct weir_front *f, struct weir_cell *c,
+/* A slot, of which the cache has none: of what is on its way home, or of a slab from the engine. */
+static __attribute__((noinline)) weir_status add_slot(struct weir_front *f, struct weir_cache *c,
                                                       struct weir_request *r) {
     if (atomic_load_explicit(&f->sent, memory_order_relaxed) > 0) {
         pthread_mutex_lock(&f->lock);
@@ -245,15 +246,15 @@ static __attribute__((noinline)) weir_status add_slot(struct weir_front *f, stru
     }
 }
 
-/* The cell has handed out more than the sums say.  It need not tell of less: before a peak rises, all cells are
+/* The cache has handed out more than the sums say.  It need not tell of less: before a peak rises, all caches are
  * asked. */
-static inline int has_risen(const struct weir_cell *c) {
-    return weir__cell_now(&c->requested) >
+static inline int has_risen(const struct weir_cache *c) {
+    return weir__sum_now(&c->requested) >
                atomic_load_explicit(&c->told_requested, memory_order_relaxed) ||
-           weir__cell_now(&c->in_use) > atomic_load_explicit(&c->told_in_use, memory_order_relaxed);
+           weir__sum_now(&c->in_use) > atomic_load_explicit(&c->told_in_use, memory_order_relaxed);
 }
 
-static inline void tell_miss(struct weir_front *f, struct weir_cell *c) {
+static inline void tell_miss(struct weir_front *f, struct weir_cache *c) {
     uint64_t told = atomic_load_explicit(&f->told_out, memory_order_relaxed);
     uint64_t out = atomic_load_explicit(&f->engine->seen.most_in_use, memory_order_relaxed);
 
@@ -263,16 +264,16 @@ static inline void tell_miss(struct weir_front *f, struct weir_cell *c) {
         weir__caches_tell_own(f, c);
 }
 
-/* From the engine, for a stream that is r->id.  Its cell was pinned, and is no more. */
+/* From the engine, for a stream that is r->id.  Its cache was pinned, and is no more. */
 static inline __attribute__((always_inline)) weir_status
-alloc_fresh(struct weir_front *f, struct weir_cell *c, struct weir_request *r) {
+alloc_fresh(struct weir_front *f, struct weir_cache *c, struct weir_request *r) {
     int is_slot = c && r->asked <= WEIR_SPAN_SMALL, taken;
     weir_status status = is_slot ? add_slot(f, c, r) : add_whole(f, c, r);
-    struct weir_cell *counts = c ? c : f->loose;
+    struct weir_cache *counts = c ? c : f->loose;
 
     taken = weir__bias_take(&counts->lock);
     if (status == WEIR_OK && !is_slot)
-        weir__cell_account(counts, (int64_t)r->asked, (int64_t)r->bytes);
+        weir__cache_account(counts, (int64_t)r->asked, (int64_t)r->bytes);
     if (c)
         c->pins--;
     weir__bias_give(&counts->lock, taken);
@@ -283,11 +284,11 @@ alloc_fresh(struct weir_front *f, struct weir_cell *c, struct weir_request *r) {
     return WEIR_OK;
 }
 
-/* The driver is asked who the stream is, and the cell catches up. */
+/* The driver is asked who the stream is, and the cache catches up. */
 static __attribute__((noinline)) weir_status alloc_slow(struct weir_front *f,
                                                         struct weir_request *r) {
     weir_status status = weir__device_capture(f->hits.device, r->stream);
-    struct weir_cell *c;
+    struct weir_cache *c;
     int taken;
 
     if (status == WEIR_E_CAPTURE)
@@ -309,20 +310,20 @@ static __attribute__((noinline)) weir_status alloc_slow(struct weir_front *f,
     return r->block ? WEIR_OK : alloc_fresh(f, c, r);
 }
 
-/* The cell has nothing for a request, and nothing to catch up with.  What is leaving goes, since the
- * engine is asked next.  The caller holds the cell's lock. */
-static void note_miss(struct weir_front *f, struct weir_cell *c, struct weir_harvest *leaving) {
-    weir__cell_raise(&c->misses);
-    weir__cell_drop_leaving(c, leaving);
-    if (atomic_load_explicit(&c->most_whole, memory_order_relaxed) == 0 && is_calm(f) &&
+/* The cache has nothing for a request, and nothing to catch up with.  What is leaving goes, since the
+ * engine is asked next.  The caller holds the cache's lock. */
+static void note_miss(struct weir_front *f, struct weir_cache *c, struct weir_flushed *leaving) {
+    weir__cache_raise(&c->misses);
+    weir__cache_drop_leaving(c, leaving);
+    if (atomic_load_explicit(&c->most_whole, memory_order_relaxed) == 0 && is_steady(f) &&
         atomic_load_explicit(&c->most, memory_order_relaxed) > 0)
-        weir__cell_due(c); /* whole blocks may stay again */
+        weir__cache_due(c); /* whole blocks may stay again */
 }
 
 /* If there is nothing to catch up with the driver need not be asked again. */
-weir_status weir__front_miss(struct weir_front *f, struct weir_cell *c, int taken, uint64_t key,
+weir_status weir__front_miss(struct weir_front *f, struct weir_cache *c, int taken, uint64_t key,
                              struct weir_request *r) {
-    struct weir_harvest leaving = {0};
+    struct weir_flushed leaving = {0};
     int plain = is_ready(&f->hits, c) && is_its(c, key, r->id);
 
     if (r->id == 0) /* vouched for */
@@ -343,7 +344,7 @@ weir_status weir__front_miss(struct weir_front *f, struct weir_cell *c, int take
 static weir_status alloc_as_asked(struct weir_front *f, struct weir_request *r) {
     unsigned long long id;
     uint64_t key;
-    struct weir_cell *c = find(f, r->stream, &key, &id);
+    struct weir_cache *c = find(f, r->stream, &key, &id);
     int taken;
 
     /* unreached: not vouched for, as that is asked elsewhere, unless it was until a moment ago */

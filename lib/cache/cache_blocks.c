@@ -107,7 +107,7 @@ static void show_block(const struct visiting *v, uint64_t bytes, uint64_t stream
 
 static void visit_span(void *context, struct weir_span *s) {
     const struct visiting *v = context;
-    const struct weir_cell *owner = NULL;
+    const struct weir_cache *owner = NULL;
     uint64_t asked, id = 0;
 
     if (s->slot_units == 0) {
@@ -116,7 +116,7 @@ static void visit_span(void *context, struct weir_span *s) {
             show_block(v, asked, atomic_load_explicit(&s->fetched_for, memory_order_relaxed));
         return;
     }
-    owner = atomic_load_explicit(&s->cell, memory_order_relaxed);
+    owner = atomic_load_explicit(&s->cache, memory_order_relaxed);
     if (owner)
         id = atomic_load_explicit(&owner->id, memory_order_relaxed);
     for (uint32_t i = 0; i < s->slots; i++) {

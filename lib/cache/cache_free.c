@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* cache_free.c: freed blocks, into the cell of the stream that they are freed on, or past it to the engine.
+/* cache_free.c: freed blocks, into the cache of the stream that they are freed on, or past it to the engine.
  *
- * What: the short way is weir__front_free's: the block's record, the cell of the handle, and the cell's lock if it is
- * biased to this thread.  All else leads to weir__front_free_used, which may ask the driver, or to a letter box.
+ * What: the short way is weir__front_free's: the block's record, the cache of the handle, and the cache's lock if it is
+ * biased to this thread.  All else leads to weir__front_free_used, which may ask the driver, or to a remote-free queue.
  *
- * Locks: a cell's; past the cells the front's.
+ * Locks: a cache's; past the caches the front's.
  *
  * Invariants: a block's record says that it is live until one call has taken it out of use.
  */
@@ -19,13 +19,13 @@
 #include "config/amount.h"
 #include "engine/stream_order.h"
 
-/* ---- past the cells ---- */
+/* ---- past the caches ---- */
 
-/* In the books of the loose cell: a live block less. */
+/* In the books of the loose cache: a live block less. */
 static void count_loose_free(struct weir_front *f, int64_t requested, int64_t in_use) {
     int taken = weir__bias_take(&f->loose->lock);
 
-    weir__cell_account(f->loose, -requested, -in_use);
+    weir__cache_account(f->loose, -requested, -in_use);
     weir__bias_give(&f->loose->lock, taken);
 }
 
@@ -44,16 +44,16 @@ static int take_state(_Atomic uint32_t *state) {
  * device. */
 static weir_status free_slot(struct weir_front *f, struct weir_span *s, uint64_t address,
                              weir_stream stream, struct weir_use_list *uses, int captured) {
-    struct weir_strays *stray = malloc(sizeof *stray + sizeof stray->stray[0]);
+    struct weir_remote_slots *remote = malloc(sizeof *remote + sizeof remote->remote[0]);
     uint32_t slot = weir__span_slot(s, address);
     struct weir_use_list none = {0};
     struct weir_fence *fence = NULL;
     weir_status status = WEIR_OK;
 
-    if (!stray)
+    if (!remote)
         return weir__without_driver(WEIR_E_HOST_MEMORY);
-    *stray = (struct weir_strays){.count = 1, .room = 1};
-    stray->stray[0] = (struct weir_stray){s, slot};
+    *remote = (struct weir_remote_slots){.count = 1, .room = 1};
+    remote->remote[0] = (struct weir_remote_slot){s, slot};
     pthread_mutex_lock(&f->lock);
     if (!captured)
         status = weir__order_fence(&f->order, stream, uses ? uses : &none, &fence);
@@ -64,9 +64,9 @@ static weir_status free_slot(struct weir_front *f, struct weir_span *s, uint64_t
         status = weir__without_driver(WEIR_E_NOT_OWNED);
     }
     if (status == WEIR_OK)
-        weir__caches_send_home(f, stray, fence);
+        weir__caches_send_home(f, remote, fence);
     else
-        free(stray);
+        free(remote);
     weir__caches_settle_some(f);
     pthread_mutex_unlock(&f->lock);
     return status;
@@ -118,37 +118,38 @@ static weir_status free_past(struct weir_front *f, struct weir_span *s, uint64_t
     return WEIR_OK;
 }
 
-/* ---- into a cell ---- */
+/* ---- into a cache ---- */
 
-/* Puts a block into the cell, or politely leaves the lock to another thread (ANOTHERS); FULL also when it
+/* Puts a block into the cache, or politely leaves the lock to another thread (ANOTHERS); FULL also when it
  * is not this stream's any more.  `id`: 0 where the driver was not asked; *known: of the stream that what
- * was in the cell was freed on. */
-static int put(const struct weir_front *f, struct weir_cell *c, uint64_t key, uint64_t id,
+ * was in the cache was freed on. */
+static int put(const struct weir_front *f, struct weir_cache *c, uint64_t key, uint64_t id,
                struct weir_span *s, uint64_t address, int politely, struct weir_span **out,
                uint64_t *known, int *wanted) {
-    int taken = weir__bias_take_as_guest(&c->lock, politely), result = WEIR_CELL_FULL;
+    int taken = weir__bias_take_as_guest(&c->lock, politely), result = WEIR_CACHE_FULL;
 
     if (taken < 0)
-        return WEIR_CELL_ANOTHERS;
+        return WEIR_CACHE_ANOTHERS;
     /* unreached: not this stream's, unless another thread has made it another's since it was found */
     if (c->serves && is_its(c, key, id)) {
-        if (weir__cell_has_post(c, WEIR_SPAN_SMALL)) /* its owner may not come any more */
-            weir__cell_collect(c);
-        result = weir__cell_put(c, s, address, is_alone(f), out);
-        if (result == WEIR_CELL_TAKEN && atomic_load_explicit(&c->capturing, memory_order_relaxed))
-            weir__cell_raise(&c->deferred);
+        if (weir__cache_has_post(c, WEIR_SPAN_SMALL)) /* its owner may not come any more */
+            weir__cache_collect(c);
+        result = weir__cache_put(c, s, address, is_alone(f), out);
+        if (result == WEIR_CACHE_TAKEN && atomic_load_explicit(&c->capturing, memory_order_relaxed))
+            weir__cache_raise(&c->deferred);
         *known = atomic_load_explicit(&c->id, memory_order_relaxed);
         *wanted = c->due ||
-                  c->demand != atomic_load_explicit(&f->hits.demand, memory_order_relaxed) ||
+                  c->reclaim_epoch !=
+                      atomic_load_explicit(&f->hits.reclaim_epoch, memory_order_relaxed) ||
                   (*out && f->sheds);
     }
     weir__bias_give(&c->lock, taken);
     return result;
 }
 
-/* Whole blocks that the cell gave up go to the engine: as freed on the stream `known`, if the handle
+/* Whole blocks that the cache gave up go to the engine: as freed on the stream `known`, if the handle
  * still means that one (`id` 0: the driver was not asked yet). */
-static __attribute__((noinline)) void give_up(struct weir_front *f, const struct weir_cell *c,
+static __attribute__((noinline)) void give_up(struct weir_front *f, const struct weir_cache *c,
                                               weir_stream stream, unsigned long long id,
                                               uint64_t known, struct weir_span *spans) {
     int same;
@@ -160,23 +161,23 @@ static __attribute__((noinline)) void give_up(struct weir_front *f, const struct
         weir__engine_tend(f->engine, stream, known);
 }
 
-/* Room for a stray in a cell that has no more. */
-static int make_room(struct weir_cell *c, const struct weir_span *s) {
+/* Room for a remote free in a cache that has no more. */
+static int make_room(struct weir_cache *c, const struct weir_span *s) {
     int taken = weir__bias_take(&c->lock);
-    int made = c->serves && weir__cell_stray_room(c, s->size_class);
+    int made = c->serves && weir__cache_remote_room(c, s->size_class);
 
     weir__bias_give(&c->lock, taken);
     return made;
 }
 
-/* Into a cell that may need room for it; FULL: it does not go there. */
-static int put_with_room(struct weir_front *f, struct weir_cell *c, weir_stream stream, uint64_t id,
-                         struct weir_span *s, CUdeviceptr block) {
+/* Into a cache that may need room for it; FULL: it does not go there. */
+static int put_with_room(struct weir_front *f, struct weir_cache *c, weir_stream stream,
+                         uint64_t id, struct weir_span *s, CUdeviceptr block) {
     struct weir_span *out = NULL;
     uint64_t known = 0;
     int wanted, result = put(f, c, key_of(stream, id), id, s, block, 0, &out, &known, &wanted);
 
-    if (result == WEIR_CELL_FULL && s->slot_units && make_room(c, s))
+    if (result == WEIR_CACHE_FULL && s->slot_units && make_room(c, s))
         result = put(f, c, key_of(stream, id), id, s, block, 0, &out, &known, &wanted);
     if (out)
         give_up(f, c, stream, id, known, out);
@@ -187,8 +188,8 @@ static __attribute__((noinline)) weir_status free_slow(struct weir_front *f, str
                                                        CUdeviceptr block, weir_stream stream,
                                                        struct weir_use_list *uses) {
     weir_status status = weir__device_capture(f->hits.device, stream);
-    int captured = status == WEIR_E_CAPTURE, result = WEIR_CELL_FULL;
-    struct weir_cell *c;
+    int captured = status == WEIR_E_CAPTURE, result = WEIR_CACHE_FULL;
+    struct weir_cache *c;
     uint64_t id = 0; /* a captured stream must not be asked for it */
 
     if (status == WEIR_OK)
@@ -200,9 +201,9 @@ static __attribute__((noinline)) weir_status free_slow(struct weir_front *f, str
     if (c && !uses)
         result = put_with_room(f, c, stream, id, s, block);
     status = WEIR_OK;
-    if (result == WEIR_CELL_NO_BLOCK)
+    if (result == WEIR_CACHE_NO_BLOCK)
         status = weir__without_driver(WEIR_E_NOT_OWNED);
-    else if (result == WEIR_CELL_FULL)
+    else if (result == WEIR_CACHE_FULL)
         status = free_past(f, s, block, stream, uses, captured);
     else if (!captured) {
         weir__caches_look_after(f, c, stream);
@@ -215,7 +216,7 @@ static __attribute__((noinline)) weir_status free_slow(struct weir_front *f, str
 
 /* What a stream has to catch up with that only frees. */
 static __attribute__((noinline)) void answer(struct weir_front *f, weir_stream stream) {
-    struct weir_cell *c;
+    struct weir_cache *c;
     uint64_t id;
 
     if (weir__device_capture(f->hits.device, stream) == WEIR_OK &&
@@ -240,29 +241,29 @@ static weir_status free_other(struct weir_front *f, CUdeviceptr block, weir_stre
     return status;
 }
 
-static weir_status free_by_cell(struct weir_front *f, struct weir_span *s, CUdeviceptr block,
-                                weir_stream stream, struct weir_use_list *uses) {
+static weir_status free_by_cache(struct weir_front *f, struct weir_span *s, CUdeviceptr block,
+                                 weir_stream stream, struct weir_use_list *uses) {
     unsigned long long id;
     uint64_t key, known = 0;
     struct weir_span *out = NULL;
-    struct weir_cell *c;
-    int result = WEIR_CELL_FULL, wanted = 0, own;
+    struct weir_cache *c;
+    int result = WEIR_CACHE_FULL, wanted = 0, own;
 
     c = uses ? NULL : find(f, stream, &key, &id);
-    own = c && atomic_load_explicit(&s->cell, memory_order_relaxed) == c;
+    own = c && atomic_load_explicit(&s->cache, memory_order_relaxed) == c;
     for (int politely = own; c; politely = 0) {
-        result = own && weir__cell_is_anothers(c) ? weir__cell_post(c, key, id, s, block)
-                                                  : WEIR_CELL_FULL;
-        if (result == WEIR_CELL_FULL)
+        result = own && weir__cache_is_anothers(c) ? weir__cache_post(c, key, id, s, block)
+                                                   : WEIR_CACHE_FULL;
+        if (result == WEIR_CACHE_FULL)
             result = put(f, c, key, id, s, block, politely, &out, &known, &wanted);
-        if (result != WEIR_CELL_ANOTHERS)
+        if (result != WEIR_CACHE_ANOTHERS)
             break;
     }
     if (out)
         give_up(f, c, stream, id, known, out);
-    if (result == WEIR_CELL_NO_BLOCK)
+    if (result == WEIR_CACHE_NO_BLOCK)
         return weir__without_driver(WEIR_E_NOT_OWNED);
-    if (result == WEIR_CELL_FULL)
+    if (result == WEIR_CACHE_FULL)
         return free_slow(f, s, block, stream, uses);
     if (wanted)
         answer(f, stream);
@@ -277,7 +278,7 @@ static int end_use(struct weir_front *f, struct weir_span *s, CUdeviceptr block)
         slot = weir__span_slot(s, block);
         if (!take_state(&s->slot[slot])) /* unreached: as there */
             return 0;
-        weir__caches_bring_home(f, &(struct weir_stray){s, slot});
+        weir__caches_bring_home(f, &(struct weir_remote_slot){s, slot});
         return 1;
     }
     /* unreached: freed meanwhile, for which two threads must free it at once */
@@ -306,15 +307,16 @@ weir_status weir__front_free_done(struct weir_front *f, CUdeviceptr block) {
     return WEIR_OK;
 }
 
-/* Into a cell that is biased to this thread and has nothing to catch up with: 1, or 0 and nothing was
+/* Into a cache that is biased to this thread and has nothing to catch up with: 1, or 0 and nothing was
  * done. */
-static inline __attribute__((always_inline)) int
-bring_back(const struct weir_front *f, struct weir_cell *c, struct weir_span *s, uint64_t address) {
+static inline __attribute__((always_inline)) int bring_back(const struct weir_front *f,
+                                                            struct weir_cache *c,
+                                                            struct weir_span *s, uint64_t address) {
     int done;
 
     if (!enter_at_once(&f->hits, c))
         return 0;
-    done = weir__cell_put_plain(c, s, address);
+    done = weir__cache_put_plain(c, s, address);
     weir__bias_leave();
     return done;
 }
@@ -322,7 +324,7 @@ bring_back(const struct weir_front *f, struct weir_cell *c, struct weir_span *s,
 static weir_status free_as_asked(struct weir_front *f, CUdeviceptr block, weir_stream stream,
                                  struct weir_use_list *uses) {
     struct weir_span *s = weir__records_find(&f->pages, block);
-    weir_status status = s && weir__span_bytes(s) > 0 ? free_by_cell(f, s, block, stream, uses)
+    weir_status status = s && weir__span_bytes(s) > 0 ? free_by_cache(f, s, block, stream, uses)
                                                       : free_other(f, block, stream, uses);
 
     if (status != WEIR_OK)
@@ -345,9 +347,10 @@ weir_status weir__front_free_used(struct weir_front *f, CUdeviceptr block, weir_
 
 /* Frees a whole block for which others leave the cache, or which leaves at once.  If there are other streams, what
  * leaves goes to the engine, where they can use it.  `id': of a default stream, else 0. */
-static __attribute__((noinline)) weir_status free_leaving(struct weir_front *f, struct weir_cell *c,
-                                                          struct weir_span *s, CUdeviceptr block,
-                                                          weir_stream stream, uint64_t id) {
+static __attribute__((noinline)) weir_status free_leaving(struct weir_front *f,
+                                                          struct weir_cache *c, struct weir_span *s,
+                                                          CUdeviceptr block, weir_stream stream,
+                                                          uint64_t id) {
     int result_before = weir__driver_result, done = 0;
     struct weir_span *out = NULL;
     uint64_t known = 0;
@@ -355,8 +358,8 @@ static __attribute__((noinline)) weir_status free_leaving(struct weir_front *f, 
     if (enter_at_once(&f->hits, c)) {
         if (is_its(c, key_of(stream, id), id)) {
             known = atomic_load_explicit(&c->id, memory_order_relaxed);
-            done = is_alone(f) ? weir__cell_leave(c, s, block)
-                               : weir__cell_put(c, s, block, 0, &out) == WEIR_CELL_TAKEN;
+            done = is_alone(f) ? weir__cache_leave(c, s, block)
+                               : weir__cache_put(c, s, block, 0, &out) == WEIR_CACHE_TAKEN;
         }
         weir__bias_leave();
     }
@@ -368,26 +371,26 @@ static __attribute__((noinline)) weir_status free_leaving(struct weir_front *f, 
     return WEIR_OK;
 }
 
-/* By a thread beside the one that the cell's lock is biased to, or with something to catch up with. */
-static __attribute__((noinline)) weir_status free_beside(struct weir_front *f, struct weir_cell *c,
+/* By a thread beside the one that the cache's lock is biased to, or with something to catch up with. */
+static __attribute__((noinline)) weir_status free_beside(struct weir_front *f, struct weir_cache *c,
                                                          struct weir_span *s, CUdeviceptr block,
                                                          weir_stream stream) {
-    if (weir__cell_is_anothers(c) && atomic_load_explicit(&s->cell, memory_order_relaxed) == c &&
-        weir__cell_post(c, (uintptr_t)stream, 0, s, block) == WEIR_CELL_TAKEN)
+    if (weir__cache_is_anothers(c) && atomic_load_explicit(&s->cache, memory_order_relaxed) == c &&
+        weir__cache_post(c, (uintptr_t)stream, 0, s, block) == WEIR_CACHE_TAKEN)
         return WEIR_OK;
     return weir__front_free_used(f, block, stream, NULL);
 }
 
 /* On a stream that does not go by its handle, with its cache and key. */
 static inline __attribute__((always_inline)) weir_status
-free_keyed(struct weir_front *f, struct weir_cell *c, uint64_t key, struct weir_span *s,
+free_keyed(struct weir_front *f, struct weir_cache *c, uint64_t key, struct weir_span *s,
            CUdeviceptr block, weir_stream stream) {
     int done;
 
     if (s->slot_units == 0 && !f->sheds)
         return free_leaving(f, c, s, block, stream, key >> 1);
     if (enter_at_once(&f->hits, c)) {
-        done = is_its(c, key, 0) && weir__cell_put_plain(c, s, block);
+        done = is_its(c, key, 0) && weir__cache_put_plain(c, s, block);
         weir__bias_leave();
         if (done)
             return WEIR_OK;
@@ -397,7 +400,7 @@ free_keyed(struct weir_front *f, struct weir_cell *c, uint64_t key, struct weir_
 
 static __attribute__((noinline)) weir_status free_default(struct weir_front *f, struct weir_span *s,
                                                           CUdeviceptr block, weir_stream stream) {
-    struct weir_cell *c;
+    struct weir_cache *c;
     uint64_t key;
 
     if (!find_by_default(&f->hits, stream, &c, &key))
@@ -409,9 +412,9 @@ weir_status weir__front_free_default(struct weir_front *f, CUdeviceptr block, we
                                      uint64_t id) {
     struct weir_span *s = weir__records_find(&f->pages, block);
     uint64_t key = key_of(stream, id);
-    struct weir_cell *c;
+    struct weir_cache *c;
 
-    if (!s || !weir__cell_table_find(&f->hits.by_id, key, &c))
+    if (!s || !weir__cache_table_find(&f->hits.by_id, key, &c))
         return weir__front_free_used(f, block, stream, NULL);
     return free_keyed(f, c, key, s, block, stream);
 }
@@ -419,7 +422,7 @@ weir_status weir__front_free_default(struct weir_front *f, CUdeviceptr block, we
 /* Nothing is called but at the end, as in weir_alloc. */
 static inline __attribute__((always_inline)) weir_status
 free_recorded(struct weir_front *f, struct weir_span *s, CUdeviceptr block, weir_stream stream) {
-    struct weir_cell *c;
+    struct weir_cache *c;
 
     if (!find_by_handle(&f->hits, stream, &c))
         return free_default(f, s, block, stream);

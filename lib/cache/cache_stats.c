@@ -11,25 +11,25 @@ int weir__front_has_blocks(struct weir_front *f) {
     int live;
 
     pthread_mutex_lock(&f->lock);
-    for (struct weir_cell *c = f->cells; c; c = c->next)
+    for (struct weir_cache *c = f->caches; c; c = c->next)
         weir__caches_tell(f, c);
     live = f->requested > 0;
     pthread_mutex_unlock(&f->lock);
     return live;
 }
 
-static void raise_peak(uint64_t *peak, const struct weir_cell_sum *sum) {
+static void raise_peak(uint64_t *peak, const struct weir_peak_sum *sum) {
     *peak =
         weir__size_larger(*peak, (uint64_t)atomic_load_explicit(&sum->peak, memory_order_relaxed));
 }
 
-/* Peaks are exact while one cell alone has handed out or taken in anything, but for what lay in its letter
- * box. */
+/* Peaks are exact while one cache alone has handed out or taken in anything, but for what lay in its remote-free
+ * queue. */
 static void read_peaks(struct weir_front *f, weir_statistics *out) {
-    const struct weir_cell *only = NULL;
+    const struct weir_cache *only = NULL;
     int several = 0;
 
-    for (struct weir_cell *c = f->cells; c; c = c->next) {
+    for (struct weir_cache *c = f->caches; c; c = c->next) {
         weir__caches_tell(f, c);
         if (atomic_load_explicit(&c->in_use.peak, memory_order_relaxed) > 0 ||
             atomic_load_explicit(&c->frees, memory_order_relaxed) > 0 ||
@@ -65,10 +65,10 @@ void weir__front_renew_peak(struct weir_front *f) {
 
     pthread_mutex_lock(&f->lock);
     read_peaks(f, &figures); /* what was the most is kept there */
-    for (struct weir_cell *c = f->cells; c; c = c->next) {
+    for (struct weir_cache *c = f->caches; c; c = c->next) {
         int taken = weir__bias_take(&c->lock);
 
-        weir__cell_renew_peak(&c->requested);
+        weir__sum_renew_peak(&c->requested);
         weir__bias_give(&c->lock, taken);
     }
     f->requested_lately = at_least_none(f->requested);
@@ -82,11 +82,11 @@ void weir__front_figures(struct weir_front *f, weir_statistics *out) {
 
     out->deferred_frees = weir__tally_sum(tally, WEIR_TALLY_FRONT_DEFERRED);
     pthread_mutex_lock(&f->lock);
-    for (struct weir_cell *c = f->cells; c; c = c->next) {
+    for (struct weir_cache *c = f->caches; c; c = c->next) {
         frees += atomic_load_explicit(&c->frees, memory_order_acquire);
-        frees += weir__cell_posted(c, &posted, &posted_in_use); /* later: it moves to the former */
+        frees += weir__cache_posted(c, &posted, &posted_in_use); /* later: it moves to the former */
     }
-    for (struct weir_cell *c = f->cells; c; c = c->next) {
+    for (struct weir_cache *c = f->caches; c; c = c->next) {
         out->front_hits += atomic_load_explicit(&c->hits, memory_order_relaxed);
         out->deferred_frees += atomic_load_explicit(&c->deferred, memory_order_relaxed);
         out->front_idle += atomic_load_explicit(&c->idle, memory_order_relaxed);
@@ -109,7 +109,7 @@ void weir__front_figures(struct weir_front *f, weir_statistics *out) {
 
 void weir__front_survey(struct weir_front *f, uint64_t id, struct weir_survey *out) {
     pthread_mutex_lock(&f->lock);
-    for (struct weir_cell *c = f->cells; c; c = c->next) {
+    for (struct weir_cache *c = f->caches; c; c = c->next) {
         size_t idle = atomic_load_explicit(&c->idle, memory_order_relaxed);
         uint64_t of = atomic_load_explicit(&c->id, memory_order_relaxed);
 

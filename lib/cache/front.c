@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* front.c: the beginning and the end of the caches of all streams.
  *
- * Must not know: how a request finds its cell (caches.h names the files that do).
+ * Must not know: how a request finds its cache (caches.h names the files that do).
  */
 #include "cache/caches.h"
 
@@ -33,13 +33,13 @@ weir_status weir__front_open(struct weir_reserve *v, struct weir_front **out) {
 
     if (f)
         memset(f, 0, sizeof *f);
-    if (!f || !weir__cell_table_open(&f->hits.by_handle) ||
-        !weir__cell_table_open(&f->hits.by_id) || !weir__records_open(&f->records, &f->pages) ||
-        !(f->loose = weir__caches_make_cell(f))) {
+    if (!f || !weir__cache_table_open(&f->hits.by_handle) ||
+        !weir__cache_table_open(&f->hits.by_id) || !weir__records_open(&f->records, &f->pages) ||
+        !(f->loose = weir__caches_make(f))) {
         if (f) {
             weir__records_close(&f->records);
-            weir__cell_table_close(&f->hits.by_id);
-            weir__cell_table_close(&f->hits.by_handle);
+            weir__cache_table_close(&f->hits.by_id);
+            weir__cache_table_close(&f->hits.by_handle);
         }
         free(f);
         return weir__without_driver(WEIR_E_HOST_MEMORY);
@@ -49,7 +49,7 @@ weir_status weir__front_open(struct weir_reserve *v, struct weir_front **out) {
     f->engine = v->engine;
     f->hits.device = v->device;
     f->batches_end = &f->batches;
-    f->hits.demand = 1; /* above a cell's pass that is none */
+    f->hits.reclaim_epoch = 1; /* above a cache's pass that is none */
     f->hits.checks = v->options->stream_checks != WEIR_SWITCH_OFF;
     f->sheds = v->engine->threshold < v->device->total;
     f->alone = !f->sheds;
@@ -68,13 +68,13 @@ void weir__front_close(struct weir_front *f) {
     if (!f)
         return;
     while (f->batches) {
-        struct weir_strays *batch = f->batches;
+        struct weir_remote_slots *batch = f->batches;
 
         f->batches = batch->next;
         if (batch->fence)
             weir__order_fence_drop(&f->order, batch->fence);
         while (batch) {
-            struct weir_strays *more = batch->more;
+            struct weir_remote_slots *more = batch->more;
 
             free(batch);
             batch = more;
@@ -85,15 +85,15 @@ void weir__front_close(struct weir_front *f) {
     weir__order_close(&f->order);
     if (entered)
         weir__driver_leave(f->hits.device->driver, &scope);
-    while (f->cells) {
-        struct weir_cell *c = f->cells;
+    while (f->caches) {
+        struct weir_cache *c = f->caches;
 
-        f->cells = c->next;
-        weir__cell_close(c);
+        f->caches = c->next;
+        weir__cache_close(c);
         free(c);
     }
-    weir__cell_table_close(&f->hits.by_handle);
-    weir__cell_table_close(&f->hits.by_id);
+    weir__cache_table_close(&f->hits.by_handle);
+    weir__cache_table_close(&f->hits.by_id);
     weir__records_close(&f->records);
     pthread_mutex_destroy(&f->lock);
     free(f);

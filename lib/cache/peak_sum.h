@@ -11,13 +11,13 @@
 
 /* A sum that knows the most it ever was, as that and what is missing to it: adding and taking away
  * write one word, unless the peak rises. */
-struct weir_cell_sum {
+struct weir_peak_sum {
     _Atomic int64_t room; /* peak less the sum: never below 0 */
     _Atomic int64_t peak;
 };
 
-static inline __attribute__((always_inline)) void weir__cell_add(struct weir_cell_sum *sum,
-                                                                 int64_t bytes) {
+static inline __attribute__((always_inline)) void weir__sum_add(struct weir_peak_sum *sum,
+                                                                int64_t bytes) {
     int64_t room = atomic_load_explicit(&sum->room, memory_order_relaxed) - bytes;
 
     if (__builtin_expect(room < 0,
@@ -30,15 +30,15 @@ static inline __attribute__((always_inline)) void weir__cell_add(struct weir_cel
     atomic_store_explicit(&sum->room, room, memory_order_release);
 }
 
-static inline __attribute__((always_inline)) void weir__cell_sub(struct weir_cell_sum *sum,
-                                                                 int64_t bytes) {
+static inline __attribute__((always_inline)) void weir__sum_sub(struct weir_peak_sum *sum,
+                                                                int64_t bytes) {
     int64_t room = atomic_load_explicit(&sum->room, memory_order_relaxed) + bytes;
 
     atomic_store_explicit(&sum->room, room, memory_order_release);
 }
 
 /* The sum as it is, or was a moment ago. */
-static inline int64_t weir__cell_now(const struct weir_cell_sum *sum) {
+static inline int64_t weir__sum_now(const struct weir_peak_sum *sum) {
     int64_t peak, room;
 
     do {
@@ -48,8 +48,8 @@ static inline int64_t weir__cell_now(const struct weir_cell_sum *sum) {
     return peak - room;
 }
 
-/* The peak begins anew; nobody reads meanwhile. */
-static inline void weir__cell_renew_peak(struct weir_cell_sum *sum) {
+/* The peak begins again; nobody reads meanwhile. */
+static inline void weir__sum_renew_peak(struct weir_peak_sum *sum) {
     int64_t now = atomic_load_explicit(&sum->peak, memory_order_relaxed) -
                   atomic_load_explicit(&sum->room, memory_order_relaxed);
 
