@@ -50,7 +50,20 @@ weir_SOURCES = \
 	cli/report/changepoints.h \
 	cli/report/report.c \
 	cli/report/report.h \
+	cli/report/draw_layout.c \
+	cli/report/draw_map.c \
+	cli/report/draw_memory.c \
+	cli/report/draw_overview.c \
+	cli/report/draw_process.c \
+	cli/report/draw_times.c \
+	cli/report/page_cells.c \
+	cli/report/page_findings.c \
+	cli/report/page_processes.c \
+	cli/report/page_runs.c \
+	cli/report/page_traces.c \
+	cli/report/report_draw.h \
 	cli/report/report_html.c \
+	cli/report/report_page.h \
 	cli/report/report_plot.c \
 	cli/report/report_svg.c \
 	cli/report/summary.c \
@@ -62,8 +75,16 @@ weir_SOURCES = \
 	cli/measure/measure_pools.c \
 	cli/replay/busy.c \
 	cli/replay/busy.h \
+	cli/replay/child_play.c \
+	cli/replay/child_result.c \
+	cli/replay/child_stretches.c \
+	cli/replay/child_timeline.c \
 	cli/replay/contest.c \
 	cli/replay/contest.h \
+	cli/replay/contest_flags.c \
+	cli/replay/contest_inside.h \
+	cli/replay/contest_pair.c \
+	cli/replay/contest_shortage.c \
 	cli/replay/contestant.c \
 	cli/replay/contestant.h \
 	cli/replay/contestant_raw.c \
@@ -76,6 +97,7 @@ weir_SOURCES = \
 	cli/replay/merge.c \
 	cli/replay/merge.h \
 	cli/replay/replay_child.c \
+	cli/replay/replay_child.h \
 	cli/replay/samples.c \
 	cli/replay/samples.h \
 	cli/replay/table.c \

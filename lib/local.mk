@@ -44,6 +44,7 @@ lib_libweir_core_la_SOURCES = \
 	lib/base/who.c \
 	lib/base/who.h \
 	lib/driver/cuda_abi.h \
+	lib/driver/cuda_constants.h \
 	lib/driver/device.c \
 	lib/driver/device.h \
 	lib/driver/device_wait.c \
@@ -60,12 +61,19 @@ lib_libweir_core_la_SOURCES = \
 	lib/driver/model/model_device.c \
 	lib/driver/model/model_graph.c \
 	lib/driver/model/model_host.c \
+	lib/driver/model/model_inside.h \
 	lib/driver/model/model_ipc.c \
 	lib/driver/model/model_ipc.h \
 	lib/driver/model/model_kernel.c \
 	lib/driver/model/model_memory.c \
 	lib/driver/model/model_oracle.c \
 	lib/driver/model/model_pool.c \
+	lib/driver/model/model_pool.h \
+	lib/driver/model/model_pool_alloc.c \
+	lib/driver/model/model_pool_attributes.c \
+	lib/driver/model/model_pool_check.c \
+	lib/driver/model/model_pool_ipc.c \
+	lib/driver/model/model_pool_seen.c \
 	lib/driver/model/model_profile.c \
 	lib/driver/model/model_profile.h \
 	lib/driver/model/model_program.c \
@@ -85,7 +93,16 @@ lib_libweir_core_la_SOURCES = \
 	lib/config/environment.c \
 	lib/config/growth_policy.c \
 	lib/config/growth_policy.h \
+	lib/config/option_amounts.c \
+	lib/config/option_growth.c \
+	lib/config/option_kinds.h \
+	lib/config/option_names.c \
+	lib/config/option_numbers.c \
+	lib/config/option_resolve.c \
+	lib/config/option_struct.c \
 	lib/config/option_table.c \
+	lib/config/option_text.c \
+	lib/config/option_words.c \
 	lib/config/settings.h \
 	lib/ipc/lease.c \
 	lib/ipc/lease.h \
@@ -117,6 +134,7 @@ lib_libweir_core_la_SOURCES = \
 	lib/engine/driver_blocks.h \
 	lib/engine/engine.c \
 	lib/engine/engine.h \
+	lib/engine/engine_questions.h \
 	lib/engine/graph_blocks.c \
 	lib/engine/graph_blocks.h \
 	lib/engine/lifetimes.c \
@@ -128,11 +146,18 @@ lib_libweir_core_la_SOURCES = \
 	lib/engine/planned.c \
 	lib/engine/planned.h \
 	lib/engine/pool.c \
-	lib/base/slow_path.h \
+	lib/engine/pool_figures.c \
+	lib/engine/pool_grow.c \
+	lib/engine/pool_state.h \
+	lib/engine/pool_trim.c \
 	lib/engine/stream_order.c \
 	lib/engine/stream_order.h \
 	lib/engine/stream_suballoc.c \
 	lib/engine/stream_suballoc.h \
+	lib/engine/suballoc_free.c \
+	lib/engine/suballoc_regions.c \
+	lib/engine/suballoc_show.c \
+	lib/engine/suballoc_state.h \
 	lib/engine/stream_uses.c \
 	lib/engine/stream_uses.h \
 	lib/engine/backing_engine.c \
@@ -154,20 +179,35 @@ lib_libweir_core_la_SOURCES = \
 	lib/reserve/reserve.h \
 	lib/cache/biased_lock.c \
 	lib/cache/biased_lock.h \
+	lib/cache/cache_alloc.c \
+	lib/cache/cache_blocks.c \
+	lib/cache/cache_flush.c \
+	lib/cache/cache_free.c \
+	lib/cache/cache_remote.c \
+	lib/cache/cache_share.c \
+	lib/cache/cache_stats.c \
+	lib/cache/cache_streams.c \
+	lib/cache/caches.h \
 	lib/cache/front.c \
 	lib/cache/front.h \
 	lib/cache/hit.h \
 	lib/cache/guard.c \
 	lib/cache/guard.h \
+	lib/cache/guard_memory.c \
+	lib/cache/guard_shelf.c \
+	lib/cache/guard_state.h \
 	lib/cache/page_map.c \
 	lib/cache/page_map.h \
+	lib/cache/peak_sum.h \
 	lib/cache/pinned.c \
 	lib/cache/pinned.h \
+	lib/cache/remote_post.h \
 	lib/cache/slab.h \
 	lib/cache/span_table.c \
 	lib/cache/span_table.h \
 	lib/cache/stream_cache.c \
 	lib/cache/stream_cache.h \
+	lib/cache/stream_cache_hit.h \
 	lib/cache/stream_table.c \
 	lib/cache/stream_table.h \
 	lib/api/allocator_internal.h \
@@ -295,9 +335,16 @@ lib_libweir_preload_la_SOURCES = \
 	lib/adapters/interpose/both_calls.h \
 	lib/adapters/preload/preload_blocks.c \
 	lib/adapters/preload/preload_calls.h \
+	lib/adapters/preload/preload_blocks.h \
+	lib/adapters/preload/preload_contexts.c \
+	lib/adapters/preload/preload_frees.c \
 	lib/adapters/preload/preload_heap.c \
+	lib/adapters/preload/preload_inside.h \
+	lib/adapters/preload/preload_pointers.c \
+	lib/adapters/preload/preload_pool_calls.c \
 	lib/adapters/preload/preload_pools.c \
 	lib/adapters/preload/preload_report.c \
+	lib/adapters/preload/preload_requests.c \
 	lib/adapters/preload/preload_show.c \
 	lib/adapters/preload/preload_streams.c \
 	lib/adapters/preload/preload_torch.c \

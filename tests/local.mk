@@ -328,6 +328,7 @@ script_tests = \
 	tests/cli/check-exit-codes \
 	tests/cli/check-info \
 	tests/tree/check-layers \
+	tests/tree/check-lengths \
 	tests/tree/check-links \
 	tests/tree/check-readme \
 	tests/cli/check-manual \
@@ -464,7 +465,8 @@ check-mutants: tests/whole/sim $(listed_suites) $(MUTANT_SUITES)
 # hour or two for all.
 EXTRA_DIST += tests/tree/mutants-equivalent
 GENERATED_FILES = lib/reserve/oom_ladder.c lib/engine/block_engine.c lib/engine/backing_mapped.c lib/engine/backing_regions.c \
-	lib/cache/front.c
+	lib/cache/cache_alloc.c lib/cache/cache_blocks.c lib/cache/cache_flush.c lib/cache/cache_free.c \
+	lib/cache/cache_remote.c lib/cache/cache_share.c lib/cache/cache_stats.c lib/cache/cache_streams.c
 GENERATED_EVERY = 1
 generated_suites = tests/api/test_stats tests/engine/test_engines tests/cache/test_front tests/engine/test_order \
 	tests/engine/test_spans tests/engine/test_mapped tests/engine/test_moves tests/engine/test_peers \

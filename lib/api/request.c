@@ -293,11 +293,11 @@ static __attribute__((noinline)) weir_status alloc_missed(weir_allocator *a, siz
     return weir__ended(result_before, status);
 }
 
-/* The same, with the stream's cache (cell) and its lock.  `id': the driver's id of the stream; 0: its handle is
+/* The same, with the stream's cache and its lock.  `id': the driver's id of the stream; 0: its handle is
  * enough, since an adapter watches the stream. */
-static __attribute__((noinline)) weir_status miss(weir_allocator *a, struct weir_cell *c, int taken,
-                                                  uint64_t id, size_t bytes, weir_stream stream,
-                                                  void **block) {
+static __attribute__((noinline)) weir_status miss(weir_allocator *a, struct weir_cache *c,
+                                                  int taken, uint64_t id, size_t bytes,
+                                                  weir_stream stream, void **block) {
     int result_before = weir__driver_result;
     struct weir_refused refused;
     struct weir_request r = {.asked = bytes, .stream = stream, .id = id, .refused = &refused};
@@ -313,7 +313,7 @@ static __attribute__((noinline)) weir_status miss(weir_allocator *a, struct weir
 }
 
 /* On a stream that goes by its handle, of which the driver must be asked. */
-static __attribute__((noinline)) weir_status alloc_checked(weir_allocator *a, struct weir_cell *c,
+static __attribute__((noinline)) weir_status alloc_checked(weir_allocator *a, struct weir_cache *c,
                                                            size_t bytes, weir_stream stream,
                                                            void **block) {
     struct weir_hits *h = weir__hits_of(a->front);
@@ -333,16 +333,16 @@ static __attribute__((noinline)) weir_status alloc_checked(weir_allocator *a, st
 }
 
 /* A whole block on a lock that is biased to this thread. */
-static __attribute__((noinline)) weir_status alloc_whole(weir_allocator *a, struct weir_cell *c,
+static __attribute__((noinline)) weir_status alloc_whole(weir_allocator *a, struct weir_cache *c,
                                                          size_t bytes, weir_stream stream,
                                                          void **block) {
     CUdeviceptr found;
 
     if (!enter_at_once(weir__hits_of(a->front), c))
         return alloc_missed(a, bytes, stream, block);
-    found = weir__cell_take_last(c, bytes);
+    found = weir__cache_take_last(c, bytes);
     if (!found)
-        found = weir__cell_take_whole(c, bytes);
+        found = weir__cache_take_whole(c, bytes);
     if (!found)
         return miss(a, c, 1, 0, bytes, stream, block);
     *block = (void *)(uintptr_t)leave_with(c, found);
@@ -351,15 +351,15 @@ static __attribute__((noinline)) weir_status alloc_whole(weir_allocator *a, stru
 
 /* On a stream that does not go by its handle, with its cache and key. */
 static inline __attribute__((always_inline)) weir_status
-alloc_keyed(weir_allocator *a, struct weir_cell *c, uint64_t key, size_t bytes, weir_stream stream,
+alloc_keyed(weir_allocator *a, struct weir_cache *c, uint64_t key, size_t bytes, weir_stream stream,
             void **block) {
     CUdeviceptr found = 0;
 
     if (!enter_at_once(weir__hits_of(a->front), c))
         return alloc_missed(a, bytes, stream, block);
     if (is_its(c, key, 0)) {
-        found = bytes > WEIR_SPAN_SMALL ? weir__cell_take_whole(c, bytes)
-                                        : weir__cell_take_home(c, bytes);
+        found = bytes > WEIR_SPAN_SMALL ? weir__cache_take_whole(c, bytes)
+                                        : weir__cache_take_home(c, bytes);
         if (!found && bytes > WEIR_SPAN_SMALL)
             return miss(a, c, 1, key >> 1, bytes, stream, block);
     }
@@ -372,7 +372,7 @@ alloc_keyed(weir_allocator *a, struct weir_cell *c, uint64_t key, size_t bytes, 
 
 static __attribute__((noinline)) weir_status alloc_default(weir_allocator *a, size_t bytes,
                                                            weir_stream stream, void **block) {
-    struct weir_cell *c;
+    struct weir_cache *c;
     uint64_t key;
 
     if (!find_by_default(weir__hits_of(a->front), stream, &c, &key))
@@ -383,10 +383,10 @@ static __attribute__((noinline)) weir_status alloc_default(weir_allocator *a, si
 weir_status weir__alloc_default(weir_allocator *a, size_t bytes, weir_stream stream, uint64_t id,
                                 void **block) {
     uint64_t key = key_of(stream, id);
-    struct weir_cell *c;
+    struct weir_cache *c;
 
     if (!is_plain(a, 0) || bytes - 1 >= a->device.total ||
-        !weir__cell_table_find(&weir__hits_of(a->front)->by_id, key, &c))
+        !weir__cache_table_find(&weir__hits_of(a->front)->by_id, key, &c))
         return weir_alloc(a, bytes, stream, block);
     return alloc_keyed(a, c, key, bytes, stream, block);
 }
@@ -394,7 +394,7 @@ weir_status weir__alloc_default(weir_allocator *a, size_t bytes, weir_stream str
 /* A hit on a stream that goes by its handle and is vouched for, on a lock that is biased to this thread.  Nothing is
  * called but at the end, so that there is no frame to make. */
 weir_status weir_alloc(weir_allocator *a, size_t bytes, weir_stream stream, void **block) {
-    struct weir_cell *c;
+    struct weir_cache *c;
     CUdeviceptr found;
 
     if (__builtin_expect(!is_plain(a, 0) || !block || bytes - 1 >= a->device.total, 0))
@@ -407,7 +407,7 @@ weir_status weir_alloc(weir_allocator *a, size_t bytes, weir_stream stream, void
         return alloc_whole(a, c, bytes, stream, block);
     if (!enter_at_once(weir__hits_of(a->front), c))
         return alloc_missed(a, bytes, stream, block);
-    found = leave_with(c, weir__cell_take_home(c, bytes));
+    found = leave_with(c, weir__cache_take_home(c, bytes));
     if (__builtin_expect(!found, 0))
         return alloc_missed(a, bytes, stream, block);
     *block = (void *)(uintptr_t)found;

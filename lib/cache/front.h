@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* front.h: the hit path: caches of one stream each, above any engine.
  *
- * A request is served from its stream's cell (stream_cache.h), and a freed block goes into the cell of the
+ * A request is served from its stream's cache (stream_cache.h), and a freed block goes into the cache of the
  * stream that it was freed on, without the engine, without a driver call beyond the questions below,
  * and without touching a cache line that another stream's thread writes.
  *
@@ -55,7 +55,7 @@ int weir__front_find(struct weir_front *f, CUdeviceptr address, CUdeviceptr *blo
 /* The program vouches for the stream once more, or, if not, once less. */
 weir_status weir__front_bind(struct weir_front *f, weir_stream stream, int more);
 
-/* The stream, which lives, is about to end: its cell gives all it has, and is nobody's. */
+/* The stream, which lives, is about to end: its cache gives all it has, and is nobody's. */
 void weir__front_leave(struct weir_front *f, weir_stream stream);
 /* Any thread may call this for a stream that exists and is not being captured; a default stream is the caller's.
  * Gives back what the stream's cache holds.  If the stream is idle, its frees are observed to be complete; else an
@@ -65,7 +65,7 @@ void weir__front_ask(struct weir_front *f, weir_stream stream);
 int weir__front_settle(struct weir_front *f);
 /* If any cache holds idle memory, each cache gives all it has at its stream's next request. */
 void weir__front_demand(struct weir_front *f);
-/* The handle is a new stream's: what its cell has of another, whose end was not seen, goes back as nobody's. */
+/* The handle is a new stream's: what its cache has of another, whose end was not seen, goes back as nobody's. */
 void weir__front_meet(struct weir_front *f, weir_stream stream);
 /* No stream is watched any more. */
 void weir__front_distrust(struct weir_front *f);
@@ -78,8 +78,8 @@ weir_status weir__front_empty(struct weir_front *f);
 /* 1 if a block that it handed out is live. */
 int weir__front_has_blocks(struct weir_front *f);
 
-/* The most that was requested at once since the peak began anew, as seen as requested_peak is; and has it
- * begin anew, with what is live now.  That of weir__front_figures goes on. */
+/* The most that was requested at once since the peak began again, as seen as requested_peak is; and has it
+ * begin again, with what is live now.  That of weir__front_figures goes on. */
 uint64_t weir__front_peak_lately(struct weir_front *f);
 void weir__front_renew_peak(struct weir_front *f);
 

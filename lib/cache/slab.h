@@ -31,14 +31,14 @@ enum { WEIR_SPAN_CLASSES = 64, WEIR_SPAN_UNIT = 512 };
 #define WEIR_SLOT_AWAY UINT32_C(0xC0000000) /* freed, not at home */
 #define WEIR_SLOT_NONE UINT32_C(0x3FFFFFFF)
 
-struct weir_cell;
+struct weir_cache;
 
-/* Three parts on cache lines of their own, by who writes: a thread that frees beside the cell's reads
+/* Three parts on cache lines of their own, by who writes: a thread that frees beside the cache's reads
  * the first, and writes the third alone. */
 struct weir_span {
     _Alignas(64) _Atomic uint64_t base; /* of a large whole block: while it is live */
     _Atomic size_t bytes; /* of the engine's block; whole: 0: it is the engine's again */
-    _Atomic(struct weir_cell *) cell; /* slab: whose it is, NULL: nobody's any more */
+    _Atomic(struct weir_cache *) cache; /* slab: whose it is, NULL: nobody's any more */
     union {
         uint64_t inverse;             /* slab: of the odd part of a slot's bytes, modulo 2^64, */
         _Atomic uint64_t fetched_for; /* whole: id of the stream that it was fetched for; 0: none */
@@ -49,14 +49,14 @@ struct weir_span {
     uint32_t slots;
     _Atomic uint64_t asked; /* whole: by the caller; 0: not live */
 
-    /* Guarded by the cell's lock. */
+    /* Guarded by the cache's lock. */
     _Alignas(64) struct weir_span *next; /* in the list that it is on */
     struct weir_span *prev;
     uint32_t idle;  /* slab: slots at home, */
     uint32_t head;  /* the first of them, or SLOT_NONE */
-    uint32_t epoch; /* of the cell when its last slot came home */
+    uint32_t epoch; /* of the cache when its last slot came home */
 
-    /* Slabs alone: the record of a whole block ends here.  Slots that lie in the cell's letter box,
+    /* Slabs alone: the record of a whole block ends here.  Slots that lie in the cache's remote-free queue,
      * under its lock. */
     _Alignas(64) struct weir_span *posted_next; /* slab that has some */
     uint32_t posted, posted_first, posted_last; /* how many; chained as those at home are */
@@ -135,7 +135,7 @@ static inline uint64_t weir__span_inverse(uint64_t odd) {
     return inverse;
 }
 
-/* Lays a slot in the letter box: 1 if it is the slab's first there. */
+/* Lays a slot in the remote-free queue: 1 if it is the slab's first there. */
 static inline int weir__span_post(struct weir_span *s, uint32_t slot) {
     int first = s->posted++ == 0;
 

@@ -91,7 +91,7 @@ static struct weir_span *begin(struct weir_records *r, int reserved, uint64_t ba
         atomic_store_explicit(&s->bytes, bytes, memory_order_release);
         s->slot_units = 0;
         s->next = s->prev = NULL;
-        atomic_store_explicit(&s->cell, NULL, memory_order_relaxed);
+        atomic_store_explicit(&s->cache, NULL, memory_order_relaxed);
         atomic_store_explicit(&s->asked, 0, memory_order_relaxed);
     }
     return s;

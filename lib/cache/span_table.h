@@ -20,7 +20,7 @@
  * So what a reader finds of a live block stays: its own word, and that no slab which the word before tells of reaches
  * it.  Whatever else is in these words may change between two looks, to a block that begins behind it.
  *
- * Must not know: cells, streams, engines, the driver.
+ * Must not know: caches, streams, engines, the driver.
  */
 #ifndef WEIR_SPAN_TABLE_H
 #define WEIR_SPAN_TABLE_H

@@ -1,188 +1,189 @@
 /* SPDX-License-Identifier: MIT */
 /* stream_cache.c: the rare operations of stream_cache.h. */
-#include "cache/stream_cache.h"
+#include "cache/stream_cache_hit.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-_Static_assert(offsetof(struct weir_cell, lock.lock) % 128 == 0,
+_Static_assert(offsetof(struct weir_cache, lock.lock) % 128 == 0,
                "threads that read whose the lock is share no cache line with its owner's hits");
 
 _Static_assert(offsetof(struct weir_span, next) == 64 &&
                    offsetof(struct weir_span, posted_next) == 128,
                "a slab's record has a cache line for each who writes");
 
-int weir__cell_open(struct weir_cell *c) {
+int weir__cache_open(struct weir_cache *c) {
     if (!c->store)
         c->store = calloc(1, sizeof *c->store);
     return c->store != NULL;
 }
 
-void weir__cell_collect(struct weir_cell *c) {
-    struct weir_box *box = &c->box;
+void weir__cache_collect(struct weir_cache *c) {
+    struct weir_remote_queue *queue = &c->queue;
     uint32_t count;
 
-    weir__lock_take(&box->lock);
-    for (struct weir_span *s = box->slabs; s; s = s->posted_next) {
+    weir__lock_take(&queue->lock);
+    for (struct weir_span *s = queue->slabs; s; s = s->posted_next) {
         uint32_t before = s->idle;
 
         weir__span_collect(s);
-        weir__cell_welcome(c, s, before);
+        weir__cache_welcome(c, s, before);
     }
-    box->slabs = NULL;
-    weir__cell_discount(c, (int64_t)box->requested, (int64_t)box->in_use);
-    box->requested = box->in_use = 0;
-    box->look = WEIR_CELL_BOX_LOOK;
-    count = atomic_load_explicit(&box->count, memory_order_relaxed);
-    atomic_store_explicit(&box->count, 0, memory_order_release); /* pairs with weir__cell_posted */
-    weir__lock_give(&box->lock);
+    queue->slabs = NULL;
+    weir__cache_discount(c, (int64_t)queue->requested, (int64_t)queue->in_use);
+    queue->requested = queue->in_use = 0;
+    queue->look = WEIR_CACHE_QUEUE_LOOK;
+    count = atomic_load_explicit(&queue->count, memory_order_relaxed);
+    atomic_store_explicit(&queue->count, 0,
+                          memory_order_release); /* pairs with weir__cache_posted */
+    weir__lock_give(&queue->lock);
     atomic_store_explicit(&c->frees, atomic_load_explicit(&c->frees, memory_order_relaxed) + count,
                           memory_order_relaxed);
 }
 
-uint32_t weir__cell_posted(struct weir_cell *c, uint64_t *requested, uint64_t *in_use) {
+uint32_t weir__cache_posted(struct weir_cache *c, uint64_t *requested, uint64_t *in_use) {
     uint32_t count;
 
     *requested = *in_use = 0;
-    if (atomic_load_explicit(&c->box.count, memory_order_acquire) == 0)
+    if (atomic_load_explicit(&c->queue.count, memory_order_acquire) == 0)
         return 0;
-    weir__lock_take(&c->box.lock);
-    *requested = c->box.requested;
-    *in_use = c->box.in_use;
-    count = atomic_load_explicit(&c->box.count, memory_order_relaxed);
-    weir__lock_give(&c->box.lock);
+    weir__lock_take(&c->queue.lock);
+    *requested = c->queue.requested;
+    *in_use = c->queue.in_use;
+    count = atomic_load_explicit(&c->queue.count, memory_order_relaxed);
+    weir__lock_give(&c->queue.lock);
     return count;
 }
 
-/* Collects afterwards: what came in until then was for the cell as it was. */
-void weir__cell_readdress(struct weir_cell *c) {
-    weir__lock_take(&c->box.lock);
-    c->box.open = c->serves;
-    c->box.key = atomic_load_explicit(&c->key, memory_order_relaxed);
-    c->box.id = atomic_load_explicit(&c->id, memory_order_relaxed);
-    weir__lock_give(&c->box.lock);
-    weir__cell_collect(c);
+/* Collects afterwards: what came in until then was for the cache as it was. */
+void weir__cache_readdress(struct weir_cache *c) {
+    weir__lock_take(&c->queue.lock);
+    c->queue.open = c->serves;
+    c->queue.key = atomic_load_explicit(&c->key, memory_order_relaxed);
+    c->queue.id = atomic_load_explicit(&c->id, memory_order_relaxed);
+    weir__lock_give(&c->queue.lock);
+    weir__cache_collect(c);
 }
 
-void weir__cell_close(struct weir_cell *c) {
+void weir__cache_close(struct weir_cache *c) {
     for (int i = 0; c->store && i < WEIR_SPAN_CLASSES; i++)
-        free(c->store->small[i].strays);
+        free(c->store->small[i].remotes);
     free(c->store);
     c->store = NULL;
 }
 
-static void count_slabs(struct weir_cell *c, const struct weir_span *slab, int more) {
+static void count_slabs(struct weir_cache *c, const struct weir_span *slab, int more) {
     _Atomic uint32_t *slabs = &c->store->small[slab->size_class].slabs;
 
     atomic_store_explicit(slabs, atomic_load_explicit(slabs, memory_order_relaxed) + (uint32_t)more,
                           memory_order_relaxed);
 }
 
-void weir__cell_add_slab(struct weir_cell *c, struct weir_span *slab) {
-    atomic_store_explicit(&slab->cell, c, memory_order_relaxed);
+void weir__cache_add_slab(struct weir_cache *c, struct weir_span *slab) {
+    atomic_store_explicit(&slab->cache, c, memory_order_relaxed);
     slab->epoch = c->epoch;
     count_slabs(c, slab, 1);
-    weir__cell_link(c, slab);
-    weir__cell_more_idle(c, weir__span_bytes(slab));
+    weir__cache_link(c, slab);
+    weir__cache_more_idle(c, weir__span_bytes(slab));
 }
 
-int weir__cell_stray_room(struct weir_cell *c, unsigned size_class) {
-    struct weir_cell_class *k = &c->store->small[size_class];
-    uint32_t room = k->strays ? k->strays->room * 2 : WEIR_CELL_STRAYS;
-    struct weir_strays *strays;
+int weir__cache_remote_room(struct weir_cache *c, unsigned size_class) {
+    struct weir_cache_class *k = &c->store->small[size_class];
+    uint32_t room = k->remotes ? k->remotes->room * 2 : WEIR_CACHE_REMOTES;
+    struct weir_remote_slots *remotes;
 
     /* unreached: there is room, which another thread must have made since it was looked for */
-    if (k->strays && k->strays->count < k->strays->room)
+    if (k->remotes && k->remotes->count < k->remotes->room)
         return 1;
-    strays = realloc(k->strays, sizeof *strays + room * sizeof strays->stray[0]);
-    if (!strays)
+    remotes = realloc(k->remotes, sizeof *remotes + room * sizeof remotes->remote[0]);
+    if (!remotes)
         return 0;
-    if (!k->strays)
-        *strays = (struct weir_strays){0};
-    strays->room = room;
-    k->strays = strays;
+    if (!k->remotes)
+        *remotes = (struct weir_remote_slots){0};
+    remotes->room = room;
+    k->remotes = remotes;
     return 1;
 }
 
-uint64_t weir__cell_take_further(struct weir_cell *c, size_t bytes) {
+uint64_t weir__cache_take_further(struct weir_cache *c, size_t bytes) {
     unsigned size_class = weir__span_class(bytes);
-    struct weir_strays *strays = c->store->small[size_class].strays;
-    struct weir_stray *stray;
+    struct weir_remote_slots *remotes = c->store->small[size_class].remotes;
+    struct weir_remote_slot *remote;
 
     if (c->store->open[size_class])
-        weir__cell_unlink(c, c->store->open[size_class]);
+        weir__cache_unlink(c, c->store->open[size_class]);
     if (c->store->open[size_class])
-        return weir__cell_take_home(c, bytes);
-    if (!strays || strays->count == 0)
+        return weir__cache_take_home(c, bytes);
+    if (!remotes || remotes->count == 0)
         return 0;
-    stray = &strays->stray[--strays->count];
-    atomic_store_explicit(&stray->span->slot[stray->slot], (uint32_t)bytes, memory_order_relaxed);
-    weir__cell_account(c, (int64_t)bytes, (int64_t)stray->span->slot_units * WEIR_SPAN_UNIT);
-    return weir__span_address(stray->span, stray->slot);
+    remote = &remotes->remote[--remotes->count];
+    atomic_store_explicit(&remote->span->slot[remote->slot], (uint32_t)bytes, memory_order_relaxed);
+    weir__cache_account(c, (int64_t)bytes, (int64_t)remote->span->slot_units * WEIR_SPAN_UNIT);
+    return weir__span_address(remote->span, remote->slot);
 }
 
-uint64_t weir__cell_take_whole(struct weir_cell *c, size_t bytes) {
-    struct weir_cell_store *store = c->store;
-    size_t pages = weir__cell_pages(bytes);
+uint64_t weir__cache_take_whole(struct weir_cache *c, size_t bytes) {
+    struct weir_cache_store *store = c->store;
+    size_t pages = weir__cache_pages(bytes);
     unsigned i = store->recents;
     struct weir_span *s;
 
     do
         if (i-- == 0)
             return 0;
-    while (store->pages[weir__cell_at(store, i)] != pages);
-    s = store->recent[weir__cell_at(store, i)];
+    while (store->pages[weir__cache_at(store, i)] != pages);
+    s = store->recent[weir__cache_at(store, i)];
     store->recents--;
     if (i < store->unused)
         store->unused--;
     for (; i < store->recents; i++) {
-        unsigned to = weir__cell_at(store, i), from = weir__cell_at(store, i + 1);
+        unsigned to = weir__cache_at(store, i), from = weir__cache_at(store, i + 1);
 
         store->pages[to] = store->pages[from];
         store->recent[to] = store->recent[from];
     }
-    return weir__cell_hand_out(c, s, bytes);
+    return weir__cache_hand_out(c, s, bytes);
 }
 
-static void add_span(struct weir_harvest *out, struct weir_span *s) {
+static void add_span(struct weir_flushed *out, struct weir_span *s) {
     s->next = out->spans;
     out->spans = s;
 }
 
-static struct weir_span *take_oldest(struct weir_cell *c) {
-    struct weir_cell_store *store = c->store;
+static struct weir_span *take_oldest(struct weir_cache *c) {
+    struct weir_cache_store *store = c->store;
     struct weir_span *s = store->recent[store->oldest];
 
-    store->oldest = weir__cell_at(store, 1);
+    store->oldest = weir__cache_at(store, 1);
     store->recents--;
     store->unused -= store->unused > 0;
     store->whole -= weir__span_bytes(s);
-    weir__cell_less_idle(c, weir__span_bytes(s));
+    weir__cache_less_idle(c, weir__span_bytes(s));
     return s;
 }
 
 /* The oldest whole blocks until there are at most `count` of at most `bytes`. */
-static void drop_wholes(struct weir_cell *c, unsigned count, size_t bytes,
-                        struct weir_harvest *out) {
+static void drop_wholes(struct weir_cache *c, unsigned count, size_t bytes,
+                        struct weir_flushed *out) {
     while (c->store->recents > count || c->store->whole > bytes)
         add_span(out, take_oldest(c));
 }
 
 enum { LOOKED_AT = 4096, LOOK_PART = 16 }; /* slabs at most; of them, slabs for which that holds */
 
-static void drop_slab(struct weir_cell *c, struct weir_span *s, struct weir_harvest *out) {
-    weir__cell_unlink(c, s);
+static void drop_slab(struct weir_cache *c, struct weir_span *s, struct weir_flushed *out) {
+    weir__cache_unlink(c, s);
     count_slabs(c, s, -1);
-    weir__cell_less_idle(c, weir__span_bytes(s));
+    weir__cache_less_idle(c, weir__span_bytes(s));
     add_span(out, s);
 }
 
-static size_t idle(const struct weir_cell *c) {
+static size_t idle(const struct weir_cache *c) {
     return atomic_load_explicit(&c->idle, memory_order_relaxed);
 }
 
 /* Slabs until at most `keep` bytes lie idle in them, or `all` in everything. */
-static void drop_slabs(struct weir_cell *c, size_t keep, size_t all, struct weir_harvest *out) {
+static void drop_slabs(struct weir_cache *c, size_t keep, size_t all, struct weir_flushed *out) {
     for (int i = WEIR_SPAN_CLASSES - 1; i >= 0; i--) {
         for (struct weir_span *s = c->store->open[i], *next; s; s = next) {
             if (idle(c) <= all || idle(c) - c->store->whole <= keep)
@@ -194,8 +195,8 @@ static void drop_slabs(struct weir_cell *c, size_t keep, size_t all, struct weir
     }
 }
 
-int weir__cell_is_held(struct weir_cell *c, size_t most) {
-    struct weir_cell_store *store = c->store;
+int weir__cache_is_held(struct weir_cache *c, size_t most) {
+    struct weir_cache_store *store = c->store;
     int taken = weir__bias_take(&c->lock), is_held;
     unsigned looked_at = 0;
     size_t held = 0;
@@ -216,16 +217,16 @@ int weir__cell_is_held(struct weir_cell *c, size_t most) {
     return is_held;
 }
 
-void weir__cell_shrink(struct weir_cell *c, size_t keep, struct weir_harvest *out) {
-    weir__cell_collect(c);
-    weir__cell_drop_leaving(c, out);
+void weir__cache_shrink(struct weir_cache *c, size_t keep, struct weir_flushed *out) {
+    weir__cache_collect(c);
+    weir__cache_drop_leaving(c, out);
     drop_slabs(c, keep / 4, keep, out);
     while (idle(c) > keep && c->store->recents > 0)
         add_span(out, take_oldest(c));
 }
 
-void weir__cell_let_go(struct weir_cell *c, struct weir_harvest *out) {
-    struct weir_cell_store *store = c->store;
+void weir__cache_let_go(struct weir_cache *c, struct weir_flushed *out) {
+    struct weir_cache_store *store = c->store;
 
     while (store->leaving) {
         struct weir_span *s = store->leaving;
@@ -233,18 +234,18 @@ void weir__cell_let_go(struct weir_cell *c, struct weir_harvest *out) {
         store->leaving = s->next;
         add_span(out, s);
     }
-    weir__cell_less_idle(c, atomic_load_explicit(&c->leaving, memory_order_relaxed));
+    weir__cache_less_idle(c, atomic_load_explicit(&c->leaving, memory_order_relaxed));
     store->leavings = 0;
     atomic_store_explicit(&c->leaving, 0, memory_order_relaxed);
 }
 
-void weir__cell_drop_excess(struct weir_cell *c, struct weir_harvest *out) {
-    weir__cell_drop_leaving(c, out);
-    drop_wholes(c, WEIR_CELL_RECENT, atomic_load_explicit(&c->most_whole, memory_order_relaxed),
+void weir__cache_drop_excess(struct weir_cache *c, struct weir_flushed *out) {
+    weir__cache_drop_leaving(c, out);
+    drop_wholes(c, WEIR_CACHE_RECENT, atomic_load_explicit(&c->most_whole, memory_order_relaxed),
                 out);
 }
 
-void weir__cell_expire(struct weir_cell *c, struct weir_harvest *out) {
+void weir__cache_expire(struct weir_cache *c, struct weir_flushed *out) {
     drop_wholes(c, c->store->recents - c->store->unused, SIZE_MAX, out);
     c->store->unused = c->store->recents;
     for (int i = 0; i < WEIR_SPAN_CLASSES; i++) {
@@ -257,37 +258,37 @@ void weir__cell_expire(struct weir_cell *c, struct weir_harvest *out) {
     c->epoch++;
 }
 
-void weir__cell_strays(struct weir_cell *c, uint32_t least, struct weir_harvest *out) {
+void weir__cache_remotes(struct weir_cache *c, uint32_t least, struct weir_flushed *out) {
     for (int i = 0; i < WEIR_SPAN_CLASSES; i++) {
-        struct weir_cell_class *k = &c->store->small[i];
+        struct weir_cache_class *k = &c->store->small[i];
 
-        if (!k->strays || k->strays->count < least)
+        if (!k->remotes || k->remotes->count < least)
             continue;
-        k->strays->more = out->strays;
-        out->strays = k->strays;
-        k->strays = NULL;
+        k->remotes->more = out->remotes;
+        out->remotes = k->remotes;
+        k->remotes = NULL;
     }
 }
 
-void weir__cell_disown(struct weir_cell *c) {
+void weir__cache_disown(struct weir_cache *c) {
     for (int i = 0; i < WEIR_SPAN_CLASSES; i++) {
         while (c->store->open[i]) {
             struct weir_span *s = c->store->open[i];
 
-            weir__cell_unlink(c, s);
+            weir__cache_unlink(c, s);
             if (s->idle == 0)
                 continue;
             count_slabs(c, s, -1);
-            atomic_store_explicit(&s->cell, NULL, memory_order_relaxed);
+            atomic_store_explicit(&s->cache, NULL, memory_order_relaxed);
         }
     }
 }
 
 /* A whole block that is kept no more. */
-static void leave(struct weir_cell *c, struct weir_span *s, int alone, struct weir_harvest *out) {
-    struct weir_cell_store *store = c->store;
+static void leave(struct weir_cache *c, struct weir_span *s, int alone, struct weir_flushed *out) {
+    struct weir_cache_store *store = c->store;
 
-    if (alone && store->leavings < WEIR_CELL_LEAVING) {
+    if (alone && store->leavings < WEIR_CACHE_LEAVING) {
         s->next = store->leaving;
         store->leaving = s;
         store->leavings++;
@@ -295,68 +296,68 @@ static void leave(struct weir_cell *c, struct weir_span *s, int alone, struct we
                               atomic_load_explicit(&c->leaving, memory_order_relaxed) +
                                   weir__span_bytes(s),
                               memory_order_relaxed);
-        weir__cell_more_idle(c, weir__span_bytes(s));
+        weir__cache_more_idle(c, weir__span_bytes(s));
     } else {
         add_span(out, s);
     }
 }
 
 /* There is no room for it: the oldest make some, unless it is larger than all that may be kept. */
-static int put_whole(struct weir_cell *c, struct weir_span *s, uint64_t address, int alone,
+static int put_whole(struct weir_cache *c, struct weir_span *s, uint64_t address, int alone,
                      struct weir_span **out) {
     uint64_t asked = atomic_load_explicit(&s->asked, memory_order_relaxed);
     /* Read once: it may change meanwhile. */
     size_t most = atomic_load_explicit(&c->most_whole, memory_order_relaxed);
-    struct weir_harvest given_up = {0};
+    struct weir_flushed given_up = {0};
 
     if (asked == 0 || address != weir__span_base(s))
-        return WEIR_CELL_NO_BLOCK;
+        return WEIR_CACHE_NO_BLOCK;
     if (weir__span_bytes(s) > most) {
         atomic_store_explicit(&s->asked, 0, memory_order_relaxed);
-        weir__cell_discount(c, (int64_t)asked, (int64_t)weir__span_bytes(s));
-        weir__cell_raise(&c->frees);
+        weir__cache_discount(c, (int64_t)asked, (int64_t)weir__span_bytes(s));
+        weir__cache_raise(&c->frees);
         leave(c, s, alone, &given_up);
     } else {
-        while (!weir__cell_put_recent(c, s, address, most)) /* none is left: then there is room */
+        while (!weir__cache_put_recent(c, s, address, most)) /* none is left: then there is room */
             leave(c, take_oldest(c), alone, &given_up);
     }
     *out = given_up.spans;
-    return WEIR_CELL_TAKEN;
+    return WEIR_CACHE_TAKEN;
 }
 
-int weir__cell_leave(struct weir_cell *c, struct weir_span *s, uint64_t address) {
+int weir__cache_leave(struct weir_cache *c, struct weir_span *s, uint64_t address) {
     struct weir_span *out = NULL;
 
-    return c->store->leavings + WEIR_CELL_RECENT < WEIR_CELL_LEAVING &&
-           put_whole(c, s, address, 1, &out) == WEIR_CELL_TAKEN;
+    return c->store->leavings + WEIR_CACHE_RECENT < WEIR_CACHE_LEAVING &&
+           put_whole(c, s, address, 1, &out) == WEIR_CACHE_TAKEN;
 }
 
-/* A slot of another cell's slab. */
-static int put_stray(struct weir_cell *c, struct weir_span *s, uint64_t address) {
-    struct weir_strays *strays = c->store->small[s->size_class].strays;
+/* A slot of another cache's slab. */
+static int put_remote(struct weir_cache *c, struct weir_span *s, uint64_t address) {
+    struct weir_remote_slots *remotes = c->store->small[s->size_class].remotes;
     uint32_t slot = weir__span_slot(s, address), asked;
 
     if (slot == WEIR_SLOT_NONE)
-        return WEIR_CELL_NO_BLOCK;
+        return WEIR_CACHE_NO_BLOCK;
     asked = atomic_load_explicit(&s->slot[slot], memory_order_relaxed);
     if (asked & WEIR_SLOT_IDLE)
-        return WEIR_CELL_NO_BLOCK;
-    if (!strays || strays->count == strays->room)
-        return WEIR_CELL_FULL;
+        return WEIR_CACHE_NO_BLOCK;
+    if (!remotes || remotes->count == remotes->room)
+        return WEIR_CACHE_FULL;
     atomic_store_explicit(&s->slot[slot], WEIR_SLOT_AWAY, memory_order_relaxed);
-    strays->stray[strays->count++] = (struct weir_stray){s, slot};
-    weir__cell_discount(c, (int64_t)asked, (int64_t)s->slot_units * WEIR_SPAN_UNIT);
-    weir__cell_raise(&c->frees);
-    return WEIR_CELL_TAKEN;
+    remotes->remote[remotes->count++] = (struct weir_remote_slot){s, slot};
+    weir__cache_discount(c, (int64_t)asked, (int64_t)s->slot_units * WEIR_SPAN_UNIT);
+    weir__cache_raise(&c->frees);
+    return WEIR_CACHE_TAKEN;
 }
 
-int weir__cell_put(struct weir_cell *c, struct weir_span *s, uint64_t address, int alone,
-                   struct weir_span **out) {
-    if (weir__cell_put_plain(c, s, address))
-        return WEIR_CELL_TAKEN;
+int weir__cache_put(struct weir_cache *c, struct weir_span *s, uint64_t address, int alone,
+                    struct weir_span **out) {
+    if (weir__cache_put_plain(c, s, address))
+        return WEIR_CACHE_TAKEN;
     if (!s->slot_units)
         return put_whole(c, s, address, alone, out);
-    if (atomic_load_explicit(&s->cell, memory_order_relaxed) == c)
-        return WEIR_CELL_NO_BLOCK;
-    return put_stray(c, s, address);
+    if (atomic_load_explicit(&s->cache, memory_order_relaxed) == c)
+        return WEIR_CACHE_NO_BLOCK;
+    return put_remote(c, s, address);
 }

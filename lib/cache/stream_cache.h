@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: MIT */
 /* stream_cache.h: what is kept for one stream: idle blocks that this stream may have at once.
  *
- * A cell holds, for its stream alone: slabs for small requests, with their idle slots; the whole blocks
- * that were freed on the stream last; and strays, slots of other cells' slabs that were freed on this
+ * A cache holds, for its stream alone: slabs for small requests, with their idle slots; the whole blocks
+ * that were freed on the stream last; and remote frees, slots of other caches' slabs that were freed on this
  * stream.  Taking from it and putting into it touches nothing that another stream's thread writes.
  *
  * The lock is biased to the thread that uses the stream.  Everything but the atomic fields lies under
- * it; nothing is called under it that may block, and no lock is taken but the letter box's.
+ * it; nothing is called under it that may block, and no lock is taken but the remote-free queue's.
  *
  * Glossary: slab.h; and
- *   store      the idle blocks themselves; a cell has none before its stream has earned one
+ *   store      the idle blocks themselves; a cache has none before its stream has earned one
  *   idle       bytes in whole blocks, and in slabs of which every slot is home
  *   leaving    whole blocks that are kept no more, and wait for the stream's next miss: where no other
  *              stream could have them meanwhile, that is soon enough
- *   harvest    what was taken out of a cell to go back to the engine
- *   letter box where another thread than the one that the lock is biased to leaves slots that it
- *              frees on the stream, so that it need not take the bias away: a producer and a consumer
- *              on one stream touch each other's cache lines once for a boxful
+ *   flushed    what was taken out of a cache to go back to the engine
+ *   remote     a slot of another cache's slab that was freed on this stream
+ *   queue      of remote frees: where another thread than the one that the lock is biased to leaves slots that it frees on
+ *              the stream, so that it need not take the bias away: a producer and a consumer on one stream touch each
+ *              other's cache lines once for a queueful
  *
  * Must not know: engines, the driver, how a stream was told from others.
  */
@@ -27,74 +28,68 @@
 
 #include "cache/biased_lock.h"
 #include "cache/page_map.h"
+#include "cache/peak_sum.h"
 #include "cache/slab.h"
 
 enum {
-    WEIR_CELL_RECENT = 16,  /* whole blocks that are kept at most: a power of two */
-    WEIR_CELL_LEAVING = 64, /* and those that wait for the next miss */
-    WEIR_CELL_STRAYS = 64,  /* of a class, before they are sent home */
-    WEIR_CELL_BOXFUL = 16,  /* slots in the letter box that make fetching them worth while */
-    WEIR_CELL_LOOK = 4096   /* hits between two looks at what lies unused: a power of two */
+    WEIR_CACHE_RECENT = 16,   /* whole blocks that are kept at most: a power of two */
+    WEIR_CACHE_LEAVING = 64,  /* and those that wait for the next miss */
+    WEIR_CACHE_REMOTES = 64,  /* of a class, before they are sent home */
+    WEIR_CACHE_QUEUEFUL = 16, /* slots in the remote-free queue, which are worth fetching then */
+    WEIR_CACHE_LOOK = 4096    /* hits between two looks at what lies unused: a power of two */
 };
 
-#define WEIR_CELL_BOX_LOOK ((uint64_t)32 << 20) /* bytes in it between two looks at its owner */
+#define WEIR_CACHE_QUEUE_LOOK ((uint64_t)32 << 20) /* bytes in it between two looks at its owner */
 
-struct weir_stray {
+struct weir_remote_slot {
     struct weir_span *span;
     uint32_t slot;
 };
 
-/* Strays in a piece of host memory, which leaves the cell with them: that cannot fail. */
-struct weir_strays {
-    struct weir_strays *next, *more; /* the next batch; more of the same harvest or batch */
-    struct weir_fence *fence;        /* front.c's: of a batch */
+/* Remote frees in a piece of host memory, which leaves the cache with them: that cannot fail. */
+struct weir_remote_slots {
+    struct weir_remote_slots *next, *more; /* the next batch; more of the same flush or batch */
+    struct weir_fence *fence;              /* cache_remote.c's: of a batch */
     uint32_t count, room;
-    struct weir_stray stray[]; /* latest last */
+    struct weir_remote_slot remote[]; /* latest last */
 };
 
-struct weir_cell_class {
-    _Atomic uint32_t slabs;     /* all of the cell's, full ones too; read without the lock */
-    struct weir_strays *strays; /* NULL: none */
+struct weir_cache_class {
+    _Atomic uint32_t slabs; /* all of the cache's, full ones too; read without the lock */
+    struct weir_remote_slots *remotes; /* NULL: none */
 };
 
-struct weir_cell_store {
+struct weir_cache_store {
     /* Slabs with idle slots; the first serves, and may have none left. */
     struct weir_span *open[WEIR_SPAN_CLASSES];
-    struct weir_cell_class small[WEIR_SPAN_CLASSES];
-    unsigned oldest, recents;         /* whole blocks: a ring from `oldest` on */
-    size_t whole;                     /* bytes of them */
-    unsigned unused;                  /* the oldest of them, not touched since the last look */
-    uint32_t pages[WEIR_CELL_RECENT]; /* their sizes */
-    struct weir_span *recent[WEIR_CELL_RECENT];
+    struct weir_cache_class small[WEIR_SPAN_CLASSES];
+    unsigned oldest, recents;          /* whole blocks: a ring from `oldest` on */
+    size_t whole;                      /* bytes of them */
+    unsigned unused;                   /* the oldest of them, not touched since the last look */
+    uint32_t pages[WEIR_CACHE_RECENT]; /* their sizes */
+    struct weir_span *recent[WEIR_CACHE_RECENT];
     struct weir_span *leaving; /* chained by next */
     unsigned leavings;
-    int is_held;       /* what weir__cell_is_held has seen, */
+    int is_held;       /* what weir__cache_is_held has seen, */
     unsigned held_for; /* which holds for so many slabs more */
 };
 
-/* Everything under its own lock, which is taken under the cell's or alone; `count` is read without. */
-struct weir_box {
+/* Everything under its own lock, which is taken under the cache's or alone; `count` is read without. */
+struct weir_remote_queue {
     _Alignas(128) struct weir_lock lock;
-    int open; /* the cell serves; what follows is the cell's then */
+    int open; /* the cache serves; what follows is the cache's then */
     uint64_t key, id;
     struct weir_span *slabs;    /* with slots in it, chained by posted_next */
     _Atomic uint32_t count;     /* of these slots, */
     uint64_t requested, in_use; /* and their bytes */
     uint64_t look;              /* when these are more, the owner is looked for, */
-    int64_t seen;               /* and what the cell's sum was then: it changes as he allocates */
-};
-
-/* A sum that knows the most it ever was, as that and what is missing to it: adding and taking away
- * write one word, unless the peak rises. */
-struct weir_cell_sum {
-    _Atomic int64_t room; /* peak less the sum: never below 0 */
-    _Atomic int64_t peak;
+    int64_t seen;               /* and what the cache's sum was then: it changes as he allocates */
 };
 
 /* Of `trusted': the adapter sees the stream's captures, its end, and who has its handle next. */
-#define WEIR_CELL_WATCHED (UINT32_C(1) << 31)
+#define WEIR_CACHE_WATCHED (UINT32_C(1) << 31)
 
-struct weir_cell {
+struct weir_cache {
     /* Guarded by the front's lock.  (Processors fetch cache lines in pairs: what one thread's hits write
      * does not lie beside what others read.) */
     _Alignas(128) uint64_t young_id; /* whose calls are counted: */
@@ -103,16 +98,16 @@ struct weir_cell {
     uint64_t swept;                  /* calls when it was last looked at for being silent */
     /* What the front's sums have of it; read without the lock. */
     _Atomic int64_t told_requested, told_in_use;
-    struct weir_cell *next; /* of all cells */
-    uint64_t looked_ticks;  /* when it was last looked at for what lies unused */
+    struct weir_cache *next; /* of all caches */
+    uint64_t looked_ticks;   /* when it was last looked at for what lies unused */
 
     /* What calls on the stream read, and hardly any writes. */
-    struct weir_cell_store *store; /* NULL: none yet */
-    _Atomic uint64_t key;          /* by which the front finds it; 0: none */
-    _Atomic uint64_t id;           /* of the stream */
-    _Atomic size_t most;           /* of idle that may be kept, */
-    _Atomic size_t most_whole;     /* and of that in whole blocks: 0 until the engine is calm */
-    uint64_t demand;               /* front.demand when the cell last gave */
+    struct weir_cache_store *store; /* NULL: none yet */
+    _Atomic uint64_t key;           /* by which the front finds it; 0: none */
+    _Atomic uint64_t id;            /* of the stream */
+    _Atomic size_t most;            /* of idle that may be kept, */
+    _Atomic size_t most_whole;      /* and of that in whole blocks: 0 until the engine is steady */
+    uint64_t reclaim_epoch;         /* the caches' reclaim epoch when the cache last gave */
     _Atomic uint32_t trusted; /* bindings, and WATCHED; above 0 the driver is not asked of it */
     _Atomic int capturing;    /* the stream was being captured when it was seen last */
 
@@ -120,11 +115,11 @@ struct weir_cell {
     struct weir_bias lock;
 
     /* What hits write, under the lock.  Atomic is what others read without it. */
-    uint64_t pass; /* the demand at which hits may be had without catching up; or 0 */
+    uint64_t pass; /* the reclaim epoch at which hits may be had without catching up; or 0 */
     _Atomic uint64_t hits, frees;
     _Atomic size_t idle;
     _Atomic size_t leaving;                 /* of these, in whole blocks that are leaving */
-    struct weir_cell_sum requested, in_use; /* handed out less given back here: may be < 0 */
+    struct weir_peak_sum requested, in_use; /* handed out less given back here: may be < 0 */
 
     /* Under the lock as well. */
     int serves;     /* it has a store, and all in it was freed on the stream `id` */
@@ -134,107 +129,66 @@ struct weir_cell {
     _Atomic uint64_t deferred;
     _Atomic uint64_t misses; /* requests that it had nothing for, and that were no visits */
 
-    struct weir_box box;
+    struct weir_remote_queue queue;
 };
 
-/* What comes out of a cell. */
-struct weir_harvest {
-    struct weir_span *spans;    /* whole idle spans, chained by next */
-    struct weir_strays *strays; /* chained by more */
+/* What comes out of a cache. */
+struct weir_flushed {
+    struct weir_span *spans;           /* whole idle spans, chained by next */
+    struct weir_remote_slots *remotes; /* chained by more */
 };
 
 /* What was counted before is seen by whoever sees this. */
-static inline __attribute__((always_inline)) void weir__cell_raise(_Atomic uint64_t *counter) {
+static inline __attribute__((always_inline)) void weir__cache_raise(_Atomic uint64_t *counter) {
     atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + 1,
                           memory_order_release);
 }
 
-static inline __attribute__((always_inline)) void weir__cell_add(struct weir_cell_sum *sum,
-                                                                 int64_t bytes) {
-    int64_t room = atomic_load_explicit(&sum->room, memory_order_relaxed) - bytes;
-
-    if (__builtin_expect(room < 0,
-                         0)) { /* in this order: whoever reads sees no sum above the peak */
-        atomic_store_explicit(&sum->peak,
-                              atomic_load_explicit(&sum->peak, memory_order_relaxed) - room,
-                              memory_order_relaxed);
-        room = 0;
-    }
-    atomic_store_explicit(&sum->room, room, memory_order_release);
-}
-
-static inline __attribute__((always_inline)) void weir__cell_sub(struct weir_cell_sum *sum,
-                                                                 int64_t bytes) {
-    int64_t room = atomic_load_explicit(&sum->room, memory_order_relaxed) + bytes;
-
-    atomic_store_explicit(&sum->room, room, memory_order_release);
-}
-
-/* The sum as it is, or was a moment ago. */
-static inline int64_t weir__cell_now(const struct weir_cell_sum *sum) {
-    int64_t peak, room;
-
-    do {
-        peak = atomic_load_explicit(&sum->peak, memory_order_acquire);
-        room = atomic_load_explicit(&sum->room, memory_order_acquire);
-    } while (peak != atomic_load_explicit(&sum->peak, memory_order_relaxed));
-    return peak - room;
-}
-
-/* The peak begins anew; nobody reads meanwhile. */
-static inline void weir__cell_renew_peak(struct weir_cell_sum *sum) {
-    int64_t now = atomic_load_explicit(&sum->peak, memory_order_relaxed) -
-                  atomic_load_explicit(&sum->room, memory_order_relaxed);
-
-    atomic_store_explicit(&sum->peak, now < 0 ? 0 : now, memory_order_relaxed);
-    atomic_store_explicit(&sum->room, now < 0 ? -now : 0, memory_order_release);
-}
-
 /* A live block more. */
 static inline __attribute__((always_inline)) void
-weir__cell_account(struct weir_cell *c, int64_t requested, int64_t in_use) {
-    weir__cell_add(&c->requested, requested);
-    weir__cell_add(&c->in_use, in_use);
+weir__cache_account(struct weir_cache *c, int64_t requested, int64_t in_use) {
+    weir__sum_add(&c->requested, requested);
+    weir__sum_add(&c->in_use, in_use);
 }
 
 /* One less. */
 static inline __attribute__((always_inline)) void
-weir__cell_discount(struct weir_cell *c, int64_t requested, int64_t in_use) {
-    weir__cell_sub(&c->requested, requested);
-    weir__cell_sub(&c->in_use, in_use);
+weir__cache_discount(struct weir_cache *c, int64_t requested, int64_t in_use) {
+    weir__sum_sub(&c->requested, requested);
+    weir__sum_sub(&c->in_use, in_use);
 }
 
-/* After a change of demand, serves, capturing or due. */
-static inline void weir__cell_pass(struct weir_cell *c) {
+/* After a change of reclaim epoch, serves, capturing or due. */
+static inline void weir__cache_pass(struct weir_cache *c) {
     int captured = atomic_load_explicit(&c->capturing, memory_order_relaxed);
 
-    c->pass = c->serves && !captured && !c->due ? c->demand : 0;
+    c->pass = c->serves && !captured && !c->due ? c->reclaim_epoch : 0;
 }
 
-static inline void weir__cell_due(struct weir_cell *c) {
+static inline void weir__cache_due(struct weir_cache *c) {
     c->due = 1;
     c->pass = 0;
 }
 
-static inline __attribute__((always_inline)) void weir__cell_more_idle(struct weir_cell *c,
-                                                                       size_t bytes) {
+static inline __attribute__((always_inline)) void weir__cache_more_idle(struct weir_cache *c,
+                                                                        size_t bytes) {
     size_t idle = atomic_load_explicit(&c->idle, memory_order_relaxed) + bytes;
 
     atomic_store_explicit(&c->idle, idle, memory_order_relaxed);
     if (__builtin_expect(idle - atomic_load_explicit(&c->leaving, memory_order_relaxed) >
                              atomic_load_explicit(&c->most, memory_order_relaxed),
                          0))
-        weir__cell_due(c);
+        weir__cache_due(c);
 }
 
-static inline __attribute__((always_inline)) void weir__cell_less_idle(struct weir_cell *c,
-                                                                       size_t bytes) {
+static inline __attribute__((always_inline)) void weir__cache_less_idle(struct weir_cache *c,
+                                                                        size_t bytes) {
     atomic_store_explicit(&c->idle, atomic_load_explicit(&c->idle, memory_order_relaxed) - bytes,
                           memory_order_relaxed);
 }
 
 /* Out of the list of slabs with idle slots, and into it. */
-static inline void weir__cell_unlink(struct weir_cell *c, struct weir_span *s) {
+static inline void weir__cache_unlink(struct weir_cache *c, struct weir_span *s) {
     if (s->prev)
         s->prev->next = s->next;
     else
@@ -243,11 +197,11 @@ static inline void weir__cell_unlink(struct weir_cell *c, struct weir_span *s) {
         s->next->prev = s->prev;
 }
 
-static inline void weir__cell_link(struct weir_cell *c, struct weir_span *s) {
+static inline void weir__cache_link(struct weir_cache *c, struct weir_span *s) {
     struct weir_span **open = &c->store->open[s->size_class];
 
     if (*open && (*open)->idle == 0)
-        weir__cell_unlink(c, *open);
+        weir__cache_unlink(c, *open);
     s->prev = NULL;
     s->next = *open;
     if (*open)
@@ -255,248 +209,73 @@ static inline void weir__cell_link(struct weir_cell *c, struct weir_span *s) {
     *open = s;
 }
 
-/* A boxful that is worth fetching, for a request of `bytes`: each fetch moves the same few cache lines.
+/* A queueful that is worth fetching, for a request of `bytes`: each fetch moves the same few cache lines.
  * If there is less, another slab makes the next one larger. */
-static inline int weir__cell_has_post(const struct weir_cell *c, size_t bytes) {
-    uint32_t count = atomic_load_explicit(&c->box.count, memory_order_relaxed);
+static inline int weir__cache_has_post(const struct weir_cache *c, size_t bytes) {
+    uint32_t count = atomic_load_explicit(&c->queue.count, memory_order_relaxed);
 
-    return count >= WEIR_CELL_BOXFUL || (count > 0 && count * bytes >= WEIR_SPAN_SMALL);
+    return count >= WEIR_CACHE_QUEUEFUL || (count > 0 && count * bytes >= WEIR_SPAN_SMALL);
 }
 
-/* Brings home what lies in the letter box. */
-void weir__cell_collect(struct weir_cell *c);
+/* Brings home what lies in the remote-free queue. */
+void weir__cache_collect(struct weir_cache *c);
 
-/* A small block for `bytes` (1 to WEIR_SPAN_SMALL) from the slab that serves its class, or 0: it is full,
- * or there is none. */
-static inline __attribute__((always_inline)) uint64_t weir__cell_take_home(struct weir_cell *c,
-                                                                           size_t bytes) {
-    struct weir_span *s = c->store->open[weir__span_class(bytes)];
-    uint64_t slot_bytes, slot;
+/* A small block as weir__cache_take_home takes one, from the next slab, or of the class's remote frees. */
+uint64_t weir__cache_take_further(struct weir_cache *c, size_t bytes);
 
-    if (__builtin_expect(!s || s->idle == 0, 0))
-        return 0;
-    if (s->idle == s->slots)
-        weir__cell_less_idle(c, weir__span_bytes(s));
-    slot = weir__span_take(s, (uint32_t)bytes);
-    slot_bytes = (uint64_t)s->slot_units * WEIR_SPAN_UNIT;
-    weir__cell_account(c, (int64_t)bytes, (int64_t)slot_bytes);
-    return weir__span_base(s) + slot * slot_bytes;
-}
+/* The last whole block that has just the pages that `bytes` need, or 0. */
+uint64_t weir__cache_take_whole(struct weir_cache *c, size_t bytes);
 
-/* The same from the next slab, or of the class's strays. */
-uint64_t weir__cell_take_further(struct weir_cell *c, size_t bytes);
-
-/* Where the i-th oldest whole block is in the ring. */
-static inline unsigned weir__cell_at(const struct weir_cell_store *store, unsigned i) {
-    return (store->oldest + i) % WEIR_CELL_RECENT;
-}
-
-/* The pages of a whole block for `bytes` (> 0). */
-static inline size_t weir__cell_pages(size_t bytes) {
-    return (bytes - 1) / WEIR_PAGE + 1;
-}
-
-/* Hands a whole block out that lies in the cell no more. */
-static inline __attribute__((always_inline)) uint64_t
-weir__cell_hand_out(struct weir_cell *c, struct weir_span *s, size_t bytes) {
-    size_t whole = weir__span_bytes(s);
-
-    c->store->whole -= whole;
-    weir__cell_less_idle(c, whole);
-    atomic_store_explicit(&s->asked, bytes, memory_order_relaxed);
-    weir__cell_account(c, (int64_t)bytes, (int64_t)whole);
-    return weir__span_base(s);
-}
-
-/* The whole block that was freed last, or 0: it has not just the pages that `bytes` need, or there is
- * none. */
-static inline __attribute__((always_inline)) uint64_t weir__cell_take_last(struct weir_cell *c,
-                                                                           size_t bytes) {
-    struct weir_cell_store *store = c->store;
-    unsigned last = store->recents - 1, at = weir__cell_at(store, last);
-
-    if (__builtin_expect(store->recents == 0 || store->pages[at] != weir__cell_pages(bytes), 0))
-        return 0;
-    store->recents = last;
-    if (last < store->unused)
-        store->unused = last;
-    return weir__cell_hand_out(c, store->recent[at], bytes);
-}
-
-/* The last one that has, or 0. */
-uint64_t weir__cell_take_whole(struct weir_cell *c, size_t bytes);
-
-enum weir_cell_put {
-    WEIR_CELL_TAKEN = 0,
-    WEIR_CELL_FULL,     /* there is no room for a stray */
-    WEIR_CELL_NO_BLOCK, /* no live block starts there */
-    WEIR_CELL_ANOTHERS  /* the lock is biased to another thread, and was left to it */
+enum weir_cache_put {
+    WEIR_CACHE_TAKEN = 0,
+    WEIR_CACHE_FULL,     /* there is no room for a remote free */
+    WEIR_CACHE_NO_BLOCK, /* no live block starts there */
+    WEIR_CACHE_ANOTHERS  /* the lock is biased to another thread, and was left to it */
 };
 
-/* Slots of one of the cell's slabs have come home, where `before` were. */
-static inline __attribute__((always_inline)) void
-weir__cell_welcome(struct weir_cell *c, struct weir_span *slab, uint32_t before) {
-    if (before == 0 && c->store->open[slab->size_class] != slab)
-        weir__cell_link(c, slab);
-    if (slab->idle == slab->slots) {
-        slab->epoch = c->epoch;
-        weir__cell_more_idle(c, weir__span_bytes(slab));
-    }
-}
+/* Takes a live block back, which the stream will use no more.  The cache has a store.  *out, NULL
+ * before: the whole blocks that the cache gives up for it, chained by next; it may be this very one.
+ * With `alone` they are leaving instead, up to WEIR_CACHE_LEAVING of them. */
+int weir__cache_put(struct weir_cache *c, struct weir_span *s, uint64_t address, int alone,
+                    struct weir_span **out);
 
-static inline __attribute__((always_inline)) void
-weir__cell_home(struct weir_cell *c, struct weir_span *slab, uint32_t slot) {
-    uint32_t before = slab->idle;
+/* Takes a live whole block back as weir__cache_put does with `alone`: 1, or 0 and nothing was done. */
+int weir__cache_leave(struct weir_cache *c, struct weir_span *s, uint64_t address);
 
-    weir__span_put(slab, slot);
-    weir__cell_welcome(c, slab, before);
-}
-
-/* Takes a live whole block back if there is room: at most `most` bytes in all.  1, or 0 and nothing was
- * done. */
-static inline __attribute__((always_inline)) int
-weir__cell_put_recent(struct weir_cell *c, struct weir_span *s, uint64_t address, size_t most) {
-    struct weir_cell_store *store = c->store;
-    uint64_t asked = atomic_load_explicit(&s->asked, memory_order_relaxed);
-    size_t whole = store->whole + weir__span_bytes(s);
-    unsigned last;
-
-    if (asked == 0 || address != weir__span_base(s) || store->recents == WEIR_CELL_RECENT ||
-        whole > most)
-        return 0;
-    atomic_store_explicit(&s->asked, 0, memory_order_relaxed);
-    store->whole = whole;
-    last = weir__cell_at(store, store->recents++);
-    store->pages[last] = (uint32_t)(weir__span_bytes(s) / WEIR_PAGE);
-    store->recent[last] = s;
-    weir__cell_more_idle(c, weir__span_bytes(s));
-    weir__cell_discount(c, (int64_t)asked, (int64_t)weir__span_bytes(s));
-    weir__cell_raise(&c->frees);
-    return 1;
-}
-
-/* Takes a live block back, which the stream will use no more, if there is nothing more to it: a slot
- * of one of the cell's slabs, or a whole block that there is room for.  1, or 0 and nothing was done.
- * The cell has a store. */
-static inline __attribute__((always_inline)) int
-weir__cell_put_plain(struct weir_cell *c, struct weir_span *s, uint64_t address) {
-    if (atomic_load_explicit(&s->cell, memory_order_relaxed) == c) {
-        uint64_t slot = weir__span_quotient(s, address);
-        uint32_t asked;
-
-        if (slot >= s->slots)
-            return 0;
-        asked = atomic_load_explicit(&s->slot[slot], memory_order_relaxed);
-        if (asked & WEIR_SLOT_IDLE)
-            return 0;
-        weir__cell_home(c, s, (uint32_t)slot);
-        weir__cell_discount(c, (int64_t)asked, (int64_t)s->slot_units * WEIR_SPAN_UNIT);
-        weir__cell_raise(&c->frees);
-        return 1;
-    }
-    return s->slot_units
-               ? 0
-               : weir__cell_put_recent(c, s, address,
-                                       atomic_load_explicit(&c->most_whole, memory_order_relaxed));
-}
-
-/* Takes a live block back, which the stream will use no more.  The cell has a store.  *out, NULL
- * before: the whole blocks that the cell gives up for it, chained by next; it may be this very one.
- * With `alone` they are leaving instead, up to WEIR_CELL_LEAVING of them. */
-int weir__cell_put(struct weir_cell *c, struct weir_span *s, uint64_t address, int alone,
-                   struct weir_span **out);
-
-/* Takes a live whole block back as weir__cell_put does with `alone`: 1, or 0 and nothing was done. */
-int weir__cell_leave(struct weir_cell *c, struct weir_span *s, uint64_t address);
-
-/* There is room in the letter box, whose lock is held: without end, as long as its owner allocates. */
-static inline int weir__cell_has_room(struct weir_cell *c) {
-    struct weir_box *box = &c->box;
-    int64_t sum;
-
-    if (box->in_use < box->look)
-        return 1;
-    sum = weir__cell_now(&c->requested);
-    if (sum == box->seen)
-        return 0;
-    box->seen = sum;
-    box->look = box->in_use + WEIR_CELL_BOX_LOOK;
-    return 1;
-}
-
-/* Leaves a live slot of the cell's own slabs in its letter box, without the cell's lock; `id` 0: not
- * asked.  FULL: the cell's lock must be taken after all. */
-static inline int weir__cell_post(struct weir_cell *c, uint64_t key, uint64_t id,
-                                  struct weir_span *s, uint64_t address) {
-    struct weir_box *box = &c->box;
-    uint32_t slot = weir__span_slot(s, address), asked;
-    int result = WEIR_CELL_FULL;
-
-    if (slot == WEIR_SLOT_NONE)
-        return WEIR_CELL_NO_BLOCK;
-    weir__lock_take(&box->lock);
-    asked = atomic_load_explicit(&s->slot[slot], memory_order_relaxed);
-    if (asked & WEIR_SLOT_IDLE) {
-        result = WEIR_CELL_NO_BLOCK;
-    } else if (box->open && box->key == key && (id == 0 || box->id == id) &&
-               weir__cell_has_room(c) &&
-               atomic_load_explicit(&s->cell, memory_order_relaxed) == c) {
-        if (weir__span_post(s, slot)) {
-            s->posted_next = box->slabs;
-            box->slabs = s;
-        }
-        box->requested += asked;
-        box->in_use += (uint64_t)s->slot_units * WEIR_SPAN_UNIT;
-        atomic_store_explicit(&box->count,
-                              atomic_load_explicit(&box->count, memory_order_relaxed) + 1,
-                              memory_order_relaxed);
-        result = WEIR_CELL_TAKEN;
-    }
-    weir__lock_give(&box->lock);
-    return result;
-}
-
-/* The lock is biased to another thread, for which the letter box is there. */
-static inline int weir__cell_is_anothers(const struct weir_cell *c) {
-    uint32_t owner = atomic_load_explicit(&c->lock.owner, memory_order_relaxed);
-
-    return owner != 0 && owner != weir__bias_thread;
-}
-
-/* What lies in the letter box is freed, but not yet in the cell's sums: how many, and their bytes. */
-uint32_t weir__cell_posted(struct weir_cell *c, uint64_t *requested, uint64_t *in_use);
-/* The letter box takes what is for the cell as it is from now on: `serves`, key and id. */
-void weir__cell_readdress(struct weir_cell *c);
+/* What lies in the remote-free queue is freed, but not yet in the cache's sums: how many, and their bytes. */
+uint32_t weir__cache_posted(struct weir_cache *c, uint64_t *requested, uint64_t *in_use);
+/* The remote-free queue takes what is for the cache as it is from now on: `serves`, key and id. */
+void weir__cache_readdress(struct weir_cache *c);
 
 /* The store's making and end; a store that ends is empty.  1, or 0 if host memory ran out. */
-int weir__cell_open(struct weir_cell *c);
-void weir__cell_close(struct weir_cell *c);
+int weir__cache_open(struct weir_cache *c);
+void weir__cache_close(struct weir_cache *c);
 
 /* Adds a slab, wholly at home. */
-void weir__cell_add_slab(struct weir_cell *c, struct weir_span *slab);
-/* Room for one more stray of a class than now: 1, or 0 if host memory ran out. */
-int weir__cell_stray_room(struct weir_cell *c, unsigned size_class);
+void weir__cache_add_slab(struct weir_cache *c, struct weir_span *slab);
+/* Room for one more remote free of a class than now: 1, or 0 if host memory ran out. */
+int weir__cache_remote_room(struct weir_cache *c, unsigned size_class);
 
 /* 1 if idle slots in partly used slabs have `most` bytes or more.  Looks at some thousand slabs at most, and not at each
  * call. */
-int weir__cell_is_held(struct weir_cell *c, size_t most);
+int weir__cache_is_held(struct weir_cache *c, size_t most);
 /* Takes spans out until at most `keep` bytes lie idle: slabs while they are more than a quarter of
  * that, then the whole blocks that were freed first. */
-void weir__cell_shrink(struct weir_cell *c, size_t keep, struct weir_harvest *out);
-void weir__cell_let_go(struct weir_cell *c, struct weir_harvest *out); /* its slow half */
+void weir__cache_shrink(struct weir_cache *c, size_t keep, struct weir_flushed *out);
+void weir__cache_let_go(struct weir_cache *c, struct weir_flushed *out); /* its slow half */
 /* Takes those out that are leaving, and whole blocks beyond what may be kept. */
-void weir__cell_drop_excess(struct weir_cell *c, struct weir_harvest *out);
+void weir__cache_drop_excess(struct weir_cache *c, struct weir_flushed *out);
 /* Those that are leaving alone. */
-static inline void weir__cell_drop_leaving(struct weir_cell *c, struct weir_harvest *out) {
+static inline void weir__cache_drop_leaving(struct weir_cache *c, struct weir_flushed *out) {
     if (c->store->leaving)
-        weir__cell_let_go(c, out);
+        weir__cache_let_go(c, out);
 }
 /* Takes out what lay unused since the last look, and begins the next one. */
-void weir__cell_expire(struct weir_cell *c, struct weir_harvest *out);
-/* Takes the strays of the classes out that have at least `least` (> 0) of them. */
-void weir__cell_strays(struct weir_cell *c, uint32_t least, struct weir_harvest *out);
-/* After shrink(0) and strays(1): slabs that still have live slots are nobody's from now on, as the
+void weir__cache_expire(struct weir_cache *c, struct weir_flushed *out);
+/* Takes the remote frees of the classes out that have at least `least` (> 0) of them. */
+void weir__cache_remotes(struct weir_cache *c, uint32_t least, struct weir_flushed *out);
+/* After shrink(0) and remote frees(1): slabs that still have live slots are nobody's from now on, as the
  * stream that their idle slots were freed on is not known any more. */
-void weir__cell_disown(struct weir_cell *c);
+void weir__cache_disown(struct weir_cache *c);
 
 #endif

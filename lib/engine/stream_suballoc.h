@@ -114,8 +114,8 @@ static inline weir_status weir__suballoc_visit(struct weir_suballoc *s, uint64_t
                                               : weir__suballoc_visit_several(s, id, stream);
 }
 /* Places a block for the stream of that id, after a glance around if it must; idle regions of more
- * than `most` bytes are left whole.  `planned`: the address that a plan has for it; 0: none has.  A placement's result: OK, NO_FIT, NO_MEMORY, INVALID.  After
- * NO_FIT the owner says weir__suballoc_dry. */
+ * than `most` bytes are left whole.  `planned`: the address that a plan has for it; 0: none has.  A placement's
+ * result: OK, NO_FIT, NO_MEMORY, INVALID.  After NO_FIT the owner says weir__suballoc_dry. */
 int weir__suballoc_take(struct weir_suballoc *s, size_t bytes, uint64_t id, size_t most,
                         uint64_t planned, struct weir_placement_block *out);
 /* The same where everybody's free memory starts at that address. */

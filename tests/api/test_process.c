@@ -15,7 +15,7 @@
 #include "api/allocator_internal.h"
 #include "api/default_engine.h"
 #include "tests/fixtures/logged.h"
-#include "driver/model/model_state.h"
+#include "driver/model/model_inside.h"
 #include "tests/fixtures/model_device.h"
 #include "tests/fixtures/refuse.h"
 

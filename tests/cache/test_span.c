@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* test_span.c: size classes, the slots of a slab, and the whole blocks that a cell keeps. */
+/* test_span.c: size classes, the slots of a slab, and the whole blocks that a cache keeps. */
 #include "tests/fixtures/support.h"
 
 #include <pthread.h>
 
-#include "cache/stream_cache.h"
+#include "cache/stream_cache_hit.h"
 #include "cache/slab.h"
 
 /* A slab with room for `slots` slots at that address. */
@@ -100,7 +100,7 @@ START_TEST(slots_go_and_come_home) {
 }
 END_TEST
 
-/* What lies in the letter box comes home at once, before what was there, and goes again latest first. */
+/* What lies in the remote-free queue comes home at once, before what was there, and goes again latest first. */
 START_TEST(slots_come_home_from_the_letter_box) {
     enum { SLOTS = 20 };
     struct weir_span *s = make_slab(1 << 20, 3, SLOTS);
@@ -138,26 +138,26 @@ END_TEST
 
 static atomic_int is_over;
 
-/* As the front does it: beside whoever holds the cell's lock. */
-static void *change_most(void *cell) {
-    struct weir_cell *c = cell;
+/* As the front does it: beside whoever holds the cache's lock. */
+static void *change_most(void *cache) {
+    struct weir_cache *c = cache;
 
     for (unsigned i = 0; !atomic_load(&is_over); i++)
         atomic_store_explicit(&c->most_whole, i / 64 % 2 ? 64 * MIB : 0, memory_order_relaxed);
     return NULL;
 }
 
-/* What may be kept changes between any two looks at it: a cell gives up only what it has. */
+/* What may be kept changes between any two looks at it: a cache gives up only what it has. */
 START_TEST(what_may_be_kept_changes_beside_a_put) {
     enum { BLOCKS = 24, PUTS = 8000000 };
     static struct weir_span block[BLOCKS];
-    struct weir_cell *c = aligned_alloc(_Alignof(struct weir_cell), sizeof *c);
+    struct weir_cache *c = aligned_alloc(_Alignof(struct weir_cache), sizeof *c);
     int kept[BLOCKS] = {0}, count = 0;
     pthread_t thread;
 
     MUST(c != NULL);
     memset(c, 0, sizeof *c);
-    MUST(weir__cell_open(c));
+    MUST(weir__cache_open(c));
     atomic_store(&c->most, GIB);
     for (int i = 0; i < BLOCKS; i++)
         block[i] = (struct weir_span){.base = (uint64_t)(i + 1) * MIB, .bytes = MIB};
@@ -169,7 +169,7 @@ START_TEST(what_may_be_kept_changes_beside_a_put) {
         if (kept[i])
             continue;
         atomic_store_explicit(&block[i].asked, MIB, memory_order_relaxed);
-        MUST(weir__cell_put(c, &block[i], block[i].base, 0, &out) == WEIR_CELL_TAKEN);
+        MUST(weir__cache_put(c, &block[i], block[i].base, 0, &out) == WEIR_CACHE_TAKEN);
         kept[i] = 1;
         count++;
         for (; out; out = out->next) {
@@ -183,7 +183,7 @@ START_TEST(what_may_be_kept_changes_beside_a_put) {
     }
     atomic_store(&is_over, 1);
     pthread_join(thread, NULL);
-    weir__cell_close(c);
+    weir__cache_close(c);
     free(c);
 }
 END_TEST

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* fuzz_options.c: what becomes of texts and structs that say how an allocator shall be (lib/config/option_table.c,
+/* fuzz_options.c: what becomes of texts and structs that say how an allocator shall be (lib/config/option_*.c,
  * environment.c, text.c).
  *
  * The first byte chooses: a text for each of the readers of text.c; a text for one option; a whole

@@ -24,7 +24,7 @@
 #include "driver/driver.h"
 #include "driver/model/model.h"
 #include "driver/model/model_program.h"
-#include "driver/model/model_state.h"
+#include "driver/model/model_inside.h"
 
 #include <inttypes.h>
 #include <pthread.h>

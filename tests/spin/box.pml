@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* box.pml: the letter box of a cell (lib/cache/stream_cache.h: post, collect, readdress) against the cell's being
- * retired, renamed and filled again (lib/cache/front.c).
+/* box.pml: the remote-free queue of a cache (lib/cache: remote_post.h: post; stream_cache.c: collect, readdress) against
+ * the cache's being retired, renamed and filled again (cache_free.c, cache_streams.c).  A cell is one stream's cache here,
+ * and its box that queue.
  *
  * One cell and one slab of two slots.  Two threads allocate and free, on one of two streams each time,
  * the locks as in the code: the front's, the cell's, the box's.  BY_ID: both streams live all the time

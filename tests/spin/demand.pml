@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* demand.pml: how cells are asked for what they hold, and answer (lib/cache/front.c: raise_demand, is_ready,
- * catch_up, look_after, give_all, and put's `wanted`).
+/* demand.pml: how caches are asked for what they hold, and answer (lib/cache: cache_alloc.c: raise_reclaim_epoch; hit.h:
+ * is_ready; cache_flush.c: catch_up, look_after, give_all; cache_free.c: put's `wanted').  `demand' is the reclaim epoch
+ * here, and a cell one stream's cache.
  *
  * A cell that may hold a block, and two threads on its stream: one allocates, frees, captures, and may find the
  * engine dry, which raises the demand; one only frees.  Others raise it too.  Each makes a few calls.

@@ -9,7 +9,7 @@
  *
  * Must not know: what the program calls.
  */
-#include "adapters/preload/preload.h"
+#include "adapters/preload/preload_blocks.h"
 
 #include <pthread.h>
 

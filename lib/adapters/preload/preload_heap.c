@@ -13,7 +13,7 @@
  *
  * Must not know: how a profile is written; what an allocator is.
  */
-#include "adapters/preload/preload.h"
+#include "adapters/preload/preload_blocks.h"
 
 #include <errno.h>
 #include <execinfo.h>

@@ -27,7 +27,7 @@
  *
  * Must not know: how anything is served.
  */
-#include "adapters/preload/preload.h"
+#include "adapters/preload/preload_blocks.h"
 
 #include <dlfcn.h>
 #include <errno.h>

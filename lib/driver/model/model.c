@@ -15,7 +15,7 @@
  * Must not know: what an entry does; anything above driver.h.
  */
 #include "base/clock.h"
-#include "driver/model/model_state.h"
+#include "driver/model/model_inside.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -31,7 +31,7 @@
  *
  * Must not know: what the steps do.
  */
-#include "driver/model/model_state.h"
+#include "driver/model/model_inside.h"
 
 #include <stdlib.h>
 

@@ -9,7 +9,7 @@
  *
  * Must not know: pools, placement, the clock.
  */
-#include "driver/model/model_state.h"
+#include "driver/model/model_inside.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -25,7 +25,7 @@
  *
  * Must not know: streams beyond giving them work; what a capture is.
  */
-#include "driver/model/model_state.h"
+#include "driver/model/model_inside.h"
 
 #include <stddef.h>
 #include <stdlib.h>

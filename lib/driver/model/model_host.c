@@ -8,7 +8,7 @@
  *
  * Must not know: memory of the device; what a capture does.
  */
-#include "driver/model/model_state.h"
+#include "driver/model/model_inside.h"
 
 #include <stdlib.h>
 

@@ -4,7 +4,7 @@
 #ifndef WEIR_MODEL_IPC_H
 #define WEIR_MODEL_IPC_H
 
-#include "driver/model/model_state.h"
+#include "driver/model/model_inside.h"
 
 /* Of a pool, or of a handle's memory, among those of all processes. */
 struct model_identity {

@@ -8,7 +8,7 @@
  *
  * Must not know: who wants a stream to be busy.
  */
-#include "driver/model/model_state.h"
+#include "driver/model/model_inside.h"
 
 #include <string.h>
 

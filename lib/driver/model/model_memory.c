@@ -16,7 +16,7 @@
  *
  * Must not know: how a pool places its blocks; what a capture does.
  */
-#include "driver/model/model_state.h"
+#include "driver/model/model_inside.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -19,7 +19,7 @@
  *
  * Must not know: who uses memory; how a pool places blocks.
  */
-#include "driver/model/model_state.h"
+#include "driver/model/model_inside.h"
 
 #include <inttypes.h>
 #include <stdarg.h>

@@ -1,82 +1,22 @@
 /* SPDX-License-Identifier: MIT */
-/* model_pool.c: memory pools: life, attributes, and who may have which span.
+/* model_pool.c: memory pools: their life, the pools of a device, and who may reach their blocks.
  *
- * A pool is a range of spans (model_span.h, rules R1 to R7) with the physical memory of one device
- * behind it.  An allocation goes up this ladder, and each rung but the first may be switched off
- * or be impossible:
- *   own        a span that the same stream freed, or a free backed one (R3): no order is needed
- *   ordered    a span of another stream that this stream is ordered behind by an event
- *              (REUSE_FOLLOW_EVENT_DEPENDENCIES, R4); neighbours of two streams do not serve as one
- *   completed  a span of another stream whose work the host clock has passed
- *              (REUSE_ALLOW_OPPORTUNISTIC, R4); if there is none, all such spans of all streams
- *              become free (R5)
- *   grow       the smallest free span; if it lacks memory, units move there or come from the device (R6), never past
- *              maxSize
- *   behind     REUSE_ALLOW_INTERNAL_DEPENDENCIES, only on a full device or at maxSize: a pending
- *              span of another stream, behind whose free this stream is from now on; the host does
- *              not wait, and several spans together serve nobody.  Which of several is assumed
- *
- * Facts played here (measured on the device of the profile): used memory counts the bytes asked for, and a pending
- * free is no longer used; a block freed on a busy stream goes to no other stream, the pool grows instead; nor does
- * one freed before a launch, until the work that was launched has begun; 0 bytes give a null pointer; thresholds act
- * at a synchronisation, rounded down to units, trims at once, rounded up; a trim gives back what the host has waited
- * for, not what is merely done, was found done by a query, or was waited for by cuMemFree on the way; a high-water
- * mark takes 0 and falls to the current value; what is done when its stream ends is free for every stream; maxSize
- * holds at allocation, rounded up to units; a request that it refuses, or the device, leaves units reserved (assumed:
- * all that it may, or the device has), and costs as much as taking them; what cuMemFree took counts as used (assumed:
- * for good); growth and trim wait for no kernel; a child of fork() has what the pool had idle, as the parent has
- * (assumed: no more).
- * Documented: a synchronisation makes what it has seen done free for every stream, whatever the
- * attributes; a pool destroyed with live blocks goes when the last of them goes; an allocation under
- * stream capture belongs to the graph and takes nothing from the pool; a device has a default pool,
- * with threshold 0, that cannot be destroyed and is current again when the current one is; blocks
- * are their own device's until the pool gives others access, which no pool takes from its own; a pool
- * that other processes may share gives nothing back, and only its blocks can be exported.
+ * Documented: a pool destroyed with live blocks goes when the last of them goes; a device has a default pool, with
+ * threshold 0, that cannot be destroyed and is current again when the current one is; blocks are their own device's until
+ * the pool gives others access, which no pool takes from its own.
  *
  * Must not know: how spans are cut; callers.
  */
-#include "driver/model/model_ipc.h"
-#include "driver/model/model_span.h"
+#include "driver/model/model_pool.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
-struct model_pool {
-    struct model_slot slot; /* its id is 0 once the pool was destroyed */
-    struct model_device *device;
-    struct model_range range;
-    uint64_t most_units; /* maxSize; UINT64_MAX: none */
-    uint64_t threshold;
-    int follow_events, opportunistic, internal; /* the reuse attributes */
-    CUmemAccess_flags access[MODEL_DEVICES];    /* of each device's work to the blocks */
-    int is_shared;                              /* with other processes, by a file */
-    struct model_identity identity;             /* then */
-    struct model_import *import;                /* it is another process's; NULL: it is not */
-    int destroyed;
-    CUmemPoolProps properties;      /* at creation; the host cannot reach managed memory here */
-    uint64_t live;                  /* blocks */
-    uint64_t used, used_high;       /* bytes asked for */
-    uint64_t unused;                /* of them, in blocks that cuMemFree took */
-    uint64_t reserved_high;         /* bytes */
-    struct model_pool *prev, *next; /* of weir__model.live_pools */
-    uint64_t gone_after; /* handles of memory that were made before it went, and 1; 0: it lives */
-};
+#include "driver/model/model_ipc.h"
+#include "driver/model/model_span.h"
 
-_Static_assert(sizeof(struct model_pool) <= 1024, "a pool fits its slot");
-
-static uint64_t reserved_bytes(const struct model_pool *pool) {
-    return pool->range.units * pool->range.unit;
-}
-
-/* ---- Life ---- */
-
-/* Can the driver that is played? */
-static int driver_can(unsigned capability) {
-    return (weir__driver_capabilities((int)weir__model.profile.driver_version) & capability) != 0;
-}
+/* ---- life ---- */
 
 /* Hardware decompression, which drivers know from 12.8 on; that a device without it takes it, too, is measured of pools
  * and assumed of handles. */
@@ -133,7 +73,7 @@ static CUresult check_properties(const CUmemPoolProps *properties) {
     if ((properties->allocType != CU_MEM_ALLOCATION_TYPE_PINNED && !is_managed) ||
         !weir__model_usage_is_known(properties->usage))
         return CUDA_ERROR_INVALID_VALUE;
-    if (properties->maxSize != 0 && !driver_can(WEIR_CAP_POOL_MAX_SIZE))
+    if (properties->maxSize != 0 && !weir__model_can(WEIR_CAP_POOL_MAX_SIZE))
         return CUDA_ERROR_INVALID_VALUE;
     for (; i < sizeof properties->reserved; i++)
         if (properties->reserved[i])
@@ -150,8 +90,7 @@ static CUresult check_properties(const CUmemPoolProps *properties) {
                : CUDA_SUCCESS;
 }
 
-/* The caller holds the lock. */
-static struct model_pool *make_pool(const CUmemPoolProps *properties) {
+struct model_pool *weir__model_pool_make(const CUmemPoolProps *properties) {
     const struct model_profile *profile = &weir__model.profile;
     struct model_pool *pool =
         weir__model_slab_take(&weir__model.pools, weir__model.next_object_id++);
@@ -184,8 +123,8 @@ static struct model_pool *make_pool(const CUmemPoolProps *properties) {
     return pool;
 }
 
-static void drop_pool(struct model_pool *pool) {
-    weir__model_give(pool->device, reserved_bytes(pool));
+void weir__model_pool_drop(struct model_pool *pool) {
+    weir__model_give(pool->device, weir__model_pool_reserved(pool));
     weir__model_range_close(&pool->range);
     if (pool->import)
         weir__model_import_close(pool->import);
@@ -201,7 +140,7 @@ static void drop_pool(struct model_pool *pool) {
 
 void weir__model_pools_drop(void) {
     while (weir__model.live_pools)
-        drop_pool(weir__model.live_pools);
+        weir__model_pool_drop(weir__model.live_pools);
 }
 
 CUresult weir__model_cuMemPoolCreate(CUmemoryPool *handle, const CUmemPoolProps *properties) {
@@ -215,7 +154,7 @@ CUresult weir__model_cuMemPoolCreate(CUmemoryPool *handle, const CUmemPoolProps 
         return result;
     weir__model_lock();
     weir__model_charge(weir__model.profile.pool_create_ns);
-    pool = make_pool(properties);
+    pool = weir__model_pool_make(properties);
     if (pool)
         *handle = (CUmemoryPool)(void *)pool;
     weir__model_unlock();
@@ -239,8 +178,7 @@ static void crash_if_gone(CUmemoryPool handle) {
     abort();
 }
 
-/* The pool behind a handle, with the lock held; else NULL, without. */
-static struct model_pool *find_pool(CUmemoryPool handle) {
+struct model_pool *weir__model_pool_find(CUmemoryPool handle) {
     struct model_pool *pool;
 
     weir__model_lock();
@@ -253,7 +191,7 @@ static struct model_pool *find_pool(CUmemoryPool handle) {
 }
 
 CUresult weir__model_cuMemPoolDestroy(CUmemoryPool handle) {
-    struct model_pool *pool = find_pool(handle);
+    struct model_pool *pool = weir__model_pool_find(handle);
 
     if (!pool)
         return CUDA_ERROR_INVALID_VALUE;
@@ -267,7 +205,7 @@ CUresult weir__model_cuMemPoolDestroy(CUmemoryPool handle) {
                        weir__model_curve(&weir__model.profile.pool_trim_ns, pool->range.units));
     pool->destroyed = 1;
     if (pool->live == 0)
-        drop_pool(pool);
+        weir__model_pool_drop(pool);
     weir__model_unlock();
     return CUDA_SUCCESS;
 }
@@ -284,7 +222,7 @@ CUmemoryPool weir__model_pool_handle(const struct model_pool *pool) {
     return (CUmemoryPool)(uintptr_t)pool;
 }
 
-/* ---- The pools of a device ---- */
+/* ---- the pools of a device ---- */
 
 /* Made when it is first wanted; NULL without memory for it.  The caller holds the lock. */
 static struct model_pool *default_pool(struct model_device *device) {
@@ -293,11 +231,11 @@ static struct model_pool *default_pool(struct model_device *device) {
         .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device->context.device}};
 
     if (!device->default_pool)
-        device->default_pool = make_pool(&properties);
+        device->default_pool = weir__model_pool_make(&properties);
     return device->default_pool;
 }
 
-static struct model_pool *current_pool(struct model_device *device) {
+struct model_pool *weir__model_pool_current(struct model_device *device) {
     return device->current_pool ? device->current_pool : default_pool(device);
 }
 
@@ -322,7 +260,7 @@ CUresult weir__model_cuDeviceGetDefaultMemPool(CUmemoryPool *handle, CUdevice de
 }
 
 CUresult weir__model_cuDeviceGetMemPool(CUmemoryPool *handle, CUdevice device) {
-    return answer_pool(current_pool, handle, device);
+    return answer_pool(weir__model_pool_current, handle, device);
 }
 
 CUresult weir__model_cuDeviceSetMemPool(CUdevice device, CUmemoryPool handle) {
@@ -331,7 +269,7 @@ CUresult weir__model_cuDeviceSetMemPool(CUdevice device, CUmemoryPool handle) {
 
     if (result != CUDA_SUCCESS)
         return result;
-    pool = find_pool(handle);
+    pool = weir__model_pool_find(handle);
     if (!pool)
         return CUDA_ERROR_INVALID_VALUE;
     if (pool->device == &weir__model.devices[device])
@@ -367,7 +305,8 @@ CUresult weir__model_cuMemGetMemPool(CUmemoryPool *handle, CUmemLocation *locati
                                      CUmemAllocationType type) {
     CUresult result = check_place(location, type);
 
-    return result == CUDA_SUCCESS ? answer_pool(current_pool, handle, id_at(location)) : result;
+    return result == CUDA_SUCCESS ? answer_pool(weir__model_pool_current, handle, id_at(location))
+                                  : result;
 }
 
 CUresult weir__model_cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type,
@@ -378,7 +317,7 @@ CUresult weir__model_cuMemSetMemPool(CUmemLocation *location, CUmemAllocationTyp
                                   : result;
 }
 
-/* ---- Who may reach the blocks ---- */
+/* ---- who may reach the blocks ---- */
 
 int weir__model_pool_allows(const struct model_pool *pool, int device, CUmemAccess_flags access) {
     return (pool->access[device] & access) == access;
@@ -416,7 +355,7 @@ CUresult weir__model_cuMemPoolSetAccess(CUmemoryPool handle, const CUmemAccessDe
 
     if (!access)
         return CUDA_ERROR_INVALID_VALUE;
-    pool = find_pool(handle);
+    pool = weir__model_pool_find(handle);
     if (!pool)
         return CUDA_ERROR_INVALID_VALUE;
     for (i = 0; i < count && result == CUDA_SUCCESS; i++)
@@ -434,721 +373,10 @@ CUresult weir__model_cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool h
     if (!flags || !location || location->type != CU_MEM_LOCATION_TYPE_DEVICE ||
         weir__model_device_check(location->id) != CUDA_SUCCESS)
         return CUDA_ERROR_INVALID_VALUE;
-    pool = find_pool(handle);
+    pool = weir__model_pool_find(handle);
     if (!pool)
         return CUDA_ERROR_INVALID_VALUE;
     *flags = pool->access[location->id];
     weir__model_unlock();
     return CUDA_SUCCESS;
-}
-
-/* ---- Pools of several processes ---- */
-
-CUresult weir__model_cuMemPoolExportToShareableHandle(void *shared, CUmemoryPool handle,
-                                                      CUmemAllocationHandleType type,
-                                                      unsigned long long flags) {
-    struct model_pool *pool = shared && flags == 0 ? find_pool(handle) : NULL;
-    CUresult result = CUDA_ERROR_INVALID_VALUE;
-    int file;
-
-    if (!pool)
-        return result;
-    if (pool->is_shared && !pool->import && type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
-        file = weir__model_ipc_export(pool->range.file, MODEL_FILE_POOL, pool->range.mapping_bytes,
-                                      pool->device->context.device, &pool->identity);
-        result = file < 0 ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
-        if (file >= 0)
-            memcpy(shared, &file, sizeof file);
-    }
-    weir__model_unlock();
-    return result;
-}
-
-/* The descriptor itself is handed over in the pointer's place. */
-static CUresult import_pool(CUmemoryPool *handle, int file) {
-    CUmemPoolProps properties = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
-                                 .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE},
-                                 .maxSize = 1};
-    struct model_import *import = weir__model_import_open(file, &properties.location.id);
-    struct model_pool *pool = NULL;
-
-    if (!import)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (weir__model_device_check(properties.location.id) == CUDA_SUCCESS)
-        pool = make_pool(&properties);
-    if (!pool) {
-        weir__model_import_close(import);
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    pool->import = import;
-    *handle = weir__model_pool_handle(pool);
-    return CUDA_SUCCESS;
-}
-
-CUresult weir__model_cuMemPoolImportFromShareableHandle(CUmemoryPool *handle, void *shared,
-                                                        CUmemAllocationHandleType type,
-                                                        unsigned long long flags) {
-    CUresult result;
-
-    if (!handle || flags != 0 || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
-        return CUDA_ERROR_INVALID_VALUE;
-    weir__model_lock();
-    result = import_pool(handle, (int)(intptr_t)shared);
-    weir__model_unlock();
-    return result;
-}
-
-CUresult weir__model_cuMemPoolExportPointer(CUmemPoolPtrExportData *data, CUdeviceptr address) {
-    const struct model_block *block;
-    CUresult result = CUDA_ERROR_INVALID_VALUE;
-
-    if (!data)
-        return result;
-    weir__model_lock();
-    block = weir__model_block_around(address, 1);
-    if (block && block->pool && block->pool->is_shared && !block->pool->import) {
-        weir__model_ipc_describe(&block->pool->identity,
-                                 block->node.key - (uintptr_t)block->pool->range.mapping,
-                                 block->bytes, address - block->node.key, data);
-        result = CUDA_SUCCESS;
-    }
-    weir__model_unlock();
-    return result;
-}
-
-CUresult weir__model_cuMemPoolImportPointer(CUdeviceptr *address, CUmemoryPool handle,
-                                            CUmemPoolPtrExportData *data) {
-    struct model_pool *pool = address && data ? find_pool(handle) : NULL;
-    struct model_block *block = NULL;
-    uint64_t before = 0;
-
-    if (!pool)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (pool->import)
-        block = weir__model_import_add(pool->import, data, &before);
-    if (block) {
-        block->pool = pool;
-        weir__model_block_enter(block, pool->device->context.device);
-        pool->live++;
-        *address = block->node.key + before;
-    }
-    weir__model_unlock();
-    return block ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-
-/* ---- What the host has seen ---- */
-
-/* Spans whose work is done become free: the driver looks when a request wants them, not for a trim. */
-static void settle_all(struct model_pool *pool) {
-    struct model_queue *queue = pool->range.queues, *next;
-
-    for (; queue; queue = next) {
-        next = queue->next;
-        weir__model_range_settle(&pool->range, queue, weir__model_now());
-    }
-}
-
-void weir__model_pools_forget(uint64_t id) {
-    struct model_pool *pool;
-
-    for (pool = weir__model.live_pools; pool; pool = pool->next)
-        weir__model_range_forget(&pool->range, id, weir__model_now());
-}
-
-void weir__model_pools_begin(uint64_t id, uint64_t seq, uint64_t begin_ns) {
-    struct model_pool *pool;
-
-    for (pool = weir__model.live_pools; pool; pool = pool->next)
-        weir__model_range_begin(&pool->range, id, seq, begin_ns);
-}
-
-void weir__model_pools_observe(uint64_t id, uint64_t seq, const struct model_orders *after) {
-    struct model_pool *pool;
-
-    for (pool = weir__model.live_pools; pool; pool = pool->next) {
-        struct model_queue *queue = pool->range.queues, *next;
-
-        for (; queue; queue = next) {
-            next = queue->next;
-            weir__model_range_settle_seq(
-                &pool->range, queue,
-                queue->stream_id == id ? seq : weir__model_order(after, queue->stream_id));
-        }
-    }
-}
-
-void weir__model_pools_observe_device(int device) {
-    struct model_pool *pool;
-
-    for (pool = weir__model.live_pools; pool; pool = pool->next) {
-        struct model_queue *queue = pool->range.queues, *next;
-
-        for (; queue; queue = next) {
-            next = queue->next;
-            if (queue->device == device)
-                weir__model_range_settle(&pool->range, queue, UINT64_MAX);
-        }
-    }
-}
-
-/* Gives units back until at most `keep` remain, as far as whole units are free. */
-static void shrink_to(struct model_pool *pool, uint64_t keep) {
-    uint64_t released;
-
-    if (pool->range.units <= keep)
-        return;
-    released = weir__model_range_shrink(&pool->range, pool->range.units - keep);
-    weir__model_give(pool->device, released * pool->range.unit);
-    weir__model_charge(weir__model_curve(&weir__model.profile.pool_trim_ns, released));
-}
-
-void weir__model_pools_synchronised(int device) {
-    struct model_pool *pool;
-
-    for (pool = weir__model.live_pools; pool; pool = pool->next)
-        if (pool->device == &weir__model.devices[device] && !pool->is_shared)
-            shrink_to(pool, pool->threshold / pool->range.unit);
-}
-
-CUresult weir__model_cuMemPoolTrimTo(CUmemoryPool handle, size_t keep) {
-    struct model_pool *pool = find_pool(handle);
-    CUresult result;
-
-    if (!pool)
-        return CUDA_ERROR_INVALID_VALUE;
-    result = weir__model_capture_unsafe();
-    if (result == CUDA_SUCCESS && !pool->is_shared)
-        shrink_to(pool, keep ? (keep - 1) / pool->range.unit + 1 : 0);
-    weir__model_unlock();
-    return result;
-}
-
-/* ---- Attributes ---- */
-
-static int *policy_of(struct model_pool *pool, CUmemPool_attribute attribute) {
-    switch (attribute) {
-    case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES:
-        return &pool->follow_events;
-    case CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC:
-        return &pool->opportunistic;
-    case CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES:
-        return &pool->internal;
-    default:
-        return NULL;
-    }
-}
-
-/* The caller holds the lock. */
-static CUresult set_attribute(struct model_pool *pool, CUmemPool_attribute attribute,
-                              const void *value) {
-    int *policy = policy_of(pool, attribute), on;
-    uint64_t number;
-
-    if (policy) {
-        memcpy(&on, value, sizeof on);
-        *policy = on != 0;
-        return CUDA_SUCCESS;
-    }
-    memcpy(&number, value, sizeof number);
-    switch (attribute) {
-    case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
-        pool->threshold = number;
-        return CUDA_SUCCESS;
-    case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
-        if (number == 0)
-            pool->reserved_high = reserved_bytes(pool);
-        return number == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-    case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
-        if (number == 0)
-            pool->used_high = pool->used;
-        return number == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-    default:
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-}
-
-/* Later drivers added attributes: four with the figures, the rest by version. */
-static int is_attribute(CUmemPool_attribute attribute) {
-    uint64_t version = weir__model.profile.driver_version;
-    CUmemPool_attribute last = version >= 13040   ? CU_MEMPOOL_ATTR_LOCALITY_DOMAIN_ID
-                               : version >= 13020 ? CU_MEMPOOL_ATTR_HW_DECOMPRESS_ENABLED
-                               : driver_can(WEIR_CAP_POOL_FIGURES)
-                                   ? CU_MEMPOOL_ATTR_USED_MEM_HIGH
-                                   : CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
-
-    return attribute >= CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES && attribute <= last;
-}
-
-CUresult weir__model_cuMemPoolSetAttribute(CUmemoryPool handle, CUmemPool_attribute attribute,
-                                           void *value) {
-    struct model_pool *pool;
-    CUresult result;
-
-    if (!value || !is_attribute(attribute))
-        return CUDA_ERROR_INVALID_VALUE;
-    pool = find_pool(handle);
-    if (!pool)
-        return CUDA_ERROR_INVALID_VALUE;
-    result = set_attribute(pool, attribute, value);
-    weir__model_unlock();
-    return result;
-}
-
-static uint64_t get_number(const struct model_pool *pool, CUmemPool_attribute attribute) {
-    switch (attribute) {
-    case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
-        return pool->threshold;
-    case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
-        return reserved_bytes(pool);
-    case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
-        return pool->reserved_high;
-    case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
-        return pool->used;
-    case CU_MEMPOOL_ATTR_MAX_POOL_SIZE:
-        return pool->properties.maxSize ? pool->most_units * pool->range.unit : 0;
-    default:
-        return pool->used_high;
-    }
-}
-
-/* Attributes of 4 bytes that nobody can set after creation: 1; 0: it is no such attribute. */
-static int get_property(const struct model_pool *pool, CUmemPool_attribute attribute, int *value) {
-    const CUmemPoolProps *made = &pool->properties;
-    int is_part = made->location.type == CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN;
-
-    switch (attribute) {
-    case CU_MEMPOOL_ATTR_ALLOCATION_TYPE:
-        *value = (int)made->allocType;
-        return 1;
-    case CU_MEMPOOL_ATTR_EXPORT_HANDLE_TYPES:
-        *value = (int)made->handleTypes;
-        return 1;
-    case CU_MEMPOOL_ATTR_LOCATION_ID:
-        *value = is_part ? made->location.id % 256 : made->location.id;
-        return 1;
-    case CU_MEMPOOL_ATTR_LOCATION_TYPE:
-        *value = (int)made->location.type;
-        return 1;
-    case CU_MEMPOOL_ATTR_HW_DECOMPRESS_ENABLED:
-        *value = made->usage != 0;
-        return 1;
-    case CU_MEMPOOL_ATTR_LOCALITY_DOMAIN_ID:
-        *value = is_part ? made->location.id / 256 : -1;
-        return 1;
-    default:
-        return 0;
-    }
-}
-
-static void get_attribute(struct model_pool *pool, CUmemPool_attribute attribute, void *value) {
-    const int *policy = policy_of(pool, attribute);
-    uint64_t number;
-    int property;
-
-    if (get_property(pool, attribute, &property))
-        policy = &property;
-    if (policy) {
-        memcpy(value, policy, sizeof *policy);
-        return;
-    }
-    number = get_number(pool, attribute);
-    memcpy(value, &number, sizeof number);
-}
-
-CUresult weir__model_cuMemPoolGetAttribute(CUmemoryPool handle, CUmemPool_attribute attribute,
-                                           void *value) {
-    struct model_pool *pool;
-    CUresult result;
-
-    if (!value || !is_attribute(attribute))
-        return CUDA_ERROR_INVALID_VALUE;
-    pool = find_pool(handle);
-    if (!pool)
-        return CUDA_ERROR_INVALID_VALUE;
-    result = weir__model_capture_unsafe();
-    if (result == CUDA_SUCCESS)
-        get_attribute(pool, attribute, value);
-    weir__model_unlock();
-    return result;
-}
-
-/* ---- Allocation: the rungs ---- */
-
-static struct model_span *own_or_backed(struct model_pool *pool, uint64_t stream_id,
-                                        uint64_t bytes) {
-    const struct model_queue *queue;
-    struct model_span *span;
-
-    for (queue = pool->range.queues; queue; queue = queue->next)
-        if (queue->stream_id == stream_id) {
-            span = weir__model_range_fit(queue->spans, bytes);
-            if (span)
-                return span;
-        }
-    return weir__model_range_fit(pool->range.backed, bytes);
-}
-
-/* R4 for one stream: a span that was freed by operation `seq` and completed by `now_ns`; NULL: none. */
-static struct model_span *of_other(const struct model_queue *queue, uint64_t bytes, uint64_t seq,
-                                   uint64_t now_ns) {
-    struct model_span *span = weir__model_range_fit(queue->spans, bytes);
-
-    if (!span || (span->seq <= seq && span->end_ns <= now_ns))
-        return span;
-    for (span = queue->oldest; span && span->seq <= seq && span->end_ns <= now_ns;
-         span = span->newer)
-        if (span->size >= bytes)
-            return span;
-    return NULL;
-}
-
-static struct model_span *of_others(const struct model_pool *pool,
-                                    const struct model_stream *stream, uint64_t bytes) {
-    const struct model_queue *queue = pool->follow_events ? pool->range.queues : NULL;
-    struct model_span *span = NULL;
-
-    for (; queue && !span; queue = queue->next)
-        span =
-            of_other(queue, bytes, weir__model_order(&stream->after, queue->stream_id), UINT64_MAX);
-    queue = pool->opportunistic ? pool->range.queues : NULL;
-    for (; queue && !span; queue = queue->next)
-        span = of_other(queue, bytes, UINT64_MAX, weir__model_now());
-    return span;
-}
-
-static int is_child(void) {
-    return (atomic_load_explicit(&weir__model.state, memory_order_relaxed) & MODEL_FORKED) != 0;
-}
-
-/* New units that the pool may still take; none in a child of fork(). */
-static uint64_t units_left(const struct model_pool *pool) {
-    uint64_t device = weir__model_room(pool->device) / pool->range.unit;
-    uint64_t pool_left =
-        pool->most_units > pool->range.units ? pool->most_units - pool->range.units : 0;
-
-    if (is_child())
-        return 0;
-    return device < pool_left ? device : pool_left;
-}
-
-static void note_reserve(struct model_pool *pool) {
-    if (pool->reserved_high < reserved_bytes(pool))
-        pool->reserved_high = reserved_bytes(pool);
-}
-
-static void count_growth(struct model_pool *pool, uint64_t moved, uint64_t added) {
-    const struct model_profile *profile = &weir__model.profile;
-
-    note_reserve(pool);
-    weir__model_charge(weir__model_curve(&profile->pool_move_ns, moved) +
-                       weir__model_curve(&profile->pool_grow_ns, added) +
-                       (weir__model.pools_grew ? 0 : profile->pool_first_ns));
-    weir__model.pools_grew = 1;
-}
-
-/* That, and what may move there: nothing in a child of fork(). */
-static uint64_t units_for(const struct model_pool *pool, const struct model_span *span,
-                          uint64_t bytes) {
-    return is_child() ? 0 : weir__model_range_movable(&pool->range, span, bytes) + units_left(pool);
-}
-
-static int is_before(const struct model_span *a, const struct model_span *b) {
-    return a->size < b->size || (a->size == b->size && a->block.node.tie < b->block.node.tie);
-}
-
-/* R6 */
-static struct model_span *grow(struct model_pool *pool, uint64_t bytes) {
-    struct model_range *range = &pool->range;
-    struct model_span *span = weir__model_range_fit(range->partial, bytes), *block;
-    struct model_span *backed = weir__model_range_fit(range->backed, bytes);
-    uint64_t lacks, moved, added, most;
-
-    while (span && weir__model_range_lacks(range, span, bytes) > units_for(pool, span, bytes))
-        span = (struct model_span *)(void *)weir__model_tree_ceiling(
-            range->partial, span->block.node.key, span->block.node.tie + 1);
-    if (backed && (!span || is_before(backed, span)))
-        return weir__model_range_take(range, backed, bytes);
-    if (!span)
-        return NULL;
-    lacks = weir__model_range_lacks(range, span, bytes);
-    most = weir__model_range_movable(range, span, bytes);
-    most = lacks > most ? lacks - most : 0;
-    if (weir__model_take(pool->device, most * range->unit) != 0)
-        return NULL;
-    block = weir__model_range_grow(range, span, bytes, &moved);
-    if (!block) {
-        weir__model_give(pool->device, most * range->unit);
-        return NULL;
-    }
-    added = lacks - moved;
-    weir__model_give(pool->device, (most - added) * range->unit);
-    count_growth(pool, moved, added);
-    return block;
-}
-
-/* A pending span, of the smallest that hold the request the one whose work is done first: the stream is behind
- * that from now on, on the device. */
-static struct model_span *behind(struct model_pool *pool, struct model_stream *stream,
-                                 uint64_t bytes) {
-    const struct model_queue *queue = pool->internal ? pool->range.queues : NULL;
-    struct model_span *span, *best = NULL;
-
-    for (; queue; queue = queue->next) {
-        span = weir__model_range_fit(queue->spans, bytes);
-        if (span && (!best || span->size < best->size ||
-                     (span->size == best->size && span->end_ns < best->end_ns)))
-            best = span;
-    }
-    if (!best)
-        return NULL;
-    if (stream->end_ns < best->end_ns)
-        stream->end_ns = best->end_ns;
-    weir__model_learn(&stream->after, best->queue->stream_id, best->seq);
-    return weir__model_range_take(&pool->range, best, bytes);
-}
-
-static struct model_span *climb(struct model_pool *pool, struct model_stream *stream,
-                                uint64_t stream_id, uint64_t bytes) {
-    struct model_span *span = own_or_backed(pool, stream_id, bytes);
-
-    if (!span)
-        span = of_others(pool, stream, bytes);
-    if (span)
-        return weir__model_range_take(&pool->range, span, bytes);
-    if (pool->opportunistic)
-        settle_all(pool);
-    span = grow(pool, bytes);
-    return span ? span : behind(pool, stream, bytes);
-}
-
-/* ---- Allocation ---- */
-
-static uint64_t pair_ns(const struct model_pool *pool) {
-    return weir__model_curve(&weir__model.profile.pool_pair_ns, pool->live);
-}
-
-/* Growth goes unit by unit, and what it took before it met maxSize, or the end of the device, stays. */
-static void refuse(struct model_pool *pool, uint64_t bytes) {
-    uint64_t units = units_left(pool), taken = units * pool->range.unit;
-
-    weir__model_charge(weir__model_curve(&weir__model.profile.pool_refuse_ns, units));
-    if (units == 0 || weir__model_take(pool->device, taken) != 0)
-        return;
-    if (weir__model_range_add(&pool->range, bytes, units) != 0)
-        weir__model_give(pool->device, taken);
-    note_reserve(pool);
-}
-
-/* The caller holds the lock.  NULL: no memory. */
-static struct model_span *alloc_block(struct model_pool *pool, struct model_stream *stream,
-                                      uint64_t bytes) {
-    uint64_t align = weir__model.profile.block_align;
-    uint64_t stream_id = atomic_load_explicit(&stream->slot.id, memory_order_relaxed);
-    struct model_span *span = NULL;
-
-    weir__model_direct_settle(pool->device);
-    weir__model_stream_touch(stream);
-    if (bytes <= pool->range.bytes && weir__model_range_provide(&pool->range) == 0) {
-        weir__model_range_meet(&pool->range, stream_id, stream->context->device);
-        span = climb(pool, stream, stream_id, (bytes + align - 1) & ~(align - 1));
-    }
-    if (!span) {
-        refuse(pool, bytes);
-        return NULL;
-    }
-    pool->live++;
-    weir__model_charge(pair_ns(pool) * weir__model.profile.pool_alloc_percent / 100);
-    pool->used += bytes;
-    if (pool->used_high < pool->used)
-        pool->used_high = pool->used;
-    span->block.bytes = bytes;
-    span->block.pool = pool;
-    span->block.node.key = (uintptr_t)pool->range.base + span->offset;
-    span->block.node.tie = 0;
-    weir__model_block_enter(&span->block, pool->device->context.device);
-    return span;
-}
-
-/* The caller holds the lock. */
-static CUresult alloc_on(struct model_pool *pool, struct model_stream *stream, uint64_t bytes,
-                         CUdeviceptr *address) {
-    struct model_branch *branch;
-    CUresult result = weir__model_capture_enter(stream, &branch);
-    struct model_span *span;
-
-    if (result == CUDA_SUCCESS && !branch)
-        result = weir__model_capture_unsafe();
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (bytes == 0) {
-        *address = 0;
-        return CUDA_SUCCESS;
-    }
-    if (branch)
-        return weir__model_graph_alloc(branch, pool->device->context.device, bytes, address);
-    span = alloc_block(pool, stream, bytes);
-    if (!span)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    *address = span->block.node.key;
-    return CUDA_SUCCESS;
-}
-
-CUresult weir__model_cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t bytes,
-                                             CUmemoryPool handle, CUstream stream_handle) {
-    CUresult why = CUDA_ERROR_OUT_OF_MEMORY;
-    struct model_stream *stream = weir__model_stream(stream_handle, &why);
-    struct model_pool *pool;
-
-    if (!address)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (!stream)
-        return why;
-    pool = find_pool(handle);
-    if (!pool)
-        return CUDA_ERROR_INVALID_VALUE;
-    why = pool->import ? CUDA_ERROR_INVALID_VALUE /* assumed */
-                       : alloc_on(pool, stream, bytes, address);
-    if (why == CUDA_ERROR_OUT_OF_MEMORY)
-        *address = 0; /* measured (580) */
-    weir__model_unlock();
-    return why;
-}
-
-CUresult weir__model_cuMemAllocAsync(CUdeviceptr *address, size_t bytes, CUstream stream_handle) {
-    CUresult why = CUDA_ERROR_OUT_OF_MEMORY;
-    struct model_stream *stream = weir__model_stream(stream_handle, &why);
-    struct model_pool *pool;
-
-    if (!address)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (!stream)
-        return why;
-    weir__model_lock();
-    pool = current_pool(&weir__model.devices[stream->context->device]);
-    why = pool ? alloc_on(pool, stream, bytes, address) : CUDA_ERROR_OUT_OF_MEMORY;
-    if (why == CUDA_ERROR_OUT_OF_MEMORY)
-        *address = 0; /* measured (580) */
-    weir__model_unlock();
-    return why;
-}
-
-/* ---- Freeing ---- */
-
-/* What both ways of freeing do before the span changes hands. */
-static struct model_span *leave_blocks(struct model_block *block) {
-    struct model_pool *pool = block->pool;
-
-    weir__model_charge(pair_ns(pool) * (100 - weir__model.profile.pool_alloc_percent) / 100);
-    weir__model_tree_remove(&weir__model.blocks, &block->node);
-    pool->live--;
-    pool->used -= block->bytes;
-    return (struct model_span *)(void *)block;
-}
-
-static void drop_if_done(struct model_pool *pool) {
-    if (pool->destroyed && pool->live == 0)
-        drop_pool(pool);
-}
-
-/* The bytes are the exporter's. */
-static void give_import_back(struct model_block *block) {
-    struct model_pool *pool = block->pool;
-
-    weir__model_tree_remove(&weir__model.blocks, &block->node);
-    weir__model_import_drop(pool->import, block);
-    pool->live--;
-    drop_if_done(pool);
-}
-
-/* The driver assumes that all use of the block is over. */
-void weir__model_pool_free_now(struct model_block *block) {
-    struct model_pool *pool = block->pool;
-
-    if (pool->import) {
-        give_import_back(block);
-        return;
-    }
-    pool->used += block->bytes;
-    pool->unused += block->bytes;
-    weir__model_range_free(&pool->range, leave_blocks(block));
-    drop_if_done(pool);
-}
-
-/* Without host memory for a queue the block goes free once its stream is done. */
-void weir__model_pool_free_on(struct model_block *block, struct model_stream *stream) {
-    struct model_pool *pool = block->pool;
-    struct model_span *span;
-
-    if (pool->import) {
-        give_import_back(block);
-        return;
-    }
-    span = leave_blocks(block);
-    if (weir__model_range_provide(&pool->range) != 0) {
-        weir__model_wait_until(stream->end_ns);
-        weir__model_range_free(&pool->range, span);
-    } else {
-        weir__model_range_defer(&pool->range, span,
-                                atomic_load_explicit(&stream->slot.id, memory_order_relaxed),
-                                stream->context->device, stream->seq, stream->end_ns);
-    }
-    drop_if_done(pool);
-}
-
-/* ---- Checking ---- */
-
-static const char *check_pool(const struct model_pool *pool) {
-    const struct model_span *span;
-    uint64_t live = 0, used = 0;
-
-    if (pool->import)
-        return NULL;
-    for (span = pool->range.first; span; span = span->next)
-        if (span->kind == SPAN_USED) {
-            live++;
-            used += span->block.bytes;
-            if (span->block.bytes > span->size || span->block.pool != pool ||
-                span->block.node.key != (uintptr_t)pool->range.base + span->offset)
-                return "a live block is not where it says";
-            if (weir__model_tree_floor(weir__model.blocks, span->block.node.key, 0) !=
-                &span->block.node)
-                return "a live block cannot be found by its address";
-        }
-    if (live != pool->live || used != pool->used - pool->unused)
-        return "live blocks miscounted";
-    if (pool->used > pool->used_high || reserved_bytes(pool) > pool->reserved_high)
-        return "a high-water mark below the water";
-    if (pool->range.units > pool->most_units)
-        return "a pool is larger than its maxSize";
-    return weir__model_range_check(&pool->range);
-}
-
-const char *weir__model_pool_check(void) {
-    uint64_t physical[MODEL_DEVICES] = {0};
-    const struct model_pool *pool;
-    const char *wrong = NULL;
-    int i;
-
-    weir__model_lock();
-    for (pool = weir__model.live_pools; pool && !wrong; pool = pool->next) {
-        wrong = check_pool(pool);
-        physical[pool->device->context.device] += reserved_bytes(pool);
-    }
-    for (i = 0; i < weir__model.device_count && !wrong; i++) {
-        const struct model_device *device = &weir__model.devices[i];
-
-        if (atomic_load(&device->context.retained) > 0)
-            physical[i] += device->context_bytes;
-        wrong = weir__model_direct_check(device, &physical[i]);
-        if (!wrong)
-            wrong = weir__model_graph_check(i, &physical[i]);
-        if (!wrong)
-            wrong = weir__model_virtual_check(i, &physical[i]);
-        if (!wrong)
-            wrong = weir__model_capture_check(&device->context);
-        if (!wrong && (physical[i] != device->physical || physical[i] > device->capacity))
-            wrong = "a device's memory is miscounted";
-    }
-    weir__model_unlock();
-    return wrong;
 }

@@ -9,7 +9,7 @@
  *
  * Must not know: how blocks are placed.
  */
-#include "driver/model/model_state.h"
+#include "driver/model/model_inside.h"
 
 #include <string.h>
 #include <unistd.h>

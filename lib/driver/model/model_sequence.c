@@ -10,7 +10,7 @@
  *
  * Must not know: who compares.
  */
-#include "driver/model/model_state.h"
+#include "driver/model/model_inside.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -29,7 +29,7 @@
 #ifndef WEIR_MODEL_SPAN_H
 #define WEIR_MODEL_SPAN_H
 
-#include "driver/model/model_state.h"
+#include "driver/model/model_inside.h"
 
 enum model_span_kind { SPAN_USED, SPAN_PENDING, SPAN_FREE };
 

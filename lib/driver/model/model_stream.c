@@ -16,7 +16,7 @@
  * Must not know: pools, beyond telling them which work is completed, what work begins and which stream is
  * gone; what a capture does.
  */
-#include "driver/model/model_state.h"
+#include "driver/model/model_inside.h"
 
 #include <stdlib.h>
 #include <string.h>

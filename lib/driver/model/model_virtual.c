@@ -50,7 +50,7 @@
  *
  * Must not know: pools, blocks; what a stream or a capture does.
  */
-#include "driver/model/model_state.h"
+#include "driver/model/model_inside.h"
 
 #include <fcntl.h>
 #include <stdlib.h>

@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: MIT */
+/* contest_shortage.c: why requests of a replay failed, and which limit would serve them. */
+#include "cli/replay/contest_inside.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "api/timeline.h"
+#include "base/size.h"
+#include "base/text.h"
+#include "cli/common/interrupt.h"
+#include "cli/common/jsonfile.h"
+#include "cli/common/outputs.h"
+#include "cli/common/runner.h"
+#include "cli/replay/contestant.h"
+#include "cli/report/report.h"
+
+/* What others have is worth a word if it is more than such a part of the device: a context always has some. */
+enum { OTHERS_PART = 16 };
+
+/* Of the device: what there was before the replay, or came since, if that is known. */
+static uint64_t others_in(const json_t *result, const json_t *verdict) {
+    uint64_t before = integer_at(result, "device_taken_bytes");
+    uint64_t since = integer_at(verdict, "others");
+
+    return since > before ? since : before;
+}
+
+/* What the others leave decides: there is no lower limit; keeping less free would not do. */
+static int is_others(const json_t *verdict, uint64_t others, uint64_t device, uint64_t live) {
+    const json_t *limit = json_object_get(verdict, "limit");
+    uint64_t there = weir__size_less(device, others);
+
+    if (others <= device / OTHERS_PART)
+        return 0;
+    return integer_at(verdict, "keep_free") > 0
+               ? there < live
+               : !json_is_integer(limit) || (uint64_t)json_integer_value(limit) > there;
+}
+
+void contest_tell_shortage(const json_t *result, uint64_t live, char *text, size_t bytes) {
+    const json_t *verdict = json_object_get(result, "oom_report");
+    const json_t *limit = json_object_get(verdict, "limit");
+    uint64_t leave = integer_at(verdict, "keep_free"), device = integer_at(result, "device_bytes");
+    uint64_t others = others_in(result, verdict);
+    char needed[24], there[24], left[24], had[24];
+
+    weir__bytes_show(live, needed, sizeof needed);
+    if (device < live) {
+        weir__bytes_show(device, there, sizeof there);
+        snprintf(text, bytes,
+                 "the device has %s, and the trace's peak requested memory is %s: no setting helps",
+                 there, needed);
+    } else if (is_others(verdict, others, device, live)) {
+        weir__bytes_show(device, there, sizeof there);
+        weir__bytes_show(others, had, sizeof had);
+        weir__bytes_show(weir__size_less(device, others), left, sizeof left);
+        snprintf(text, bytes,
+                 "other processes and contexts have %s of the device's %s; the %s that is left is "
+                 "too little for this trace, whose peak requested memory is %s",
+                 had, there, left, needed);
+    } else if (json_is_integer(limit) && (uint64_t)json_integer_value(limit) < live) {
+        weir__bytes_show((uint64_t)json_integer_value(limit), there, sizeof there);
+        weir__bytes_show(leave, left, sizeof left);
+        if (leave > 0)
+            snprintf(
+                text, bytes,
+                "--keep-free %s lets it have %s, below the trace's peak requested memory of %s: "
+                "keep less free",
+                left, there, needed);
+        else
+            snprintf(text, bytes,
+                     "the limit of %s is below the trace's peak requested memory of %s", there,
+                     needed);
+    } else if (json_is_integer(limit)) {
+        weir__bytes_show((uint64_t)json_integer_value(limit), there, sizeof there);
+        snprintf(text, bytes,
+                 "%s %s is too small for how the blocks of this trace lie (peak requested memory "
+                 "%s)",
+                 leave > 0 ? "what keep-free leaves," : "the limit of", there, needed);
+    } else {
+        snprintf(text, bytes, "the device is too small for this trace");
+    }
+}
+
+/* ---- advice ---- */
+
+/* What pools grow by, and limits are tried by; and how often one is tried. */
+static const uint64_t limit_unit = UINT64_C(32) << 20;
+
+enum { LIMIT_TRIALS = 8 };
+
+/* The limit is what the user set, and not what the device or others leave. */
+static int is_for_limit(const struct contest *contest, const struct outcome *outcome) {
+    const json_t *verdict = json_object_get(outcome->result, "oom_report");
+    uint64_t live = integer_at(outcome->result, "requested_peak_bytes");
+    uint64_t device = integer_at(outcome->result, "device_bytes");
+
+    return contest->options.limit.kind != WEIR_AMOUNT_SHARE &&
+           strcmp(contest->contestants[outcome->contestant], "replay") == 0 &&
+           outcome->busy_factor <= 0 && contest->pace <= 0 &&
+           json_is_integer(json_object_get(verdict, "limit")) &&
+           integer_at(verdict, "keep_free") == 0 && live <= device &&
+           !is_others(verdict, others_in(outcome->result, verdict), device, live);
+}
+
+/* Whether all requests are served under that limit, 0: under none; what was reserved then. */
+static int try_limit(const struct contest *contest, const struct outcome *outcome, uint64_t limit,
+                     uint64_t *reserved) {
+    char message[RUNNER_MESSAGE_BYTES];
+    struct job job;
+    json_t *trial;
+    int served;
+
+    job_make(&job, contest->contestants[outcome->contestant], 0, &contest->options,
+             contest->device_source);
+    job.options.limit = (weir_amount){0, WEIR_AMOUNT_DEFAULT, 0};
+    job.options.log = WEIR_LOG_NONE;
+    job.forgets = 1;
+    job.trial = 1;
+    job.limit = limit;
+    trial = runner_run(&job, contest->traces[outcome->trace].tape_fd, message, sizeof message);
+    served = json_is_true(json_object_get(trial, "served"));
+    *reserved = integer_at(trial, "reserved_peak_bytes");
+    json_decref(trial);
+    return served;
+}
+
+/* A limit under which the trace has just been replayed; 0: none was found. */
+static uint64_t limit_that_serves(const struct contest *contest, const struct outcome *outcome) {
+    uint64_t device = integer_at(outcome->result, "device_bytes"), limit, peak, ignored;
+
+    if (!try_limit(contest, outcome, 0, &peak)) /* a fixed arena has one all the same */
+        peak = 0;
+    limit = integer_at(outcome->result, "requested_peak_bytes");
+    limit = ((peak > limit ? peak : limit) + limit_unit - 1) / limit_unit * limit_unit;
+    for (int i = 0; i < LIMIT_TRIALS && limit <= device && !interrupt_came(); i++) {
+        if (try_limit(contest, outcome, limit, &ignored))
+            return limit;
+        limit += (limit / 16 + limit_unit - 1) / limit_unit * limit_unit;
+    }
+    return 0;
+}
+
+/* The text of a report, with what the trials say as its advice. */
+static json_t *advised_text(const char *text, uint64_t limit, int is_busy) {
+    const char *advice = strstr(text, ").\n"), *cause = strstr(text, "\n  cause ");
+    char spelled[WEIR_SPELL_BYTES], line[192];
+
+    if (!advice || !cause || cause < advice) /* unreached: every report has both */
+        return json_string(text);
+    weir__bytes_spell(limit, spelled, sizeof spelled);
+    snprintf(line, sizeof line,
+             "  Try --limit %s (WEIR_LIMIT=%s): with it this trace is replayed%s.", spelled,
+             spelled, is_busy ? " without GPU work" : "");
+    return json_pack(
+        "s#++", text, (int)(advice + 3 - text),
+        limit > 0 ? line
+                  : "  No limit serves this trace here: weir bench tries other configurations.",
+        cause);
+}
+
+/* Of the report of the first failure. */
+static void set_advice(json_t *report, uint64_t limit, int is_busy) {
+    const char *text = json_string_value(json_object_get(report, "text"));
+    char spelled[WEIR_SPELL_BYTES];
+    json_t *settings = json_array();
+
+    weir__bytes_spell(limit, spelled, sizeof spelled);
+    if (limit > 0)
+        json_array_append_new(settings, json_pack("{s:s,s:s,s:s}", "flag", "--limit", "variable",
+                                                  "WEIR_LIMIT", "value", spelled));
+    json_object_set_new(report, "try", settings);
+    if (text)
+        json_object_set_new(report, "text", advised_text(text, limit, is_busy));
+}
+
+/* Adds the report to the file that is to have it. */
+static void add_report(const struct contest *contest, json_t *report) {
+    const char *path = weir_cli_file_of(&contest->options, WEIR_SETTING_VERDICT);
+    const char *text = json_string_value(json_object_get(report, "text"));
+    size_t length = path ? strlen(path) : 0;
+    json_t *plain;
+    FILE *file;
+    int good;
+
+    if (!path || !text)
+        return;
+    file = fopen(path, "ae");
+    good = file != NULL;
+    if (good && length > 5 && strcmp(path + length - 5, ".json") == 0) {
+        plain = json_copy(report);
+        json_object_del(plain, "text");
+        good = json_dumpf(plain, file, JSON_COMPACT) == 0 && fputc('\n', file) != EOF;
+        json_decref(plain);
+    } else if (good) {
+        good = fputs(text, file) != EOF;
+    }
+    if ((file && fclose(file) != 0) || !good)
+        fprintf(stderr, "weir: cannot write %s: %s\n", path, strerror(errno));
+}
+
+/* A request failed. */
+static void tell_shortage(const struct contest *contest, const struct outcome *outcome,
+                          const char *what, uint64_t failed) {
+    json_t *report = json_object_get(outcome->result, "oom_report"); /* of the first */
+    const char *text;
+    char why[256];
+
+    contest_tell_shortage(outcome->result, integer_at(outcome->result, "requested_peak_bytes"), why,
+                          sizeof why);
+    fprintf(stderr, "weir: %s: %" PRIu64 " request%s failed: %s\n", what, failed,
+            weir__plural(failed), why);
+    if (is_for_limit(contest, outcome))
+        set_advice(report, limit_that_serves(contest, outcome), contest->busy_factor > 0);
+    text = json_string_value(json_object_get(report, "text"));
+    if (text && !(contest->options.verdict && strcmp(contest->options.verdict, "off") == 0))
+        fputs(text, stderr);
+    add_report(contest, report);
+}
+
+int contest_tell_failure(const struct contest *contest, const struct outcome *outcome,
+                         const char *what) {
+    uint64_t failed = integer_at(outcome->result, "failed");
+
+    if (outcome->result && failed == 0)
+        return 1;
+    if (outcome->result)
+        tell_shortage(contest, outcome, what, failed);
+    else if (outcome->error && outcome->error[0])
+        fprintf(stderr, "weir: %s: %s\n", what, outcome->error);
+    return 0;
+}

@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: MIT */
+/* preload_contexts.c: the driver's calls that make and end contexts, and that begin and end captures. */
+#include "adapters/preload/preload_inside.h"
+
+#include "api/drop_in.h"
+
+/* ---- contexts ---- */
+
+static CUresult note_context(CUresult result) {
+    if (result == CUDA_SUCCESS && !weir__inside)
+        atomic_store_explicit(&weir__contexts_made, 1, memory_order_relaxed);
+    return result;
+}
+
+/* A program that comes to a device which others have filled with idle memory has nothing yet by which to ask for
+ * it, and its context does not fit. */
+static int may_have_context(CUresult result, CUdevice device, struct weir_admission *admission) {
+    int any = 0;
+
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && enter()) {
+        any = weir__drop_in_ask_for_context(device, admission);
+        leave();
+    }
+    return any;
+}
+
+CUresult weir__serve_cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
+    CUresult result = REAL(cuDevicePrimaryCtxRetain)(context, device);
+    struct weir_admission admission = {0};
+
+    while (may_have_context(result, device, &admission))
+        result = REAL(cuDevicePrimaryCtxRetain)(context, device);
+    return result;
+}
+
+CUresult weir__serve_cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device) {
+    CUresult result = REAL(cuCtxCreate_v2)(context, flags, device);
+    struct weir_admission admission = {0};
+
+    while (may_have_context(result, device, &admission))
+        result = REAL(cuCtxCreate_v2)(context, flags, device);
+    return note_context(result);
+}
+
+CUresult weir__serve_cuCtxCreate_v3(CUcontext *context, void *affinities, int count,
+                                    unsigned int flags, CUdevice device) {
+    CUresult result = REAL(cuCtxCreate_v3)(context, affinities, count, flags, device);
+    struct weir_admission admission = {0};
+
+    while (may_have_context(result, device, &admission))
+        result = REAL(cuCtxCreate_v3)(context, affinities, count, flags, device);
+    return note_context(result);
+}
+
+CUresult weir__serve_cuCtxCreate_v4(CUcontext *context, void *parameters, unsigned int flags,
+                                    CUdevice device) {
+    CUresult result = REAL(cuCtxCreate_v4)(context, parameters, flags, device);
+    struct weir_admission admission = {0};
+
+    while (may_have_context(result, device, &admission))
+        result = REAL(cuCtxCreate_v4)(context, parameters, flags, device);
+    return note_context(result);
+}
+
+CUresult weir__serve_cuGreenCtxCreate(void **context, void *resources, CUdevice device,
+                                      unsigned int flags) {
+    return note_context(REAL(cuGreenCtxCreate)(context, resources, device, flags));
+}
+
+typedef CUresult (*device_call)(CUdevice device);
+
+/* All that weir has in the context goes with it. */
+static CUresult reset(device_call real, CUdevice device) {
+    CUresult result;
+    int is_held;
+
+    if (!enter())
+        return real(device);
+    if (weir__served_known() > 0)
+        weir__served_lose(device);
+    is_held = weir__streams_hold();
+    result = real(device);
+    weir__streams_lose(device);
+    weir__streams_go_on(is_held);
+    leave();
+    return result;
+}
+
+/* The last release ends the context.  Where weir has an allocator, that one holds the context. */
+static CUresult release(device_call real, CUdevice device) {
+    unsigned int flags;
+    int is_active = 1, is_held;
+    CUresult result;
+
+    if (!enter())
+        return real(device);
+    is_held = weir__streams_hold();
+    result = real(device);
+    (void)REAL(cuDevicePrimaryCtxGetState)(device, &flags, &is_active);
+    if (!is_active)
+        weir__streams_lose(device);
+    weir__streams_go_on(is_held);
+    leave();
+    return result;
+}
+
+CUresult weir__serve_cuDevicePrimaryCtxRelease(CUdevice device) {
+    return release(REAL(cuDevicePrimaryCtxRelease), device);
+}
+
+CUresult weir__serve_cuDevicePrimaryCtxRelease_v2(CUdevice device) {
+    return release(REAL(cuDevicePrimaryCtxRelease_v2), device);
+}
+
+CUresult weir__serve_cuDevicePrimaryCtxReset(CUdevice device) {
+    return reset(REAL(cuDevicePrimaryCtxReset), device);
+}
+
+CUresult weir__serve_cuDevicePrimaryCtxReset_v2(CUdevice device) {
+    return reset(REAL(cuDevicePrimaryCtxReset_v2), device);
+}
+
+/* ---- captures ---- */
+
+/* Counts the capture before it begins: from then on no thread asks about a stream. */
+static void capture_begins(void) {
+    if (weir__inside)
+        return;
+    atomic_fetch_add_explicit(&weir__captures, 1, memory_order_acq_rel);
+    weir__streams_await();
+}
+
+static CUresult capture_began(CUstream stream, CUresult result) {
+    if (weir__inside)
+        return result;
+    if (result == CUDA_SUCCESS)
+        weir__streams_capture(stream, 1);
+    else
+        atomic_fetch_sub_explicit(&weir__captures, 1, memory_order_acq_rel);
+    return result;
+}
+
+/* 1 if the stream is being captured, or its capture is broken and not ended. */
+static int has_capture(CUstream stream) {
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+
+    return !weir__inside && is_any_captured() &&
+           REAL(cuStreamIsCapturing)(stream, &status) == CUDA_SUCCESS &&
+           status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+/* A call that fails may end it all the same, or not. */
+static CUresult capture_ended(int had, CUstream stream, CUresult result) {
+    if (had && !has_capture(stream)) {
+        weir__streams_capture(stream, 0);
+        atomic_fetch_sub_explicit(&weir__captures, 1, memory_order_acq_rel);
+    }
+    return result;
+}
+
+CUresult weir__serve_cuStreamBeginCapture(CUstream stream) {
+    capture_begins();
+    return capture_began(stream, REAL(cuStreamBeginCapture)(stream));
+}
+
+CUresult weir__serve_cuStreamBeginCapture_ptsz(CUstream stream) {
+    capture_begins();
+    return capture_began(stream, REAL_PTSZ(cuStreamBeginCapture)(stream));
+}
+
+CUresult weir__serve_cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode) {
+    capture_begins();
+    return capture_began(stream, REAL(cuStreamBeginCapture_v2)(stream, mode));
+}
+
+CUresult weir__serve_cuStreamBeginCapture_v2_ptsz(CUstream stream, CUstreamCaptureMode mode) {
+    capture_begins();
+    return capture_began(stream, REAL_PTSZ(cuStreamBeginCapture_v2)(stream, mode));
+}
+
+CUresult weir__serve_cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph,
+                                                 const CUgraphNode *nodes, const void *edges,
+                                                 size_t count, CUstreamCaptureMode mode) {
+    capture_begins();
+    return capture_began(
+        stream, REAL(cuStreamBeginCaptureToGraph)(stream, graph, nodes, edges, count, mode));
+}
+
+CUresult weir__serve_cuStreamBeginCaptureToGraph_ptsz(CUstream stream, CUgraph graph,
+                                                      const CUgraphNode *nodes, const void *edges,
+                                                      size_t count, CUstreamCaptureMode mode) {
+    capture_begins();
+    return capture_began(
+        stream, REAL_PTSZ(cuStreamBeginCaptureToGraph)(stream, graph, nodes, edges, count, mode));
+}
+
+/* A capture into a command list of a graphics interface.  weir does not look for its end, so it asks about each
+ * stream from then on. */
+CUresult weir__serve_cuStreamBeginCaptureToCig(CUstream stream, void *parameters) {
+    capture_begins();
+    return capture_began(stream, REAL(cuStreamBeginCaptureToCig)(stream, parameters));
+}
+
+CUresult weir__serve_cuStreamBeginCaptureToCig_ptsz(CUstream stream, void *parameters) {
+    capture_begins();
+    return capture_began(stream, REAL_PTSZ(cuStreamBeginCaptureToCig)(stream, parameters));
+}
+
+/* `callback` is a function of the program's. */
+CUresult weir__serve_cuStreamBeginRecaptureToGraph(CUstream stream, CUstreamCaptureMode mode,
+                                                   CUgraph graph, void *callback, void *data) {
+    capture_begins();
+    return capture_began(stream,
+                         REAL(cuStreamBeginRecaptureToGraph)(stream, mode, graph, callback, data));
+}
+
+CUresult weir__serve_cuStreamBeginRecaptureToGraph_ptsz(CUstream stream, CUstreamCaptureMode mode,
+                                                        CUgraph graph, void *callback, void *data) {
+    capture_begins();
+    return capture_began(
+        stream, REAL_PTSZ(cuStreamBeginRecaptureToGraph)(stream, mode, graph, callback, data));
+}
+
+CUresult weir__serve_cuStreamEndCapture(CUstream stream, CUgraph *graph) {
+    int had = has_capture(stream);
+
+    return capture_ended(had, stream, REAL(cuStreamEndCapture)(stream, graph));
+}
+
+CUresult weir__serve_cuStreamEndCapture_ptsz(CUstream stream, CUgraph *graph) {
+    int had = has_capture(own(stream));
+
+    return capture_ended(had, own(stream), REAL_PTSZ(cuStreamEndCapture)(stream, graph));
+}

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: MIT */
+/* preload_frees.c: the driver's calls that free memory.
+ *
+ * Invariants: what weir handed out is freed here, whichever call the program frees it by; what it did not goes on to the
+ * driver.
+ */
+#include "adapters/preload/preload_inside.h"
+
+#include "adapters/preload/preload_blocks.h"
+#include "api/drop_in.h"
+#include "base/log.h"
+
+/* On a stream of another device or context, which weir does not know: what it has to do is waited for by a
+ * stream of the block's, on the device. */
+static weir_status free_from_afar(struct weir_served *s, void *block, CUstream stream) {
+    CUstream apart = weir__served_apart(s);
+    weir_status status = WEIR_E_STREAM;
+    CUcontext context, popped;
+    CUevent event;
+
+    if (!apart || REAL(cuStreamGetCtx)(stream, &context) != CUDA_SUCCESS || !context ||
+        REAL(cuCtxPushCurrent_v2)(context) != CUDA_SUCCESS)
+        return status;
+    if (REAL(cuEventCreate)(&event, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS) {
+        if (REAL(cuEventRecord)(event, stream) == CUDA_SUCCESS &&
+            REAL(cuStreamWaitEvent)(apart, event, 0) == CUDA_SUCCESS)
+            status = weir_free(s->allocator, block, apart);
+        (void)REAL(cuEventDestroy_v2)(event);
+    }
+    (void)REAL(cuCtxPopCurrent_v2)(&popped);
+    return status;
+}
+
+static inline void after_free(const struct weir_found *found, int is_freed) {
+    if (__builtin_expect(!is_freed, 0)) {
+        weir__block_goes_on(found);
+    } else {
+        weir__block_ended(found);
+        weir__served_freed(found->by);
+    }
+}
+
+weir_status weir__free_block(const struct weir_found *found, CUstream stream) {
+    void *block = (void *)(uintptr_t)found->base;
+    weir_status status;
+
+    weir__block_end(found);
+    status = is_apart(found->by, stream) ? WEIR_E_STREAM
+                                         : weir_free(found->by->allocator, block, stream);
+    if (__builtin_expect(status == WEIR_E_STREAM, 0))
+        status = free_from_afar(found->by, block, stream);
+    after_free(found, status == WEIR_OK);
+    return status;
+}
+
+/* What is to be done about a free. */
+enum to_free { FREE_PASSES, FREE_IT, FREE_IS_ANSWERED };
+
+/* Of memory that was lost with its context every free is well. */
+static int is_lost(const struct weir_served *s) {
+    return atomic_load_explicit(&s->state, memory_order_relaxed) == WEIR_SERVED_LOST;
+}
+
+/* What begins there is a region of one that serves, with blocks of others in it. */
+static int is_held(CUdeviceptr block) {
+    for (unsigned i = 0; i < weir__served_known(); i++)
+        if (!is_lost(weir__served_at(i)) &&
+            weir__drop_in_holds(weir__served_at(i)->allocator, block))
+            return 1;
+    return 0;
+}
+
+/* Memory that was lost may be gone, and the address be that of a block of the driver's. */
+static int is_anew(const struct weir_served *s, CUdeviceptr block) {
+    CUdeviceptr base;
+    size_t bytes;
+
+    return is_lost(s) && !weir__drop_in_keeps_addresses(s->allocator) && !is_held(block) &&
+           REAL(cuMemGetAddressRange_v2)(&base, &bytes, block) == CUDA_SUCCESS && base == block;
+}
+
+static __attribute__((noinline, cold)) enum to_free no_block(CUdeviceptr block, CUresult *result) {
+    struct weir_served *s = weir__block_is_none(block);
+
+    if (!s || is_anew(s, block))
+        return FREE_PASSES;
+    *result = is_lost(s) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    return FREE_IS_ANSWERED;
+}
+
+static __attribute__((noinline, cold)) enum to_free lost_block(const struct weir_found *found,
+                                                               CUresult *result) {
+    weir__block_end(found);
+    after_free(found, 1);
+    *result = CUDA_SUCCESS;
+    return FREE_IS_ANSWERED;
+}
+
+static inline enum to_free find_to_free(CUdeviceptr block, struct weir_found *found,
+                                        CUresult *result) {
+    if (weir__block_find(block, found) && found->base == block)
+        return __builtin_expect(is_lost(found->by), 0) ? lost_block(found, result) : FREE_IT;
+    return no_block(block, result);
+}
+
+/* Only the allocators keep records of blocks: there are no notes, no numbers and no heap profile. */
+static inline int keeps_nothing(void) {
+    return !weir__heap_on && !atomic_load_explicit(&weir__blocks_noted, memory_order_acquire) &&
+           !atomic_load_explicit(&weir__blocks_numbered, memory_order_acquire);
+}
+
+/* The common free: the allocator that knew this thread's last block has this one, too, and nothing else is to be done.
+ * 1: the block was freed; 0: nothing was done. */
+static inline int free_at_once(CUdeviceptr block, CUstream stream) {
+    struct weir_served *s = weir__served_at(weir__block_last);
+
+    if (is_any_captured() || !keeps_nothing() ||
+        atomic_load_explicit(&s->state, memory_order_relaxed) != WEIR_SERVED_LIVE ||
+        is_apart(s, stream) ||
+        !weir__drop_in_free_own(s->allocator, (void *)(uintptr_t)block, stream))
+        return 0;
+    weir__served_freed(s);
+    return 1;
+}
+
+static inline int serve_free(CUdeviceptr block, CUstream stream, CUresult *result) {
+    struct weir_found found;
+    enum to_free what;
+
+    if (!block || weir__served_known() == 0 || !enter())
+        return 0;
+    if (__builtin_expect(free_at_once(block, stream), 1)) {
+        leave();
+        *result = CUDA_SUCCESS;
+        return 1;
+    }
+    what = find_to_free(block, &found, result);
+    if (what == FREE_IT) /* under capture nothing but a graph's block is freed */
+        *result = is_captured(stream) ? CUDA_ERROR_INVALID_VALUE
+                                      : weir__result_of(weir__free_block(&found, stream));
+    if (what == FREE_IT && __builtin_expect(*result != CUDA_SUCCESS, 0) &&
+        weir__stream_lacks_context(stream))
+        *result = CUDA_ERROR_INVALID_CONTEXT;
+    leave();
+    return what != FREE_PASSES;
+}
+
+CUresult weir__serve_cuMemFreeAsync(CUdeviceptr block, CUstream stream) {
+    CUresult result;
+
+    return serve_free(block, stream, &result) ? result : REAL(cuMemFreeAsync)(block, stream);
+}
+
+CUresult weir__serve_cuMemFreeAsync_ptsz(CUdeviceptr block, CUstream stream) {
+    CUresult result;
+
+    return serve_free(block, own(stream), &result) ? result
+                                                   : REAL_PTSZ(cuMemFreeAsync)(block, stream);
+}
+
+/* Of a pool's memory nobody is waited for: the driver takes all work that uses it for done.  Of plain memory
+ * the device is. */
+static CUresult free_done(const struct weir_found *found) {
+    struct weir_served *s = found->by;
+    CUresult result = s->is_plain ? weir__drop_in_wait(s->allocator) : CUDA_SUCCESS;
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    weir__block_end(found);
+    result = weir__result_of(weir__drop_in_free_done(s->allocator, (void *)(uintptr_t)found->base));
+    after_free(found, result == CUDA_SUCCESS);
+    return result;
+}
+
+CUresult weir__serve_cuMemFree_v2(CUdeviceptr block) {
+    enum to_free what = FREE_PASSES;
+    CUresult result = CUDA_SUCCESS;
+    struct weir_found found;
+
+    if (block && weir__served_known() > 0 && enter()) {
+        what = find_to_free(block, &found, &result);
+        if (what == FREE_IT)
+            result = free_done(&found);
+        leave();
+    }
+    return what != FREE_PASSES ? result : REAL(cuMemFree_v2)(block);
+}

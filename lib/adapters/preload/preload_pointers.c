@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: MIT */
+/* preload_pointers.c: the driver's calls that ask what a pointer is.
+ *
+ * What: the driver knows a block of weir's as a part of larger memory; what it says of that becomes what it would say of
+ * the block.
+ */
+#include "adapters/preload/preload_inside.h"
+
+#include "adapters/preload/preload_blocks.h"
+
+enum {
+    POINTER_CONTEXT = 1,
+    POINTER_BUFFER_ID = 7,
+    POINTER_IS_LEGACY_IPC_CAPABLE = 10,
+    POINTER_RANGE_START = 11,
+    POINTER_RANGE_SIZE = 12
+};
+
+/* 1 if the address lies in a block of weir's; from outside. */
+static int is_served(CUdeviceptr address, struct weir_found *found) {
+    int is;
+
+    if (!address || weir__served_known() == 0 || !enter())
+        return 0;
+    is = weir__block_find(address, found);
+    leave();
+    return is;
+}
+
+CUresult weir__serve_cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes,
+                                             CUdeviceptr address) {
+    struct weir_found found;
+
+    if (!is_served(address, &found))
+        return REAL(cuMemGetAddressRange_v2)(base, bytes, address);
+    if (base)
+        *base = found.base;
+    if (bytes)
+        *bytes = found.bytes;
+    return CUDA_SUCCESS;
+}
+
+/* What the driver has said of the memory that the block lies in becomes what it would say of the block. */
+static void correct(const struct weir_found *found, CUpointer_attribute attribute, void *value) {
+    uint64_t number;
+
+    switch (attribute) {
+    case POINTER_CONTEXT:
+        *(CUcontext *)value = found->by->is_plain ? found->by->context : NULL;
+        break;
+    case POINTER_BUFFER_ID:
+        number = weir__block_number(found);
+        if (number > 0)
+            *(unsigned long long *)value = number;
+        break;
+    case POINTER_IS_LEGACY_IPC_CAPABLE:
+        *(unsigned int *)value = 0;
+        break;
+    case POINTER_RANGE_START:
+        *(CUdeviceptr *)value = found->base;
+        break;
+    case POINTER_RANGE_SIZE:
+        *(size_t *)value = found->bytes;
+        break;
+    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+        *(CUmemoryPool *)value = atomic_load_explicit(&found->by->pool, memory_order_relaxed);
+        break;
+    default:
+        break;
+    }
+}
+
+CUresult weir__serve_cuPointerGetAttribute(void *value, CUpointer_attribute attribute,
+                                           CUdeviceptr address) {
+    CUresult result = REAL(cuPointerGetAttribute)(value, attribute, address);
+    struct weir_found found;
+
+    if (result == CUDA_SUCCESS && is_served(address, &found))
+        correct(&found, attribute, value);
+    return result;
+}
+
+CUresult weir__serve_cuPointerGetAttributes(unsigned int count, CUpointer_attribute *attributes,
+                                            void **values, CUdeviceptr address) {
+    CUresult result = REAL(cuPointerGetAttributes)(count, attributes, values, address);
+    struct weir_found found;
+
+    if (result == CUDA_SUCCESS && is_served(address, &found))
+        for (unsigned int i = 0; i < count; i++)
+            correct(&found, attributes[i], values[i]);
+    return result;
+}
+
+/* Neither is for memory of a pool that was made without a type of handles. */
+CUresult weir__serve_cuIpcGetMemHandle(void *handle, CUdeviceptr address) {
+    struct weir_found found;
+
+    return is_served(address, &found) ? CUDA_ERROR_INVALID_VALUE
+                                      : REAL(cuIpcGetMemHandle)(handle, address);
+}
+
+CUresult weir__serve_cuMemPoolExportPointer(void *data, CUdeviceptr address) {
+    struct weir_found found;
+
+    return is_served(address, &found) ? CUDA_ERROR_INVALID_VALUE
+                                      : REAL(cuMemPoolExportPointer)(data, address);
+}

@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: MIT */
+/* preload_pool_calls.c: the driver's calls that make, set, ask and end memory pools, and say which one is current.
+ *
+ * What: the driver does all of them.  What they say about pools that weir serves is noted (preload_pools.c).
+ */
+#include "adapters/preload/preload_inside.h"
+
+#include "api/drop_in.h"
+
+/* Served is memory of a device. */
+static enum weir_left why_other(CUmemAllocationType type, CUmemLocationType location) {
+    if (type == CU_MEM_ALLOCATION_TYPE_MANAGED)
+        return WEIR_LEFT_MANAGED;
+    if (type != CU_MEM_ALLOCATION_TYPE_PINNED)
+        return WEIR_LEFT_UNKNOWN;
+    switch (location) {
+    case CU_MEM_LOCATION_TYPE_DEVICE:
+        return WEIR_LEFT_NOT;
+    case CU_MEM_LOCATION_TYPE_HOST:
+    case CU_MEM_LOCATION_TYPE_HOST_NUMA:
+    case CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT:
+        return WEIR_LEFT_HOST;
+    case CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN:
+        return WEIR_LEFT_PART;
+    default:
+        return WEIR_LEFT_UNKNOWN;
+    }
+}
+
+/* If a device has only one locality domain, that domain is the whole device.  The driver tells: it gives the pool the
+ * location of the device. */
+static CUmemLocation location_of(CUmemoryPool pool, const CUmemLocation *given) {
+    CUmemLocation whole = {CU_MEM_LOCATION_TYPE_DEVICE, given->id & 255};
+    CUmemLocationType type;
+
+    return given->type == CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN &&
+                   REAL(cuMemPoolGetAttribute)(pool, CU_MEMPOOL_ATTR_LOCATION_TYPE, &type) ==
+                       CUDA_SUCCESS &&
+                   type == CU_MEM_LOCATION_TYPE_DEVICE
+               ? whole
+               : *given;
+}
+
+/* A property that weir does not know may mean anything. */
+static int is_known(const CUmemPoolProps *properties) {
+    for (size_t i = 0; i < sizeof properties->reserved; i++)
+        if (properties->reserved[i])
+            return 0;
+    return !(properties->usage & ~CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS);
+}
+
+/* weir serves pools of this process alone, without properties that it does not know. */
+static enum weir_left why_left(const CUmemPoolProps *properties, CUmemLocationType location) {
+    enum weir_left why = why_other(properties->allocType, location);
+
+    if (why != WEIR_LEFT_NOT)
+        return why;
+    if (properties->handleTypes != CU_MEM_HANDLE_TYPE_NONE)
+        return WEIR_LEFT_SHARED;
+    return is_known(properties) ? WEIR_LEFT_NOT : WEIR_LEFT_UNKNOWN;
+}
+
+/* The driver has made it: a pool that had the handle has gone, though that was not seen yet. */
+static void add_made(CUmemoryPool pool, int device, struct weir_pool_kind kind,
+                     enum weir_left why) {
+    struct weir_pool *p = weir__pool_of(pool);
+
+    if (p)
+        weir__pool_end(p, atomic_load_explicit(&p->life, memory_order_relaxed));
+    (void)weir__pool_add(pool, device, kind, why);
+    if (why != WEIR_LEFT_NOT)
+        weir__run_tell("a memory pool is left to the driver: %s", weir__left_text(why));
+}
+
+CUresult weir__serve_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties) {
+    CUresult result = REAL(cuMemPoolCreate)(pool, properties);
+    struct weir_pool_kind kind;
+    CUmemLocation location;
+
+    if (result != CUDA_SUCCESS || !enter())
+        return result;
+    location = location_of(*pool, &properties->location);
+    kind.most = properties->maxSize;
+    kind.decompresses = (properties->usage & CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS) != 0;
+    add_made(*pool, location.id, kind, why_left(properties, location.type));
+    leave();
+    return result;
+}
+
+/* Another process's, and on a device that it knows. */
+CUresult weir__serve_cuMemPoolImportFromShareableHandle(CUmemoryPool *pool, void *shared,
+                                                        CUmemAllocationHandleType type,
+                                                        unsigned long long flags) {
+    CUresult result = REAL(cuMemPoolImportFromShareableHandle)(pool, shared, type, flags);
+
+    if (result != CUDA_SUCCESS || !enter())
+        return result;
+    add_made(*pool, -1, (struct weir_pool_kind){0}, WEIR_LEFT_SHARED);
+    leave();
+    return result;
+}
+
+/* As soon as the driver has destroyed it, another thread may be given the handle. */
+CUresult weir__serve_cuMemPoolDestroy(CUmemoryPool pool) {
+    struct weir_pool *p = weir__inside ? NULL : weir__pool_of(pool);
+    unsigned life = p ? atomic_load_explicit(&p->life, memory_order_relaxed) : 0;
+    CUresult result = has_ended(pool) ? CUDA_ERROR_INVALID_VALUE : REAL(cuMemPoolDestroy)(pool);
+
+    if (result != CUDA_SUCCESS || !p || !enter())
+        return result;
+    weir__pool_end(p, life);
+    leave();
+    return result;
+}
+
+/* The allocator of a pool that has one. */
+static struct weir_served *serving(CUmemoryPool pool) {
+    struct weir_pool *p = weir__pool_of(pool);
+
+    return p ? atomic_load_explicit(&p->served, memory_order_acquire) : NULL;
+}
+
+CUresult weir__serve_cuMemPoolTrimTo(CUmemoryPool pool, size_t keep) {
+    CUresult result =
+        has_ended(pool) ? CUDA_ERROR_INVALID_VALUE : REAL(cuMemPoolTrimTo)(pool, keep);
+    struct weir_served *s;
+
+    if (result != CUDA_SUCCESS || !enter())
+        return result;
+    s = serving(pool);
+    if (s)
+        weir__served_trim(s, keep);
+    leave();
+    return result;
+}
+
+/* The driver checks and stores the value.  weir does not act on a release threshold: the environment says what weir
+ * keeps.  Of the rules of reuse, weir acts only on opportunistic reuse.  It follows no events of the program, and a
+ * setting of the user says whether it makes one stream wait for another. */
+CUresult weir__serve_cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute,
+                                           void *value) {
+    CUresult result = has_ended(pool) ? CUDA_ERROR_INVALID_VALUE
+                                      : REAL(cuMemPoolSetAttribute)(pool, attribute, value);
+    struct weir_pool *p;
+    struct weir_served *s;
+
+    if (result != CUDA_SUCCESS || !enter())
+        return result;
+    p = weir__pool_of(pool);
+    if (p && attribute == CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC)
+        weir__pool_allow_reuse(p, *(const int *)value != 0);
+    s = serving(pool);
+    if (s && attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH)
+        weir__served_renew_peak(s);
+    if (s && attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH)
+        weir__served_renew_reserve(s);
+    leave();
+    return result;
+}
+
+/* What weir adds to what the driver's own pool has. */
+static uint64_t figure(struct weir_served *s, CUmemPool_attribute attribute) {
+    weir_statistics figures = {.size = sizeof figures};
+
+    if (attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH)
+        return weir__served_peak(s);
+    if (weir_stats(s->allocator, &figures) != WEIR_OK)
+        return 0;
+    switch (attribute) {
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
+        return figures.reserve;
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
+        return weir__served_highest_reserve(s, &figures);
+    default:
+        return figures.requested;
+    }
+}
+
+CUresult weir__serve_cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute,
+                                           void *value) {
+    CUresult result = has_ended(pool) ? CUDA_ERROR_INVALID_VALUE
+                                      : REAL(cuMemPoolGetAttribute)(pool, attribute, value);
+    struct weir_served *s;
+
+    if (result != CUDA_SUCCESS || attribute < CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT ||
+        attribute > CU_MEMPOOL_ATTR_USED_MEM_HIGH || !enter())
+        return result;
+    s = serving(pool);
+    if (s)
+        *(uint64_t *)value += figure(s, attribute);
+    leave();
+    return result;
+}
+
+/* weir's memory cannot have this access, so the driver's pool must not have it, either.  The access of the pool's own
+ * device does not change. */
+static void put_access_back(const struct weir_pool *p, CUmemoryPool pool,
+                            const CUmemAccessDesc *access, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        CUmemAccessDesc before = access[i];
+        int id = before.location.id,
+            is_device = before.location.type == CU_MEM_LOCATION_TYPE_DEVICE;
+
+        if (is_device && (id == p->device || id < 0 || id >= WEIR_MOST_DEVICES))
+            continue;
+        before.flags = is_device ? atomic_load_explicit(&p->access[id], memory_order_relaxed)
+                                 : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+        (void)REAL(cuMemPoolSetAccess)(pool, &before, 1);
+    }
+}
+
+CUresult weir__serve_cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *access,
+                                        size_t count) {
+    CUresult result =
+        has_ended(pool) ? CUDA_ERROR_INVALID_VALUE : REAL(cuMemPoolSetAccess)(pool, access, count);
+    struct weir_pool *p;
+
+    if (result != CUDA_SUCCESS || !enter())
+        return result;
+    p = weir__pool_of(pool);
+    if (p)
+        result = weir__pool_set_access(p, access, count);
+    if (result != CUDA_SUCCESS)
+        put_access_back(p, pool, access, count);
+    leave();
+    return result;
+}
+
+CUresult weir__serve_cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool pool,
+                                        CUmemLocation *location) {
+    return has_ended(pool) ? CUDA_ERROR_INVALID_VALUE
+                           : REAL(cuMemPoolGetAccess)(flags, pool, location);
+}
+
+CUresult weir__serve_cuMemPoolExportToShareableHandle(void *shared, CUmemoryPool pool,
+                                                      CUmemAllocationHandleType type,
+                                                      unsigned long long flags) {
+    return has_ended(pool) ? CUDA_ERROR_INVALID_VALUE
+                           : REAL(cuMemPoolExportToShareableHandle)(shared, pool, type, flags);
+}
+
+CUresult weir__serve_cuMemPoolImportPointer(CUdeviceptr *address, CUmemoryPool pool,
+                                            CUmemPoolPtrExportData *data) {
+    return has_ended(pool) ? CUDA_ERROR_INVALID_VALUE
+                           : REAL(cuMemPoolImportPointer)(address, pool, data);
+}
+
+/* ---- which pool is current ---- */
+
+/* The program has set a pool or asked for it.  One that the program did not make is the default pool of that place. */
+static CUresult note_pool_at(CUresult result, const CUmemoryPool *pool, const CUmemLocation *given,
+                             CUmemAllocationType type, int is_current) {
+    CUmemLocation location;
+    struct weir_pool *p;
+    enum weir_left why;
+
+    if (result != CUDA_SUCCESS || !*pool || !enter())
+        return result;
+    location = location_of(*pool, given);
+    why = why_other(type, location.type);
+    p = weir__pool_add(*pool, why == WEIR_LEFT_NOT ? location.id : -1, (struct weir_pool_kind){0},
+                       why);
+    /* Set for the only locality domain: later the driver is asked whether the device has the same current pool. */
+    if (is_current && why == WEIR_LEFT_NOT)
+        weir__pool_set_current(location.id, location.type == given->type ? p : NULL);
+    leave();
+    return result;
+}
+
+static CUresult note_pool(CUresult result, const CUmemoryPool *pool, int device, int is_current) {
+    CUmemLocation location = {CU_MEM_LOCATION_TYPE_DEVICE, device};
+
+    return note_pool_at(result, pool, &location, CU_MEM_ALLOCATION_TYPE_PINNED, is_current);
+}
+
+CUresult weir__serve_cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool) {
+    return has_ended(pool) ? CUDA_ERROR_INVALID_VALUE
+                           : note_pool(REAL(cuDeviceSetMemPool)(device, pool), &pool, device, 1);
+}
+
+CUresult weir__serve_cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice device) {
+    return note_pool(REAL(cuDeviceGetMemPool)(pool, device), pool, device, 0);
+}
+
+CUresult weir__serve_cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice device) {
+    return note_pool(REAL(cuDeviceGetDefaultMemPool)(pool, device), pool, device, 0);
+}
+
+CUresult weir__serve_cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type,
+                                     CUmemoryPool pool) {
+    CUresult result =
+        has_ended(pool) ? CUDA_ERROR_INVALID_VALUE : REAL(cuMemSetMemPool)(location, type, pool);
+
+    return note_pool_at(result, &pool, location, type, 1);
+}
+
+CUresult weir__serve_cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location,
+                                     CUmemAllocationType type) {
+    return note_pool_at(REAL(cuMemGetMemPool)(pool, location, type), pool, location, type, 0);
+}
+
+CUresult weir__serve_cuMemGetDefaultMemPool(CUmemoryPool *pool, CUmemLocation *location,
+                                            CUmemAllocationType type) {
+    return note_pool_at(REAL(cuMemGetDefaultMemPool)(pool, location, type), pool, location, type,
+                        0);
+}

@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: MIT */
+/* preload_requests.c: the driver's calls that request memory.
+ *
+ * What: requests of memory pools, and of plain memory if `weir run' was told so, are served.  Of all others it is counted
+ * that the driver served them, and if it has no memory for one, allocators give back what they hold idle.
+ */
+#include "adapters/preload/preload_inside.h"
+
+#include "adapters/preload/preload_blocks.h"
+#include "api/drop_in.h"
+#include "base/log.h"
+
+/* ---- devices ---- */
+
+/* How many devices the program sees; they do not change. */
+static int count_devices(void) {
+    static atomic_int known;
+    int devices = atomic_load_explicit(&known, memory_order_relaxed);
+
+    if (devices == 0 && REAL(cuDeviceGetCount)(&devices) == CUDA_SUCCESS)
+        atomic_store_explicit(&known, devices, memory_order_relaxed);
+    return devices;
+}
+
+/* -1: the driver has something against it. */
+static int device_of_context(CUcontext context) {
+    CUdevice device = -1;
+    CUcontext popped;
+
+    if (REAL(cuCtxPushCurrent_v2)(context) != CUDA_SUCCESS)
+        return -1;
+    if (REAL(cuCtxGetDevice)(&device) != CUDA_SUCCESS)
+        device = -1;
+    (void)REAL(cuCtxPopCurrent_v2)(&popped);
+    return device;
+}
+
+/* Of a stream as the caller means it; likewise. */
+static int device_of(CUstream stream) {
+    CUcontext context = NULL;
+    CUdevice device = -1;
+
+    /* On a thread without a context the allocator finds that out; one is not made for that. */
+    if (count_devices() == 1 && (!is_default(stream) || weir__served_known() > 0))
+        return 0;
+    if (is_default(stream))
+        return REAL(cuCtxGetDevice)(&device) == CUDA_SUCCESS ? device : -1;
+    if (REAL(cuStreamGetDevice)(stream, &device) == CUDA_SUCCESS) /* from 12.8 on */
+        return device;
+    return REAL(cuStreamGetCtx)(stream, &context) == CUDA_SUCCESS ? device_of_context(context) : -1;
+}
+
+/* ---- requests ---- */
+
+/* OK, or E_HOST_MEMORY and the block is free again. */
+static weir_status begin_block(struct weir_served *s, void *block, size_t bytes, CUstream stream) {
+    if (!s->needs_sums || weir__block_begin(s, (CUdeviceptr)(uintptr_t)block, bytes))
+        return WEIR_OK;
+    (void)weir_free(s->allocator, block, stream);
+    return WEIR_E_HOST_MEMORY;
+}
+
+/* Gives the device what other allocators than `but` (NULL: all) hold idle on it: 1, or 0 if that is nothing.
+ * The driver does so with its pools when it runs out. */
+static __attribute__((noinline, cold)) int make_room(const struct weir_served *but) {
+    int any = 0;
+
+    for (unsigned i = 0; i < weir__served_known(); i++) {
+        struct weir_served *s = weir__served_at(i);
+        size_t released = 0;
+
+        if (s != but && (!but || s->device == but->device) &&
+            weir_trim(s->allocator, 0, &released) == WEIR_OK)
+            any |= released > 0;
+    }
+    return any;
+}
+
+/* The driver has no memory for a request of its own: 1 if it has now, and is to be asked once more. */
+static int may_have_room(CUresult result) {
+    int any = 0;
+
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && weir__served_known() > 0 && enter()) {
+        any = make_room(NULL);
+        if (!any)
+            weir__report_failure();
+        leave();
+    }
+    return any;
+}
+
+/* Of this thread's request, if that goes on to the driver, for what reason and for the sake of which pool. */
+static _Thread_local struct {
+    struct weir_pool *pool;
+    enum weir_left why;
+} left __attribute__((tls_model("initial-exec")));
+
+static int leave_to_driver(enum weir_left why, struct weir_pool *pool) {
+    left.why = why;
+    left.pool = pool;
+    return 0;
+}
+
+/* What the driver refuses, too, is not told. */
+static CUresult passed(CUresult result) {
+    if (left.why != WEIR_LEFT_NOT && result == CUDA_SUCCESS)
+        weir__count_left(left.why, left.pool);
+    left.why = WEIR_LEFT_NOT;
+    return result;
+}
+
+/* 1 and the answer, or 0: the request is the driver's. */
+static int request(struct weir_served *s, CUdeviceptr *block, size_t bytes, CUstream stream,
+                   CUresult *result) {
+    void *address = NULL;
+    weir_status status = weir_alloc(s->allocator, bytes, stream, &address);
+
+    if (__builtin_expect(status == WEIR_E_NO_MEMORY, 0) && make_room(s))
+        status = weir_alloc(s->allocator, bytes, stream, &address);
+    if (status == WEIR_OK)
+        status = begin_block(s, address, bytes, stream);
+    if (__builtin_expect(weir__heap_on, 0) && status == WEIR_OK)
+        weir__heap_began(s, (CUdeviceptr)(uintptr_t)address, bytes);
+    if (__builtin_expect(status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT, 0)) {
+        weir__report_refusal(s);
+        weir__trace_refused(s, bytes);
+        weir__report_failure();
+    }
+    switch (status) {
+    case WEIR_E_STREAM: /* another device's, or none */
+        return leave_to_driver(WEIR_LEFT_STREAM, NULL);
+    case WEIR_E_CAPTURE:
+    case WEIR_E_FORKED:
+    case WEIR_E_DEVICE_LOST:
+        return 0;
+    case WEIR_OK:
+        *block = (CUdeviceptr)(uintptr_t)address;
+        *result = CUDA_SUCCESS;
+        return 1;
+    default:
+        *block = 0; /* as the driver does (580), and programs look */
+        *result = weir__result_of(status);
+        return 1;
+    }
+}
+
+/* ---- of pools ---- */
+
+/* 1 and the answer to any request of such a pool. */
+static int answer_ended(CUmemoryPool pool, CUresult *result) {
+    *result = CUDA_ERROR_INVALID_VALUE;
+    return is_ended(pool);
+}
+
+/* The pool, or NULL: what is current for the stream's device. */
+static int request_of_pool(CUmemoryPool handle, CUdeviceptr *block, size_t bytes, CUstream stream,
+                           CUresult *result) {
+    struct weir_pool *p = handle ? weir__pool_of(handle) : weir__pool_current(device_of(stream));
+    struct weir_served *s;
+
+    if (!p)
+        return answer_ended(handle, result);
+    if (is_captured(stream))
+        return 0;
+    s = weir__served_of(p);
+    if (s)
+        return is_apart(s, stream) ? leave_to_driver(WEIR_LEFT_STREAM, NULL)
+                                   : request(s, block, bytes, stream, result);
+    *result = CUDA_ERROR_OUT_OF_MEMORY;
+    if (weir__pool_is_refused(p))
+        return 1;
+    return leave_to_driver((enum weir_left)atomic_load_explicit(&p->left, memory_order_relaxed), p);
+}
+
+/* Likewise, from outside.  Arguments that are no request are the driver's to judge. */
+static inline int serve_request(CUmemoryPool handle, CUdeviceptr *block, size_t bytes,
+                                CUstream stream, CUresult *result) {
+    int is_request = block && bytes > 0, done;
+
+    if (!enter())
+        return 0;
+    done = is_request ? request_of_pool(handle, block, bytes, stream, result)
+                      : answer_ended(handle, result);
+    leave();
+    if (__builtin_expect(!done && is_request, 0) && !weir__stream_lacks_context(stream))
+        weir__count_unserved(WEIR_UNSERVED_POOL);
+    return done;
+}
+
+CUresult weir__serve_cuMemAllocAsync(CUdeviceptr *block, size_t bytes, CUstream stream) {
+    CUresult result;
+
+    if (serve_request(NULL, block, bytes, stream, &result))
+        return result;
+    result = REAL(cuMemAllocAsync)(block, bytes, stream);
+    return passed(may_have_room(result) ? REAL(cuMemAllocAsync)(block, bytes, stream) : result);
+}
+
+CUresult weir__serve_cuMemAllocAsync_ptsz(CUdeviceptr *block, size_t bytes, CUstream stream) {
+    CUresult result;
+
+    if (serve_request(NULL, block, bytes, own(stream), &result))
+        return result;
+    result = REAL_PTSZ(cuMemAllocAsync)(block, bytes, stream);
+    return passed(may_have_room(result) ? REAL_PTSZ(cuMemAllocAsync)(block, bytes, stream)
+                                        : result);
+}
+
+CUresult weir__serve_cuMemAllocFromPoolAsync(CUdeviceptr *block, size_t bytes, CUmemoryPool pool,
+                                             CUstream stream) {
+    CUresult result;
+
+    if (pool && serve_request(pool, block, bytes, stream, &result))
+        return result;
+    result = REAL(cuMemAllocFromPoolAsync)(block, bytes, pool, stream);
+    return passed(may_have_room(result) ? REAL(cuMemAllocFromPoolAsync)(block, bytes, pool, stream)
+                                        : result);
+}
+
+CUresult weir__serve_cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *block, size_t bytes,
+                                                  CUmemoryPool pool, CUstream stream) {
+    CUresult result;
+
+    if (pool && serve_request(pool, block, bytes, own(stream), &result))
+        return result;
+    result = REAL_PTSZ(cuMemAllocFromPoolAsync)(block, bytes, pool, stream);
+    return passed(may_have_room(result)
+                      ? REAL_PTSZ(cuMemAllocFromPoolAsync)(block, bytes, pool, stream)
+                      : result);
+}
+
+/* ---- of plain memory ---- */
+
+/* In relaxed mode, so that no capture of others is broken. */
+static CUresult wait_for(CUstream stream) {
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    CUresult result = REAL(cuThreadExchangeStreamCaptureMode)(&mode);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = REAL(cuStreamSynchronize)(stream);
+    (void)REAL(cuThreadExchangeStreamCaptureMode)(&mode);
+    return result;
+}
+
+/* All streams may use it at once: so it comes from an allocator that hands out nothing else, on a stream
+ * that runs nothing, once whatever the driver may have had that wait for is over; what cannot be waited for
+ * goes back. */
+static int request_plain(CUdeviceptr *block, size_t bytes, CUresult *result) {
+    int state;
+    struct weir_served *s = weir__served_plain(device_of(NULL), &state);
+    CUstream apart = s ? weir__served_apart(s) : NULL;
+    struct weir_found found = {.by = s, .bytes = bytes};
+
+    *result = CUDA_ERROR_OUT_OF_MEMORY;
+    if (!apart || !request(s, &found.base, bytes, apart, result)) {
+        left.why = WEIR_LEFT_NOT; /* no pool's */
+        return !s && state == WEIR_POOL_REFUSED;
+    }
+    if (*result != CUDA_SUCCESS)
+        return 1;
+    *result = wait_for(apart);
+    if (*result == CUDA_SUCCESS)
+        *block = found.base;
+    else
+        (void)weir__free_block(&found, apart);
+    return 1;
+}
+
+/* Beside a capture the driver judges. */
+static int serve_plain(CUdeviceptr *block, size_t bytes, CUresult *result) {
+    static atomic_int is_wanted; /* 0: not looked up yet */
+    int wanted = atomic_load_explicit(&is_wanted, memory_order_relaxed), done;
+
+    if (wanted == 0) {
+        wanted = weir__run_switch("WEIR_RUN_SERVE_MALLOC", 0) ? 1 : -1;
+        atomic_store_explicit(&is_wanted, wanted, memory_order_relaxed);
+    }
+    if (wanted < 0 || !block || bytes == 0 || is_any_captured() || !enter())
+        return 0;
+    done = request_plain(block, bytes, result);
+    leave();
+    return done;
+}
+
+/* ---- what the driver serves ---- */
+
+static void count_left(enum weir_unserved which) {
+    if (!weir__inside)
+        weir__count_unserved(which);
+}
+
+CUresult weir__serve_cuMemAlloc_v2(CUdeviceptr *block, size_t bytes) {
+    CUresult result;
+
+    if (serve_plain(block, bytes, &result))
+        return result;
+    count_left(WEIR_UNSERVED_ALLOC);
+    result = REAL(cuMemAlloc_v2)(block, bytes);
+    return may_have_room(result) ? REAL(cuMemAlloc_v2)(block, bytes) : result;
+}
+
+CUresult weir__serve_cuMemAllocPitch_v2(CUdeviceptr *block, size_t *pitch, size_t width,
+                                        size_t height, unsigned int element) {
+    CUresult result = REAL(cuMemAllocPitch_v2)(block, pitch, width, height, element);
+
+    count_left(WEIR_UNSERVED_PITCH);
+    return may_have_room(result) ? REAL(cuMemAllocPitch_v2)(block, pitch, width, height, element)
+                                 : result;
+}
+
+CUresult weir__serve_cuMemAllocManaged(CUdeviceptr *block, size_t bytes, unsigned int flags) {
+    CUresult result = REAL(cuMemAllocManaged)(block, bytes, flags);
+
+    count_left(WEIR_UNSERVED_MANAGED);
+    return may_have_room(result) ? REAL(cuMemAllocManaged)(block, bytes, flags) : result;
+}
+
+CUresult weir__serve_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
+                                 const CUmemAllocationProp *properties, unsigned long long flags) {
+    CUresult result = REAL(cuMemCreate)(handle, bytes, properties, flags);
+
+    count_left(WEIR_UNSERVED_CREATE);
+    return may_have_room(result) ? REAL(cuMemCreate)(handle, bytes, properties, flags) : result;
+}

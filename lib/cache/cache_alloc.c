@@ -1,0 +1,374 @@
+/* SPDX-License-Identifier: MIT */
+/* cache_alloc.c: requests that find nothing in their stream's cache at once.
+ *
+ * What: hit.h serves most requests.  What it leaves goes on here: the driver is asked who the stream is, if it must be;
+ * the cache catches up with what was put off; slabs and whole blocks come from the engine.
+ *
+ * Locks: the cache's, taken and given back around each step; a cache that a call goes on with is pinned meanwhile.
+ */
+#include "cache/caches.h"
+
+#include "base/result.h"
+#include "base/size.h"
+#include "cache/span_table.h"
+#include "config/amount.h"
+#include "engine/stream_order.h"
+
+enum {
+    SLAB_DOUBLINGS = 3, /* how far a slab grows beyond its first size as a class takes more */
+    HELD_PART = 4       /* of what is in use, or HELD_LEAST, that live slots may hold in slabs */
+};
+
+#define SLAB_FIRST ((size_t)64 << 10)
+#define SLAB_LEAST ((size_t)32 << 10)
+#define HELD_LEAST ((uint64_t)1 << 20)
+#define STRANDED_MOST                                                                              \
+    ((size_t)64 << 20) /* in remote frees of streams that ended, before growth waits */
+
+/* By how much the engine's blocks have more than when all caches were asked, and by what part of that. */
+#define TELL_LEAST ((uint64_t)16 << 20)
+
+#define TELL_PART 32
+
+/* ---- the engine is asked ---- */
+
+/* The engine cannot serve a request as it stands: every other cache gives what it has at its stream's
+ * next call, and whole blocks go past the caches until the engine has been steady for a while.  A block
+ * that lies in a cache cannot join its neighbours, and where blocks come to lie is decided now. */
+static void raise_reclaim_epoch(struct weir_front *f, struct weir_cache *c) {
+    uint64_t before = atomic_fetch_add_explicit(&f->hits.reclaim_epoch, 1, memory_order_relaxed);
+    int taken;
+
+    atomic_store_explicit(&f->steady, 0, memory_order_relaxed);
+    if (!c)
+        return;
+    taken = weir__bias_take(&c->lock);
+    atomic_store_explicit(&c->most_whole, 0, memory_order_relaxed);
+    if (c->reclaim_epoch == before) { /* it has just given all */
+        c->reclaim_epoch = before + 1;
+        weir__cache_pass(c);
+    }
+    weir__bias_give(&c->lock, taken);
+}
+
+/* Bytes that a request cannot have, though nobody uses them: remote frees of streams that ended, and what a
+ * stream that was alone has freed since it asked last. */
+static size_t held_back(struct weir_front *f) {
+    size_t bytes = atomic_load_explicit(&f->stranded, memory_order_relaxed);
+
+    pthread_mutex_lock(&f->lock);
+    for (struct weir_cache *c = f->caches; c; c = c->next)
+        bytes += atomic_load_explicit(&c->leaving, memory_order_relaxed);
+    pthread_mutex_unlock(&f->lock);
+    return bytes;
+}
+
+/* The engine served a request without growing or moving anything. */
+static void note_steady(struct weir_front *f) {
+    if (!is_steady(f))
+        atomic_fetch_add_explicit(&f->steady, 1, memory_order_relaxed);
+}
+
+/* Whose request is under way: a cache's, or that of a stream without a cache (NULL). */
+struct borrower {
+    struct weir_front *f;
+    struct weir_cache *c;
+};
+
+static int lend(void *context, struct weir_request *r, enum weir_lending what) {
+    const struct borrower *b = context;
+
+    switch (what) {
+    case WEIR_LEND_OWN:
+        return b->c && weir__caches_give_all(b->f, b->c, r->stream);
+    case WEIR_LEND_STUCK:
+        return held_back(b->f) > STRANDED_MOST && weir__front_empty(b->f) == WEIR_OK;
+    case WEIR_LEND_LATER:
+        raise_reclaim_epoch(b->f, b->c);
+        return 0;
+    default:
+        return weir__front_empty(b->f) == WEIR_OK;
+    }
+}
+
+/* A block from the engine for a request on a stream that is not being captured; of r->bytes, or of r->least where there
+ * is no memory for more. */
+static inline __attribute__((always_inline)) weir_status
+fetch(struct weir_front *f, struct weir_cache *c, struct weir_request *r) {
+    struct borrower borrower = {f, c};
+    const struct weir_lender caches = {lend, &borrower};
+    weir_status status = weir__reserve_alloc(f->v, r, &caches);
+
+    if (status == WEIR_OK && !(r->flags & WEIR_REQUEST_WAS_DRY))
+        note_steady(f);
+    if (r->flags & WEIR_REQUEST_PRESSURE)
+        raise_reclaim_epoch(f, c);
+    return status;
+}
+
+/* ---- slabs and whole blocks ---- */
+
+/* What a block takes of the engine. */
+static size_t in_pages(size_t bytes) {
+    return (bytes + WEIR_PAGE - 1) & ~(WEIR_PAGE - 1);
+}
+
+size_t weir__front_fit(size_t bytes) {
+    size_t most = 0;
+
+    bytes = weir__size_round_down(bytes, WEIR_PAGE);
+    if (bytes > WEIR_SPAN_SMALL)
+        return bytes;
+    for (unsigned c = 0; c <= weir__span_class(WEIR_SPAN_SMALL); c++) {
+        size_t slot = (size_t)weir__span_units(c) * WEIR_SPAN_UNIT;
+
+        if (in_pages(slot) <= bytes)
+            most = slot;
+    }
+    return most;
+}
+
+/* Partly used slabs hold many idle slots, which other classes cannot use. */
+static int has_held_slabs(struct weir_cache *c) {
+    uint64_t in_use = at_least_none(weir__sum_now(&c->in_use));
+
+    return weir__cache_is_held(c, (size_t)weir__size_larger(in_use / HELD_PART, HELD_LEAST));
+}
+
+/* Slots of the next slab of a class: more as the class takes more, while slabs still empty completely.  Where it is
+ * more than one, no other fits in what is left of their pages. */
+static size_t slab_slots(struct weir_cache *c, unsigned size_class) {
+    size_t slot = (size_t)weir__span_units(size_class) * WEIR_SPAN_UNIT;
+    uint32_t slabs = atomic_load_explicit(&c->store->small[size_class].slabs, memory_order_relaxed);
+    size_t bytes = SLAB_FIRST << weir__size_smaller(slabs, SLAB_DOUBLINGS);
+
+    if (slabs > 0 && bytes / slot > 1 && has_held_slabs(c))
+        bytes = SLAB_LEAST;
+    return weir__size_smaller(weir__size_larger(bytes / slot, 1), WEIR_RECORDS_SLOTS);
+}
+
+/* A slab for the request's class in the cache; of as many slots as a page holds, or one, if there is no
+ * memory for more. */
+static weir_status add_slab(struct weir_front *f, struct weir_cache *c, struct weir_request *r) {
+    unsigned size_class = weir__span_class(r->asked);
+    size_t slot = (size_t)weir__span_units(size_class) * WEIR_SPAN_UNIT;
+    struct weir_span *s;
+    weir_status status;
+    int taken;
+
+    r->flags = 0; /* what another try of the request has left */
+    r->grew = 0;
+    r->dry_at = 0;
+    r->bytes = in_pages(slab_slots(c, size_class) * slot);
+    r->least = in_pages(slot);
+    status = fetch(f, c, r);
+    if (status != WEIR_OK)
+        return status;
+    s = weir__records_slab(&f->records, r->block, r->bytes, size_class,
+                           (uint32_t)(r->bytes / slot));
+    if (!s) {
+        (void)f->engine->ops->give(f->engine, r->block, r->id);
+        return weir__without_driver(WEIR_E_HOST_MEMORY);
+    }
+    taken = weir__bias_take(&c->lock);
+    weir__cache_add_slab(c, s);
+    weir__bias_give(&c->lock, taken);
+    return WEIR_OK;
+}
+
+/* A whole block, for a cache (NULL: a stream without a cache, and of any size). */
+static inline __attribute__((always_inline)) weir_status
+add_whole(struct weir_front *f, struct weir_cache *c, struct weir_request *r) {
+    struct weir_span *s;
+    weir_status status;
+
+    r->bytes = in_pages(r->asked);
+    status = fetch(f, c, r);
+    if (status != WEIR_OK)
+        return status;
+    s = weir__records_whole(&f->records, r->block, r->bytes);
+    if (!s) {
+        (void)f->engine->ops->give(f->engine, r->block, r->id);
+        return weir__without_driver(WEIR_E_HOST_MEMORY);
+    }
+    atomic_store_explicit(&s->fetched_for, r->id, memory_order_relaxed);
+    atomic_store_explicit(&s->asked, r->asked, memory_order_relaxed);
+    return WEIR_OK;
+}
+
+/* What was brought into the cache for this very request, or 0. */
+static CUdeviceptr take_brought(struct weir_cache *c, uint64_t key, uint64_t id, size_t bytes) {
+    int taken = weir__bias_take(&c->lock);
+    /* unreached: it is not the stream's any more, which must end while this call is at work on it */
+    CUdeviceptr block = c->serves && is_its(c, key, id) ? take_any(c, bytes) : 0;
+
+    weir__bias_give(&c->lock, taken);
+    return block;
+}
+
+/* ---- requests ---- */
+
+/* The stream is being captured: the engine makes a node of the graph, or refuses.  Then the caches give nothing back:
+ * what is idle is not what a graph's memory comes of (oom_ladder.c). */
+static weir_status alloc_captured(struct weir_front *f, struct weir_request *r) {
+    weir_status status;
+
+    (void)weir__caches_visit_captured(f, r->stream, 0);
+    if (f->hits.device->drop_in)
+        return weir__without_driver(WEIR_E_CAPTURE);
+    r->bytes = r->asked;
+    r->id = 0; /* an engine takes a stream whose id it is told for one that is not being captured */
+    r->flags |= WEIR_REQUEST_CAPTURED;
+    status = weir__reserve_alloc_alone(f->v, r);
+    if (status == WEIR_OK)
+        count(f, WEIR_TALLY_FRONT_CAPTURE);
+    return status;
+}
+
+/* A slot, of which the cache has none: of what is on its way home, or of a slab from the engine. */
+static __attribute__((noinline)) weir_status add_slot(struct weir_front *f, struct weir_cache *c,
+                                                      struct weir_request *r) {
+    if (atomic_load_explicit(&f->sent, memory_order_relaxed) > 0) {
+        pthread_mutex_lock(&f->lock);
+        weir__caches_settle_some(f);
+        pthread_mutex_unlock(&f->lock);
+    }
+    for (;;) {
+        weir_status status;
+
+        r->block = take_brought(c, key_of(r->stream, r->id), r->id, r->asked);
+        if (r->block)
+            return WEIR_OK;
+        /* Nothing came home, or other threads on the stream have used the slab up. */
+        status = add_slab(f, c, r);
+        if (status != WEIR_OK)
+            return status;
+    }
+}
+
+/* The cache has handed out more than the sums say.  It need not tell of less: before a peak rises, all caches are
+ * asked. */
+static inline int has_risen(const struct weir_cache *c) {
+    return weir__sum_now(&c->requested) >
+               atomic_load_explicit(&c->told_requested, memory_order_relaxed) ||
+           weir__sum_now(&c->in_use) > atomic_load_explicit(&c->told_in_use, memory_order_relaxed);
+}
+
+static inline void tell_miss(struct weir_front *f, struct weir_cache *c) {
+    uint64_t told = atomic_load_explicit(&f->told_out, memory_order_relaxed);
+    uint64_t out = atomic_load_explicit(&f->engine->seen.most_in_use, memory_order_relaxed);
+
+    if (out > told + weir__size_larger(told / TELL_PART, TELL_LEAST))
+        weir__caches_tell_all(f, c, out);
+    else if (f->hits.device->drop_in && has_risen(c ? c : f->loose))
+        weir__caches_tell_own(f, c);
+}
+
+/* From the engine, for a stream that is r->id.  Its cache was pinned, and is no more. */
+static inline __attribute__((always_inline)) weir_status
+alloc_fresh(struct weir_front *f, struct weir_cache *c, struct weir_request *r) {
+    int is_slot = c && r->asked <= WEIR_SPAN_SMALL, taken;
+    weir_status status = is_slot ? add_slot(f, c, r) : add_whole(f, c, r);
+    struct weir_cache *counts = c ? c : f->loose;
+
+    taken = weir__bias_take(&counts->lock);
+    if (status == WEIR_OK && !is_slot)
+        weir__cache_account(counts, (int64_t)r->asked, (int64_t)r->bytes);
+    if (c)
+        c->pins--;
+    weir__bias_give(&counts->lock, taken);
+    if (status != WEIR_OK)
+        return status;
+    count(f, c ? WEIR_TALLY_FRONT_EMPTY : WEIR_TALLY_FRONT_YOUNG);
+    tell_miss(f, c);
+    return WEIR_OK;
+}
+
+/* The driver is asked who the stream is, and the cache catches up. */
+static __attribute__((noinline)) weir_status alloc_slow(struct weir_front *f,
+                                                        struct weir_request *r) {
+    weir_status status = weir__device_capture(f->hits.device, r->stream);
+    struct weir_cache *c;
+    int taken;
+
+    if (status == WEIR_E_CAPTURE)
+        return alloc_captured(f, r);
+    if (status == WEIR_OK)
+        status = weir__caches_identify(f, r->stream, &r->id);
+    if (status != WEIR_OK) {
+        weir__device_log_alloc(f->hits.device, r->asked, status);
+        return status;
+    }
+    c = weir__caches_visit(f, r->stream, r->id, 1);
+    if (c) {
+        weir__caches_catch_up(f, c, r->stream);
+        taken = weir__bias_take(&c->lock);
+        r->block = take(&f->hits, c, key_of(r->stream, r->id), r->id, r->asked);
+        c->pins -= r->block != 0;
+        weir__bias_give(&c->lock, taken);
+    }
+    return r->block ? WEIR_OK : alloc_fresh(f, c, r);
+}
+
+/* The cache has nothing for a request, and nothing to catch up with.  What is leaving goes, since the
+ * engine is asked next.  The caller holds the cache's lock. */
+static void note_miss(struct weir_front *f, struct weir_cache *c, struct weir_flushed *leaving) {
+    weir__cache_raise(&c->misses);
+    weir__cache_drop_leaving(c, leaving);
+    if (atomic_load_explicit(&c->most_whole, memory_order_relaxed) == 0 && is_steady(f) &&
+        atomic_load_explicit(&c->most, memory_order_relaxed) > 0)
+        weir__cache_due(c); /* whole blocks may stay again */
+}
+
+/* If there is nothing to catch up with the driver need not be asked again. */
+weir_status weir__front_miss(struct weir_front *f, struct weir_cache *c, int taken, uint64_t key,
+                             struct weir_request *r) {
+    struct weir_flushed leaving = {0};
+    int plain = is_ready(&f->hits, c) && is_its(c, key, r->id);
+
+    if (r->id == 0) /* vouched for */
+        r->id = atomic_load_explicit(&c->id, memory_order_relaxed);
+    if (plain) {
+        note_miss(f, c, &leaving);
+        c->pins++;
+    }
+    weir__bias_give(&c->lock, taken);
+    if (!plain)
+        return alloc_slow(f, r);
+    /* A whole block is the engine's to find: it is called next, and sees to it. */
+    if (leaving.spans && weir__caches_give(f, leaving.spans, r->id) && r->asked <= WEIR_SPAN_SMALL)
+        weir__engine_tend(f->engine, r->stream, r->id);
+    return alloc_fresh(f, c, r);
+}
+
+static weir_status alloc_as_asked(struct weir_front *f, struct weir_request *r) {
+    unsigned long long id;
+    uint64_t key;
+    struct weir_cache *c = find(f, r->stream, &key, &id);
+    int taken;
+
+    /* unreached: not vouched for, as that is asked elsewhere, unless it was until a moment ago */
+    if (!c || (id == 0 && !is_vouched_for(&f->hits, c, r->stream)))
+        return alloc_slow(f, r);
+    r->id = id;
+    taken = weir__bias_take(&c->lock);
+    r->block = take(&f->hits, c, key, id, r->asked);
+    if (!r->block)
+        return weir__front_miss(f, c, taken, key, r);
+    weir__bias_give(&c->lock, taken);
+    return WEIR_OK;
+}
+
+weir_status weir__front_alloc(struct weir_front *f, struct weir_request *r) {
+    int lent = may_lack_context(r->stream) && weir__device_lend_context(f->hits.device);
+    weir_status status = alloc_as_asked(f, r);
+
+    weir__device_end_context(f->hits.device, lent);
+    return status;
+}
+
+weir_status weir__front_alloc_at(struct weir_front *f, struct weir_request *r) {
+    weir_status status = weir__caches_identify(f, r->stream, &r->id);
+
+    return status == WEIR_OK ? alloc_fresh(f, NULL, r) : status;
+}

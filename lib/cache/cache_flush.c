@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: MIT */
+/* cache_flush.c: idle memory goes from the caches back to the engine.
+ *
+ * What: the ways back lie inside calls on the cache's own stream that have just asked the driver who it is, or need not:
+ * more lies idle than the cap allows; it lay unused for long; somebody's request did not fit (`reclaim_epoch` rises, and every
+ * cache gives what it has at its next request); its own request does not fit; or the stream is alone and misses.  The one
+ * exception waits for the device: weir__front_empty, for trims, out of memory, the end, and growth while much is held
+ * back.
+ *
+ * A stream that is being captured is served by the engine alone.  What it frees is served to nobody before a request on it
+ * has found the capture over, since only such requests take from its cache, look after it, or answer a reclaim epoch.  A free
+ * need not ask.
+ *
+ * Locks: the front's and a cache's are taken here, never both but in `retire` and `flush`.
+ */
+#include "cache/caches.h"
+
+#include "base/size.h"
+#include "cache/span_table.h"
+#include "engine/stream_order.h"
+
+void weir__caches_deliver(struct weir_front *f, struct weir_cache *c, weir_stream stream,
+                          struct weir_flushed *h) {
+    struct weir_use_list none = {0};
+    struct weir_fence *fence = NULL;
+
+    if (!h->spans && !h->remotes)
+        return;
+    pthread_mutex_lock(&f->lock);
+    weir__caches_settle_some(f);
+    weir__caches_give(f, h->spans, atomic_load_explicit(&c->id, memory_order_relaxed));
+    if (h->remotes && weir__order_fence(&f->order, stream, &none, &fence) != WEIR_OK)
+        fence = NULL; /* a wait for the device will do */
+    weir__caches_send_home(f, h->remotes, fence);
+    pthread_mutex_unlock(&f->lock);
+}
+
+void weir__caches_look_after(struct weir_front *f, struct weir_cache *c, weir_stream stream) {
+    struct weir_flushed h = {0};
+    uint64_t now = f->hits.device->driver->ticks();
+    int taken, expired;
+    size_t most;
+
+    pthread_mutex_lock(&f->lock);
+    weir__caches_age(f, now);
+    weir__caches_tell(f, c);
+    expired = weir__caches_is_over(f, c->looked_ticks, now);
+    if (expired)
+        c->looked_ticks = now;
+    pthread_mutex_unlock(&f->lock);
+    taken = weir__bias_take(&c->lock);
+    c->due = 0;
+    weir__cache_pass(c);
+    most = atomic_load_explicit(&c->most, memory_order_relaxed);
+    weir__cache_drop_excess(c, &h);
+    if (atomic_load_explicit(&c->idle, memory_order_relaxed) > most)
+        weir__cache_shrink(c, most - most / 4,
+                           &h); /* so that not every request finds it too full */
+    if (expired)
+        weir__cache_expire(c, &h);
+    weir__cache_remotes(c, WEIR_CACHE_REMOTES, &h);
+    weir__bias_give(&c->lock, taken);
+    weir__caches_deliver(f, c, stream, &h);
+}
+
+int weir__caches_give_all(struct weir_front *f, struct weir_cache *c, weir_stream stream) {
+    struct weir_flushed h = {0};
+    int taken = weir__bias_take(&c->lock), some;
+
+    weir__cache_shrink(c, 0, &h);
+    weir__cache_remotes(c, 1, &h);
+    c->reclaim_epoch = atomic_load_explicit(&f->hits.reclaim_epoch, memory_order_relaxed);
+    if (!is_steady(f))
+        atomic_store_explicit(&c->most_whole, 0, memory_order_relaxed);
+    weir__cache_pass(c);
+    weir__bias_give(&c->lock, taken);
+    some = h.spans != NULL;
+    weir__caches_deliver(f, c, stream, &h);
+    return some;
+}
+
+void weir__caches_catch_up(struct weir_front *f, struct weir_cache *c, weir_stream stream) {
+    int taken = weir__bias_take(&c->lock);
+    int wanted =
+        c->reclaim_epoch != atomic_load_explicit(&f->hits.reclaim_epoch, memory_order_relaxed);
+    int due = c->due;
+
+    weir__cache_pass(c); /* a capture may be over */
+    weir__bias_give(&c->lock, taken);
+    if (due)
+        weir__caches_look_after(f, c, stream);
+    if (wanted)
+        (void)weir__caches_give_all(f, c, stream);
+    weir__engine_tend(f->engine, stream, atomic_load_explicit(&c->id, memory_order_relaxed));
+}
+
+void weir__caches_retire(struct weir_front *f, struct weir_cache *c, uint64_t id) {
+    struct weir_flushed h = {0};
+    int taken = weir__bias_take(&c->lock);
+
+    if (c->serves) {
+        c->serves = 0;
+        weir__cache_readdress(c); /* nothing comes in any more */
+        weir__cache_shrink(c, 0, &h);
+        weir__cache_remotes(c, 1, &h);
+        weir__cache_disown(c);
+    }
+    weir__cache_pass(c);
+    weir__bias_give(&c->lock, taken);
+    weir__caches_unwatch(c);
+    weir__caches_give(f, h.spans, id);
+    weir__caches_send_home(f, h.remotes, NULL);
+    c->young = 0;
+}
+
+void weir__front_ask(struct weir_front *f, weir_stream stream) {
+    struct weir_cache *c;
+    uint64_t id = 0;
+
+    if (!is_default(stream) && !cache_of(f, key_of(stream, 0)))
+        return;
+    if (weir__device_stream_id(f->hits.device, stream, &id) != CUDA_SUCCESS ||
+        (is_default(stream) && !weir__device_is_idle(f->hits.device, stream)))
+        return;
+    c = weir__caches_pin_of(f, stream, id);
+    if (c)
+        (void)weir__caches_give_all(f, c, stream);
+    weir__caches_unpin(c);
+    (void)weir__engine_ask(f->engine, stream, id);
+}
+
+void weir__front_demand(struct weir_front *f) {
+    size_t idle = 0;
+
+    pthread_mutex_lock(&f->lock);
+    for (struct weir_cache *c = f->caches; c; c = c->next)
+        idle += atomic_load_explicit(&c->idle, memory_order_relaxed);
+    pthread_mutex_unlock(&f->lock);
+    if (idle > 0)
+        atomic_fetch_add_explicit(&f->hits.reclaim_epoch, 1, memory_order_relaxed);
+}
+
+/* ---- everything back ---- */
+
+/* Takes all that lies idle out of every cache; the caller holds `lock`. */
+static void flush(struct weir_front *f, struct weir_flushed *h) {
+    for (struct weir_cache *c = f->caches; c; c = c->next) {
+        int taken;
+
+        if (!c->store)
+            continue;
+        taken = weir__bias_take(&c->lock);
+        weir__cache_shrink(c, 0, h);
+        weir__cache_remotes(c, 1, h);
+        weir__bias_give(&c->lock, taken);
+    }
+}
+
+/* Whose what `flush` brought is, after a wait for the device: one stream's as long as there is only
+ * one, so that the engine goes on with nothing to order. */
+static uint64_t whose(const struct weir_front *f) {
+    const struct weir_cache *only = NULL;
+
+    for (const struct weir_cache *c = f->caches; c; c = c->next) {
+        if (c == f->loose)
+            continue;
+        if (only)
+            return WEIR_ENGINE_OBSERVED;
+        only = c;
+    }
+    return only && only->serves ? atomic_load_explicit(&only->id, memory_order_relaxed)
+                                : WEIR_ENGINE_OBSERVED;
+}
+
+weir_status weir__front_empty(struct weir_front *f) {
+    struct weir_flushed h = {0}, slabs = {0};
+    struct weir_remote_slots *batches;
+    CUresult result = CUDA_SUCCESS;
+
+    pthread_mutex_lock(&f->lock);
+    flush(f, &h);
+    batches = weir__caches_take_batches(f);
+    pthread_mutex_unlock(&f->lock);
+    if (h.spans || h.remotes || batches)
+        result = weir__device_wait(f->hits.device);
+    pthread_mutex_lock(&f->lock);
+    if (result == CUDA_SUCCESS) {
+        weir__caches_give(f, h.spans, whose(f));
+        weir__caches_bring_all_home(f, h.remotes);
+        weir__caches_return_batches(f, batches, 1);
+        /* Slabs that are whole again.  Some of their slots may have been freed after the wait. */
+        flush(f, &slabs);
+    } else {
+        weir__caches_give(f, h.spans, WEIR_ENGINE_UNKNOWN);
+        weir__caches_return_batches(f, batches, 0);
+        weir__caches_send_home(f, h.remotes, NULL);
+    }
+    weir__caches_give(f, slabs.spans, WEIR_ENGINE_UNKNOWN);
+    weir__caches_send_home(f, slabs.remotes, NULL);
+    pthread_mutex_unlock(&f->lock);
+    return weir__device_status(f->hits.device, result);
+}

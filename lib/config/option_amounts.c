@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: MIT */
+/* option_amounts.c: options whose value is an amount of memory: bytes, a share of something, or max. */
+#include "config/option_kinds.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/text.h"
+
+#define LARGEST_WEIGHT UINT64_C(1000000000000) /* a million, in millionths */
+
+static int part_read(const struct weir_option_row *row, const char *text, weir_options *options,
+                     struct weir_problem *problem);
+
+/* `percent`: the kind that a percentage has where the amount is used. */
+static int share_valid(const weir_amount *amount, int percent, struct weir_problem *problem) {
+    if (percent == WEIR_AMOUNT_OF_IN_USE && amount->kind != percent)
+        return weir__problem(problem, "it is a share of %s, which does not do here",
+                             amount->kind == WEIR_AMOUNT_OF_FREE ? "what is free" : "the device");
+    if (percent == WEIR_AMOUNT_OF_TOTAL && amount->kind == WEIR_AMOUNT_OF_IN_USE)
+        return weir__problem(problem, "it is a share of what is in use, which does not do here");
+    return amount->value <= 1000000 || weir__problem(problem, "it is more than 100%%");
+}
+
+static int amount_valid(const struct weir_option_row *row, const weir_amount *amount, int percent,
+                        struct weir_problem *problem) {
+    if (amount->reserved != 0 &&
+        (row->offset != offsetof(weir_options, prealloc) || !weir__compat_name(amount->reserved)))
+        return weir__problem(problem, "its reserved field is not 0");
+    switch (amount->kind) {
+    case WEIR_AMOUNT_DEFAULT:
+        return amount->value == 0 || weir__problem(problem, "it has a value but no kind");
+    case WEIR_AMOUNT_OF_TOTAL:
+    case WEIR_AMOUNT_OF_FREE:
+    case WEIR_AMOUNT_OF_IN_USE:
+        if (!share_valid(amount, percent, problem))
+            return 0;
+        break;
+    case WEIR_AMOUNT_BYTES:
+        break;
+    case WEIR_AMOUNT_MAX:
+        return 1;
+    case WEIR_AMOUNT_SHARE:
+        if (row->kind->read != part_read)
+            return weir__problem(problem, "it is a share among processes, which does not do here");
+        return amount->value <= LARGEST_WEIGHT || weir__problem(problem, "the weight is too large");
+    default:
+        return weir__problem(problem, "there is no amount of kind %d", amount->kind);
+    }
+    if (amount->value == 0 && row->zero_is_wrong)
+        return weir__problem(problem, "nothing could be allocated; max means no limit");
+    return 1;
+}
+
+static int amount_read_as(const struct weir_option_row *row, const char *text,
+                          weir_options *options, int percent, struct weir_problem *problem) {
+    weir_amount amount;
+
+    if (!weir__amount_read(text, &amount, problem))
+        return 0;
+    if (amount.kind == WEIR_AMOUNT_OF_TOTAL)
+        amount.kind = percent;
+    if (!amount_valid(row, &amount, percent, problem))
+        return 0;
+    *(weir_amount *)mutable_field(row, options) = amount;
+    return 1;
+}
+
+static int amount_read(const struct weir_option_row *row, const char *text, weir_options *options,
+                       struct weir_problem *problem) {
+    return amount_read_as(row, text, options, WEIR_AMOUNT_OF_TOTAL, problem);
+}
+
+/* "share", "share:2", or another amount. */
+static int part_read(const struct weir_option_row *row, const char *text, weir_options *options,
+                     struct weir_problem *problem) {
+    weir_amount amount = {1000000, WEIR_AMOUNT_SHARE, 0};
+    double weight = 1;
+    const char *end;
+
+    if (strncasecmp(text, "share", 5) != 0 || (text[5] != '\0' && text[5] != ':'))
+        return amount_read(row, text, options, problem);
+    if (text[5] == ':') {
+        if (!weir__factor_read(text + 6, &end, &weight, problem))
+            return 0;
+        if (*end != '\0')
+            return weir__problem(problem, "something follows the weight");
+    }
+    amount.value = weight > 1e7 ? UINT64_MAX : (uint64_t)(weight * 1e6 + 0.5);
+    if (!amount_valid(row, &amount, WEIR_AMOUNT_OF_TOTAL, problem))
+        return 0;
+    *(weir_amount *)mutable_field(row, options) = amount;
+    return 1;
+}
+
+static int amount_is_set(const struct weir_option_row *row, const weir_options *options) {
+    return ((const weir_amount *)field(row, options))->kind != WEIR_AMOUNT_DEFAULT;
+}
+
+static void amount_spell(const struct weir_option_row *row, const weir_options *options, char *text,
+                         size_t bytes) {
+    weir__amount_spell(field(row, options), text, bytes);
+}
+
+static int amount_check(const struct weir_option_row *row, const weir_options *options,
+                        struct weir_problem *problem) {
+    return amount_valid(row, field(row, options), WEIR_AMOUNT_OF_TOTAL, problem);
+}
+
+const struct weir_option_kind weir__option_amount = {amount_read, amount_spell, amount_is_set,
+                                                     amount_check};
+
+const struct weir_option_kind weir__option_part = {part_read, amount_spell, amount_is_set,
+                                                   amount_check};
+
+static int cache_read(const struct weir_option_row *row, const char *text, weir_options *options,
+                      struct weir_problem *problem) {
+    return amount_read_as(row, text, options, WEIR_AMOUNT_OF_IN_USE, problem);
+}
+
+/* No amount says the default, so it stays and is told in words. */
+static void cache_spell(const struct weir_option_row *row, const weir_options *options, char *text,
+                        size_t bytes) {
+    if (amount_is_set(row, options))
+        amount_spell(row, options, text, bytes);
+    else
+        snprintf(text, bytes, "%s", row->text.default_text);
+}
+
+static int cache_check(const struct weir_option_row *row, const weir_options *options,
+                       struct weir_problem *problem) {
+    return amount_valid(row, field(row, options), WEIR_AMOUNT_OF_IN_USE, problem);
+}
+
+const struct weir_option_kind weir__option_cache = {cache_read, cache_spell, amount_is_set,
+                                                    cache_check};
+
+/* ---- grow-ahead ---- */
+
+/* LOW or LOW:HIGH; without HIGH it is twice LOW, which weir__options_fill knows. */
+static int ahead_valid(const struct weir_option_row *row, const weir_amount *low,
+                       const weir_amount *high, struct weir_problem *problem) {
+    if (!amount_valid(row, low, WEIR_AMOUNT_OF_TOTAL, problem) ||
+        !amount_valid(row, high, WEIR_AMOUNT_OF_TOTAL, problem))
+        return 0;
+    if (low->kind == WEIR_AMOUNT_MAX || high->kind == WEIR_AMOUNT_MAX)
+        return weir__problem(problem, "there is no room beyond max: preallocate max for that");
+    if (low->kind == WEIR_AMOUNT_DEFAULT && high->kind != WEIR_AMOUNT_DEFAULT)
+        return weir__problem(problem, "options.headroom_high is set, but options.headroom is not");
+    return low->kind != high->kind || high->value >= low->value ||
+           weir__problem(problem, "what follows the colon is less than what precedes it");
+}
+
+static int ahead_read(const struct weir_option_row *row, const char *text, weir_options *options,
+                      struct weir_problem *problem) {
+    size_t length = strcspn(text, ":");
+    weir_amount low = {0}, high = {0};
+    char first[64];
+
+    if (length >= sizeof first)
+        return weir__problem(problem, "it is too long");
+    snprintf(first, sizeof first, "%.*s", (int)length, text);
+    if (!weir__amount_read(first, &low, problem) ||
+        (text[length] == ':' && !weir__amount_read(text + length + 1, &high, problem)) ||
+        !ahead_valid(row, &low, &high, problem))
+        return 0;
+    options->headroom = low;
+    options->headroom_high = high;
+    return 1;
+}
+
+static void ahead_spell(const struct weir_option_row *row, const weir_options *options, char *text,
+                        size_t bytes) {
+    char low[WEIR_SPELL_BYTES], high[WEIR_SPELL_BYTES];
+
+    (void)row;
+    weir__amount_spell(&options->headroom, low, sizeof low);
+    weir__amount_spell(&options->headroom_high, high, sizeof high);
+    if (options->headroom.value == 0)
+        snprintf(text, bytes, "%s", low);
+    else
+        snprintf(text, bytes, "%s:%s", low, high);
+}
+
+static int ahead_check(const struct weir_option_row *row, const weir_options *options,
+                       struct weir_problem *problem) {
+    return ahead_valid(row, &options->headroom, &options->headroom_high, problem);
+}
+
+void weir__option_fill_ahead(weir_options *options) {
+    weir_amount *low = &options->headroom, *high = &options->headroom_high;
+    uint64_t most = low->kind == WEIR_AMOUNT_BYTES ? UINT64_MAX : 1000000;
+
+    if (low->kind == WEIR_AMOUNT_DEFAULT)
+        low->kind = WEIR_AMOUNT_BYTES;
+    if (high->kind != WEIR_AMOUNT_DEFAULT)
+        return;
+    *high = *low;
+    high->value = low->value > most / 2 ? most : 2 * low->value;
+}
+
+const struct weir_option_kind weir__option_ahead = {ahead_read, ahead_spell, amount_is_set,
+                                                    ahead_check};

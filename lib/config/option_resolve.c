@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: MIT */
+/* option_resolve.c: options as a whole: what defaults mean, and what options are to each other.
+ *
+ * What: defaults that go by the engine, amounts that must hold one another, and what an engine cannot do for others come
+ * when all options are there.
+ */
+#include "config/option_kinds.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <strings.h>
+
+#include "base/text.h"
+
+/* ---- defaults ---- */
+
+int weir__options_map(const weir_options *o) {
+    return o->engine == WEIR_ENGINE_MAPPED ||
+           (o->arena == WEIR_ARENA_MAPPED &&
+            (o->engine == WEIR_ENGINE_BFC || o->engine == WEIR_ENGINE_DEFAULT));
+}
+
+int weir__options_can_open(const weir_options *o) {
+    return o->engine == WEIR_ENGINE_POOL || weir__options_map(o);
+}
+
+void weir__options_fill(weir_options *options) {
+    if (weir__options_map(options)) {
+        options->engine = WEIR_ENGINE_BFC;
+        options->arena = WEIR_ARENA_MAPPED;
+    }
+    if (options->engine == WEIR_ENGINE_DEFAULT)
+        options->engine = options->arena == WEIR_ARENA_DEFAULT ? WEIR_ENGINE_POOL : WEIR_ENGINE_BFC;
+    if (!options->device)
+        options->device = "cuda";
+    if (!options->profile)
+        options->profile = weir__option_no_file;
+    if (!options->verdict)
+        options->verdict = weir__option_no_file;
+    if (!options->peers)
+        options->peers = weir__option_no_peers;
+    if (options->decay_ms == 0)
+        options->decay_ms = WEIR_NO_DECAY;
+    if (options->front == WEIR_SWITCH_DEFAULT)
+        options->front = options->engine == WEIR_ENGINE_DIRECT ? WEIR_SWITCH_OFF : WEIR_SWITCH_ON;
+    if (options->internal_dependencies == WEIR_SWITCH_DEFAULT)
+        options->internal_dependencies =
+            weir__options_map(options) && options->packing == WEIR_PACKING_COMPACT
+                ? WEIR_SWITCH_ON
+                : WEIR_SWITCH_OFF;
+    if (options->harden == 0)
+        options->harden = WEIR_HARDEN_OFF;
+    if (options->stream_checks == WEIR_SWITCH_DEFAULT)
+        options->stream_checks = WEIR_SWITCH_ON;
+    if (options->ledger == WEIR_SWITCH_DEFAULT)
+        options->ledger = WEIR_SWITCH_ON;
+    for (size_t i = 0; i < WEIR_SETTING_COUNT; i++)
+        if (weir__option_rows[i].kind == &weir__option_word &&
+            !weir__option_word_is_set(&weir__option_rows[i], options))
+            *(int *)mutable_field(&weir__option_rows[i], options) =
+                weir__option_rows[i].words[0].value;
+    if (options->growth == WEIR_GROWTH_DEFAULT)
+        options->growth = weir__option_default_growth(options);
+    if (options->growth == WEIR_GROWTH_STEP && options->growth_step == 0)
+        options->growth_step = UINT64_C(64) << 20;
+    if (!(options->growth_factor > 0) && options->growth == WEIR_GROWTH_GEOMETRIC)
+        options->growth_factor = 2;
+    if (!(options->growth_factor > 0) && options->growth == WEIR_GROWTH_REMAINING)
+        options->growth_factor = 0.5;
+    if (options->leave.kind == WEIR_AMOUNT_DEFAULT)
+        options->leave.kind = WEIR_AMOUNT_BYTES;
+    if (options->prealloc_min.kind == WEIR_AMOUNT_DEFAULT)
+        options->prealloc_min.kind = WEIR_AMOUNT_BYTES;
+    if (options->prealloc.kind == WEIR_AMOUNT_DEFAULT)
+        options->prealloc = options->prealloc_min;
+    if (options->limit.kind == WEIR_AMOUNT_DEFAULT) {
+        int fixed = options->engine == WEIR_ENGINE_BFC && options->arena == WEIR_ARENA_FIXED;
+
+        options->limit.kind = fixed ? WEIR_AMOUNT_OF_TOTAL : WEIR_AMOUNT_MAX;
+        options->limit.value = fixed ? 750000 : 0;
+    }
+    weir__option_fill_ahead(options);
+    if (options->prealloc_deadline_ms == 0)
+        options->prealloc_deadline_ms = WEIR_NEVER;
+    if (options->release_threshold.kind == WEIR_AMOUNT_DEFAULT)
+        options->release_threshold.kind = WEIR_AMOUNT_MAX;
+    if (options->priority == 0)
+        options->priority = 100;
+    if (options->recovery_timeout_ms == 0)
+        options->recovery_timeout_ms = 1000;
+    if (options->event_ring == 0)
+        options->event_ring = 1024;
+    if (options->front_idle_ms == 0)
+        options->front_idle_ms = 1000;
+}
+
+/* ---- one beside another ---- */
+
+/* Both in bytes, both of the total, or both of what is free: only then can they be compared without
+ * a device. */
+static int limit_holds_prealloc(const weir_options *filled, char *message, size_t message_bytes) {
+    char prealloc[WEIR_SPELL_BYTES], limit[WEIR_SPELL_BYTES];
+
+    if (filled->prealloc.reserved != 0 || /* as much of it as the limit lets it have */
+        filled->prealloc.kind != filled->limit.kind || filled->limit.kind == WEIR_AMOUNT_MAX ||
+        filled->prealloc.value <= filled->limit.value)
+        return 1;
+    weir__amount_spell(&filled->prealloc, prealloc, sizeof prealloc);
+    weir__amount_spell(&filled->limit, limit, sizeof limit);
+    if (message && message_bytes > 0)
+        snprintf(message, message_bytes,
+                 "prealloc '%s' is more than limit '%s'; expected at most the limit, or a higher "
+                 "limit",
+                 prealloc, limit);
+    return 0;
+}
+
+/* Likewise; nothing is less than 0 bytes of any kind. */
+static int prealloc_holds_min(const weir_options *filled, char *message, size_t message_bytes) {
+    const weir_amount *all = &filled->prealloc, *least = &filled->prealloc_min;
+    const char *of_another = weir__compat_name(all->reserved);
+    char prealloc[WEIR_SPELL_BYTES], min[WEIR_SPELL_BYTES];
+
+    if (all->kind == WEIR_AMOUNT_MAX ||
+        (least->kind == all->kind ? least->value <= all->value
+                                  : least->value == 0 || all->value > 0))
+        return 1;
+    weir__amount_spell(all, prealloc, sizeof prealloc);
+    weir__amount_spell(least, min, sizeof min);
+    if (message && message_bytes > 0)
+        snprintf(message, message_bytes,
+                 "prealloc-min '%s' is more than %s '%s'; expected at most that", min,
+                 of_another ? of_another : "prealloc", prealloc);
+    return 0;
+}
+
+/* Whoever lists no device but the allocator's own wants no peer. */
+static int has_peers(const weir_options *filled) {
+    uint64_t devices = 0;
+    const char *driver;
+    int own = 0;
+
+    if (weir__peers_parse(filled->peers, &devices, NULL, 0) != WEIR_OK ||
+        weir__device_parse(filled->device, &driver, &own, NULL, 0) != WEIR_OK)
+        return 0;
+    return devices == UINT64_MAX || (devices & ~(own < 64 ? UINT64_C(1) << own : 0)) != 0;
+}
+
+/* What is for others needs an engine that can give it to them. */
+static int engine_serves_others(const weir_options *filled, char *message, size_t message_bytes) {
+    if (filled->exportable == WEIR_SWITCH_ON && !weir__options_can_open(filled)) {
+        if (message && message_bytes > 0)
+            snprintf(message, message_bytes,
+                     "export: memory of cuMemAlloc cannot be exported: choose engine mapped or "
+                     "pool");
+        return 0;
+    }
+    if (has_peers(filled) && !weir__options_can_open(filled)) {
+        if (message && message_bytes > 0)
+            snprintf(message, message_bytes, "peers '%s': %s", filled->peers, WEIR_NOT_OPENED);
+        return 0;
+    }
+    return 1;
+}
+
+static int is_in_range(const struct weir_option_row *row, const weir_options *options,
+                       char *message, size_t message_bytes) {
+    struct weir_problem problem;
+
+    if (row->kind->check(row, options, &problem))
+        return 1;
+    if (message && message_bytes > 0)
+        snprintf(message, message_bytes, "%s: %s; expected %s", row->text.name, problem.text,
+                 row->text.accepts);
+    return 0;
+}
+
+/* With nothing the reserve grows no more. */
+weir_status weir__limit_check(const weir_amount *limit, char *message, size_t message_bytes) {
+    static const struct weir_option_row row = {
+        .text = {.name = "limit", .accepts = WEIR_SIZE_ACCEPTS},
+        .kind = &weir__option_amount,
+        .offset = offsetof(weir_options, limit)};
+    const weir_options options = {.limit = *limit};
+
+    return is_in_range(&row, &options, message, message_bytes) ? WEIR_OK : WEIR_E_INVALID;
+}
+
+weir_status weir__options_complete(const weir_options *options, weir_options *out, char *message,
+                                   size_t message_bytes) {
+    static const weir_options defaults = {.size = sizeof defaults};
+    weir_options work;
+
+    no_message(message, message_bytes);
+    if (!options)
+        options = &defaults;
+    if (weir__options_size_problem(options))
+        return refuse(WEIR_E_INVALID, message, message_bytes, weir__options_size_problem(options));
+    if (!weir__options_tail_is_zero(options))
+        return refuse(WEIR_E_INVALID, message, message_bytes,
+                      "options has fields set that this version of the library does not know");
+    weir__options_copy(options, &work);
+    if (work.oom_callback_data && !work.oom_callback)
+        return refuse(WEIR_E_INVALID, message, message_bytes,
+                      "oom_callback_data: it is set without oom_callback; expected NULL");
+    for (size_t i = 0; i < WEIR_SETTING_COUNT; i++)
+        if (!is_in_range(&weir__option_rows[i], &work, message, message_bytes))
+            return WEIR_E_INVALID;
+    /* What hardening finds is for somebody to read. */
+    if (work.log == WEIR_LOG_DEFAULT && work.harden & ~(uint64_t)WEIR_HARDEN_OFF)
+        work.log = WEIR_LOG_ERROR;
+    weir__options_fill(&work);
+    if (!limit_holds_prealloc(&work, message, message_bytes))
+        return WEIR_E_LIMIT;
+    if (!prealloc_holds_min(&work, message, message_bytes))
+        return WEIR_E_INVALID;
+    if (!engine_serves_others(&work, message, message_bytes))
+        return WEIR_E_NOT_SUPPORTED;
+    *out = work;
+    return WEIR_OK;
+}

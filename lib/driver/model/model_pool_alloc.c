@@ -1,0 +1,356 @@
+/* SPDX-License-Identifier: MIT */
+/* model_pool_alloc.c: allocation from memory pools and frees to them: who may have which span.
+ *
+ * An allocation goes up this ladder, and each rung but the first may be switched off or be impossible:
+ *   own        a span that the same stream freed, or a free backed one (R3): no order is needed
+ *   ordered    a span of another stream that this stream is ordered behind by an event
+ *              (REUSE_FOLLOW_EVENT_DEPENDENCIES, R4); neighbours of two streams do not serve as one
+ *   completed  a span of another stream whose work the host clock has passed
+ *              (REUSE_ALLOW_OPPORTUNISTIC, R4); if there is none, all such spans of all streams
+ *              become free (R5)
+ *   grow       the smallest free span; if it lacks memory, units move there or come from the device (R6), never past
+ *              maxSize
+ *   behind     REUSE_ALLOW_INTERNAL_DEPENDENCIES, only on a full device or at maxSize: a pending
+ *              span of another stream, behind whose free this stream is from now on; the host does
+ *              not wait, and several spans together serve nobody.  Which of several is assumed
+ *
+ * Facts played here (measured on the device of the profile): used memory counts the bytes asked for, and a pending free is
+ * no longer used; a block freed on a busy stream goes to no other stream, the pool grows instead; nor does one freed before
+ * a launch, until the work that was launched has begun; 0 bytes give a null pointer; maxSize holds at allocation, rounded
+ * up to units; a request that it refuses, or the device, leaves units reserved (assumed: all that it may, or the device
+ * has), and costs as much as taking them; what cuMemFree took counts as used (assumed: for good); growth waits for no
+ * kernel; a child of fork() has what the pool had idle, as the parent has (assumed: no more).
+ * Documented: an allocation under stream capture belongs to the graph and takes nothing from the pool.
+ */
+#include "driver/model/model_pool.h"
+
+#include "driver/model/model_ipc.h"
+#include "driver/model/model_span.h"
+
+/* ---- the rungs ---- */
+
+/* Spans whose work is done become free: the driver looks when a request wants them, not for a trim. */
+static void settle_all(struct model_pool *pool) {
+    struct model_queue *queue = pool->range.queues, *next;
+
+    for (; queue; queue = next) {
+        next = queue->next;
+        weir__model_range_settle(&pool->range, queue, weir__model_now());
+    }
+}
+
+static struct model_span *own_or_backed(struct model_pool *pool, uint64_t stream_id,
+                                        uint64_t bytes) {
+    const struct model_queue *queue;
+    struct model_span *span;
+
+    for (queue = pool->range.queues; queue; queue = queue->next)
+        if (queue->stream_id == stream_id) {
+            span = weir__model_range_fit(queue->spans, bytes);
+            if (span)
+                return span;
+        }
+    return weir__model_range_fit(pool->range.backed, bytes);
+}
+
+/* R4 for one stream: a span that was freed by operation `seq` and completed by `now_ns`; NULL: none. */
+static struct model_span *of_other(const struct model_queue *queue, uint64_t bytes, uint64_t seq,
+                                   uint64_t now_ns) {
+    struct model_span *span = weir__model_range_fit(queue->spans, bytes);
+
+    if (!span || (span->seq <= seq && span->end_ns <= now_ns))
+        return span;
+    for (span = queue->oldest; span && span->seq <= seq && span->end_ns <= now_ns;
+         span = span->newer)
+        if (span->size >= bytes)
+            return span;
+    return NULL;
+}
+
+static struct model_span *of_others(const struct model_pool *pool,
+                                    const struct model_stream *stream, uint64_t bytes) {
+    const struct model_queue *queue = pool->follow_events ? pool->range.queues : NULL;
+    struct model_span *span = NULL;
+
+    for (; queue && !span; queue = queue->next)
+        span =
+            of_other(queue, bytes, weir__model_order(&stream->after, queue->stream_id), UINT64_MAX);
+    queue = pool->opportunistic ? pool->range.queues : NULL;
+    for (; queue && !span; queue = queue->next)
+        span = of_other(queue, bytes, UINT64_MAX, weir__model_now());
+    return span;
+}
+
+static int is_child(void) {
+    return (atomic_load_explicit(&weir__model.state, memory_order_relaxed) & MODEL_FORKED) != 0;
+}
+
+/* New units that the pool may still take; none in a child of fork(). */
+static uint64_t units_left(const struct model_pool *pool) {
+    uint64_t device = weir__model_room(pool->device) / pool->range.unit;
+    uint64_t pool_left =
+        pool->most_units > pool->range.units ? pool->most_units - pool->range.units : 0;
+
+    if (is_child())
+        return 0;
+    return device < pool_left ? device : pool_left;
+}
+
+static void note_reserve(struct model_pool *pool) {
+    if (pool->reserved_high < weir__model_pool_reserved(pool))
+        pool->reserved_high = weir__model_pool_reserved(pool);
+}
+
+static void count_growth(struct model_pool *pool, uint64_t moved, uint64_t added) {
+    const struct model_profile *profile = &weir__model.profile;
+
+    note_reserve(pool);
+    weir__model_charge(weir__model_curve(&profile->pool_move_ns, moved) +
+                       weir__model_curve(&profile->pool_grow_ns, added) +
+                       (weir__model.pools_grew ? 0 : profile->pool_first_ns));
+    weir__model.pools_grew = 1;
+}
+
+/* That, and what may move there: nothing in a child of fork(). */
+static uint64_t units_for(const struct model_pool *pool, const struct model_span *span,
+                          uint64_t bytes) {
+    return is_child() ? 0 : weir__model_range_movable(&pool->range, span, bytes) + units_left(pool);
+}
+
+static int is_before(const struct model_span *a, const struct model_span *b) {
+    return a->size < b->size || (a->size == b->size && a->block.node.tie < b->block.node.tie);
+}
+
+/* R6 */
+static struct model_span *grow(struct model_pool *pool, uint64_t bytes) {
+    struct model_range *range = &pool->range;
+    struct model_span *span = weir__model_range_fit(range->partial, bytes), *block;
+    struct model_span *backed = weir__model_range_fit(range->backed, bytes);
+    uint64_t lacks, moved, added, most;
+
+    while (span && weir__model_range_lacks(range, span, bytes) > units_for(pool, span, bytes))
+        span = (struct model_span *)(void *)weir__model_tree_ceiling(
+            range->partial, span->block.node.key, span->block.node.tie + 1);
+    if (backed && (!span || is_before(backed, span)))
+        return weir__model_range_take(range, backed, bytes);
+    if (!span)
+        return NULL;
+    lacks = weir__model_range_lacks(range, span, bytes);
+    most = weir__model_range_movable(range, span, bytes);
+    most = lacks > most ? lacks - most : 0;
+    if (weir__model_take(pool->device, most * range->unit) != 0)
+        return NULL;
+    block = weir__model_range_grow(range, span, bytes, &moved);
+    if (!block) {
+        weir__model_give(pool->device, most * range->unit);
+        return NULL;
+    }
+    added = lacks - moved;
+    weir__model_give(pool->device, (most - added) * range->unit);
+    count_growth(pool, moved, added);
+    return block;
+}
+
+/* A pending span, of the smallest that hold the request the one whose work is done first: the stream is behind
+ * that from now on, on the device. */
+static struct model_span *behind(struct model_pool *pool, struct model_stream *stream,
+                                 uint64_t bytes) {
+    const struct model_queue *queue = pool->internal ? pool->range.queues : NULL;
+    struct model_span *span, *best = NULL;
+
+    for (; queue; queue = queue->next) {
+        span = weir__model_range_fit(queue->spans, bytes);
+        if (span && (!best || span->size < best->size ||
+                     (span->size == best->size && span->end_ns < best->end_ns)))
+            best = span;
+    }
+    if (!best)
+        return NULL;
+    if (stream->end_ns < best->end_ns)
+        stream->end_ns = best->end_ns;
+    weir__model_learn(&stream->after, best->queue->stream_id, best->seq);
+    return weir__model_range_take(&pool->range, best, bytes);
+}
+
+static struct model_span *climb(struct model_pool *pool, struct model_stream *stream,
+                                uint64_t stream_id, uint64_t bytes) {
+    struct model_span *span = own_or_backed(pool, stream_id, bytes);
+
+    if (!span)
+        span = of_others(pool, stream, bytes);
+    if (span)
+        return weir__model_range_take(&pool->range, span, bytes);
+    if (pool->opportunistic)
+        settle_all(pool);
+    span = grow(pool, bytes);
+    return span ? span : behind(pool, stream, bytes);
+}
+
+/* ---- allocation ---- */
+
+static uint64_t pair_ns(const struct model_pool *pool) {
+    return weir__model_curve(&weir__model.profile.pool_pair_ns, pool->live);
+}
+
+/* Growth goes unit by unit, and what it took before it met maxSize, or the end of the device, stays. */
+static void refuse(struct model_pool *pool, uint64_t bytes) {
+    uint64_t units = units_left(pool), taken = units * pool->range.unit;
+
+    weir__model_charge(weir__model_curve(&weir__model.profile.pool_refuse_ns, units));
+    if (units == 0 || weir__model_take(pool->device, taken) != 0)
+        return;
+    if (weir__model_range_add(&pool->range, bytes, units) != 0)
+        weir__model_give(pool->device, taken);
+    note_reserve(pool);
+}
+
+/* The caller holds the lock.  NULL: no memory. */
+static struct model_span *alloc_block(struct model_pool *pool, struct model_stream *stream,
+                                      uint64_t bytes) {
+    uint64_t align = weir__model.profile.block_align;
+    uint64_t stream_id = atomic_load_explicit(&stream->slot.id, memory_order_relaxed);
+    struct model_span *span = NULL;
+
+    weir__model_direct_settle(pool->device);
+    weir__model_stream_touch(stream);
+    if (bytes <= pool->range.bytes && weir__model_range_provide(&pool->range) == 0) {
+        weir__model_range_meet(&pool->range, stream_id, stream->context->device);
+        span = climb(pool, stream, stream_id, (bytes + align - 1) & ~(align - 1));
+    }
+    if (!span) {
+        refuse(pool, bytes);
+        return NULL;
+    }
+    pool->live++;
+    weir__model_charge(pair_ns(pool) * weir__model.profile.pool_alloc_percent / 100);
+    pool->used += bytes;
+    if (pool->used_high < pool->used)
+        pool->used_high = pool->used;
+    span->block.bytes = bytes;
+    span->block.pool = pool;
+    span->block.node.key = (uintptr_t)pool->range.base + span->offset;
+    span->block.node.tie = 0;
+    weir__model_block_enter(&span->block, pool->device->context.device);
+    return span;
+}
+
+/* The caller holds the lock. */
+static CUresult alloc_on(struct model_pool *pool, struct model_stream *stream, uint64_t bytes,
+                         CUdeviceptr *address) {
+    struct model_branch *branch;
+    CUresult result = weir__model_capture_enter(stream, &branch);
+    struct model_span *span;
+
+    if (result == CUDA_SUCCESS && !branch)
+        result = weir__model_capture_unsafe();
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (bytes == 0) {
+        *address = 0;
+        return CUDA_SUCCESS;
+    }
+    if (branch)
+        return weir__model_graph_alloc(branch, pool->device->context.device, bytes, address);
+    span = alloc_block(pool, stream, bytes);
+    if (!span)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    *address = span->block.node.key;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir__model_cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t bytes,
+                                             CUmemoryPool handle, CUstream stream_handle) {
+    CUresult why = CUDA_ERROR_OUT_OF_MEMORY;
+    struct model_stream *stream = weir__model_stream(stream_handle, &why);
+    struct model_pool *pool;
+
+    if (!address)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!stream)
+        return why;
+    pool = weir__model_pool_find(handle);
+    if (!pool)
+        return CUDA_ERROR_INVALID_VALUE;
+    why = pool->import ? CUDA_ERROR_INVALID_VALUE /* assumed */
+                       : alloc_on(pool, stream, bytes, address);
+    if (why == CUDA_ERROR_OUT_OF_MEMORY)
+        *address = 0; /* measured (580) */
+    weir__model_unlock();
+    return why;
+}
+
+CUresult weir__model_cuMemAllocAsync(CUdeviceptr *address, size_t bytes, CUstream stream_handle) {
+    CUresult why = CUDA_ERROR_OUT_OF_MEMORY;
+    struct model_stream *stream = weir__model_stream(stream_handle, &why);
+    struct model_pool *pool;
+
+    if (!address)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!stream)
+        return why;
+    weir__model_lock();
+    pool = weir__model_pool_current(&weir__model.devices[stream->context->device]);
+    why = pool ? alloc_on(pool, stream, bytes, address) : CUDA_ERROR_OUT_OF_MEMORY;
+    if (why == CUDA_ERROR_OUT_OF_MEMORY)
+        *address = 0; /* measured (580) */
+    weir__model_unlock();
+    return why;
+}
+
+/* ---- frees ---- */
+
+/* What both ways of freeing do before the span changes hands. */
+static struct model_span *leave_blocks(struct model_block *block) {
+    struct model_pool *pool = block->pool;
+
+    weir__model_charge(pair_ns(pool) * (100 - weir__model.profile.pool_alloc_percent) / 100);
+    weir__model_tree_remove(&weir__model.blocks, &block->node);
+    pool->live--;
+    pool->used -= block->bytes;
+    return (struct model_span *)(void *)block;
+}
+
+/* The bytes are the exporter's. */
+static void give_import_back(struct model_block *block) {
+    struct model_pool *pool = block->pool;
+
+    weir__model_tree_remove(&weir__model.blocks, &block->node);
+    weir__model_import_drop(pool->import, block);
+    pool->live--;
+    drop_if_done(pool);
+}
+
+/* The driver assumes that all use of the block is over. */
+void weir__model_pool_free_now(struct model_block *block) {
+    struct model_pool *pool = block->pool;
+
+    if (pool->import) {
+        give_import_back(block);
+        return;
+    }
+    pool->used += block->bytes;
+    pool->unused += block->bytes;
+    weir__model_range_free(&pool->range, leave_blocks(block));
+    drop_if_done(pool);
+}
+
+/* Without host memory for a queue the block goes free once its stream is done. */
+void weir__model_pool_free_on(struct model_block *block, struct model_stream *stream) {
+    struct model_pool *pool = block->pool;
+    struct model_span *span;
+
+    if (pool->import) {
+        give_import_back(block);
+        return;
+    }
+    span = leave_blocks(block);
+    if (weir__model_range_provide(&pool->range) != 0) {
+        weir__model_wait_until(stream->end_ns);
+        weir__model_range_free(&pool->range, span);
+    } else {
+        weir__model_range_defer(&pool->range, span,
+                                atomic_load_explicit(&stream->slot.id, memory_order_relaxed),
+                                stream->context->device, stream->seq, stream->end_ns);
+    }
+    drop_if_done(pool);
+}

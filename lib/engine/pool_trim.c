@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: MIT */
+/* pool_trim.c: reserved memory of a private CUDA memory pool goes back to the device.
+ *
+ * What: a trim of the driver's gives back what the host has waited for on the stream that freed it; neither what is done nor
+ * what was waited for by the way (cuMemFree) counts, and what would count for all streams (cuCtxSynchronize) breaks
+ * captures (H200, driver 580).  So what is done is taken by probe blocks too, unit by unit, which the driver lets another
+ * stream have; freed on the stream that runs nothing, and that waited for, it goes.
+ *
+ * Locks: `growing`.
+ */
+#include "engine/pool_state.h"
+
+#include "base/size.h"
+#include "config/growth_policy.h"
+#include "driver/nvtx.h"
+
+void weir__pool_undo_growth(struct weir_pool_engine *p, uint64_t most) {
+    struct weir_driver_scope scope;
+
+    if (!p->has_figures || weir__pool_read_reserve(p) <= most ||
+        weir__driver_relax(p->e.device->driver, &scope) != CUDA_SUCCESS)
+        return;
+    (void)p->e.device->driver->cuMemPoolTrimTo(p->e.driver_pool, (size_t)most);
+    weir__driver_unrelax(p->e.device->driver, &scope);
+}
+
+void weir__pool_note_refused(struct weir_pool_engine *p, uint64_t reserve) {
+    uint64_t least = atomic_load_explicit(&p->unwind_to, memory_order_relaxed);
+
+    while (reserve < least &&
+           /* unreached: that another thread lowers it at the same moment */
+           !atomic_compare_exchange_weak_explicit(&p->unwind_to, &least, reserve,
+                                                  memory_order_relaxed, memory_order_relaxed))
+        ;
+}
+
+static void unwind(struct weir_pool_engine *p, int is_refused) {
+    uint64_t least = atomic_exchange_explicit(&p->unwind_to, UINT64_MAX, memory_order_relaxed);
+
+    if (!is_refused)
+        return;
+    pthread_mutex_lock(&p->growing);
+    weir__pool_undo_growth(
+        p,
+        weir__size_smaller(least, atomic_load_explicit(&p->e.seen.reserve, memory_order_relaxed)));
+    pthread_mutex_unlock(&p->growing);
+}
+
+/* Bytes that are idle and more than `keep`. */
+static uint64_t spare(struct weir_pool_engine *p, uint64_t reserve, size_t keep) {
+    return weir__size_smaller(weir__size_less(reserve, keep),
+                              weir__size_less(reserve, weir__pool_read_in_use(p)));
+}
+
+/* let_trim_see may be of use: a pool that other processes may share gives nothing back, and a block that the driver
+ * does not take back makes it keep others. */
+static int sees_more(const struct weir_pool_engine *p) {
+    return p->has_figures && p->e.options->exportable != WEIR_SWITCH_ON && p->probe_count == 0;
+}
+
+/* As far as nobody need be waited for.  The caller holds `growing` and is in the driver's scope. */
+static CUresult trim_to(struct weir_pool_engine *p, size_t keep) {
+    const struct weir_driver *driver = p->e.device->driver;
+    uint64_t reserve = UINT64_MAX, now;
+    CUresult result;
+
+    for (;;) {
+        result = driver->cuMemPoolTrimTo(p->e.driver_pool, keep);
+        now = weir__pool_read_reserve(p);
+        if (result != CUDA_SUCCESS || !sees_more(p) || now >= reserve || spare(p, now, keep) < UNIT)
+            return result;
+        reserve = now;
+        weir__pool_let_trim_see(p, spare(p, now, keep));
+    }
+}
+
+static weir_status give_back(struct weir_pool_engine *p, struct weir_trim *trim) {
+    const struct weir_driver *driver = p->e.device->driver;
+    uint64_t started = driver->ticks(), before, after;
+    struct weir_driver_scope scope;
+    CUresult result = weir__driver_enter(driver, p->e.device->context, &scope);
+
+    if (result != CUDA_SUCCESS)
+        return weir__device_status(p->e.device, result);
+    pthread_mutex_lock(&p->growing);
+    before = weir__pool_read_reserve(p);
+    weir__pool_drop_probes(p);
+    /* The stream runs nothing but the probes' frees, which the driver takes for pending until they are waited for; the
+     * threshold has its say then. */
+    (void)driver->cuStreamSynchronize(p->grow_stream);
+    weir__nvtx_push("give back", weir__size_less(before, trim->keep));
+    result = trim_to(p, trim->keep);
+    weir__nvtx_pop();
+    weir__driver_leave(driver, &scope);
+    after = weir__pool_read_reserve(p);
+    atomic_store_explicit(&p->e.seen.reserve, after, memory_order_relaxed);
+    weir__pool_lower_ceiling(p, after);
+    trim->released = (size_t)weir__size_less(before, after);
+    if (trim->released > 0) {
+        weir__growth_shrunk(&p->cursor, after);
+        /* unreached: no more than that, and another thread freed it since it was read */
+        weir__engine_note(&p->e, trim->cause, 1, weir__size_less(before, trim->keep),
+                          trim->released, weir__device_since(p->e.device, started), after);
+    }
+    pthread_mutex_unlock(&p->growing);
+    return weir__device_status(p->e.device, result);
+}
+
+weir_status weir__pool_trim(struct weir_engine *e, struct weir_trim *trim) {
+    struct weir_pool_engine *p = (struct weir_pool_engine *)e;
+
+    switch (trim->mode) {
+    case WEIR_TRIM_REFUSED:
+    case WEIR_TRIM_SERVED:
+        unwind(p, trim->mode == WEIR_TRIM_REFUSED);
+        return WEIR_OK;
+    case WEIR_TRIM_TEND:
+    case WEIR_TRIM_ASK:
+        return WEIR_OK;
+    default:
+        return give_back(p, trim);
+    }
+}

@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: MIT */
+/* suballoc_free.c: blocks come back, and serve others once the host has seen that their uses are over. */
+#include "engine/suballoc_state.h"
+
+#include <stdlib.h>
+
+#include "base/hostmem.h"
+#include "base/result.h"
+#include "base/size.h"
+
+/* Looked at after a free with uses, so that they do not pile up while every request fits. */
+enum { PENDING_PEEKED = 2 };
+
+/* The block's owner has freed it. */
+static void unaccount(struct weir_suballoc *s, const struct weir_placement_block *block) {
+    if (weir__lifetimes_watch(s->engine->lifetimes))
+        weir__suballoc_note(s, block, 0);
+    s->in_use -= block->size;
+    s->requested -= block->requested;
+}
+
+static inline int give(struct weir_suballoc *s, CUdeviceptr block, uint64_t id, uint64_t sequence,
+                       struct weir_placement_block *out) {
+    const struct weir_suballoc_region *r = region_of(s, block);
+
+    s->changes++;
+    return r ? weir__placement_give(s->placement[r->kind], r->place + (block - r->base), id,
+                                    sequence, out)
+             : WEIR_PLACEMENT_FOREIGN;
+}
+
+/* ---- frees ---- */
+
+/* Gives a block back whose last use the host has seen: it is clean at once.  It was freed before. */
+static void give_observed(struct weir_suballoc *s, CUdeviceptr block) {
+    weir__order_several(&s->order);
+    s->observed++;
+    (void)give(s, block, OBSERVED, s->observed, NULL);
+    weir__suballoc_observed(s, OBSERVED, s->observed);
+}
+
+/* Gives a block back that nobody may have before the device was waited for. */
+static weir_status give_quarantined(struct weir_suballoc *s, CUdeviceptr block) {
+    struct weir_placement_block was;
+
+    if (give(s, block, QUARANTINE, s->quarantined + 1, &was) != WEIR_PLACEMENT_OK)
+        return weir__without_driver(WEIR_E_NOT_OWNED);
+    weir__order_several(&s->order);
+    s->quarantined++;
+    s->quarantined_bytes += was.size;
+    unaccount(s, &was);
+    return WEIR_OK;
+}
+
+/* Takes a pending free off that has completed. */
+static void pop_pending(struct weir_suballoc *s, struct weir_suballoc_pending **link) {
+    struct weir_suballoc_pending *p = *link;
+
+    *link = p->next;
+    if (s->pending_end == &p->next)
+        s->pending_end = link;
+    weir__map_take(&s->pending_blocks, p->block, NULL);
+    weir__order_fence_drop(&s->order, p->fence);
+    give_observed(s, p->block);
+    free(p);
+}
+
+int weir__suballoc_settle(struct weir_suballoc *s, size_t most) {
+    struct weir_suballoc_pending **link = &s->pending;
+    int settled = 0;
+
+    for (; *link && most > 0; most--) {
+        if (weir__order_fence_done(&s->order, (*link)->fence)) {
+            pop_pending(s, link);
+            settled = 1;
+        } else {
+            link = &(*link)->next;
+        }
+    }
+    return settled;
+}
+
+/* The block, which is placed, waits for the fence.  0: no host memory. */
+static int add_pending(struct weir_suballoc *s, CUdeviceptr block, struct weir_fence *fence) {
+    struct weir_suballoc_pending *p = malloc(sizeof *p);
+
+    if (!p)
+        return 0;
+    if (!weir__map_put(&s->pending_blocks, block, 1)) {
+        free(p);
+        return 0;
+    }
+    *p = (struct weir_suballoc_pending){.block = block, .fence = fence};
+    *s->pending_end = p;
+    s->pending_end = &p->next;
+    return 1;
+}
+
+/* Keeps the block until `stream` and every noted stream are past this point. */
+static weir_status give_with_uses(struct weir_suballoc *s, CUdeviceptr block, weir_stream stream,
+                                  struct weir_use_list *uses) {
+    struct weir_placement_block found;
+    struct weir_fence *fence;
+    weir_status status;
+
+    /* unreached: it is not live, as it was when its uses were noted */
+    if (find(s, block, &found) != WEIR_PLACEMENT_OK)
+        return weir__without_driver(WEIR_E_NOT_OWNED);
+    status = weir__order_fence(&s->order, stream, uses, &fence);
+    if (status == WEIR_E_HOST_MEMORY)
+        return give_quarantined(s, block);
+    if (status != WEIR_OK)
+        return status;
+    if (!add_pending(s, block, fence)) {
+        weir__order_fence_drop(&s->order, fence);
+        return give_quarantined(s, block);
+    }
+    unaccount(s, &found);
+    return WEIR_OK;
+}
+
+/* A free on a stream without an id: its event comes first. */
+static weir_status give_unknown(struct weir_suballoc *s, CUdeviceptr block,
+                                struct weir_order_stream *on, weir_stream stream) {
+    struct weir_placement_block was;
+    uint64_t sequence;
+    weir_status status;
+
+    if (find(s, block, &was) != WEIR_PLACEMENT_OK)
+        return weir__without_driver(WEIR_E_NOT_OWNED);
+    status = weir__order_freed_marked(&s->order, on, stream, &sequence);
+    if (status == WEIR_E_STREAM || status == WEIR_E_DEVICE_LOST)
+        return status;
+    if (status != WEIR_OK)
+        return give_quarantined(s, block);
+    (void)give(s, block, on->id, sequence, NULL);
+    unaccount(s, &was);
+    weir__order_observe(&s->order, on);
+    return WEIR_OK;
+}
+
+/* A free on one stream alone. */
+static weir_status give_on(struct weir_suballoc *s, CUdeviceptr block, uint64_t id,
+                           weir_stream stream) {
+    struct weir_order_stream *on = weir__order_stream(&s->order, id);
+    struct weir_placement_block was;
+
+    if (!on)
+        return give_quarantined(s, block);
+    if (id == 0)
+        return give_unknown(s, block, on, stream);
+    if (give(s, block, id, s->order.sequence + 1, &was) != WEIR_PLACEMENT_OK)
+        return weir__without_driver(WEIR_E_NOT_OWNED);
+    weir__order_freed(&s->order, on, was.size);
+    unaccount(s, &was);
+    weir__order_tend(&s->order, on, stream);
+    return WEIR_OK;
+}
+
+weir_status weir__suballoc_give(struct weir_suballoc *s, CUdeviceptr block, uint64_t id,
+                                weir_stream stream, struct weir_use_list *uses) {
+    weir_status status;
+
+    if (s->pending && weir__map_get(&s->pending_blocks, block, NULL))
+        status = weir__without_driver(WEIR_E_NOT_OWNED); /* freed before */
+    else if (!uses)
+        status = give_on(s, block, id, stream);
+    else
+        status = give_with_uses(s, block, stream, uses);
+    if (uses)
+        weir__suballoc_settle(s, PENDING_PEEKED);
+    return status;
+}
+
+weir_status weir__suballoc_give_silently(struct weir_suballoc *s, CUdeviceptr block, uint64_t id) {
+    struct weir_order_stream *on;
+    struct weir_placement_block was;
+
+    if (s->pending && weir__map_get(&s->pending_blocks, block, NULL))
+        return weir__without_driver(WEIR_E_NOT_OWNED);
+    on = id == OBSERVED || id == WEIR_ENGINE_UNKNOWN ? NULL
+                                                     : weir__order_stream_silently(&s->order, id);
+    if (id != OBSERVED && !on)
+        return give_quarantined(s, block);
+    if (id == OBSERVED) {
+        /* unreached: not owned, since the front gives what it has taken */
+        if (find(s, block, &was) != WEIR_PLACEMENT_OK)
+            return weir__without_driver(WEIR_E_NOT_OWNED);
+        give_observed(s, block);
+    } else {
+        /* unreached: likewise */
+        if (give(s, block, id, s->order.sequence + 1, &was) != WEIR_PLACEMENT_OK)
+            return weir__without_driver(WEIR_E_NOT_OWNED);
+        weir__order_freed(&s->order, on, was.size);
+    }
+    unaccount(s, &was);
+    return on && weir__order_is_due(&s->order, on) ? WEIR_ENGINE_DUE : WEIR_OK;
+}
+
+/* ---- what has completed ---- */
+
+void weir__suballoc_observed(void *context, uint64_t id, uint64_t sequence) {
+    struct weir_suballoc *s = context;
+
+    s->changes++;
+    for (int i = 0; i < WEIR_SUBALLOC_KINDS && s->placement[i]; i++)
+        weir__placement_observe(s->placement[i], id, sequence);
+}
+
+void weir__suballoc_observe_all(struct weir_suballoc *s) {
+    weir__order_observe_all(&s->order);
+    weir__suballoc_observed(s, QUARANTINE, s->quarantined);
+    s->quarantined_bytes = 0;
+    while (s->pending)
+        pop_pending(s, &s->pending);
+}
+
+/* Frees are open that others could have, or something is quarantined. */
+static int is_silent(const struct weir_suballoc *s) {
+    return s->quarantined_bytes > 0 || (s->order.several && s->order.silent_streams > 0);
+}
+
+CUresult weir__suballoc_wait(struct weir_suballoc *s, int must) {
+    CUresult result;
+
+    if (!must && !is_silent(s))
+        return CUDA_SUCCESS;
+    result = weir__device_wait(s->engine->device);
+    if (result == CUDA_SUCCESS)
+        weir__suballoc_observe_all(s);
+    return result;
+}
