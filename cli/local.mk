@@ -75,6 +75,8 @@ weir_SOURCES = \
 	cli/replay/limit_sweep.h \
 	cli/replay/merge.c \
 	cli/replay/merge.h \
+	cli/replay/pending.c \
+	cli/replay/pending.h \
 	cli/replay/replay_child.c \
 	cli/replay/samples.c \
 	cli/replay/samples.h \

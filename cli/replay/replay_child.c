@@ -37,6 +37,7 @@
 #include "cli/measure/measure.h"
 #include "cli/replay/busy.h"
 #include "cli/replay/contestant.h"
+#include "cli/replay/pending.h"
 #include "cli/replay/samples.h"
 #include "cli/replay/tape.h"
 #include "cli/report/summary.h"
@@ -58,7 +59,8 @@ struct replay {
     int trial;               /* the first refusal ends it */
     int refused;             /* and has */
     double busy_factor;      /* 0: no work on the streams */
-    struct busy *busy;       /* NULL: likewise */
+    struct busy *busy;       /* NULL: likewise, */
+    struct pending *pending; /* and where it is not told how much is */
     double pace;             /* of the trace's time, what passes between operations; 0: none */
     void **addresses;        /* by block; NULL: not live */
     struct iteration *iterations;
@@ -335,6 +337,20 @@ static void take_sample(struct replay *replay, uint64_t i) {
     samples_note(replay->samples, i, replay->addresses, &now);
 }
 
+/* The operation, and the work behind it, as the floor of memory has them. */
+static int note_pending(struct replay *replay, uint64_t i) {
+    const struct weir_driver *driver = replay->session.driver;
+    const struct tape_op *op = &replay->tape.ops[i];
+    uint64_t now = driver->ticks_to_ns(driver->ticks());
+
+    if (!pending_note(replay->pending, op, now))
+        return fail(replay, "out of host memory");
+    if (op->code != 'm')
+        pending_work(replay->pending, op->stream,
+                     busy_work_ns(replay->busy, replay->tape.gaps_us[i]), now);
+    return 1;
+}
+
 static int play(struct replay *replay) {
     const struct tape *tape = &replay->tape;
 
@@ -347,6 +363,8 @@ static int play(struct replay *replay) {
             return 0;
         if (replay->samples)
             take_sample(replay, i);
+        if (replay->pending && !note_pending(replay, i))
+            return 0;
         if (replay->busy && op->code != 'm' &&
             !check_busy(replay, busy_work(replay->busy, op->stream, tape->gaps_us[i])))
             return 0;
@@ -736,13 +754,19 @@ static void set_iterations(const struct replay *replay, json_t *out,
 
 static void set_busy(const struct replay *replay, json_t *out, const struct summary *summary) {
     int any = replay->iteration_count > 0;
-    uint64_t sum = 0;
+    uint64_t sum = 0, least = pending_floor(replay->pending);
 
     for (size_t i = 0; i < replay->iteration_count; i++)
         sum += replay->iterations[i].makespan_ns;
     json_object_set_new(out, "makespan_ns", integer_or_null(any, sum));
     json_object_set_new(out, "steady_makespan_ns",
                         integer_or_null(any, summary->steady_makespan_ns));
+    json_object_set_new(out, "floor_bytes", jsonfile_integer(least));
+    json_object_set_new(
+        out, "reserved_over_floor",
+        replay->last.has_reserve && least
+            ? jsonfile_rounded((double)replay->last.reserve_peak / (double)least, 10000.0)
+            : json_null());
 }
 
 static void set_memory(const struct replay *replay, json_t *out) {
@@ -945,6 +969,7 @@ static void release_device(struct replay *replay) {
     const struct weir_driver *driver = replay->session.driver;
     CUcontext popped;
 
+    pending_close(replay->pending);
     busy_close(replay->busy);
     for (uint64_t i = 0; replay->streams && i < replay->tape.header->streams; i++)
         if (replay->streams[i])
@@ -977,6 +1002,10 @@ static json_t *measure_operations(struct replay *replay) {
     uint64_t calls[WEIR_ENTRY_COUNT];
     json_t *result;
 
+    if (replay->busy && !(replay->pending = pending_open(replay->tape.header))) {
+        fail(replay, "out of host memory");
+        return NULL;
+    }
     if (!start_sequence(replay) || !open_contestant(replay) || !play(replay))
         return NULL;
     weir__driver_counts(calls);
