@@ -122,6 +122,8 @@ lib_libweir_core_la_SOURCES = \
 	lib/engine/mapped_files.h \
 	lib/engine/pool.c \
 	lib/base/slow_path.h \
+	lib/engine/stream_lateness.c \
+	lib/engine/stream_lateness.h \
 	lib/engine/stream_order.c \
 	lib/engine/stream_order.h \
 	lib/engine/stream_suballoc.c \

@@ -921,6 +921,13 @@ static const struct word switches[] = {
     {"1", WEIR_SWITCH_ON},    {"false", WEIR_SWITCH_OFF}, {"true", WEIR_SWITCH_ON},
     {"no", WEIR_SWITCH_OFF},  {"yes", WEIR_SWITCH_ON},    {NULL, 0},
 };
+static const struct word dependencies[] = {
+    {"off", WEIR_SWITCH_OFF}, {"auto", WEIR_SWITCH_AUTO},
+    {"on", WEIR_SWITCH_ON},   {"0", WEIR_SWITCH_OFF},
+    {"1", WEIR_SWITCH_ON},    {"false", WEIR_SWITCH_OFF},
+    {"true", WEIR_SWITCH_ON}, {"no", WEIR_SWITCH_OFF},
+    {"yes", WEIR_SWITCH_ON},  {NULL, 0},
+};
 static const struct word log_levels[] = {
     {"none", WEIR_LOG_NONE}, {"error", WEIR_LOG_ERROR}, {"warning", WEIR_LOG_WARNING},
     {"info", WEIR_LOG_INFO}, {"debug", WEIR_LOG_DEBUG}, {NULL, 0},
@@ -1164,14 +1171,15 @@ static const struct row rows[WEIR_SETTING_COUNT] = {
                             NULL,
                             0},
     [WEIR_SETTING_INTERNAL_DEPENDENCIES] =
-        {{"internal-dependencies", "WEIR_INTERNAL_DEPENDENCIES", "SWITCH", "on or off",
-          "off; on for engine mapped with packing compact",
+        {{"internal-dependencies", "WEIR_INTERNAL_DEPENDENCIES", "SWITCH", "on, auto or off",
+          "auto for engine mapped, on with packing compact; else off",
           "Before growing, reuse memory freed on other streams by waiting on an event.  This saves "
-          "memory, but less work runs in parallel.",
+          "memory, but less work runs in parallel.  auto: only where the wait is predicted to cost "
+          "no time.",
           ADVANCED},
          &word_kind,
          AT(internal_dependencies),
-         switches,
+         dependencies,
          0},
     [WEIR_SETTING_VERDICT] =
         {{"oom-report", "WEIR_OOM_REPORT", "FILE", "stderr, a file, or off",
@@ -1225,6 +1233,12 @@ static const struct row rows[WEIR_SETTING_COUNT] = {
                              0},
 };
 
+static int default_dependencies(const weir_options *options) {
+    if (!weir__options_map(options))
+        return WEIR_SWITCH_OFF;
+    return options->packing == WEIR_PACKING_COMPACT ? WEIR_SWITCH_ON : WEIR_SWITCH_AUTO;
+}
+
 /* Every field's default replaced by its meaning; no amount says that of front_cache. */
 static void fill_defaults(weir_options *options) {
     if (weir__options_map(options)) {
@@ -1246,10 +1260,9 @@ static void fill_defaults(weir_options *options) {
     if (options->front == WEIR_SWITCH_DEFAULT)
         options->front = options->engine == WEIR_ENGINE_DIRECT ? WEIR_SWITCH_OFF : WEIR_SWITCH_ON;
     if (options->internal_dependencies == WEIR_SWITCH_DEFAULT)
-        options->internal_dependencies =
-            weir__options_map(options) && options->packing == WEIR_PACKING_COMPACT
-                ? WEIR_SWITCH_ON
-                : WEIR_SWITCH_OFF;
+        options->internal_dependencies = default_dependencies(options);
+    if (options->internal_dependencies == WEIR_SWITCH_AUTO && !weir__options_map(options))
+        options->internal_dependencies = WEIR_SWITCH_OFF;
     if (options->harden == 0)
         options->harden = WEIR_HARDEN_OFF;
     if (options->stream_checks == WEIR_SWITCH_DEFAULT)
