@@ -96,6 +96,8 @@ weir_SOURCES = \
 	cli/replay/limit_sweep.h \
 	cli/replay/merge.c \
 	cli/replay/merge.h \
+	cli/replay/pending.c \
+	cli/replay/pending.h \
 	cli/replay/replay_child.c \
 	cli/replay/replay_child.h \
 	cli/replay/samples.c \

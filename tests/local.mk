@@ -98,7 +98,8 @@ unit_tests = \
 	tests/base/test_system \
 	tests/api/test_timeline \
 	tests/api/test_trace \
-	tests/api/test_verdict
+	tests/api/test_verdict \
+	tests/engine/test_waits
 
 tests_whole_conformance_SOURCES = tests/whole/conformance.c tests/whole/conformance_driver.c \
 	tests/whole/conformance_peers.c tests/whole/conformance_shared.c \

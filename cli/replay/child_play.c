@@ -21,6 +21,7 @@
 #include "cli/measure/measure.h"
 #include "cli/replay/busy.h"
 #include "cli/replay/contestant.h"
+#include "cli/replay/pending.h"
 #include "cli/replay/samples.h"
 #include "cli/replay/tape.h"
 #include "cli/report/summary.h"
@@ -267,6 +268,20 @@ int child_do_and_sample(struct replay *replay, const struct tape_op *op) {
     return 1;
 }
 
+/* The operation, and the work behind it, as the floor of memory has them. */
+static int note_pending(struct replay *replay, uint64_t i) {
+    const struct weir_driver *driver = replay->session.driver;
+    const struct tape_op *op = &replay->tape.ops[i];
+    uint64_t now = driver->ticks_to_ns(driver->ticks());
+
+    if (!pending_note(replay->pending, op, now))
+        return child_fail(replay, "out of host memory");
+    if (op->code != 'm')
+        pending_work(replay->pending, op->stream,
+                     busy_work_ns(replay->busy, replay->tape.gaps_us[i]), now);
+    return 1;
+}
+
 int child_play(struct replay *replay, child_step *step) {
     const struct tape *tape = &replay->tape;
 
@@ -275,7 +290,7 @@ int child_play(struct replay *replay, child_step *step) {
     for (uint64_t i = 0; i < tape->header->ops; i++) {
         const struct tape_op *op = &tape->ops[i];
 
-        if (!step(replay, op))
+        if (!step(replay, op) || (replay->pending && !note_pending(replay, i)))
             return 0;
         if (replay->busy && op->code != 'm' &&
             !child_check_busy(replay, busy_work(replay->busy, op->stream, tape->gaps_us[i])))

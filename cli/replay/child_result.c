@@ -16,6 +16,7 @@
 #include "cli/measure/measure.h"
 #include "cli/replay/busy.h"
 #include "cli/replay/contestant.h"
+#include "cli/replay/pending.h"
 #include "cli/replay/samples.h"
 #include "cli/replay/tape.h"
 #include "cli/report/summary.h"
@@ -184,13 +185,19 @@ static void set_iterations(const struct replay *replay, json_t *out,
 
 static void set_busy(const struct replay *replay, json_t *out, const struct summary *summary) {
     int any = replay->iteration_count > 0;
-    uint64_t sum = 0;
+    uint64_t sum = 0, least = pending_floor(replay->pending);
 
     for (size_t i = 0; i < replay->iteration_count; i++)
         sum += replay->iterations[i].makespan_ns;
     json_object_set_new(out, "makespan_ns", child_integer_or_null(any, sum));
     json_object_set_new(out, "steady_makespan_ns",
                         child_integer_or_null(any, summary->steady_makespan_ns));
+    json_object_set_new(out, "floor_bytes", jsonfile_integer(least));
+    json_object_set_new(
+        out, "reserved_over_floor",
+        replay->last.has_reserve && least
+            ? jsonfile_rounded((double)replay->last.reserve_peak / (double)least, 10000.0)
+            : json_null());
 }
 
 static void set_memory(const struct replay *replay, json_t *out) {

@@ -31,6 +31,7 @@
 #include "cli/measure/measure.h"
 #include "cli/replay/busy.h"
 #include "cli/replay/contestant.h"
+#include "cli/replay/pending.h"
 #include "cli/replay/samples.h"
 #include "cli/replay/tape.h"
 #include "cli/report/summary.h"
@@ -141,6 +142,7 @@ static void release_device(struct replay *replay) {
     const struct weir_driver *driver = replay->session.driver;
     CUcontext popped;
 
+    pending_close(replay->pending);
     busy_close(replay->busy);
     for (uint64_t i = 0; replay->streams && i < replay->tape.header->streams; i++)
         if (replay->streams[i])
@@ -186,6 +188,10 @@ static json_t *measure_operations(struct replay *replay) {
     uint64_t calls[WEIR_ENTRY_COUNT];
     json_t *result;
 
+    if (replay->busy && !(replay->pending = pending_open(replay->tape.header))) {
+        child_fail(replay, "out of host memory");
+        return NULL;
+    }
     if (!start_sequence(replay) || !open_contestant(replay) ||
         !child_play(replay, child_do_operation))
         return NULL;

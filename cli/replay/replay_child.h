@@ -42,7 +42,8 @@ struct replay {
     int trial;               /* the first refusal ends it */
     int refused;             /* and has */
     double busy_factor;      /* 0: no work on the streams */
-    struct busy *busy;       /* NULL: likewise */
+    struct busy *busy;       /* NULL: likewise, */
+    struct pending *pending; /* and where it is not told how much is */
     double pace;             /* of the trace's time, what passes between operations; 0: none */
     void **addresses;        /* by block; NULL: not live */
     struct iteration *iterations;

@@ -504,11 +504,33 @@ static void print_choices(FILE *file, const struct contest *contest) {
 
 /* ----------------------------------------------------------------- the table ---- */
 
+/* What no allocator can do without unless it adds waits; it depends a little on how fast the requests come. */
+static void print_floor(FILE *file, const struct contest *contest, size_t trace) {
+    char factor[WEIR_SPELL_BYTES], bytes[32], ratio[32];
+    uint64_t least, live;
+
+    for (size_t i = 0; i < contest->contestant_count * contest_modes(contest); i++) {
+        struct group group = group_of(contest, trace, i);
+
+        if (!median_integer(&group, "floor_bytes", NULL, &least) ||
+            !median_integer(&group, "requested_peak_bytes", NULL, &live) || !live)
+            continue;
+        weir__factor_spell(group.first->busy_factor, factor, sizeof factor);
+        weir__bytes_show(least, bytes, sizeof bytes);
+        table_ratio((double)least / (double)live, ratio, sizeof ratio);
+        fprintf(file, "  busy %s: requested and pending memory together at most %s (%s / peak)\n",
+                factor, bytes, ratio);
+        return;
+    }
+}
+
 static void print_block(FILE *file, const struct contest *contest, size_t trace,
                         int *any_unsettled) {
     struct best best = find_best(contest, trace);
 
     table_trace(file, &contest->traces[trace].header);
+    if (contest->busy_factor > 0)
+        print_floor(file, contest, trace);
     (contest->thresholds ? print_threshold_heads : print_heads)(file, contest);
     for (size_t i = 0; i < contest->contestant_count * contest_modes(contest); i++) {
         struct group group = group_of(contest, trace, i);

@@ -143,7 +143,7 @@ enum {
 };
 
 /* Three-valued switches: zero means the option's default. */
-enum { WEIR_SWITCH_DEFAULT = 0, WEIR_SWITCH_OFF = 1, WEIR_SWITCH_ON = 2 };
+enum { WEIR_SWITCH_DEFAULT = 0, WEIR_SWITCH_OFF = 1, WEIR_SWITCH_ON = 2, WEIR_SWITCH_AUTO = 3 };
 
 /* The arguments of an out-of-memory callback. */
 typedef struct weir_oom {
@@ -325,9 +325,11 @@ typedef struct weir_options {
     /* WEIR_SWITCH_: before growing, reuse memory freed on other streams that are still at work.  The request's
      * stream waits for them on the device (cuStreamWaitEvent).  The driver's pool does the same under
      * CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES.  On: weir reserves less memory, and streams that would run
-     * side by side may run one after the other.  Turn it off where kernels of two streams wait for each other, also
-     * through other devices (collectives on several streams).  Default: on for engine mapped with
-     * WEIR_PACKING_COMPACT, else off.  For blocks that other streams use with weir_use the host waits, as always. */
+     * side by side may run one after the other.  WEIR_SWITCH_AUTO: only where the other stream's work is predicted to
+     * be done before the request's stream comes to the wait, as it was in the last two rounds; engine mapped only,
+     * elsewhere as off.  Turn it off where kernels of two streams wait for each other, also through other devices
+     * (collectives on several streams).  Default: auto for engine mapped, on with WEIR_PACKING_COMPACT; else off.  For
+     * blocks that other streams use with weir_use the host waits, as always. */
     int internal_dependencies;
 
     /* WEIR_SWITCH_; default on: the shared registry.  The user's processes that have memory of one GPU find each

@@ -409,7 +409,7 @@ static void advise_waiting(const weir_allocator *a, weir_verdict *v) {
     uint32_t ms = o->recovery_timeout_ms;
     char text[16];
 
-    if (ms != UINT32_MAX && o->internal_dependencies == WEIR_SWITCH_OFF) {
+    if (ms != UINT32_MAX && o->internal_dependencies != WEIR_SWITCH_ON) {
         advise(v, WEIR_SETTING_INTERNAL_DEPENDENCIES, "on");
         return;
     }

@@ -59,6 +59,13 @@ static const struct weir_option_word switches[] = {
     {"1", WEIR_SWITCH_ON},    {"false", WEIR_SWITCH_OFF}, {"true", WEIR_SWITCH_ON},
     {"no", WEIR_SWITCH_OFF},  {"yes", WEIR_SWITCH_ON},    {NULL, 0},
 };
+static const struct weir_option_word dependencies[] = {
+    {"off", WEIR_SWITCH_OFF}, {"auto", WEIR_SWITCH_AUTO},
+    {"on", WEIR_SWITCH_ON},   {"0", WEIR_SWITCH_OFF},
+    {"1", WEIR_SWITCH_ON},    {"false", WEIR_SWITCH_OFF},
+    {"true", WEIR_SWITCH_ON}, {"no", WEIR_SWITCH_OFF},
+    {"yes", WEIR_SWITCH_ON},  {NULL, 0},
+};
 
 static const struct weir_option_word log_levels[] = {
     {"none", WEIR_LOG_NONE}, {"error", WEIR_LOG_ERROR}, {"warning", WEIR_LOG_WARNING},
@@ -305,14 +312,15 @@ const struct weir_option_row weir__option_rows[WEIR_SETTING_COUNT] = {
                             NULL,
                             0},
     [WEIR_SETTING_INTERNAL_DEPENDENCIES] =
-        {{"internal-dependencies", "WEIR_INTERNAL_DEPENDENCIES", "SWITCH", "on or off",
-          "off; on for engine mapped with packing compact",
+        {{"internal-dependencies", "WEIR_INTERNAL_DEPENDENCIES", "SWITCH", "on, auto or off",
+          "auto for engine mapped, on with packing compact; else off",
           "Before growing, reuse memory freed on other streams by waiting on an event.  This saves "
-          "memory, but less work runs in parallel.",
+          "memory, but less work runs in parallel.  auto: only where the wait is predicted to cost "
+          "no time.",
           ADVANCED},
          &weir__option_word,
          AT(internal_dependencies),
-         switches,
+         dependencies,
          0},
     [WEIR_SETTING_VERDICT] =
         {{"oom-report", "WEIR_OOM_REPORT", "FILE", "stderr, a file, or off",

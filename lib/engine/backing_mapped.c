@@ -141,9 +141,10 @@ struct move {
  * step is a `step_part` of it at least; a policy that wants a larger one has it as one handle.  A request of a
  * `large_part` of it, and of `large_least`, has handles of its own, so that all of them are idle when it was freed:
  * of one size, about PIECE or more: `pieces` at most, unless they were larger than `unit_most`.  Where several streams have memory handles are smaller: what
- * one of them freed last holds the whole handle for the others. */
+ * one of them freed last holds the whole handle for the others.  While work is pending, which keeps what each of them
+ * freed to itself, they are smaller still, and no step adds more than is wanted. */
 struct packing {
-    size_t unit_part, unit_least, unit_most, unit_most_several;
+    size_t unit_part, unit_least, unit_most, unit_most_several, unit_most_pending;
     size_t step_part, step_least, step_most;
     size_t large_part, large_least; /* SIZE_MAX: no request is large */
     size_t pieces, pieces_several;
@@ -157,12 +158,12 @@ struct packing {
 };
 
 static const struct packing packings[] = {
-    [WEIR_PACKING_COMPACT] = {1, 8 * MIB, 8 * MIB, 8 * MIB, 4, 2 * MIB, 8 * MIB, 1, SIZE_MAX, 0, 0,
-                              8, 64, 0, 64 * MIB, 1},
-    [WEIR_PACKING_BALANCED] = {16, 40 * MIB, 256 * MIB, 80 * MIB, 16, 40 * MIB, 256 * MIB, 12,
-                               32 * MIB, 8, 16, 4, 32, 32 * MIB, 256 * MIB, 64},
-    [WEIR_PACKING_FAST] = {1, SIZE_MAX, SIZE_MAX, SIZE_MAX, 1, 2 * MIB, SIZE_MAX, 1, SIZE_MAX, 0, 0,
-                           0, 64, 0, 4096 * MIB, 1},
+    [WEIR_PACKING_COMPACT] = {1, 8 * MIB, 8 * MIB, 8 * MIB, 8 * MIB, 4, 2 * MIB, 8 * MIB, 1,
+                              SIZE_MAX, 0, 0, 8, 64, 0, 64 * MIB, 1},
+    [WEIR_PACKING_BALANCED] = {16, 40 * MIB, 256 * MIB, 80 * MIB, 32 * MIB, 16, 40 * MIB, 256 * MIB,
+                               12, 32 * MIB, 8, 16, 4, 32, 32 * MIB, 256 * MIB, 64},
+    [WEIR_PACKING_FAST] = {1, SIZE_MAX, SIZE_MAX, SIZE_MAX, SIZE_MAX, 1, 2 * MIB, SIZE_MAX, 1,
+                           SIZE_MAX, 0, 0, 0, 64, 0, 4096 * MIB, 1},
 };
 
 struct range {
@@ -452,10 +453,8 @@ static int what_is(const struct survey *v, const struct weir_placement_span *spa
         return CLEAN;
     if (span->stream == v->id && v->id != 0)
         return OWN;
-    return v->arena->e.options->internal_dependencies == WEIR_SWITCH_ON &&
-                   weir__order_may_follow(&v->arena->blocks.order, span->stream, span->sequence)
-               ? BEHIND
-               : OTHERS;
+    return weir__suballoc_may_follow(&v->arena->blocks, span->stream, span->sequence) ? BEHIND
+                                                                                      : OTHERS;
 }
 
 static void visit_free(void *context, const struct weir_placement_span *span) {
@@ -790,6 +789,15 @@ static size_t within(size_t least, size_t value, size_t most) {
     return weir__size_larger(least, weir__size_smaller(value, most));
 }
 
+/* The largest handle of a request beside pending work. */
+static size_t unit_pending(const struct weir_block_engine *a) {
+    const struct weir_order *o = &a->blocks.order;
+
+    return o->several && o->waiting_marks > 0
+               ? ((const struct range *)a->range)->packing->unit_most_pending
+               : SIZE_MAX;
+}
+
 /* A plan foresees the reserve: what it lacks is little, and more of it would lie idle. */
 static int is_planned(const struct weir_block_engine *a) {
     return a->e.planned != NULL;
@@ -821,7 +829,7 @@ static size_t step_for(struct weir_block_engine *a, int small, size_t want, size
         wanted = step;
     least = small ? weir__size_smaller(p->step_least, STEP_SMALL) : p->step_least;
     least =
-        g->piece || is_planned(a)
+        g->piece || is_planned(a) || unit_pending(a) < p->step_least
             ? 0
             : weir__size_smaller(within(least, total / p->step_part, p->step_most), g->most_new);
     step = weir__size_smaller(weir__size_larger(step, least), most);
@@ -830,6 +838,7 @@ static size_t step_for(struct weir_block_engine *a, int small, size_t want, size
     unit = a->blocks.order.several ? p->unit_most_several : p->unit_most;
     unit =
         weir__size_smaller(within(p->unit_least, (total + want) / p->unit_part, unit), g->most_new);
+    unit = weir__size_smaller(unit, unit_pending(a));
     unit = g->piece ? g->piece : unit;
     return weir__size_round_down(weir__size_smaller(step, weir__size_larger(unit, wanted)), PAGE);
 }
@@ -1174,6 +1183,7 @@ static size_t piece_for(const struct weir_block_engine *a, size_t bytes) {
         return 0;
     pieces = a->blocks.order.several ? p->pieces_several : p->pieces;
     pieces = within((bytes + p->unit_most - 1) / p->unit_most, (bytes + PIECE / 2) / PIECE, pieces);
+    pieces = weir__size_larger(pieces, bytes / unit_pending(a));
     pieces = hurries(a) ? 1 : pieces;
     return weir__size_round_down((bytes + pieces - 1) / pieces + PAGE - 1, PAGE);
 }

@@ -24,15 +24,19 @@ enum {
     SLACK = 16,           /* of what a stream fell by: so near to its low is low */
     SELDOM = 16,          /* events, at most, until one at work is asked again */
     FORGET_CALLS = 16384, /* of all streams, after which a quiet one may be forgotten */
-    OLD_PER_NEW = 2       /* streams that a new one has looked after */
+    OLD_PER_NEW = 2,      /* streams that a new one has looked after */
+    MARGIN = 8            /* by such a part longer than ever of late a stream may take */
 };
 #define LEAST_WORTH (UINT64_C(64) << 10)
 #define LEAST_TELLING (UINT64_C(16) << 20)
+#define BASE_NS INT64_C(60000000000) /* a time in float milliseconds is exact enough up to here */
 
 /* An event that stands for all frees of a stream up to `sequence`. */
 struct weir_order_mark {
     CUevent event;
     uint64_t sequence;
+    int64_t recorded_ns;   /* by the host's clock, */
+    unsigned calls, burst; /* and the stream's then */
     struct weir_order_mark *next;
 };
 
@@ -50,7 +54,8 @@ static CUresult take_event(struct weir_order *o, CUevent *event) {
     result = weir__driver_enter(o->device->driver, o->device->context, &scope);
     if (result != CUDA_SUCCESS)
         return result;
-    result = o->device->driver->cuEventCreate(event, CU_EVENT_DISABLE_TIMING);
+    result = o->device->driver->cuEventCreate(event, o->timed ? CU_EVENT_DEFAULT
+                                                              : CU_EVENT_DISABLE_TIMING);
     weir__driver_leave(o->device->driver, &scope);
     return result;
 }
@@ -187,7 +192,8 @@ static void add_mark(struct weir_order *o, struct weir_order_stream *s,
 static void drop_mark(struct weir_order *o, struct weir_order_stream *s) {
     struct weir_order_mark *mark = s->marks;
 
-    give_event(o, mark->event);
+    if (mark->event != o->base)
+        give_event(o, mark->event);
     s->marks = mark->next;
     free(mark);
     o->waiting_marks--;
@@ -199,6 +205,12 @@ static void drop_mark(struct weir_order *o, struct weir_order_stream *s) {
         append(o, &o->quiet, s);
 }
 
+static int64_t host_ns(const struct weir_order *o) {
+    const struct weir_driver *driver = o->device->driver;
+
+    return (int64_t)driver->ticks_to_ns(driver->ticks());
+}
+
 /* Records an event for all frees on the stream up to `sequence`. */
 static weir_status record(struct weir_order *o, struct weir_order_stream *s, weir_stream stream,
                           uint64_t sequence) {
@@ -207,7 +219,9 @@ static weir_status record(struct weir_order *o, struct weir_order_stream *s, wei
 
     if (!mark)
         return weir__without_driver(WEIR_E_HOST_MEMORY);
-    *mark = (struct weir_order_mark){.sequence = sequence};
+    *mark = (struct weir_order_mark){.sequence = sequence, .calls = s->calls, .burst = s->burst};
+    if (o->timed)
+        mark->recorded_ns = host_ns(o);
     status = record_on(o, stream, 0, &mark->event);
     if (status == WEIR_OK)
         add_mark(o, s, mark);
@@ -216,10 +230,61 @@ static weir_status record(struct weir_order *o, struct weir_order_stream *s, wei
     return status;
 }
 
+/* Asked as is_done asks. */
+static CUresult elapsed(struct weir_order *o, CUevent event, float *ms) {
+    const struct weir_driver *driver = o->device->driver;
+    struct weir_driver_scope scope;
+    CUresult result = weir__driver_relax(driver, &scope);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = driver->cuEventElapsedTime(ms, o->base, event);
+    weir__driver_unrelax(driver, &scope);
+    return result;
+}
+
+/* Times are told from this event on, which is done. */
+static void take_base(struct weir_order *o, const struct weir_order_mark *mark, int64_t ns) {
+    if (o->base)
+        give_event(o, o->base);
+    o->base = mark->event;
+    o->base_ns = ns;
+    o->ahead_ns = INT64_MIN;
+}
+
+/* The mark is done: notes how late it was. */
+static void note_lateness(struct weir_order *o, struct weir_order_stream *s,
+                          const struct weir_order_mark *mark) {
+    int64_t ns = mark->recorded_ns;
+    float ms = 0;
+
+    if (!o->timed)
+        return;
+    if (o->base) {
+        if (elapsed(o, mark->event, &ms) != CUDA_SUCCESS)
+            return;
+        ns = o->base_ns + (int64_t)((double)ms * 1e6);
+    }
+    if (!o->base || ns - o->base_ns > BASE_NS)
+        take_base(o, mark, ns);
+    if (ns - host_ns(o) > o->ahead_ns)
+        o->ahead_ns = ns - host_ns(o);
+    weir__lateness_note(&s->late, mark->burst, mark->calls, ns - mark->recorded_ns);
+}
+
+/* Nothing is queued on the stream any more. */
+static void end_burst(struct weir_order_stream *s) {
+    s->burst += s->calls > 0;
+    s->calls = 0;
+}
+
 /* Nothing of the stream is behind anything any more. */
 static void finish(struct weir_order *o, struct weir_order_stream *s) {
-    while (s->marks)
+    while (s->marks) {
+        note_lateness(o, s, s->marks);
         drop_mark(o, s);
+    }
+    end_burst(s);
     cover(o, s);
     s->observed = s->sequence;
     o->observed(o->context, s->id, s->sequence);
@@ -257,6 +322,8 @@ void weir__order_close(struct weir_order *o) {
     struct weir_driver_scope scope;
 
     settle_all(o);
+    if (o->base)
+        give_event(o, o->base);
     while (o->quiet.first)
         forget(o, o->quiet.first);
     weir__map_clear(&o->streams);
@@ -329,8 +396,12 @@ static void left(const struct weir_order *o, struct weir_order_stream *s) {
 }
 
 static struct weir_order_stream *called(struct weir_order *o, struct weir_order_stream *s) {
-    if (s)
+    if (s) {
         s->called = ++o->calls;
+        s->calls++;
+    }
+    if (o->recent != s)
+        o->has_reach = 0;
     if (o->recent && o->recent != s)
         left(o, o->recent);
     o->recent = s;
@@ -419,6 +490,13 @@ static int is_idle(struct weir_order *o, struct weir_order_stream *s, weir_strea
     return 0;
 }
 
+/* Sees whether something is still queued on the stream. */
+static void catch_up(struct weir_order *o, struct weir_order_stream *s) {
+    weir__order_observe(o, s);
+    if (!s->marks)
+        end_burst(s);
+}
+
 /* What the stream has open is seen done, or has an event. */
 static int tell(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
     if (s->is_apart != 0 && s->recorded >= s->between) {
@@ -429,6 +507,8 @@ static int tell(struct weir_order *o, struct weir_order_stream *s, weir_stream s
             return 1;
         }
     }
+    if (o->timed)
+        catch_up(o, s);
     if (record(o, s, stream, s->sequence) != WEIR_OK)
         return 0;
     cover(o, s);
@@ -474,6 +554,7 @@ static int observe_some(struct weir_order *o, struct weir_order_stream *s, size_
 
     while (s->marks && *most > 0 && is_done(o, s->marks->event)) {
         sequence = s->marks->sequence;
+        note_lateness(o, s, s->marks);
         drop_mark(o, s);
         --*most;
     }
@@ -544,6 +625,38 @@ static const struct weir_order_mark *mark_of(const struct weir_order *o, uint64_
 
 int weir__order_may_follow(const struct weir_order *o, uint64_t id, uint64_t sequence) {
     return mark_of(o, id, sequence) != NULL;
+}
+
+/* The stream's events are not all of those that are not done. */
+static int is_beside_others(const struct weir_order *o, const struct weir_order_stream *s) {
+    return o->marked.first && (o->marked.first != s || o->marked.last != s);
+}
+
+void weir__order_foresee(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
+    struct weir_lateness_bounds late;
+
+    o->has_reach = 0;
+    if (!o->timed || s->id == 0 || !is_beside_others(o, s))
+        return;
+    catch_up(o, s);
+    if (record(o, s, stream, s->sequence) != WEIR_OK)
+        return;
+    cover(o, s);
+    o->has_reach = weir__lateness_foresee(&s->late, s->calls, &late);
+    o->reach_ns = late.least_ns - o->ahead_ns;
+}
+
+int weir__order_is_free(const struct weir_order *o, uint64_t id, uint64_t sequence) {
+    const struct weir_order_mark *mark = o->has_reach ? mark_of(o, id, sequence) : NULL;
+    const struct weir_order_stream *s = mark ? look_up(o, id) : NULL;
+    struct weir_lateness_bounds late;
+    int64_t age, most;
+
+    if (!s || !weir__lateness_foresee(&s->late, mark->calls, &late))
+        return 0;
+    age = host_ns(o) - mark->recorded_ns;
+    most = late.most_ns - o->ahead_ns;
+    return age <= most && most + most / MARGIN <= age + o->reach_ns;
 }
 
 CUresult weir__order_follow(struct weir_order *o, weir_stream stream, uint64_t id,

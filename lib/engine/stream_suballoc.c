@@ -30,6 +30,8 @@ weir_status weir__suballoc_open(struct weir_suballoc *s, struct weir_engine *eng
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     }
     weir__order_open(&s->order, engine->device, weir__suballoc_observed, s);
+    s->order.timed = engine->options->internal_dependencies == WEIR_SWITCH_AUTO &&
+                     engine->device->driver->capabilities & WEIR_CAP_KERNEL;
     s->pending_end = &s->pending;
     return WEIR_OK;
 }
@@ -250,6 +252,23 @@ size_t weir__suballoc_largest(struct weir_suballoc *s, uint64_t id) {
     return largest;
 }
 
+int weir__suballoc_may_follow(const struct weir_suballoc *s, uint64_t id, uint64_t sequence) {
+    switch (s->engine->options->internal_dependencies) {
+    case WEIR_SWITCH_ON:
+        return weir__order_may_follow(&s->order, id, sequence);
+    case WEIR_SWITCH_AUTO:
+        return weir__order_is_free(&s->order, id, sequence);
+    default:
+        return 0;
+    }
+}
+
+void weir__suballoc_foresee(struct weir_suballoc *s, weir_stream stream) {
+    if (s->order.timed &&
+        !atomic_load_explicit(&s->engine->device->runs_together, memory_order_relaxed))
+        weir__order_foresee(&s->order, s->order.recent, stream);
+}
+
 struct behind {
     struct weir_suballoc *blocks;
     weir_stream stream;
@@ -258,8 +277,7 @@ struct behind {
 static int may_wait(void *context, uint64_t id, uint64_t sequence) {
     const struct behind *b = context;
 
-    return b->blocks->engine->options->internal_dependencies == WEIR_SWITCH_ON &&
-           weir__order_may_follow(&b->blocks->order, id, sequence);
+    return weir__suballoc_may_follow(b->blocks, id, sequence);
 }
 
 static int wait_behind(void *context, uint64_t id, uint64_t sequence) {
