@@ -18,6 +18,7 @@ nobase_dist_doc_DATA = \
 	bench/results/over-time-h200-2026-11-27.txt \
 	bench/results/planners-model-2026-11-27.json \
 	bench/results/planners-model-2026-11-27.txt \
+	bench/results/plans-model-2026-11-28.txt \
 	bench/results/torch-h100-2026-11-28.txt \
 	bench/results/torch-h200-2026-11-27.txt \
 	bench/results/torch-two-gpus-h200-2026-11-27.txt \
