@@ -229,7 +229,7 @@ static void free_first(enum way way, void *block) {
         OK(weir_trim(a, 0, NULL));
 }
 
-START_TEST(freed_twice) {
+TEST(freed_twice) {
     int world = _i / WAYS, bound = _i % WAYS == BOUND;
 
     begin(world);
@@ -247,11 +247,10 @@ START_TEST(freed_twice) {
         OK(weir_unbind(a, A));
     end();
 }
-END_TEST
 
 /* Everything lies freed, merged or given back; then larger and smaller blocks lie there, and where none
  * of them begins, nothing can be freed. */
-START_TEST(freed_after_it_was_handed_out_again) {
+TEST(freed_after_it_was_handed_out_again) {
     enum { OLD = 60, NEW = 200 };
     void *old[OLD], *block[NEW];
     int inside = 0;
@@ -285,7 +284,6 @@ START_TEST(freed_after_it_was_handed_out_again) {
     MUST(inside > 0);
     end();
 }
-END_TEST
 
 /* Two threads free the same blocks, each all of them, in turn: one of each two is told. */
 static pthread_barrier_t both;
@@ -303,7 +301,7 @@ static void *free_all(void *unused) {
     return NULL;
 }
 
-START_TEST(freed_by_two_threads_in_turn) {
+TEST(freed_by_two_threads_in_turn) {
     pthread_t thread;
     int mine = 0;
 
@@ -326,7 +324,6 @@ START_TEST(freed_by_two_threads_in_turn) {
     MUST_EQ(accepted, SIZES * 10);
     end();
 }
-END_TEST
 
 /* ---- pointers that are no block's ---------------------------------------------------------- */
 
@@ -335,7 +332,7 @@ static void expect_no_block(void *pointer) {
     MISUSE(WEIR_E_NOT_OWNED, weir_free(a, pointer, B));
 }
 
-START_TEST(inside_of_blocks) {
+TEST(inside_of_blocks) {
     static const size_t steps[] = {1,        2,        8,        255,       256,  257,
                                    511,      512,      513,      1024,      4096, 16 * KIB - 256,
                                    16 * KIB, 32 * KIB, 64 * KIB, 512 * KIB, MIB,  2 * MIB};
@@ -358,7 +355,6 @@ START_TEST(inside_of_blocks) {
     OK(weir_unbind(a, A));
     end();
 }
-END_TEST
 
 /* A block of another allocator of any world: the first has the address of all the memory that the
  * allocator took from the driver. */
@@ -391,7 +387,7 @@ static void other_allocators(void) {
     }
 }
 
-START_TEST(of_others) {
+TEST(of_others) {
     static unsigned char host[4096];
     void *heap = malloc(4096);
     CUdeviceptr direct;
@@ -416,10 +412,9 @@ START_TEST(of_others) {
     free(heap);
     end();
 }
-END_TEST
 
 /* A graph's block is freed outside of it, once after a launch. */
-START_TEST(a_graphs_block_is_freed_twice) {
+TEST(a_graphs_block_is_freed_twice) {
     CUgraphExec exec;
     CUgraph graph;
     unsigned char *block;
@@ -440,11 +435,10 @@ START_TEST(a_graphs_block_is_freed_twice) {
     CU(driver->cuDeviceGraphMemTrim(0));
     end();
 }
-END_TEST
 
 /* ---- notes of use ---------------------------------------------------------------------------- */
 
-START_TEST(uses_of_what_is_no_block) {
+TEST(uses_of_what_is_no_block) {
     unsigned char *block;
 
     begin(_i);
@@ -479,7 +473,6 @@ START_TEST(uses_of_what_is_no_block) {
     MUST_EQ(calls(WEIR_ENTRY_cuStreamWaitEvent), 0); /* nothing was noted */
     end();
 }
-END_TEST
 
 /* ---- streams --------------------------------------------------------------------------------- */
 
@@ -496,7 +489,7 @@ static void expect_no_stream(CUstream stream, int is_platform) {
 }
 
 /* The model answers; a driver may crash. */
-START_TEST(unknown_streams) {
+TEST(unknown_streams) {
     int bare_platform = worlds[_i].kind == KIND_PLATFORM && !has_front(_i);
     CUstream gone;
 
@@ -516,11 +509,10 @@ START_TEST(unknown_streams) {
     }
     end();
 }
-END_TEST
 
 /* With something in its cache.  The free is not seen: what was freed there serves nobody before the
  * device was waited for. */
-START_TEST(a_stream_that_is_gone) {
+TEST(a_stream_that_is_gone) {
     unsigned char *block;
     CUstream gone;
 
@@ -540,10 +532,9 @@ START_TEST(a_stream_that_is_gone) {
     (void)weir__detour_set(&a->device.slow_path, WEIR_DETOUR_LOST, 1); /* live blocks are left */
     OK(weir_allocator_destroy(a));
 }
-END_TEST
 
 /* Nothing that waits for this device covers what runs there. */
-START_TEST(a_stream_of_another_device) {
+TEST(a_stream_of_another_device) {
     CUcontext other, popped;
     CUstream theirs;
 
@@ -573,9 +564,8 @@ START_TEST(a_stream_of_another_device) {
     CU(driver->cuStreamCreate(&A, CU_STREAM_NON_BLOCKING));
     end();
 }
-END_TEST
 
-START_TEST(bindings) {
+TEST(bindings) {
     begin(_i);
     if (has_front(_i))
         MISUSE(WEIR_E_INVALID, weir_unbind(a, A));
@@ -594,11 +584,10 @@ START_TEST(bindings) {
     OK(weir_bind(a, A)); /* what is bound at the end is nobody's concern */
     end();
 }
-END_TEST
 
 /* ---- arguments ------------------------------------------------------------------------------- */
 
-START_TEST(null_arguments) {
+TEST(null_arguments) {
     weir_statistics stats = {.size = 0};
     weir_verdict verdict = {.size = 0};
     weir_latency latency = {.size = sizeof latency};
@@ -653,11 +642,10 @@ START_TEST(null_arguments) {
     ck_assert_uint_eq(bytes, 77);
     end();
 }
-END_TEST
 
 /* A program that was built against an older version, or against none, is told of its mistakes as far as it
  * has a log; one that is not to be trusted with its log is not. */
-START_TEST(options_that_cannot_be) {
+TEST(options_that_cannot_be) {
     weir_options options = options_of_world(0);
     weir_allocator *made = NULL;
 
@@ -678,10 +666,9 @@ START_TEST(options_that_cannot_be) {
     expect_lines(__LINE__, 0);
     MUST(made == NULL);
 }
-END_TEST
 
 /* One line says what the driver has against it, whichever call it is. */
-START_TEST(a_creation_that_the_driver_refuses) {
+TEST(a_creation_that_the_driver_refuses) {
     static const CUresult results[] = {CUDA_ERROR_UNKNOWN, CUDA_ERROR_ILLEGAL_ADDRESS,
                                        CUDA_ERROR_OUT_OF_MEMORY};
     weir_options options = options_of_world(_i / 3);
@@ -707,11 +694,10 @@ START_TEST(a_creation_that_the_driver_refuses) {
                          logged);
     }
 }
-END_TEST
 
 /* ---- the end of the allocator, the context, the process ------------------------------------- */
 
-START_TEST(destroyed_with_live_blocks) {
+TEST(destroyed_with_live_blocks) {
     begin(_i);
     for (int i = 0; i < 3; i++) {
         MISUSE(WEIR_E_BUSY, weir_allocator_destroy(a));
@@ -726,7 +712,6 @@ START_TEST(destroyed_with_live_blocks) {
     OK(weir_allocator_destroy(a));
     MUST_EQ(device_free(), CAPACITY);
 }
-END_TEST
 
 /* A bound stream's hits ask the driver for nothing, and know that they are in a child all the same. */
 static int child_is_refused(void) {
@@ -755,7 +740,7 @@ static int child_is_refused(void) {
            made == NULL && pool == NULL;
 }
 
-START_TEST(used_in_a_child) {
+TEST(used_in_a_child) {
     int status = -1;
     pid_t child;
 
@@ -771,10 +756,9 @@ START_TEST(used_in_a_child) {
     OK(weir_unbind(a, A));
     end();
 }
-END_TEST
 
 /* The context goes under the allocator's feet, as cudaDeviceReset does it. */
-START_TEST(used_after_a_reset) {
+TEST(used_after_a_reset) {
     const weir_amount limit = {.value = MIB, .kind = WEIR_AMOUNT_BYTES};
     CUmemoryPool pool = NULL;
     void *none = &none;
@@ -809,10 +793,9 @@ START_TEST(used_after_a_reset) {
     MUST_EQ(stats_of(a).blocks, before.blocks);
     OK(weir_allocator_destroy(a)); /* blocks are gone with the context */
 }
-END_TEST
 
 /* As the process ends, the driver goes before those who free their last blocks.  That is no error. */
-START_TEST(used_after_the_driver_has_gone) {
+TEST(used_after_the_driver_has_gone) {
     void *block = NULL;
     weir_status status = WEIR_OK;
 
@@ -829,7 +812,6 @@ START_TEST(used_after_the_driver_has_gone) {
     expect_lines(__LINE__, 0);
     (void)weir_allocator_destroy(a);
 }
-END_TEST
 
 /* Exit handlers and destructors run after the handlers that were registered last; libraries free their
  * blocks there.  `late`: the driver goes down first. */
@@ -897,7 +879,7 @@ static void leave(int world) {
     exit(0);
 }
 
-START_TEST(used_at_exit) {
+TEST(used_at_exit) {
     int status = -1;
     pid_t child = fork();
 
@@ -910,7 +892,6 @@ START_TEST(used_at_exit) {
     MUST(waitpid(child, &status, 0) == child);
     ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "status %x", (unsigned)status);
 }
-END_TEST
 
 /* ---- questions about addresses --------------------------------------------------------------- */
 
@@ -957,7 +938,7 @@ static void large_blocks(void) {
         expect_no_range(large + at);
 }
 
-START_TEST(which_block_an_address_is_in) {
+TEST(which_block_an_address_is_in) {
     unsigned char host = 0, *block;
     CUdeviceptr foreign;
 
@@ -989,10 +970,9 @@ START_TEST(which_block_an_address_is_in) {
     MUST_EQ(lines(), 0);
     end();
 }
-END_TEST
 
 /* Gaps are nobody's. */
-START_TEST(which_hardened_block_an_address_is_in) {
+TEST(which_hardened_block_an_address_is_in) {
     weir_options options = options_of_world(_i);
     unsigned char *block;
 
@@ -1016,7 +996,6 @@ START_TEST(which_hardened_block_an_address_is_in) {
     CU(driver->cuCtxSynchronize());
     OK(weir_allocator_destroy(a));
 }
-END_TEST
 
 /* ---- the suite ------------------------------------------------------------------------------- */
 

@@ -185,7 +185,7 @@ static void fill_to_the_limit(void) {
         take(9 * MIB, A);
 }
 
-START_TEST(the_limit) {
+TEST(the_limit) {
     weir_options options = options_for(_i, 256 * MIB);
     weir_verdict v;
 
@@ -200,7 +200,6 @@ START_TEST(the_limit) {
     take(96 * MIB, A);
     end();
 }
-END_TEST
 
 /* Requests and frees as a seed has them, until one is refused: 0. */
 static int can_work(uint64_t seed) {
@@ -224,7 +223,7 @@ static int can_work(uint64_t seed) {
 }
 
 /* One limit is an estimate, since under it all else lies in other places; who does as told each time gets there. */
-START_TEST(advice_leads_there) {
+TEST(advice_leads_there) {
     enum { MOST_TIMES = 16 };
     int all = 0;
 
@@ -247,10 +246,9 @@ START_TEST(advice_leads_there) {
     }
     ck_assert_int_gt(all, 12); /* else there was little to be told */
 }
-END_TEST
 
 /* More than the limit at once, with nothing in use. */
-START_TEST(the_limit_at_once) {
+TEST(the_limit_at_once) {
     weir_options options = options_for(_i, 256 * MIB);
     weir_verdict v;
 
@@ -260,10 +258,9 @@ START_TEST(the_limit_at_once) {
     take(300 * MIB, A);
     end();
 }
-END_TEST
 
 /* Nor is more than a little of it told to be tried. */
-START_TEST(a_small_limit) {
+TEST(a_small_limit) {
     weir_options options = options_for(_i, 4 * MIB);
     weir_verdict v;
 
@@ -279,10 +276,9 @@ START_TEST(a_small_limit) {
     take(5 * MIB / 4, A);
     end();
 }
-END_TEST
 
 /* What it leaves is no page, of which a mapped arena's memory is made: nobody else has what is lacking. */
-START_TEST(a_limit_below_a_page) {
+TEST(a_limit_below_a_page) {
     static const struct {
         size_t limit, asked;
     } cases[] = {{MIB, 900 * KIB}, {1900 * KIB, 900 * KIB}, {3 * MIB, 2900 * KIB}};
@@ -306,10 +302,9 @@ START_TEST(a_limit_below_a_page) {
             end();
         }
 }
-END_TEST
 
 /* The same of what --keep-free makes of it. */
-START_TEST(no_page_is_left_to_it) {
+TEST(no_page_is_left_to_it) {
     weir_options options = options_for(_i, 0);
     weir_verdict v;
 
@@ -319,18 +314,16 @@ START_TEST(no_page_is_left_to_it) {
     make(&options);
     v = REFUSED(LIMIT, 900 * KIB, A);
     MUST_LE(1, v.leave);
-    expect_words(&v, WEIR_VERDICT_AS_TEXT,
-                 "\n              less is left than one growth needs\n");
+    expect_words(&v, WEIR_VERDICT_AS_TEXT, "\n              less is left than one growth needs\n");
     expect_setting(&v, 0, "keep-free", NULL);
     MUST(v.settings[1].name == NULL);
     make_as_told(&options, &v);
     take(900 * KIB, A);
     end();
 }
-END_TEST
 
 /* No limit is set: what forbids it is what is to be left. */
-START_TEST(what_is_left_to_others) {
+TEST(what_is_left_to_others) {
     weir_options options = options_for(_i, 0);
     weir_verdict v;
     char text[4096];
@@ -353,10 +346,9 @@ START_TEST(what_is_left_to_others) {
     take(96 * MIB, A);
     end();
 }
-END_TEST
 
 /* The limit is a little higher: both forbid it. */
-START_TEST(what_is_left_to_others_and_a_limit) {
+TEST(what_is_left_to_others_and_a_limit) {
     weir_options options = options_for(_i, 288 * MIB);
     weir_verdict v;
 
@@ -372,10 +364,9 @@ START_TEST(what_is_left_to_others_and_a_limit) {
     take(512 * MIB, A);
     end();
 }
-END_TEST
 
 /* The limit alone forbids it: there is enough to leave. */
-START_TEST(a_limit_below_what_may_be_had) {
+TEST(a_limit_below_what_may_be_had) {
     weir_options options = options_for(_i, 256 * MIB);
     weir_verdict v;
 
@@ -391,10 +382,9 @@ START_TEST(a_limit_below_what_may_be_had) {
     take(300 * MIB, A);
     end();
 }
-END_TEST
 
 /* Leaving nothing would not do. */
-START_TEST(what_is_left_to_others_and_a_full_device) {
+TEST(what_is_left_to_others_and_a_full_device) {
     weir_options options = options_for(_i, 0);
     CUdeviceptr other;
 
@@ -410,10 +400,9 @@ START_TEST(what_is_left_to_others_and_a_full_device) {
     CU(driver->cuMemFree(other));
     end();
 }
-END_TEST
 
 /* Which has a number like any other. */
-START_TEST(on_the_default_stream) {
+TEST(on_the_default_stream) {
     weir_options options = options_for(_i, 64 * MIB);
     char text[4096];
     weir_verdict v;
@@ -428,7 +417,6 @@ START_TEST(on_the_default_stream) {
     MUST(strstr(text, "\n  request     for stream id "));
     end();
 }
-END_TEST
 
 /* The limit that the program has set forbids it: no setting would do, but one that forbids it as well. */
 static weir_verdict refused_by_the_program(size_t bytes, const char *also) {
@@ -450,7 +438,7 @@ static weir_verdict refused_by_the_program(size_t bytes, const char *also) {
 }
 
 /* A limit as it is now counts, not as it was. */
-START_TEST(a_limit_that_was_set_later) {
+TEST(a_limit_that_was_set_later) {
     weir_options options = options_for(_i, 0);
     weir_verdict v;
 
@@ -466,10 +454,9 @@ START_TEST(a_limit_that_was_set_later) {
     MUST_EQ(REFUSED(TOO_LARGE, 5 * GIB, A).limit_is_set, 0);
     end();
 }
-END_TEST
 
 /* That of the options is a little higher: both forbid it. */
-START_TEST(a_limit_that_was_set_below_another) {
+TEST(a_limit_that_was_set_below_another) {
     weir_options options = options_for(_i, 256 * MIB);
     weir_verdict v;
 
@@ -492,10 +479,9 @@ START_TEST(a_limit_that_was_set_below_another) {
     take(300 * MIB, A);
     end();
 }
-END_TEST
 
 /* What is left to others does not stand against it, as long as it leaves as much. */
-START_TEST(a_limit_that_was_set_beside_what_is_left) {
+TEST(a_limit_that_was_set_beside_what_is_left) {
     weir_options options = options_for(_i, 0);
     weir_verdict v;
 
@@ -527,7 +513,6 @@ START_TEST(a_limit_that_was_set_beside_what_is_left) {
     take(512 * MIB, A);
     end();
 }
-END_TEST
 
 /* As much as that the device cannot hold, so no limit is the advice. */
 static void refused_by_any_limit(size_t bytes, const char *limit) {
@@ -542,7 +527,7 @@ static void refused_by_any_limit(size_t bytes, const char *limit) {
                      : "\n  Request less: no setting makes room.\n");
 }
 
-START_TEST(a_limit_that_the_device_cannot_hold) {
+TEST(a_limit_that_the_device_cannot_hold) {
     weir_options options = options_for(_i, 3 * GIB);
     weir_allocator *other;
     CUdeviceptr others;
@@ -597,11 +582,10 @@ START_TEST(a_limit_that_the_device_cannot_hold) {
     expect_setting(&v, 0, "limit", "3328MiB");
     end();
 }
-END_TEST
 
 /* What is idle above it serves as it lies; in pieces it does not serve a request for more than the limit, with any
  * packing. */
-START_TEST(more_than_a_limit_that_was_set_later) {
+TEST(more_than_a_limit_that_was_set_later) {
     weir_options options = options_for(_i, 0);
 
     if (is(_i, KIND_FIXED) || is(_i, KIND_MAPPED))
@@ -619,10 +603,9 @@ START_TEST(more_than_a_limit_that_was_set_later) {
     (void)refused_by_the_program(144 * MIB, NULL);
     end();
 }
-END_TEST
 
 /* Nor is it a share any more. */
-START_TEST(a_limit_that_was_a_share) {
+TEST(a_limit_that_was_a_share) {
     weir_options options = options_for(_i, 0);
     weir_verdict v;
 
@@ -640,10 +623,9 @@ START_TEST(a_limit_that_was_a_share) {
     take(200 * MIB, A);
     end();
 }
-END_TEST
 
 /* As much was to be preallocated, and others had come by then. */
-START_TEST(others_had_what_was_preallocated) {
+TEST(others_had_what_was_preallocated) {
     weir_options options = options_for(_i, 0);
     CUdeviceptr others;
     weir_verdict v;
@@ -666,10 +648,9 @@ START_TEST(others_had_what_was_preallocated) {
     end();
     CU(driver->cuMemFree(others));
 }
-END_TEST
 
 /* Which is not more than the limit allows. */
-START_TEST(others_have_what_a_limit_allows) {
+TEST(others_have_what_a_limit_allows) {
     weir_options options = options_for(_i, 72 * MIB);
     CUdeviceptr others;
     weir_verdict v;
@@ -688,9 +669,8 @@ START_TEST(others_have_what_a_limit_allows) {
     end();
     CU(driver->cuMemFree(others));
 }
-END_TEST
 
-START_TEST(others_have_the_device) {
+TEST(others_have_the_device) {
     weir_options options = options_for(_i, 0);
     CUdeviceptr others;
     weir_verdict v;
@@ -725,10 +705,9 @@ START_TEST(others_have_the_device) {
     end();
     CU(driver->cuMemFree(others));
 }
-END_TEST
 
 /* Of the same process: what they hold idle the ladder takes; what they have in use counts. */
-START_TEST(another_allocator_has_the_device) {
+TEST(another_allocator_has_the_device) {
     weir_options options = options_for(_i, 0);
     weir_allocator *other;
     void *held;
@@ -749,7 +728,6 @@ START_TEST(another_allocator_has_the_device) {
     CU(driver->cuCtxSynchronize());
     OK(weir_allocator_destroy(other));
 }
-END_TEST
 
 static void make_holes(void) {
     while (weir_alloc(a, 10 * MIB, A, &block[blocks]) == WEIR_OK)
@@ -758,7 +736,7 @@ static void make_holes(void) {
     CU(driver->cuCtxSynchronize());
 }
 
-START_TEST(what_is_idle_lies_in_pieces) {
+TEST(what_is_idle_lies_in_pieces) {
     weir_options options = options_for(_i, 256 * MIB);
     weir_verdict v;
 
@@ -789,7 +767,6 @@ START_TEST(what_is_idle_lies_in_pieces) {
     take(56 * MIB, A);
     end();
 }
-END_TEST
 
 static void make_small_holes(size_t limit, size_t bytes) {
     while (stats_of(a).in_use + bytes <= limit)
@@ -799,7 +776,7 @@ static void make_small_holes(size_t limit, size_t bytes) {
 }
 
 /* No page of which is idle: nothing is there to be put together, but more can be had. */
-START_TEST(what_is_idle_lies_in_small_pieces) {
+TEST(what_is_idle_lies_in_small_pieces) {
     int is_pool = is(_i, KIND_POOL) || is(_i, KIND_PLATFORM);
     size_t bytes = is_pool ? 1100 * KIB : 400 * KIB, limit = is_pool ? 32 * MIB : 2 * MIB;
     weir_options options = options_for(_i, limit);
@@ -824,10 +801,9 @@ START_TEST(what_is_idle_lies_in_small_pieces) {
     take(2 * bytes, A);
     end();
 }
-END_TEST
 
 /* Of what was preallocated in the driver's pool nobody knows how it lies, but it does serve. */
-START_TEST(what_is_idle_lies_in_one_piece) {
+TEST(what_is_idle_lies_in_one_piece) {
     weir_options options = options_for(_i, 512 * MIB);
     weir_verdict v;
 
@@ -846,10 +822,9 @@ START_TEST(what_is_idle_lies_in_one_piece) {
     take(480 * MIB, A);
     end();
 }
-END_TEST
 
 /* Drivers without ids have no front, and those without virtual memory no mapped arena. */
-START_TEST(what_older_drivers_can_try) {
+TEST(what_older_drivers_can_try) {
     weir_options options = options_for(_i, 256 * MIB);
     struct weir_driver table = *driver;
     weir_verdict v;
@@ -870,7 +845,6 @@ START_TEST(what_older_drivers_can_try) {
     }
     end();
 }
-END_TEST
 
 static void make_on_old(struct weir_driver *table, const weir_options *options) {
     *table = *driver;
@@ -879,7 +853,7 @@ static void make_on_old(struct weir_driver *table, const weir_options *options) 
 }
 
 /* There is no other way than a limit that is higher, and the device has no room for that either. */
-START_TEST(no_limit_would_do) {
+TEST(no_limit_would_do) {
     weir_options options = options_for(_i, 250 * MIB);
     struct weir_driver table;
     CUdeviceptr others;
@@ -906,10 +880,9 @@ START_TEST(no_limit_would_do) {
     MUST_LE(300 * MIB, v.set_limit);
     end();
 }
-END_TEST
 
 /* None is set: the device has what is asked for, but not in the steps that its pools take. */
-START_TEST(no_limit_is_told_where_none_forbids_it) {
+TEST(no_limit_is_told_where_none_forbids_it) {
     weir_options options = options_for(_i, 0);
     CUdeviceptr others;
     weir_verdict v;
@@ -927,10 +900,9 @@ START_TEST(no_limit_is_told_where_none_forbids_it) {
     CU(driver->cuMemFree(others));
     end();
 }
-END_TEST
 
 /* A graph has nothing of what is idle, and it is the driver that refuses it: the limit has room already. */
-START_TEST(no_limit_is_in_the_way) {
+TEST(no_limit_is_in_the_way) {
     weir_options options = options_for(_i, GIB);
     weir_verdict v = {.size = sizeof v};
     void *none = NULL;
@@ -953,7 +925,6 @@ START_TEST(no_limit_is_in_the_way) {
     CU(driver->cuGraphDestroy(graph));
     end();
 }
-END_TEST
 
 /* All of it is idle, on a stream that is at work; another wants it, and does not wait. */
 static void fill_and_free_behind_work(void) {
@@ -964,7 +935,7 @@ static void fill_and_free_behind_work(void) {
     blocks = 0;
 }
 
-START_TEST(what_is_idle_waits_for_a_stream) {
+TEST(what_is_idle_waits_for_a_stream) {
     weir_options options = options_for(_i, 256 * MIB);
     weir_verdict v;
 
@@ -984,10 +955,9 @@ START_TEST(what_is_idle_waits_for_a_stream) {
     take(160 * MIB, A);
     end();
 }
-END_TEST
 
 /* It would serve in one piece, also what is more than a limit that was set since. */
-START_TEST(more_than_a_limit_waits_for_a_stream) {
+TEST(more_than_a_limit_waits_for_a_stream) {
     weir_options options = options_for(_i, 256 * MIB);
     weir_verdict v;
 
@@ -1004,10 +974,9 @@ START_TEST(more_than_a_limit_waits_for_a_stream) {
     take(192 * MIB, A);
     end();
 }
-END_TEST
 
 /* It has waited as long as it may: streams may wait for each other, or it longer. */
-START_TEST(what_waiting_would_do) {
+TEST(what_waiting_would_do) {
     weir_options options = options_for(_i, 256 * MIB);
     weir_verdict v;
 
@@ -1037,10 +1006,9 @@ START_TEST(what_waiting_would_do) {
         end();
     }
 }
-END_TEST
 
 /* Pieces that live blocks keep apart: what is pending of them is in the way only if the rest would not do. */
-START_TEST(pending_pieces) {
+TEST(pending_pieces) {
     int world = _i / 2, most = _i % 2;
     weir_options options = options_for(world, 256 * MIB);
     void *live[MOST];
@@ -1067,10 +1035,9 @@ START_TEST(pending_pieces) {
         OK(weir_free(a, live[i], B));
     end();
 }
-END_TEST
 
 /* Of several streams the one that most waits for comes first; what several use is not one's. */
-START_TEST(what_is_idle_waits_for_several) {
+TEST(what_is_idle_waits_for_several) {
     weir_options options = options_for(_i, 256 * MIB);
     weir_verdict v;
 
@@ -1103,10 +1070,9 @@ START_TEST(what_is_idle_waits_for_several) {
     MUST_LE(30 * MIB, v.pending_by[2].bytes);
     end();
 }
-END_TEST
 
 /* Of more streams than there is room for, those that most waits for. */
-START_TEST(what_is_idle_waits_for_many) {
+TEST(what_is_idle_waits_for_many) {
     enum { STREAMS = WEIR_VERDICT_STREAMS + 2 };
     weir_options options = options_for(_i, 256 * MIB);
     CUstream stream[STREAMS];
@@ -1131,10 +1097,9 @@ START_TEST(what_is_idle_waits_for_many) {
     MUST_LE(24 * MIB, v.pending_by[WEIR_VERDICT_STREAMS - 1].bytes);
     end();
 }
-END_TEST
 
 /* What the caches of other streams hold waits for those, what its own holds for nobody. */
-START_TEST(what_is_idle_is_its_own) {
+TEST(what_is_idle_is_its_own) {
     weir_options options = options_for(_i, 256 * MIB);
     weir_verdict v;
 
@@ -1154,7 +1119,6 @@ START_TEST(what_is_idle_is_its_own) {
     MUST_EQ(v.pending_by[0].stream, id_of(B));
     end();
 }
-END_TEST
 
 /* A graph that has so much memory for a launch, and after it. */
 static CUgraphExec run_graph(size_t bytes) {
@@ -1178,7 +1142,7 @@ static CUgraphExec run_graph(size_t bytes) {
     return exec;
 }
 
-START_TEST(graphs_have_the_device) {
+TEST(graphs_have_the_device) {
     weir_options options = options_for(_i, 0);
     CUgraphExec exec;
     weir_verdict v;
@@ -1206,9 +1170,8 @@ START_TEST(graphs_have_the_device) {
     take(2 * GIB, A);
     end();
 }
-END_TEST
 
-START_TEST(all_of_it_is_in_use) {
+TEST(all_of_it_is_in_use) {
     weir_options options = options_for(_i, 0);
     weir_verdict v;
 
@@ -1224,9 +1187,8 @@ START_TEST(all_of_it_is_in_use) {
 
     end();
 }
-END_TEST
 
-START_TEST(more_than_there_is) {
+TEST(more_than_there_is) {
     weir_options options = options_for(_i, 0);
     weir_verdict v;
 
@@ -1240,10 +1202,9 @@ START_TEST(more_than_there_is) {
     expect_words(&v, WEIR_VERDICT_AS_JSON, ",\"asked\":18446744073709551615,");
     end();
 }
-END_TEST
 
 /* A driver may refuse what it says is free: that is nobody's doing here. */
-START_TEST(what_is_free_is_refused) {
+TEST(what_is_free_is_refused) {
     weir_options options = options_for(_i, 0);
     static const enum weir_driver_entry entries[] = {
         WEIR_ENTRY_cuMemAlloc, WEIR_ENTRY_cuMemAllocFromPoolAsync, WEIR_ENTRY_cuMemCreate};
@@ -1270,10 +1231,9 @@ START_TEST(what_is_free_is_refused) {
     weir__model_faults_clear();
     end();
 }
-END_TEST
 
 /* The model, as the driver, needs one to make memory behind addresses. */
-START_TEST(no_file_descriptor_is_left) {
+TEST(no_file_descriptor_is_left) {
     weir_options options = options_for(_i, 0);
     weir_verdict v = {.size = sizeof v};
     struct rlimit before, none_left;
@@ -1297,12 +1257,11 @@ START_TEST(no_file_descriptor_is_left) {
     take(GIB, A); /* as told */
     end();
 }
-END_TEST
 
 /* ---- several at once ------------------------------------------------------------------------- */
 
 /* Nothing that is missing elsewhere matters while enough is idle: pending, in pieces, the limit, the device. */
-START_TEST(the_nearest_cause_is_told) {
+TEST(the_nearest_cause_is_told) {
     weir_options options = options_for(_i, 256 * MIB);
     CUdeviceptr others;
 
@@ -1320,10 +1279,9 @@ START_TEST(the_nearest_cause_is_told) {
     end();
     CU(driver->cuMemFree(others));
 }
-END_TEST
 
 /* Graphs and others: who has more. */
-START_TEST(the_larger_part_is_told) {
+TEST(the_larger_part_is_told) {
     weir_options options = options_for(_i, 0);
     CUdeviceptr others;
     CUgraphExec exec;
@@ -1344,7 +1302,6 @@ START_TEST(the_larger_part_is_told) {
     end();
     CU(driver->cuMemFree(others));
 }
-END_TEST
 
 /* MiB that each has, and what is asked for beyond what is free. */
 static const struct {
@@ -1368,7 +1325,7 @@ static const struct {
 };
 enum { PARTS = sizeof parts / sizeof parts[0] };
 
-START_TEST(parts_of_the_device) {
+TEST(parts_of_the_device) {
     int world = _i / PARTS, at = _i % PARTS;
     weir_options options = options_for(world, 0);
     size_t free_bytes, total;
@@ -1394,10 +1351,9 @@ START_TEST(parts_of_the_device) {
         CU(driver->cuDeviceGraphMemTrim(0));
     }
 }
-END_TEST
 
 /* Whoever frees first is told of another state. */
-START_TEST(nothing_stands_in_its_way_any_more) {
+TEST(nothing_stands_in_its_way_any_more) {
     weir_options options = options_for(_i, 256 * MIB);
     weir_verdict v;
 
@@ -1416,7 +1372,6 @@ START_TEST(nothing_stands_in_its_way_any_more) {
     expect_none(&v);
     end();
 }
-END_TEST
 
 /* ---- live blocks ----------------------------------------------------------------------------- */
 
@@ -1429,7 +1384,7 @@ static void expect_group(const weir_verdict *v, uint32_t at, size_t bytes, uint6
     MUST_EQ(v->groups[at].stream, stream);
 }
 
-START_TEST(live_blocks_by_size_and_stream) {
+TEST(live_blocks_by_size_and_stream) {
     weir_options options = options_for(_i, 256 * MIB);
     int front = worlds[_i].front == WEIR_SWITCH_ON;
     uint64_t of_a = front ? id_of(A) : 0, of_b = front ? id_of(B) : 0;
@@ -1472,10 +1427,9 @@ START_TEST(live_blocks_by_size_and_stream) {
     MUST_EQ(v.ungrouped, 0);
     end();
 }
-END_TEST
 
 /* Of one size they are told apart by stream; of equal ones that of the larger blocks comes first. */
-START_TEST(streams_tell_groups_apart) {
+TEST(streams_tell_groups_apart) {
     weir_options options = options_for(_i, 256 * MIB);
     weir_verdict v;
 
@@ -1496,11 +1450,10 @@ START_TEST(streams_tell_groups_apart) {
     expect_group(&v, 2, 10 * MIB, 2, id_of(A));
     end();
 }
-END_TEST
 
 /* Small ones of a stream that has ended are nobody's, once its handle is another's, and what it freed waits for the
  * device. */
-START_TEST(blocks_outlive_their_stream) {
+TEST(blocks_outlive_their_stream) {
     weir_options options = options_for(_i, 256 * MIB);
     CUstream stream, next;
     weir_verdict v;
@@ -1531,7 +1484,6 @@ START_TEST(blocks_outlive_their_stream) {
     MUST_LE(300 * KIB, v.pending_by[at].bytes);
     end();
 }
-END_TEST
 
 #ifdef CAN_REFUSE_HOST_MEMORY
 static weir_verdict verdict_without_host_memory(void) {
@@ -1546,7 +1498,7 @@ static weir_verdict verdict_without_host_memory(void) {
 }
 
 /* It says less then: of more sizes than a small table has places. */
-START_TEST(without_host_memory) {
+TEST(without_host_memory) {
     enum { PLACES = 48 };
     weir_options options = options_for(_i, 256 * MIB);
     weir_verdict v, with;
@@ -1574,10 +1526,9 @@ START_TEST(without_host_memory) {
     MUST_LE(1, verdict_without_host_memory().ungrouped);
     end();
 }
-END_TEST
 
 /* Nor does a small table take blocks of one size for one stream's. */
-START_TEST(without_host_memory_streams_are_apart) {
+TEST(without_host_memory_streams_are_apart) {
     enum { STREAMS = 40 };
     weir_options options = options_for(_i, 256 * MIB);
     weir_verdict v = {.size = sizeof v};
@@ -1606,12 +1557,11 @@ START_TEST(without_host_memory_streams_are_apart) {
     }
     end();
 }
-END_TEST
 #endif
 
 /* ---- the call -------------------------------------------------------------------------------- */
 
-START_TEST(what_it_refuses_itself) {
+TEST(what_it_refuses_itself) {
     weir_options options = options_for(_i, 256 * MIB);
     weir_verdict v = {.size = sizeof v};
     struct {
@@ -1644,10 +1594,9 @@ START_TEST(what_it_refuses_itself) {
     weir__detour_set(&a->device.slow_path, WEIR_DETOUR_LOST, 0);
     end();
 }
-END_TEST
 
 /* The host gives a new allocator the address of one that has gone, though not every time. */
-START_TEST(the_next_at_an_address_has_refused_nothing) {
+TEST(the_next_at_an_address_has_refused_nothing) {
     weir_options options = options_for(0, 256 * MIB);
     weir_verdict v = {.size = sizeof v};
     int any = 0;
@@ -1668,10 +1617,9 @@ START_TEST(the_next_at_an_address_has_refused_nothing) {
     if (!any)
         printf("# no address came again\n");
 }
-END_TEST
 
 /* What the driver does not tell is not known, and the cause is drawn from the rest. */
-START_TEST(where_the_driver_does_not_answer) {
+TEST(where_the_driver_does_not_answer) {
     weir_options options = options_for(_i, 256 * MIB);
     weir_verdict v = {.size = sizeof v};
     char json[4096];
@@ -1700,10 +1648,9 @@ START_TEST(where_the_driver_does_not_answer) {
     MUST_EQ(weir_last_driver_result(), 0); /* the limit's doing, as before */
     end();
 }
-END_TEST
 
 /* A child of fork has nothing to ask about. */
-START_TEST(not_after_a_fork) {
+TEST(not_after_a_fork) {
     weir_options options = options_for(_i, 256 * MIB);
     weir_verdict v = {.size = sizeof v};
     int state;
@@ -1718,10 +1665,9 @@ START_TEST(not_after_a_fork) {
     (void)verdict_now();
     end();
 }
-END_TEST
 
 /* Of drivers that do not tell of graphs' memory, or of what is free, the rest is told. */
-START_TEST(where_the_driver_cannot_tell) {
+TEST(where_the_driver_cannot_tell) {
     weir_options options = options_for(_i, 0);
     struct weir_driver table = *driver;
     weir_verdict v = {.size = sizeof v};
@@ -1750,9 +1696,8 @@ START_TEST(where_the_driver_cannot_tell) {
     CU(driver->cuDeviceGraphMemTrim(0));
     OK(weir_allocator_destroy(a));
 }
-END_TEST
 
-START_TEST(it_is_written) {
+TEST(it_is_written) {
     weir_options options = options_for(_i, 256 * MIB);
     char text[4096], json[4096], less[64];
     weir_verdict v;
@@ -1798,7 +1743,6 @@ START_TEST(it_is_written) {
     ck_assert_str_eq(weir_verdict_cause_word(WEIR_VERDICT_CAUSE_COUNT), "unknown");
     end();
 }
-END_TEST
 
 /* ---- beside others --------------------------------------------------------------------------- */
 
@@ -1824,7 +1768,7 @@ static void *come_and_go(void *stream) {
 }
 
 /* It is come to while all of it changes: each figure is one that was there. */
-START_TEST(beside_threads_at_work) {
+TEST(beside_threads_at_work) {
     weir_options options = options_for(_i, 256 * MIB);
     weir_verdict v = {.size = sizeof v};
     pthread_t thread[2];
@@ -1851,7 +1795,6 @@ START_TEST(beside_threads_at_work) {
     MUST(pthread_join(thread[1], NULL) == 0);
     end();
 }
-END_TEST
 
 /* ---- unasked --------------------------------------------------------------------------------- */
 
@@ -1893,7 +1836,7 @@ static void ask(size_t bytes, int served) {
 
 #ifdef CAN_REFUSE_HOST_MEMORY
 /* Where there is none for the name of the file, there is no allocator. */
-START_TEST(without_host_memory_for_the_name) {
+TEST(without_host_memory_for_the_name) {
     weir_options options = options_for(_i, 256 * MIB);
 
     start_telling(&options);
@@ -1910,10 +1853,9 @@ START_TEST(without_host_memory_for_the_name) {
     end();
     MUST(unlink(told_path) == 0);
 }
-END_TEST
 #endif
 
-START_TEST(the_first_of_each_cause_is_told) {
+TEST(the_first_of_each_cause_is_told) {
     weir_options options = options_for(_i, 256 * MIB);
 
     start_telling(&options);
@@ -1931,7 +1873,6 @@ START_TEST(the_first_of_each_cause_is_told) {
     end();
     MUST(unlink(told_path) == 0);
 }
-END_TEST
 
 static int frees_one(const weir_oom *oom, void *data) {
     (void)data;
@@ -1942,7 +1883,7 @@ static int frees_one(const weir_oom *oom, void *data) {
 }
 
 /* What is served in the end was not refused; what is refused in the end is told once. */
-START_TEST(a_callback_is_asked_before) {
+TEST(a_callback_is_asked_before) {
     weir_options options = options_for(_i, 256 * MIB);
 
     start_telling(&options);
@@ -1962,10 +1903,9 @@ START_TEST(a_callback_is_asked_before) {
     end();
     MUST(unlink(told_path) == 0);
 }
-END_TEST
 
 /* Who stands in the place of the driver's pools tells by itself, when nobody else serves the request. */
-START_TEST(a_stand_in_tells_by_itself) {
+TEST(a_stand_in_tells_by_itself) {
     weir_options options = options_for(_i, 256 * MIB);
     weir_verdict v;
 
@@ -1985,10 +1925,9 @@ START_TEST(a_stand_in_tells_by_itself) {
     end();
     MUST(unlink(told_path) == 0);
 }
-END_TEST
 
 /* A program that asks again and again is not looked at for ever. */
-START_TEST(not_all_of_them_are_looked_at) {
+TEST(not_all_of_them_are_looked_at) {
     weir_options options = options_for(_i, 256 * MIB);
 
     start_telling(&options);
@@ -2000,7 +1939,6 @@ START_TEST(not_all_of_them_are_looked_at) {
     end();
     MUST(unlink(told_path) == 0);
 }
-END_TEST
 
 /* A callback may ask for one itself. */
 static int judges(const weir_oom *oom, void *data) {
@@ -2011,7 +1949,7 @@ static int judges(const weir_oom *oom, void *data) {
     return 0;
 }
 
-START_TEST(a_callback_may_ask) {
+TEST(a_callback_may_ask) {
     weir_options options = options_for(_i, 256 * MIB);
     weir_verdict v = {0};
 
@@ -2023,10 +1961,9 @@ START_TEST(a_callback_may_ask) {
     MUST_EQ(v.asked, 300 * MIB);
     end();
 }
-END_TEST
 
 /* A request of a graph: nothing is asked of its stream, and the capture stays. */
-START_TEST(under_capture) {
+TEST(under_capture) {
     weir_options options = options_for(_i, 0);
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     weir_verdict v = {.size = sizeof v};
@@ -2049,7 +1986,6 @@ START_TEST(under_capture) {
     end();
     MUST(unlink(told_path) == 0);
 }
-END_TEST
 
 static CUgraph end_capture(void) {
     CUgraph graph;
@@ -2078,7 +2014,7 @@ static weir_verdict refused_to_a_graph(size_t bytes, weir_status status, const c
 }
 
 /* Idle reserve serves no graph: it is to go before.  Blocks that live cannot. */
-START_TEST(a_graph_beside_reserve) {
+TEST(a_graph_beside_reserve) {
     weir_options options = options_for(_i, is(_i, KIND_FIXED) ? 3584 * MIB : 0);
     weir_verdict v;
 
@@ -2097,10 +2033,9 @@ START_TEST(a_graph_beside_reserve) {
     MUST_EQ(v.cause, WEIR_VERDICT_IN_USE);
     end();
 }
-END_TEST
 
 /* Nor what the caches' regions have idle within a limit that the driver does not know. */
-START_TEST(a_graph_beside_reserve_and_a_limit) {
+TEST(a_graph_beside_reserve_and_a_limit) {
     weir_options options = options_for(_i, GIB);
     weir_verdict v;
     void *node;
@@ -2122,7 +2057,6 @@ START_TEST(a_graph_beside_reserve_and_a_limit) {
     CU(driver->cuGraphDestroy(end_capture()));
     end();
 }
-END_TEST
 
 /* ---- words ----------------------------------------------------------------------------------- */
 
@@ -2147,7 +2081,7 @@ static void expect_file(const char *path, const char *begins, char ends) {
 }
 
 /* The allocator is made all the same, and refusals are told. */
-START_TEST(a_place_that_cannot_be_is_said) {
+TEST(a_place_that_cannot_be_is_said) {
     weir_options options = options_for(0, 256 * MIB);
     char said[] = "/tmp/weir-said-XXXXXX";
     int error = dup(STDERR_FILENO), file = mkstemp(said);
@@ -2170,9 +2104,8 @@ START_TEST(a_place_that_cannot_be_is_said) {
         "stderr, off or a file that can be written: OOM reports go to standard error until then\n",
         '\n');
 }
-END_TEST
 
-START_TEST(each_cause_has_a_sentence) {
+TEST(each_cause_has_a_sentence) {
     weir_verdict v = some;
 
     v.cause = WEIR_VERDICT_PENDING;
@@ -2278,9 +2211,8 @@ START_TEST(each_cause_has_a_sentence) {
                  "it would be served now"); /* one that there is not yet */
     ck_assert_str_eq(weir_verdict_cause_word(-1), "unknown");
 }
-END_TEST
 
-START_TEST(lists_as_words) {
+TEST(lists_as_words) {
     weir_verdict v = some;
 
     v.cause = WEIR_VERDICT_PENDING;
@@ -2314,9 +2246,8 @@ START_TEST(lists_as_words) {
     expect_words(&v, WEIR_VERDICT_AS_JSON, "\"blocks\":2,\"total\":20,\"stream\":9},{");
     expect_words(&v, WEIR_VERDICT_AS_JSON, "\"variable\":\"WEIR_GROWTH\"");
 }
-END_TEST
 
-START_TEST(where_it_is_told) {
+TEST(where_it_is_told) {
     char path[] = "/tmp/weir-told-XXXXXX", json[48], said[48];
     int error = dup(STDERR_FILENO), file = mkstemp(path);
 
@@ -2359,10 +2290,9 @@ START_TEST(where_it_is_told) {
     weir__verdict_tell(&some, "abcd"); /* a name that is shorter than an ending */
     expect_file("abcd", "weir: ", '\n');
 }
-END_TEST
 
 /* What a file does not take, or no more than the beginning of, is told all the same, and why it is not there. */
-START_TEST(where_there_is_no_space) {
+TEST(where_there_is_no_space) {
     char path[] = "/tmp/weir-told-XXXXXX", said[8192], expected[256];
     const char *to[] = {"/dev/full", path};
     int error = dup(STDERR_FILENO), file = mkstemp(path), ends[2];
@@ -2389,89 +2319,52 @@ START_TEST(where_there_is_no_space) {
     }
     MUST(unlink(path) == 0 && signal(SIGXFSZ, before) == SIG_IGN);
 }
-END_TEST
 
 int main(void) {
     Suite *suite = suite_create("verdict");
     TCase *tests = suite_add_case(suite, "cause", 60, start_device, NULL);
 
-    tcase_add_loop_test(tests, the_limit, 0, WORLDS);
-    tcase_add_loop_test(tests, advice_leads_there, 0, WORLDS);
-    tcase_add_loop_test(tests, the_limit_at_once, 0, WORLDS);
-    tcase_add_loop_test(tests, a_small_limit, 0, WORLDS);
-    tcase_add_loop_test(tests, a_limit_below_a_page, 0, WORLDS);
-    tcase_add_loop_test(tests, no_page_is_left_to_it, 0, WORLDS);
-    tcase_add_loop_test(tests, what_is_left_to_others, 0, WORLDS);
-    tcase_add_loop_test(tests, what_is_left_to_others_and_a_limit, 0, WORLDS);
-    tcase_add_loop_test(tests, a_limit_below_what_may_be_had, 0, WORLDS);
-    tcase_add_loop_test(tests, what_is_left_to_others_and_a_full_device, 0, WORLDS);
-    tcase_add_loop_test(tests, a_limit_that_was_set_later, 0, WORLDS);
-    tcase_add_loop_test(tests, a_limit_that_was_set_below_another, 0, WORLDS);
-    tcase_add_loop_test(tests, a_limit_that_was_set_beside_what_is_left, 0, WORLDS);
-    tcase_add_loop_test(tests, a_limit_that_the_device_cannot_hold, 0, WORLDS);
-    tcase_add_loop_test(tests, more_than_a_limit_that_was_set_later, 0, WORLDS);
-    tcase_add_loop_test(tests, a_limit_that_was_a_share, 0, WORLDS);
-    tcase_add_loop_test(tests, on_the_default_stream, 0, WORLDS);
-    tcase_add_loop_test(tests, others_have_the_device, 0, WORLDS);
-    tcase_add_loop_test(tests, others_have_what_a_limit_allows, 0, WORLDS);
-    tcase_add_loop_test(tests, others_had_what_was_preallocated, 0, WORLDS);
-    tcase_add_loop_test(tests, another_allocator_has_the_device, 0, WORLDS);
-    tcase_add_loop_test(tests, what_is_idle_lies_in_pieces, 0, WORLDS);
-    tcase_add_loop_test(tests, what_is_idle_lies_in_small_pieces, 0, WORLDS);
-    tcase_add_loop_test(tests, what_is_idle_waits_for_a_stream, 0, WORLDS);
-    tcase_add_loop_test(tests, more_than_a_limit_waits_for_a_stream, 0, WORLDS);
-    tcase_add_loop_test(tests, what_is_idle_waits_for_several, 0, WORLDS);
-    tcase_add_loop_test(tests, what_is_idle_waits_for_many, 0, WORLDS);
-    tcase_add_loop_test(tests, what_is_idle_lies_in_one_piece, 0, WORLDS);
-    tcase_add_loop_test(tests, what_older_drivers_can_try, 0, WORLDS);
-    tcase_add_loop_test(tests, no_limit_would_do, 0, WORLDS);
-    tcase_add_loop_test(tests, no_limit_is_told_where_none_forbids_it, 0, WORLDS);
-    tcase_add_loop_test(tests, no_limit_is_in_the_way, 0, WORLDS);
-    tcase_add_loop_test(tests, what_waiting_would_do, 0, WORLDS);
+    ADD_FOR_EACH(
+        tests, WORLDS, the_limit, advice_leads_there, the_limit_at_once, a_small_limit,
+        a_limit_below_a_page, no_page_is_left_to_it, what_is_left_to_others,
+        what_is_left_to_others_and_a_limit, a_limit_below_what_may_be_had,
+        what_is_left_to_others_and_a_full_device, a_limit_that_was_set_later,
+        a_limit_that_was_set_below_another, a_limit_that_was_set_beside_what_is_left,
+        a_limit_that_the_device_cannot_hold, more_than_a_limit_that_was_set_later,
+        a_limit_that_was_a_share, on_the_default_stream, others_have_the_device,
+        others_have_what_a_limit_allows, others_had_what_was_preallocated,
+        another_allocator_has_the_device, what_is_idle_lies_in_pieces,
+        what_is_idle_lies_in_small_pieces, what_is_idle_waits_for_a_stream,
+        more_than_a_limit_waits_for_a_stream, what_is_idle_waits_for_several,
+        what_is_idle_waits_for_many, what_is_idle_lies_in_one_piece, what_older_drivers_can_try,
+        no_limit_would_do, no_limit_is_told_where_none_forbids_it, no_limit_is_in_the_way,
+        what_waiting_would_do, what_is_idle_is_its_own, graphs_have_the_device, all_of_it_is_in_use,
+        more_than_there_is, what_is_free_is_refused, no_file_descriptor_is_left);
     tcase_add_loop_test(tests, pending_pieces, 0, WORLDS * 2);
-    tcase_add_loop_test(tests, what_is_idle_is_its_own, 0, WORLDS);
-    tcase_add_loop_test(tests, graphs_have_the_device, 0, WORLDS);
-    tcase_add_loop_test(tests, all_of_it_is_in_use, 0, WORLDS);
-    tcase_add_loop_test(tests, more_than_there_is, 0, WORLDS);
-    tcase_add_loop_test(tests, what_is_free_is_refused, 0, WORLDS);
-    tcase_add_loop_test(tests, no_file_descriptor_is_left, 0, WORLDS);
     tests = suite_add_case(suite, "several causes", 60, start_device, NULL);
-    tcase_add_loop_test(tests, the_nearest_cause_is_told, 0, WORLDS);
-    tcase_add_loop_test(tests, the_larger_part_is_told, 0, WORLDS);
+    ADD_FOR_EACH(tests, WORLDS, the_nearest_cause_is_told, the_larger_part_is_told,
+                 nothing_stands_in_its_way_any_more);
     tcase_add_loop_test(tests, parts_of_the_device, 0, WORLDS * PARTS);
-    tcase_add_loop_test(tests, nothing_stands_in_its_way_any_more, 0, WORLDS);
     tests = suite_add_case(suite, "live blocks", 60, start_device, NULL);
-    tcase_add_loop_test(tests, live_blocks_by_size_and_stream, 0, WORLDS);
-    tcase_add_loop_test(tests, streams_tell_groups_apart, 0, WORLDS);
-    tcase_add_loop_test(tests, blocks_outlive_their_stream, 0, WORLDS);
+    ADD_FOR_EACH(tests, WORLDS, live_blocks_by_size_and_stream, streams_tell_groups_apart,
+                 blocks_outlive_their_stream);
 #ifdef CAN_REFUSE_HOST_MEMORY
-    tcase_add_loop_test(tests, without_host_memory, 0, WORLDS);
-    tcase_add_loop_test(tests, without_host_memory_streams_are_apart, 0, WORLDS);
+    ADD_FOR_EACH(tests, WORLDS, without_host_memory, without_host_memory_streams_are_apart);
     tcase_add_loop_test(tests, without_host_memory_for_the_name, 0, 1);
 #endif
     tests = suite_add_case(suite, "the call", 60, start_device, NULL);
-    tcase_add_loop_test(tests, what_it_refuses_itself, 0, WORLDS);
+    ADD_FOR_EACH(tests, WORLDS, what_it_refuses_itself, where_the_driver_does_not_answer,
+                 where_the_driver_cannot_tell, not_after_a_fork, it_is_written);
     tcase_add_test(tests, the_next_at_an_address_has_refused_nothing);
-    tcase_add_loop_test(tests, where_the_driver_does_not_answer, 0, WORLDS);
-    tcase_add_loop_test(tests, where_the_driver_cannot_tell, 0, WORLDS);
-    tcase_add_loop_test(tests, not_after_a_fork, 0, WORLDS);
-    tcase_add_loop_test(tests, it_is_written, 0, WORLDS);
     tests = suite_add_case(suite, "beside others", 60, start_device, NULL);
     tcase_add_loop_test(tests, beside_threads_at_work, 0, WORLDS);
     tests = suite_add_case(suite, "unasked", 60, start_device, NULL);
-    tcase_add_loop_test(tests, the_first_of_each_cause_is_told, 0, WORLDS);
-    tcase_add_loop_test(tests, a_callback_is_asked_before, 0, WORLDS);
-    tcase_add_loop_test(tests, a_callback_may_ask, 0, WORLDS);
-    tcase_add_loop_test(tests, a_stand_in_tells_by_itself, 0, WORLDS);
-    tcase_add_loop_test(tests, not_all_of_them_are_looked_at, 0, WORLDS);
-    tcase_add_loop_test(tests, under_capture, 0, WORLDS);
-    tcase_add_loop_test(tests, a_graph_beside_reserve, 0, WORLDS);
-    tcase_add_loop_test(tests, a_graph_beside_reserve_and_a_limit, 0, WORLDS);
+    ADD_FOR_EACH(tests, WORLDS, the_first_of_each_cause_is_told, a_callback_is_asked_before,
+                 a_callback_may_ask, a_stand_in_tells_by_itself, not_all_of_them_are_looked_at,
+                 under_capture, a_graph_beside_reserve, a_graph_beside_reserve_and_a_limit);
     tcase_add_test(tests, a_place_that_cannot_be_is_said);
     tests = suite_add_case(suite, "words", 60, NULL, NULL);
-    tcase_add_test(tests, each_cause_has_a_sentence);
-    tcase_add_test(tests, lists_as_words);
-    tcase_add_test(tests, where_it_is_told);
-    tcase_add_test(tests, where_there_is_no_space);
+    ADD_TESTS(tests, each_cause_has_a_sentence, lists_as_words, where_it_is_told,
+              where_there_is_no_space);
     return run_suite(suite, CK_FORK_GETENV);
 }

@@ -164,7 +164,7 @@ static uint64_t next_random(uint64_t *state) {
 
 /* --------------------------------------------------------------- devices, contexts ---- */
 
-START_TEST(device_is_an_h200_and_says_that_it_is_modelled) {
+TEST(device_is_an_h200_and_says_that_it_is_modelled) {
     char name[64];
     size_t total;
     int value, count;
@@ -184,9 +184,8 @@ START_TEST(device_is_an_h200_and_says_that_it_is_modelled) {
     ck_assert_int_eq(d->version, 13000);
     ck_assert_str_eq(d->name, "model");
 }
-END_TEST
 
-START_TEST(setup_gives_devices_and_capacity) {
+TEST(setup_gives_devices_and_capacity) {
     struct weir_model_setup setup = {.devices = 3, .capacity = GIB};
     CUuuid first, third;
     int count;
@@ -204,9 +203,8 @@ START_TEST(setup_gives_devices_and_capacity) {
     OK(d->cuDeviceGetCount(&count));
     ck_assert_int_eq(count, 3);
 }
-END_TEST
 
-START_TEST(without_a_context_an_explicit_stream_still_serves_a_pool) {
+TEST(without_a_context_an_explicit_stream_still_serves_a_pool) {
     CUcontext popped;
     CUdeviceptr block;
     CUstream stream;
@@ -230,14 +228,13 @@ START_TEST(without_a_context_an_explicit_stream_still_serves_a_pool) {
     OK(d->cuCtxGetCurrent(&popped));
     ck_assert(popped == NULL);
 }
-END_TEST
 
 static void *look_at_context(void *current) {
     OK(d->cuCtxGetCurrent(current));
     return NULL;
 }
 
-START_TEST(current_context_is_the_thread_s_own) {
+TEST(current_context_is_the_thread_s_own) {
     CUcontext current = context;
     pthread_t thread;
 
@@ -247,9 +244,8 @@ START_TEST(current_context_is_the_thread_s_own) {
     OK(d->cuCtxGetCurrent(&current));
     ck_assert(current == context);
 }
-END_TEST
 
-START_TEST(pool_memory_outlives_the_context_and_streams_do_not) {
+TEST(pool_memory_outlives_the_context_and_streams_do_not) {
     CUdeviceptr block = alloc(KIB, s), direct;
     unsigned long long id;
 
@@ -264,9 +260,8 @@ START_TEST(pool_memory_outlives_the_context_and_streams_do_not) {
     memset((void *)(uintptr_t)block, 1, KIB);
     release(block, s);
 }
-END_TEST
 
-START_TEST(before_init_everything_is_refused) {
+TEST(before_init_everything_is_refused) {
     struct weir_driver_failure failure;
     int version, count;
 
@@ -278,9 +273,8 @@ START_TEST(before_init_everything_is_refused) {
     OK(d->cuInit(0));
     OK(d->cuDeviceGetCount(&count));
 }
-END_TEST
 
-START_TEST(error_names_are_those_of_cuda) {
+TEST(error_names_are_those_of_cuda) {
     const char *name;
 
     OK(d->cuGetErrorName(CUDA_ERROR_OUT_OF_MEMORY, &name));
@@ -292,11 +286,10 @@ START_TEST(error_names_are_those_of_cuda) {
     EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuGetErrorName(12345, &name));
     ck_assert(name == NULL);
 }
-END_TEST
 
 /* ---------------------------------------------------------------- streams, events ---- */
 
-START_TEST(destroyed_handle_is_reused_at_once_and_the_ids_differ) {
+TEST(destroyed_handle_is_reused_at_once_and_the_ids_differ) {
     unsigned long long before, after;
     CUstream stream;
 
@@ -307,9 +300,8 @@ START_TEST(destroyed_handle_is_reused_at_once_and_the_ids_differ) {
     OK(d->cuStreamGetId(stream, &after));
     ck_assert_uint_eq(after, before + 1);
 }
-END_TEST
 
-START_TEST(destroyed_or_foreign_handle_is_invalid) {
+TEST(destroyed_or_foreign_handle_is_invalid) {
     CUstream foreign = (CUstream)(void *)&s;
     CUdeviceptr block = alloc(KIB, s);
     CUstreamCaptureStatus status;
@@ -327,9 +319,8 @@ START_TEST(destroyed_or_foreign_handle_is_invalid) {
     EXPECT(CUDA_ERROR_INVALID_HANDLE, d->cuEventQuery(event));
     release(block, s);
 }
-END_TEST
 
-START_TEST(stream_is_done_when_its_kernel_is) {
+TEST(stream_is_done_when_its_kernel_is) {
     uint64_t start = now();
 
     OK(d->cuStreamQuery(s));
@@ -342,7 +333,6 @@ START_TEST(stream_is_done_when_its_kernel_is) {
     d->sleep_ns(11 * MS);
     OK(d->cuStreamQuery(s));
 }
-END_TEST
 
 static CUresult launch_delay(CUfunction delay, uint64_t ns, CUstream stream) {
     void *parameters[] = {&ns};
@@ -350,7 +340,7 @@ static CUresult launch_delay(CUfunction delay, uint64_t ns, CUstream stream) {
     return d->cuLaunchKernel(delay, 1, 1, 1, 1, 1, 1, 0, stream, parameters, NULL);
 }
 
-START_TEST(delay_kernel_is_played_by_its_name) {
+TEST(delay_kernel_is_played_by_its_name) {
     CUmodule module;
     CUfunction delay;
     uint64_t at;
@@ -373,9 +363,8 @@ START_TEST(delay_kernel_is_played_by_its_name) {
     OK(d->cuModuleUnload(module));
     EXPECT(CUDA_ERROR_INVALID_HANDLE, d->cuModuleUnload((CUmodule)(void *)delay));
 }
-END_TEST
 
-START_TEST(time_between_events_is_that_of_the_device) {
+TEST(time_between_events_is_that_of_the_device) {
     CUevent start, end, untimed;
     float ms = 0;
 
@@ -397,9 +386,8 @@ START_TEST(time_between_events_is_that_of_the_device) {
     OK(d->cuEventElapsedTime(&ms, start, end));
     ck_assert(ms >= 7.0F && ms < 7.05F);
 }
-END_TEST
 
-START_TEST(work_of_a_destroyed_stream_completes) {
+TEST(work_of_a_destroyed_stream_completes) {
     uint64_t start = now();
 
     OK(weir__model_kernel(t, 10 * MS));
@@ -407,9 +395,8 @@ START_TEST(work_of_a_destroyed_stream_completes) {
     OK(d->cuCtxSynchronize());
     ABOUT(now() - start, 10 * MS, 1);
 }
-END_TEST
 
-START_TEST(event_that_was_never_recorded_is_complete) {
+TEST(event_that_was_never_recorded_is_complete) {
     CUevent event;
 
     OK(d->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
@@ -418,9 +405,8 @@ START_TEST(event_that_was_never_recorded_is_complete) {
     OK(d->cuStreamWaitEvent(t, event, 0));
     OK(d->cuStreamQuery(t));
 }
-END_TEST
 
-START_TEST(recording_again_overwrites_an_event) {
+TEST(recording_again_overwrites_an_event) {
     CUevent event;
 
     OK(d->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
@@ -431,9 +417,8 @@ START_TEST(recording_again_overwrites_an_event) {
     OK(d->cuEventQuery(event));
     OK(d->cuEventDestroy(event));
 }
-END_TEST
 
-START_TEST(waiting_stream_is_done_after_the_event) {
+TEST(waiting_stream_is_done_after_the_event) {
     CUevent event;
 
     OK(d->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
@@ -447,9 +432,8 @@ START_TEST(waiting_stream_is_done_after_the_event) {
     EXPECT(CUDA_ERROR_NOT_READY, d->cuStreamQuery(s));
     ck_assert_uint_lt(now(), 20 * MS);
 }
-END_TEST
 
-START_TEST(legacy_stream_and_blocking_streams_wait_for_each_other) {
+TEST(legacy_stream_and_blocking_streams_wait_for_each_other) {
     CUstream blocking, legacy = (CUstream)WEIR_STREAM_LEGACY_VALUE;
     unsigned long long null_id, legacy_id;
     uint64_t start = now();
@@ -469,7 +453,6 @@ START_TEST(legacy_stream_and_blocking_streams_wait_for_each_other) {
     OK(d->cuStreamGetId(legacy, &legacy_id));
     ck_assert_uint_eq(null_id, legacy_id);
 }
-END_TEST
 
 static void *own_stream_id(void *id) {
     OK(d->cuCtxPushCurrent(context));
@@ -477,7 +460,7 @@ static void *own_stream_id(void *id) {
     return NULL;
 }
 
-START_TEST(per_thread_stream_is_another_in_each_thread) {
+TEST(per_thread_stream_is_another_in_each_thread) {
     unsigned long long mine, again, other, legacy;
     pthread_t thread;
 
@@ -490,7 +473,6 @@ START_TEST(per_thread_stream_is_another_in_each_thread) {
     ck_assert_uint_ne(mine, other);
     ck_assert_uint_ne(mine, legacy);
 }
-END_TEST
 
 static pthread_barrier_t after_the_context;
 
@@ -502,7 +484,7 @@ static void *outlive_the_context(void *id) {
 }
 
 /* The slots of what the context had are those of the new streams: the thread must not take one of them with it. */
-START_TEST(a_thread_ends_after_the_context_of_its_own_stream) {
+TEST(a_thread_ends_after_the_context_of_its_own_stream) {
     unsigned long long id, fresh_id;
     CUstream fresh[8];
     pthread_t thread;
@@ -523,9 +505,8 @@ START_TEST(a_thread_ends_after_the_context_of_its_own_stream) {
         OK(d->cuStreamDestroy(fresh[i]));
     }
 }
-END_TEST
 
-START_TEST(nothing_is_capturing_and_the_mode_is_the_thread_s_own) {
+TEST(nothing_is_capturing_and_the_mode_is_the_thread_s_own) {
     CUstreamCaptureStatus status = 9;
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
 
@@ -538,19 +519,17 @@ START_TEST(nothing_is_capturing_and_the_mode_is_the_thread_s_own) {
     mode = 3;
     EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuThreadExchangeStreamCaptureMode(&mode));
 }
-END_TEST
 
 /* ---------------------------------------------------------- cuMemAlloc, cuMemFree ---- */
 
-START_TEST(cuMemAlloc_of_nothing_is_invalid) {
+TEST(cuMemAlloc_of_nothing_is_invalid) {
     CUdeviceptr block;
 
     EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemAlloc(&block, 0));
     EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemAlloc(NULL, 1));
 }
-END_TEST
 
-START_TEST(cuMemGetAddressRange_tells_the_block_and_the_bytes_asked_for) {
+TEST(cuMemGetAddressRange_tells_the_block_and_the_bytes_asked_for) {
     CUdeviceptr block = alloc(1000, s), direct, base = 0;
     size_t bytes = 0;
 
@@ -566,9 +545,8 @@ START_TEST(cuMemGetAddressRange_tells_the_block_and_the_bytes_asked_for) {
     OK(d->cuMemFree(direct));
     release(block, s);
 }
-END_TEST
 
-START_TEST(cuMemFree_waits_for_all_work) {
+TEST(cuMemFree_waits_for_all_work) {
     CUdeviceptr block;
     uint64_t start;
 
@@ -578,9 +556,8 @@ START_TEST(cuMemFree_waits_for_all_work) {
     OK(d->cuMemFree(block));
     ABOUT(now() - start, 45 * MS, 2);
 }
-END_TEST
 
-START_TEST(cuMemFreeHost_waits_for_all_work_and_takes_nothing_from_the_device) {
+TEST(cuMemFreeHost_waits_for_all_work_and_takes_nothing_from_the_device) {
     size_t before = device_free();
     void *host, *kept;
     uint64_t start;
@@ -598,9 +575,8 @@ START_TEST(cuMemFreeHost_waits_for_all_work_and_takes_nothing_from_the_device) {
     EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemFreeHost(host));
     EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemFreeHost(&host));
 }
-END_TEST
 
-START_TEST(cuMemFree_of_a_pool_block_waits_for_nothing) {
+TEST(cuMemFree_of_a_pool_block_waits_for_nothing) {
     CUdeviceptr block = alloc(MIB, s);
     uint64_t start = now();
 
@@ -609,9 +585,8 @@ START_TEST(cuMemFree_of_a_pool_block_waits_for_nothing) {
     ck_assert_uint_lt(now() - start, MS);
     ck_assert_uint_eq(alloc(MIB, t), block);
 }
-END_TEST
 
-START_TEST(cuMemFreeAsync_of_a_cuMemAlloc_block_succeeds) {
+TEST(cuMemFreeAsync_of_a_cuMemAlloc_block_succeeds) {
     size_t before = device_free();
     CUdeviceptr block;
 
@@ -624,9 +599,8 @@ START_TEST(cuMemFreeAsync_of_a_cuMemAlloc_block_succeeds) {
     OK(d->cuStreamSynchronize(s));
     ck_assert_uint_eq(device_free(), before);
 }
-END_TEST
 
-START_TEST(cuMemAlloc_takes_pages_of_2_MiB_and_packs_small_blocks) {
+TEST(cuMemAlloc_takes_pages_of_2_MiB_and_packs_small_blocks) {
     size_t before = device_free();
     CUdeviceptr small[8], large;
 
@@ -645,9 +619,8 @@ START_TEST(cuMemAlloc_takes_pages_of_2_MiB_and_packs_small_blocks) {
     OK(d->cuMemFree(large));
     ck_assert_uint_eq(device_free(), before);
 }
-END_TEST
 
-START_TEST(cuMemAlloc_and_cuMemFree_cost_what_they_cost) {
+TEST(cuMemAlloc_and_cuMemFree_cost_what_they_cost) {
     static const struct {
         size_t bytes;
         double alloc_ms, free_ms;
@@ -672,9 +645,8 @@ START_TEST(cuMemAlloc_and_cuMemFree_cost_what_they_cost) {
     OK(d->cuMemFree(block));
     ABOUT(now() - start, 59413, 5);
 }
-END_TEST
 
-START_TEST(device_memory_runs_out) {
+TEST(device_memory_runs_out) {
     CUdeviceptr block, other;
 
     reset_to(GIB);
@@ -688,20 +660,18 @@ START_TEST(device_memory_runs_out) {
     OK(d->cuMemPoolTrimTo(pool, 0));
     OK(d->cuMemAlloc(&other, 512 * MIB));
 }
-END_TEST
 
 /* ------------------------------------------------------------------ blocks of pools ---- */
 
-START_TEST(nothing_from_a_pool_is_a_null_pointer) {
+TEST(nothing_from_a_pool_is_a_null_pointer) {
     CUdeviceptr block = alloc(0, s);
 
     ck_assert_uint_eq(block, 0);
     OK(d->cuMemFreeAsync(0, s));
     ck_assert_uint_eq(reserved(), 0);
 }
-END_TEST
 
-START_TEST(interior_double_and_foreign_frees_lose_nothing) {
+TEST(interior_double_and_foreign_frees_lose_nothing) {
     CUdeviceptr block = alloc(MIB, s);
     char host;
 
@@ -713,9 +683,8 @@ START_TEST(interior_double_and_foreign_frees_lose_nothing) {
     EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemFreeAsync(block, s));
     ck_assert_uint_eq(alloc(MIB, s), block);
 }
-END_TEST
 
-START_TEST(used_counts_the_bytes_asked_for_and_no_pending_free) {
+TEST(used_counts_the_bytes_asked_for_and_no_pending_free) {
     CUdeviceptr one = alloc(1, s), more = alloc(1000, s);
 
     ck_assert_uint_eq(get(CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 1001);
@@ -726,9 +695,8 @@ START_TEST(used_counts_the_bytes_asked_for_and_no_pending_free) {
     ck_assert_uint_eq(get(CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 0);
     ck_assert_uint_eq(get(CU_MEMPOOL_ATTR_USED_MEM_HIGH), 1001);
 }
-END_TEST
 
-START_TEST(high_water_marks_take_zero_and_fall_to_the_current_value) {
+TEST(high_water_marks_take_zero_and_fall_to_the_current_value) {
     CUdeviceptr block = alloc(100 * MIB, s), small = alloc(1, s);
     uint64_t number = 0;
 
@@ -751,9 +719,8 @@ START_TEST(high_water_marks_take_zero_and_fall_to_the_current_value) {
     EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemPoolGetAttribute(pool, 9, &number));
     release(small, s);
 }
-END_TEST
 
-START_TEST(policies_are_ints_and_on_at_first) {
+TEST(policies_are_ints_and_on_at_first) {
     struct {
         int value, guard;
     } policy = {0, 77};
@@ -764,9 +731,8 @@ START_TEST(policies_are_ints_and_on_at_first) {
         ck_assert_int_eq(policy.guard, 77);
     }
 }
-END_TEST
 
-START_TEST(pool_properties_are_checked) {
+TEST(pool_properties_are_checked) {
     CUmemPoolProps props = properties();
     CUmemoryPool other;
 
@@ -783,9 +749,8 @@ START_TEST(pool_properties_are_checked) {
     EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemPoolCreate(&other, &props));
     EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemPoolDestroy((CUmemoryPool)(void *)s));
 }
-END_TEST
 
-START_TEST(destroyed_pool_goes_when_its_last_block_goes) {
+TEST(destroyed_pool_goes_when_its_last_block_goes) {
     size_t before = device_free();
     CUdeviceptr first = alloc(MIB, s), last = alloc(MIB, s), none;
 
@@ -798,11 +763,10 @@ START_TEST(destroyed_pool_goes_when_its_last_block_goes) {
     release(last, s);
     ck_assert_uint_eq(device_free(), before);
 }
-END_TEST
 
 /* ------------------------------------------------------------- who may reuse what ---- */
 
-START_TEST(same_stream_reuses_at_once_even_when_busy) {
+TEST(same_stream_reuses_at_once_even_when_busy) {
     CUdeviceptr block = alloc(MIB, s);
 
     OK(weir__model_kernel(s, 40 * MS));
@@ -810,9 +774,8 @@ START_TEST(same_stream_reuses_at_once_even_when_busy) {
     ck_assert_uint_eq(alloc(MIB, s), block);
     ck_assert_uint_lt(now(), FIRST + 5 * MS);
 }
-END_TEST
 
-START_TEST(block_freed_on_a_busy_stream_is_not_handed_to_another_stream) {
+TEST(block_freed_on_a_busy_stream_is_not_handed_to_another_stream) {
     CUdeviceptr block = alloc(32 * MIB, s);
 
     OK(weir__model_kernel(s, 40 * MS));
@@ -821,9 +784,8 @@ START_TEST(block_freed_on_a_busy_stream_is_not_handed_to_another_stream) {
     ck_assert_uint_eq(reserved(), 64 * MIB);
     ck_assert_uint_lt(now(), FIRST + 5 * MS);
 }
-END_TEST
 
-START_TEST(block_freed_on_an_idle_stream_is_handed_to_another_stream) {
+TEST(block_freed_on_an_idle_stream_is_handed_to_another_stream) {
     CUdeviceptr block = alloc(GIB, s);
     uint64_t start;
 
@@ -833,9 +795,8 @@ START_TEST(block_freed_on_an_idle_stream_is_handed_to_another_stream) {
     ck_assert_uint_lt(now() - start, 8000);
     ck_assert_uint_eq(reserved(), GIB);
 }
-END_TEST
 
-START_TEST(growth_on_an_idle_stream_serves_a_busy_one) {
+TEST(growth_on_an_idle_stream_serves_a_busy_one) {
     CUstream own;
 
     OK(d->cuStreamCreate(&own, CU_STREAM_NON_BLOCKING));
@@ -844,17 +805,15 @@ START_TEST(growth_on_an_idle_stream_serves_a_busy_one) {
     alloc(GIB, s);
     ck_assert_uint_eq(reserved(), GIB);
 }
-END_TEST
 
-START_TEST(growth_on_a_busy_stream_serves_no_other) {
+TEST(growth_on_a_busy_stream_serves_no_other) {
     OK(weir__model_kernel(s, 40 * MS));
     release(alloc(GIB, s), s);
     alloc(GIB, t);
     ck_assert_uint_eq(reserved(), 2 * GIB);
 }
-END_TEST
 
-START_TEST(wait_on_an_event_after_the_free_gives_the_same_address_at_once) {
+TEST(wait_on_an_event_after_the_free_gives_the_same_address_at_once) {
     CUdeviceptr block = alloc(MIB, s), keep = alloc(31 * MIB, s);
     CUevent event;
     uint64_t start;
@@ -869,9 +828,8 @@ START_TEST(wait_on_an_event_after_the_free_gives_the_same_address_at_once) {
     ck_assert_uint_lt(now() - start, 2000);
     release(keep, s);
 }
-END_TEST
 
-START_TEST(wait_on_an_event_before_the_free_does_not) {
+TEST(wait_on_an_event_before_the_free_does_not) {
     CUdeviceptr block = alloc(MIB, s);
     CUevent event;
 
@@ -882,9 +840,8 @@ START_TEST(wait_on_an_event_before_the_free_does_not) {
     OK(d->cuStreamWaitEvent(t, event, 0));
     ck_assert_uint_ne(alloc(MIB, t), block);
 }
-END_TEST
 
-START_TEST(order_is_passed_on_through_a_third_stream) {
+TEST(order_is_passed_on_through_a_third_stream) {
     CUdeviceptr block = alloc(MIB, s);
     CUevent event;
     CUstream third;
@@ -899,9 +856,8 @@ START_TEST(order_is_passed_on_through_a_third_stream) {
     OK(d->cuStreamWaitEvent(t, event, 0));
     ck_assert_uint_eq(alloc(MIB, t), block);
 }
-END_TEST
 
-START_TEST(event_policy_switched_off_gives_no_reuse_by_events) {
+TEST(event_policy_switched_off_gives_no_reuse_by_events) {
     CUdeviceptr block = alloc(MIB, s);
     CUevent event;
 
@@ -913,10 +869,9 @@ START_TEST(event_policy_switched_off_gives_no_reuse_by_events) {
     OK(d->cuStreamWaitEvent(t, event, 0));
     ck_assert_uint_ne(alloc(MIB, t), block);
 }
-END_TEST
 
 /* A free is done when it is made, and what follows it has not begun: placed so on an H200. */
-START_TEST(launch_hides_what_was_done_until_its_work_begins) {
+TEST(launch_hides_what_was_done_until_its_work_begins) {
     CUdeviceptr block = alloc(MIB, s);
 
     release(block, s);
@@ -925,9 +880,8 @@ START_TEST(launch_hides_what_was_done_until_its_work_begins) {
     d->sleep_ns(10000);
     ck_assert_uint_eq(alloc(MIB, t), block);
 }
-END_TEST
 
-START_TEST(opportunistic_policy_switched_off_leaves_reuse_to_synchronisation) {
+TEST(opportunistic_policy_switched_off_leaves_reuse_to_synchronisation) {
     CUdeviceptr block = alloc(MIB, s), second;
 
     set(CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC, 0);
@@ -940,11 +894,10 @@ START_TEST(opportunistic_policy_switched_off_leaves_reuse_to_synchronisation) {
     ck_assert_uint_eq(alloc(MIB, t), second);
     ck_assert_uint_eq(alloc(MIB, t), block);
 }
-END_TEST
 
 /* The stream is behind the free from then on, and so behind all else that came before it there; the host waits for
  * nothing. */
-START_TEST(full_device_orders_a_stream_behind_pending_room) {
+TEST(full_device_orders_a_stream_behind_pending_room) {
     CUdeviceptr block, beside;
     uint64_t start;
 
@@ -964,10 +917,9 @@ START_TEST(full_device_orders_a_stream_behind_pending_room) {
     OK(d->cuStreamSynchronize(t));
     ABOUT(now() - start, 52 * MS, 2);
 }
-END_TEST
 
 /* Of those that hold the request the smallest, then what is done first: assumed. */
-START_TEST(internal_dependencies_are_on_the_best_fit) {
+TEST(internal_dependencies_are_on_the_best_fit) {
     CUdeviceptr large, late, early;
     CUstream third;
 
@@ -986,10 +938,9 @@ START_TEST(internal_dependencies_are_on_the_best_fit) {
     ck_assert_uint_eq(alloc(32 * MIB, NULL), late);
     ck_assert_uint_eq(alloc(32 * MIB, NULL), large);
 }
-END_TEST
 
 /* Nor does the host wait for them. */
-START_TEST(internal_dependencies_join_no_pieces) {
+TEST(internal_dependencies_join_no_pieces) {
     CUdeviceptr first, second, block;
     CUstream third;
     uint64_t start;
@@ -1007,9 +958,8 @@ START_TEST(internal_dependencies_join_no_pieces) {
     d->sleep_ns(48 * MS);
     ck_assert_uint_eq(alloc(GIB, t), first);
 }
-END_TEST
 
-START_TEST(internal_policy_switched_off_is_out_of_memory_instead) {
+TEST(internal_policy_switched_off_is_out_of_memory_instead) {
     CUdeviceptr block;
 
     reset_to(GIB);
@@ -1020,10 +970,9 @@ START_TEST(internal_policy_switched_off_is_out_of_memory_instead) {
     EXPECT(CUDA_ERROR_OUT_OF_MEMORY, d->cuMemAllocFromPoolAsync(&block, GIB, pool, t));
     ck_assert_uint_lt(now(), 45 * MS);
 }
-END_TEST
 
 /* What nobody waited for stays as unseen as it was, though its work is done. */
-START_TEST(internal_dependencies_see_nothing_else) {
+TEST(internal_dependencies_see_nothing_else) {
     CUdeviceptr first, second, block;
     CUstream third;
 
@@ -1043,9 +992,8 @@ START_TEST(internal_dependencies_see_nothing_else) {
     OK(d->cuStreamSynchronize(third));
     ck_assert_uint_eq(alloc(GIB / 2, t), second);
 }
-END_TEST
 
-START_TEST(internal_dependencies_help_at_the_maximum_too) {
+TEST(internal_dependencies_help_at_the_maximum_too) {
     CUdeviceptr block;
     uint64_t start;
 
@@ -1057,10 +1005,9 @@ START_TEST(internal_dependencies_help_at_the_maximum_too) {
     ck_assert_uint_eq(alloc(64 * MIB, t), block);
     ck_assert_uint_lt(now() - start, MS);
 }
-END_TEST
 
 /* On a full device nothing but a policy, or what the host has seen, lets another stream have a block. */
-START_TEST(policies_alone_and_together_on_a_full_device) {
+TEST(policies_alone_and_together_on_a_full_device) {
     enum { FOLLOW = 1, OPPORTUNISTIC = 2, INTERNAL = 4 };
 
     for (int ordered = 0; ordered < 2; ordered++) {
@@ -1092,9 +1039,8 @@ START_TEST(policies_alone_and_together_on_a_full_device) {
         }
     }
 }
-END_TEST
 
-START_TEST(what_is_ordered_goes_before_what_is_done) {
+TEST(what_is_ordered_goes_before_what_is_done) {
     CUdeviceptr ordered = alloc(MIB, s), done;
     CUstream third;
     CUevent event;
@@ -1111,10 +1057,9 @@ START_TEST(what_is_ordered_goes_before_what_is_done) {
     ck_assert_uint_eq(alloc(MIB, t), ordered);
     ck_assert_uint_eq(alloc(MIB, t), done);
 }
-END_TEST
 
 /* The replay of a busy trace reserved as much on an H200. */
-START_TEST(its_own_and_free_neighbours_are_not_taken_together) {
+TEST(its_own_and_free_neighbours_are_not_taken_together) {
     CUdeviceptr own = alloc(16 * MIB, s), other = alloc(16 * MIB, s);
 
     release(other, s);
@@ -1124,10 +1069,9 @@ START_TEST(its_own_and_free_neighbours_are_not_taken_together) {
     ck_assert_uint_ne(alloc(32 * MIB, s), own);
     ck_assert_uint_eq(reserved(), 64 * MIB);
 }
-END_TEST
 
 /* The stream's own half, and one that it is ordered behind, without a span between. */
-START_TEST(neighbours_of_two_streams_are_not_taken_together) {
+TEST(neighbours_of_two_streams_are_not_taken_together) {
     CUdeviceptr first = alloc(16 * MIB, s), second = alloc(16 * MIB, t);
     CUevent event;
 
@@ -1143,10 +1087,9 @@ START_TEST(neighbours_of_two_streams_are_not_taken_together) {
     ck_assert_uint_eq(alloc(16 * MIB, t), second);
     ck_assert_uint_eq(alloc(16 * MIB, t), first);
 }
-END_TEST
 
 /* A wait for another stream is none, nor is a query, of an event or of the stream, that finds all done. */
-START_TEST(only_what_the_host_waited_for_is_seen) {
+TEST(only_what_the_host_waited_for_is_seen) {
     CUdeviceptr block = alloc(MIB, s);
     CUevent event;
 
@@ -1163,10 +1106,9 @@ START_TEST(only_what_the_host_waited_for_is_seen) {
     OK(d->cuStreamSynchronize(s));
     ck_assert_uint_eq(alloc(MIB, t), block);
 }
-END_TEST
 
 /* Once it is done, or to who is behind an event of it. */
-START_TEST(what_an_ended_stream_freed_serves_others) {
+TEST(what_an_ended_stream_freed_serves_others) {
     for (int ordered = 0; ordered < 2; ordered++) {
         CUstream third;
         CUdeviceptr block;
@@ -1187,10 +1129,9 @@ START_TEST(what_an_ended_stream_freed_serves_others) {
         ck_assert_uint_eq(alloc(32 * MIB, t), block);
     }
 }
-END_TEST
 
 /* Without an event: that is what blocking means. */
-START_TEST(the_legacy_stream_has_what_blocking_streams_freed) {
+TEST(the_legacy_stream_has_what_blocking_streams_freed) {
     CUdeviceptr block;
     CUstream blocking;
 
@@ -1201,11 +1142,10 @@ START_TEST(the_legacy_stream_has_what_blocking_streams_freed) {
     ck_assert_uint_ne(alloc(MIB, t), block);
     ck_assert_uint_eq(alloc(MIB, NULL), block);
 }
-END_TEST
 
 /* ------------------------------------------------------------- units of 32 MiB ---- */
 
-START_TEST(reserve_grows_in_units_and_blocks_pack_across_them) {
+TEST(reserve_grows_in_units_and_blocks_pack_across_them) {
     static const size_t sizes[] = {3 * MIB / 2, 3 * MIB, 10 * MIB, 33 * MIB};
     CUdeviceptr before = alloc(512, s), block;
 
@@ -1218,9 +1158,8 @@ START_TEST(reserve_grows_in_units_and_blocks_pack_across_them) {
     }
     ck_assert_uint_eq(reserved(), (50 * (3 * MIB / 2 + 46 * MIB) / (32 * MIB) + 1) * 32 * MIB);
 }
-END_TEST
 
-START_TEST(blocks_allocated_in_turn_or_together) {
+TEST(blocks_allocated_in_turn_or_together) {
     CUdeviceptr blocks[32];
 
     for (int i = 0; i < 32; i++)
@@ -1232,9 +1171,8 @@ START_TEST(blocks_allocated_in_turn_or_together) {
         release(blocks[i], s);
     ck_assert_uint_eq(reserved(), 1024 * MIB);
 }
-END_TEST
 
-START_TEST(freed_neighbours_serve_one_large_request_without_growth) {
+TEST(freed_neighbours_serve_one_large_request_without_growth) {
     CUdeviceptr blocks[8];
     uint64_t start;
 
@@ -1247,9 +1185,8 @@ START_TEST(freed_neighbours_serve_one_large_request_without_growth) {
     ck_assert_uint_lt(now() - start, 2000);
     ck_assert_uint_eq(reserved(), 4 * GIB);
 }
-END_TEST
 
-START_TEST(scattered_holes_are_remapped) {
+TEST(scattered_holes_are_remapped) {
     CUdeviceptr holes[4], keep[4];
     uint64_t before, start;
 
@@ -1267,9 +1204,8 @@ START_TEST(scattered_holes_are_remapped) {
     for (int i = 0; i < 4; i++)
         release(keep[i], s);
 }
-END_TEST
 
-START_TEST(holes_smaller_than_a_unit_serve_nothing_larger) {
+TEST(holes_smaller_than_a_unit_serve_nothing_larger) {
     static CUdeviceptr blocks[4096];
 
     for (int i = 0; i < 4096; i++)
@@ -1279,9 +1215,8 @@ START_TEST(holes_smaller_than_a_unit_serve_nothing_larger) {
     alloc(GIB, s);
     ck_assert_uint_eq(reserved(), 5 * GIB);
 }
-END_TEST
 
-START_TEST(trim_rounds_up_to_units) {
+TEST(trim_rounds_up_to_units) {
     CUdeviceptr keep = alloc(MIB, s), block = alloc(1023 * MIB, s);
 
     release(block, s);
@@ -1293,10 +1228,9 @@ START_TEST(trim_rounds_up_to_units) {
     ck_assert_uint_eq(reserved(), 32 * MIB);
     release(keep, s);
 }
-END_TEST
 
 /* Whatever the policies are. */
-START_TEST(trim_gives_back_what_was_waited_for_not_what_is_done) {
+TEST(trim_gives_back_what_was_waited_for_not_what_is_done) {
     for (int on = 1; on >= 0; on--) {
         make_pool(0);
         set(CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC, (uint64_t)on);
@@ -1311,9 +1245,8 @@ START_TEST(trim_gives_back_what_was_waited_for_not_what_is_done) {
         ck_assert_uint_eq(reserved(), 0);
     }
 }
-END_TEST
 
-START_TEST(queries_let_no_threshold_act) {
+TEST(queries_let_no_threshold_act) {
     CUevent event;
 
     OK(d->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
@@ -1327,9 +1260,8 @@ START_TEST(queries_let_no_threshold_act) {
     OK(d->cuStreamSynchronize(s));
     ck_assert_uint_eq(reserved(), 0);
 }
-END_TEST
 
-START_TEST(threshold_acts_at_a_synchronisation_and_rounds_down) {
+TEST(threshold_acts_at_a_synchronisation_and_rounds_down) {
     CUdeviceptr block = alloc(GIB, s);
 
     set(CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, 100 * MIB);
@@ -1340,9 +1272,8 @@ START_TEST(threshold_acts_at_a_synchronisation_and_rounds_down) {
     OK(d->cuStreamSynchronize(s));
     ck_assert_uint_eq(reserved(), 96 * MIB);
 }
-END_TEST
 
-START_TEST(synchronising_the_context_lets_the_threshold_act) {
+TEST(synchronising_the_context_lets_the_threshold_act) {
     size_t before = device_free();
     CUdeviceptr block = alloc(GIB, s);
     uint64_t start;
@@ -1355,9 +1286,8 @@ START_TEST(synchronising_the_context_lets_the_threshold_act) {
     ck_assert_uint_eq(reserved(), 0);
     ck_assert_uint_eq(device_free(), before);
 }
-END_TEST
 
-START_TEST(growth_and_trim_wait_for_no_kernel) {
+TEST(growth_and_trim_wait_for_no_kernel) {
     CUdeviceptr block;
 
     OK(weir__model_kernel(t, 100 * MS));
@@ -1368,9 +1298,8 @@ START_TEST(growth_and_trim_wait_for_no_kernel) {
     ck_assert_uint_eq(reserved(), 0);
     ck_assert_uint_lt(now(), FIRST + 5 * MS);
 }
-END_TEST
 
-START_TEST(max_size_holds_at_allocation) {
+TEST(max_size_holds_at_allocation) {
     CUdeviceptr block;
 
     make_pool(100 * MIB); /* four units */
@@ -1381,10 +1310,9 @@ START_TEST(max_size_holds_at_allocation) {
     block = alloc(32 * MIB, s);
     ck_assert_uint_eq(reserved(), 32 * MIB);
 }
-END_TEST
 
 /* Assumed: all that could be had. */
-START_TEST(what_grew_for_a_refused_request_stays) {
+TEST(what_grew_for_a_refused_request_stays) {
     CUdeviceptr block, keep;
     uint64_t start;
 
@@ -1411,10 +1339,9 @@ START_TEST(what_grew_for_a_refused_request_stays) {
     OK(d->cuMemPoolTrimTo(pool, 0));
     ck_assert_uint_eq(reserved(), 0);
 }
-END_TEST
 
 /* But its memory is free, and goes at a trim. */
-START_TEST(what_cuMemFree_took_counts_as_used) {
+TEST(what_cuMemFree_took_counts_as_used) {
     CUdeviceptr block = alloc(MIB, s), kept = alloc(MIB, s);
 
     OK(d->cuMemFree(block));
@@ -1429,9 +1356,8 @@ START_TEST(what_cuMemFree_took_counts_as_used) {
     ck_assert_uint_eq(reserved(), 0);
     ck_assert_uint_eq(get(CU_MEMPOOL_ATTR_USED_MEM_CURRENT), MIB);
 }
-END_TEST
 
-START_TEST(impossible_request_is_refused_after_159_ms) {
+TEST(impossible_request_is_refused_after_159_ms) {
     CUdeviceptr block = 5;
     uint64_t start = now();
 
@@ -1445,9 +1371,8 @@ START_TEST(impossible_request_is_refused_after_159_ms) {
     EXPECT(CUDA_ERROR_OUT_OF_MEMORY, d->cuMemAllocFromPoolAsync(&block, 200 * GIB, pool, s));
     ck_assert_uint_lt(now() - start, MS);
 }
-END_TEST
 
-START_TEST(whole_device_can_be_taken) {
+TEST(whole_device_can_be_taken) {
     size_t room = device_free() / (32 * MIB) * (32 * MIB);
     CUdeviceptr block;
 
@@ -1459,11 +1384,10 @@ START_TEST(whole_device_can_be_taken) {
     ((char *)(uintptr_t)block)[room - 1] = 1;
     release(block, s);
 }
-END_TEST
 
 /* ---------------------------------------------------- where blocks are placed ---- */
 
-START_TEST(among_equal_holes_the_first_freed_serves_first) {
+TEST(among_equal_holes_the_first_freed_serves_first) {
     static const int order[] = {9, 3, 12, 1, 7};
     CUdeviceptr blocks[16];
 
@@ -1476,10 +1400,9 @@ START_TEST(among_equal_holes_the_first_freed_serves_first) {
     for (int i = 0; i < 5; i++)
         ck_assert_uint_eq(alloc(4096, s), blocks[order[i]]);
 }
-END_TEST
 
 /* One of the experiments on the device: eight holes freed in order, and where requests went. */
-START_TEST(the_smallest_hole_that_fits_is_cut_from_its_front) {
+TEST(the_smallest_hole_that_fits_is_cut_from_its_front) {
     static const size_t sizes[8] = {4 * MIB, 2 * MIB, 3 * MIB, 2 * MIB,
                                     8 * MIB, 2 * MIB, 5 * MIB, MIB};
     static const struct {
@@ -1500,10 +1423,9 @@ START_TEST(the_smallest_hole_that_fits_is_cut_from_its_front) {
         ck_assert_uint_eq(alloc(requests[i].bytes, s) - base, requests[i].offset);
     ck_assert_uint_eq(reserved(), 64 * MIB);
 }
-END_TEST
 
 /* Another one: holes of one and a half units, none of which holds a unit. */
-START_TEST(holes_that_were_settled_serve_latest_freed_first) {
+TEST(holes_that_were_settled_serve_latest_freed_first) {
     CUdeviceptr base = alloc(512, s), blocks[16];
 
     for (int i = 0; i < 16; i++)
@@ -1516,10 +1438,9 @@ START_TEST(holes_that_were_settled_serve_latest_freed_first) {
     ck_assert_uint_eq(alloc(20 * MIB, s), blocks[14]);
     ck_assert_uint_eq(reserved(), 992 * MIB);
 }
-END_TEST
 
 /* The best fit may be one that the request is not ordered behind: measured where work kept all streams busy. */
-START_TEST(of_a_stream_the_best_fit_serves_or_else_the_oldest_that_holds_it) {
+TEST(of_a_stream_the_best_fit_serves_or_else_the_oldest_that_holds_it) {
     CUdeviceptr holes[3];
     CUevent event;
 
@@ -1537,11 +1458,10 @@ START_TEST(of_a_stream_the_best_fit_serves_or_else_the_oldest_that_holds_it) {
     ck_assert_uint_eq(alloc(4 * MIB, t), holes[0]);
     ck_assert_uint_eq(alloc(5 * MIB, t), holes[1]);
 }
-END_TEST
 
 /* The first requests of a load of four streams without work, STREAM:BYTES@OFFSET, and its frees, STREAM:free@REQUEST,
  * as they went on an H200 (driver 580.159.04). */
-START_TEST(idle_streams_take_from_each_other_as_on_an_h200) {
+TEST(idle_streams_take_from_each_other_as_on_an_h200) {
     static const char steps[] =
         "3:21107959@0 3:free@0 3:7614461@0 3:free@1 3:14723897@0 3:free@2 3:4026913@0 "
         "3:free@3 3:904@0 3:free@4 3:548590@0 3:free@5 3:5497997@0 3:free@6 1:11581520@0 "
@@ -1572,10 +1492,9 @@ START_TEST(idle_streams_take_from_each_other_as_on_an_h200) {
         ck_assert_uint_eq(blocks[count++] - blocks[0], number);
     }
 }
-END_TEST
 
 /* The pool may grow a smaller, partly backed range although a larger backed one is free. */
-START_TEST(growth_takes_the_smallest_hole_backed_or_not) {
+TEST(growth_takes_the_smallest_hole_backed_or_not) {
     CUdeviceptr hole = alloc(100 * MIB, s), first, second;
 
     alloc(512, s);
@@ -1591,7 +1510,6 @@ START_TEST(growth_takes_the_smallest_hole_backed_or_not) {
     ck_assert_uint_eq(alloc(90 * MIB, s), hole);
     ck_assert_uint_eq(alloc(100 * MIB, s), first);
 }
-END_TEST
 
 /* Recorded programs, replayed on an H200: a hash of the offset and the reserve after each
  * allocation (FNV-1a, 64 bits, a step each), and the peak of the reserve.  Of the one with several
@@ -1651,7 +1569,7 @@ static uint64_t replay(FILE *trace, int *whole) {
     return hash;
 }
 
-START_TEST(recorded_programs_get_the_addresses_of_an_h200) {
+TEST(recorded_programs_get_the_addresses_of_an_h200) {
     const struct program *program = &programs[_i];
     const char *top = getenv("top_srcdir");
     char command[512];
@@ -1672,11 +1590,10 @@ START_TEST(recorded_programs_get_the_addresses_of_an_h200) {
         ck_assert_uint_eq(hash, program->hash);
     check_model();
 }
-END_TEST
 
 /* ------------------------------------------------------------- time and charges ---- */
 
-START_TEST(warm_pair_costs_590_ns) {
+TEST(warm_pair_costs_590_ns) {
     CUdeviceptr block = alloc(64 * KIB, s);
     uint64_t start;
 
@@ -1686,9 +1603,8 @@ START_TEST(warm_pair_costs_590_ns) {
         release(alloc(64 * KIB, s), s);
     ABOUT((now() - start) / 1000, 590, 1);
 }
-END_TEST
 
-START_TEST(pair_costs_more_among_more_live_blocks) {
+TEST(pair_costs_more_among_more_live_blocks) {
     static const struct {
         int blocks;
         double ns;
@@ -1711,9 +1627,8 @@ START_TEST(pair_costs_more_among_more_live_blocks) {
         ABOUT((now() - start) / 1000, facts[i].ns, 2);
     }
 }
-END_TEST
 
-START_TEST(growth_costs_what_it_costs) {
+TEST(growth_costs_what_it_costs) {
     static const struct {
         size_t bytes;
         double grow_ms, trim_ms;
@@ -1736,9 +1651,8 @@ START_TEST(growth_costs_what_it_costs) {
         ABOUT(now() - start, facts[i].trim_ms * 1e6, 5);
     }
 }
-END_TEST
 
-START_TEST(small_calls_cost_what_they_cost) {
+TEST(small_calls_cost_what_they_cost) {
     CUstreamCaptureStatus status;
     unsigned long long id;
     CUcontext current;
@@ -1765,7 +1679,6 @@ START_TEST(small_calls_cost_what_they_cost) {
     device_free();
     ck_assert_uint_eq(now() - at, 3966);
 }
-END_TEST
 
 static uint64_t busy_clock(void) {
     static CUdeviceptr blocks[512];
@@ -1796,15 +1709,14 @@ static uint64_t busy_clock(void) {
     return now();
 }
 
-START_TEST(same_calls_take_the_same_time) {
+TEST(same_calls_take_the_same_time) {
     uint64_t first = busy_clock();
 
     ck_assert_uint_gt(first, MS);
     ck_assert_uint_eq(busy_clock(), first);
 }
-END_TEST
 
-START_TEST(charge_measures_real_time_from_its_first_call_on) {
+TEST(charge_measures_real_time_from_its_first_call_on) {
     struct weir_driver_charge charge;
 
     release(alloc(KIB, s), s);
@@ -1817,11 +1729,10 @@ START_TEST(charge_measures_real_time_from_its_first_call_on) {
     ck_assert_uint_gt(charge.host_ns, 1000);
     ck_assert_uint_eq(charge.driver_ns, now());
 }
-END_TEST
 
 /* What another thread would do meanwhile: its own clock runs on, and then this one goes on from where it
  * was.  What was freed there is done only when that time has come. */
-START_TEST(what_is_played_aside_takes_none_of_the_callers_time) {
+TEST(what_is_played_aside_takes_none_of_the_callers_time) {
     struct weir_driver_charge before, after;
     uint64_t started, took;
     CUdeviceptr block;
@@ -1846,11 +1757,10 @@ START_TEST(what_is_played_aside_takes_none_of_the_callers_time) {
     d->sleep_ns(took);
     OK(d->cuStreamQuery(s));
 }
-END_TEST
 
 /* ------------------------------------------------------------ bytes of device memory ---- */
 
-START_TEST(copies_and_fills_stay_inside_live_blocks) {
+TEST(copies_and_fills_stay_inside_live_blocks) {
     unsigned char host[1024], back[1024];
     CUdeviceptr block = alloc(1024, s);
 
@@ -1871,9 +1781,8 @@ START_TEST(copies_and_fills_stay_inside_live_blocks) {
     release(block, s);
     EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemsetD8Async(block, 7, 1, s));
 }
-END_TEST
 
-START_TEST(unmapped_memory_is_not_there_any_more) {
+TEST(unmapped_memory_is_not_there_any_more) {
     CUdeviceptr block = alloc(32 * MIB, s);
     int status;
     pid_t child;
@@ -1894,9 +1803,8 @@ START_TEST(unmapped_memory_is_not_there_any_more) {
     ck_assert_uint_eq(alloc(32 * MIB, s), block);
     ck_assert_int_eq(*(char *)(uintptr_t)block, 0);
 }
-END_TEST
 
-START_TEST(limited_address_space_gives_a_smaller_pool) {
+TEST(limited_address_space_gives_a_smaller_pool) {
     struct weir_model_setup setup = {.capacity = 16 * GIB};
     struct rlimit limit = {8 * GIB, 8 * GIB};
     CUdeviceptr block;
@@ -1910,11 +1818,10 @@ START_TEST(limited_address_space_gives_a_smaller_pool) {
     release(block, s);
     EXPECT(CUDA_ERROR_OUT_OF_MEMORY, d->cuMemAllocFromPoolAsync(&block, 8 * GIB, pool, s));
 }
-END_TEST
 
 /* ------------------------------------------------------------------ faults ---- */
 
-START_TEST(planned_call_fails_once_and_does_nothing) {
+TEST(planned_call_fails_once_and_does_nothing) {
     CUdeviceptr block;
 
     weir__model_fail(WEIR_ENTRY_cuMemAllocFromPoolAsync, 2, CUDA_ERROR_OUT_OF_MEMORY, 0);
@@ -1925,9 +1832,8 @@ START_TEST(planned_call_fails_once_and_does_nothing) {
     ck_assert_uint_eq(weir__model_calls(WEIR_ENTRY_cuMemAllocFromPoolAsync), 3);
     ck_assert_uint_eq(weir__model_calls(WEIR_ENTRY_cuMemFreeAsync), 0);
 }
-END_TEST
 
-START_TEST(planned_call_fails_for_good) {
+TEST(planned_call_fails_for_good) {
     CUdeviceptr block;
     int count;
 
@@ -1942,10 +1848,9 @@ START_TEST(planned_call_fails_for_good) {
     weir__model_faults_clear();
     OK(d->cuMemAlloc(&block, 1));
 }
-END_TEST
 
 /* Whatever is called: the second call and the third after it, then all from the fourth on. */
-START_TEST(planned_calls_of_any_entry_fail) {
+TEST(planned_calls_of_any_entry_fail) {
     enum weir_driver_entry last = WEIR_ENTRY_COUNT;
     CUdeviceptr block;
     int count;
@@ -1975,9 +1880,8 @@ START_TEST(planned_calls_of_any_entry_fail) {
     weir__model_fail_any(0, 0, CUDA_SUCCESS, 0);
     OK(d->cuDeviceGetCount(&count));
 }
-END_TEST
 
-START_TEST(reset_drops_everything) {
+TEST(reset_drops_everything) {
     CUdeviceptr block;
 
     alloc(GIB, s);
@@ -1992,10 +1896,9 @@ START_TEST(reset_drops_everything) {
     ck_assert_uint_eq(device_free(), 149557477376u);
     OK(d->cuMemAlloc(&block, 1));
 }
-END_TEST
 
 /* But it has what the pool had idle, beside the parent. */
-START_TEST(child_after_fork_is_out_of_memory) {
+TEST(child_after_fork_is_out_of_memory) {
     CUdeviceptr block, first = alloc(1, s);
     int status, count;
     pid_t child = fork();
@@ -2013,7 +1916,6 @@ START_TEST(child_after_fork_is_out_of_memory) {
     ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
     ck_assert_uint_eq(alloc(1, s), first + 512);
 }
-END_TEST
 
 /* ---------------------------------------------------------------- profiles ---- */
 
@@ -2040,7 +1942,7 @@ static const struct {
     {"driver_version = 11010\n", {"driver_version", "11020", "/"}},
 };
 
-START_TEST(bad_profile_is_named_with_line_and_value) {
+TEST(bad_profile_is_named_with_line_and_value) {
     char path[] = "/tmp/weir-profile-XXXXXX";
     struct weir_driver_failure failure;
     struct weir_model_setup setup = {.profile = path, .failure = &failure};
@@ -2053,9 +1955,8 @@ START_TEST(bad_profile_is_named_with_line_and_value) {
                       failure.text, bad_profiles[_i].words[k]);
     alloc(1, s); /* the model is as it was */
 }
-END_TEST
 
-START_TEST(profile_overrides_the_built_in_one_key_by_key) {
+TEST(profile_overrides_the_built_in_one_key_by_key) {
     char path[] = "/tmp/weir-profile-XXXXXX", name[64];
     struct weir_model_setup setup = {.profile = path};
     unsigned long long id;
@@ -2073,7 +1974,6 @@ START_TEST(profile_overrides_the_built_in_one_key_by_key) {
     OK(d->cuStreamGetId(s, &id));
     ck_assert_uint_eq(now() - start, 1000);
 }
-END_TEST
 
 static const struct {
     int version;
@@ -2088,7 +1988,7 @@ static const struct {
 enum { EVERY_DRIVER = WEIR_CAP_KERNEL | WEIR_CAP_VIRTUAL | WEIR_CAP_PEER | WEIR_CAP_IPC };
 
 /* The next reset to the built-in profile brings everything back. */
-START_TEST(profile_of_an_older_driver_plays_it) {
+TEST(profile_of_an_older_driver_plays_it) {
     char path[] = "/tmp/weir-profile-XXXXXX", text[64];
     struct weir_model_setup setup = {.profile = path};
     unsigned capabilities = older_drivers[_i].capabilities | EVERY_DRIVER;
@@ -2121,9 +2021,8 @@ START_TEST(profile_of_an_older_driver_plays_it) {
                                            WEIR_CAP_STREAM_ID | WEIR_CAP_POOL_MAX_SIZE);
     ck_assert_ptr_nonnull(d->cuStreamGetId);
 }
-END_TEST
 
-START_TEST(environment_gives_devices_and_profile) {
+TEST(environment_gives_devices_and_profile) {
     struct weir_driver_failure failure;
     struct weir_model_setup setup = {.failure = &failure};
     int count;
@@ -2146,10 +2045,9 @@ START_TEST(environment_gives_devices_and_profile) {
     ck_assert_int_eq(weir__model_reset(&setup), 0);
     make_objects();
 }
-END_TEST
 
 /* As of every variable of weir's. */
-START_TEST(an_empty_variable_is_refused) {
+TEST(an_empty_variable_is_refused) {
     static const char *const names[] = {"WEIR_MODEL_PROFILE", "WEIR_MODEL_DEVICES",
                                         "WEIR_MODEL_SHARED"};
     struct weir_driver_failure failure;
@@ -2164,7 +2062,6 @@ START_TEST(an_empty_variable_is_refused) {
     ck_assert_int_eq(weir__model_reset(&setup), 0);
     make_objects();
 }
-END_TEST
 
 /* ------------------------------------------------------------ at random ---- */
 
@@ -2272,7 +2169,7 @@ static void random_other(uint64_t *seed, CUstream *stream, CUevent event) {
 }
 
 /* Three setups: room for all, a tight device, and threshold 0 as well. */
-START_TEST(no_two_live_blocks_ever_overlap) {
+TEST(no_two_live_blocks_ever_overlap) {
     static struct slot slots[SLOTS];
     uint64_t seed = 1234567 + (uint64_t)_i;
     CUstream own[4];
@@ -2302,7 +2199,6 @@ START_TEST(no_two_live_blocks_ever_overlap) {
     ck_assert_uint_eq(reserved(), 0);
     ck_assert_uint_eq(get(CU_MEMPOOL_ATTR_USED_MEM_CURRENT), used_no_more);
 }
-END_TEST
 
 static void *hammer(void *argument) {
     static _Atomic uint64_t turn;
@@ -2335,7 +2231,7 @@ static void *hammer(void *argument) {
     return NULL;
 }
 
-START_TEST(threads_share_the_model) {
+TEST(threads_share_the_model) {
     pthread_t threads[4];
     uint64_t calls;
 
@@ -2349,7 +2245,6 @@ START_TEST(threads_share_the_model) {
     ck_assert_uint_eq(weir__model_calls(WEIR_ENTRY_cuStreamCreate), calls + 4);
     ck_assert_uint_eq(get(CU_MEMPOOL_ATTR_USED_MEM_CURRENT), used_no_more);
 }
-END_TEST
 
 /* ------------------------------------------------------------------ the suite ---- */
 
@@ -2363,101 +2258,82 @@ static void add_devices(Suite *suite) {
 
     tcase_add_test(bare, before_init_everything_is_refused);
     suite_add_tcase(suite, bare);
-    tcase_add_test(devices, device_is_an_h200_and_says_that_it_is_modelled);
-    tcase_add_test(devices, setup_gives_devices_and_capacity);
-    tcase_add_test(devices, without_a_context_an_explicit_stream_still_serves_a_pool);
-    tcase_add_test(devices, current_context_is_the_thread_s_own);
-    tcase_add_test(devices, pool_memory_outlives_the_context_and_streams_do_not);
-    tcase_add_test(devices, error_names_are_those_of_cuda);
+    ADD_TESTS(devices, device_is_an_h200_and_says_that_it_is_modelled,
+              setup_gives_devices_and_capacity,
+              without_a_context_an_explicit_stream_still_serves_a_pool,
+              current_context_is_the_thread_s_own,
+              pool_memory_outlives_the_context_and_streams_do_not, error_names_are_those_of_cuda);
 
-    tcase_add_test(streams_case, destroyed_handle_is_reused_at_once_and_the_ids_differ);
-    tcase_add_test(streams_case, destroyed_or_foreign_handle_is_invalid);
-    tcase_add_test(streams_case, stream_is_done_when_its_kernel_is);
-    tcase_add_test(streams_case, delay_kernel_is_played_by_its_name);
-    tcase_add_test(streams_case, time_between_events_is_that_of_the_device);
-    tcase_add_test(streams_case, work_of_a_destroyed_stream_completes);
-    tcase_add_test(streams_case, event_that_was_never_recorded_is_complete);
-    tcase_add_test(streams_case, recording_again_overwrites_an_event);
-    tcase_add_test(streams_case, waiting_stream_is_done_after_the_event);
-    tcase_add_test(streams_case, legacy_stream_and_blocking_streams_wait_for_each_other);
-    tcase_add_test(streams_case, per_thread_stream_is_another_in_each_thread);
-    tcase_add_test(streams_case, a_thread_ends_after_the_context_of_its_own_stream);
-    tcase_add_test(streams_case, nothing_is_capturing_and_the_mode_is_the_thread_s_own);
+    ADD_TESTS(streams_case, destroyed_handle_is_reused_at_once_and_the_ids_differ,
+              destroyed_or_foreign_handle_is_invalid, stream_is_done_when_its_kernel_is,
+              delay_kernel_is_played_by_its_name, time_between_events_is_that_of_the_device,
+              work_of_a_destroyed_stream_completes, event_that_was_never_recorded_is_complete,
+              recording_again_overwrites_an_event, waiting_stream_is_done_after_the_event,
+              legacy_stream_and_blocking_streams_wait_for_each_other,
+              per_thread_stream_is_another_in_each_thread,
+              a_thread_ends_after_the_context_of_its_own_stream,
+              nothing_is_capturing_and_the_mode_is_the_thread_s_own);
 
-    tcase_add_test(direct, cuMemAlloc_of_nothing_is_invalid);
-    tcase_add_test(direct, cuMemFree_waits_for_all_work);
-    tcase_add_test(direct, cuMemGetAddressRange_tells_the_block_and_the_bytes_asked_for);
-    tcase_add_test(direct, cuMemFreeHost_waits_for_all_work_and_takes_nothing_from_the_device);
-    tcase_add_test(direct, cuMemFree_of_a_pool_block_waits_for_nothing);
-    tcase_add_test(direct, cuMemFreeAsync_of_a_cuMemAlloc_block_succeeds);
-    tcase_add_test(direct, cuMemAlloc_takes_pages_of_2_MiB_and_packs_small_blocks);
-    tcase_add_test(direct, cuMemAlloc_and_cuMemFree_cost_what_they_cost);
-    tcase_add_test(direct, device_memory_runs_out);
+    ADD_TESTS(direct, cuMemAlloc_of_nothing_is_invalid, cuMemFree_waits_for_all_work,
+              cuMemGetAddressRange_tells_the_block_and_the_bytes_asked_for,
+              cuMemFreeHost_waits_for_all_work_and_takes_nothing_from_the_device,
+              cuMemFree_of_a_pool_block_waits_for_nothing,
+              cuMemFreeAsync_of_a_cuMemAlloc_block_succeeds,
+              cuMemAlloc_takes_pages_of_2_MiB_and_packs_small_blocks,
+              cuMemAlloc_and_cuMemFree_cost_what_they_cost, device_memory_runs_out);
 }
 
 static void add_pools(Suite *suite) {
     TCase *blocks = add_case(suite, "blocks"), *reuse = add_case(suite, "reuse");
 
-    tcase_add_test(blocks, nothing_from_a_pool_is_a_null_pointer);
-    tcase_add_test(blocks, interior_double_and_foreign_frees_lose_nothing);
-    tcase_add_test(blocks, used_counts_the_bytes_asked_for_and_no_pending_free);
-    tcase_add_test(blocks, high_water_marks_take_zero_and_fall_to_the_current_value);
-    tcase_add_test(blocks, policies_are_ints_and_on_at_first);
-    tcase_add_test(blocks, pool_properties_are_checked);
-    tcase_add_test(blocks, destroyed_pool_goes_when_its_last_block_goes);
+    ADD_TESTS(blocks, nothing_from_a_pool_is_a_null_pointer,
+              interior_double_and_foreign_frees_lose_nothing,
+              used_counts_the_bytes_asked_for_and_no_pending_free,
+              high_water_marks_take_zero_and_fall_to_the_current_value,
+              policies_are_ints_and_on_at_first, pool_properties_are_checked,
+              destroyed_pool_goes_when_its_last_block_goes);
 
-    tcase_add_test(reuse, same_stream_reuses_at_once_even_when_busy);
-    tcase_add_test(reuse, block_freed_on_a_busy_stream_is_not_handed_to_another_stream);
-    tcase_add_test(reuse, block_freed_on_an_idle_stream_is_handed_to_another_stream);
-    tcase_add_test(reuse, growth_on_an_idle_stream_serves_a_busy_one);
-    tcase_add_test(reuse, growth_on_a_busy_stream_serves_no_other);
-    tcase_add_test(reuse, wait_on_an_event_after_the_free_gives_the_same_address_at_once);
-    tcase_add_test(reuse, wait_on_an_event_before_the_free_does_not);
-    tcase_add_test(reuse, order_is_passed_on_through_a_third_stream);
-    tcase_add_test(reuse, event_policy_switched_off_gives_no_reuse_by_events);
-    tcase_add_test(reuse, launch_hides_what_was_done_until_its_work_begins);
-    tcase_add_test(reuse, opportunistic_policy_switched_off_leaves_reuse_to_synchronisation);
-    tcase_add_test(reuse, full_device_orders_a_stream_behind_pending_room);
-    tcase_add_test(reuse, internal_dependencies_are_on_the_best_fit);
-    tcase_add_test(reuse, internal_dependencies_join_no_pieces);
-    tcase_add_test(reuse, internal_policy_switched_off_is_out_of_memory_instead);
-    tcase_add_test(reuse, internal_dependencies_see_nothing_else);
-    tcase_add_test(reuse, internal_dependencies_help_at_the_maximum_too);
+    ADD_TESTS(
+        reuse, same_stream_reuses_at_once_even_when_busy,
+        block_freed_on_a_busy_stream_is_not_handed_to_another_stream,
+        block_freed_on_an_idle_stream_is_handed_to_another_stream,
+        growth_on_an_idle_stream_serves_a_busy_one, growth_on_a_busy_stream_serves_no_other,
+        wait_on_an_event_after_the_free_gives_the_same_address_at_once,
+        wait_on_an_event_before_the_free_does_not, order_is_passed_on_through_a_third_stream,
+        event_policy_switched_off_gives_no_reuse_by_events,
+        launch_hides_what_was_done_until_its_work_begins,
+        opportunistic_policy_switched_off_leaves_reuse_to_synchronisation,
+        full_device_orders_a_stream_behind_pending_room, internal_dependencies_are_on_the_best_fit,
+        internal_dependencies_join_no_pieces, internal_policy_switched_off_is_out_of_memory_instead,
+        internal_dependencies_see_nothing_else, internal_dependencies_help_at_the_maximum_too,
+        what_is_ordered_goes_before_what_is_done,
+        its_own_and_free_neighbours_are_not_taken_together,
+        neighbours_of_two_streams_are_not_taken_together, only_what_the_host_waited_for_is_seen,
+        the_legacy_stream_has_what_blocking_streams_freed,
+        what_an_ended_stream_freed_serves_others);
     tcase_add_loop_test(reuse, policies_alone_and_together_on_a_full_device, 0, 8);
-    tcase_add_test(reuse, what_is_ordered_goes_before_what_is_done);
-    tcase_add_test(reuse, its_own_and_free_neighbours_are_not_taken_together);
-    tcase_add_test(reuse, neighbours_of_two_streams_are_not_taken_together);
-    tcase_add_test(reuse, only_what_the_host_waited_for_is_seen);
-    tcase_add_test(reuse, the_legacy_stream_has_what_blocking_streams_freed);
-    tcase_add_test(reuse, what_an_ended_stream_freed_serves_others);
 }
 
 static void add_units(Suite *suite) {
     TCase *units = add_case(suite, "units"), *placement = add_case(suite, "placement");
 
-    tcase_add_test(units, reserve_grows_in_units_and_blocks_pack_across_them);
-    tcase_add_test(units, blocks_allocated_in_turn_or_together);
-    tcase_add_test(units, freed_neighbours_serve_one_large_request_without_growth);
-    tcase_add_test(units, scattered_holes_are_remapped);
-    tcase_add_test(units, holes_smaller_than_a_unit_serve_nothing_larger);
-    tcase_add_test(units, trim_rounds_up_to_units);
-    tcase_add_test(units, trim_gives_back_what_was_waited_for_not_what_is_done);
-    tcase_add_test(units, queries_let_no_threshold_act);
-    tcase_add_test(units, threshold_acts_at_a_synchronisation_and_rounds_down);
-    tcase_add_test(units, synchronising_the_context_lets_the_threshold_act);
-    tcase_add_test(units, growth_and_trim_wait_for_no_kernel);
-    tcase_add_test(units, max_size_holds_at_allocation);
-    tcase_add_test(units, what_grew_for_a_refused_request_stays);
-    tcase_add_test(units, what_cuMemFree_took_counts_as_used);
-    tcase_add_test(units, impossible_request_is_refused_after_159_ms);
-    tcase_add_test(units, whole_device_can_be_taken);
+    ADD_TESTS(units, reserve_grows_in_units_and_blocks_pack_across_them,
+              blocks_allocated_in_turn_or_together,
+              freed_neighbours_serve_one_large_request_without_growth, scattered_holes_are_remapped,
+              holes_smaller_than_a_unit_serve_nothing_larger, trim_rounds_up_to_units,
+              trim_gives_back_what_was_waited_for_not_what_is_done, queries_let_no_threshold_act,
+              threshold_acts_at_a_synchronisation_and_rounds_down,
+              synchronising_the_context_lets_the_threshold_act, growth_and_trim_wait_for_no_kernel,
+              max_size_holds_at_allocation, what_grew_for_a_refused_request_stays,
+              what_cuMemFree_took_counts_as_used, impossible_request_is_refused_after_159_ms,
+              whole_device_can_be_taken);
 
-    tcase_add_test(placement, among_equal_holes_the_first_freed_serves_first);
-    tcase_add_test(placement, the_smallest_hole_that_fits_is_cut_from_its_front);
-    tcase_add_test(placement, holes_that_were_settled_serve_latest_freed_first);
-    tcase_add_test(placement, of_a_stream_the_best_fit_serves_or_else_the_oldest_that_holds_it);
-    tcase_add_test(placement, idle_streams_take_from_each_other_as_on_an_h200);
-    tcase_add_test(placement, growth_takes_the_smallest_hole_backed_or_not);
+    ADD_TESTS(placement, among_equal_holes_the_first_freed_serves_first,
+              the_smallest_hole_that_fits_is_cut_from_its_front,
+              holes_that_were_settled_serve_latest_freed_first,
+              of_a_stream_the_best_fit_serves_or_else_the_oldest_that_holds_it,
+              idle_streams_take_from_each_other_as_on_an_h200,
+              growth_takes_the_smallest_hole_backed_or_not);
     tcase_add_loop_test(placement, recorded_programs_get_the_addresses_of_an_h200, 0,
                         (int)(sizeof programs / sizeof programs[0]));
 }
@@ -2466,28 +2342,21 @@ static void add_rest(Suite *suite) {
     TCase *costs = add_case(suite, "time"), *faults = add_case(suite, "faults"),
           *random = add_case(suite, "random");
 
-    tcase_add_test(costs, warm_pair_costs_590_ns);
-    tcase_add_test(costs, pair_costs_more_among_more_live_blocks);
-    tcase_add_test(costs, growth_costs_what_it_costs);
-    tcase_add_test(costs, small_calls_cost_what_they_cost);
-    tcase_add_test(costs, same_calls_take_the_same_time);
-    tcase_add_test(costs, charge_measures_real_time_from_its_first_call_on);
-    tcase_add_test(costs, what_is_played_aside_takes_none_of_the_callers_time);
+    ADD_TESTS(costs, warm_pair_costs_590_ns, pair_costs_more_among_more_live_blocks,
+              growth_costs_what_it_costs, small_calls_cost_what_they_cost,
+              same_calls_take_the_same_time, charge_measures_real_time_from_its_first_call_on,
+              what_is_played_aside_takes_none_of_the_callers_time);
 
-    tcase_add_test(faults, copies_and_fills_stay_inside_live_blocks);
-    tcase_add_test(faults, unmapped_memory_is_not_there_any_more);
-    tcase_add_test(faults, limited_address_space_gives_a_smaller_pool);
-    tcase_add_test(faults, planned_call_fails_once_and_does_nothing);
-    tcase_add_test(faults, planned_call_fails_for_good);
-    tcase_add_test(faults, planned_calls_of_any_entry_fail);
-    tcase_add_test(faults, reset_drops_everything);
-    tcase_add_test(faults, child_after_fork_is_out_of_memory);
+    ADD_TESTS(faults, copies_and_fills_stay_inside_live_blocks,
+              unmapped_memory_is_not_there_any_more, limited_address_space_gives_a_smaller_pool,
+              planned_call_fails_once_and_does_nothing, planned_call_fails_for_good,
+              planned_calls_of_any_entry_fail, reset_drops_everything,
+              child_after_fork_is_out_of_memory, profile_overrides_the_built_in_one_key_by_key,
+              environment_gives_devices_and_profile);
     tcase_add_loop_test(faults, bad_profile_is_named_with_line_and_value, 0,
                         (int)(sizeof bad_profiles / sizeof bad_profiles[0]));
-    tcase_add_test(faults, profile_overrides_the_built_in_one_key_by_key);
     tcase_add_loop_test(faults, profile_of_an_older_driver_plays_it, 0,
                         (int)(sizeof older_drivers / sizeof older_drivers[0]));
-    tcase_add_test(faults, environment_gives_devices_and_profile);
     tcase_add_loop_test(faults, an_empty_variable_is_refused, 0, 3);
 
     tcase_add_loop_test(random, no_two_live_blocks_ever_overlap, 0, 3);

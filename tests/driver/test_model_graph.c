@@ -169,7 +169,7 @@ static void in_thread(void *(*run)(void *), void *argument) {
 
 /* ---------------------------------------------------------------- beginning and end ---- */
 
-START_TEST(capture_has_a_beginning_and_an_end) {
+TEST(capture_has_a_beginning_and_an_end) {
     CUgraph graph;
 
     EXPECT_STATUS(NONE, s);
@@ -186,9 +186,8 @@ START_TEST(capture_has_a_beginning_and_an_end) {
     OK(d->cuGraphDestroy(graph));
     EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuStreamBeginCapture(s, 3));
 }
-END_TEST
 
-START_TEST(legacy_stream_cannot_be_captured) {
+TEST(legacy_stream_cannot_be_captured) {
     CUstream legacy = (CUstream)WEIR_STREAM_LEGACY_VALUE;
     CUstream own = (CUstream)WEIR_STREAM_PER_THREAD_VALUE;
 
@@ -199,9 +198,8 @@ START_TEST(legacy_stream_cannot_be_captured) {
     EXPECT_STATUS(ACTIVE, own);
     OK(d->cuGraphDestroy(end(own)));
 }
-END_TEST
 
-START_TEST(handles_of_graphs_are_checked) {
+TEST(handles_of_graphs_are_checked) {
     CUgraphExec exec, foreign = (CUgraphExec)(void *)&exec;
     CUgraph graph;
 
@@ -221,11 +219,10 @@ START_TEST(handles_of_graphs_are_checked) {
     EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuGraphLaunch(exec, s));
     EXPECT(CUDA_ERROR_INVALID_DEVICE, d->cuDeviceGraphMemTrim(1));
 }
-END_TEST
 
 /* ---------------------------------------------------------------------- captured work ---- */
 
-START_TEST(captured_work_runs_at_launch_and_takes_its_time_there) {
+TEST(captured_work_runs_at_launch_and_takes_its_time_there) {
     CUdeviceptr block = alloc(KIB, s);
     CUgraphExec exec;
     uint64_t start;
@@ -252,7 +249,6 @@ START_TEST(captured_work_runs_at_launch_and_takes_its_time_there) {
     }
     OK(d->cuGraphExecDestroy(exec));
 }
-END_TEST
 
 static CUresult launch_delay(uint64_t ns, CUstream stream) {
     void *parameters[] = {&ns};
@@ -264,7 +260,7 @@ static CUresult launch_delay(uint64_t ns, CUstream stream) {
     return d->cuLaunchKernel(delay, 1, 1, 1, 1, 1, 1, 0, stream, parameters, NULL);
 }
 
-START_TEST(kernel_launched_through_the_table_is_captured) {
+TEST(kernel_launched_through_the_table_is_captured) {
     CUgraphExec exec;
     uint64_t start;
 
@@ -284,9 +280,8 @@ START_TEST(kernel_launched_through_the_table_is_captured) {
     end_with(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, s);
     OK(d->cuStreamQuery(s));
 }
-END_TEST
 
-START_TEST(captured_copies_take_what_the_host_has_at_launch) {
+TEST(captured_copies_take_what_the_host_has_at_launch) {
     unsigned char there[64], back[64];
     CUdeviceptr block = alloc(64, s);
     CUgraphExec exec;
@@ -306,9 +301,8 @@ START_TEST(captured_copies_take_what_the_host_has_at_launch) {
     OK(d->cuMemFree(block));
     EXPECT(CUDA_ERROR_ILLEGAL_ADDRESS, d->cuGraphLaunch(exec, s));
 }
-END_TEST
 
-START_TEST(launches_of_one_executable_run_one_after_the_other) {
+TEST(launches_of_one_executable_run_one_after_the_other) {
     CUgraph graph;
     CUgraphExec exec, second;
     uint64_t start = now();
@@ -328,9 +322,8 @@ START_TEST(launches_of_one_executable_run_one_after_the_other) {
     ck_assert_uint_ge(now() - start, 15 * MS);
     ck_assert_uint_lt(now() - start, 16 * MS);
 }
-END_TEST
 
-START_TEST(captured_launch_adds_the_steps_of_the_graph) {
+TEST(captured_launch_adds_the_steps_of_the_graph) {
     CUdeviceptr block = alloc(KIB, s);
     CUgraphExec inner, outer;
 
@@ -351,11 +344,10 @@ START_TEST(captured_launch_adds_the_steps_of_the_graph) {
     EXPECT(CUDA_ERROR_NOT_SUPPORTED, d->cuGraphLaunch(inner, s));
     OK(d->cuGraphDestroy(end(s)));
 }
-END_TEST
 
 /* --------------------------------------------------------------------- graph memory ---- */
 
-START_TEST(captured_allocation_takes_nothing_from_the_pool) {
+TEST(captured_allocation_takes_nothing_from_the_pool) {
     CUdeviceptr block = alloc(KIB, s), captured, other;
     uint64_t reserved = figure(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
     size_t before = device_free();
@@ -381,10 +373,9 @@ START_TEST(captured_allocation_takes_nothing_from_the_pool) {
     ck_assert_uint_eq(figure(CU_MEMPOOL_ATTR_USED_MEM_CURRENT), KIB);
     ck_assert_uint_eq(figure(CU_MEMPOOL_ATTR_USED_MEM_HIGH), KIB);
 }
-END_TEST
 
 /* Free again only by cuDeviceGraphMemTrim, and not while the work runs. */
-START_TEST(graph_memory_stays_with_the_device_until_it_is_trimmed) {
+TEST(graph_memory_stays_with_the_device_until_it_is_trimmed) {
     size_t before = device_free();
     CUdeviceptr block;
     CUgraphExec exec;
@@ -407,7 +398,6 @@ START_TEST(graph_memory_stays_with_the_device_until_it_is_trimmed) {
     OK(d->cuDeviceGraphMemTrim(0));
     ck_assert_uint_eq(device_free(), before);
 }
-END_TEST
 
 static uint64_t graph_memory(CUgraphMem_attribute attribute) {
     uint64_t bytes = UINT64_MAX;
@@ -416,7 +406,7 @@ static uint64_t graph_memory(CUgraphMem_attribute attribute) {
     return bytes;
 }
 
-START_TEST(the_device_tells_what_graphs_have) {
+TEST(the_device_tells_what_graphs_have) {
     CUdeviceptr block;
     CUgraphExec exec;
 
@@ -439,9 +429,8 @@ START_TEST(the_device_tells_what_graphs_have) {
     OK(d->cuDeviceGraphMemTrim(0));
     ck_assert_uint_eq(graph_memory(CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT), 0);
 }
-END_TEST
 
-START_TEST(graph_memory_counts_against_the_device) {
+TEST(graph_memory_counts_against_the_device) {
     CUdeviceptr block, large;
     CUgraphExec exec;
 
@@ -463,9 +452,8 @@ START_TEST(graph_memory_counts_against_the_device) {
     OK(d->cuDeviceGraphMemTrim(0));
     OK(d->cuMemAlloc(&large, 32 * MIB));
 }
-END_TEST
 
-START_TEST(captured_free_names_an_allocation_of_a_graph_once) {
+TEST(captured_free_names_an_allocation_of_a_graph_once) {
     CUdeviceptr block = alloc(KIB, s), direct, captured;
     CUgraphExec exec;
 
@@ -489,10 +477,9 @@ START_TEST(captured_free_names_an_allocation_of_a_graph_once) {
     EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemFreeAsync(captured, s));
     EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemFree(captured));
 }
-END_TEST
 
 /* Freed by cuMemFreeAsync, cuMemFree, or the next launch itself. */
-START_TEST(relaunch_wants_all_allocations_freed) {
+TEST(relaunch_wants_all_allocations_freed) {
     CUdeviceptr block;
     CUgraphExec exec;
     size_t used;
@@ -521,9 +508,8 @@ START_TEST(relaunch_wants_all_allocations_freed) {
     EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemFree(block));
     EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemsetD8Async(block, 8, MIB, t));
 }
-END_TEST
 
-START_TEST(another_graph_may_free_an_allocation) {
+TEST(another_graph_may_free_an_allocation) {
     CUgraphExec makes, frees;
     CUdeviceptr block;
 
@@ -547,10 +533,9 @@ START_TEST(another_graph_may_free_an_allocation) {
     OK(d->cuGraphLaunch(frees, s));
     EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuGraphLaunch(frees, s));
 }
-END_TEST
 
 /* A graph that is gone, or never was, frees nothing any more. */
-START_TEST(free_goes_with_its_graph) {
+TEST(free_goes_with_its_graph) {
     CUgraphExec makes;
     CUdeviceptr block;
 
@@ -570,10 +555,9 @@ START_TEST(free_goes_with_its_graph) {
     OK(d->cuGraphLaunch(end_to_exec(s, 0), t));
     EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemFree(block));
 }
-END_TEST
 
 /* A use that comes too early or too late faults, as on a device. */
-START_TEST(graph_memory_is_there_from_the_launch_to_the_free) {
+TEST(graph_memory_is_there_from_the_launch_to_the_free) {
     CUdeviceptr block;
     CUgraphExec exec;
 
@@ -602,9 +586,8 @@ START_TEST(graph_memory_is_there_from_the_launch_to_the_free) {
     OK(d->cuGraphLaunch(exec, s));
     ck_assert(holds(block, MIB, 0));
 }
-END_TEST
 
-START_TEST(allocation_outlives_its_graph_and_the_rest_goes) {
+TEST(allocation_outlives_its_graph_and_the_rest_goes) {
     size_t before = device_free();
     CUdeviceptr kept, freed;
     CUgraphExec exec;
@@ -631,9 +614,8 @@ START_TEST(allocation_outlives_its_graph_and_the_rest_goes) {
     OK(d->cuDeviceGraphMemTrim(0));
     ck_assert_uint_eq(device_free(), before);
 }
-END_TEST
 
-START_TEST(graph_with_memory_has_one_executable_at_a_time) {
+TEST(graph_with_memory_has_one_executable_at_a_time) {
     CUgraphExec exec, second;
     CUgraph graph;
 
@@ -646,11 +628,10 @@ START_TEST(graph_with_memory_has_one_executable_at_a_time) {
     OK(d->cuGraphExecDestroy(instantiate(graph, 0)));
     OK(d->cuGraphDestroy(graph));
 }
-END_TEST
 
 /* --------------------------------------------------------------- forks and joins ---- */
 
-START_TEST(waiting_stream_joins_the_capture) {
+TEST(waiting_stream_joins_the_capture) {
     CUdeviceptr block;
     CUgraphExec exec;
 
@@ -669,10 +650,9 @@ START_TEST(waiting_stream_joins_the_capture) {
     ck_assert(holds(block, KIB, 5));
     EXPECT(CUDA_ERROR_NOT_READY, d->cuStreamQuery(s));
 }
-END_TEST
 
 /* A join covers what was submitted by its record, through other streams too. */
-START_TEST(unjoined_stream_spoils_the_capture) {
+TEST(unjoined_stream_spoils_the_capture) {
     CUstream u;
 
     OK(d->cuStreamCreate(&u, CU_STREAM_NON_BLOCKING));
@@ -704,9 +684,8 @@ START_TEST(unjoined_stream_spoils_the_capture) {
     OK(d->cuGraphDestroy(end(s)));
     OK(d->cuStreamQuery(t));
 }
-END_TEST
 
-START_TEST(capture_depends_on_nothing_outside) {
+TEST(capture_depends_on_nothing_outside) {
     CUevent never;
 
     OK(d->cuEventCreate(&never, 0));
@@ -718,9 +697,8 @@ START_TEST(capture_depends_on_nothing_outside) {
     EXPECT_STATUS(INVALIDATED, s);
     end_with(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, s);
 }
-END_TEST
 
-START_TEST(captures_do_not_merge) {
+TEST(captures_do_not_merge) {
     begin(s);
     begin(t);
     OK(d->cuEventRecord(event, s));
@@ -728,11 +706,10 @@ START_TEST(captures_do_not_merge) {
     end_with(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, s);
     end_with(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, t);
 }
-END_TEST
 
 /* ------------------------------------------------------------- what is forbidden ---- */
 
-START_TEST(invalidated_capture_takes_nothing_and_leaves_nothing) {
+TEST(invalidated_capture_takes_nothing_and_leaves_nothing) {
     size_t before = device_free();
     CUdeviceptr block, captured;
 
@@ -763,10 +740,9 @@ START_TEST(invalidated_capture_takes_nothing_and_leaves_nothing) {
     EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemFreeAsync(captured, s));
     OK(d->cuGraphDestroy(end(s)));
 }
-END_TEST
 
 /* Query, synchronise, and the context's synchronise; relaxed, too. */
-START_TEST(host_may_not_ask_about_captured_streams) {
+TEST(host_may_not_ask_about_captured_streams) {
     CUresult result;
 
     set_mode(CU_STREAM_CAPTURE_MODE_RELAXED);
@@ -782,9 +758,8 @@ START_TEST(host_may_not_ask_about_captured_streams) {
     OK(d->cuStreamSynchronize(s));
     OK(d->cuCtxSynchronize());
 }
-END_TEST
 
-START_TEST(relaxed_thread_may_ask_about_other_streams_and_devices) {
+TEST(relaxed_thread_may_ask_about_other_streams_and_devices) {
     struct weir_model_setup setup = {.devices = 2, .capacity = GIB};
     CUcontext second;
     CUcontext popped;
@@ -808,9 +783,8 @@ START_TEST(relaxed_thread_may_ask_about_other_streams_and_devices) {
     OK(d->cuCtxPopCurrent(&popped));
     OK(d->cuGraphDestroy(end(s)));
 }
-END_TEST
 
-START_TEST(captured_event_cannot_be_asked) {
+TEST(captured_event_cannot_be_asked) {
     set_mode(CU_STREAM_CAPTURE_MODE_RELAXED);
     begin(s);
     OK(d->cuEventRecord(event, s));
@@ -828,9 +802,8 @@ START_TEST(captured_event_cannot_be_asked) {
     OK(d->cuEventQuery(event));
     OK(d->cuStreamWaitEvent(t, event, 0));
 }
-END_TEST
 
-START_TEST(captured_event_has_no_time) {
+TEST(captured_event_has_no_time) {
     CUevent first, last;
     float ms = -1;
 
@@ -855,9 +828,8 @@ START_TEST(captured_event_has_no_time) {
     OK(d->cuEventElapsedTime(&ms, first, last));
     ck_assert(ms >= 1.0F && ms < 1.1F);
 }
-END_TEST
 
-START_TEST(legacy_stream_is_unusable_beside_a_captured_blocking_stream) {
+TEST(legacy_stream_is_unusable_beside_a_captured_blocking_stream) {
     CUstreamCaptureStatus status;
     CUdeviceptr block, one = 0;
     CUstream blocking;
@@ -889,7 +861,6 @@ START_TEST(legacy_stream_is_unusable_beside_a_captured_blocking_stream) {
     OK(weir__model_kernel(NULL, MS));
     ck_assert_uint_eq(one, 0);
 }
-END_TEST
 
 /* ---- unsafe calls, by the capture's mode and the thread's ---- */
 
@@ -938,7 +909,7 @@ static void *call_unsafe(void *argument) {
 }
 
 /* Loop: the call, the capture's mode, the thread's mode, and whether the thread is another. */
-START_TEST(unsafe_calls_are_for_who_may) {
+TEST(unsafe_calls_are_for_who_may) {
     CUstreamCaptureMode capture = (CUstreamCaptureMode)(_i / UNSAFE_CALLS % 3);
     CUstreamCaptureMode thread = (CUstreamCaptureMode)(_i / UNSAFE_CALLS / 3 % 3);
     int other = _i / UNSAFE_CALLS / 9;
@@ -965,10 +936,9 @@ START_TEST(unsafe_calls_are_for_who_may) {
     unsafe_which = 0;
     OK(unsafe_call());
 }
-END_TEST
 
 /* A stream that is captured too is none of the others. */
-START_TEST(unsafe_calls_on_a_captured_stream_are_captured) {
+TEST(unsafe_calls_on_a_captured_stream_are_captured) {
     CUdeviceptr block;
 
     begin(s);
@@ -981,9 +951,8 @@ START_TEST(unsafe_calls_on_a_captured_stream_are_captured) {
     EXPECT_STATUS(INVALIDATED, s);
     end_with(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, s);
 }
-END_TEST
 
-START_TEST(end_on_a_branch_spoils_the_capture) {
+TEST(end_on_a_branch_spoils_the_capture) {
     CUgraph graph;
 
     begin(s);
@@ -993,7 +962,6 @@ START_TEST(end_on_a_branch_spoils_the_capture) {
     end_with(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, s);
     EXPECT_STATUS(NONE, t);
 }
-END_TEST
 
 static void *end_elsewhere(void *result) {
     CUgraph graph = NULL;
@@ -1002,7 +970,7 @@ static void *end_elsewhere(void *result) {
     return NULL;
 }
 
-START_TEST(only_a_relaxed_capture_ends_in_another_thread) {
+TEST(only_a_relaxed_capture_ends_in_another_thread) {
     CUresult result;
 
     begin(s);
@@ -1014,11 +982,10 @@ START_TEST(only_a_relaxed_capture_ends_in_another_thread) {
     ck_assert_uint_eq(result, CUDA_SUCCESS);
     EXPECT_STATUS(NONE, s);
 }
-END_TEST
 
 /* ------------------------------------------------------------ streams that go ---- */
 
-START_TEST(destroyed_origin_ends_the_capture) {
+TEST(destroyed_origin_ends_the_capture) {
     size_t before = device_free();
     CUdeviceptr block;
 
@@ -1035,16 +1002,14 @@ START_TEST(destroyed_origin_ends_the_capture) {
     OK(d->cuMemFree(block));
     ck_assert_uint_eq(device_free(), before);
 }
-END_TEST
 
-START_TEST(destroyed_branch_invalidates_the_capture) {
+TEST(destroyed_branch_invalidates_the_capture) {
     begin(s);
     order(t, s);
     OK(d->cuStreamDestroy(t));
     EXPECT_STATUS(INVALIDATED, s);
     end_with(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, s);
 }
-END_TEST
 
 static void *capture_and_go(void *argument) {
     (void)argument;
@@ -1056,7 +1021,7 @@ static void *capture_and_go(void *argument) {
 
 /* Its own stream's capture ends with it; of another stream's capture nobody is the thread any more,
  * not even one whose state lies at the same place. */
-START_TEST(thread_that_ends_leaves_its_captures) {
+TEST(thread_that_ends_leaves_its_captures) {
     CUdeviceptr block;
 
     in_thread(capture_and_go, NULL);
@@ -1072,9 +1037,8 @@ START_TEST(thread_that_ends_leaves_its_captures) {
     }
     OK(d->cuStreamDestroy(t));
 }
-END_TEST
 
-START_TEST(reset_and_the_end_of_the_context_drop_captures) {
+TEST(reset_and_the_end_of_the_context_drop_captures) {
     CUgraphExec exec;
 
     begin(s);
@@ -1094,12 +1058,11 @@ START_TEST(reset_and_the_end_of_the_context_drop_captures) {
     EXPECT_STATUS(NONE, s);
     OK(d->cuCtxSynchronize());
 }
-END_TEST
 
 /* -------------------------------------------------------------------- faults, costs ---- */
 
 /* A planned call does nothing: what it would have done can be done afterwards. */
-START_TEST(planned_fault_does_nothing) {
+TEST(planned_fault_does_nothing) {
     CUgraphExec exec = NULL;
     CUdeviceptr block = 0;
     CUgraph graph = NULL;
@@ -1130,9 +1093,8 @@ START_TEST(planned_fault_does_nothing) {
     TWICE(cuGraphExecDestroy, exec);
     TWICE(cuGraphDestroy, graph);
 }
-END_TEST
 
-START_TEST(capture_costs_the_host_what_the_profile_says) {
+TEST(capture_costs_the_host_what_the_profile_says) {
     CUstreamCaptureStatus status;
     CUgraphExec exec;
     uint64_t start;
@@ -1150,7 +1112,6 @@ START_TEST(capture_costs_the_host_what_the_profile_says) {
     OK(d->cuGraphLaunch(exec, s));
     ck_assert_uint_eq(now() - start, 3500 + 100 * 50);
 }
-END_TEST
 
 /* -------------------------------------------------------------------------- threads ---- */
 
@@ -1187,7 +1148,7 @@ static void *capture_often(void *argument) {
     return NULL;
 }
 
-START_TEST(threads_capture_beside_each_other) {
+TEST(threads_capture_beside_each_other) {
     pthread_t threads[4];
 
     for (int i = 0; i < 4; i++)
@@ -1198,7 +1159,6 @@ START_TEST(threads_capture_beside_each_other) {
     OK(d->cuDeviceGraphMemTrim(0));
     ck_assert_uint_eq(device_free(), 4 * GIB);
 }
-END_TEST
 
 /* ------------------------------------------------------------------ the suite ---- */
 
@@ -1209,55 +1169,44 @@ static TCase *add_case(Suite *suite, const char *name) {
 static void add_graphs(Suite *suite) {
     TCase *work = add_case(suite, "work"), *memory = add_case(suite, "memory");
 
-    tcase_add_test(work, capture_has_a_beginning_and_an_end);
-    tcase_add_test(work, legacy_stream_cannot_be_captured);
-    tcase_add_test(work, handles_of_graphs_are_checked);
-    tcase_add_test(work, captured_work_runs_at_launch_and_takes_its_time_there);
-    tcase_add_test(work, kernel_launched_through_the_table_is_captured);
-    tcase_add_test(work, captured_copies_take_what_the_host_has_at_launch);
-    tcase_add_test(work, launches_of_one_executable_run_one_after_the_other);
-    tcase_add_test(work, captured_launch_adds_the_steps_of_the_graph);
+    ADD_TESTS(work, capture_has_a_beginning_and_an_end, legacy_stream_cannot_be_captured,
+              handles_of_graphs_are_checked, captured_work_runs_at_launch_and_takes_its_time_there,
+              kernel_launched_through_the_table_is_captured,
+              captured_copies_take_what_the_host_has_at_launch,
+              launches_of_one_executable_run_one_after_the_other,
+              captured_launch_adds_the_steps_of_the_graph);
 
-    tcase_add_test(memory, captured_allocation_takes_nothing_from_the_pool);
-    tcase_add_test(memory, graph_memory_stays_with_the_device_until_it_is_trimmed);
-    tcase_add_test(memory, the_device_tells_what_graphs_have);
-    tcase_add_test(memory, graph_memory_counts_against_the_device);
-    tcase_add_test(memory, captured_free_names_an_allocation_of_a_graph_once);
+    ADD_TESTS(memory, captured_allocation_takes_nothing_from_the_pool,
+              graph_memory_stays_with_the_device_until_it_is_trimmed,
+              the_device_tells_what_graphs_have, graph_memory_counts_against_the_device,
+              captured_free_names_an_allocation_of_a_graph_once,
+              another_graph_may_free_an_allocation, free_goes_with_its_graph,
+              graph_memory_is_there_from_the_launch_to_the_free,
+              allocation_outlives_its_graph_and_the_rest_goes,
+              graph_with_memory_has_one_executable_at_a_time);
     tcase_add_loop_test(memory, relaunch_wants_all_allocations_freed, 0, 3);
-    tcase_add_test(memory, another_graph_may_free_an_allocation);
-    tcase_add_test(memory, free_goes_with_its_graph);
-    tcase_add_test(memory, graph_memory_is_there_from_the_launch_to_the_free);
-    tcase_add_test(memory, allocation_outlives_its_graph_and_the_rest_goes);
-    tcase_add_test(memory, graph_with_memory_has_one_executable_at_a_time);
 }
 
 static void add_captures(Suite *suite) {
     TCase *joins = add_case(suite, "joins"), *forbidden = add_case(suite, "forbidden"),
           *ends = add_case(suite, "ends");
 
-    tcase_add_test(joins, waiting_stream_joins_the_capture);
-    tcase_add_test(joins, unjoined_stream_spoils_the_capture);
-    tcase_add_test(joins, capture_depends_on_nothing_outside);
-    tcase_add_test(joins, captures_do_not_merge);
+    ADD_TESTS(joins, waiting_stream_joins_the_capture, unjoined_stream_spoils_the_capture,
+              capture_depends_on_nothing_outside, captures_do_not_merge);
 
-    tcase_add_test(forbidden, invalidated_capture_takes_nothing_and_leaves_nothing);
+    ADD_TESTS(forbidden, invalidated_capture_takes_nothing_and_leaves_nothing,
+              relaxed_thread_may_ask_about_other_streams_and_devices,
+              captured_event_cannot_be_asked, captured_event_has_no_time,
+              legacy_stream_is_unusable_beside_a_captured_blocking_stream,
+              unsafe_calls_on_a_captured_stream_are_captured, end_on_a_branch_spoils_the_capture,
+              only_a_relaxed_capture_ends_in_another_thread);
     tcase_add_loop_test(forbidden, host_may_not_ask_about_captured_streams, 0, 3);
-    tcase_add_test(forbidden, relaxed_thread_may_ask_about_other_streams_and_devices);
-    tcase_add_test(forbidden, captured_event_cannot_be_asked);
-    tcase_add_test(forbidden, captured_event_has_no_time);
-    tcase_add_test(forbidden, legacy_stream_is_unusable_beside_a_captured_blocking_stream);
     tcase_add_loop_test(forbidden, unsafe_calls_are_for_who_may, 0, 18 * UNSAFE_CALLS);
-    tcase_add_test(forbidden, unsafe_calls_on_a_captured_stream_are_captured);
-    tcase_add_test(forbidden, end_on_a_branch_spoils_the_capture);
-    tcase_add_test(forbidden, only_a_relaxed_capture_ends_in_another_thread);
 
-    tcase_add_test(ends, destroyed_origin_ends_the_capture);
-    tcase_add_test(ends, destroyed_branch_invalidates_the_capture);
-    tcase_add_test(ends, thread_that_ends_leaves_its_captures);
-    tcase_add_test(ends, reset_and_the_end_of_the_context_drop_captures);
-    tcase_add_test(ends, planned_fault_does_nothing);
-    tcase_add_test(ends, capture_costs_the_host_what_the_profile_says);
-    tcase_add_test(ends, threads_capture_beside_each_other);
+    ADD_TESTS(ends, destroyed_origin_ends_the_capture, destroyed_branch_invalidates_the_capture,
+              thread_that_ends_leaves_its_captures, reset_and_the_end_of_the_context_drop_captures,
+              planned_fault_does_nothing, capture_costs_the_host_what_the_profile_says,
+              threads_capture_beside_each_other);
 }
 
 int main(void) {

@@ -138,7 +138,7 @@ static void reset_with(const char *profile_text, int devices) {
 
 /* ---- addresses ------------------------------------------------------------------------------- */
 
-START_TEST(the_granularity_is_2_mib) {
+TEST(the_granularity_is_2_mib) {
     CUmemAllocationProp props = properties(0);
     size_t least = 0, best = 0;
 
@@ -152,9 +152,8 @@ START_TEST(the_granularity_is_2_mib) {
     props.location.id = 1;
     GIVES(CUDA_ERROR_INVALID_DEVICE, driver->cuMemGetAllocationGranularity(&least, &props, 0));
 }
-END_TEST
 
-START_TEST(a_reservation_takes_address_space_alone) {
+TEST(a_reservation_takes_address_space_alone) {
     size_t before = device_free();
     CUdeviceptr large = reserve(4096 * UNIT), small = reserve(UNIT);
 
@@ -164,9 +163,8 @@ START_TEST(a_reservation_takes_address_space_alone) {
     CU(driver->cuMemAddressFree(large, 4096 * UNIT));
     CU(driver->cuMemAddressFree(small, UNIT));
 }
-END_TEST
 
-START_TEST(a_reservation_is_aligned_as_asked) {
+TEST(a_reservation_is_aligned_as_asked) {
     CUdeviceptr address;
 
     CU(driver->cuMemAddressReserve(&address, UNIT, GIB, 0, 0));
@@ -175,9 +173,8 @@ START_TEST(a_reservation_is_aligned_as_asked) {
     CU(driver->cuMemAddressReserve(&address, UNIT, 1, 0, 0));
     MUST_EQ(address % UNIT, 0);
 }
-END_TEST
 
-START_TEST(an_address_to_reserve_is_a_hint) {
+TEST(an_address_to_reserve_is_a_hint) {
     CUdeviceptr first = reserve(8 * UNIT), again;
 
     CU(driver->cuMemAddressFree(first, 8 * UNIT));
@@ -187,9 +184,8 @@ START_TEST(an_address_to_reserve_is_a_hint) {
     MUST(again != first);
     MUST_EQ(again % UNIT, 0);
 }
-END_TEST
 
-START_TEST(reservations_of_other_sizes_are_refused) {
+TEST(reservations_of_other_sizes_are_refused) {
     CUdeviceptr address = 7;
 
     GIVES(WRONG, driver->cuMemAddressReserve(&address, 0, 0, 0, 0));
@@ -206,9 +202,8 @@ START_TEST(reservations_of_other_sizes_are_refused) {
           driver->cuMemAddressReserve(&address, UNIT, (size_t)1 << 63, 0, 0));
     MUST_EQ(address, 7);
 }
-END_TEST
 
-START_TEST(a_reservation_is_freed_whole_and_once) {
+TEST(a_reservation_is_freed_whole_and_once) {
     CUdeviceptr address = reserve(4 * UNIT);
 
     GIVES(WRONG, driver->cuMemAddressFree(address, 2 * UNIT));
@@ -218,9 +213,8 @@ START_TEST(a_reservation_is_freed_whole_and_once) {
     CU(driver->cuMemAddressFree(address, 4 * UNIT));
     GIVES(WRONG, driver->cuMemAddressFree(address, 4 * UNIT));
 }
-END_TEST
 
-START_TEST(an_address_is_not_freed_under_a_mapping) {
+TEST(an_address_is_not_freed_under_a_mapping) {
     CUdeviceptr address = reserve(4 * UNIT), next;
 
     back(address + 3 * UNIT, UNIT);
@@ -232,11 +226,10 @@ START_TEST(an_address_is_not_freed_under_a_mapping) {
     CU(driver->cuMemAddressFree(address, 4 * UNIT));
     CU(fill(next, UNIT, 1));
 }
-END_TEST
 
 /* ---- handles --------------------------------------------------------------------------------- */
 
-START_TEST(a_handle_takes_memory_of_the_device) {
+TEST(a_handle_takes_memory_of_the_device) {
     size_t before = device_free();
     handle memory = create(96 * UNIT);
 
@@ -247,9 +240,8 @@ START_TEST(a_handle_takes_memory_of_the_device) {
     GIVES(WRONG, driver->cuMemRelease(0));
     GIVES(WRONG, driver->cuMemRelease(memory + 1));
 }
-END_TEST
 
-START_TEST(handles_blocks_and_pools_share_the_device) {
+TEST(handles_blocks_and_pools_share_the_device) {
     CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
                             .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
     CUmemoryPool pool;
@@ -272,10 +264,9 @@ START_TEST(handles_blocks_and_pools_share_the_device) {
     MUST_EQ(device_free(), 0);
     CU(driver->cuMemRelease(more));
 }
-END_TEST
 
 /* What waits in a stream's order for its end is there once the work is done. */
-START_TEST(a_handle_gets_what_left_in_stream_order) {
+TEST(a_handle_gets_what_left_in_stream_order) {
     CUdeviceptr block;
     handle memory;
 
@@ -286,9 +277,8 @@ START_TEST(a_handle_gets_what_left_in_stream_order) {
     weir__model_advance(2 * MS);
     CU(try_create(CAPACITY, &memory));
 }
-END_TEST
 
-START_TEST(handles_of_other_sizes_are_refused) {
+TEST(handles_of_other_sizes_are_refused) {
     CUmemAllocationProp props = properties(0);
     handle memory = 7;
 
@@ -301,9 +291,8 @@ START_TEST(handles_of_other_sizes_are_refused) {
     GIVES(CUDA_ERROR_OUT_OF_MEMORY, try_create(-UNIT, &memory));
     MUST_EQ(memory, 7);
 }
-END_TEST
 
-START_TEST(what_is_not_played_is_refused) {
+TEST(what_is_not_played_is_refused) {
     CUmemAllocationProp bad[8];
     CUresult wanted[8] = {WRONG,
                           WRONG,
@@ -328,10 +317,9 @@ START_TEST(what_is_not_played_is_refused) {
     for (int i = 0; i < 8; i++)
         GIVES(wanted[i], driver->cuMemCreate(&memory, UNIT, &bad[i], 0));
 }
-END_TEST
 
 /* V10: what one file names is one memory, which goes with the last of its handles and mappings. */
-START_TEST(shared_memory_goes_with_its_last_handle) {
+TEST(shared_memory_goes_with_its_last_handle) {
     CUmemAllocationProp props = properties(0);
     CUdeviceptr address = reserve(2 * UNIT);
     handle memory = 0, plain = create(UNIT), again[2] = {0, 0};
@@ -369,7 +357,6 @@ START_TEST(shared_memory_goes_with_its_last_handle) {
     CU(driver->cuMemAddressFree(address, 2 * UNIT));
     check_model();
 }
-END_TEST
 
 static long resident_bytes(void) {
     long pages = 0, size = 0;
@@ -382,7 +369,7 @@ static long resident_bytes(void) {
     return pages * sysconf(_SC_PAGESIZE);
 }
 
-START_TEST(memory_costs_nothing_until_it_is_touched) {
+TEST(memory_costs_nothing_until_it_is_touched) {
     long before = resident_bytes();
     size_t bytes = 100 * GIB;
     CUdeviceptr address;
@@ -398,7 +385,6 @@ START_TEST(memory_costs_nothing_until_it_is_touched) {
     MUST_EQ(read_byte(address + bytes - 1), 2);
     MUST(resident_bytes() - before < 64l << 20);
 }
-END_TEST
 
 /* Of the file behind all handles; -1: it is not found. */
 static long long file_bytes_held(void) {
@@ -419,7 +405,7 @@ static long long file_bytes_held(void) {
     return -1;
 }
 
-START_TEST(the_host_gets_its_memory_back) {
+TEST(the_host_gets_its_memory_back) {
     CUdeviceptr address = reserve(32 * UNIT);
     handle memory = back(address, 32 * UNIT);
 
@@ -434,11 +420,10 @@ START_TEST(the_host_gets_its_memory_back) {
     start_model(CAPACITY);
     MUST_EQ(file_bytes_held(), -1);
 }
-END_TEST
 
 /* ---- mappings -------------------------------------------------------------------------------- */
 
-START_TEST(a_mapping_wants_whole_reserved_addresses) {
+TEST(a_mapping_wants_whole_reserved_addresses) {
     CUdeviceptr address = reserve(4 * UNIT);
     handle memory = create(2 * UNIT), other = create(UNIT);
 
@@ -460,9 +445,8 @@ START_TEST(a_mapping_wants_whole_reserved_addresses) {
     map(address + UNIT, 2 * UNIT, memory);
     map(address + 3 * UNIT, UNIT, other);
 }
-END_TEST
 
-START_TEST(nothing_is_mapped_over_a_mapping) {
+TEST(nothing_is_mapped_over_a_mapping) {
     CUdeviceptr address = reserve(6 * UNIT);
     handle memory = create(2 * UNIT);
 
@@ -475,10 +459,9 @@ START_TEST(nothing_is_mapped_over_a_mapping) {
     CU(driver->cuMemUnmap(address, 2 * UNIT));
     map(address + 4 * UNIT, 2 * UNIT, memory);
 }
-END_TEST
 
 /* The model's results are those that it has for addresses of nobody. */
-START_TEST(without_access_there_is_nothing) {
+TEST(without_access_there_is_nothing) {
     CUdeviceptr address = reserve(2 * UNIT);
     handle memory = create(UNIT);
     char byte = 1;
@@ -503,9 +486,8 @@ START_TEST(without_access_there_is_nothing) {
     open_range(address, UNIT);
     MUST_EQ(read_byte(address), 1);
 }
-END_TEST
 
-START_TEST(access_is_of_whole_mappings_without_gaps) {
+TEST(access_is_of_whole_mappings_without_gaps) {
     CUdeviceptr address = reserve(8 * UNIT);
     CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE},
                               .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
@@ -531,9 +513,8 @@ START_TEST(access_is_of_whole_mappings_without_gaps) {
     CU(fill(address, 3 * UNIT, 1));
     GIVES(WRONG, fill(address + 4 * UNIT, 1, 1));
 }
-END_TEST
 
-START_TEST(work_goes_over_mappings_side_by_side) {
+TEST(work_goes_over_mappings_side_by_side) {
     CUdeviceptr address = reserve(4 * UNIT);
 
     back(address, UNIT);
@@ -546,9 +527,8 @@ START_TEST(work_goes_over_mappings_side_by_side) {
     CU(try_access(address + UNIT, 2 * UNIT, 0, CU_MEM_ACCESS_FLAGS_PROT_READ));
     GIVES(WRONG, fill(address + UNIT / 2, 2 * UNIT, 5));
 }
-END_TEST
 
-START_TEST(what_is_written_moves_with_the_handle) {
+TEST(what_is_written_moves_with_the_handle) {
     CUdeviceptr from = reserve(3 * UNIT), to = reserve(4 * UNIT);
     handle memory = back(from + UNIT, 2 * UNIT);
 
@@ -567,9 +547,8 @@ START_TEST(what_is_written_moves_with_the_handle) {
     CU(fill(from + UNIT, 2 * UNIT, 3));
     MUST_EQ(read_byte(to), 1);
 }
-END_TEST
 
-START_TEST(two_addresses_may_mean_the_same_memory) {
+TEST(two_addresses_may_mean_the_same_memory) {
     CUdeviceptr one = reserve(UNIT), other = reserve(UNIT);
     handle memory = back(one, UNIT);
 
@@ -582,9 +561,8 @@ START_TEST(two_addresses_may_mean_the_same_memory) {
     MUST_EQ(read_byte(other), 1);
     GIVES(WRONG, fill(one, 1, 1));
 }
-END_TEST
 
-START_TEST(memory_goes_with_its_last_mapping_and_its_name) {
+TEST(memory_goes_with_its_last_mapping_and_its_name) {
     size_t before = device_free();
     CUdeviceptr one = reserve(UNIT), other = reserve(UNIT);
     handle memory = back(one, UNIT);
@@ -600,9 +578,8 @@ START_TEST(memory_goes_with_its_last_mapping_and_its_name) {
     CU(driver->cuMemUnmap(one, UNIT));
     MUST_EQ(device_free(), before);
 }
-END_TEST
 
-START_TEST(no_part_of_a_mapping_is_unmapped) {
+TEST(no_part_of_a_mapping_is_unmapped) {
     CUdeviceptr address = reserve(8 * UNIT);
 
     back(address + UNIT, 3 * UNIT);
@@ -625,9 +602,8 @@ START_TEST(no_part_of_a_mapping_is_unmapped) {
     CU(driver->cuMemUnmap(address + 6 * UNIT, UNIT));
     CU(driver->cuMemAddressFree(address, 8 * UNIT));
 }
-END_TEST
 
-START_TEST(where_nothing_is_mapped_unmapping_has_nothing_to_do) {
+TEST(where_nothing_is_mapped_unmapping_has_nothing_to_do) {
     CUdeviceptr address = reserve(8 * UNIT), gone = reserve(4 * UNIT);
 
     CU(driver->cuMemAddressFree(gone, 4 * UNIT));
@@ -643,9 +619,8 @@ START_TEST(where_nothing_is_mapped_unmapping_has_nothing_to_do) {
     CU(driver->cuMemUnmap(address + 2 * UNIT, 2 * UNIT));
     CU(driver->cuMemAddressFree(address, 8 * UNIT));
 }
-END_TEST
 
-START_TEST(what_is_mapped_again_begins_without_access) {
+TEST(what_is_mapped_again_begins_without_access) {
     CUdeviceptr address = reserve(UNIT);
     handle memory = back(address, UNIT);
 
@@ -657,9 +632,8 @@ START_TEST(what_is_mapped_again_begins_without_access) {
     open_range(address, UNIT);
     MUST_EQ(read_byte(address), 8);
 }
-END_TEST
 
-START_TEST(a_mapping_is_no_block) {
+TEST(a_mapping_is_no_block) {
     CUdeviceptr address = reserve(UNIT);
 
     back(address, UNIT);
@@ -667,10 +641,9 @@ START_TEST(a_mapping_is_no_block) {
     GIVES(WRONG, driver->cuMemFreeAsync(address, A));
     CU(fill(address, UNIT, 1));
 }
-END_TEST
 
 /* An arena that grows behind its end by single units, in a range of thousands, and goes at once. */
-START_TEST(thousands_of_handles_make_one_range) {
+TEST(thousands_of_handles_make_one_range) {
     enum { UNITS = 2048 };
     static handle memory[UNITS];
     CUdeviceptr address;
@@ -696,7 +669,6 @@ START_TEST(thousands_of_handles_make_one_range) {
         CU(driver->cuMemRelease(memory[i]));
     MUST_EQ(device_free(), before);
 }
-END_TEST
 
 static void *move_units(void *argument) {
     enum { UNITS = 8 };
@@ -734,7 +706,7 @@ static void *move_units(void *argument) {
     return NULL;
 }
 
-START_TEST(threads_move_handles_beside_each_other) {
+TEST(threads_move_handles_beside_each_other) {
     size_t before = device_free();
     pthread_t threads[4];
 
@@ -744,11 +716,10 @@ START_TEST(threads_move_handles_beside_each_other) {
         pthread_join(threads[i], NULL);
     MUST_EQ(device_free(), before);
 }
-END_TEST
 
 /* ---- who may call, and when ------------------------------------------------------------------ */
 
-START_TEST(no_context_is_needed_and_none_takes_it_along) {
+TEST(no_context_is_needed_and_none_takes_it_along) {
     CUdeviceptr address;
     CUcontext popped;
     handle memory;
@@ -770,7 +741,6 @@ START_TEST(no_context_is_needed_and_none_takes_it_along) {
     CU(driver->cuMemRelease(memory));
     CU(driver->cuMemAddressFree(address, UNIT));
 }
-END_TEST
 
 /* Each of the calls once. */
 enum { RESERVE, CREATE, MAP, ACCESS, UNMAP, RELEASE, FREE, CALLS };
@@ -813,7 +783,7 @@ static const enum weir_driver_entry entry_of[CALLS] = {
     WEIR_ENTRY_cuMemSetAccess,      WEIR_ENTRY_cuMemUnmap,  WEIR_ENTRY_cuMemRelease,
     WEIR_ENTRY_cuMemAddressFree};
 
-START_TEST(nothing_waits_for_work) {
+TEST(nothing_waits_for_work) {
     uint64_t start;
 
     get_ready();
@@ -825,9 +795,8 @@ START_TEST(nothing_waits_for_work) {
     MUST(now() - start < 10 * MS);
     GIVES(CUDA_ERROR_NOT_READY, driver->cuStreamQuery(A));
 }
-END_TEST
 
-START_TEST(a_capture_goes_on_beside_them) {
+TEST(a_capture_goes_on_beside_them) {
     CUstreamCaptureMode mode = (CUstreamCaptureMode)(_i / CALLS);
     CUstreamCaptureStatus status;
     CUgraph graph;
@@ -840,9 +809,8 @@ START_TEST(a_capture_goes_on_beside_them) {
     CU(driver->cuStreamEndCapture(A, &graph));
     CU(driver->cuGraphDestroy(graph));
 }
-END_TEST
 
-START_TEST(what_was_captured_meets_what_is_mapped_at_its_launch) {
+TEST(what_was_captured_meets_what_is_mapped_at_its_launch) {
     CUgraphExec exec;
     CUgraph graph;
 
@@ -862,9 +830,8 @@ START_TEST(what_was_captured_meets_what_is_mapped_at_its_launch) {
     CU(driver->cuGraphExecDestroy(exec));
     CU(driver->cuGraphDestroy(graph));
 }
-END_TEST
 
-START_TEST(a_child_of_fork_is_refused) {
+TEST(a_child_of_fork_is_refused) {
     int status;
     pid_t child;
 
@@ -882,10 +849,9 @@ START_TEST(a_child_of_fork_is_refused) {
     MUST_EQ(WEXITSTATUS(status), 0);
     CU(fill(ready.mapped, UNIT, 1));
 }
-END_TEST
 
 /* The child makes a model of its own; what the parent holds stays. */
-START_TEST(a_reset_in_a_child_leaves_the_parents_memory) {
+TEST(a_reset_in_a_child_leaves_the_parents_memory) {
     int status;
     pid_t child;
 
@@ -903,9 +869,8 @@ START_TEST(a_reset_in_a_child_leaves_the_parents_memory) {
     MUST_EQ(WEXITSTATUS(status), 0);
     MUST_EQ(read_byte(ready.mapped), 5);
 }
-END_TEST
 
-START_TEST(a_device_may_be_without_it) {
+TEST(a_device_may_be_without_it) {
     CUmemAllocationProp props = properties(0);
     size_t bytes;
     int value = -1;
@@ -924,9 +889,8 @@ START_TEST(a_device_may_be_without_it) {
     }
     GIVES(CUDA_ERROR_NOT_SUPPORTED, driver->cuMemGetAllocationGranularity(&bytes, &props, 0));
 }
-END_TEST
 
-START_TEST(devices_have_their_own_memory) {
+TEST(devices_have_their_own_memory) {
     CUmemAllocationProp props = properties(1);
     CUmemAccessDesc access[2] = {{.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1},
                                   .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE}};
@@ -950,11 +914,10 @@ START_TEST(devices_have_their_own_memory) {
     CU(driver->cuStreamCreate(&A, CU_STREAM_NON_BLOCKING));
     GIVES(WRONG, fill(address, 1, 1));
 }
-END_TEST
 
 /* ---- what fails ------------------------------------------------------------------------------ */
 
-START_TEST(a_planned_fault_changes_nothing) {
+TEST(a_planned_fault_changes_nothing) {
     size_t before;
 
     get_ready();
@@ -968,12 +931,11 @@ START_TEST(a_planned_fault_changes_nothing) {
     CU(make_call(_i));
     MUST_LE(2, weir__model_calls(entry_of[_i]));
 }
-END_TEST
 
 #ifdef CAN_REFUSE_HOST_MEMORY
 static const int taking_calls[] = {RESERVE, MAP};
 
-START_TEST(without_host_memory_nothing_changes) {
+TEST(without_host_memory_nothing_changes) {
     CUresult result;
 
     get_ready();
@@ -985,12 +947,11 @@ START_TEST(without_host_memory_nothing_changes) {
     check_model();
     CU(make_call(taking_calls[_i]));
 }
-END_TEST
 #endif
 
 /* ---- what it costs --------------------------------------------------------------------------- */
 
-START_TEST(costs_are_those_of_the_profile) {
+TEST(costs_are_those_of_the_profile) {
     CUdeviceptr address = 0;
     handle one, two;
     uint64_t start;
@@ -1039,7 +1000,6 @@ START_TEST(costs_are_those_of_the_profile) {
     CU(driver->cuMemAddressFree(address, 4 * GIB));
     MUST_EQ(now() - start, 2);
 }
-END_TEST
 
 /* Sums that were measured on the device of the profile, in ns; the model is within a third. */
 static const struct {
@@ -1054,7 +1014,7 @@ static int is_near(uint64_t is, uint64_t measured_ns) {
     return 3 * is >= 2 * measured_ns && 3 * is <= 4 * measured_ns;
 }
 
-START_TEST(the_profile_is_near_what_was_measured) {
+TEST(the_profile_is_near_what_was_measured) {
     size_t bytes = measured[_i].bytes;
     uint64_t start, there, gone;
     CUdeviceptr address;
@@ -1075,7 +1035,6 @@ START_TEST(the_profile_is_near_what_was_measured) {
     ck_assert_msg(is_near(there, measured[_i].there), "%llu", (unsigned long long)there);
     ck_assert_msg(is_near(gone, measured[_i].back), "%llu", (unsigned long long)gone);
 }
-END_TEST
 
 /* The same for 2 GiB unmapped as so many handles. */
 static const struct {
@@ -1083,7 +1042,7 @@ static const struct {
     uint64_t gone;
 } many_measured[] = {{64, 1200000}, {1024, 20000000}};
 
-START_TEST(the_profile_is_near_what_many_handles_took) {
+TEST(the_profile_is_near_what_many_handles_took) {
     size_t count = many_measured[_i].handles, bytes = 2 * GIB / count;
     CUdeviceptr address;
     uint64_t start, gone = 0;
@@ -1099,7 +1058,6 @@ START_TEST(the_profile_is_near_what_many_handles_took) {
     }
     ck_assert_msg(is_near(gone, many_measured[_i].gone), "%llu", (unsigned long long)gone);
 }
-END_TEST
 
 /* ---- the oracle ------------------------------------------------------------------------------ */
 
@@ -1123,7 +1081,7 @@ static void use(CUstream stream, CUdeviceptr address, uint64_t owner) {
     CU(weir__model_use(stream, address, 4096, owner, MS));
 }
 
-START_TEST(unmapped_under_its_users) {
+TEST(unmapped_under_its_users) {
     char wanted[64];
 
     get_ready();
@@ -1135,16 +1093,14 @@ START_TEST(unmapped_under_its_users) {
     ck_assert_ptr_nonnull(strstr(weir__model_fault(), wanted));
     ck_assert_ptr_nonnull(strstr(weir__model_fault(), "the host has seen none"));
 }
-END_TEST
 
-START_TEST(unmapped_when_done_but_unseen) {
+TEST(unmapped_when_done_but_unseen) {
     get_ready();
     use(B, ready.mapped, OLD);
     weir__model_advance(10 * MS);
     CU(driver->cuMemUnmap(ready.mapped, UNIT));
     expect_fault(UNMAPPED);
 }
-END_TEST
 
 enum { SYNCHRONIZED, QUERIED, EVENT_QUERIED, BEHIND_ANOTHER, DEVICE, SIGHTS };
 
@@ -1176,16 +1132,15 @@ static void see(int way, CUstream stream) {
     CU(driver->cuEventDestroy(event));
 }
 
-START_TEST(unmapped_when_the_host_saw_the_end) {
+TEST(unmapped_when_the_host_saw_the_end) {
     get_ready();
     use(B, ready.mapped, OLD);
     see(_i, B);
     CU(driver->cuMemUnmap(ready.mapped, UNIT));
     expect_none();
 }
-END_TEST
 
-START_TEST(unmapped_with_one_of_two_users_seen) {
+TEST(unmapped_with_one_of_two_users_seen) {
     get_ready();
     use(A, ready.mapped, OLD);
     use(B, ready.mapped + UNIT - 4096, NEW);
@@ -1196,12 +1151,11 @@ START_TEST(unmapped_with_one_of_two_users_seen) {
     else
         expect_fault(UNMAPPED);
 }
-END_TEST
 
 enum { FILL, COPY_IN, COPY_OUT, LAUNCH, TOUCHES };
 
 /* Work that has no owner to tell of: what the library itself fills, for one. */
-START_TEST(unmapped_under_fills_and_copies) {
+TEST(unmapped_under_fills_and_copies) {
     int way = _i / 2, seen = _i % 2;
     CUgraphExec exec = NULL;
     CUgraph graph = NULL;
@@ -1241,9 +1195,8 @@ START_TEST(unmapped_under_fills_and_copies) {
         CU(driver->cuGraphDestroy(graph));
     }
 }
-END_TEST
 
-START_TEST(a_fill_over_two_mappings_is_of_both) {
+TEST(a_fill_over_two_mappings_is_of_both) {
     CUdeviceptr address = reserve(4 * UNIT);
 
     for (size_t i = 0; i < 4; i++)
@@ -1256,9 +1209,8 @@ START_TEST(a_fill_over_two_mappings_is_of_both) {
     CU(driver->cuMemUnmap(address + (size_t)(1 + _i) * UNIT, UNIT));
     expect_fault(UNMAPPED);
 }
-END_TEST
 
-START_TEST(fills_are_seen_with_the_device) {
+TEST(fills_are_seen_with_the_device) {
     get_ready();
     CU(fill(ready.mapped, UNIT, 1));
     CU(driver->cuCtxSynchronize());
@@ -1268,9 +1220,8 @@ START_TEST(fills_are_seen_with_the_device) {
     CU(driver->cuMemUnmap(ready.mapped, UNIT));
     expect_none();
 }
-END_TEST
 
-START_TEST(used_again_after_it_was_seen) {
+TEST(used_again_after_it_was_seen) {
     get_ready();
     use(A, ready.mapped, OLD);
     CU(driver->cuStreamSynchronize(A));
@@ -1278,9 +1229,8 @@ START_TEST(used_again_after_it_was_seen) {
     CU(driver->cuMemUnmap(ready.mapped, UNIT));
     expect_fault(UNMAPPED);
 }
-END_TEST
 
-START_TEST(a_neighbour_is_not_concerned) {
+TEST(a_neighbour_is_not_concerned) {
     CUdeviceptr address = reserve(2 * UNIT);
 
     back(address, UNIT);
@@ -1291,9 +1241,8 @@ START_TEST(a_neighbour_is_not_concerned) {
     CU(weir__model_use(A, address + UNIT - 4096, 8192, OLD, MS)); /* half of it is gone */
     expect_fault("use of memory that the driver has not given out");
 }
-END_TEST
 
-START_TEST(remapped_memory_begins_without_an_owner) {
+TEST(remapped_memory_begins_without_an_owner) {
     CUdeviceptr other = reserve(UNIT);
 
     get_ready();
@@ -1311,9 +1260,8 @@ START_TEST(remapped_memory_begins_without_an_owner) {
     use(B, ready.mapped, OLD);
     expect_fault("use beside another's");
 }
-END_TEST
 
-START_TEST(used_without_access) {
+TEST(used_without_access) {
     get_ready();
     if (_i == 0) {
         map(ready.address, UNIT, ready.memory);
@@ -1324,9 +1272,8 @@ START_TEST(used_without_access) {
     use(A, ready.address, OLD);
     expect_fault("use of memory that the driver has not given out");
 }
-END_TEST
 
-START_TEST(access_is_taken_from_no_user) {
+TEST(access_is_taken_from_no_user) {
     get_ready();
     use(A, ready.mapped, OLD);
     if (_i == 1)
@@ -1339,57 +1286,40 @@ START_TEST(access_is_taken_from_no_user) {
     else
         expect_fault("access taken before the host saw its uses done");
 }
-END_TEST
 
 /* ---- the suite ------------------------------------------------------------------------------- */
 
 static void add_addresses(TCase *tests) {
-    tcase_add_test(tests, the_granularity_is_2_mib);
-    tcase_add_test(tests, a_reservation_takes_address_space_alone);
-    tcase_add_test(tests, a_reservation_is_aligned_as_asked);
-    tcase_add_test(tests, an_address_to_reserve_is_a_hint);
-    tcase_add_test(tests, reservations_of_other_sizes_are_refused);
-    tcase_add_test(tests, a_reservation_is_freed_whole_and_once);
-    tcase_add_test(tests, an_address_is_not_freed_under_a_mapping);
+    ADD_TESTS(tests, the_granularity_is_2_mib, a_reservation_takes_address_space_alone,
+              a_reservation_is_aligned_as_asked, an_address_to_reserve_is_a_hint,
+              reservations_of_other_sizes_are_refused, a_reservation_is_freed_whole_and_once,
+              an_address_is_not_freed_under_a_mapping);
 }
 
 static void add_handles(TCase *tests) {
-    tcase_add_test(tests, a_handle_takes_memory_of_the_device);
-    tcase_add_test(tests, handles_blocks_and_pools_share_the_device);
-    tcase_add_test(tests, a_handle_gets_what_left_in_stream_order);
-    tcase_add_test(tests, handles_of_other_sizes_are_refused);
-    tcase_add_test(tests, what_is_not_played_is_refused);
-    tcase_add_test(tests, shared_memory_goes_with_its_last_handle);
-    tcase_add_test(tests, memory_costs_nothing_until_it_is_touched);
-    tcase_add_test(tests, the_host_gets_its_memory_back);
+    ADD_TESTS(tests, a_handle_takes_memory_of_the_device, handles_blocks_and_pools_share_the_device,
+              a_handle_gets_what_left_in_stream_order, handles_of_other_sizes_are_refused,
+              what_is_not_played_is_refused, shared_memory_goes_with_its_last_handle,
+              memory_costs_nothing_until_it_is_touched, the_host_gets_its_memory_back);
 }
 
 static void add_mappings(TCase *tests) {
-    tcase_add_test(tests, a_mapping_wants_whole_reserved_addresses);
-    tcase_add_test(tests, nothing_is_mapped_over_a_mapping);
-    tcase_add_test(tests, without_access_there_is_nothing);
-    tcase_add_test(tests, access_is_of_whole_mappings_without_gaps);
-    tcase_add_test(tests, work_goes_over_mappings_side_by_side);
-    tcase_add_test(tests, what_is_written_moves_with_the_handle);
-    tcase_add_test(tests, two_addresses_may_mean_the_same_memory);
-    tcase_add_test(tests, memory_goes_with_its_last_mapping_and_its_name);
-    tcase_add_test(tests, no_part_of_a_mapping_is_unmapped);
-    tcase_add_test(tests, where_nothing_is_mapped_unmapping_has_nothing_to_do);
-    tcase_add_test(tests, what_is_mapped_again_begins_without_access);
-    tcase_add_test(tests, a_mapping_is_no_block);
-    tcase_add_test(tests, thousands_of_handles_make_one_range);
-    tcase_add_test(tests, threads_move_handles_beside_each_other);
+    ADD_TESTS(tests, a_mapping_wants_whole_reserved_addresses, nothing_is_mapped_over_a_mapping,
+              without_access_there_is_nothing, access_is_of_whole_mappings_without_gaps,
+              work_goes_over_mappings_side_by_side, what_is_written_moves_with_the_handle,
+              two_addresses_may_mean_the_same_memory,
+              memory_goes_with_its_last_mapping_and_its_name, no_part_of_a_mapping_is_unmapped,
+              where_nothing_is_mapped_unmapping_has_nothing_to_do,
+              what_is_mapped_again_begins_without_access, a_mapping_is_no_block,
+              thousands_of_handles_make_one_range, threads_move_handles_beside_each_other);
 }
 
 static void add_callers(TCase *tests) {
-    tcase_add_test(tests, no_context_is_needed_and_none_takes_it_along);
-    tcase_add_test(tests, nothing_waits_for_work);
+    ADD_TESTS(tests, no_context_is_needed_and_none_takes_it_along, nothing_waits_for_work,
+              what_was_captured_meets_what_is_mapped_at_its_launch, a_child_of_fork_is_refused,
+              a_reset_in_a_child_leaves_the_parents_memory, a_device_may_be_without_it,
+              devices_have_their_own_memory);
     tcase_add_loop_test(tests, a_capture_goes_on_beside_them, 0, 3 * CALLS);
-    tcase_add_test(tests, what_was_captured_meets_what_is_mapped_at_its_launch);
-    tcase_add_test(tests, a_child_of_fork_is_refused);
-    tcase_add_test(tests, a_reset_in_a_child_leaves_the_parents_memory);
-    tcase_add_test(tests, a_device_may_be_without_it);
-    tcase_add_test(tests, devices_have_their_own_memory);
     tcase_add_loop_test(tests, a_planned_fault_changes_nothing, 0, CALLS);
 #ifdef CAN_REFUSE_HOST_MEMORY
     tcase_add_loop_test(tests, without_host_memory_nothing_changes, 0, 2);
@@ -1401,18 +1331,14 @@ static void add_callers(TCase *tests) {
 }
 
 static void add_oracle(TCase *tests) {
-    tcase_add_test(tests, unmapped_under_its_users);
-    tcase_add_test(tests, unmapped_when_done_but_unseen);
-    tcase_add_loop_test(tests, unmapped_when_the_host_saw_the_end, 0, SIGHTS);
-    tcase_add_loop_test(tests, unmapped_with_one_of_two_users_seen, 0, SIGHTS);
+    ADD_TESTS(tests, unmapped_under_its_users, unmapped_when_done_but_unseen,
+              fills_are_seen_with_the_device, used_again_after_it_was_seen,
+              a_neighbour_is_not_concerned, remapped_memory_begins_without_an_owner);
+    ADD_FOR_EACH(tests, SIGHTS, unmapped_when_the_host_saw_the_end,
+                 unmapped_with_one_of_two_users_seen);
     tcase_add_loop_test(tests, unmapped_under_fills_and_copies, 0, 2 * TOUCHES);
-    tcase_add_loop_test(tests, a_fill_over_two_mappings_is_of_both, 0, 2);
-    tcase_add_test(tests, fills_are_seen_with_the_device);
-    tcase_add_test(tests, used_again_after_it_was_seen);
-    tcase_add_test(tests, a_neighbour_is_not_concerned);
-    tcase_add_test(tests, remapped_memory_begins_without_an_owner);
+    ADD_FOR_EACH(tests, 2, a_fill_over_two_mappings_is_of_both, access_is_taken_from_no_user);
     tcase_add_loop_test(tests, used_without_access, 0, 3);
-    tcase_add_loop_test(tests, access_is_taken_from_no_user, 0, 2);
 }
 
 /* ---- peers ----------------------------------------------------------------------------------- */
@@ -1438,7 +1364,7 @@ static void set_up_two(void) {
 }
 
 /* V9. */
-START_TEST(access_is_each_devices_own) {
+TEST(access_is_each_devices_own) {
     CUdeviceptr address = reserve(2 * UNIT);
     handle memory = create(2 * UNIT);
     CUmemAccessDesc both[2] = {
@@ -1466,10 +1392,9 @@ START_TEST(access_is_each_devices_own) {
     GIVES(WRONG, fill(address, 100, 3));
     check_model();
 }
-END_TEST
 
 /* Assumed: all or nothing.  Of three devices, of which two reach each other, the third is no peer. */
-START_TEST(access_of_no_peer_changes_nothing) {
+TEST(access_of_no_peer_changes_nothing) {
     CUmemAccessDesc access[2] = {
         {{CU_MEM_LOCATION_TYPE_DEVICE, 0}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE},
         {{CU_MEM_LOCATION_TYPE_DEVICE, 2}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE}};
@@ -1489,10 +1414,9 @@ START_TEST(access_of_no_peer_changes_nothing) {
     CU(driver->cuMemSetAccess(address, UNIT, access, 2));
     CU(fill(address, 1, 1));
 }
-END_TEST
 
 /* The oracle: a use by a device without access, though its bytes are another's to use. */
-START_TEST(a_use_without_access_is_a_fault) {
+TEST(a_use_without_access_is_a_fault) {
     CUdeviceptr address = reserve(UNIT);
 
     back(address, UNIT);
@@ -1516,10 +1440,9 @@ START_TEST(a_use_without_access_is_a_fault) {
     ck_assert_msg(weir__model_fault() && strstr(weir__model_fault(), "device has no access"), "%s",
                   weir__model_fault());
 }
-END_TEST
 
 /* But what its streams waited for there it has seen. */
-START_TEST(a_device_is_seen_with_what_it_waited_for) {
+TEST(a_device_is_seen_with_what_it_waited_for) {
     CUdeviceptr address = reserve(UNIT);
     CUcontext popped;
     CUevent event;
@@ -1538,10 +1461,9 @@ START_TEST(a_device_is_seen_with_what_it_waited_for) {
     CU(weir__model_use(A, address, 100, 2, MS));
     MUST((weir__model_fault() != NULL) == (_i != 0));
 }
-END_TEST
 
 /* A wait for one device says nothing of what another does in the same bytes. */
-START_TEST(a_device_is_seen_alone) {
+TEST(a_device_is_seen_alone) {
     CUdeviceptr address = reserve(UNIT);
 
     back(address, UNIT);
@@ -1553,7 +1475,6 @@ START_TEST(a_device_is_seen_alone) {
     ck_assert_msg(weir__model_fault() && strstr(weir__model_fault(), "beside another's"), "%s",
                   weir__model_fault());
 }
-END_TEST
 
 int main(void) {
     Suite *suite = suite_create("model-virtual");
@@ -1565,10 +1486,8 @@ int main(void) {
     add_callers(suite_add_case(suite, "callers", 30, set_up, check_model));
     add_oracle(suite_add_case(suite, "oracle", 30, set_up, check_model));
     tests = suite_add_case(suite, "peers", 10, set_up_two, NULL);
-    tcase_add_test(tests, access_is_each_devices_own);
-    tcase_add_test(tests, access_of_no_peer_changes_nothing);
-    tcase_add_loop_test(tests, a_use_without_access_is_a_fault, 0, 2);
-    tcase_add_loop_test(tests, a_device_is_seen_alone, 0, 2);
-    tcase_add_loop_test(tests, a_device_is_seen_with_what_it_waited_for, 0, 2);
+    ADD_TESTS(tests, access_is_each_devices_own, access_of_no_peer_changes_nothing);
+    ADD_FOR_EACH(tests, 2, a_use_without_access_is_a_fault, a_device_is_seen_alone,
+                 a_device_is_seen_with_what_it_waited_for);
     return run_suite(suite, CK_FORK_GETENV);
 }

@@ -108,7 +108,7 @@ static int be_member(uint64_t reserve) {
 
 /* ---- slots --------------------------------------------------------------------------------------- */
 
-START_TEST(test_file_is_private_and_goes_with_the_last) {
+TEST(test_file_is_private_and_goes_with_the_last) {
     struct weir_ledger other;
     struct stat is;
 
@@ -125,9 +125,8 @@ START_TEST(test_file_is_private_and_goes_with_the_last) {
     weir__ledger_close(&other);
     ck_assert_int_eq(files_in_folder(), 0);
 }
-END_TEST
 
-START_TEST(test_each_sees_the_others) {
+TEST(test_each_sees_the_others) {
     struct weir_ledger other;
 
     open_ledger(&ledger);
@@ -147,9 +146,8 @@ START_TEST(test_each_sees_the_others) {
     weir__ledger_close(&other);
     expect_count(1, 1000);
 }
-END_TEST
 
-START_TEST(test_the_dead_have_no_entry) {
+TEST(test_the_dead_have_no_entry) {
     pid_t one, two;
 
     open_ledger(&ledger);
@@ -169,10 +167,9 @@ START_TEST(test_the_dead_have_no_entry) {
     weir__ledger_close(&ledger);
     ck_assert_int_eq(files_in_folder(), 0);
 }
-END_TEST
 
 /* A zombie's pid is still there, and its parent may never ask. */
-START_TEST(test_a_zombie_has_no_entry) {
+TEST(test_a_zombie_has_no_entry) {
     uint64_t reserve;
     pid_t other;
     int i;
@@ -185,10 +182,9 @@ START_TEST(test_a_zombie_has_no_entry) {
     ck_assert_int_lt(i, 1000);
     ck_assert_int_eq(waitpid(other, NULL, 0), other);
 }
-END_TEST
 
 /* What a child of fork inherits keeps the slot, but the entry names the dead. */
-START_TEST(test_a_child_is_not_its_parent) {
+TEST(test_a_child_is_not_its_parent) {
     int ready[2];
     pid_t parent, child = 0;
 
@@ -216,21 +212,19 @@ START_TEST(test_a_child_is_not_its_parent) {
     expect_count(0, 0);
     ck_assert_int_eq(kill(child, SIGKILL), 0);
 }
-END_TEST
 
 #ifdef CAN_DENY
 /* Then its pid says nothing, and the lock alone tells. */
-START_TEST(test_a_start_that_is_not_known) {
+TEST(test_a_start_that_is_not_known) {
     deny("open", 1, 0, EACCES); /* of what tells when it began */
     open_ledger(&ledger);
     ck_assert_uint_eq(deny_none(), 1);
     publish(&ledger, 10);
     expect_count(1, 10);
 }
-END_TEST
 #endif
 
-START_TEST(test_full) {
+TEST(test_full) {
     static struct weir_ledger all[WEIR_LEDGER_SLOTS];
 
     for (int i = 0; i < WEIR_LEDGER_SLOTS; i++)
@@ -241,10 +235,9 @@ START_TEST(test_full) {
     open_ledger(&ledger);
     ck_assert_int_eq(weir__ledger_slot(&ledger), 7);
 }
-END_TEST
 
 /* Writers that are killed while they write: whoever reads finds whole entries, of those that live. */
-START_TEST(test_killed_while_they_write) {
+TEST(test_killed_while_they_write) {
     pid_t writers[WRITERS] = {0};
     uint64_t reserve, most = 0;
     int found, i;
@@ -279,7 +272,6 @@ START_TEST(test_killed_while_they_write) {
     weir__ledger_close(&ledger);
     ck_assert_int_eq(files_in_folder(), 0);
 }
-END_TEST
 
 /* ---- who removes it ------------------------------------------------------------------------------ */
 
@@ -310,7 +302,7 @@ static int visit_often(void) {
 }
 
 /* Many that come and go at once are never in two files, and the last one leaves none. */
-START_TEST(test_they_come_and_go) {
+TEST(test_they_come_and_go) {
     pid_t guests[GUESTS];
     int status;
 
@@ -325,9 +317,8 @@ START_TEST(test_they_come_and_go) {
     }
     ck_assert_int_eq(files_in_folder(), 0);
 }
-END_TEST
 
-START_TEST(test_two_that_leave_at_once) {
+TEST(test_two_that_leave_at_once) {
     for (int i = 0; i < 300; i++) {
         int ready[2], go[2], status;
         pid_t pid;
@@ -359,10 +350,9 @@ START_TEST(test_two_that_leave_at_once) {
         }
     }
 }
-END_TEST
 
 /* A child of fork has the open file, but no slot any more. */
-START_TEST(test_it_goes_beside_a_child) {
+TEST(test_it_goes_beside_a_child) {
     pid_t child;
 
     open_ledger(&ledger);
@@ -374,9 +364,8 @@ START_TEST(test_it_goes_beside_a_child) {
     ck_assert_int_eq(files_in_folder(), 0);
     end(child, SIGKILL);
 }
-END_TEST
 
-START_TEST(test_what_was_left_goes_with_who_looks) {
+TEST(test_what_was_left_goes_with_who_looks) {
     end(holder(be_member, 10), SIGKILL);
     ck_assert_int_eq(files_in_folder(), 1);
     ck_assert_int_eq(weir__ledger_look(&ledger, DEVICE), 0);
@@ -384,7 +373,6 @@ START_TEST(test_what_was_left_goes_with_who_looks) {
     weir__ledger_close(&ledger);
     ck_assert_int_eq(files_in_folder(), 0);
 }
-END_TEST
 
 static void note_ending(int slot, const struct weir_ledger_entry *of, void *reserve) {
     (void)slot;
@@ -441,7 +429,7 @@ static pid_t begin_ending(void) {
 }
 
 /* It may still have memory, which who comes is to know. */
-START_TEST(test_it_stays_while_somebody_is_ending) {
+TEST(test_it_stays_while_somebody_is_ending) {
     pid_t pid = begin_ending();
 
     for (int i = 0; i < 2; i++) {
@@ -457,7 +445,6 @@ START_TEST(test_it_stays_while_somebody_is_ending) {
     weir__ledger_close(&ledger);
     ck_assert_int_eq(files_in_folder(), 0);
 }
-END_TEST
 
 #ifdef CAN_DENY
 static pid_t ender;
@@ -504,7 +491,7 @@ static int end_ender(void) {
 
 /* Whenever somebody begins to end while another leaves: that one is not the last as long as the slot is there, and
  * sees who is ending when it is not. */
-START_TEST(test_it_stays_for_who_begins_to_end_meanwhile) {
+TEST(test_it_stays_for_who_begins_to_end_meanwhile) {
     int k = 0;
 
     do {
@@ -518,10 +505,9 @@ START_TEST(test_it_stays_for_who_begins_to_end_meanwhile) {
     } while (end_ender());
     ck_assert_int_gt(k, 3);
 }
-END_TEST
 
 /* Nor does who comes take its slot, whenever that is. */
-START_TEST(test_who_begins_to_end_meanwhile_keeps_its_slot) {
+TEST(test_who_begins_to_end_meanwhile_keeps_its_slot) {
     int k = 0, more;
 
     do {
@@ -538,11 +524,10 @@ START_TEST(test_who_begins_to_end_meanwhile_keeps_its_slot) {
     } while (more);
     ck_assert_int_gt(k, 3);
 }
-END_TEST
 #endif
 
 /* What stands there is to be known as long as there is room. */
-START_TEST(test_who_is_ending_loses_its_slot_last) {
+TEST(test_who_is_ending_loses_its_slot_last) {
     static struct weir_ledger all[WEIR_LEDGER_SLOTS];
     pid_t pid;
     int last = WEIR_LEDGER_SLOTS - 1;
@@ -561,7 +546,6 @@ START_TEST(test_who_is_ending_loses_its_slot_last) {
     end(pid, SIGKILL);
     weir__ledger_close(&ledger);
 }
-END_TEST
 
 static void *ask_of_itself(void *ready) {
     char is_it;
@@ -575,7 +559,7 @@ static void *ask_of_itself(void *ready) {
 }
 
 /* Whose first thread has ended, as the others go on, does not wait for itself. */
-START_TEST(test_who_asks_is_not_ending) {
+TEST(test_who_asks_is_not_ending) {
     static int ready[2]; /* on no stack, as that thread ends first */
     char is_it = 1;
     pid_t pid;
@@ -598,11 +582,10 @@ START_TEST(test_who_asks_is_not_ending) {
     close(ready[0]);
     end(pid, SIGKILL);
 }
-END_TEST
 
 #ifdef CAN_DENY
 /* Who cannot open it does not remove it: others are in there. */
-START_TEST(test_who_cannot_open_it_leaves_it) {
+TEST(test_who_cannot_open_it_leaves_it) {
     static const int with[] = {EMFILE, ENFILE, ENOMEM, EINTR, EIO};
     struct weir_ledger other;
 
@@ -617,7 +600,6 @@ START_TEST(test_who_cannot_open_it_leaves_it) {
     }
     weir__ledger_close(&ledger);
 }
-END_TEST
 #endif
 
 /* All slots, as one has that removes the file. */
@@ -630,7 +612,7 @@ static int have_all(uint64_t unused) {
 }
 
 /* Who comes while a file is being removed waits for that, but not for long. */
-START_TEST(test_who_is_stopped_as_it_removes_it) {
+TEST(test_who_is_stopped_as_it_removes_it) {
     uint64_t began;
     struct stat is, was;
     pid_t pid;
@@ -649,7 +631,6 @@ START_TEST(test_who_is_stopped_as_it_removes_it) {
     end(pid, SIGKILL);
     ck_assert_int_eq(files_in_folder(), 0);
 }
-END_TEST
 
 #ifdef CAN_DENY
 static int of_all, lets_go_in; /* the open file of who has all slots, and calls */
@@ -662,7 +643,7 @@ static void let_go(const char *name) {
 }
 
 /* It has seen that somebody is ending: whenever it lets them go, who comes does not take that one's slot. */
-START_TEST(test_who_had_all_lets_go_meanwhile) {
+TEST(test_who_had_all_lets_go_meanwhile) {
     struct flock all = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     pid_t pid = begin_ending();
 
@@ -680,7 +661,6 @@ START_TEST(test_who_had_all_lets_go_meanwhile) {
     weir__ledger_close(&ledger);
     ck_assert_int_eq(files_in_folder(), 0);
 }
-END_TEST
 #endif
 
 /* ---- a file that is not as it should be ---------------------------------------------------------- */
@@ -693,7 +673,7 @@ static void expect_healed(struct weir_ledger *other) {
     expect_count(2, 11);
 }
 
-START_TEST(test_truncated) {
+TEST(test_truncated) {
     struct weir_ledger other, late;
     off_t length;
 
@@ -714,7 +694,6 @@ START_TEST(test_truncated) {
     open_ledger(&late);
     expect_healed(&late);
 }
-END_TEST
 
 static void write_over(const char *path, size_t at, const void *bytes, size_t length) {
     int file = open(path, O_WRONLY);
@@ -724,7 +703,7 @@ static void write_over(const char *path, size_t at, const void *bytes, size_t le
     close(file);
 }
 
-START_TEST(test_another_version) {
+TEST(test_another_version) {
     struct weir_ledger other;
     uint32_t version = WEIR_LEDGER_VERSION + 1;
 
@@ -736,9 +715,8 @@ START_TEST(test_another_version) {
     ck_assert(weir__ledger_read(&other, weir__ledger_slot(&other), &entry));
     expect_healed(&other);
 }
-END_TEST
 
-START_TEST(test_random_bytes) {
+TEST(test_random_bytes) {
     static unsigned char noise[300000];
     struct weir_ledger other;
     uint64_t reserve;
@@ -764,9 +742,8 @@ START_TEST(test_random_bytes) {
     write_over(ledger.path, 0, noise, sizeof noise); /* longer */
     expect_healed(&other);
 }
-END_TEST
 
-START_TEST(test_removed) {
+TEST(test_removed) {
     struct weir_ledger other, late;
 
     open_ledger(&ledger);
@@ -779,9 +756,8 @@ START_TEST(test_removed) {
     expect_count(3, 111);
     ck_assert_int_eq(files_in_folder(), 1);
 }
-END_TEST
 
-START_TEST(test_links_are_not_followed) {
+TEST(test_links_are_not_followed) {
     char target[64], path[WEIR_LEDGER_PATH];
     struct stat is;
     int file;
@@ -803,9 +779,8 @@ START_TEST(test_links_are_not_followed) {
     ck_assert_int_eq(is.st_size, 200000);
     ck_assert_int_eq(is.st_blocks, 0); /* nobody wrote */
 }
-END_TEST
 
-START_TEST(test_no_plain_file) {
+TEST(test_no_plain_file) {
     char path[WEIR_LEDGER_PATH];
 
     open_ledger(&ledger);
@@ -820,9 +795,8 @@ START_TEST(test_no_plain_file) {
     ck_assert_int_eq(weir__ledger_open(&ledger, DEVICE), -1);
     ck_assert_int_ne(errno, 0);
 }
-END_TEST
 
-START_TEST(test_others_may_open_it) {
+TEST(test_others_may_open_it) {
     struct stat is;
     struct weir_ledger other;
 
@@ -833,10 +807,9 @@ START_TEST(test_others_may_open_it) {
     ck_assert_uint_eq(is.st_mode & 07777, 0600);
     expect_healed(&other);
 }
-END_TEST
 
 /* In one's own folder it is replaced; where one may not remove it there is no ledger. */
-START_TEST(test_of_another_user) {
+TEST(test_of_another_user) {
     struct weir_ledger other;
     pid_t pid;
     int status;
@@ -865,15 +838,13 @@ START_TEST(test_of_another_user) {
     ck_assert_int_eq(waitpid(pid, &status, 0), pid);
     ck_assert_int_eq(status, 0);
 }
-END_TEST
 
-START_TEST(test_no_folder) {
+TEST(test_no_folder) {
     ck_assert_int_eq(setenv("WEIR_RUN_FOLDER", "/nonexistent/folder", 1), 0);
     ck_assert_int_eq(weir__ledger_open(&ledger, DEVICE), -1);
     ck_assert_int_eq(errno, ENOENT);
     ck_assert_int_eq(weir__ledger_look(&ledger, DEVICE), -1);
 }
-END_TEST
 
 /* ---- a program that closes what is not its own --------------------------------------------------- */
 
@@ -891,7 +862,7 @@ static void expect_held(struct weir_ledger *l) {
 }
 
 /* Whatever has the number since is left alone, and the slot stays taken until there is another. */
-START_TEST(test_a_number_that_was_lost) {
+TEST(test_a_number_that_was_lost) {
     struct weir_ledger other;
     int number, is_own = _i % 2, leaves = _i / 2;
 
@@ -921,10 +892,9 @@ START_TEST(test_a_number_that_was_lost) {
     weir__ledger_close(&ledger);
     ck_assert_int_eq(files_in_folder(), 0);
 }
-END_TEST
 
 /* Between two looks at the file, too. */
-START_TEST(test_a_number_that_was_lost_just_now) {
+TEST(test_a_number_that_was_lost_just_now) {
     int number;
 
     open_ledger(&ledger);
@@ -939,10 +909,9 @@ START_TEST(test_a_number_that_was_lost_just_now) {
     ck_assert(own_file_is_whole(number));
     expect_count(1, 2);
 }
-END_TEST
 
 /* Another allocator of the process has opened the same file, and has the number. */
-START_TEST(test_a_number_that_another_has) {
+TEST(test_a_number_that_another_has) {
     struct weir_ledger another;
     int number;
 
@@ -963,11 +932,10 @@ START_TEST(test_a_number_that_another_has) {
     weir__ledger_close(&ledger);
     ck_assert_int_eq(files_in_folder(), 0);
 }
-END_TEST
 
 /* ---- looking, and the bell ----------------------------------------------------------------------- */
 
-START_TEST(test_who_looks_has_no_slot) {
+TEST(test_who_looks_has_no_slot) {
     struct weir_ledger other;
 
     ck_assert_int_eq(weir__ledger_look(&ledger, DEVICE), -1);
@@ -980,9 +948,8 @@ START_TEST(test_who_looks_has_no_slot) {
     ck_assert_int_eq(files_in_folder(), 0);
     weir__ledger_close(&ledger);
 }
-END_TEST
 
-START_TEST(test_bell_wakes_others) {
+TEST(test_bell_wakes_others) {
     uint32_t bell;
     uint64_t began;
     pid_t pid;
@@ -1008,10 +975,9 @@ START_TEST(test_bell_wakes_others) {
     weir__ledger_wait(&ledger, bell, 20000); /* it rang before */
     ck_assert_uint_lt(weir__ledger_now() - began, UINT64_C(10000000000));
 }
-END_TEST
 
 /* Who has left, or whose folder is gone, sleeps a little all the same, whatever the bell was. */
-START_TEST(test_without_a_file) {
+TEST(test_without_a_file) {
     uint64_t began;
 
     open_ledger(&ledger);
@@ -1029,9 +995,8 @@ START_TEST(test_without_a_file) {
     ck_assert_uint_ge(weir__ledger_now() - began, UINT64_C(10000000));
     ck_assert_uint_lt(weir__ledger_now() - began, UINT64_C(10000000000));
 }
-END_TEST
 
-START_TEST(test_who_has_left_stays_away) {
+TEST(test_who_has_left_stays_away) {
     open_ledger(&ledger);
     publish(&ledger, 1);
     weir__ledger_leave(&ledger);
@@ -1042,7 +1007,6 @@ START_TEST(test_who_has_left_stays_away) {
     ck_assert_int_eq(files_in_folder(), 0);
     weir__ledger_close(&ledger);
 }
-END_TEST
 
 /* ---- calls that fail ----------------------------------------------------------------------------- */
 
@@ -1159,17 +1123,16 @@ static void deny_each(int which, int state, int for_good, int with) {
     }
 }
 
-START_TEST(test_each_call_denied) {
+TEST(test_each_call_denied) {
     static const int with[] = {EIO, EACCES, EEXIST, ENOENT};
 
     for (int state = 0; state < attempts[_i].states; state++)
         for (int i = 0; i < 8; i += state % 2 ? 3 : 1)
             deny_each(_i, state, i % 2, with[i / 2]);
 }
-END_TEST
 
 /* Neither a file that is never sound nor a bell that cannot be had is tried for ever. */
-START_TEST(test_no_end_of_tries) {
+TEST(test_no_end_of_tries) {
     static const char *const calls[] = {"fstat", "mmap", "linkat"};
 
     deny(calls[_i], 1, 1, EEXIST);
@@ -1180,7 +1143,6 @@ START_TEST(test_no_end_of_tries) {
     weir__ledger_close(&ledger);
     ck_assert_int_eq(files_in_folder(), 0);
 }
-END_TEST
 
 static void expect_folder(const char *begins) {
     if (weir__ledger_look(&ledger, DEVICE) == 0)
@@ -1189,7 +1151,7 @@ static void expect_folder(const char *begins) {
 }
 
 /* Where no folder is told: the first one, or the other where nothing can be made there. */
-START_TEST(test_folders) {
+TEST(test_folders) {
     ck_assert_int_eq(_i == 0 ? unsetenv("WEIR_RUN_FOLDER") : setenv("WEIR_RUN_FOLDER", "run", 1),
                      0);
     expect_folder("/dev/shm/weir-");
@@ -1197,7 +1159,6 @@ START_TEST(test_folders) {
     expect_folder("/tmp/weir-");
     ck_assert_uint_eq(deny_none(), 1);
 }
-END_TEST
 #endif
 
 static void count_own(const char *device, void *context) {
@@ -1207,7 +1168,7 @@ static void count_own(const char *device, void *context) {
 }
 
 /* A process of a login session and one of a service. */
-START_TEST(test_the_same_whatever_the_environment) {
+TEST(test_the_same_whatever_the_environment) {
     char device[WEIR_LEDGER_DEVICE], elsewhere[WEIR_LEDGER_PATH];
     int status, visits = 0;
     pid_t pid;
@@ -1234,9 +1195,8 @@ START_TEST(test_the_same_whatever_the_environment) {
     ck_assert_int_eq(status, 0);
     ck_assert_int_eq(visits, 1);
 }
-END_TEST
 
-START_TEST(test_a_name_that_is_too_long) {
+TEST(test_a_name_that_is_too_long) {
     char name[WEIR_LEDGER_PATH];
 
     memset(name, 'x', sizeof name);
@@ -1245,14 +1205,13 @@ START_TEST(test_a_name_that_is_too_long) {
     ck_assert_int_eq(errno, ENAMETOOLONG);
     ck_assert_int_eq(weir__ledger_look(&ledger, name), -1);
 }
-END_TEST
 
 static void visit(const char *device, void *context) {
     ck_assert_int_eq(strcmp(device, DEVICE), 0);
     ++*(int *)context;
 }
 
-START_TEST(test_devices_that_have_one) {
+TEST(test_devices_that_have_one) {
     char path[2 * WEIR_LEDGER_PATH];
     int visits = 0;
 
@@ -1271,10 +1230,9 @@ START_TEST(test_devices_that_have_one) {
     weir__ledger_each(visit, &visits);
     ck_assert_int_eq(visits, 1);
 }
-END_TEST
 
 /* Its pid says nothing here. */
-START_TEST(test_of_another_namespace) {
+TEST(test_of_another_namespace) {
     pid_t pid;
 
     open_ledger(&ledger);
@@ -1298,7 +1256,6 @@ START_TEST(test_of_another_namespace) {
     ck_assert(ending() == 0);
     end(pid, SIGKILL);
 }
-END_TEST
 
 int main(void) {
     Suite *suite = suite_create("ledger");
@@ -1311,50 +1268,32 @@ int main(void) {
     TCase *denied_calls = suite_add_case(suite, "denied", 60, set_up, tear_down);
 #endif
 
-    tcase_add_test(slots, test_file_is_private_and_goes_with_the_last);
-    tcase_add_test(slots, test_each_sees_the_others);
-    tcase_add_test(slots, test_the_dead_have_no_entry);
-    tcase_add_test(slots, test_a_zombie_has_no_entry);
-    tcase_add_test(slots, test_a_child_is_not_its_parent);
-    tcase_add_test(slots, test_full);
-    tcase_add_test(slots, test_killed_while_they_write);
+    ADD_TESTS(slots, test_file_is_private_and_goes_with_the_last, test_each_sees_the_others,
+              test_the_dead_have_no_entry, test_a_zombie_has_no_entry,
+              test_a_child_is_not_its_parent, test_full, test_killed_while_they_write);
 #ifdef CAN_DENY
     tcase_add_test(slots, test_a_start_that_is_not_known);
 #endif
     tcase_add_test(slots, test_of_another_namespace);
-    tcase_add_test(going, test_they_come_and_go);
-    tcase_add_test(going, test_two_that_leave_at_once);
-    tcase_add_test(going, test_it_goes_beside_a_child);
-    tcase_add_test(going, test_what_was_left_goes_with_who_looks);
-    tcase_add_test(going, test_it_stays_while_somebody_is_ending);
-    tcase_add_test(going, test_who_is_ending_loses_its_slot_last);
-    tcase_add_test(going, test_who_asks_is_not_ending);
+    ADD_TESTS(going, test_they_come_and_go, test_two_that_leave_at_once,
+              test_it_goes_beside_a_child, test_what_was_left_goes_with_who_looks,
+              test_it_stays_while_somebody_is_ending, test_who_is_ending_loses_its_slot_last,
+              test_who_asks_is_not_ending);
 #ifdef CAN_DENY
-    tcase_add_test(going, test_it_stays_for_who_begins_to_end_meanwhile);
-    tcase_add_test(going, test_who_begins_to_end_meanwhile_keeps_its_slot);
-    tcase_add_test(going, test_who_had_all_lets_go_meanwhile);
-    tcase_add_test(going, test_who_cannot_open_it_leaves_it);
+    ADD_TESTS(going, test_it_stays_for_who_begins_to_end_meanwhile,
+              test_who_begins_to_end_meanwhile_keeps_its_slot, test_who_had_all_lets_go_meanwhile,
+              test_who_cannot_open_it_leaves_it);
 #endif
     tcase_add_test(going, test_who_is_stopped_as_it_removes_it);
-    tcase_add_test(bad, test_truncated);
-    tcase_add_test(bad, test_another_version);
-    tcase_add_test(bad, test_random_bytes);
-    tcase_add_test(bad, test_removed);
-    tcase_add_test(bad, test_links_are_not_followed);
-    tcase_add_test(bad, test_no_plain_file);
-    tcase_add_test(bad, test_others_may_open_it);
-    tcase_add_test(bad, test_of_another_user);
-    tcase_add_test(bad, test_no_folder);
-    tcase_add_test(bad, test_a_name_that_is_too_long);
+    ADD_TESTS(bad, test_truncated, test_another_version, test_random_bytes, test_removed,
+              test_links_are_not_followed, test_no_plain_file, test_others_may_open_it,
+              test_of_another_user, test_no_folder, test_a_name_that_is_too_long);
     tcase_add_loop_test(lost, test_a_number_that_was_lost, 0, 4);
     tcase_add_test(lost, test_a_number_that_was_lost_just_now);
     tcase_add_loop_test(lost, test_a_number_that_another_has, 0, 2);
-    tcase_add_test(bell, test_who_looks_has_no_slot);
-    tcase_add_test(bell, test_bell_wakes_others);
-    tcase_add_loop_test(bell, test_without_a_file, 0, 2);
-    tcase_add_test(bell, test_who_has_left_stays_away);
-    tcase_add_test(bell, test_devices_that_have_one);
-    tcase_add_loop_test(bell, test_the_same_whatever_the_environment, 0, 2);
+    ADD_TESTS(bell, test_who_looks_has_no_slot, test_bell_wakes_others,
+              test_who_has_left_stays_away, test_devices_that_have_one);
+    ADD_FOR_EACH(bell, 2, test_without_a_file, test_the_same_whatever_the_environment);
 #ifdef CAN_DENY
     tcase_add_loop_test(denied_calls, test_each_call_denied, 0, 6);
     tcase_add_loop_test(denied_calls, test_no_end_of_tries, 0, 3);

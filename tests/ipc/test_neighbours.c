@@ -245,7 +245,7 @@ static void obey(const char *line) {
         printf("it is\n");
         fflush(stdout);
         lose_ledger();
-        syscall(SYS_exit, 0); /* pthread_exit would open a library */
+        syscall(SYS_exit, 0);                  /* pthread_exit would open a library */
     } else if (strcmp(line, "dying\n") == 0) { /* likewise, and its lock is not gone either */
         printf("it is\n");
         fflush(stdout);
@@ -545,7 +545,7 @@ static int ledgers(void) {
 
 static const int kinds[] = {KIND_POOL, KIND_REGIONS, KIND_MAPPED};
 
-START_TEST(test_idle_reserve_goes_to_who_needs_it) {
+TEST(test_idle_reserve_goes_to_who_needs_it) {
     struct child idle, needy;
     struct figures f;
     char words[64];
@@ -576,10 +576,9 @@ START_TEST(test_idle_reserve_goes_to_who_needs_it) {
     end(&needy);
     ck_assert(!ledgers());
 }
-END_TEST
 
 /* Nobody would have what is idle beside it otherwise. */
-START_TEST(test_one_block_keeps_its_region_alone) {
+TEST(test_one_block_keeps_its_region_alone) {
     struct child one, needy;
     char words[64];
 
@@ -590,10 +589,9 @@ START_TEST(test_one_block_keeps_its_region_alone) {
     expect(&one, "take 40", "WEIR_OK");
     expect(&needy, "take 512", "WEIR_OK");
 }
-END_TEST
 
 /* Who shares the device says so before there is anybody to share it with. */
-START_TEST(test_one_block_beside_who_comes_later) {
+TEST(test_one_block_beside_who_comes_later) {
     struct child one, needy;
 
     start(&one, _i == 0 ? "0 limit share:8" : "0 leave 32MiB");
@@ -602,9 +600,8 @@ START_TEST(test_one_block_beside_who_comes_later) {
     start(&needy, "0");
     expect(&needy, "take 512", "WEIR_OK");
 }
-END_TEST
 
-START_TEST(test_without_the_ledger_it_is_refused) {
+TEST(test_without_the_ledger_it_is_refused) {
     struct child idle, needy;
 
     start(&idle, _i == 0 ? "0 ledger off" : "0");
@@ -614,9 +611,8 @@ START_TEST(test_without_the_ledger_it_is_refused) {
     ck_assert_uint_eq(figures_of(&needy).appeal_mib, 0);
     ck_assert_uint_ge(figures_of(&idle).reserve, 896);
 }
-END_TEST
 
-START_TEST(test_what_is_in_use_stays) {
+TEST(test_what_is_in_use_stays) {
     struct child busy_one, needy;
 
     start(&busy_one, "0");
@@ -630,9 +626,8 @@ START_TEST(test_what_is_in_use_stays) {
     expect(&busy_one, "give", "WEIR_OK");
     expect(&needy, "take 512", "WEIR_OK");
 }
-END_TEST
 
-START_TEST(test_lower_priority_gives_first) {
+TEST(test_lower_priority_gives_first) {
     struct child low, high, needy;
 
     start(&high, "0 priority 7");
@@ -646,11 +641,10 @@ START_TEST(test_lower_priority_gives_first) {
     expect(&needy, "take 320", "WEIR_OK");
     ck_assert_uint_ge(figures_of(&high).yield_mib, 64);
 }
-END_TEST
 
 /* Whose figures come too late on a machine with more to do is asked behind others, so that only one of some tries need
  * show it. */
-START_TEST(test_most_idle_gives_first) {
+TEST(test_most_idle_gives_first) {
     struct child little, much, needy;
     uint64_t given = 0;
 
@@ -672,10 +666,9 @@ START_TEST(test_most_idle_gives_first) {
     ck_assert_uint_ge(given, 224);
     ck_assert_uint_le(given, 384); /* what is missing, and little more */
 }
-END_TEST
 
 /* What is idle is not done yet: the device is waited for. */
-START_TEST(test_work_that_uses_it_is_waited_for) {
+TEST(test_work_that_uses_it_is_waited_for) {
     struct child idle, needy;
 
     start(&idle, "0 front off");
@@ -687,10 +680,9 @@ START_TEST(test_work_that_uses_it_is_waited_for) {
     expect(&needy, "take 512", "WEIR_OK");
     ck_assert_uint_ge(figures_of(&idle).yield_mib, 384);
 }
-END_TEST
 
 /* Where the driver takes nothing back, it is asked again. */
-START_TEST(test_what_cannot_be_given_once) {
+TEST(test_what_cannot_be_given_once) {
     struct child idle, needy;
 
     start(&idle, "0 front off");
@@ -700,10 +692,9 @@ START_TEST(test_what_cannot_be_given_once) {
     expect(&needy, "take 512", "WEIR_OK");
     ck_assert_uint_ge(figures_of(&idle).yield_mib, 384);
 }
-END_TEST
 
 /* Where the driver does not say what is free, others are asked once, for all of it. */
-START_TEST(test_what_is_free_is_not_known) {
+TEST(test_what_is_free_is_not_known) {
     struct child idle, needy;
 
     start_beside(&idle, 960, &needy, "0");
@@ -712,19 +703,17 @@ START_TEST(test_what_is_free_is_not_known) {
     ck_assert_uint_eq(figures_of(&needy).appeals, 1);
     ck_assert_uint_ge(figures_of(&idle).yield_mib, 256);
 }
-END_TEST
 
 /* All that the own limit lets it have. */
-START_TEST(test_up_to_the_own_limit) {
+TEST(test_up_to_the_own_limit) {
     struct child idle, needy;
 
     start_beside(&idle, 896, &needy, "0 limit 512MiB");
     expect(&needy, "take 512", "WEIR_OK");
 }
-END_TEST
 
 /* Not even asked, where no wait is wanted. */
-START_TEST(test_without_a_wait_nobody_is_asked) {
+TEST(test_without_a_wait_nobody_is_asked) {
     struct child idle, needy;
 
     start_beside(&idle, 896, &needy, "0 recovery-timeout 0");
@@ -732,20 +721,18 @@ START_TEST(test_without_a_wait_nobody_is_asked) {
     ck_assert_uint_eq(figures_of(&needy).appeals, 0);
     ck_assert_uint_eq(figures_of(&idle).yields, 0);
 }
-END_TEST
 
 /* All of the device, and all that another holds. */
-START_TEST(test_the_whole_device) {
+TEST(test_the_whole_device) {
     struct child idle, needy;
 
     start_beside(&idle, 896, &needy, "0");
     expect(&needy, "take 1024", "WEIR_OK");
     ck_assert_uint_eq(figures_of(&idle).reserve, 0);
 }
-END_TEST
 
 /* Where the own limit stands against it, too, nobody is asked, whatever is to be left on the device. */
-START_TEST(test_not_above_the_own_limit) {
+TEST(test_not_above_the_own_limit) {
     static const char *const words[] = {"0 limit 256MiB front off",
                                         "0 limit 256MiB leave 32MiB front off"};
     struct child idle, needy;
@@ -760,10 +747,9 @@ START_TEST(test_not_above_the_own_limit) {
     ck_assert_uint_eq(figures_of(&idle).yields, 0);
     ck_assert_uint_eq(figures_of(&needy).appeals, 0);
 }
-END_TEST
 
 /* What a program without weir has may go back yet, but is not waited for longer than the program wants. */
-START_TEST(test_until_the_deadline) {
+TEST(test_until_the_deadline) {
     struct child one, needy;
     uint64_t began;
 
@@ -780,10 +766,9 @@ START_TEST(test_until_the_deadline) {
     weir__model_shared_give(0, 768 * MIB);
     expect(&needy, "take 256", "WEIR_OK");
 }
-END_TEST
 
 /* And where others use just so much that it would fit, others than they may give it. */
-START_TEST(test_until_what_fits_is_free) {
+TEST(test_until_what_fits_is_free) {
     struct child one, needy;
 
     start_model(CAPACITY);
@@ -799,7 +784,6 @@ START_TEST(test_until_what_fits_is_free) {
     hear(&needy);
     ck_assert_str_eq(needy.reply, "WEIR_OK");
 }
-END_TEST
 
 /* MiB that a process has asked others for, with the driver opened here. */
 static uint64_t asked_by(const struct child *c) {
@@ -821,7 +805,7 @@ static uint64_t asked_by(const struct child *c) {
 }
 
 /* Who waits asks for no more than it needs, so that others keep the rest when they have some. */
-START_TEST(test_who_waits_asks_for_what_it_needs) {
+TEST(test_who_waits_asks_for_what_it_needs) {
     struct child one, needy;
 
     start_model(CAPACITY);
@@ -838,11 +822,10 @@ START_TEST(test_who_waits_asks_for_what_it_needs) {
     ck_assert_uint_ge(figures_of(&one).yield_mib, 64);
     ck_assert_uint_le(figures_of(&one).yield_mib, 256);
 }
-END_TEST
 
 /* Where others need what is missing themselves they are asked once, and where there are none for as long as who was
  * killed may take to go. */
-START_TEST(test_who_is_refused_has_asked_little) {
+TEST(test_who_is_refused_has_asked_little) {
     struct child one, needy;
 
     start_model(CAPACITY);
@@ -859,7 +842,6 @@ START_TEST(test_who_is_refused_has_asked_little) {
     ck_assert_uint_le(asked_by(&needy), _i == 0 ? 256 : 7 * 256);
     ck_assert_uint_eq(figures_of(&needy).appeals, _i == 0);
 }
-END_TEST
 
 static struct weir_ledger ledger;
 static struct weir_ledger_entry entry;
@@ -888,7 +870,7 @@ static uint64_t ask_for(uint64_t bytes) {
 }
 
 /* It gives what it has, and that is all. */
-START_TEST(test_asked_for_more_than_there_is) {
+TEST(test_asked_for_more_than_there_is) {
     char name[WEIR_UUID_BYTES];
     struct child idle;
 
@@ -907,7 +889,6 @@ START_TEST(test_asked_for_more_than_there_is) {
     weir__ledger_leave(&ledger);
     weir__ledger_close(&ledger);
 }
-END_TEST
 
 /* What the first process says that it could give, MiB. */
 static uint64_t could_give(void) {
@@ -928,7 +909,7 @@ static uint64_t could_give(void) {
 }
 
 /* A region goes whole or not at all: what lies beside a block is nobody's. */
-START_TEST(test_what_lies_beside_a_block_cannot_be_given) {
+TEST(test_what_lies_beside_a_block_cannot_be_given) {
     static const char *const harden[] = {"", " harden poison"};
     char words[64], name[WEIR_UUID_BYTES];
     struct child one;
@@ -949,10 +930,9 @@ START_TEST(test_what_lies_beside_a_block_cannot_be_given) {
     ck_assert_uint_eq(could_give(), 0);
     weir__ledger_close(&ledger);
 }
-END_TEST
 
 /* One region was preallocated, and is more than is above its share. */
-START_TEST(test_a_region_that_is_part_of_a_share_cannot_be_given) {
+TEST(test_a_region_that_is_part_of_a_share_cannot_be_given) {
     struct child one, two;
     char words[64];
 
@@ -966,9 +946,8 @@ START_TEST(test_a_region_that_is_part_of_a_share_cannot_be_given) {
     ck_assert_uint_eq(could_give(), 0);
     ck_assert_uint_eq(figures_of(&one).reserve, 768);
 }
-END_TEST
 
-START_TEST(test_several_give_together) {
+TEST(test_several_give_together) {
     struct child idle[3], needy;
 
     for (int i = 0; i < 3; i++) {
@@ -980,10 +959,9 @@ START_TEST(test_several_give_together) {
     for (int i = 0; i < 3; i++)
         ck_assert_uint_ge(figures_of(&idle[i]).yield_mib, 192);
 }
-END_TEST
 
 /* A line of the log, and everything as without it. */
-START_TEST(test_no_ledger_can_be_made) {
+TEST(test_no_ledger_can_be_made) {
     char path[96], text[512] = "";
     struct child one, two;
     FILE *file;
@@ -1004,11 +982,10 @@ START_TEST(test_no_ledger_can_be_made) {
     ck_assert_ptr_null(fgets(text, sizeof text, file)); /* one line */
     fclose(file);
 }
-END_TEST
 
 /* ---- those that do not answer -------------------------------------------------------------------- */
 
-START_TEST(test_nobody_waits_long_for_a_stopped_one) {
+TEST(test_nobody_waits_long_for_a_stopped_one) {
     struct child stopped, needy;
     uint64_t began, first, second;
 
@@ -1028,11 +1005,10 @@ START_TEST(test_nobody_waits_long_for_a_stopped_one) {
     expect(&needy, "take 512", "WEIR_OK");
     ck_assert_uint_ge(figures_of(&stopped).yield_mib, 384);
 }
-END_TEST
 
 /* Why it was refused names who has what it lacks, and no setting that would not have helped; but where nobody is silent
  * the advice to who came first is to preallocate, and to who did not to wait. */
-START_TEST(test_a_verdict_beside_a_stopped_one) {
+TEST(test_a_verdict_beside_a_stopped_one) {
     struct child stopped, needy;
     char wanted[160];
 
@@ -1066,11 +1042,10 @@ START_TEST(test_a_verdict_beside_a_stopped_one) {
                   "%s", needy.reply);
     ck_assert_ptr_null(strstr(needy.reply, "of it, and "));
 }
-END_TEST
 
 /* Of several that answer the one that has most is named, with what it could give: nothing more, where it was asked;
  * where nobody was, since no wait is wanted, a wait is what to try, if that is enough. */
-START_TEST(test_a_verdict_beside_living_ones) {
+TEST(test_a_verdict_beside_living_ones) {
     static const struct {
         const char *words, *request, *has, *advice;
     } cases[] = {
@@ -1105,11 +1080,10 @@ START_TEST(test_a_verdict_beside_living_ones) {
     start(&needy, "0 recovery-timeout 1s");
     expect(&needy, "take 192", "WEIR_OK");
 }
-END_TEST
 
 /* Who takes no part in the ledger is told to, where those who do have what is lacking; not for what its own process has
  * there, nor for what others have who take no part either. */
-START_TEST(test_a_verdict_without_the_ledger) {
+TEST(test_a_verdict_without_the_ledger) {
     static const struct {
         const char *other, *request, *advice;
     } cases[] = {
@@ -1147,10 +1121,9 @@ START_TEST(test_a_verdict_without_the_ledger) {
     start(&needy, "0 recovery-timeout 1s");
     expect(&needy, "take 512", "WEIR_OK");
 }
-END_TEST
 
 /* Where an allocator beside it has more, no other process is named, unless it could give enough. */
-START_TEST(test_a_verdict_beside_one_of_its_own) {
+TEST(test_a_verdict_beside_one_of_its_own) {
     struct child other, needy;
     char wanted[160];
 
@@ -1178,10 +1151,9 @@ START_TEST(test_a_verdict_beside_one_of_its_own) {
     }
     ck_assert_msg((strstr(needy.reply, wanted) != NULL) == _i, "%s", needy.reply);
 }
-END_TEST
 
 /* Of several that have a little each, none is. */
-START_TEST(test_a_verdict_beside_small_ones) {
+TEST(test_a_verdict_beside_small_ones) {
     struct child one, other, needy;
 
     start(&one, "0");
@@ -1195,10 +1167,9 @@ START_TEST(test_a_verdict_beside_small_ones) {
     ck_assert_msg(strstr(needy.reply, "others have 128MiB of it|  request") != NULL, "%s",
                   needy.reply);
 }
-END_TEST
 
 /* Nor where the driver does not say what is free, so that it is not known what is lacking. */
-START_TEST(test_a_verdict_without_what_is_free) {
+TEST(test_a_verdict_without_what_is_free) {
     struct child other, needy;
 
     start(&other, "0");
@@ -1211,10 +1182,9 @@ START_TEST(test_a_verdict_without_what_is_free) {
     ck_assert_msg(strstr(needy.reply, "  cause       others: ") != NULL, "%s", needy.reply);
     ck_assert_ptr_null(strstr(needy.reply, "of it, "));
 }
-END_TEST
 
 /* What it has would not have done, or the driver refuses what nobody has. */
-START_TEST(test_a_verdict_beside_a_stopped_one_that_has_little) {
+TEST(test_a_verdict_beside_a_stopped_one_that_has_little) {
     struct child stopped, busy, needy;
 
     start(&stopped, "0");
@@ -1236,10 +1206,9 @@ START_TEST(test_a_verdict_beside_a_stopped_one_that_has_little) {
     }
     ck_assert_int_eq(kill(stopped.pid, SIGCONT), 0);
 }
-END_TEST
 
 /* Who is asked may be late, on a machine that is busy; the request has time. */
-START_TEST(test_who_answers_late_is_waited_for) {
+TEST(test_who_answers_late_is_waited_for) {
     struct child late, needy;
 
     start_beside(&late, 896, &needy, "0"); /* others have 2 s, and a quarter of it to answer */
@@ -1252,10 +1221,9 @@ START_TEST(test_who_answers_late_is_waited_for) {
     ck_assert_uint_ge(figures_of(&late).yield_mib, 384);
     ck_assert_uint_ge(figures_of(&needy).appeal_mib, 384);
 }
-END_TEST
 
 /* Not each time anew either: a program may ask for its context again and again. */
-START_TEST(test_a_context_waits_for_a_stopped_one_once) {
+TEST(test_a_context_waits_for_a_stopped_one_once) {
     struct child stopped, idle, needy;
     unsigned long long took, least = UINT64_MAX;
     int any, all = 0;
@@ -1280,10 +1248,9 @@ START_TEST(test_a_context_waits_for_a_stopped_one_once) {
     ck_assert_uint_ge(figures_of(&idle).yield_mib, 320);
     ck_assert_int_eq(kill(stopped.pid, SIGCONT), 0);
 }
-END_TEST
 
 /* It weighs nothing, as long as it has no allocator. */
-START_TEST(test_a_share_after_a_context) {
+TEST(test_a_share_after_a_context) {
     struct child first, second;
 
     start(&first, "none");
@@ -1294,7 +1261,6 @@ START_TEST(test_a_share_after_a_context) {
     start(&second, "0 limit share");
     expect(&second, "limit", "512");
 }
-END_TEST
 
 /* ---- room for contexts --------------------------------------------------------------------------- */
 
@@ -1323,7 +1289,7 @@ static void fill_device(struct child *c) {
     ck_assert_uint_gt(figures_of(c).reserve, LARGE - 2 * CONTEXT);
 }
 
-START_TEST(test_a_context_beside_idle_reserve) {
+TEST(test_a_context_beside_idle_reserve) {
     struct child idle, needy;
     char words[64];
 
@@ -1334,11 +1300,10 @@ START_TEST(test_a_context_beside_idle_reserve) {
     start(&needy, words);
     expect(&needy, "take 256", "WEIR_OK");
 }
-END_TEST
 
 /* The first one has all of the device, and what it was promised falls as others come.  A mapped arena gives handles of
  * half a GiB. */
-START_TEST(test_contexts_beside_preallocated_shares) {
+TEST(test_contexts_beside_preallocated_shares) {
     struct child c[3];
     unsigned long long sum = 0;
     char words[64];
@@ -1357,10 +1322,9 @@ START_TEST(test_contexts_beside_preallocated_shares) {
     }
     ck_assert_uint_le(sum, LARGE - 3 * CONTEXT - LARGE / 64);
 }
-END_TEST
 
 /* Of one that has no allocator yet. */
-START_TEST(test_a_programs_context_beside_a_preallocated_share) {
+TEST(test_a_programs_context_beside_a_preallocated_share) {
     struct child one, late;
     struct figures f;
 
@@ -1375,11 +1339,10 @@ START_TEST(test_a_programs_context_beside_a_preallocated_share) {
     ck_assert_uint_ge(f.yield_mib, CONTEXT);
     ck_assert_uint_ge(f.reserve, LARGE / 2 - LARGE / 64);
 }
-END_TEST
 
 /* They had nothing left to give when they were asked: their shares had fallen for who came, and what was above them had
  * gone. */
-START_TEST(test_a_context_for_which_shares_fell) {
+TEST(test_a_context_for_which_shares_fell) {
     struct child one, late;
 
     charge_contexts();
@@ -1396,9 +1359,8 @@ START_TEST(test_a_context_for_which_shares_fell) {
     }
     ck_assert_uint_le(figures_of(&one).reserve, LARGE / 2);
 }
-END_TEST
 
-START_TEST(test_a_context_that_cannot_be) {
+TEST(test_a_context_that_cannot_be) {
     char pid[32], said[1024], path[96];
     struct child full, also, less, least, none, needy;
     FILE *file;
@@ -1445,7 +1407,6 @@ START_TEST(test_a_context_that_cannot_be) {
     ck_assert_ptr_nonnull(strstr(said, "has 64MiB, could release 0B"));
     ck_assert_ptr_null(strstr(said, "32MiB"));
 }
-END_TEST
 
 /* Has nearly all of the device, and does not answer, though nobody has stopped it. */
 static void be_silent(uint64_t capacity) {
@@ -1461,7 +1422,7 @@ static void be_silent(uint64_t capacity) {
 }
 
 /* To whose request is refused, or whose context. */
-START_TEST(test_who_does_not_answer_is_named) {
+TEST(test_who_does_not_answer_is_named) {
     char wanted[160];
     struct child needy;
 
@@ -1485,9 +1446,8 @@ START_TEST(test_who_does_not_answer_is_named) {
         ck_assert_int_eq(WEXITSTATUS(wait_for(&needy)), 4);
     weir__ledger_close(&ledger);
 }
-END_TEST
 
-START_TEST(test_others_give_beside_a_stopped_one) {
+TEST(test_others_give_beside_a_stopped_one) {
     struct child stopped, idle, needy;
 
     start(&stopped, "0");
@@ -1501,9 +1461,8 @@ START_TEST(test_others_give_beside_a_stopped_one) {
     end_by(&stopped, SIGKILL);
     expect(&needy, "take 512", "WEIR_OK"); /* what it had is free */
 }
-END_TEST
 
-START_TEST(test_a_killed_one_leaves_its_memory) {
+TEST(test_a_killed_one_leaves_its_memory) {
     struct child killed, needy;
     uint64_t began;
 
@@ -1519,10 +1478,9 @@ START_TEST(test_a_killed_one_leaves_its_memory) {
     } while (strcmp(needy.reply, "WEIR_OK") != 0 && now_ms() - began < 1000);
     ck_assert_str_eq(needy.reply, "WEIR_OK");
 }
-END_TEST
 
 /* Who is killed while it is waited for gives all that it had, in use or not. */
-START_TEST(test_who_dies_asked_gives_all) {
+TEST(test_who_dies_asked_gives_all) {
     struct child killed, needy;
 
     start(&killed, "0");
@@ -1536,7 +1494,6 @@ START_TEST(test_who_dies_asked_gives_all) {
     hear(&needy);
     ck_assert_str_eq(needy.reply, "WEIR_OK");
 }
-END_TEST
 
 /* A process that has so much, and is ending, with a thread that does not go on. */
 static void start_ending(struct child *c, unsigned mib, struct child *also) {
@@ -1553,7 +1510,7 @@ static void start_ending(struct child *c, unsigned mib, struct child *also) {
 
 /* It is known to be ending by then, also to one that has come since, and what it had is waited for, longer than anybody
  * would be who lives. */
-START_TEST(test_who_is_ending_is_waited_for) {
+TEST(test_who_is_ending_is_waited_for) {
     struct child killed, needy;
     uint64_t began, took;
 
@@ -1571,10 +1528,9 @@ START_TEST(test_who_is_ending_is_waited_for) {
     hear(&needy);
     ck_assert_uint_le((uint64_t)atol(needy.reply), 50 + took / 2); /* with pauses */
 }
-END_TEST
 
 /* Nor does it keep what it has, though it has its slot still and answers. */
-START_TEST(test_who_is_ending_keeps_nothing) {
+TEST(test_who_is_ending_keeps_nothing) {
     struct child killed, needy;
 
     start(&killed, "0");
@@ -1590,10 +1546,9 @@ START_TEST(test_who_is_ending_keeps_nothing) {
     hear(&needy);
     ck_assert_str_eq(needy.reply, "WEIR_OK");
 }
-END_TEST
 
 /* Where the living keep too much in any case. */
-START_TEST(test_who_is_ending_is_not_waited_for_in_vain) {
+TEST(test_who_is_ending_is_not_waited_for_in_vain) {
     struct child ending, needy, busy;
     uint64_t began;
 
@@ -1607,10 +1562,9 @@ START_TEST(test_who_is_ending_is_not_waited_for_in_vain) {
     ck_assert_uint_lt(now_ms() - began, 1000); /* of two seconds */
     end_by(&ending, SIGKILL);
 }
-END_TEST
 
 /* Or what it has, with its context, is not enough, and nobody else is there. */
-START_TEST(test_who_is_ending_has_too_little) {
+TEST(test_who_is_ending_has_too_little) {
     uint64_t began, others = (uint64_t)6000 * MIB, enough;
     struct child ending, needy;
     char words[32];
@@ -1637,10 +1591,9 @@ START_TEST(test_who_is_ending_has_too_little) {
     }
     end_by(&ending, SIGKILL);
 }
-END_TEST
 
 /* Or nobody is, and what is free is refused. */
-START_TEST(test_nobody_is_waited_for_where_nobody_is) {
+TEST(test_nobody_is_waited_for_where_nobody_is) {
     struct child needy;
     uint64_t began;
 
@@ -1650,10 +1603,9 @@ START_TEST(test_nobody_is_waited_for_where_nobody_is) {
     expect(&needy, "take 64", "WEIR_E_NO_MEMORY");
     ck_assert_uint_lt(now_ms() - began, 1000);
 }
-END_TEST
 
 /* Nor for ever, where it does not come to its end. */
-START_TEST(test_who_does_not_come_to_its_end) {
+TEST(test_who_does_not_come_to_its_end) {
     struct child ending[2], needy;
     uint64_t began;
 
@@ -1669,10 +1621,9 @@ START_TEST(test_who_does_not_come_to_its_end) {
     for (int i = 0; i < 2; i++)
         end_by(&ending[i], SIGKILL);
 }
-END_TEST
 
 /* So does who is killed, at whatever moment, before it was heard of. */
-START_TEST(test_who_dies_before_it_is_asked_gives_all) {
+TEST(test_who_dies_before_it_is_asked_gives_all) {
     struct child killed, needy;
 
     start(&killed, "0");
@@ -1686,9 +1637,8 @@ START_TEST(test_who_dies_before_it_is_asked_gives_all) {
     hear(&needy);
     ck_assert_str_eq(needy.reply, "WEIR_OK");
 }
-END_TEST
 
-START_TEST(test_the_file_is_ruined_meanwhile) {
+TEST(test_the_file_is_ruined_meanwhile) {
     struct child idle, needy;
     char command[200];
     uint64_t began;
@@ -1705,7 +1655,6 @@ START_TEST(test_the_file_is_ruined_meanwhile) {
     ck_assert_str_eq(needy.reply, "WEIR_OK");
     ck_assert_uint_ge(figures_of(&idle).yield_mib, 384);
 }
-END_TEST
 
 /* ---- shares -------------------------------------------------------------------------------------- */
 
@@ -1723,7 +1672,7 @@ static void expect_limit(struct child *c, unsigned mib) {
     ck_assert_uint_eq(is, mib);
 }
 
-START_TEST(test_equal_shares_as_processes_come_and_go) {
+TEST(test_equal_shares_as_processes_come_and_go) {
     struct child one, two, three;
 
     start(&one, "0 limit share");
@@ -1738,9 +1687,8 @@ START_TEST(test_equal_shares_as_processes_come_and_go) {
     end(&two);
     expect_limit(&one, 1024);
 }
-END_TEST
 
-START_TEST(test_weighted_shares) {
+TEST(test_weighted_shares) {
     struct child heavy, light, none;
 
     start(&heavy, "0 limit share:3");
@@ -1750,9 +1698,8 @@ START_TEST(test_weighted_shares) {
     expect_limit(&light, 128);
     expect_limit(&none, 128);
 }
-END_TEST
 
-START_TEST(test_a_share_is_never_below_what_is_in_use) {
+TEST(test_a_share_is_never_below_what_is_in_use) {
     struct child full, late;
 
     start(&full, "0 limit share");
@@ -1766,7 +1713,6 @@ START_TEST(test_a_share_is_never_below_what_is_in_use) {
     expect_limit(&full, 512);
     expect(&late, "take 480", "WEIR_OK");
 }
-END_TEST
 
 static void until_reserve(struct child *c, uint64_t most) {
     uint64_t began = now_ms();
@@ -1777,7 +1723,7 @@ static void until_reserve(struct child *c, uint64_t most) {
 }
 
 /* A mapped arena gives whole handles, one more where those that are no more than is above it do not do. */
-START_TEST(test_reserve_above_a_share_goes) {
+TEST(test_reserve_above_a_share_goes) {
     struct child full, late;
     char words[64];
     uint64_t began;
@@ -1793,11 +1739,10 @@ START_TEST(test_reserve_above_a_share_goes) {
     for (began = now_ms(); figures_of(&full).yield_mib < 384;) /* noted once it has gone */
         ck_assert_uint_lt(now_ms() - began, 20000);
 }
-END_TEST
 
 /* What lies beside blocks does not go however often it is tried, and caches are not emptied for it, until the program
  * has called. */
-START_TEST(test_reserve_above_a_share_that_cannot_go) {
+TEST(test_reserve_above_a_share_that_cannot_go) {
     static const char *const ways[] = {"0", "0 harden poison"};
     struct child full, late;
     char words[64], before[4096];
@@ -1822,10 +1767,9 @@ START_TEST(test_reserve_above_a_share_that_cannot_go) {
     expect(&full, "give", "WEIR_OK");
     until_reserve(&full, 256);
 }
-END_TEST
 
 /* In units of 32 MiB, and beside a 64th of the device. */
-START_TEST(test_preallocated_shares) {
+TEST(test_preallocated_shares) {
     struct child one, two;
 
     start(&one, "0 prealloc share");
@@ -1834,7 +1778,6 @@ START_TEST(test_preallocated_shares) {
     ck_assert_uint_le(figures_of(&one).reserve, 512);
     ck_assert_uint_eq(figures_of(&two).reserve, 480);
 }
-END_TEST
 
 /* What comes down to its share does so by units of a pool, or handles: MiB that it may keep above it, for which another
  * one has less. */
@@ -1843,7 +1786,7 @@ static unsigned piece_of(int kind) {
 }
 
 /* A thread takes it, whose turns requests play here: nobody waits, and others give as it goes on. */
-START_TEST(test_preallocated_shares_in_the_background) {
+TEST(test_preallocated_shares_in_the_background) {
     static const struct {
         int kind;
         const char *one, *two;
@@ -1868,10 +1811,9 @@ START_TEST(test_preallocated_shares_in_the_background) {
     ck_assert_uint_ge(figures_of(&two).reserve, ways[_i].reserve - piece_of(ways[_i].kind));
     ck_assert_uint_le(figures_of(&one).reserve, 512 + piece_of(ways[_i].kind));
 }
-END_TEST
 
 /* A part of the deadline, and no longer. */
-START_TEST(test_a_share_beside_a_stopped_one_has_a_deadline) {
+TEST(test_a_share_beside_a_stopped_one_has_a_deadline) {
     struct child slow, two;
 
     start(&slow, "0 prealloc share");
@@ -1880,10 +1822,9 @@ START_TEST(test_a_share_beside_a_stopped_one_has_a_deadline) {
     ck_assert_uint_le(figures_of(&two).reserve, 32);
     ck_assert_int_eq(kill(slow.pid, SIGCONT), 0);
 }
-END_TEST
 
 /* The thread comes again until the other one answers. */
-START_TEST(test_a_share_in_the_background_beside_a_stopped_one) {
+TEST(test_a_share_in_the_background_beside_a_stopped_one) {
     struct child slow, two;
 
     start(&slow, "0 prealloc share");
@@ -1899,10 +1840,9 @@ START_TEST(test_a_share_in_the_background_beside_a_stopped_one) {
     }
     ck_assert_uint_ge(figures_of(&two).reserve, 480);
 }
-END_TEST
 
 /* Who comes meanwhile has it end where its share is by then. */
-START_TEST(test_a_share_in_the_background_falls_for_who_comes) {
+TEST(test_a_share_in_the_background_falls_for_who_comes) {
     struct weir_ledger_entry says = {0};
     char name[WEIR_UUID_BYTES];
     struct child one, two;
@@ -1926,10 +1866,9 @@ START_TEST(test_a_share_in_the_background_falls_for_who_comes) {
     ck_assert_uint_ge(figures_of(&one).reserve, 480);
     ck_assert_uint_le(figures_of(&one).reserve, 512);
 }
-END_TEST
 
 /* What others have given back by the time that its turn comes is had. */
-START_TEST(test_a_share_asks_when_its_turn_has_come) {
+TEST(test_a_share_asks_when_its_turn_has_come) {
     struct weir_process_lock lock = WEIR_PROCESS_LOCK_NONE;
     char name[WEIR_UUID_BYTES];
     struct child full, two;
@@ -1948,7 +1887,6 @@ START_TEST(test_a_share_asks_when_its_turn_has_come) {
     ck_assert_str_eq(two.reply, "ready");
     ck_assert_uint_eq(figures_of(&two).reserve, 480);
 }
-END_TEST
 
 /* 1: it asks somebody now. */
 static int is_asking(const struct child *c) {
@@ -1992,7 +1930,7 @@ static uint64_t share_beside_a_slow_one(void) {
 }
 
 /* As one that has much to give. */
-START_TEST(test_a_share_waits_for_those_that_are_slow) {
+TEST(test_a_share_waits_for_those_that_are_slow) {
     uint64_t got = 0;
 
     /* Who asks gives up when nothing has come free for a second, which a busy machine may take. */
@@ -2000,10 +1938,9 @@ START_TEST(test_a_share_waits_for_those_that_are_slow) {
         got = share_beside_a_slow_one();
     ck_assert_uint_eq(got, 480);
 }
-END_TEST
 
 /* What is free is taken before the deadline, though others do not answer until then. */
-START_TEST(test_a_share_is_not_waited_for_until_the_deadline) {
+TEST(test_a_share_is_not_waited_for_until_the_deadline) {
     struct child stopped, two;
 
     start(&stopped, "0");
@@ -2012,10 +1949,9 @@ START_TEST(test_a_share_is_not_waited_for_until_the_deadline) {
     start(&two, "0 prealloc share prealloc-min 128MiB prealloc-deadline 800ms");
     ck_assert_uint_ge(figures_of(&two).reserve, 256);
 }
-END_TEST
 
 /* Who grows again by what it gave is not asked for ever. */
-START_TEST(test_a_share_beside_one_that_grows_again) {
+TEST(test_a_share_beside_one_that_grows_again) {
     struct weir_ledger_entry two_says = {0};
     char name[WEIR_UUID_BYTES], words[96];
     struct child one, two;
@@ -2036,11 +1972,10 @@ START_TEST(test_a_share_beside_one_that_grows_again) {
     weir__ledger_close(&ledger);
     weir__model_shared_give(0, 700 * MIB);
 }
-END_TEST
 
 /* The room on the device is none of the shares', and what others gave for one counts.  A mapped arena gives whole
  * handles: here the first one has two, the larger of which is its share. */
-START_TEST(test_preallocated_shares_leave_room) {
+TEST(test_preallocated_shares_leave_room) {
     int kind = _i % 2 == 0 ? KIND_POOL : KIND_MAPPED;
     struct child one, two;
     char words[96];
@@ -2056,9 +1991,8 @@ START_TEST(test_preallocated_shares_leave_room) {
     ck_assert_uint_le(figures_of(&one).reserve, 512 + piece_of(kind));
     ck_assert_uint_eq(figures_of(&one).reserve + figures_of(&two).reserve, 896);
 }
-END_TEST
 
-START_TEST(test_weights_of_nothing) {
+TEST(test_weights_of_nothing) {
     struct child one, two;
 
     begin(&one, "0 limit share:0");
@@ -2075,10 +2009,9 @@ START_TEST(test_weights_of_nothing) {
     ck_assert_msg(strstr(one.reply, "limit share:0 is 32MiB now, of which 0B is in use|") != NULL,
                   "%s", one.reply);
 }
-END_TEST
 
 /* A share caps what was preallocated like any limit: what is in use stays, and the rest goes as it falls. */
-START_TEST(test_a_share_caps_what_was_preallocated) {
+TEST(test_a_share_caps_what_was_preallocated) {
     struct child one, two, three;
 
     start(&one, _i == 0 ? "0 limit share prealloc 768MiB"
@@ -2095,10 +2028,9 @@ START_TEST(test_a_share_caps_what_was_preallocated) {
     expect(&one, "give", "WEIR_OK");
     until_reserve(&one, 320);
 }
-END_TEST
 
 /* Nor is there a share any more once the program has set a limit, by which nothing is given back. */
-START_TEST(test_a_limit_in_place_of_a_share) {
+TEST(test_a_limit_in_place_of_a_share) {
     struct child one, two;
 
     start(&one, "0 limit share prealloc 768MiB");
@@ -2109,20 +2041,18 @@ START_TEST(test_a_limit_in_place_of_a_share) {
     ck_assert_uint_eq(figures_of(&one).reserve, 768);
     expect_limit(&one, 640);
 }
-END_TEST
 
 /* One that was asked for above it from the beginning is as large as the share. */
-START_TEST(test_a_share_caps_what_is_preallocated) {
+TEST(test_a_share_caps_what_is_preallocated) {
     struct child one, two;
 
     start(&one, "0 limit share");
     start(&two, "0 limit share prealloc 768MiB");
     ck_assert_uint_eq(figures_of(&two).reserve, 512);
 }
-END_TEST
 
 /* What the program, or a setting in bytes, promises stays, whatever the share is. */
-START_TEST(test_reserve_that_was_promised_stays) {
+TEST(test_reserve_that_was_promised_stays) {
     static const char *const ways[] = {"0 limit share prealloc 512MiB prealloc-min 512MiB",
                                        "0 limit share release-threshold 512MiB prealloc 512MiB"};
     struct child one, two, three;
@@ -2135,10 +2065,9 @@ START_TEST(test_reserve_that_was_promised_stays) {
     ck_assert_uint_eq(figures_of(&one).reserve, 512);
     ck_assert_uint_eq(figures_of(&one).yields, 0);
 }
-END_TEST
 
 /* Also beside a preallocated share. */
-START_TEST(test_reserve_that_was_promised_stays_beside_a_share) {
+TEST(test_reserve_that_was_promised_stays_beside_a_share) {
     static const char *const ways[] = {
         "0 prealloc share", "0 prealloc share prealloc-min 512MiB",
         "0 prealloc share release-threshold 512MiB front off",
@@ -2157,10 +2086,9 @@ START_TEST(test_reserve_that_was_promised_stays_beside_a_share) {
     ck_assert_str_eq(needy.reply, "WEIR_E_NO_MEMORY");
     ck_assert_uint_ge(figures_of(&one).reserve, 512);
 }
-END_TEST
 
 /* One that has no share is left alone beside one that has, and so is one whose device is lost. */
-START_TEST(test_shares_are_of_those_that_have_one) {
+TEST(test_shares_are_of_those_that_have_one) {
     struct child one, two, three;
 
     start(&one, "0 limit share");
@@ -2173,11 +2101,10 @@ START_TEST(test_shares_are_of_those_that_have_one) {
     nap(100);
     expect(&one, "take 1", "WEIR_E_DEVICE_LOST");
 }
-END_TEST
 
 /* ---- what is left on the device ------------------------------------------------------------------ */
 
-START_TEST(test_growth_leaves_room) {
+TEST(test_growth_leaves_room) {
     struct child c;
     char words[64];
     unsigned taken = 0;
@@ -2193,10 +2120,9 @@ START_TEST(test_growth_leaves_room) {
     ck_assert_uint_ge(taken, 640);
     ck_assert_uint_le(figures_of(&c).reserve, 768);
 }
-END_TEST
 
 /* What others hold idle is no reason to refuse a request for the room's sake. */
-START_TEST(test_idle_reserve_goes_to_who_leaves_room) {
+TEST(test_idle_reserve_goes_to_who_leaves_room) {
     struct child idle, needy;
     struct figures f;
     char words[64];
@@ -2213,10 +2139,9 @@ START_TEST(test_idle_reserve_goes_to_who_leaves_room) {
     ck_assert_uint_le(f.reserve + figures_of(&idle).reserve, 896);
     expect(&needy, "take 512", "WEIR_E_LIMIT");
 }
-END_TEST
 
 /* A program without weir takes some, and gives it back. */
-START_TEST(test_room_is_measured) {
+TEST(test_room_is_measured) {
     struct child c;
 
     start_model(CAPACITY);
@@ -2227,9 +2152,8 @@ START_TEST(test_room_is_measured) {
     weir__model_shared_give(0, 512 * MIB);
     expect(&c, "take 256", "WEIR_OK");
 }
-END_TEST
 
-START_TEST(test_more_than_there_is) {
+TEST(test_more_than_there_is) {
     struct child c;
 
     begin(&c, _i == 0 ? "0 leave 2GiB" : "0 leave max");
@@ -2238,7 +2162,6 @@ START_TEST(test_more_than_there_is) {
                                                   : "keep-free 'max' is above the device's 1GiB"));
     ck_assert_int_eq(WEXITSTATUS(wait_for(&c)), 4);
 }
-END_TEST
 
 /* ---- all at once --------------------------------------------------------------------------------- */
 
@@ -2295,7 +2218,7 @@ static void expect_peace(void) {
         ck_assert_uint_le(now_ms() - began, 1000);
 }
 
-START_TEST(test_killed_and_stopped_at_random) {
+TEST(test_killed_and_stopped_at_random) {
     const char *seconds = getenv("WEIR_TEST_SECONDS");
     unsigned kills = 0;
 
@@ -2304,7 +2227,6 @@ START_TEST(test_killed_and_stopped_at_random) {
     printf("# %u processes were killed\n", kills);
     ck_assert_uint_ge(kills, 20);
 }
-END_TEST
 
 int main(int argc, char **argv) {
     Suite *suite = suite_create("neighbours");
@@ -2317,83 +2239,57 @@ int main(int argc, char **argv) {
     program = argv[0];
     if (argc > 2 && strcmp(argv[1], "child") == 0)
         return be_child(argc - 2, argv + 2);
-    tcase_add_loop_test(giving, test_idle_reserve_goes_to_who_needs_it, 0, 3);
-    tcase_add_loop_test(giving, test_one_block_keeps_its_region_alone, 0, 3);
-    tcase_add_loop_test(giving, test_one_block_beside_who_comes_later, 0, 2);
+    ADD_FOR_EACH(giving, 3, test_idle_reserve_goes_to_who_needs_it,
+                 test_one_block_keeps_its_region_alone);
+    ADD_FOR_EACH(giving, 2, test_one_block_beside_who_comes_later,
+                 test_a_region_that_is_part_of_a_share_cannot_be_given,
+                 test_without_the_ledger_it_is_refused, test_not_above_the_own_limit,
+                 test_who_is_refused_has_asked_little);
     tcase_add_loop_test(giving, test_what_lies_beside_a_block_cannot_be_given, 0, 6);
-    tcase_add_loop_test(giving, test_a_region_that_is_part_of_a_share_cannot_be_given, 0, 2);
-    tcase_add_loop_test(giving, test_without_the_ledger_it_is_refused, 0, 2);
-    tcase_add_test(giving, test_what_is_in_use_stays);
-    tcase_add_test(giving, test_lower_priority_gives_first);
-    tcase_add_test(giving, test_most_idle_gives_first);
-    tcase_add_test(giving, test_several_give_together);
-    tcase_add_test(giving, test_work_that_uses_it_is_waited_for);
-    tcase_add_test(giving, test_what_cannot_be_given_once);
-    tcase_add_test(giving, test_asked_for_more_than_there_is);
-    tcase_add_test(giving, test_what_is_free_is_not_known);
-    tcase_add_test(giving, test_the_whole_device);
-    tcase_add_loop_test(giving, test_not_above_the_own_limit, 0, 2);
-    tcase_add_test(giving, test_up_to_the_own_limit);
-    tcase_add_test(giving, test_without_a_wait_nobody_is_asked);
-    tcase_add_test(giving, test_until_the_deadline);
-    tcase_add_test(giving, test_until_what_fits_is_free);
-    tcase_add_test(giving, test_who_waits_asks_for_what_it_needs);
-    tcase_add_loop_test(giving, test_who_is_refused_has_asked_little, 0, 2);
-    tcase_add_test(giving, test_no_ledger_can_be_made);
-    tcase_add_test(silent, test_nobody_waits_long_for_a_stopped_one);
-    tcase_add_loop_test(silent, test_a_verdict_beside_a_stopped_one, 0, 2);
-    tcase_add_loop_test(silent, test_who_does_not_answer_is_named, 0, 2);
+    ADD_TESTS(giving, test_what_is_in_use_stays, test_lower_priority_gives_first,
+              test_most_idle_gives_first, test_several_give_together,
+              test_work_that_uses_it_is_waited_for, test_what_cannot_be_given_once,
+              test_asked_for_more_than_there_is, test_what_is_free_is_not_known,
+              test_the_whole_device, test_up_to_the_own_limit, test_without_a_wait_nobody_is_asked,
+              test_until_the_deadline, test_until_what_fits_is_free,
+              test_who_waits_asks_for_what_it_needs, test_no_ledger_can_be_made);
+    ADD_TESTS(silent, test_nobody_waits_long_for_a_stopped_one, test_a_verdict_beside_small_ones,
+              test_a_verdict_without_what_is_free,
+              test_a_verdict_beside_a_stopped_one_that_has_little,
+              test_who_answers_late_is_waited_for, test_a_context_waits_for_a_stopped_one_once,
+              test_a_share_after_a_context, test_others_give_beside_a_stopped_one,
+              test_a_killed_one_leaves_its_memory, test_who_dies_asked_gives_all,
+              test_who_is_ending_keeps_nothing, test_who_is_ending_is_not_waited_for_in_vain,
+              test_nobody_is_waited_for_where_nobody_is, test_who_does_not_come_to_its_end);
+    ADD_FOR_EACH(silent, 2, test_a_verdict_beside_a_stopped_one, test_who_does_not_answer_is_named,
+                 test_a_verdict_beside_one_of_its_own, test_who_is_ending_is_waited_for,
+                 test_who_is_ending_has_too_little);
     tcase_add_loop_test(silent, test_a_verdict_beside_living_ones, 0, 3);
     tcase_add_loop_test(silent, test_a_verdict_without_the_ledger, 0, 6);
-    tcase_add_loop_test(silent, test_a_verdict_beside_one_of_its_own, 0, 2);
-    tcase_add_test(silent, test_a_verdict_beside_small_ones);
-    tcase_add_test(silent, test_a_verdict_without_what_is_free);
-    tcase_add_test(silent, test_a_verdict_beside_a_stopped_one_that_has_little);
-    tcase_add_test(silent, test_who_answers_late_is_waited_for);
-    tcase_add_test(silent, test_a_context_waits_for_a_stopped_one_once);
-    tcase_add_test(silent, test_a_share_after_a_context);
-    tcase_add_test(silent, test_others_give_beside_a_stopped_one);
-    tcase_add_test(silent, test_a_killed_one_leaves_its_memory);
-    tcase_add_test(silent, test_who_dies_asked_gives_all);
-    tcase_add_loop_test(silent, test_who_is_ending_is_waited_for, 0, 2);
-    tcase_add_test(silent, test_who_is_ending_keeps_nothing);
-    tcase_add_test(silent, test_who_is_ending_is_not_waited_for_in_vain);
-    tcase_add_loop_test(silent, test_who_is_ending_has_too_little, 0, 2);
-    tcase_add_test(silent, test_nobody_is_waited_for_where_nobody_is);
-    tcase_add_test(silent, test_who_does_not_come_to_its_end);
     tcase_add_loop_test(silent, test_who_dies_before_it_is_asked_gives_all, 8, 22);
     tcase_add_loop_test(silent, test_the_file_is_ruined_meanwhile, 0, 2);
     tcase_add_loop_test(contexts, test_a_context_beside_idle_reserve, 0, 3);
-    tcase_add_loop_test(contexts, test_contexts_beside_preallocated_shares, 0, 2);
+    ADD_FOR_EACH(contexts, 2, test_contexts_beside_preallocated_shares,
+                 test_a_context_for_which_shares_fell, test_a_context_that_cannot_be);
     tcase_add_test(contexts, test_a_programs_context_beside_a_preallocated_share);
-    tcase_add_loop_test(contexts, test_a_context_for_which_shares_fell, 0, 2);
-    tcase_add_loop_test(contexts, test_a_context_that_cannot_be, 0, 2);
-    tcase_add_test(shares, test_equal_shares_as_processes_come_and_go);
-    tcase_add_test(shares, test_weighted_shares);
-    tcase_add_test(shares, test_a_share_is_never_below_what_is_in_use);
-    tcase_add_loop_test(shares, test_reserve_above_a_share_goes, 0, 3);
-    tcase_add_loop_test(shares, test_reserve_above_a_share_that_cannot_go, 0, 2);
-    tcase_add_test(shares, test_preallocated_shares);
-    tcase_add_loop_test(shares, test_preallocated_shares_in_the_background, 0, 4);
-    tcase_add_test(shares, test_a_share_in_the_background_falls_for_who_comes);
-    tcase_add_test(shares, test_a_share_asks_when_its_turn_has_come);
-    tcase_add_test(shares, test_a_share_waits_for_those_that_are_slow);
-    tcase_add_test(shares, test_a_share_in_the_background_beside_a_stopped_one);
-    tcase_add_test(shares, test_a_share_beside_a_stopped_one_has_a_deadline);
-    tcase_add_test(shares, test_a_share_is_not_waited_for_until_the_deadline);
-    tcase_add_test(shares, test_a_share_beside_one_that_grows_again);
-    tcase_add_loop_test(shares, test_preallocated_shares_leave_room, 0, 4);
-    tcase_add_test(shares, test_weights_of_nothing);
-    tcase_add_loop_test(shares, test_a_share_caps_what_was_preallocated, 0, 2);
-    tcase_add_test(shares, test_a_limit_in_place_of_a_share);
-    tcase_add_test(shares, test_a_share_caps_what_is_preallocated);
-    tcase_add_loop_test(shares, test_reserve_that_was_promised_stays, 0, 2);
-    tcase_add_loop_test(shares, test_reserve_that_was_promised_stays_beside_a_share, 0, 4);
-    tcase_add_test(shares, test_shares_are_of_those_that_have_one);
-    tcase_add_loop_test(shares, test_growth_leaves_room, 0, 3);
-    tcase_add_loop_test(shares, test_idle_reserve_goes_to_who_leaves_room, 0, 3);
-    tcase_add_test(shares, test_room_is_measured);
-    tcase_add_loop_test(shares, test_more_than_there_is, 0, 2);
+    ADD_TESTS(shares, test_equal_shares_as_processes_come_and_go, test_weighted_shares,
+              test_a_share_is_never_below_what_is_in_use, test_preallocated_shares,
+              test_a_share_in_the_background_falls_for_who_comes,
+              test_a_share_asks_when_its_turn_has_come, test_a_share_waits_for_those_that_are_slow,
+              test_a_share_in_the_background_beside_a_stopped_one,
+              test_a_share_beside_a_stopped_one_has_a_deadline,
+              test_a_share_is_not_waited_for_until_the_deadline,
+              test_a_share_beside_one_that_grows_again, test_weights_of_nothing,
+              test_a_limit_in_place_of_a_share, test_a_share_caps_what_is_preallocated,
+              test_shares_are_of_those_that_have_one, test_room_is_measured);
+    ADD_FOR_EACH(shares, 3, test_reserve_above_a_share_goes, test_growth_leaves_room,
+                 test_idle_reserve_goes_to_who_leaves_room);
+    ADD_FOR_EACH(shares, 2, test_reserve_above_a_share_that_cannot_go,
+                 test_a_share_caps_what_was_preallocated, test_reserve_that_was_promised_stays,
+                 test_more_than_there_is);
+    ADD_FOR_EACH(shares, 4, test_preallocated_shares_in_the_background,
+                 test_preallocated_shares_leave_room,
+                 test_reserve_that_was_promised_stays_beside_a_share);
     tcase_add_test(many, test_killed_and_stopped_at_random);
     return run_suite(suite, CK_FORK);
 }

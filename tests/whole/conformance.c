@@ -184,7 +184,7 @@ static void *take(weir_allocator *a, size_t bytes, CUstream stream) {
 
 /* ---- creation and destruction ---------------------------------------------------------------- */
 
-START_TEST(create_needs_a_place_to_write) {
+TEST(create_needs_a_place_to_write) {
     weir_options options = options_for(_i, ARENA_BYTES);
 
     EXPECT(WEIR_E_INVALID, weir_allocator_create(&options, NULL));
@@ -192,13 +192,12 @@ START_TEST(create_needs_a_place_to_write) {
     EXPECT(WEIR_E_INVALID, weir_default_allocator(NULL));
     OK(weir_allocator_destroy(NULL));
 }
-END_TEST
 
 /* weir_options ended here in version 1. */
 enum { VERSION_1_BYTES = offsetof(weir_options, front) };
 
 /* One wrong field each; nothing is written and nothing is held. */
-START_TEST(create_refuses_options_out_of_range) {
+TEST(create_refuses_options_out_of_range) {
     weir_options bad[24];
     weir_allocator *a = (weir_allocator *)&bad;
     size_t count = 0, before = device_free();
@@ -241,7 +240,6 @@ START_TEST(create_refuses_options_out_of_range) {
     }
     expect_free_again(before);
 }
-END_TEST
 
 /* Where the struct ended in a version between the first and this one: before a field that came later. */
 static int is_end_of_options(size_t bytes) {
@@ -269,7 +267,7 @@ static int is_end_of_options(size_t bytes) {
 
 /* A program compiled with a later header has a larger struct: its unknown fields must be default.  One of an earlier
  * header's is shorter by whole fields. */
-START_TEST(create_accepts_every_size_from_version_1) {
+TEST(create_accepts_every_size_from_version_1) {
     struct {
         weir_options options;
         uint64_t later[4];
@@ -300,18 +298,16 @@ START_TEST(create_accepts_every_size_from_version_1) {
     EXPECT(WEIR_E_INVALID, weir_allocator_create(&newer.options, &a));
     ck_assert_ptr_null(a);
 }
-END_TEST
 
-START_TEST(create_finds_no_such_device) {
+TEST(create_finds_no_such_device) {
     weir_options options = options_of(_i, on_cuda ? "cuda:999" : "model:9", ARENA_BYTES);
     weir_allocator *a = NULL;
 
     EXPECT(WEIR_E_NO_DEVICE, weir_allocator_create(&options, &a));
     ck_assert_ptr_null(a);
 }
-END_TEST
 
-START_TEST(create_refuses_an_impossible_preallocation) {
+TEST(create_refuses_an_impossible_preallocation) {
     weir_options options = options_for(_i, ARENA_BYTES);
     size_t before = device_free();
     weir_allocator *a = NULL;
@@ -325,9 +321,8 @@ START_TEST(create_refuses_an_impossible_preallocation) {
     ck_assert_ptr_null(a);
     expect_free_again(before);
 }
-END_TEST
 
-START_TEST(destroy_waits_for_no_live_block) {
+TEST(destroy_waits_for_no_live_block) {
     weir_allocator *a = make(_i);
     CUstream s = make_stream();
     weir_statistics before, after;
@@ -345,11 +340,10 @@ START_TEST(destroy_waits_for_no_live_block) {
     OK(weir_allocator_destroy(a));
     drop_stream(s);
 }
-END_TEST
 
 /* Frees behind work that still runs when the allocator goes; on one stream, on several, and of
  * blocks with noted uses. */
-START_TEST(destroy_gives_all_back_behind_pending_frees) {
+TEST(destroy_gives_all_back_behind_pending_frees) {
     CUstream s[3] = {make_stream(), make_stream(), make_stream()};
     size_t before = device_free();
 
@@ -370,9 +364,8 @@ START_TEST(destroy_gives_all_back_behind_pending_frees) {
     for (int i = 0; i < 3; i++)
         drop_stream(s[i]);
 }
-END_TEST
 
-START_TEST(create_and_destroy_a_hundred_times) {
+TEST(create_and_destroy_a_hundred_times) {
     CUstream s = make_stream();
     size_t before = device_free();
 
@@ -386,9 +379,8 @@ START_TEST(create_and_destroy_a_hundred_times) {
     expect_free_again(before);
     drop_stream(s);
 }
-END_TEST
 
-START_TEST(several_allocators_beside_each_other) {
+TEST(several_allocators_beside_each_other) {
     weir_allocator *a[KIND_COUNT];
     void *block[KIND_COUNT];
     CUstream s = make_stream();
@@ -406,11 +398,10 @@ START_TEST(several_allocators_beside_each_other) {
     }
     drop_stream(s);
 }
-END_TEST
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
-START_TEST(nothing_asked_nothing_given) {
+TEST(nothing_asked_nothing_given) {
     weir_allocator *a = make(_i);
     CUstream s = make_stream();
     void *block = a;
@@ -424,9 +415,8 @@ START_TEST(nothing_asked_nothing_given) {
     OK(weir_allocator_destroy(a));
     drop_stream(s);
 }
-END_TEST
 
-START_TEST(every_size_is_aligned_and_whole) {
+TEST(every_size_is_aligned_and_whole) {
     static const size_t sizes[] = {1,   2,       255,          256,      257,          511,
                                    512, 513,     4095,         4096,     4097,         MIB - 1,
                                    MIB, MIB + 1, 3 * MIB + 77, 32 * MIB, 32 * MIB + 1, 33 * MIB};
@@ -449,10 +439,9 @@ START_TEST(every_size_is_aligned_and_whole) {
     OK(weir_allocator_destroy(a));
     drop_stream(s);
 }
-END_TEST
 
 /* The memory of a block is there again for its own stream at once, though the stream is busy. */
-START_TEST(own_stream_reuses_at_once) {
+TEST(own_stream_reuses_at_once) {
     weir_allocator *a = make(_i);
     CUstream s = make_stream();
     void *block = take(a, 24 * MIB, s);
@@ -473,11 +462,10 @@ START_TEST(own_stream_reuses_at_once) {
     OK(weir_allocator_destroy(a));
     drop_stream(s);
 }
-END_TEST
 
 /* As far as a real driver has a part in it; test_misuse.c has the rest.  The pool engine alone frees
  * what the driver takes. */
-START_TEST(only_live_blocks_are_freed) {
+TEST(only_live_blocks_are_freed) {
     weir_allocator *a = make(_i), *stranger = make(_i);
     CUstream s = make_stream();
     char *block = take(a, 100000, s), *other = take(a, 5000, s);
@@ -511,10 +499,9 @@ START_TEST(only_live_blocks_are_freed) {
     OK(weir_allocator_destroy(stranger));
     drop_stream(s);
 }
-END_TEST
 
 /* Freed once with a use noted and still pending: the second free is a double free too. */
-START_TEST(a_pending_free_is_a_free) {
+TEST(a_pending_free_is_a_free) {
     weir_allocator *a = make(_i);
     CUstream s = make_stream(), t = make_stream();
     void *block = take(a, MIB, s);
@@ -534,10 +521,9 @@ START_TEST(a_pending_free_is_a_free) {
     drop_stream(s);
     drop_stream(t);
 }
-END_TEST
 
 /* One block at a time fits, so that each is what the last one was, written to late. */
-START_TEST(blocks_for_any_stream) {
+TEST(blocks_for_any_stream) {
     const size_t bytes = 20 * MIB;
     weir_allocator *a = make_limited(_i, 32 * MIB);
     CUstream s = make_stream(), t = make_stream(), u = make_stream();
@@ -569,10 +555,9 @@ START_TEST(blocks_for_any_stream) {
     drop_stream(t);
     drop_stream(u);
 }
-END_TEST
 
 /* NULL, 0x1 and 0x2, in the thread's context and without any. */
-START_TEST(default_streams) {
+TEST(default_streams) {
     weir_allocator *a = make(_i);
     CUcontext popped;
 
@@ -601,10 +586,9 @@ START_TEST(default_streams) {
     ck_assert_uint_eq(stats_of(a).blocks, 0);
     OK(weir_allocator_destroy(a));
 }
-END_TEST
 
 /* A use is noted on streams that a block never saw otherwise, many of them, and twice. */
-START_TEST(many_uses_of_one_block) {
+TEST(many_uses_of_one_block) {
     enum { STREAMS = 20 };
     weir_allocator *a = make(_i);
     CUstream s[STREAMS];
@@ -634,10 +618,9 @@ START_TEST(many_uses_of_one_block) {
     for (int i = 0; i < STREAMS; i++)
         drop_stream(s[i]);
 }
-END_TEST
 
 /* A free may name any stream that is ordered after the block's uses. */
-START_TEST(freed_on_another_stream) {
+TEST(freed_on_another_stream) {
     weir_allocator *a = make(_i);
     CUstream s = make_stream(), t = make_stream();
 
@@ -660,7 +643,6 @@ START_TEST(freed_on_another_stream) {
     drop_stream(s);
     drop_stream(t);
 }
-END_TEST
 
 /* ---- limits and refusals --------------------------------------------------------------------- */
 
@@ -669,7 +651,7 @@ static int grows_by_regions(int kind) {
     return kind == KIND_POOL || (kind == KIND_PLATFORM && front == WEIR_SWITCH_ON);
 }
 
-START_TEST(the_limit_is_exact) {
+TEST(the_limit_is_exact) {
     enum { COUNT = 8 };
     weir_allocator *a = make_limited(_i, COUNT * 32 * MIB);
     CUstream s = make_stream();
@@ -699,10 +681,9 @@ START_TEST(the_limit_is_exact) {
     OK(weir_allocator_destroy(a));
     drop_stream(s);
 }
-END_TEST
 
 /* Limits that are no multiple of anything. */
-START_TEST(the_limit_can_be_lowered) {
+TEST(the_limit_can_be_lowered) {
     weir_allocator *a = make_limited(_i, 512 * MIB);
     CUstream s = make_stream();
     void *block = NULL;
@@ -724,10 +705,9 @@ START_TEST(the_limit_can_be_lowered) {
     OK(weir_allocator_destroy(a));
     drop_stream(s);
 }
-END_TEST
 
 /* What others take from weir's pool is of its reserve and under its limit, and nobody else's. */
-START_TEST(the_pool_can_be_shared) {
+TEST(the_pool_can_be_shared) {
     weir_allocator *a = make_limited(KIND_POOL, 128 * MIB);
     CUstream s = make_stream(), t = make_stream();
     CUdeviceptr theirs = 0, more = 0;
@@ -753,9 +733,8 @@ START_TEST(the_pool_can_be_shared) {
     drop_stream(s);
     drop_stream(t);
 }
-END_TEST
 
-START_TEST(the_limit_is_never_passed) {
+TEST(the_limit_is_never_passed) {
     static const size_t limits[] = {1, 255, 300, 5 * MIB, 31 * MIB, 33 * MIB + 1, 100 * MIB + 4097};
     size_t least = grows_by_regions(_i) ? 32 * MIB : 0;
     CUstream s = make_stream();
@@ -793,7 +772,6 @@ START_TEST(the_limit_is_never_passed) {
     }
     drop_stream(s);
 }
-END_TEST
 
 /* Why the last request was refused; the text of it is printed. */
 static weir_verdict verdict_of(weir_allocator *a) {
@@ -808,7 +786,7 @@ static weir_verdict verdict_of(weir_allocator *a) {
     return v;
 }
 
-START_TEST(a_refusal_has_a_verdict) {
+TEST(a_refusal_has_a_verdict) {
     weir_allocator *a = make_limited(_i, 256 * MIB);
     CUstream s = make_stream();
     void *block = take(a, 200 * MIB, s), *none = NULL;
@@ -830,9 +808,8 @@ START_TEST(a_refusal_has_a_verdict) {
     OK(weir_allocator_destroy(a));
     drop_stream(s);
 }
-END_TEST
 
-START_TEST(a_refusal_tells_its_figures) {
+TEST(a_refusal_tells_its_figures) {
     weir_allocator *a = make_limited(_i, 256 * MIB);
     CUstream s = make_stream();
     weir_refusal r = {.size = sizeof r};
@@ -868,7 +845,6 @@ START_TEST(a_refusal_tells_its_figures) {
     OK(weir_allocator_destroy(a));
     drop_stream(s);
 }
-END_TEST
 
 /* Frees a block, given as `data`, that is in the way. */
 static int free_the_other(const weir_oom *oom, void *data) {
@@ -881,7 +857,7 @@ static int free_the_other(const weir_oom *oom, void *data) {
     return 1;
 }
 
-START_TEST(a_callback_makes_room) {
+TEST(a_callback_makes_room) {
     weir_options options = options_for(_i, 256 * MIB);
     CUstream s = make_stream();
     weir_allocator *a;
@@ -904,10 +880,9 @@ START_TEST(a_callback_makes_room) {
     OK(weir_allocator_destroy(a));
     drop_stream(s);
 }
-END_TEST
 
 /* What a refusal says could be had can be had: of an empty reserve, of an idle one, of one in pieces. */
-START_TEST(the_largest_request_is_served) {
+TEST(the_largest_request_is_served) {
     static const size_t sizes[] = {257 * MIB, 200 * MIB, 128 * MIB, 100 * MIB};
     enum { COUNT = 24 };
     CUstream s = make_stream();
@@ -941,11 +916,10 @@ START_TEST(the_largest_request_is_served) {
     }
     drop_stream(s);
 }
-END_TEST
 
 /* The same where the device has no more.  What a driver then keeps for itself nobody knows, so that on a GPU
  * it is told and not asserted. */
-START_TEST(the_largest_request_on_a_full_device) {
+TEST(the_largest_request_on_a_full_device) {
     weir_options options = options_for(_i, 64 * MIB);
     CUstream s = make_stream();
     weir_refusal r = {.size = sizeof r};
@@ -981,7 +955,6 @@ START_TEST(the_largest_request_on_a_full_device) {
     OK(weir_allocator_destroy(a));
     drop_stream(s);
 }
-END_TEST
 
 /* What a thread that allocates from `a` finds wrong, or NULL. */
 static const char *wrong_at_first_refusal(weir_allocator *a) {
@@ -1011,7 +984,7 @@ static void *refused_once(void *arg) {
     return NULL;
 }
 
-START_TEST(refusals_and_results_are_the_threads_own) {
+TEST(refusals_and_results_are_the_threads_own) {
     weir_allocator *a = make(_i);
     weir_refusal r = {.size = sizeof r};
     struct refused refused = {.allocator = a};
@@ -1026,11 +999,10 @@ START_TEST(refusals_and_results_are_the_threads_own) {
     ck_assert_uint_eq(r.asked, (uint64_t)1 << 51);
     OK(weir_allocator_destroy(a));
 }
-END_TEST
 
 /* Every failing call sets the driver's part in it, to 0 if it had none; successes leave it alone. */
 /* The front refuses by itself what it does not know: here the driver does. */
-START_TEST(the_driver_result_is_of_the_last_failure) {
+TEST(the_driver_result_is_of_the_last_failure) {
     weir_allocator *a = make(KIND_POOL);
     CUstream s = make_stream();
     weir_options options;
@@ -1071,11 +1043,10 @@ START_TEST(the_driver_result_is_of_the_last_failure) {
     OK(weir_allocator_destroy(a));
     drop_stream(s);
 }
-END_TEST
 
 /* ---- reserve --------------------------------------------------------------------------------- */
 
-START_TEST(preallocate_grows_to_what_was_asked) {
+TEST(preallocate_grows_to_what_was_asked) {
     weir_allocator *a = make_limited(_i, 512 * MIB);
     CUstream s = make_stream();
     size_t reserve = 77;
@@ -1110,10 +1081,9 @@ done:
     OK(weir_allocator_destroy(a));
     drop_stream(s);
 }
-END_TEST
 
 /* The option, at creation and at the first request. */
-START_TEST(preallocation_as_an_option) {
+TEST(preallocation_as_an_option) {
     CUstream s = make_stream();
 
     for (int at = WEIR_PREALLOC_AT_CREATE; at <= WEIR_PREALLOC_AT_FIRST; at++) {
@@ -1149,11 +1119,10 @@ START_TEST(preallocation_as_an_option) {
     }
     drop_stream(s);
 }
-END_TEST
 
 /* A part of the preallocation at once, the rest and headroom by the thread, or, on the model, by requests of
  * the engine while time passes. */
-START_TEST(in_the_background_the_reserve_grows_too) {
+TEST(in_the_background_the_reserve_grows_too) {
     weir_options options = options_for(_i, 512 * MIB);
     int grows = _i == KIND_POOL || _i == KIND_REGIONS, done = 0;
     CUstream s = make_stream();
@@ -1199,9 +1168,8 @@ START_TEST(in_the_background_the_reserve_grows_too) {
     drop_stream(s);
     expect_free_again(before);
 }
-END_TEST
 
-START_TEST(trim_gives_idle_reserve_back) {
+TEST(trim_gives_idle_reserve_back) {
     weir_allocator *a = make_limited(_i, 512 * MIB);
     CUstream s = make_stream(), t = make_stream();
     size_t before = device_free(), released = 77;
@@ -1237,9 +1205,8 @@ START_TEST(trim_gives_idle_reserve_back) {
     drop_stream(s);
     drop_stream(t);
 }
-END_TEST
 
-START_TEST(trim_keeps_what_it_is_told_to) {
+TEST(trim_keeps_what_it_is_told_to) {
     weir_options options = options_for(_i, 512 * MIB);
     CUstream s = make_stream();
     weir_allocator *a;
@@ -1263,10 +1230,9 @@ START_TEST(trim_keeps_what_it_is_told_to) {
     OK(weir_allocator_destroy(a));
     drop_stream(s);
 }
-END_TEST
 
 /* In requests, but for an arena of regions, and by weir_decay; what is in use keeps its bytes. */
-START_TEST(idle_reserve_decays) {
+TEST(idle_reserve_decays) {
     weir_options options = options_for(_i == 0 ? KIND_POOL : KIND_REGIONS, 0);
     CUstream s = make_stream();
     void *block[8], *kept;
@@ -1303,11 +1269,10 @@ START_TEST(idle_reserve_decays) {
     OK(weir_allocator_destroy(a));
     drop_stream(s);
 }
-END_TEST
 
 /* One allocator has 1.25 GiB idle, behind work that still uses it, of 1.5 that the device has left; another one
  * asks for 0.75.  Then the first is told that memory is low. */
-START_TEST(a_full_device_takes_what_another_allocator_has_idle) {
+TEST(a_full_device_takes_what_another_allocator_has_idle) {
     static const int arenas[] = {0, WEIR_ARENA_REGIONS, WEIR_ARENA_MAPPED};
     weir_options options = options_for(_i == 0 ? KIND_POOL : KIND_REGIONS, 0);
     CUstream s = make_stream(), t = make_stream();
@@ -1361,10 +1326,9 @@ START_TEST(a_full_device_takes_what_another_allocator_has_idle) {
     drop_stream(t);
     drop_stream(s);
 }
-END_TEST
 
 /* The driver's threshold, which only the pool engine has: at once, and when caches have warmed up. */
-START_TEST(the_release_threshold_holds_at_synchronisations) {
+TEST(the_release_threshold_holds_at_synchronisations) {
     static const size_t thresholds[] = {0, 100 * MIB, SIZE_MAX};
     CUstream s = make_stream();
 
@@ -1402,7 +1366,6 @@ START_TEST(the_release_threshold_holds_at_synchronisations) {
     }
     drop_stream(s);
 }
-END_TEST
 
 /* ---- random work with data ------------------------------------------------------------------- */
 
@@ -1563,7 +1526,7 @@ static void check_events(weir_allocator *a) {
     free(events);
 }
 
-START_TEST(random_work_on_several_streams) {
+TEST(random_work_on_several_streams) {
     size_t before = device_free();
     weir_options options = options_for(_i, 256 * MIB);
     int steps = !on_cuda ? 20000 : _i == KIND_PLATFORM ? 1500 : 6000;
@@ -1594,7 +1557,6 @@ START_TEST(random_work_on_several_streams) {
     OK(weir_allocator_destroy(a));
     expect_free_again(before);
 }
-END_TEST
 
 static void *work_alone(void *arg) {
     struct work *w = arg;
@@ -1635,7 +1597,7 @@ static void *watch(void *arg) {
 
 /* Check's assertions end the process from any thread where it forks; on a GPU a failure in a thread
  * is a crash, which is a failure too. */
-START_TEST(random_work_in_four_threads) {
+TEST(random_work_in_four_threads) {
     enum { THREADS = 4 };
     size_t before = device_free();
     struct work *w = malloc(THREADS * sizeof *w);
@@ -1665,11 +1627,10 @@ START_TEST(random_work_in_four_threads) {
     OK(weir_allocator_destroy(a));
     expect_free_again(before);
 }
-END_TEST
 
 /* ---- events and latencies -------------------------------------------------------------------- */
 
-START_TEST(the_ring_keeps_the_latest_events) {
+TEST(the_ring_keeps_the_latest_events) {
     weir_options options = options_for(_i, 0);
     weir_allocator *a;
     weir_event events[12];
@@ -1708,10 +1669,9 @@ START_TEST(the_ring_keeps_the_latest_events) {
     ck_assert_uint_eq(stats_of(a).growth_bytes, 320 * MIB);
     OK(weir_allocator_destroy(a));
 }
-END_TEST
 
 /* Callers compiled with a shorter or a longer weir_event. */
-START_TEST(events_of_other_sizes) {
+TEST(events_of_other_sizes) {
     struct {
         uint64_t sequence, time_ns;
     } shorter[3];
@@ -1740,9 +1700,8 @@ START_TEST(events_of_other_sizes) {
     }
     OK(weir_allocator_destroy(a));
 }
-END_TEST
 
-START_TEST(latencies_are_kept_on_demand) {
+TEST(latencies_are_kept_on_demand) {
     weir_options options = options_for(_i, ARENA_BYTES);
     weir_latency l = {.size = sizeof l};
     CUstream s = make_stream();
@@ -1770,7 +1729,6 @@ START_TEST(latencies_are_kept_on_demand) {
     OK(weir_allocator_destroy(a));
     drop_stream(s);
 }
-END_TEST
 
 /* ---- contexts, forks, the default allocator -------------------------------------------------- */
 
@@ -1814,7 +1772,7 @@ static void one_of_each_call(int kind, CUstream s, CUstream t) {
 
 /* None current, the device's own, and the device's own twice; on the model that of another device
  * too. */
-START_TEST(the_current_context_is_left_alone) {
+TEST(the_current_context_is_left_alone) {
     CUstream s, t;
     CUcontext popped, other;
 
@@ -1846,7 +1804,6 @@ START_TEST(the_current_context_is_left_alone) {
     drop_stream(s);
     drop_stream(t);
 }
-END_TEST
 
 /* In a child nothing works and nothing hangs, whatever the parent was doing. */
 static int child_is_refused(weir_allocator *a, void *block, CUstream s) {
@@ -1873,7 +1830,7 @@ static int child_is_refused(weir_allocator *a, void *block, CUstream s) {
            weir_last_driver_result() == 0;
 }
 
-START_TEST(a_child_of_fork_is_refused) {
+TEST(a_child_of_fork_is_refused) {
     weir_allocator *a = make(_i);
     CUstream s = make_stream();
     void *block = take(a, 100, s);
@@ -1893,10 +1850,9 @@ START_TEST(a_child_of_fork_is_refused) {
     OK(weir_allocator_destroy(a));
     drop_stream(s);
 }
-END_TEST
 
 /* The environment is read by the first call that succeeds; a bad variable keeps nothing. */
-START_TEST(the_default_allocator) {
+TEST(the_default_allocator) {
     weir_allocator *a = NULL, *again = NULL;
     CUstream s = make_stream();
     int null_log = dup(STDERR_FILENO);
@@ -1934,10 +1890,9 @@ START_TEST(the_default_allocator) {
     unsetenv("WEIR_ENGINE");
     unsetenv("WEIR_DEVICE");
 }
-END_TEST
 
 /* No driver: no device; never the model in its place. */
-START_TEST(without_a_driver_there_is_no_device) {
+TEST(without_a_driver_there_is_no_device) {
     struct weir_driver_failure failure;
     weir_allocator *a = NULL;
 
@@ -1946,7 +1901,6 @@ START_TEST(without_a_driver_there_is_no_device) {
     EXPECT(WEIR_E_NO_DEVICE, weir_allocator_create(NULL, &a));
     ck_assert_ptr_null(a);
 }
-END_TEST
 
 /* ---- stream capture --------------------------------------------------------------------------- */
 
@@ -2005,7 +1959,7 @@ static uint64_t graph_memory(CUgraphMem_attribute attribute) {
 
 /* One block goes within the graph, one is left by each launch; the graph also writes to a block from
  * outside. */
-START_TEST(captured_blocks_are_the_graph_s) {
+TEST(captured_blocks_are_the_graph_s) {
     CUstream s = make_stream();
     size_t before = device_free();
     weir_allocator *a = make(_i / CAPTURE_MODES);
@@ -2054,10 +2008,9 @@ end:
     expect_free_again(before);
     drop_stream(s);
 }
-END_TEST
 
 /* The platform engine has no memory that a graph could own; the capture goes on. */
-START_TEST(captured_requests_are_refused) {
+TEST(captured_requests_are_refused) {
     CUstream s = make_stream();
     weir_allocator *a = make(KIND_PLATFORM);
     weir_statistics first, last;
@@ -2084,10 +2037,9 @@ end:
     OK(weir_allocator_destroy(a));
     drop_stream(s);
 }
-END_TEST
 
 /* Beside the capture everything goes on. */
-START_TEST(streams_beside_a_capture_are_served) {
+TEST(streams_beside_a_capture_are_served) {
     CUstream s = make_stream(), other = make_stream();
     weir_allocator *a = make(_i);
     void *block;
@@ -2112,10 +2064,9 @@ START_TEST(streams_beside_a_capture_are_served) {
     drop_stream(other);
     drop_stream(s);
 }
-END_TEST
 
 /* The platform engine alone, without the front, waits for the device, whatever uses there were. */
-START_TEST(frees_of_blocks_from_outside_a_capture) {
+TEST(frees_of_blocks_from_outside_a_capture) {
     CUstream s = make_stream(), other = make_stream();
     size_t before = device_free();
     weir_allocator *a = make(_i);
@@ -2150,10 +2101,9 @@ START_TEST(frees_of_blocks_from_outside_a_capture) {
     drop_stream(other);
     drop_stream(s);
 }
-END_TEST
 
 /* By a query of the captured stream, which is not allowed. */
-START_TEST(aborted_capture_leaks_nothing) {
+TEST(aborted_capture_leaks_nothing) {
     CUstream s = make_stream();
     size_t before = device_free();
     weir_allocator *a = make(_i);
@@ -2187,7 +2137,6 @@ START_TEST(aborted_capture_leaks_nothing) {
     expect_free_again(before);
     drop_stream(s);
 }
-END_TEST
 
 /* ---- what a driver forbids under capture ------------------------------------------------------ */
 
@@ -2473,7 +2422,7 @@ static size_t try_rule(const struct rule *rule, int mode, char *text, size_t roo
     return wrote < 0 || (size_t)wrote >= room ? 0 : (size_t)wrote;
 }
 
-START_TEST(a_driver_forbids_what_the_model_does) {
+TEST(a_driver_forbids_what_the_model_does) {
     CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
                             .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device}};
     char text[4096] = "";
@@ -2497,7 +2446,6 @@ START_TEST(a_driver_forbids_what_the_model_does) {
     drop_stream(under.other);
     drop_stream(under.s);
 }
-END_TEST
 
 /* ---- memory by handles ------------------------------------------------------------------------ */
 
@@ -2572,7 +2520,7 @@ static void *at(CUdeviceptr address) {
             ck_abort_msg("%s was not refused", #call);                                             \
     } while (0)
 
-START_TEST(handles_keep_their_bytes_wherever_they_are_mapped) {
+TEST(handles_keep_their_bytes_wherever_they_are_mapped) {
     CUdeviceptr range, other;
     CUmemGenericAllocationHandle first, second;
     size_t unit;
@@ -2603,9 +2551,8 @@ START_TEST(handles_keep_their_bytes_wherever_they_are_mapped) {
     CU(driver->cuMemAddressFree(other, 8 * unit));
     end_virtual();
 }
-END_TEST
 
-START_TEST(handles_side_by_side_are_one_range) {
+TEST(handles_side_by_side_are_one_range) {
     CUdeviceptr range;
     CUmemGenericAllocationHandle handle[4];
     size_t unit;
@@ -2631,9 +2578,8 @@ START_TEST(handles_side_by_side_are_one_range) {
     CU(driver->cuMemAddressFree(range, 16 * unit));
     end_virtual();
 }
-END_TEST
 
-START_TEST(a_released_handle_lives_while_it_is_mapped) {
+TEST(a_released_handle_lives_while_it_is_mapped) {
     CUdeviceptr one, other;
     CUmemGenericAllocationHandle handle;
     size_t bytes;
@@ -2657,9 +2603,8 @@ START_TEST(a_released_handle_lives_while_it_is_mapped) {
     CU(driver->cuMemAddressFree(other, bytes));
     end_virtual();
 }
-END_TEST
 
-START_TEST(what_cannot_be_mapped_is_refused) {
+TEST(what_cannot_be_mapped_is_refused) {
     CUdeviceptr range, gone;
     CUmemGenericAllocationHandle handle, other, none;
     size_t unit, total;
@@ -2700,7 +2645,6 @@ START_TEST(what_cannot_be_mapped_is_refused) {
     CU(driver->cuMemRelease(other));
     end_virtual();
 }
-END_TEST
 
 /* What the documentation leaves open, and lib/driver/model/model_virtual.c assumes: where a device answers
  * otherwise, a line says so.  The model itself must be as it says. */
@@ -2712,7 +2656,7 @@ static void compare_assumption(const char *what, CUresult assumed, CUresult is) 
     printf("# %s: %u, where the model plays %u\n", what, is, assumed);
 }
 
-START_TEST(the_model_assumes_what_the_documentation_leaves_open) {
+TEST(the_model_assumes_what_the_documentation_leaves_open) {
     CUmemAccessDesc reading, none_at_all;
     CUmemGenericAllocationHandle handle[2], none;
     CUdeviceptr range, other, page;
@@ -2798,7 +2742,6 @@ START_TEST(the_model_assumes_what_the_documentation_leaves_open) {
     CU(driver->cuMemAddressFree(range, 8 * unit));
     end_virtual();
 }
-END_TEST
 
 /* Reserve, create, map, open, unmap, release, free: beside a capture in that mode.  Were that refused, a
  * relaxed thread may, which weir's own calls rely on. */
@@ -2826,7 +2769,7 @@ static CUresult call_virtual(int call) {
 
 enum { VIRTUAL_CALLS = 7 };
 
-START_TEST(memory_is_mapped_beside_a_capture) {
+TEST(memory_is_mapped_beside_a_capture) {
     static const char *const names[VIRTUAL_CALLS] = {
         "cuMemAddressReserve", "cuMemCreate",  "cuMemMap",        "cuMemSetAccess",
         "cuMemUnmap",          "cuMemRelease", "cuMemAddressFree"};
@@ -2861,60 +2804,37 @@ START_TEST(memory_is_mapped_beside_a_capture) {
     }
     end_virtual();
 }
-END_TEST
 
 /* ---- the suite ------------------------------------------------------------------------------- */
 
 static void add_each(TCase *tests) {
-    tcase_add_loop_test(tests, create_needs_a_place_to_write, 0, KIND_COUNT);
-    tcase_add_loop_test(tests, create_refuses_options_out_of_range, 0, KIND_COUNT);
-    tcase_add_loop_test(tests, create_accepts_every_size_from_version_1, 0, KIND_COUNT);
-    tcase_add_loop_test(tests, create_finds_no_such_device, 0, KIND_COUNT);
-    tcase_add_loop_test(tests, create_refuses_an_impossible_preallocation, 0, KIND_COUNT);
-    tcase_add_loop_test(tests, destroy_waits_for_no_live_block, 0, KIND_COUNT);
-    tcase_add_loop_test(tests, destroy_gives_all_back_behind_pending_frees, 0, KIND_COUNT);
-    tcase_add_loop_test(tests, create_and_destroy_a_hundred_times, 0, KIND_COUNT);
-    tcase_add_loop_test(tests, nothing_asked_nothing_given, 0, KIND_COUNT);
-    tcase_add_loop_test(tests, every_size_is_aligned_and_whole, 0, KIND_COUNT);
-    tcase_add_loop_test(tests, own_stream_reuses_at_once, 0, KIND_COUNT);
-    tcase_add_loop_test(tests, only_live_blocks_are_freed, 0, KIND_COUNT);
-    tcase_add_loop_test(tests, a_pending_free_is_a_free, 0, KIND_COUNT);
-    tcase_add_loop_test(tests, blocks_for_any_stream, 0, KIND_COUNT);
-    tcase_add_loop_test(tests, default_streams, 0, KIND_COUNT);
-    tcase_add_loop_test(tests, many_uses_of_one_block, 0, KIND_COUNT);
-    tcase_add_loop_test(tests, freed_on_another_stream, 0, KIND_COUNT);
-    tcase_add_loop_test(tests, the_limit_is_exact, 0, KIND_COUNT);
-    tcase_add_loop_test(tests, the_limit_can_be_lowered, 0, KIND_COUNT);
-    tcase_add_loop_test(tests, the_limit_is_never_passed, 0, KIND_COUNT);
-    tcase_add_loop_test(tests, a_refusal_tells_its_figures, 0, KIND_COUNT);
-    tcase_add_loop_test(tests, a_refusal_has_a_verdict, 0, KIND_COUNT);
-    tcase_add_loop_test(tests, the_largest_request_is_served, 0, KIND_COUNT);
-    tcase_add_loop_test(tests, the_largest_request_on_a_full_device, 0, KIND_COUNT);
-    tcase_add_loop_test(tests, a_callback_makes_room, 0, KIND_COUNT);
-    tcase_add_loop_test(tests, refusals_and_results_are_the_threads_own, 0, KIND_COUNT);
-    tcase_add_loop_test(tests, preallocate_grows_to_what_was_asked, 0, KIND_COUNT);
-    tcase_add_loop_test(tests, preallocation_as_an_option, 0, KIND_COUNT);
-    tcase_add_loop_test(tests, in_the_background_the_reserve_grows_too, 0, KIND_COUNT);
-    tcase_add_loop_test(tests, trim_gives_idle_reserve_back, 0, KIND_COUNT);
-    tcase_add_loop_test(tests, trim_keeps_what_it_is_told_to, 0, KIND_COUNT);
-    tcase_add_loop_test(tests, idle_reserve_decays, 0, 3);
-    tcase_add_loop_test(tests, a_full_device_takes_what_another_allocator_has_idle, 0, 3);
-    tcase_add_loop_test(tests, random_work_on_several_streams, 0, KIND_COUNT);
-    tcase_add_loop_test(tests, random_work_in_four_threads, 0, KIND_COUNT);
-    tcase_add_loop_test(tests, latencies_are_kept_on_demand, 0, KIND_COUNT);
-    tcase_add_loop_test(tests, the_current_context_is_left_alone, 0, KIND_COUNT);
+    ADD_FOR_EACH(
+        tests, KIND_COUNT, create_needs_a_place_to_write, create_refuses_options_out_of_range,
+        create_accepts_every_size_from_version_1, create_finds_no_such_device,
+        create_refuses_an_impossible_preallocation, destroy_waits_for_no_live_block,
+        destroy_gives_all_back_behind_pending_frees, create_and_destroy_a_hundred_times,
+        nothing_asked_nothing_given, every_size_is_aligned_and_whole, own_stream_reuses_at_once,
+        only_live_blocks_are_freed, a_pending_free_is_a_free, blocks_for_any_stream,
+        default_streams, many_uses_of_one_block, freed_on_another_stream, the_limit_is_exact,
+        the_limit_can_be_lowered, the_limit_is_never_passed, a_refusal_tells_its_figures,
+        a_refusal_has_a_verdict, the_largest_request_is_served,
+        the_largest_request_on_a_full_device, a_callback_makes_room,
+        refusals_and_results_are_the_threads_own, preallocate_grows_to_what_was_asked,
+        preallocation_as_an_option, in_the_background_the_reserve_grows_too,
+        trim_gives_idle_reserve_back, trim_keeps_what_it_is_told_to, random_work_on_several_streams,
+        random_work_in_four_threads, latencies_are_kept_on_demand,
+        the_current_context_is_left_alone, streams_beside_a_capture_are_served,
+        frees_of_blocks_from_outside_a_capture, aborted_capture_leaks_nothing,
+        a_child_of_fork_is_refused);
+    ADD_FOR_EACH(tests, 3, idle_reserve_decays,
+                 a_full_device_takes_what_another_allocator_has_idle);
     tcase_add_test(tests, captured_requests_are_refused);
-    tcase_add_loop_test(tests, streams_beside_a_capture_are_served, 0, KIND_COUNT);
-    tcase_add_loop_test(tests, frees_of_blocks_from_outside_a_capture, 0, KIND_COUNT);
-    tcase_add_loop_test(tests, aborted_capture_leaks_nothing, 0, KIND_COUNT);
-    tcase_add_loop_test(tests, a_child_of_fork_is_refused, 0, KIND_COUNT);
 }
 
 static void add_single(TCase *tests) {
-    tcase_add_test(tests, several_allocators_beside_each_other);
-    tcase_add_test(tests, the_pool_can_be_shared);
+    ADD_TESTS(tests, several_allocators_beside_each_other, the_pool_can_be_shared,
+              the_release_threshold_holds_at_synchronisations);
     tcase_add_loop_test(tests, captured_blocks_are_the_graph_s, 0, KIND_PLATFORM * CAPTURE_MODES);
-    tcase_add_test(tests, the_release_threshold_holds_at_synchronisations);
     tcase_add_loop_test(tests, the_ring_keeps_the_latest_events, KIND_POOL, KIND_POOL + 1);
     tcase_add_loop_test(tests, the_ring_keeps_the_latest_events, KIND_REGIONS, KIND_REGIONS + 1);
     tcase_add_test(tests, events_of_other_sizes);
@@ -2922,15 +2842,12 @@ static void add_single(TCase *tests) {
 
 /* What has no allocator of its own. */
 static void add_others(TCase *tests) {
-    tcase_add_test(tests, without_a_driver_there_is_no_device);
-    tcase_add_test(tests, the_default_allocator);
-    tcase_add_loop_test(tests, a_driver_forbids_what_the_model_does, 0, CAPTURE_MODES);
-    tcase_add_test(tests, handles_keep_their_bytes_wherever_they_are_mapped);
-    tcase_add_test(tests, handles_side_by_side_are_one_range);
-    tcase_add_test(tests, a_released_handle_lives_while_it_is_mapped);
-    tcase_add_test(tests, what_cannot_be_mapped_is_refused);
-    tcase_add_test(tests, the_model_assumes_what_the_documentation_leaves_open);
-    tcase_add_loop_test(tests, memory_is_mapped_beside_a_capture, 0, CAPTURE_MODES);
+    ADD_TESTS(tests, without_a_driver_there_is_no_device, the_default_allocator,
+              handles_keep_their_bytes_wherever_they_are_mapped, handles_side_by_side_are_one_range,
+              a_released_handle_lives_while_it_is_mapped, what_cannot_be_mapped_is_refused,
+              the_model_assumes_what_the_documentation_leaves_open);
+    ADD_FOR_EACH(tests, CAPTURE_MODES, a_driver_forbids_what_the_model_does,
+                 memory_is_mapped_beside_a_capture);
 }
 
 static TCase *add_case(Suite *suite, const char *name, void (*fixture)(void)) {

@@ -156,7 +156,7 @@ static void answer(const char *what, int is, int wanted) {
 
 /* ---- what is asked and freed ----------------------------------------------------------------- */
 
-START_TEST(nothing_is_a_null_pointer) {
+TEST(nothing_is_a_null_pointer) {
     CUdeviceptr block = 1;
 
     CU(driver->cuMemAllocFromPoolAsync(&block, 0, pool, s));
@@ -166,10 +166,9 @@ START_TEST(nothing_is_a_null_pointer) {
     if (has_figures())
         MUST_EQ(reserved(), 0);
 }
-END_TEST
 
 /* Nothing is lost, and the stream is unharmed. */
-START_TEST(wrong_frees_are_invalid_values) {
+TEST(wrong_frees_are_invalid_values) {
     CUdeviceptr block = take(MIB, s), again;
     char host;
 
@@ -184,9 +183,8 @@ START_TEST(wrong_frees_are_invalid_values) {
     give(block, s);
     CU(driver->cuStreamSynchronize(s));
 }
-END_TEST
 
-START_TEST(either_call_frees_either_block) {
+TEST(either_call_frees_either_block) {
     CUdeviceptr pooled = take(MIB, s), direct;
     uint64_t start;
 
@@ -208,9 +206,8 @@ START_TEST(either_call_frees_either_block) {
     answer("a block that cuMemFree took is used no more once a trim gave it back",
            get(CU_MEMPOOL_ATTR_USED_MEM_CURRENT) == 0, 0);
 }
-END_TEST
 
-START_TEST(used_is_what_was_asked) {
+TEST(used_is_what_was_asked) {
     CUdeviceptr one, more;
 
     if (!has_figures())
@@ -225,9 +222,8 @@ START_TEST(used_is_what_was_asked) {
     MUST_EQ(get(CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 0);
     MUST_EQ(get(CU_MEMPOOL_ATTR_USED_MEM_HIGH), 1001);
 }
-END_TEST
 
-START_TEST(high_marks_take_zero_alone) {
+TEST(high_marks_take_zero_alone) {
     uint64_t one = 1, zero = 0;
 
     if (!has_figures())
@@ -247,9 +243,8 @@ START_TEST(high_marks_take_zero_alone) {
     MUST_LE(32 * MIB, get(CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH));
     MUST_LE(get(CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH), 64 * MIB);
 }
-END_TEST
 
-START_TEST(the_range_of_a_block) {
+TEST(the_range_of_a_block) {
     CUdeviceptr block, base = 0;
     size_t bytes = 0;
 
@@ -266,11 +261,10 @@ START_TEST(the_range_of_a_block) {
            1);
     give(block, s);
 }
-END_TEST
 
 /* ---- streams that are no more ---------------------------------------------------------------- */
 
-START_TEST(a_handle_is_used_again) {
+TEST(a_handle_is_used_again) {
     unsigned long long before, after;
     CUstream third, fourth;
 
@@ -285,10 +279,9 @@ START_TEST(a_handle_is_used_again) {
     answer("the next stream has a destroyed one's handle", fourth == third, 1);
     CU(driver->cuStreamDestroy(fourth));
 }
-END_TEST
 
 /* Freed behind work on a stream that is destroyed before it is done. */
-START_TEST(what_an_ended_stream_freed) {
+TEST(what_an_ended_stream_freed) {
     CUdeviceptr block, other;
     CUstream third;
 
@@ -311,7 +304,6 @@ START_TEST(what_an_ended_stream_freed) {
         CU(driver->cuCtxSynchronize());
     }
 }
-END_TEST
 
 /* ---- what is asked alone --------------------------------------------------------------------- */
 
@@ -450,7 +442,7 @@ int answer_alone(const char *question) {
     _exit(0); /* with what it may have left */
 }
 
-START_TEST(what_is_asked_alone) {
+TEST(what_is_asked_alone) {
     char path[512], command[640];
     ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
     unsigned result = 0;
@@ -473,11 +465,10 @@ START_TEST(what_is_asked_alone) {
     if (!on_cuda)
         MUST(told && result == alone[_i].wanted);
 }
-END_TEST
 
 /* ---- units and places ------------------------------------------------------------------------ */
 
-START_TEST(the_reserve_grows_by_units) {
+TEST(the_reserve_grows_by_units) {
     CUdeviceptr block[4];
 
     if (!has_figures())
@@ -497,10 +488,9 @@ START_TEST(the_reserve_grows_by_units) {
     answer("blocks begin at multiples of 512 bytes",
            (block[0] | block[1] | block[2] | block[3]) % 512 == 0, 1);
 }
-END_TEST
 
 /* Up to units for a trim, which needs the host to have seen the frees; down for a threshold. */
-START_TEST(trims_round_up_and_thresholds_down) {
+TEST(trims_round_up_and_thresholds_down) {
     CUdeviceptr keep, most;
     uint64_t threshold = 100 * MIB;
 
@@ -523,7 +513,6 @@ START_TEST(trims_round_up_and_thresholds_down) {
     CU(driver->cuMemPoolTrimTo(pool, 0));
     MUST_EQ(reserved(), 0);
 }
-END_TEST
 
 /* Which calls let the threshold act, beside a wait for a stream. */
 static int falls_after(CUresult (*look)(void)) {
@@ -541,7 +530,7 @@ static int falls_after(CUresult (*look)(void)) {
     return fell;
 }
 
-START_TEST(when_a_threshold_acts) {
+TEST(when_a_threshold_acts) {
     if (!has_figures())
         return;
     MUST(falls_after(wait_for_context));
@@ -549,10 +538,9 @@ START_TEST(when_a_threshold_acts) {
     answer("a threshold acts at a query of the stream", falls_after(query_stream), 0);
     answer("a threshold acts at a query of an event", falls_after(query_event), 0);
 }
-END_TEST
 
 /* What other programs see is the reserve. */
-START_TEST(the_device_loses_the_reserve) {
+TEST(the_device_loses_the_reserve) {
     size_t before = 0, after = 0, total;
     CUdeviceptr block;
 
@@ -564,10 +552,9 @@ START_TEST(the_device_loses_the_reserve) {
            before - after == 15 * UNIT || before - after == 16 * UNIT, 1);
     give(block, s);
 }
-END_TEST
 
 /* What nobody has waited for. */
-START_TEST(a_trim_of_what_was_not_seen) {
+TEST(a_trim_of_what_was_not_seen) {
     if (!has_figures())
         return;
     busy(s);
@@ -581,10 +568,9 @@ START_TEST(a_trim_of_what_was_not_seen) {
     CU(driver->cuMemPoolTrimTo(pool, 0));
     answer("a trim gives back what the wait of cuMemFree was for", reserved() == 0, 0);
 }
-END_TEST
 
 /* How weir has a trim give back what is done: another stream has it, which is waited for. */
-START_TEST(a_trim_of_what_another_stream_had) {
+TEST(a_trim_of_what_another_stream_had) {
     enum { UNITS = 8 };
     CUdeviceptr whole, part[UNITS], kept;
 
@@ -607,10 +593,9 @@ START_TEST(a_trim_of_what_another_stream_had) {
            1);
     give(kept, s);
 }
-END_TEST
 
 /* Whole units move to where they are needed; what is smaller does not. */
-START_TEST(free_units_are_moved) {
+TEST(free_units_are_moved) {
     enum { COUNT = 48 };
     CUdeviceptr hole[COUNT], keep[COUNT], whole;
     uint64_t before;
@@ -647,10 +632,9 @@ START_TEST(free_units_are_moved) {
     for (int i = 0; i < COUNT; i++)
         give(keep[i], s);
 }
-END_TEST
 
 /* The smallest hole that fits, cut from its front; of equal ones the first that was freed. */
-START_TEST(the_best_fit_is_cut_from_its_front) {
+TEST(the_best_fit_is_cut_from_its_front) {
     static const size_t sizes[8] = {4 * MIB, 2 * MIB, 3 * MIB, 2 * MIB,
                                     8 * MIB, 2 * MIB, 5 * MIB, MIB};
     static const struct {
@@ -678,9 +662,8 @@ START_TEST(the_best_fit_is_cut_from_its_front) {
         give(keep[i], s);
     give(base, s);
 }
-END_TEST
 
-START_TEST(the_maximum_holds) {
+TEST(the_maximum_holds) {
     CUdeviceptr block = 0;
     CUresult result;
 
@@ -699,9 +682,8 @@ START_TEST(the_maximum_holds) {
     if (result == CUDA_SUCCESS)
         give(block, s);
 }
-END_TEST
 
-START_TEST(the_device_holds) {
+TEST(the_device_holds) {
     CUdeviceptr block = 0;
     size_t left = 0, total;
 
@@ -717,7 +699,6 @@ START_TEST(the_device_holds) {
     CU(driver->cuMemPoolTrimTo(pool, 0));
     answer("a trim gives back what a refused request left", reserved() == 0, 1); /* assumed */
 }
-END_TEST
 
 /* ---- reuse ----------------------------------------------------------------------------------- */
 
@@ -813,7 +794,7 @@ static int is_known(enum situation what, int on, int room) {
 }
 
 /* The policies one by one and together; with room for another block, and with none. */
-START_TEST(each_policy_alone_and_together) {
+TEST(each_policy_alone_and_together) {
     int on = _i % POLICIES, room = _i / POLICIES;
 
     if (room == MAXIMUM && !(driver->capabilities & WEIR_CAP_POOL_MAX_SIZE))
@@ -844,10 +825,9 @@ START_TEST(each_policy_alone_and_together) {
                           room, situation_names[what], is.result, is.same, is.waited);
     }
 }
-END_TEST
 
 /* Two blocks side by side for a request that neither holds alone, and no other room. */
-START_TEST(room_in_pieces_behind_work) {
+TEST(room_in_pieces_behind_work) {
     CUdeviceptr first, second, whole = 0;
     CUresult result;
     CUstream third;
@@ -875,9 +855,8 @@ START_TEST(room_in_pieces_behind_work) {
     CU(driver->cuCtxSynchronize());
     CU(driver->cuStreamDestroy(third));
 }
-END_TEST
 
-START_TEST(policies_are_on_at_first) {
+TEST(policies_are_on_at_first) {
     struct {
         int value, guard;
     } policy = {0, 77};
@@ -897,10 +876,9 @@ START_TEST(policies_are_on_at_first) {
     MUST_EQ(threshold, 0);
     CU(driver->cuMemPoolDestroy(other));
 }
-END_TEST
 
 /* An event before the free orders nothing. */
-START_TEST(an_event_before_the_free_does_not_count) {
+TEST(an_event_before_the_free_does_not_count) {
     CUdeviceptr block = take(UNIT, s), other;
 
     busy(s);
@@ -911,10 +889,9 @@ START_TEST(an_event_before_the_free_does_not_count) {
     MUST(other != block);
     give(other, t);
 }
-END_TEST
 
 /* A wait is for what the event stood for when it was called. */
-START_TEST(an_event_recorded_again) {
+TEST(an_event_recorded_again) {
     CUdeviceptr block = take(UNIT, s), other;
 
     busy(s);
@@ -937,9 +914,8 @@ START_TEST(an_event_recorded_again) {
     MUST(other != block);
     give(other, t);
 }
-END_TEST
 
-START_TEST(order_through_a_third_stream) {
+TEST(order_through_a_third_stream) {
     CUdeviceptr block = take(UNIT, s), other;
     CUstream third;
 
@@ -956,7 +932,6 @@ START_TEST(order_through_a_third_stream) {
     CU(driver->cuCtxSynchronize());
     CU(driver->cuStreamDestroy(third));
 }
-END_TEST
 
 /* What the host sees otherwise than by waiting, with nothing but that to go by. */
 static int serves_after(CUresult (*look)(void)) {
@@ -976,17 +951,16 @@ static int serves_after(CUresult (*look)(void)) {
     return other == block;
 }
 
-START_TEST(what_counts_as_seen) {
+TEST(what_counts_as_seen) {
     MUST(serves_after(wait_for_context));
     answer("a query that finds an event done counts as seen", serves_after(query_event), 0);
     answer("a query that finds the stream done counts as seen", serves_after(query_stream), 0);
     answer("a wait for another stream counts as seen", serves_after(wait_for_other), 0);
     answer("the wait of cuMemFree counts as seen", serves_after(free_directly), 0);
 }
-END_TEST
 
 /* Two blocks that t may have, of the same size: by an event, and since its work is done. */
-START_TEST(done_or_ordered_first) {
+TEST(done_or_ordered_first) {
     CUdeviceptr ordered = take(UNIT, s), done, keep, other;
     CUstream third;
 
@@ -1007,10 +981,9 @@ START_TEST(done_or_ordered_first) {
     CU(driver->cuCtxSynchronize());
     CU(driver->cuStreamDestroy(third));
 }
-END_TEST
 
 /* Halves of a unit side by side, one the stream's own and one that it is ordered behind. */
-START_TEST(neighbours_of_two_streams) {
+TEST(neighbours_of_two_streams) {
     CUdeviceptr first, second, other;
 
     if (!has_figures())
@@ -1028,10 +1001,9 @@ START_TEST(neighbours_of_two_streams) {
     answer("its own and what it is ordered behind serve as one", other == first, 0);
     give(other, t);
 }
-END_TEST
 
 /* The legacy stream runs behind all blocking ones, without any event. */
-START_TEST(the_legacy_stream_is_behind_blocking_ones) {
+TEST(the_legacy_stream_is_behind_blocking_ones) {
     CUdeviceptr block, other;
     CUstream blocking;
 
@@ -1045,7 +1017,6 @@ START_TEST(the_legacy_stream_is_behind_blocking_ones) {
     CU(driver->cuCtxSynchronize());
     CU(driver->cuStreamDestroy(blocking));
 }
-END_TEST
 
 static void take_time(void *nothing) {
     (void)nothing;
@@ -1053,7 +1024,7 @@ static void take_time(void *nothing) {
 }
 
 /* What programs look at, and weir run answers likewise. */
-START_TEST(a_refused_block_is_none) {
+TEST(a_refused_block_is_none) {
     CUmemPoolProps properties = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
                                  .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0},
                                  .maxSize = 1};
@@ -1072,10 +1043,9 @@ START_TEST(a_refused_block_is_none) {
     MUST_EQ(block, 0);
     CU(driver->cuMemPoolDestroy(small));
 }
-END_TEST
 
 /* Which weir's wait for the device rests on, and proves so (device_wait.c). */
-START_TEST(frees_wait_for_a_host_function) {
+TEST(frees_wait_for_a_host_function) {
     CUdeviceptr block;
     void *host;
 
@@ -1090,11 +1060,10 @@ START_TEST(frees_wait_for_a_host_function) {
     CU(driver->cuMemFreeHost(host));
     CU(driver->cuStreamQuery(s));
 }
-END_TEST
 
 /* A non-blocking stream that has nothing but a wait is at work until what it waits for is done, and so is one that
  * waits for that. */
-START_TEST(who_waits_is_at_work) {
+TEST(who_waits_is_at_work) {
     CUevent first, second;
 
     CU(driver->cuEventCreate(&first, CU_EVENT_DISABLE_TIMING));
@@ -1116,10 +1085,9 @@ START_TEST(who_waits_is_at_work) {
     CU(driver->cuEventDestroy(first));
     CU(driver->cuEventDestroy(second));
 }
-END_TEST
 
 /* So is one that a pool has put behind another's work. */
-START_TEST(who_was_given_what_is_pending_is_at_work) {
+TEST(who_was_given_what_is_pending_is_at_work) {
     CUdeviceptr block, other;
 
     if (!(driver->capabilities & WEIR_CAP_POOL_MAX_SIZE))
@@ -1136,10 +1104,9 @@ START_TEST(who_was_given_what_is_pending_is_at_work) {
            driver->cuStreamQuery(t) == CUDA_ERROR_NOT_READY, 1);
     give(other, t);
 }
-END_TEST
 
 /* What it is may not be asked of a stream while it is captured (lib/engine/stream_order.c). */
-START_TEST(a_captured_stream_tells_nothing_of_itself) {
+TEST(a_captured_stream_tells_nothing_of_itself) {
     CUgraph graph = NULL;
     unsigned int flags;
     CUresult result;
@@ -1150,10 +1117,9 @@ START_TEST(a_captured_stream_tells_nothing_of_itself) {
     result = driver->cuStreamEndCapture(s, &graph);
     MUST_EQ(result, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
 }
-END_TEST
 
 /* lib/engine/stream_order.h: whether a stream is idle, and what that proves. */
-START_TEST(what_an_idle_stream_proves) {
+TEST(what_an_idle_stream_proves) {
     unsigned int flags = 4711;
     CUstream blocking;
     CUevent behind;
@@ -1179,47 +1145,27 @@ START_TEST(what_an_idle_stream_proves) {
     CU(driver->cuEventDestroy(behind));
     CU(driver->cuStreamDestroy(blocking));
 }
-END_TEST
 
 /* ---- the cases ------------------------------------------------------------------------------- */
 
 void add_driver_points(Suite *suite) {
     TCase *tests = suite_add_case(suite, "the driver's pools", 120, open_device, close_device);
 
-    tcase_add_test(tests, nothing_is_a_null_pointer);
-    tcase_add_test(tests, wrong_frees_are_invalid_values);
-    tcase_add_test(tests, either_call_frees_either_block);
-    tcase_add_test(tests, used_is_what_was_asked);
-    tcase_add_test(tests, high_marks_take_zero_alone);
-    tcase_add_test(tests, the_range_of_a_block);
-    tcase_add_test(tests, a_handle_is_used_again);
-    tcase_add_test(tests, what_an_ended_stream_freed);
+    ADD_TESTS(tests, nothing_is_a_null_pointer, wrong_frees_are_invalid_values,
+              either_call_frees_either_block, used_is_what_was_asked, high_marks_take_zero_alone,
+              the_range_of_a_block, a_handle_is_used_again, what_an_ended_stream_freed,
+              the_reserve_grows_by_units, trims_round_up_and_thresholds_down,
+              a_trim_of_what_was_not_seen, a_trim_of_what_another_stream_had, when_a_threshold_acts,
+              the_device_loses_the_reserve, free_units_are_moved,
+              the_best_fit_is_cut_from_its_front, the_maximum_holds, the_device_holds);
     tcase_add_loop_test(tests, what_is_asked_alone, 0, ALONE);
-    tcase_add_test(tests, the_reserve_grows_by_units);
-    tcase_add_test(tests, trims_round_up_and_thresholds_down);
-    tcase_add_test(tests, a_trim_of_what_was_not_seen);
-    tcase_add_test(tests, a_trim_of_what_another_stream_had);
-    tcase_add_test(tests, when_a_threshold_acts);
-    tcase_add_test(tests, the_device_loses_the_reserve);
-    tcase_add_test(tests, free_units_are_moved);
-    tcase_add_test(tests, the_best_fit_is_cut_from_its_front);
-    tcase_add_test(tests, the_maximum_holds);
-    tcase_add_test(tests, the_device_holds);
     tests = suite_add_case(suite, "the driver's reuse", 120, open_device, close_device);
-    tcase_add_test(tests, policies_are_on_at_first);
+    ADD_TESTS(tests, policies_are_on_at_first, room_in_pieces_behind_work,
+              an_event_before_the_free_does_not_count, an_event_recorded_again,
+              order_through_a_third_stream, what_counts_as_seen, done_or_ordered_first,
+              neighbours_of_two_streams, the_legacy_stream_is_behind_blocking_ones,
+              what_an_idle_stream_proves, frees_wait_for_a_host_function, a_refused_block_is_none,
+              who_was_given_what_is_pending_is_at_work, a_captured_stream_tells_nothing_of_itself);
     tcase_add_loop_test(tests, each_policy_alone_and_together, 0, ROOMS * POLICIES);
-    tcase_add_test(tests, room_in_pieces_behind_work);
-    tcase_add_test(tests, an_event_before_the_free_does_not_count);
-    tcase_add_test(tests, an_event_recorded_again);
-    tcase_add_test(tests, order_through_a_third_stream);
-    tcase_add_test(tests, what_counts_as_seen);
-    tcase_add_test(tests, done_or_ordered_first);
-    tcase_add_test(tests, neighbours_of_two_streams);
-    tcase_add_test(tests, the_legacy_stream_is_behind_blocking_ones);
-    tcase_add_test(tests, what_an_idle_stream_proves);
-    tcase_add_test(tests, frees_wait_for_a_host_function);
-    tcase_add_test(tests, a_refused_block_is_none);
     tcase_add_loop_test(tests, who_waits_is_at_work, 0, 2);
-    tcase_add_test(tests, who_was_given_what_is_pending_is_at_work);
-    tcase_add_test(tests, a_captured_stream_tells_nothing_of_itself);
 }

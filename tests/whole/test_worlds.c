@@ -470,7 +470,7 @@ static void explore(int named) {
         try_step(named, (struct step){LOOK, 0, 0});
 }
 
-START_TEST(every_short_life_of_a_placement) {
+TEST(every_short_life_of_a_placement) {
     const struct small_placement *w = &small_placements[_i];
     int first = 0;
 
@@ -488,7 +488,6 @@ START_TEST(every_short_life_of_a_placement) {
     explore(0);
     show_bounds("placement", w->name);
 }
-END_TEST
 
 /* ---- allocators: one operation --------------------------------------------------------------- */
 
@@ -766,7 +765,7 @@ static void explore_arena(const struct outlook *o) {
         try_call(o, TRIM, 0, 0);
 }
 
-START_TEST(every_short_life_of_an_arena) {
+TEST(every_short_life_of_an_arena) {
     struct outlook nothing = {0};
 
     arena = &small_arenas[_i];
@@ -774,7 +773,6 @@ START_TEST(every_short_life_of_an_arena) {
     explore_arena(&nothing);
     show_bounds("arena", arena->name);
 }
-END_TEST
 
 /* ---- fronts ---------------------------------------------------------------------------------- */
 
@@ -1009,7 +1007,7 @@ static void explore_front(const struct outlook *o) {
         try_in_front(TRIM, 0, 0);
 }
 
-START_TEST(every_short_life_in_a_front) {
+TEST(every_short_life_in_a_front) {
     struct outlook nothing = {0};
 
     front = &small_fronts[_i];
@@ -1023,7 +1021,6 @@ START_TEST(every_short_life_in_a_front) {
     check_model();
     show_bounds("front", front->name);
 }
-END_TEST
 
 /* ---- the suite ------------------------------------------------------------------------------- */
 
