@@ -103,6 +103,10 @@ tests_whole_conformance_SOURCES = tests/whole/conformance.c tests/whole/conforma
 	tests/whole/conformance_peers.c tests/whole/conformance_shared.c \
 	tests/whole/conformance.h
 
+# The parts of a suite that has several are named after it, so that tests/tree/check-mutants finds them.
+tests_api_test_verdict_SOURCES = tests/api/test_verdict.c tests/api/test_verdict.h tests/api/test_verdict_idle.c \
+	tests/api/test_verdict_limits.c tests/api/test_verdict_others.c tests/api/test_verdict_words.c
+
 if WEIR_PRELOAD
 unit_tests += tests/adapters/test_pprof
 endif
