@@ -105,7 +105,9 @@ unit_tests = \
 	tests/api/test_trace \
 	tests/api/test_verdict
 
-tests_whole_conformance_SOURCES = tests/whole/conformance.c tests/whole/conformance_driver.c \
+tests_whole_conformance_SOURCES = tests/whole/conformance.c tests/whole/conformance_allocator.h \
+	tests/whole/conformance_capture.c tests/whole/conformance_handles.c tests/whole/conformance_limits.c \
+	tests/whole/conformance_reserve.c tests/whole/conformance_work.c tests/whole/conformance_driver.c \
 	tests/whole/conformance_driver.h tests/whole/conformance_driver_reuse.c \
 	tests/whole/conformance_peers.c tests/whole/conformance_shared.c \
 	tests/whole/conformance.h
