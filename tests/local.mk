@@ -355,6 +355,7 @@ script_tests = \
 	tests/tree/check-apart \
 	tests/spin/check-models \
 	tests/cli/check-program \
+	tests/cli/check-bench \
 	tests/adapters/check-drop-in \
 	tests/adapters/check-preload \
 	tests/cli/check-top \
@@ -401,6 +402,8 @@ EXTRA_DIST += \
 	tests/fixtures/holder.h \
 	tests/fixtures/exported.h \
 	tests/fixtures/own_file.h \
+	tests/fixtures/points.sh \
+	tests/fixtures/program.sh \
 	tests/fixtures/logged.h \
 	tests/fixtures/model_device.h \
 	tests/fixtures/tensors.h \
