@@ -402,6 +402,7 @@ EXTRA_DIST += \
 	tests/fixtures/holder.h \
 	tests/fixtures/exported.h \
 	tests/fixtures/own_file.h \
+	tests/fixtures/piped_child.h \
 	tests/fixtures/points.sh \
 	tests/fixtures/program.sh \
 	tests/fixtures/logged.h \

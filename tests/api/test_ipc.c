@@ -11,6 +11,7 @@
 
 #include "tests/fixtures/deny.h"
 #include "tests/fixtures/exported.h"
+#include "tests/fixtures/piped_child.h"
 
 /* ---- one process ------------------------------------------------------------------------------- */
 
@@ -238,32 +239,8 @@ TEST(a_hardened_block) {
 
 /* ---- two processes ----------------------------------------------------------------------------- */
 
-struct child {
-    pid_t pid;
-    int to, from;
-};
-
-/* The program again, what it is told at 0, what it says at 1. */
 static struct child start_child(const char *what) {
-    struct child child;
-    int down[2], up[2];
-
-    MUST(pipe2(down, O_CLOEXEC) == 0 && pipe2(up, O_CLOEXEC) == 0);
-    fflush(stdout);
-    child.pid = fork();
-    if (child.pid == 0) {
-        setenv("WEIR_TEST_IPC", what, 1);
-        dup2(down[0], 0);
-        dup2(up[1], 1);
-        exec_itself((char *[]){(char *)(uintptr_t) "test_ipc", NULL});
-        _exit(99);
-    }
-    MUST(child.pid > 0);
-    close(down[0]);
-    close(up[1]);
-    child.to = down[1];
-    child.from = up[0];
-    return child;
+    return start_piped("test_ipc", "WEIR_TEST_IPC", what, NULL);
 }
 
 static int ended(const struct child *child) {

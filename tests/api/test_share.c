@@ -17,6 +17,7 @@
 #include "ipc/lease.h"
 #include "tests/fixtures/logged.h"
 #include "tests/fixtures/own_file.h"
+#include "tests/fixtures/piped_child.h"
 #include "tests/fixtures/suite.h"
 
 #define CAPACITY (1 * GIB)
@@ -338,39 +339,9 @@ TEST(a_refusal_leaves_things_as_they_were) {
 
 /* ---- two processes ----------------------------------------------------------------------------- */
 
-struct child {
-    pid_t pid;
-    int to, from;
-};
-
-/* The program again, with the files at 3 and 4, what it is told at 0, what it says at 1. */
+/* With the files at 3 and 4. */
 static struct child start_child(const char *what) {
-    int down[2], up[2], kept[2];
-    struct child child;
-
-    MUST(pipe(down) == 0 && pipe(up) == 0);
-    kept[0] = dup(files[0]);
-    kept[1] = dup(files[1]);
-    MUST(kept[0] > 4 && kept[1] > 4);
-    fflush(stdout);
-    child.pid = fork();
-    if (child.pid == 0) {
-        setenv("WEIR_TEST_SHARE", what, 1);
-        dup2(down[0], 0);
-        dup2(up[1], 1);
-        dup2(kept[0], 3);
-        dup2(kept[1], 4);
-        exec_itself((char *[]){(char *)(uintptr_t) "test_share", NULL});
-        _exit(99);
-    }
-    MUST(child.pid > 0);
-    close(down[0]);
-    close(up[1]);
-    close(kept[0]);
-    close(kept[1]);
-    child.to = down[1];
-    child.from = up[0];
-    return child;
+    return start_piped("test_share", "WEIR_TEST_SHARE", what, files);
 }
 
 static char heard(const struct child *child) {

@@ -778,29 +778,23 @@ TEST(a_child_of_fork_ends) {
     MUST_EQ(own_entry().pid, (uint64_t)getpid());
 }
 
-static Suite *suite(void) {
-    Suite *all = suite_create("asking");
-    TCase *tests = suite_add_case(all, "asking", 60, set_up_device, tear_down);
+int main(void) {
+    Suite *suite = suite_create("asking");
+    TCase *tests = suite_add_case(suite, "asking", 60, set_up_device, tear_down);
 
     ADD_TESTS(tests, devices_without_a_name, nobody_is_there_or_no_time, the_silent_are_left_alone,
               more_than_are_asked_at_once, a_context_asks_for_all_once, how_long_a_share_asks,
               settings_beside_others);
     tcase_add_loop_test(tests, what_counts_as_an_answer, 0, WAYS);
-    tests = suite_add_case(all, "asked", 60, set_up_device, tear_down);
     ADD_TESTS(tests, only_who_is_asked_gives, weights_are_added_up,
               what_is_told_knows_of_who_was_there, growth_during_a_look_is_told,
               growth_that_was_seen_counts_once, a_context_waits_for_who_has_not_answered,
-              claims_count_until_they_end, a_step_that_was_counted_before);
-    tests = suite_add_case(all, "joining", 60, set_up_device, tear_down);
-    ADD_TESTS(tests, one_for_each_device, a_child_of_fork_ends);
+              claims_count_until_they_end, a_step_that_was_counted_before, one_for_each_device,
+              a_child_of_fork_ends);
 #ifdef CAN_DENY
     ADD_TESTS(tests, what_joining_takes_is_denied, it_leaves_as_the_thread_begins);
-    tests = suite_add_case(all, "the end", 60, set_up, tear_down);
+    tests = suite_add_case(suite, "the end", 60, set_up, tear_down);
     tcase_add_test(tests, a_thread_that_never_comes_back);
 #endif
-    return all;
-}
-
-int main(void) {
-    return run_suite(suite(), CK_FORK);
+    return run_suite(suite, CK_FORK);
 }
