@@ -69,10 +69,16 @@ unit_tests = \
 	tests/engine/test_mapped \
 	tests/api/test_misuse \
 	tests/driver/test_model \
+	tests/driver/test_model_costs \
+	tests/driver/test_model_reuse \
+	tests/driver/test_model_units \
 	tests/driver/test_model_graph \
+	tests/driver/test_model_graph_capture \
 	tests/driver/test_model_program \
 	tests/driver/test_model_shared \
 	tests/driver/test_model_virtual \
+	tests/driver/test_model_virtual_mappings \
+	tests/driver/test_model_virtual_oracle \
 	tests/engine/test_moves \
 	tests/config/test_options \
 	tests/ipc/test_neighbours \
@@ -101,9 +107,47 @@ unit_tests = \
 	tests/api/test_verdict \
 	tests/engine/test_waits
 
-tests_whole_conformance_SOURCES = tests/whole/conformance.c tests/whole/conformance_driver.c \
+tests_whole_conformance_SOURCES = tests/whole/conformance.c tests/whole/conformance_allocator.h \
+	tests/whole/conformance_capture.c tests/whole/conformance_handles.c tests/whole/conformance_limits.c \
+	tests/whole/conformance_reserve.c tests/whole/conformance_work.c tests/whole/conformance_driver.c \
+	tests/whole/conformance_driver.h tests/whole/conformance_driver_reuse.c \
 	tests/whole/conformance_peers.c tests/whole/conformance_shared.c \
 	tests/whole/conformance.h
+
+# The parts of a suite that has several are named after it, so that tests/tree/check-mutants finds them.
+tests_api_test_verdict_SOURCES = tests/api/test_verdict.c tests/api/test_verdict.h tests/api/test_verdict_idle.c \
+	tests/api/test_verdict_limits.c tests/api/test_verdict_others.c tests/api/test_verdict_words.c
+
+tests_driver_test_model_SOURCES = tests/driver/test_model.c tests/driver/test_model.h
+tests_driver_test_model_costs_SOURCES = tests/driver/test_model_costs.c tests/driver/test_model.h
+tests_driver_test_model_reuse_SOURCES = tests/driver/test_model_reuse.c tests/driver/test_model.h
+tests_driver_test_model_units_SOURCES = tests/driver/test_model_units.c tests/driver/test_model.h
+
+tests_driver_test_model_virtual_SOURCES = tests/driver/test_model_virtual.c tests/driver/test_model_virtual.h
+tests_driver_test_model_virtual_mappings_SOURCES = tests/driver/test_model_virtual_mappings.c tests/driver/test_model_virtual.h
+tests_driver_test_model_virtual_oracle_SOURCES = tests/driver/test_model_virtual_oracle.c tests/driver/test_model_virtual.h
+
+tests_driver_test_model_graph_SOURCES = tests/driver/test_model_graph.c tests/driver/test_model_graph.h
+tests_driver_test_model_graph_capture_SOURCES = tests/driver/test_model_graph_capture.c tests/driver/test_model_graph.h
+
+tests_ipc_test_ledger_SOURCES = tests/ipc/test_ledger.c tests/ipc/test_ledger.h \
+	tests/ipc/test_ledger_bad.c \
+	tests/ipc/test_ledger_going.c
+
+tests_ipc_test_neighbours_SOURCES = tests/ipc/test_neighbours.c tests/ipc/test_neighbours.h \
+	tests/ipc/test_neighbours_contexts.c \
+	tests/ipc/test_neighbours_giving.c \
+	tests/ipc/test_neighbours_shares.c \
+	tests/ipc/test_neighbours_silent.c
+
+tests_ipc_test_segment_SOURCES = tests/ipc/test_segment.c tests/ipc/test_segment.h \
+	tests/ipc/test_segment_lives.c
+
+tests_whole_test_worlds_SOURCES = tests/whole/test_worlds.c tests/whole/test_worlds.h \
+	tests/whole/test_worlds_placements.c
+
+tests_api_test_misuse_SOURCES = tests/api/test_misuse.c tests/api/test_misuse.h \
+	tests/api/test_misuse_ends.c
 
 if WEIR_PRELOAD
 unit_tests += tests/adapters/test_pprof
@@ -313,6 +357,7 @@ script_tests = \
 	tests/tree/check-apart \
 	tests/spin/check-models \
 	tests/cli/check-program \
+	tests/cli/check-bench \
 	tests/adapters/check-drop-in \
 	tests/adapters/check-preload \
 	tests/cli/check-top \
@@ -360,6 +405,9 @@ EXTRA_DIST += \
 	tests/fixtures/holder.h \
 	tests/fixtures/exported.h \
 	tests/fixtures/own_file.h \
+	tests/fixtures/piped_child.h \
+	tests/fixtures/points.sh \
+	tests/fixtures/program.sh \
 	tests/fixtures/logged.h \
 	tests/fixtures/model_device.h \
 	tests/fixtures/tensors.h \

@@ -55,7 +55,7 @@ static int throws(void) {
 
 /* ---- PyTorch --------------------------------------------------------------------------------- */
 
-START_TEST(torch_in_the_order_of_the_stream) {
+TEST(torch_in_the_order_of_the_stream) {
     uint64_t now;
     void *block;
 
@@ -78,9 +78,8 @@ START_TEST(torch_in_the_order_of_the_stream) {
     MUST_EQ(stats_of(process).allocs, 3);
     end();
 }
-END_TEST
 
-START_TEST(torch_record_stream) {
+TEST(torch_record_stream) {
     void *block;
 
     begin();
@@ -97,10 +96,9 @@ START_TEST(torch_record_stream) {
     TOLD(0, "");
     end();
 }
-END_TEST
 
 /* What a stream that has ended was given may still run. */
-START_TEST(torch_a_noted_stream_has_ended) {
+TEST(torch_a_noted_stream_has_ended) {
     uint64_t now = 0;
     void *block;
 
@@ -118,9 +116,8 @@ START_TEST(torch_a_noted_stream_has_ended) {
     weir_torch_free(block, LARGE, 0, A);
     end();
 }
-END_TEST
 
-START_TEST(torch_base_and_reset) {
+TEST(torch_base_and_reset) {
     unsigned char *block;
     size_t bytes = 1;
 
@@ -137,9 +134,8 @@ START_TEST(torch_base_and_reset) {
     MUST_EQ(stats_of(process).reserve, 0);
     end();
 }
-END_TEST
 
-START_TEST(torch_memory_fraction) {
+TEST(torch_memory_fraction) {
     void *block;
 
     if (throws())
@@ -170,9 +166,8 @@ START_TEST(torch_memory_fraction) {
     OK(weir_device_allocator(0, &process));
     end();
 }
-END_TEST
 
-START_TEST(torch_on_two_devices) {
+TEST(torch_on_two_devices) {
     weir_allocator *other;
     CUcontext second;
     CUstream stream;
@@ -198,10 +193,9 @@ START_TEST(torch_on_two_devices) {
     MUST_EQ(stats_of(other).reserve, 0);
     end();
 }
-END_TEST
 
 /* Of what no allocator refused there is no verdict, and who has asked for verdicts knows of them. */
-START_TEST(refused_without_a_verdict) {
+TEST(refused_without_a_verdict) {
     if (throws())
         return;
     if (_i == 0) {
@@ -217,9 +211,8 @@ START_TEST(refused_without_a_verdict) {
     told(__LINE__, _i == 0 ? 2 : 1, "(further errors like it are not reported)\n");
     MUST(!strstr(logged, "WEIR_OOM_REPORT"));
 }
-END_TEST
 
-START_TEST(torch_refused) {
+TEST(torch_refused) {
     if (throws())
         return;
     begin();
@@ -239,10 +232,9 @@ START_TEST(torch_refused) {
     TOLD(0, ""); /* it has been told */
     end();
 }
-END_TEST
 
 /* PyTorch frees within a capture what was made and used by several streams before. */
-START_TEST(torch_frees_in_a_capture_are_kept) {
+TEST(torch_frees_in_a_capture_are_kept) {
     void *block, *later;
     CUgraph graph;
 
@@ -260,10 +252,9 @@ START_TEST(torch_frees_in_a_capture_are_kept) {
     weir_torch_free(later, MIB, 0, B);
     end();
 }
-END_TEST
 
 /* Memory of the graph: made and freed in it, and kept beyond it. */
-START_TEST(torch_allocates_in_a_capture) {
+TEST(torch_allocates_in_a_capture) {
     CUgraphExec exec;
     CUgraph graph;
     void *inside, *result;
@@ -287,9 +278,8 @@ START_TEST(torch_allocates_in_a_capture) {
     CU(driver->cuGraphDestroy(graph));
     end();
 }
-END_TEST
 
-START_TEST(frees_that_are_mistakes_are_told) {
+TEST(frees_that_are_mistakes_are_told) {
     char *block;
 
     begin();
@@ -300,10 +290,9 @@ START_TEST(frees_that_are_mistakes_are_told) {
     TOLD(0, "");
     end();
 }
-END_TEST
 
 /* What a framework lets go as the process ends is no mistake. */
-START_TEST(frees_after_the_driver_are_not_told) {
+TEST(frees_after_the_driver_are_not_told) {
     void *block;
 
     begin();
@@ -314,12 +303,11 @@ START_TEST(frees_after_the_driver_are_not_told) {
     weir_cupy_free(NULL, block, 0);
     TOLD(0, "");
 }
-END_TEST
 
 /* ---- CuPy ------------------------------------------------------------------------------------ */
 
 /* Of no stream: whatever used it is over when it serves again, and what it was is over before. */
-START_TEST(cupy_of_any_stream) {
+TEST(cupy_of_any_stream) {
     void *block;
 
     begin();
@@ -339,9 +327,8 @@ START_TEST(cupy_of_any_stream) {
     MUST(weir_cupy_malloc(NULL, 0, 0) == NULL);
     end();
 }
-END_TEST
 
-START_TEST(cupy_of_one_stream) {
+TEST(cupy_of_one_stream) {
     uint64_t now;
     void *block;
 
@@ -358,11 +345,10 @@ START_TEST(cupy_of_one_stream) {
     TOLD(1, "weir_cupy_malloc: could not allocate 104857600 bytes"); /* the first */
     end();
 }
-END_TEST
 
 /* ---- ONNX Runtime ---------------------------------------------------------------------------- */
 
-START_TEST(onnx_of_any_stream_and_of_one) {
+TEST(onnx_of_any_stream_and_of_one) {
     uint64_t now;
     void *block;
 
@@ -391,9 +377,8 @@ START_TEST(onnx_of_any_stream_and_of_one) {
     TOLD(1, "weir_onnx_alloc: could not allocate 104857600 bytes");
     end();
 }
-END_TEST
 
-START_TEST(onnx_on_the_current_device) {
+TEST(onnx_on_the_current_device) {
     weir_allocator *other;
     CUcontext second;
     void *here, *there;
@@ -412,11 +397,10 @@ START_TEST(onnx_on_the_current_device) {
     MUST_EQ(stats_of(other).blocks, 0);
     end();
 }
-END_TEST
 
 /* ---- handlers -------------------------------------------------------------------------------- */
 
-START_TEST(handlers_of_an_allocator_and_of_the_process) {
+TEST(handlers_of_an_allocator_and_of_the_process) {
     weir_options options = options_of(KIND_POOL, "model", 0);
     weir_mem_handler handler;
     weir_allocator *own;
@@ -446,7 +430,6 @@ START_TEST(handlers_of_an_allocator_and_of_the_process) {
     OK(weir_allocator_destroy(own));
     end();
 }
-END_TEST
 
 /* ---- where there is no allocator ------------------------------------------------------------- */
 
@@ -505,7 +488,7 @@ static const struct {
 };
 
 /* Once, whoever asks, and however often. */
-START_TEST(why_there_is_none_is_told_once) {
+TEST(why_there_is_none_is_told_once) {
     setenv("WEIR_DEVICE", "model", 1);
     setenv(reasons[_i].name, reasons[_i].value, 1);
     if (reasons[_i].log)
@@ -521,9 +504,8 @@ START_TEST(why_there_is_none_is_told_once) {
         ck_abort_msg("not once '%s': %s", reasons[_i].says, logged);
     weir__model_faults_clear();
 }
-END_TEST
 
-START_TEST(nor_where_the_log_is_to_say_nothing) {
+TEST(nor_where_the_log_is_to_say_nothing) {
     setenv("WEIR_DEVICE", "model", 1);
     setenv("WEIR_PREALLOC", "200GiB", 1);
     setenv("WEIR_LOG", "none", 1);
@@ -532,31 +514,20 @@ START_TEST(nor_where_the_log_is_to_say_nothing) {
     ask_cupy();
     TOLD(1, "weir: error: weir_cupy_malloc: ");
 }
-END_TEST
 
 int main(void) {
     Suite *suite = suite_create("adapters");
     TCase *tests = suite_add_case(suite, "adapters", 30, NULL, NULL);
 
-    tcase_add_test(tests, torch_in_the_order_of_the_stream);
-    tcase_add_test(tests, torch_record_stream);
-    tcase_add_test(tests, torch_a_noted_stream_has_ended);
-    tcase_add_test(tests, torch_base_and_reset);
-    tcase_add_test(tests, torch_memory_fraction);
-    tcase_add_test(tests, torch_on_two_devices);
+    ADD_TESTS(tests, torch_in_the_order_of_the_stream, torch_record_stream,
+              torch_a_noted_stream_has_ended, torch_base_and_reset, torch_memory_fraction,
+              torch_on_two_devices, torch_refused, torch_frees_in_a_capture_are_kept,
+              torch_allocates_in_a_capture, frees_that_are_mistakes_are_told,
+              frees_after_the_driver_are_not_told, cupy_of_any_stream, cupy_of_one_stream,
+              onnx_of_any_stream_and_of_one, onnx_on_the_current_device,
+              handlers_of_an_allocator_and_of_the_process, nor_where_the_log_is_to_say_nothing);
     tcase_add_loop_test(tests, refused_without_a_verdict, 0, 2);
-    tcase_add_test(tests, torch_refused);
-    tcase_add_test(tests, torch_frees_in_a_capture_are_kept);
-    tcase_add_test(tests, torch_allocates_in_a_capture);
-    tcase_add_test(tests, frees_that_are_mistakes_are_told);
-    tcase_add_test(tests, frees_after_the_driver_are_not_told);
-    tcase_add_test(tests, cupy_of_any_stream);
-    tcase_add_test(tests, cupy_of_one_stream);
-    tcase_add_test(tests, onnx_of_any_stream_and_of_one);
-    tcase_add_test(tests, onnx_on_the_current_device);
-    tcase_add_test(tests, handlers_of_an_allocator_and_of_the_process);
     tcase_add_loop_test(tests, why_there_is_none_is_told_once, 0,
                         sizeof reasons / sizeof reasons[0]);
-    tcase_add_test(tests, nor_where_the_log_is_to_say_nothing);
     return run_suite(suite, CK_FORK);
 }

@@ -106,7 +106,7 @@ static int is_told(void) {
 }
 
 /* Readers refuse a profile with a string that is not UTF-8. */
-START_TEST(a_path_that_is_not_utf8) {
+TEST(a_path_that_is_not_utf8) {
     static const char is[] = "-\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80-"
                              "\xff\xc0\x80\xed\xa0\x80\xf4\x90\x80\x80\xe2\x82-\xc3",
                       told[] = "-\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80-??"
@@ -128,12 +128,10 @@ START_TEST(a_path_that_is_not_utf8) {
     MUST(has_text(told));
     MUST(!has_text(is));
 }
-END_TEST
 
-START_TEST(a_file_as_it_is) {
+TEST(a_file_as_it_is) {
     MUST(is_told());
 }
-END_TEST
 
 static const struct {
     const char *why;
@@ -150,7 +148,7 @@ static const struct {
 
 enum { SIZES = sizeof sizes / sizeof sizes[0] };
 
-START_TEST(sizes_that_are_not_so) {
+TEST(sizes_that_are_not_so) {
     ElfW(Phdr) *notes = notes_of();
 
     notes->p_filesz = notes->p_memsz = sizeof(ElfW(Nhdr)) + 4 + 20;
@@ -158,10 +156,9 @@ START_TEST(sizes_that_are_not_so) {
     note_of(notes)->n_descsz = sizes[_i].data;
     ck_assert_msg(!is_told(), "%s", sizes[_i].why);
 }
-END_TEST
 
 /* Behind what was loaded, partly behind it, before it, and round the end of all addresses. */
-START_TEST(notes_that_are_elsewhere) {
+TEST(notes_that_are_elsewhere) {
     ElfW(Phdr) *notes = notes_of();
 
     if (_i == 0)
@@ -174,10 +171,9 @@ START_TEST(notes_that_are_elsewhere) {
         notes->p_memsz = (ElfW(Addr)) - 8;
     MUST(!is_told());
 }
-END_TEST
 
 /* Another note stands before it, of five bytes that take eight: both where tables for exceptions were. */
-START_TEST(an_id_behind_another_note) {
+TEST(an_id_behind_another_note) {
     ElfW(Nhdr) other = {4, 5, 1};
     ElfW(Phdr) *notes = notes_of(), *tables = segment_of(PT_GNU_EH_FRAME);
     size_t count = notes->p_filesz;
@@ -194,17 +190,14 @@ START_TEST(an_id_behind_another_note) {
     notes->p_memsz = notes->p_filesz = 24 + count;
     MUST(is_told());
 }
-END_TEST
 
 static Suite *suite(void) {
     Suite *all = suite_create("pprof");
     TCase *tests = suite_add_case(all, "build ids", 30, set_up, tear_down);
 
-    tcase_add_test(tests, a_file_as_it_is);
-    tcase_add_test(tests, a_path_that_is_not_utf8);
+    ADD_TESTS(tests, a_file_as_it_is, a_path_that_is_not_utf8, an_id_behind_another_note);
     tcase_add_loop_test(tests, sizes_that_are_not_so, 0, SIZES);
     tcase_add_loop_test(tests, notes_that_are_elsewhere, 0, 4);
-    tcase_add_test(tests, an_id_behind_another_note);
     return all;
 }
 

@@ -342,7 +342,7 @@ VALUE(WEIR_VERDICT_AS_JSON, 1);
 VALUE(WEIR_TRACE_LABEL_BYTES, 64);
 
 /* Named here once more, so that a status or cause added to the lists without a line above shows. */
-START_TEST(every_value_stands_above) {
+TEST(every_value_stands_above) {
     int statuses = 0, engines = 0, policies = 0, levels = 0;
 
 #define COUNT_STATUS(name, value, message) statuses++;
@@ -360,10 +360,9 @@ START_TEST(every_value_stands_above) {
     ck_assert_int_eq(WEIR_EVENT_CAUSE_COUNT, 11);
     ck_assert_int_eq(WEIR_VERDICT_CAUSE_COUNT, 10);
 }
-END_TEST
 
 /* A program that was linked against version 1 finds these with the types it was compiled for. */
-START_TEST(functions_have_their_types) {
+TEST(functions_have_their_types) {
     const char *(*version)(void) = weir_version;
     weir_status (*create)(const weir_options *, weir_allocator **) = weir_allocator_create;
     weir_status (*destroy)(weir_allocator *) = weir_allocator_destroy;
@@ -417,14 +416,12 @@ START_TEST(functions_have_their_types) {
               from_env && set && name && message && result && reader && close && next && reason &&
               field && comments);
 }
-END_TEST
 
 int main(void) {
     Suite *suite = suite_create("abi");
     TCase *all = tcase_create("all");
 
-    tcase_add_test(all, every_value_stands_above);
-    tcase_add_test(all, functions_have_their_types);
+    ADD_TESTS(all, every_value_stands_above, functions_have_their_types);
     suite_add_tcase(suite, all);
     return run_suite(suite, CK_FORK_GETENV);
 }

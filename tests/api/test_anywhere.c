@@ -49,7 +49,7 @@ static void *take_any(size_t bytes) {
     return block;
 }
 
-START_TEST(what_a_stream_freed_is_over_before_any_has_it) {
+TEST(what_a_stream_freed_is_over_before_any_has_it) {
     void *block;
 
     begin(_i);
@@ -63,9 +63,8 @@ START_TEST(what_a_stream_freed_is_over_before_any_has_it) {
     OK(weir_free_any(a, block));
     end();
 }
-END_TEST
 
-START_TEST(what_any_used_is_over_before_a_stream_has_it) {
+TEST(what_any_used_is_over_before_a_stream_has_it) {
     uint64_t now;
     void *block;
 
@@ -85,10 +84,9 @@ START_TEST(what_any_used_is_over_before_a_stream_has_it) {
     OK(weir_free(a, block, B)); /* and the other way round */
     end();
 }
-END_TEST
 
 /* Nothing is waited for where nothing of a stream's is reused. */
-START_TEST(others_are_not_waited_for) {
+TEST(others_are_not_waited_for) {
     void *blocks[20];
     uint64_t now;
 
@@ -103,9 +101,8 @@ START_TEST(others_are_not_waited_for) {
         OK(weir_free_any(a, blocks[i]));
     end();
 }
-END_TEST
 
-START_TEST(mistakes_are_told) {
+TEST(mistakes_are_told) {
     void *block = &block;
 
     begin(_i);
@@ -125,9 +122,8 @@ START_TEST(mistakes_are_told) {
     }
     end();
 }
-END_TEST
 
-START_TEST(a_driver_that_refuses_leaves_nothing) {
+TEST(a_driver_that_refuses_leaves_nothing) {
     void *block = NULL;
 
     begin(_i);
@@ -151,9 +147,8 @@ START_TEST(a_driver_that_refuses_leaves_nothing) {
     OK(weir_free_any(a, block));
     end();
 }
-END_TEST
 
-START_TEST(a_capture_elsewhere_goes_on) {
+TEST(a_capture_elsewhere_goes_on) {
     static const CUstreamCaptureMode modes[] = {CU_STREAM_CAPTURE_MODE_GLOBAL,
                                                 CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
                                                 CU_STREAM_CAPTURE_MODE_RELAXED};
@@ -173,7 +168,6 @@ START_TEST(a_capture_elsewhere_goes_on) {
     }
     end();
 }
-END_TEST
 
 static void *take_and_give(void *failed) {
     for (int i = 0; i < 50 && !*(int *)failed; i++) {
@@ -185,7 +179,7 @@ static void *take_and_give(void *failed) {
     return NULL;
 }
 
-START_TEST(threads_share_the_stream) {
+TEST(threads_share_the_stream) {
     int failed[THREADS] = {0};
     pthread_t thread[THREADS];
 
@@ -199,7 +193,6 @@ START_TEST(threads_share_the_stream) {
     MUST_EQ(stats_of(a).frees, THREADS * 50);
     end();
 }
-END_TEST
 
 /* Another thread makes the stream while one does: theirs is the one. */
 static struct weir_driver table;
@@ -214,7 +207,7 @@ static CUresult create_late(CUstream *stream, unsigned flags) {
     return driver->cuStreamCreate(stream, flags);
 }
 
-START_TEST(who_is_slower_has_the_others_stream) {
+TEST(who_is_slower_has_the_others_stream) {
     weir_options options = options_of(KIND_REGIONS, "model", 0);
 
     start_model(GIB);
@@ -225,9 +218,8 @@ START_TEST(who_is_slower_has_the_others_stream) {
     MUST_EQ(made, 3); /* and one proves that a free waits for the device */
     end();
 }
-END_TEST
 
-START_TEST(who_is_not_served) {
+TEST(who_is_not_served) {
     void *block = NULL, *taken;
     pid_t child;
     int state;
@@ -259,20 +251,15 @@ START_TEST(who_is_not_served) {
     (void)weir_allocator_destroy(a); /* its stream goes with the context */
     weir__model_faults_clear();
 }
-END_TEST
 
 int main(void) {
     Suite *suite = suite_create("anywhere");
     TCase *tests = suite_add_case(suite, "anywhere", 30, NULL, NULL);
 
-    tcase_add_loop_test(tests, what_a_stream_freed_is_over_before_any_has_it, 0, WORLDS);
-    tcase_add_loop_test(tests, what_any_used_is_over_before_a_stream_has_it, 0, WORLDS);
-    tcase_add_loop_test(tests, others_are_not_waited_for, 0, WORLDS);
-    tcase_add_loop_test(tests, mistakes_are_told, 0, WORLDS);
-    tcase_add_loop_test(tests, a_driver_that_refuses_leaves_nothing, 0, WORLDS);
-    tcase_add_loop_test(tests, a_capture_elsewhere_goes_on, 0, WORLDS);
-    tcase_add_loop_test(tests, threads_share_the_stream, 0, WORLDS);
+    ADD_FOR_EACH(tests, WORLDS, what_a_stream_freed_is_over_before_any_has_it,
+                 what_any_used_is_over_before_a_stream_has_it, others_are_not_waited_for,
+                 mistakes_are_told, a_driver_that_refuses_leaves_nothing,
+                 a_capture_elsewhere_goes_on, threads_share_the_stream, who_is_not_served);
     tcase_add_test(tests, who_is_slower_has_the_others_stream);
-    tcase_add_loop_test(tests, who_is_not_served, 0, WORLDS);
     return run_suite(suite, CK_FORK_GETENV);
 }

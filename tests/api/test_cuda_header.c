@@ -103,7 +103,7 @@ int weir_last_driver_result(void) {
 
 static const cudaStream_t some_stream = (cudaStream_t)0x7000;
 
-START_TEST(calls_go_to_the_allocator_of_stream_and_block) {
+TEST(calls_go_to_the_allocator_of_stream_and_block) {
     void *block = NULL;
 
     ck_assert_int_eq(MALLOC(&block, 4096, some_stream), cudaSuccess);
@@ -119,9 +119,8 @@ START_TEST(calls_go_to_the_allocator_of_stream_and_block) {
     ck_assert_ptr_eq(fake.block, block);
     ck_assert_ptr_eq(fake.stream, some_stream);
 }
-END_TEST
 
-START_TEST(a_pool_is_no_more_than_a_word) {
+TEST(a_pool_is_no_more_than_a_word) {
     void *block = NULL;
 
     ck_assert_int_eq(MALLOC_FROM_POOL(&block, 4096, NULL, some_stream), cudaErrorInvalidValue);
@@ -134,19 +133,17 @@ START_TEST(a_pool_is_no_more_than_a_word) {
     ck_assert_uint_eq(fake.bytes, 4096);
     ck_assert_ptr_eq(fake.stream, some_stream);
 }
-END_TEST
 
 /* A graph's memory, say: its stream's allocator knows what to do with it. */
-START_TEST(a_block_of_no_allocator_goes_to_that_of_the_stream) {
+TEST(a_block_of_no_allocator_goes_to_that_of_the_stream) {
     fake.look_status = WEIR_E_NOT_OWNED;
     ck_assert_int_eq(FREE((void *)0x1000, some_stream), cudaSuccess);
     ck_assert_ptr_eq(fake.allocator, OF_STREAM);
     ck_assert_ptr_eq(fake.asked, some_stream);
 }
-END_TEST
 
 #ifdef WEIR_OVERRIDE
-START_TEST(blocks_of_cuda_go_to_cuda) {
+TEST(blocks_of_cuda_go_to_cuda) {
     fake.look_status = WEIR_E_NOT_OWNED;
     fake.call_status = WEIR_E_NOT_OWNED;
     ck_assert_int_eq(FREE((void *)0x5000, some_stream), cudaErrorNotPermitted);
@@ -157,9 +154,8 @@ START_TEST(blocks_of_cuda_go_to_cuda) {
     ck_assert_int_eq(FREE((void *)0x5000, some_stream), cudaErrorInvalidResourceHandle);
     ck_assert_int_eq(fake.cuda_async_frees, 1);
 }
-END_TEST
 
-START_TEST(cuda_free_takes_both) {
+TEST(cuda_free_takes_both) {
     ck_assert_int_eq(cudaFree((void *)0x1000), cudaSuccess);
     ck_assert_int_eq(fake.any_frees, 1);
     ck_assert_ptr_eq(fake.allocator, OF_BLOCK);
@@ -172,10 +168,9 @@ START_TEST(cuda_free_takes_both) {
     ck_assert_int_eq(fake.cuda_frees, 3);
     ck_assert_int_eq(fake.any_frees, 1);
 }
-END_TEST
 #endif
 
-START_TEST(stream_0_is_what_the_file_was_compiled_for) {
+TEST(stream_0_is_what_the_file_was_compiled_for) {
 #ifdef CUDA_API_PER_THREAD_DEFAULT_STREAM
     const weir_stream zero = cudaStreamPerThread;
 #else
@@ -191,16 +186,14 @@ START_TEST(stream_0_is_what_the_file_was_compiled_for) {
     ck_assert_ptr_eq(weir_stream_from_cuda(cudaStreamLegacy), cudaStreamLegacy);
     ck_assert_ptr_eq(weir_stream_from_cuda(cudaStreamPerThread), cudaStreamPerThread);
 }
-END_TEST
 
-START_TEST(freeing_null_starts_nothing) {
+TEST(freeing_null_starts_nothing) {
     fake.open_status = WEIR_E_NO_DEVICE;
     ck_assert_int_eq(FREE(NULL, some_stream), cudaSuccess);
     ck_assert_int_eq(fake.opens + fake.looks, 0);
 }
-END_TEST
 
-START_TEST(failures_write_nothing) {
+TEST(failures_write_nothing) {
     void *block = &fake;
 
     fake.open_status = WEIR_E_NO_DEVICE;
@@ -213,9 +206,8 @@ START_TEST(failures_write_nothing) {
     ck_assert_int_eq(MALLOC(&block, 1, some_stream), cudaErrorMemoryAllocation);
     ck_assert_ptr_eq(block, &fake);
 }
-END_TEST
 
-START_TEST(every_status_has_an_error) {
+TEST(every_status_has_an_error) {
     static const weir_status statuses[] = {
 #define STATUS(name, value, message) WEIR_##name,
         WEIR_STATUSES(STATUS)};
@@ -230,9 +222,8 @@ START_TEST(every_status_has_an_error) {
     }
     ck_assert_int_eq(weir_status_to_cuda((weir_status)-1000), cudaErrorUnknown);
 }
-END_TEST
 
-START_TEST(driver_results_pass_through) {
+TEST(driver_results_pass_through) {
     fake.driver_result = 700;
     ck_assert_int_eq(weir_status_to_cuda(WEIR_E_DRIVER), cudaErrorIllegalAddress);
     ck_assert_int_eq(weir_status_to_cuda(WEIR_E_DEVICE_LOST), cudaErrorIllegalAddress);
@@ -240,24 +231,18 @@ START_TEST(driver_results_pass_through) {
     ck_assert_int_eq(weir_status_to_cuda(WEIR_E_DRIVER), cudaErrorUnknown);
     ck_assert_int_eq(weir_status_to_cuda(WEIR_E_DEVICE_LOST), cudaErrorContextIsDestroyed);
 }
-END_TEST
 
 int main(void) {
     Suite *suite = suite_create("cuda_header");
     TCase *all = tcase_create("all");
 
-    tcase_add_test(all, calls_go_to_the_allocator_of_stream_and_block);
-    tcase_add_test(all, a_pool_is_no_more_than_a_word);
-    tcase_add_test(all, a_block_of_no_allocator_goes_to_that_of_the_stream);
+    ADD_TESTS(all, calls_go_to_the_allocator_of_stream_and_block, a_pool_is_no_more_than_a_word,
+              a_block_of_no_allocator_goes_to_that_of_the_stream);
 #ifdef WEIR_OVERRIDE
-    tcase_add_test(all, blocks_of_cuda_go_to_cuda);
-    tcase_add_test(all, cuda_free_takes_both);
+    ADD_TESTS(all, blocks_of_cuda_go_to_cuda, cuda_free_takes_both);
 #endif
-    tcase_add_test(all, stream_0_is_what_the_file_was_compiled_for);
-    tcase_add_test(all, freeing_null_starts_nothing);
-    tcase_add_test(all, failures_write_nothing);
-    tcase_add_test(all, every_status_has_an_error);
-    tcase_add_test(all, driver_results_pass_through);
+    ADD_TESTS(all, stream_0_is_what_the_file_was_compiled_for, freeing_null_starts_nothing,
+              failures_write_nothing, every_status_has_an_error, driver_results_pass_through);
     suite_add_tcase(suite, all);
     return run_suite(suite, CK_FORK_GETENV);
 }

@@ -59,7 +59,7 @@ static void end(void) {
 /* ---- capture --------------------------------------------------------------------------------- */
 
 /* Refused without a word, and the capture goes on; beside it and after it all is as ever. */
-START_TEST(captured_requests_are_the_drivers) {
+TEST(captured_requests_are_the_drivers) {
     CUstreamCaptureStatus status;
     void *none = NULL, *block;
     CUgraph graph;
@@ -81,12 +81,11 @@ START_TEST(captured_requests_are_the_drivers) {
     MUST_EQ(stats_of(a).front_misses_capture, 0);
     end();
 }
-END_TEST
 
 /* ---- frees of blocks that nobody uses any more ------------------------------------------------- */
 
 /* Another stream has them at once, whatever their own is at. */
-START_TEST(blocks_that_are_done_serve_everybody) {
+TEST(blocks_that_are_done_serve_everybody) {
     static const size_t sizes[] = {1000, 70000, 600000, 9 * MIB};
     unsigned char *block[4], *again;
     uint64_t reserve;
@@ -113,10 +112,9 @@ START_TEST(blocks_that_are_done_serve_everybody) {
     give(again, B);
     end();
 }
-END_TEST
 
 /* A slot comes home to a stream that has it again while all others of its slab live. */
-START_TEST(a_slot_that_is_done_comes_home) {
+TEST(a_slot_that_is_done_comes_home) {
     unsigned char *block[64];
     int found = 0;
 
@@ -139,13 +137,12 @@ START_TEST(a_slot_that_is_done_comes_home) {
             give(block[i], A);
     end();
 }
-END_TEST
 
 /* ---- streams that end ------------------------------------------------------------------------- */
 
 /* What its cache held serves others once its work is done, without a wait for the device, and whoever has
  * its handle next begins anew. */
-START_TEST(a_stream_ends) {
+TEST(a_stream_ends) {
     unsigned char *block[40];
     CUstream stream, next;
     uint64_t reserve;
@@ -178,10 +175,9 @@ START_TEST(a_stream_ends) {
     MUST_EQ(lines(), 0);
     end();
 }
-END_TEST
 
 /* One that has no cache, is not asked about, or is not the one that had it, leaves all as it is. */
-START_TEST(a_stream_ends_that_left_nothing) {
+TEST(a_stream_ends_that_left_nothing) {
     CUstream per_thread = (CUstream)(uintptr_t)WEIR_STREAM_PER_THREAD_VALUE, fresh, next;
     void *kept;
     CUgraph graph;
@@ -221,10 +217,9 @@ START_TEST(a_stream_ends_that_left_nothing) {
     MUST_EQ(lines(), 0);
     end();
 }
-END_TEST
 
 /* The one that has the handle by now orders nothing of what was freed on the one before it. */
-START_TEST(a_stream_ends_after_another_of_its_handle) {
+TEST(a_stream_ends_after_another_of_its_handle) {
     unsigned char *block, *other[200];
     CUstream first, second;
 
@@ -254,10 +249,9 @@ START_TEST(a_stream_ends_after_another_of_its_handle) {
     CU(driver->cuStreamDestroy(second));
     end();
 }
-END_TEST
 
 /* A thread's own stream, too. */
-START_TEST(a_default_stream_ends) {
+TEST(a_default_stream_ends) {
     CUstream per_thread = (CUstream)(uintptr_t)WEIR_STREAM_PER_THREAD_VALUE;
     uint64_t idle;
 
@@ -271,7 +265,6 @@ START_TEST(a_default_stream_ends) {
     MUST_LE(stats_of(a).front_idle, idle);
     end();
 }
-END_TEST
 
 /* ---- trims ------------------------------------------------------------------------------------ */
 
@@ -284,7 +277,7 @@ static uint64_t trim(CUstream first, CUstream second) {
 }
 
 /* Memory in use by work stays, without a wait; memory whose work is complete goes back. */
-START_TEST(a_trim_waits_for_nothing) {
+TEST(a_trim_waits_for_nothing) {
     CUstream stream[2];
     unsigned char *block;
     uint64_t before;
@@ -307,10 +300,9 @@ START_TEST(a_trim_waits_for_nothing) {
     MUST(weir__model_fault() == NULL);
     end();
 }
-END_TEST
 
 /* A blocking stream waits for the legacy stream, although cuStreamQuery says that it is idle. */
-START_TEST(a_trim_sees_what_the_legacy_stream_does) {
+TEST(a_trim_sees_what_the_legacy_stream_does) {
     unsigned char *block;
     CUstream stream;
     uint64_t before;
@@ -328,10 +320,9 @@ START_TEST(a_trim_sees_what_the_legacy_stream_does) {
     MUST(weir__model_fault() == NULL);
     end();
 }
-END_TEST
 
 /* What is nobody's, or begins elsewhere, is not freed, done or not. */
-START_TEST(what_is_no_block_is_not_done) {
+TEST(what_is_no_block_is_not_done) {
     int host;
     unsigned char *small, *large, *young;
 
@@ -350,10 +341,9 @@ START_TEST(what_is_no_block_is_not_done) {
     OK(weir__drop_in_free_done(a, large));
     end();
 }
-END_TEST
 
 /* With no questions asked about streams, the handle's next owner is told apart by this alone. */
-START_TEST(a_handle_that_comes_again) {
+TEST(a_handle_that_comes_again) {
     weir_options options = options_of(worlds[_i].kind, "model", 512 * MIB);
     CUstream first, second;
     unsigned char *block;
@@ -381,7 +371,6 @@ START_TEST(a_handle_that_comes_again) {
     CU(driver->cuStreamDestroy(second));
     end();
 }
-END_TEST
 
 /* ---- streams that the adapter watches --------------------------------------------------------- */
 
@@ -408,7 +397,7 @@ static uint64_t questions(CUstream stream) {
     return calls(WEIR_ENTRY_cuStreamIsCapturing) + calls(WEIR_ENTRY_cuStreamGetId);
 }
 
-START_TEST(who_is_watched_is_not_asked_about) {
+TEST(who_is_watched_is_not_asked_about) {
     make_watched(_i);
     MUST_EQ(questions(watched), 0);
     MUST_EQ(questions(NULL), 0);
@@ -419,10 +408,9 @@ START_TEST(who_is_watched_is_not_asked_about) {
     CU(driver->cuStreamDestroy(watched));
     end();
 }
-END_TEST
 
 /* Its end was not seen, but that its handle is another's. */
-START_TEST(who_was_watched_is_not_who_has_the_handle_next) {
+TEST(who_was_watched_is_not_who_has_the_handle_next) {
     unsigned char *block;
     CUstream first;
     uint64_t before;
@@ -448,10 +436,9 @@ START_TEST(who_was_watched_is_not_who_has_the_handle_next) {
     CU(driver->cuStreamDestroy(watched));
     end();
 }
-END_TEST
 
 /* A watched stream may end, and another be created, by calls that are not seen. */
-START_TEST(who_is_watched_no_more_is_asked_about) {
+TEST(who_is_watched_no_more_is_asked_about) {
     make_watched(_i);
     (void)questions(watched);
     watched = NULL;
@@ -461,7 +448,6 @@ START_TEST(who_is_watched_no_more_is_asked_about) {
     MUST_LE(1, questions(B));
     end();
 }
-END_TEST
 
 static void *give_on_own(void *block) {
     CUstream own = (CUstream)(uintptr_t)WEIR_STREAM_PER_THREAD_VALUE;
@@ -476,7 +462,7 @@ static void *give_on_own(void *block) {
 }
 
 /* Each thread's own stream is another, and each context's. */
-START_TEST(default_streams_that_are_known_are_told_apart) {
+TEST(default_streams_that_are_known_are_told_apart) {
     CUstream own = (CUstream)(uintptr_t)WEIR_STREAM_PER_THREAD_VALUE;
     CUcontext second, popped;
     unsigned char *block, *other;
@@ -509,11 +495,10 @@ START_TEST(default_streams_that_are_known_are_told_apart) {
     CU(driver->cuStreamDestroy(watched));
     end();
 }
-END_TEST
 
 /* ---- peaks ------------------------------------------------------------------------------------ */
 
-START_TEST(a_peak_begins_anew) {
+TEST(a_peak_begins_anew) {
     void *small, *large;
 
     make(_i);
@@ -543,12 +528,11 @@ START_TEST(a_peak_begins_anew) {
     }
     end();
 }
-END_TEST
 
 /* ---- a context that goes ----------------------------------------------------------------------- */
 
 /* Nothing of the driver's is touched any more: it may be gone. */
-START_TEST(a_context_goes) {
+TEST(a_context_goes) {
     void *block, *none = NULL;
 
     make(_i);
@@ -566,11 +550,10 @@ START_TEST(a_context_goes) {
     MUST(none == NULL);
     MUST_EQ(lines(), 0);
 }
-END_TEST
 
 /* ---- memory without blocks --------------------------------------------------------------------- */
 
-START_TEST(what_lies_in_its_memory) {
+TEST(what_lies_in_its_memory) {
     int host = 0, cuts = worlds[_i].kind == KIND_FIXED || worlds[_i].kind == KIND_REGIONS ||
                          worlds[_i].kind == KIND_MAPPED || has_front(_i);
     unsigned char *block;
@@ -584,14 +567,13 @@ START_TEST(what_lies_in_its_memory) {
     MUST_EQ(weir__drop_in_keeps_addresses(a), worlds[_i].kind == KIND_MAPPED);
     end();
 }
-END_TEST
 
 /* ---- the suite -------------------------------------------------------------------------------- */
 
 /* ---- the log --------------------------------------------------------------------------------- */
 
 /* Refusals that are told elsewhere are not in the log; what else there is to say is. */
-START_TEST(refusals_are_not_said_twice) {
+TEST(refusals_are_not_said_twice) {
     weir_options options = options_of(worlds[_i].kind, "model", 512 * MIB);
     void *none = NULL;
 
@@ -611,7 +593,6 @@ START_TEST(refusals_are_not_said_twice) {
         end();
     }
 }
-END_TEST
 
 int main(void) {
     Suite *suite = suite_create("drop-in");
@@ -639,15 +620,9 @@ int main(void) {
             tcase_add_loop_test(tests, a_trim_waits_for_nothing, world, world + 1);
             tcase_add_loop_test(tests, a_trim_sees_what_the_legacy_stream_does, world, world + 1);
         }
-    tcase_add_loop_test(tests, a_slot_that_is_done_comes_home, 0, WORLDS);
-    tcase_add_loop_test(tests, a_stream_ends, 0, WORLDS);
-    tcase_add_loop_test(tests, a_stream_ends_that_left_nothing, 0, WORLDS);
-    tcase_add_loop_test(tests, a_stream_ends_after_another_of_its_handle, 0, WORLDS);
-    tcase_add_loop_test(tests, a_default_stream_ends, 0, WORLDS);
-    tcase_add_loop_test(tests, what_is_no_block_is_not_done, 0, WORLDS);
-    tcase_add_loop_test(tests, a_peak_begins_anew, 0, WORLDS);
-    tcase_add_loop_test(tests, a_context_goes, 0, WORLDS);
-    tcase_add_loop_test(tests, refusals_are_not_said_twice, 0, WORLDS);
-    tcase_add_loop_test(tests, what_lies_in_its_memory, 0, WORLDS);
+    ADD_FOR_EACH(tests, WORLDS, a_slot_that_is_done_comes_home, a_stream_ends,
+                 a_stream_ends_that_left_nothing, a_stream_ends_after_another_of_its_handle,
+                 a_default_stream_ends, what_is_no_block_is_not_done, a_peak_begins_anew,
+                 a_context_goes, refusals_are_not_said_twice, what_lies_in_its_memory);
     return run_suite(suite, CK_FORK_GETENV);
 }

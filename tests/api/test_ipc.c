@@ -11,10 +11,11 @@
 
 #include "tests/fixtures/deny.h"
 #include "tests/fixtures/exported.h"
+#include "tests/fixtures/piped_child.h"
 
 /* ---- one process ------------------------------------------------------------------------------- */
 
-START_TEST(both_sides_see_the_same_bytes) {
+TEST(both_sides_see_the_same_bytes) {
     const size_t bytes = 20 * MIB + 4096;
     unsigned char *block, *base;
     size_t offset = 1;
@@ -39,10 +40,9 @@ START_TEST(both_sides_see_the_same_bytes) {
     ANSWERS(0, lines());
     end();
 }
-END_TEST
 
 /* Any address of a block gives the block's text; the offset tells where in it. */
-START_TEST(an_address_inside) {
+TEST(an_address_inside) {
     unsigned char *block, *base;
     size_t first = 0, offset = 0;
     char *text, *other;
@@ -65,10 +65,9 @@ START_TEST(an_address_inside) {
     give(a, block, A);
     end();
 }
-END_TEST
 
 /* A block that ends where a physical allocation does has nothing of the next; one that begins there, nothing before. */
-START_TEST(blocks_at_the_borders_of_pieces) {
+TEST(blocks_at_the_borders_of_pieces) {
     unsigned char *block[4], *base;
     char *text[4];
     size_t offset;
@@ -89,10 +88,9 @@ START_TEST(blocks_at_the_borders_of_pieces) {
     }
     end();
 }
-END_TEST
 
 /* Small blocks share a physical allocation, and so a text. */
-START_TEST(blocks_side_by_side) {
+TEST(blocks_side_by_side) {
     unsigned char *one, *two, *base;
     char *text, *other;
     size_t offset[2];
@@ -115,10 +113,9 @@ START_TEST(blocks_side_by_side) {
     give(a, two, A);
     end();
 }
-END_TEST
 
 /* Physical allocations that have moved are exported from where they are now, as often as they move. */
-START_TEST(memory_that_was_moved) {
+TEST(memory_that_was_moved) {
     unsigned char *block[4], *large, *base;
     size_t offset = 0;
     char *before, *after;
@@ -146,10 +143,9 @@ START_TEST(memory_that_was_moved) {
     give(a, block[3], A);
     end();
 }
-END_TEST
 
 /* The descriptor goes with the physical allocation, and the next one's text is another. */
-START_TEST(memory_that_goes_back) {
+TEST(memory_that_goes_back) {
     size_t released = 0;
     unsigned char *block, *base;
     char *text, *other;
@@ -180,9 +176,8 @@ START_TEST(memory_that_goes_back) {
     give(a, block, A);
     end();
 }
-END_TEST
 
-START_TEST(a_receiver_keeps_the_memory) {
+TEST(a_receiver_keeps_the_memory) {
     unsigned char *block, *base;
     size_t released = 0, offset = 0;
 
@@ -202,10 +197,9 @@ START_TEST(a_receiver_keeps_the_memory) {
     check_model();
     MUST_EQ(device_free(), CAPACITY);
 }
-END_TEST
 
 /* Nothing is unmapped under work, though the receiver does not say on which stream that is. */
-START_TEST(a_close_waits_for_the_device) {
+TEST(a_close_waits_for_the_device) {
     unsigned char *block, *base, *twice;
     size_t offset = 0;
 
@@ -227,9 +221,8 @@ START_TEST(a_close_waits_for_the_device) {
     give(a, block, A);
     end();
 }
-END_TEST
 
-START_TEST(a_hardened_block) {
+TEST(a_hardened_block) {
     weir_options options = options_for(WEIR_SWITCH_ON);
     unsigned char *block, *base;
     size_t offset = 0;
@@ -243,36 +236,11 @@ START_TEST(a_hardened_block) {
     give(a, block, A);
     end();
 }
-END_TEST
 
 /* ---- two processes ----------------------------------------------------------------------------- */
 
-struct child {
-    pid_t pid;
-    int to, from;
-};
-
-/* The program again, what it is told at 0, what it says at 1. */
 static struct child start_child(const char *what) {
-    struct child child;
-    int down[2], up[2];
-
-    MUST(pipe2(down, O_CLOEXEC) == 0 && pipe2(up, O_CLOEXEC) == 0);
-    fflush(stdout);
-    child.pid = fork();
-    if (child.pid == 0) {
-        setenv("WEIR_TEST_IPC", what, 1);
-        dup2(down[0], 0);
-        dup2(up[1], 1);
-        exec_itself((char *[]){(char *)(uintptr_t) "test_ipc", NULL});
-        _exit(99);
-    }
-    MUST(child.pid > 0);
-    close(down[0]);
-    close(up[1]);
-    child.to = down[1];
-    child.from = up[0];
-    return child;
+    return start_piped("test_ipc", "WEIR_TEST_IPC", what, NULL);
 }
 
 static int ended(const struct child *child) {
@@ -360,7 +328,7 @@ static int is_forbidden(const struct child *child, char *word) {
     return 1;
 }
 
-START_TEST(another_process_opens_a_block) {
+TEST(another_process_opens_a_block) {
     struct letter letter = {.bytes = 20 * MIB};
     unsigned char *block;
     struct child child;
@@ -387,10 +355,9 @@ START_TEST(another_process_opens_a_block) {
     give(a, block, A);
     end();
 }
-END_TEST
 
 /* A mapping outlives its sender; a text does not. */
-START_TEST(a_sender_that_ends) {
+TEST(a_sender_that_ends) {
     struct child child = start_child("send");
     struct letter letter;
     weir_status status;
@@ -419,10 +386,9 @@ START_TEST(a_sender_that_ends) {
     check_model();
     MUST_EQ(device_free(), CAPACITY);
 }
-END_TEST
 
 /* A child of fork() has neither side. */
-START_TEST(a_forked_child) {
+TEST(a_forked_child) {
     void *block, *base;
     int status = 0;
     char *text;
@@ -448,7 +414,6 @@ START_TEST(a_forked_child) {
     give(a, block, A);
     end();
 }
-END_TEST
 
 int main(void) {
     const int both = sizeof fronts / sizeof fronts[0];
@@ -460,18 +425,13 @@ int main(void) {
         return be_child(what);
     suite = suite_create("ipc");
     tests = suite_add_case(suite, "one process", 60, start, NULL);
-    tcase_add_loop_test(tests, both_sides_see_the_same_bytes, 0, both);
-    tcase_add_loop_test(tests, an_address_inside, 0, both);
-    tcase_add_test(tests, blocks_at_the_borders_of_pieces);
-    tcase_add_loop_test(tests, blocks_side_by_side, 0, both);
+    ADD_FOR_EACH(tests, both, both_sides_see_the_same_bytes, an_address_inside, blocks_side_by_side,
+                 a_receiver_keeps_the_memory);
+    ADD_TESTS(tests, blocks_at_the_borders_of_pieces, memory_that_goes_back,
+              a_close_waits_for_the_device, a_hardened_block);
     tcase_add_loop_test(tests, memory_that_was_moved, 0, 2);
-    tcase_add_test(tests, memory_that_goes_back);
-    tcase_add_loop_test(tests, a_receiver_keeps_the_memory, 0, both);
-    tcase_add_test(tests, a_close_waits_for_the_device);
-    tcase_add_test(tests, a_hardened_block);
     tests = suite_add_case(suite, "two processes", 60, start, NULL);
     tcase_add_loop_test(tests, another_process_opens_a_block, 0, both);
-    tcase_add_test(tests, a_sender_that_ends);
-    tcase_add_test(tests, a_forked_child);
+    ADD_TESTS(tests, a_sender_that_ends, a_forked_child);
     return run_suite(suite, CK_FORK);
 }

@@ -16,7 +16,7 @@
 
 /* ---- what is refused --------------------------------------------------------------------------- */
 
-START_TEST(arguments_that_are_wrong) {
+TEST(arguments_that_are_wrong) {
     void *block, *base;
     char text[1024] = "as it was";
     size_t needed = 0, offset = 0;
@@ -43,10 +43,9 @@ START_TEST(arguments_that_are_wrong) {
     EXPECT(WEIR_E_NOT_OWNED, weir_ipc_make(a, block, NULL, 0, NULL, NULL));
     end();
 }
-END_TEST
 
 /* A graph's block is no memory of the engine's. */
-START_TEST(a_block_of_a_graph) {
+TEST(a_block_of_a_graph) {
     void *block = NULL;
     CUgraph graph;
 
@@ -59,10 +58,9 @@ START_TEST(a_block_of_a_graph) {
     CU(driver->cuGraphDestroy(graph));
     end();
 }
-END_TEST
 
 /* No beginning of a text is one, nor is one with a part that is wrong. */
-START_TEST(texts_that_are_wrong) {
+TEST(texts_that_are_wrong) {
     static const char *const wrong[] = {
         "",
         "x",
@@ -123,10 +121,9 @@ START_TEST(texts_that_are_wrong) {
     give(a, block, A);
     end();
 }
-END_TEST
 
 /* As of a process whose number another has now, or which has ended, or is of another namespace. */
-START_TEST(senders_that_are_another) {
+TEST(senders_that_are_another) {
     char text[256], device[WEIR_UUID_BYTES];
     unsigned long long start = weir__process_start(getppid());
     unsigned long long space = weir__process_namespace();
@@ -144,9 +141,8 @@ START_TEST(senders_that_are_another) {
              start, space + 1, device);
     turned_down(WEIR_E_NOT_SUPPORTED, text, "has other process ids than this one");
 }
-END_TEST
 
-START_TEST(allocators_that_cannot) {
+TEST(allocators_that_cannot) {
     weir_options options = options_of(KIND_POOL, "model", 0);
     void *block;
 
@@ -160,9 +156,8 @@ START_TEST(allocators_that_cannot) {
     give(a, block, A);
     end();
 }
-END_TEST
 
-START_TEST(the_mapped_engine_needs_no_setting) {
+TEST(the_mapped_engine_needs_no_setting) {
     weir_options options = options_for(WEIR_SWITCH_ON);
     size_t needed = 0;
     void *block;
@@ -175,10 +170,9 @@ START_TEST(the_mapped_engine_needs_no_setting) {
     give(a, block, A);
     end();
 }
-END_TEST
 
 /* The pool engine's exports are another thing. */
-START_TEST(a_mapped_allocator_has_no_files_of_a_pool) {
+TEST(a_mapped_allocator_has_no_files_of_a_pool) {
     weir_shared handle;
     int files[2];
     void *block;
@@ -190,7 +184,6 @@ START_TEST(a_mapped_allocator_has_no_files_of_a_pool) {
     give(a, block, A);
     end();
 }
-END_TEST
 
 static CUresult tell_no_files(int *value, CUdevice_attribute what, CUdevice device) {
     CUresult result = driver->cuDeviceGetAttribute(value, what, device);
@@ -200,7 +193,7 @@ static CUresult tell_no_files(int *value, CUdevice_attribute what, CUdevice devi
     return result;
 }
 
-START_TEST(drivers_that_cannot) {
+TEST(drivers_that_cannot) {
     weir_options options = options_for(WEIR_SWITCH_ON);
     struct weir_driver table = *driver;
 
@@ -213,10 +206,9 @@ START_TEST(drivers_that_cannot) {
     MUST(lines() == 1 && strstr(logged, "cannot share mapped memory"));
     MUST_EQ(device_free(), CAPACITY);
 }
-END_TEST
 
 /* Whichever driver call fails, both sides can go on, and nothing stays open or mapped. */
-START_TEST(a_refusal_leaves_things_as_they_were) {
+TEST(a_refusal_leaves_things_as_they_were) {
     unsigned char *block;
 
     make(fronts[_i]);
@@ -241,10 +233,9 @@ START_TEST(a_refusal_leaves_things_as_they_were) {
     }
     end();
 }
-END_TEST
 
 /* What the driver itself has against it, and where there is no such driver. */
-START_TEST(what_the_driver_answers) {
+TEST(what_the_driver_answers) {
     static const struct {
         enum weir_driver_entry entry;
         CUresult result;
@@ -276,10 +267,9 @@ START_TEST(what_the_driver_answers) {
     give(a, block, A);
     end();
 }
-END_TEST
 
 /* Descriptors go with an allocator whose device is lost, too. */
-START_TEST(a_lost_device) {
+TEST(a_lost_device) {
     unsigned char *block;
 #ifdef CAN_DENY
     int before = files_open();
@@ -300,10 +290,9 @@ START_TEST(a_lost_device) {
     ANSWERS(before, files_open());
 #endif
 }
-END_TEST
 
 /* A program that closes what is not its own: the memory is exported again, under another name. */
-START_TEST(numbers_that_are_lost) {
+TEST(numbers_that_are_lost) {
     unsigned char *block, *base;
     char *text, *again;
     int number = -1;
@@ -324,7 +313,6 @@ START_TEST(numbers_that_are_lost) {
     end();
     MUST(own_file_is_whole(number));
 }
-END_TEST
 
 /* ---- what cannot be had ------------------------------------------------------------------------ */
 
@@ -353,7 +341,7 @@ static void allow_all_files(void) {
     MUST(setrlimit(RLIMIT_NOFILE, &limit) == 0);
 }
 
-START_TEST(no_descriptor_is_left) {
+TEST(no_descriptor_is_left) {
     unsigned char *block, *base;
     char *text;
     int before;
@@ -382,9 +370,8 @@ START_TEST(no_descriptor_is_left) {
     give(a, block, A);
     end();
 }
-END_TEST
 
-START_TEST(no_host_memory) {
+TEST(no_host_memory) {
     unsigned char *block;
     char text[1024];
 
@@ -410,7 +397,6 @@ START_TEST(no_host_memory) {
     give(a, block, A);
     end();
 }
-END_TEST
 
 /* The kernel's answers to calls that take descriptors. */
 static long denied_call;
@@ -433,7 +419,7 @@ long syscall(long number, ...) {
 }
 #pragma GCC visibility pop
 
-START_TEST(kernels_that_refuse) {
+TEST(kernels_that_refuse) {
     static const struct {
         int error;
         weir_status status;
@@ -462,7 +448,6 @@ START_TEST(kernels_that_refuse) {
     }
     denied_call = 0;
 }
-END_TEST
 #endif
 
 int main(void) {
@@ -471,22 +456,13 @@ int main(void) {
     TCase *tests;
 
     tests = suite_add_case(suite, "refused", 60, start, NULL);
-    tcase_add_test(tests, arguments_that_are_wrong);
-    tcase_add_loop_test(tests, a_block_of_a_graph, 0, both);
-    tcase_add_test(tests, texts_that_are_wrong);
-    tcase_add_test(tests, senders_that_are_another);
-    tcase_add_test(tests, allocators_that_cannot);
-    tcase_add_test(tests, the_mapped_engine_needs_no_setting);
-    tcase_add_test(tests, a_mapped_allocator_has_no_files_of_a_pool);
-    tcase_add_test(tests, drivers_that_cannot);
-    tcase_add_loop_test(tests, a_refusal_leaves_things_as_they_were, 0, both);
-    tcase_add_test(tests, what_the_driver_answers);
-    tcase_add_test(tests, a_lost_device);
-    tcase_add_test(tests, numbers_that_are_lost);
+    ADD_TESTS(tests, arguments_that_are_wrong, texts_that_are_wrong, senders_that_are_another,
+              allocators_that_cannot, the_mapped_engine_needs_no_setting,
+              a_mapped_allocator_has_no_files_of_a_pool, drivers_that_cannot,
+              what_the_driver_answers, a_lost_device, numbers_that_are_lost);
+    ADD_FOR_EACH(tests, both, a_block_of_a_graph, a_refusal_leaves_things_as_they_were);
 #ifdef CAN_DENY
-    tcase_add_test(tests, no_descriptor_is_left);
-    tcase_add_test(tests, no_host_memory);
-    tcase_add_test(tests, kernels_that_refuse);
+    ADD_TESTS(tests, no_descriptor_is_left, no_host_memory, kernels_that_refuse);
 #endif
     return run_suite(suite, CK_FORK);
 }

@@ -9,191 +9,7 @@
  * What cannot be seen is not tested: the table in doc/design.md names it.  What only a real driver
  * shows of all this is in conformance.c, which runs there too.
  */
-#include "tests/fixtures/model_device.h"
-
-#include <pthread.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include "api/allocator_internal.h"
-#include "tests/fixtures/calls.h"
-#include "tests/fixtures/every_kind.h"
-#include "tests/fixtures/logged.h"
-
-#define CAPACITY (4 * GIB)
-
-static int has_front(int world) {
-    return worlds[world].front == WEIR_SWITCH_ON;
-}
-
-/* Every block is the driver's own, and the driver frees what it knows. */
-static int is_bare_pool(int world) {
-    return worlds[world].kind == KIND_POOL && !has_front(world);
-}
-
-/* ---- the log --------------------------------------------------------------------------------- */
-
-/* The call answers this, and one line says so. */
-#define MISUSE(status, call)                                                                       \
-    do {                                                                                           \
-        (void)lines();                                                                             \
-        EXPECT(status, call);                                                                      \
-        expect_lines(__LINE__, 1);                                                                 \
-    } while (0)
-
-/* What is wrong with an argument, by its name. */
-#define WRONG(call, why)                                                                           \
-    do {                                                                                           \
-        MISUSE(WEIR_E_INVALID, call);                                                              \
-        ck_assert_str_eq(logged, "weir: error: " why "\n");                                        \
-    } while (0)
-
-/* ---- witnesses ------------------------------------------------------------------------------- */
-
-static const size_t sizes[] = {1, 512, 3000, 20000, 70000, 300000, 512 * KIB, 600000, MIB, 3 * MIB};
-enum { SIZES = sizeof sizes / sizeof sizes[0], EACH = 2, WITNESSES = SIZES * EACH };
-
-static weir_allocator *a;
-static unsigned char *witness[WITNESSES];
-static weir_statistics before;
-
-static size_t size_of(int i) {
-    return sizes[i % SIZES];
-}
-
-static weir_options options_of_world(int world) {
-    weir_options options = options_of(worlds[world].kind, "model", 512 * MIB);
-
-    options.front = worlds[world].front;
-    options.log = WEIR_LOG_ERROR;
-    options.recovery_timeout_ms = 100;
-    return options;
-}
-
-static weir_allocator *make(int world) {
-    weir_options options = options_of_world(world);
-    weir_allocator *made = NULL;
-
-    OK(weir_allocator_create(&options, &made));
-    return made;
-}
-
-static unsigned char *take(size_t bytes, CUstream stream) {
-    void *block = NULL;
-
-    OK(weir_alloc(a, bytes, stream, &block));
-    MUST(block != NULL);
-    return block;
-}
-
-static void give(void *block, CUstream stream) {
-    OK(weir_free(a, block, stream));
-}
-
-static int is_witness(const void *block) {
-    for (int i = 0; i < WITNESSES; i++)
-        if (witness[i] == block)
-            return 1;
-    return 0;
-}
-
-static void expect_patterns(void) {
-    for (int i = 0; i < WITNESSES; i++) {
-        size_t at = first_other(witness[i], (unsigned char)(i + 1), size_of(i));
-
-        if (at < size_of(i))
-            ck_abort_msg("witness %d of %zu bytes was written at %zu", i, size_of(i), at);
-    }
-}
-
-static void begin(int world) {
-    a = make(world);
-    for (int round = 0; round < 30; round++) /* caches are there, and some of what they keep */
-        for (int i = 0; i < SIZES; i++)
-            give(take(sizes[i], round % 2 ? A : B), round % 2 ? A : B);
-    for (int i = 0; i < WITNESSES; i++) {
-        witness[i] = take(size_of(i), i % 2 ? A : B);
-        memset(witness[i], i + 1, size_of(i));
-    }
-    before = check_identities(a);
-    (void)lines();
-}
-
-/* As it was when the witnesses had been made. */
-static void expect_unharmed(void) {
-    unsigned char *more[WITNESSES];
-    weir_statistics s = check_identities(a);
-
-    MUST_EQ(s.blocks, before.blocks);
-    MUST_EQ(s.requested, before.requested);
-    MUST_EQ(s.in_use, before.in_use);
-    for (int i = 0; i < WITNESSES; i++) {
-        more[i] = take(size_of(i), i % 3 ? A : B);
-        memset(more[i], 0xee, size_of(i));
-    }
-    expect_patterns();
-    for (int i = 0; i < WITNESSES; i++) /* they do not lie in each other */
-        MUST_EQ(first_other(more[i], 0xee, size_of(i)), size_of(i));
-    for (int i = 0; i < WITNESSES; i++)
-        give(more[i], i % 3 ? A : B);
-    expect_patterns();
-    s = check_identities(a);
-    MUST_EQ(s.blocks, before.blocks);
-    MUST_EQ(s.requested, before.requested);
-    check_model();
-}
-
-static void end(void) {
-    expect_unharmed();
-    for (int i = 0; i < WITNESSES; i++)
-        give(witness[i], i % 2 ? A : B);
-    MUST_EQ(check_identities(a).blocks, 0);
-    CU(driver->cuCtxSynchronize());
-    OK(weir_allocator_destroy(a));
-    check_model();
-    MUST_EQ(device_free(), CAPACITY);
-}
-
-static void start(void) {
-    start_model(CAPACITY);
-    catch_log();
-}
-
-/* A thread of its own does that with a block. */
-static struct errand {
-    void *block;
-    CUstream stream;
-    weir_status status;
-} errand;
-
-static void *run_errand(void *unused) {
-    (void)unused;
-    CU(driver->cuCtxPushCurrent(primary));
-    errand.status = weir_free(a, errand.block, errand.stream);
-    return NULL;
-}
-
-static weir_status free_elsewhere(void *block, CUstream stream) {
-    pthread_t thread;
-
-    errand = (struct errand){.block = block, .stream = stream};
-    MUST(pthread_create(&thread, NULL, run_errand, NULL) == 0);
-    MUST(pthread_join(thread, NULL) == 0);
-    return errand.status;
-}
-
-/* Freed, in whatever way: every further free is one too many. */
-static void expect_freed(void *block) {
-    for (int i = 0; i < 2; i++) {
-        MISUSE(WEIR_E_NOT_OWNED, weir_free(a, block, A));
-        MISUSE(WEIR_E_NOT_OWNED, weir_free(a, block, B));
-        MISUSE(WEIR_E_NOT_OWNED, weir_free(a, block, C));
-        MISUSE(WEIR_E_NOT_OWNED, weir_free(a, block, NULL));
-        MISUSE(WEIR_E_NOT_OWNED, free_elsewhere(block, A));
-    }
-}
+#include "test_misuse.h"
 
 /* ---- freed twice ----------------------------------------------------------------------------- */
 
@@ -229,7 +45,7 @@ static void free_first(enum way way, void *block) {
         OK(weir_trim(a, 0, NULL));
 }
 
-START_TEST(freed_twice) {
+TEST(freed_twice) {
     int world = _i / WAYS, bound = _i % WAYS == BOUND;
 
     begin(world);
@@ -247,11 +63,10 @@ START_TEST(freed_twice) {
         OK(weir_unbind(a, A));
     end();
 }
-END_TEST
 
 /* Everything lies freed, merged or given back; then larger and smaller blocks lie there, and where none
  * of them begins, nothing can be freed. */
-START_TEST(freed_after_it_was_handed_out_again) {
+TEST(freed_after_it_was_handed_out_again) {
     enum { OLD = 60, NEW = 200 };
     void *old[OLD], *block[NEW];
     int inside = 0;
@@ -285,7 +100,6 @@ START_TEST(freed_after_it_was_handed_out_again) {
     MUST(inside > 0);
     end();
 }
-END_TEST
 
 /* Two threads free the same blocks, each all of them, in turn: one of each two is told. */
 static pthread_barrier_t both;
@@ -303,7 +117,7 @@ static void *free_all(void *unused) {
     return NULL;
 }
 
-START_TEST(freed_by_two_threads_in_turn) {
+TEST(freed_by_two_threads_in_turn) {
     pthread_t thread;
     int mine = 0;
 
@@ -326,7 +140,6 @@ START_TEST(freed_by_two_threads_in_turn) {
     MUST_EQ(accepted, SIZES * 10);
     end();
 }
-END_TEST
 
 /* ---- pointers that are no block's ---------------------------------------------------------- */
 
@@ -335,7 +148,7 @@ static void expect_no_block(void *pointer) {
     MISUSE(WEIR_E_NOT_OWNED, weir_free(a, pointer, B));
 }
 
-START_TEST(inside_of_blocks) {
+TEST(inside_of_blocks) {
     static const size_t steps[] = {1,        2,        8,        255,       256,  257,
                                    511,      512,      513,      1024,      4096, 16 * KIB - 256,
                                    16 * KIB, 32 * KIB, 64 * KIB, 512 * KIB, MIB,  2 * MIB};
@@ -358,7 +171,6 @@ START_TEST(inside_of_blocks) {
     OK(weir_unbind(a, A));
     end();
 }
-END_TEST
 
 /* A block of another allocator of any world: the first has the address of all the memory that the
  * allocator took from the driver. */
@@ -391,7 +203,7 @@ static void other_allocators(void) {
     }
 }
 
-START_TEST(of_others) {
+TEST(of_others) {
     static unsigned char host[4096];
     void *heap = malloc(4096);
     CUdeviceptr direct;
@@ -416,10 +228,9 @@ START_TEST(of_others) {
     free(heap);
     end();
 }
-END_TEST
 
 /* A graph's block is freed outside of it, once after a launch. */
-START_TEST(a_graphs_block_is_freed_twice) {
+TEST(a_graphs_block_is_freed_twice) {
     CUgraphExec exec;
     CUgraph graph;
     unsigned char *block;
@@ -440,11 +251,10 @@ START_TEST(a_graphs_block_is_freed_twice) {
     CU(driver->cuDeviceGraphMemTrim(0));
     end();
 }
-END_TEST
 
 /* ---- notes of use ---------------------------------------------------------------------------- */
 
-START_TEST(uses_of_what_is_no_block) {
+TEST(uses_of_what_is_no_block) {
     unsigned char *block;
 
     begin(_i);
@@ -479,7 +289,6 @@ START_TEST(uses_of_what_is_no_block) {
     MUST_EQ(calls(WEIR_ENTRY_cuStreamWaitEvent), 0); /* nothing was noted */
     end();
 }
-END_TEST
 
 /* ---- streams --------------------------------------------------------------------------------- */
 
@@ -496,7 +305,7 @@ static void expect_no_stream(CUstream stream, int is_platform) {
 }
 
 /* The model answers; a driver may crash. */
-START_TEST(unknown_streams) {
+TEST(unknown_streams) {
     int bare_platform = worlds[_i].kind == KIND_PLATFORM && !has_front(_i);
     CUstream gone;
 
@@ -516,11 +325,10 @@ START_TEST(unknown_streams) {
     }
     end();
 }
-END_TEST
 
 /* With something in its cache.  The free is not seen: what was freed there serves nobody before the
  * device was waited for. */
-START_TEST(a_stream_that_is_gone) {
+TEST(a_stream_that_is_gone) {
     unsigned char *block;
     CUstream gone;
 
@@ -540,10 +348,9 @@ START_TEST(a_stream_that_is_gone) {
     (void)weir__detour_set(&a->device.slow_path, WEIR_DETOUR_LOST, 1); /* live blocks are left */
     OK(weir_allocator_destroy(a));
 }
-END_TEST
 
 /* Nothing that waits for this device covers what runs there. */
-START_TEST(a_stream_of_another_device) {
+TEST(a_stream_of_another_device) {
     CUcontext other, popped;
     CUstream theirs;
 
@@ -573,9 +380,8 @@ START_TEST(a_stream_of_another_device) {
     CU(driver->cuStreamCreate(&A, CU_STREAM_NON_BLOCKING));
     end();
 }
-END_TEST
 
-START_TEST(bindings) {
+TEST(bindings) {
     begin(_i);
     if (has_front(_i))
         MISUSE(WEIR_E_INVALID, weir_unbind(a, A));
@@ -594,11 +400,10 @@ START_TEST(bindings) {
     OK(weir_bind(a, A)); /* what is bound at the end is nobody's concern */
     end();
 }
-END_TEST
 
 /* ---- arguments ------------------------------------------------------------------------------- */
 
-START_TEST(null_arguments) {
+TEST(null_arguments) {
     weir_statistics stats = {.size = 0};
     weir_verdict verdict = {.size = 0};
     weir_latency latency = {.size = sizeof latency};
@@ -653,11 +458,10 @@ START_TEST(null_arguments) {
     ck_assert_uint_eq(bytes, 77);
     end();
 }
-END_TEST
 
 /* A program that was built against an older version, or against none, is told of its mistakes as far as it
  * has a log; one that is not to be trusted with its log is not. */
-START_TEST(options_that_cannot_be) {
+TEST(options_that_cannot_be) {
     weir_options options = options_of_world(0);
     weir_allocator *made = NULL;
 
@@ -678,10 +482,9 @@ START_TEST(options_that_cannot_be) {
     expect_lines(__LINE__, 0);
     MUST(made == NULL);
 }
-END_TEST
 
 /* One line says what the driver has against it, whichever call it is. */
-START_TEST(a_creation_that_the_driver_refuses) {
+TEST(a_creation_that_the_driver_refuses) {
     static const CUresult results[] = {CUDA_ERROR_UNKNOWN, CUDA_ERROR_ILLEGAL_ADDRESS,
                                        CUDA_ERROR_OUT_OF_MEMORY};
     weir_options options = options_of_world(_i / 3);
@@ -707,348 +510,21 @@ START_TEST(a_creation_that_the_driver_refuses) {
                          logged);
     }
 }
-END_TEST
-
-/* ---- the end of the allocator, the context, the process ------------------------------------- */
-
-START_TEST(destroyed_with_live_blocks) {
-    begin(_i);
-    for (int i = 0; i < 3; i++) {
-        MISUSE(WEIR_E_BUSY, weir_allocator_destroy(a));
-        expect_unharmed();
-    }
-    for (int i = 1; i < WITNESSES; i++)
-        give(witness[i], i % 2 ? A : B);
-    MISUSE(WEIR_E_BUSY, weir_allocator_destroy(a));
-    MUST_EQ(check_identities(a).blocks, 1);
-    give(witness[0], B);
-    CU(driver->cuCtxSynchronize());
-    OK(weir_allocator_destroy(a));
-    MUST_EQ(device_free(), CAPACITY);
-}
-END_TEST
-
-/* A bound stream's hits ask the driver for nothing, and know that they are in a child all the same. */
-static int child_is_refused(void) {
-    const weir_amount limit = {.value = MIB, .kind = WEIR_AMOUNT_BYTES};
-    weir_allocator *made = NULL;
-    CUmemoryPool pool = NULL;
-    void *none = NULL;
-    char message[1];
-
-    (void)lines();
-    return weir_alloc(a, 512, A, &none) == WEIR_E_FORKED &&
-           weir_free(a, witness[0], A) == WEIR_E_FORKED &&
-           weir_free(a, witness[0], B) == WEIR_E_FORKED &&
-           weir_use(a, witness[0], B) == WEIR_E_FORKED && weir_bind(a, A) == WEIR_E_FORKED &&
-           weir_unbind(a, A) == WEIR_E_FORKED && weir_trim(a, 0, NULL) == WEIR_E_FORKED &&
-           weir_preallocate(a, MIB, NULL) == WEIR_E_FORKED &&
-           weir_pool(a, &pool) == WEIR_E_FORKED &&
-           weir_set_access(a, 0, WEIR_ACCESS_READ_WRITE) == WEIR_E_FORKED &&
-           weir_set_limit(a, limit) == WEIR_E_FORKED && weir_decay(a, NULL) == WEIR_E_FORKED &&
-           weir_low_memory(a, 0) == WEIR_E_FORKED &&
-           weir_block_range(a, witness[0], NULL, NULL) == WEIR_E_FORKED &&
-           weir_profile_save(a, "/nonexistent/profile") == WEIR_E_FORKED &&
-           weir_allocator_destroy(a) == WEIR_E_FORKED && lines() == 16 && none == NULL &&
-           weir_allocator_create(NULL, &made) == WEIR_E_FORKED &&
-           weir__allocator_create_on(driver, NULL, &made, message, 1) == WEIR_E_FORKED &&
-           made == NULL && pool == NULL;
-}
-
-START_TEST(used_in_a_child) {
-    int status = -1;
-    pid_t child;
-
-    begin(_i);
-    OK(weir_bind(a, A));
-    give(take(512, A), A);
-    child = fork();
-    MUST(child >= 0);
-    if (child == 0)
-        _exit(child_is_refused() ? 0 : 1);
-    MUST(waitpid(child, &status, 0) == child);
-    MUST(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-    OK(weir_unbind(a, A));
-    end();
-}
-END_TEST
-
-/* The context goes under the allocator's feet, as cudaDeviceReset does it. */
-START_TEST(used_after_a_reset) {
-    const weir_amount limit = {.value = MIB, .kind = WEIR_AMOUNT_BYTES};
-    CUmemoryPool pool = NULL;
-    void *none = &none;
-    int refused = 0;
-
-    begin(_i);
-    while (driver->cuDevicePrimaryCtxRelease(0) == CUDA_SUCCESS)
-        ;
-    (void)lines();
-    for (int i = 0; i < SIZES; i++) {
-        weir_status status = weir_alloc(a, sizes[i], A, &none);
-
-        MUST(status == WEIR_E_DEVICE_LOST);
-        refused++;
-    }
-    MUST(none == &none && refused == SIZES);
-    expect_lines(__LINE__, 1); /* said once */
-    EXPECT(WEIR_E_DEVICE_LOST, weir_free(a, witness[0], A));
-    EXPECT(WEIR_E_DEVICE_LOST, weir_free(a, witness[1], B));
-    EXPECT(WEIR_E_DEVICE_LOST, weir_use(a, witness[1], B));
-    EXPECT(WEIR_E_DEVICE_LOST, weir_bind(a, A));
-    EXPECT(WEIR_E_DEVICE_LOST, weir_trim(a, 0, NULL));
-    EXPECT(WEIR_E_DEVICE_LOST, weir_preallocate(a, MIB, NULL));
-    EXPECT(WEIR_E_DEVICE_LOST, weir_pool(a, &pool));
-    EXPECT(WEIR_E_DEVICE_LOST, weir_set_access(a, 0, WEIR_ACCESS_READ_WRITE));
-    EXPECT(WEIR_E_DEVICE_LOST, weir_set_limit(a, limit));
-    EXPECT(WEIR_E_DEVICE_LOST, weir_decay(a, NULL));
-    EXPECT(WEIR_E_DEVICE_LOST, weir_low_memory(a, 0));
-    EXPECT(WEIR_E_DEVICE_LOST, weir_block_range(a, witness[0], NULL, NULL));
-    EXPECT(WEIR_E_DEVICE_LOST, weir_profile_save(a, "/nonexistent/profile"));
-    MUST(pool == NULL);
-    MUST_EQ(stats_of(a).blocks, before.blocks);
-    OK(weir_allocator_destroy(a)); /* blocks are gone with the context */
-}
-END_TEST
-
-/* As the process ends, the driver goes before those who free their last blocks.  That is no error. */
-START_TEST(used_after_the_driver_has_gone) {
-    void *block = NULL;
-    weir_status status = WEIR_OK;
-
-    begin(_i);
-    (void)lines();
-    for (int entry = 0; entry < WEIR_ENTRY_COUNT; entry++)
-        weir__model_fail((enum weir_driver_entry)entry, 1, CUDA_ERROR_DEINITIALIZED, 1);
-    for (int i = 0; i < SIZES && status == WEIR_OK; i++)
-        status = weir_alloc(a, sizes[i], B, &block);
-    if (status == WEIR_OK) /* of what weir had */
-        status = weir_preallocate(a, 64 * MIB, NULL);
-    EXPECT(WEIR_E_DEVICE_LOST, status);
-    EXPECT(WEIR_E_DEVICE_LOST, weir_free(a, witness[0], A));
-    expect_lines(__LINE__, 0);
-    (void)weir_allocator_destroy(a);
-}
-END_TEST
-
-/* Exit handlers and destructors run after the handlers that were registered last; libraries free their
- * blocks there.  `late`: the driver goes down first. */
-static int at_exit, late;
-static void *kept[SIZES];
-
-static void use_at_exit(void) {
-    void *block = NULL;
-    int wrong = 0;
-    size_t bytes;
-
-    for (int i = 0; i < SIZES; i++) {
-        weir_status taken = weir_alloc(a, sizes[i], A, &block);
-
-        if (taken == WEIR_OK)
-            wrong |= weir_free(a, block, A) != WEIR_OK;
-        else
-            wrong |= !late || taken != WEIR_E_DEVICE_LOST;
-        if (kept[i]) {
-            weir_status freed = weir_free(a, kept[i], A);
-
-            wrong |= freed != WEIR_OK && (!late || freed != WEIR_E_DEVICE_LOST);
-            if (freed == WEIR_OK)
-                wrong |= weir_free(a, kept[i], A) == WEIR_OK;
-        }
-        kept[i] = NULL;
-    }
-    wrong |= weir_trim(a, 0, &bytes) != (late ? WEIR_E_DEVICE_LOST : WEIR_OK) && !late;
-    if (wrong)
-        _exit(1);
-    at_exit++;
-}
-
-__attribute__((destructor)) static void in_a_destructor(void) {
-    if (at_exit == 0)
-        return;
-    use_at_exit();
-    if (at_exit != 2)
-        _exit(2);
-}
-
-static void go_down(void) {
-    for (int entry = 0; late && entry < WEIR_ENTRY_COUNT; entry++)
-        weir__model_fail((enum weir_driver_entry)entry, 1, CUDA_ERROR_DEINITIALIZED, 1);
-    use_at_exit();
-}
-
-static void leave(int world) {
-    static const char *const engines[KIND_COUNT] = {"pool", "arena", "arena", "arena", "platform"};
-    static const char *const arenas[KIND_COUNT] = {
-        [KIND_FIXED] = "fixed", [KIND_REGIONS] = "regions", [KIND_MAPPED] = "mapped"};
-    const char *arena = arenas[worlds[world].kind];
-
-    setenv("WEIR_DEVICE", "model", 1);
-    setenv("WEIR_ENGINE", engines[worlds[world].kind], 1);
-    if (arena)
-        setenv("WEIR_ARENA", arena, 1);
-    setenv("WEIR_FRONT", has_front(world) ? "on" : "off", 1);
-    start_model(CAPACITY);
-    if (weir_default_allocator(&a) != WEIR_OK)
-        _exit(3);
-    for (int i = 0; i < SIZES; i++)
-        kept[i] = take(sizes[i], A);
-    atexit(go_down);
-    exit(0);
-}
-
-START_TEST(used_at_exit) {
-    int status = -1;
-    pid_t child = fork();
-
-    MUST(child >= 0);
-    late = _i % 2;
-    if (child == 0) {
-        MUST(freopen("/dev/null", "w", stdout) != NULL);
-        leave(_i / 2);
-    }
-    MUST(waitpid(child, &status, 0) == child);
-    ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "status %x", (unsigned)status);
-}
-END_TEST
-
-/* ---- questions about addresses --------------------------------------------------------------- */
-
-static void expect_range(const void *address, void *block, size_t bytes) {
-    void *start = NULL;
-    size_t asked = 0;
-
-    OK(weir_block_range(a, address, &start, &asked));
-    MUST(start == block);
-    MUST_EQ(asked, bytes);
-    OK(weir_block_range(a, address, NULL, NULL));
-}
-
-static void expect_no_range(const void *address) {
-    void *start = a;
-    size_t asked = 77;
-
-    EXPECT(WEIR_E_NOT_OWNED, weir_block_range(a, address, &start, &asked));
-    MUST(start == a && asked == 77);
-}
-
-static void expect_whole_range(unsigned char *block, size_t bytes) {
-    expect_range(block, block, bytes);
-    expect_range(block + bytes / 2, block, bytes);
-    expect_range(block + bytes - 1, block, bytes);
-}
-
-/* Where blocks of other sizes were, so that what they left is on the way to the beginning. */
-static void large_blocks(void) {
-    unsigned char *small[64], *large;
-
-    for (int i = 0; i < 64; i++)
-        small[i] = take(MIB + (size_t)i, A);
-    for (int i = 0; i < 64; i++)
-        expect_whole_range(small[i], MIB + (size_t)i);
-    for (int i = 0; i < 64; i++)
-        give(small[i], A);
-    large = take(100 * MIB + 1, A);
-    for (size_t at = 0; at <= 100 * MIB; at += 300 * KIB + 1)
-        expect_range(large + at, large, 100 * MIB + 1);
-    expect_whole_range(large, 100 * MIB + 1);
-    give(large, A);
-    for (size_t at = 0; at <= 100 * MIB; at += 7 * MIB)
-        expect_no_range(large + at);
-}
-
-START_TEST(which_block_an_address_is_in) {
-    unsigned char host = 0, *block;
-    CUdeviceptr foreign;
-
-    begin(_i);
-    EXPECT(WEIR_E_INVALID, weir_block_range(NULL, witness[0], NULL, NULL));
-    EXPECT(WEIR_E_INVALID, weir_block_range(a, NULL, NULL, NULL));
-    if (is_bare_pool(_i)) {
-        EXPECT(WEIR_E_NOT_SUPPORTED, weir_block_range(a, witness[0], NULL, NULL));
-        end();
-        return;
-    }
-    CU(driver->cuMemAlloc(&foreign, MIB));
-    expect_no_range((void *)(uintptr_t)foreign);
-    expect_no_range((void *)(uintptr_t)(foreign + MIB - 1));
-    expect_no_range(&host);
-    CU(driver->cuMemFree(foreign));
-    for (int i = 0; i < WITNESSES; i++)
-        expect_whole_range(witness[i], size_of(i));
-    for (size_t bytes = 1; bytes <= 3 * MIB; bytes *= 3) {
-        block = take(bytes, A);
-        expect_whole_range(block, bytes);
-        if (worlds[_i].kind != KIND_PLATFORM && bytes % 256 != 0)
-            expect_no_range(block + bytes); /* the rest of what it was rounded up to */
-        give(block, A);
-        expect_no_range(block);
-        expect_no_range(block + bytes / 2);
-    }
-    large_blocks();
-    MUST_EQ(lines(), 0);
-    end();
-}
-END_TEST
-
-/* Gaps are nobody's. */
-START_TEST(which_hardened_block_an_address_is_in) {
-    weir_options options = options_of_world(_i);
-    unsigned char *block;
-
-    options.harden = WEIR_HARDEN_GUARD | WEIR_HARDEN_POISON;
-    OK(weir_allocator_create(&options, &a));
-    for (size_t bytes = 1; bytes <= 3 * MIB; bytes *= 5) {
-        block = take(bytes, A);
-        if (is_bare_pool(_i)) {
-            EXPECT(WEIR_E_NOT_SUPPORTED, weir_block_range(a, block, NULL, NULL));
-        } else {
-            expect_whole_range(block, bytes);
-            expect_no_range(block - 1);
-            expect_no_range(block + bytes);
-            give(block, A);
-            expect_no_range(block); /* on its shelf */
-            block = NULL;
-        }
-        give(block, A);
-    }
-    MUST_EQ(lines(), 0);
-    CU(driver->cuCtxSynchronize());
-    OK(weir_allocator_destroy(a));
-}
-END_TEST
-
-/* ---- the suite ------------------------------------------------------------------------------- */
-
-#define LOOP(tests, test, times) tcase_add_loop_test(tests, test, 0, times)
 
 int main(void) {
     Suite *suite = suite_create("misuse");
-    TCase *tests = suite_add_case(suite, "each world", 60, start, NULL), *last;
+    TCase *tests = suite_add_case(suite, "each world", 60, start, NULL);
 
-    LOOP(tests, freed_twice, WORLDS * WAYS);
-    LOOP(tests, freed_after_it_was_handed_out_again, WORLDS);
-    LOOP(tests, freed_by_two_threads_in_turn, WORLDS);
-    LOOP(tests, inside_of_blocks, WORLDS);
-    LOOP(tests, of_others, WORLDS);
-    tcase_add_loop_test(tests, a_graphs_block_is_freed_twice, 0, 2); /* the pool's alone */
-    LOOP(tests, uses_of_what_is_no_block, WORLDS);
-    LOOP(tests, unknown_streams, WORLDS);
-    LOOP(tests, a_stream_that_is_gone, WORLDS);
+    ADD_FOR_EACH(tests, WORLDS * WAYS, freed_twice);
+    ADD_FOR_EACH(tests, WORLDS, freed_after_it_was_handed_out_again, freed_by_two_threads_in_turn,
+                 inside_of_blocks, of_others, uses_of_what_is_no_block, unknown_streams,
+                 a_stream_that_is_gone, bindings, null_arguments);
+    ADD_FOR_EACH(tests, 2, a_graphs_block_is_freed_twice);
+    ADD_TESTS(tests, options_that_cannot_be);
+    ADD_FOR_EACH(tests, 3 * WORLDS, a_creation_that_the_driver_refuses);
     for (int world = 0; world < WORLDS; world++)
         if (has_front(world))
             tcase_add_loop_test(tests, a_stream_of_another_device, world, world + 1);
-    LOOP(tests, bindings, WORLDS);
-    LOOP(tests, null_arguments, WORLDS);
-    tcase_add_test(tests, options_that_cannot_be);
-    LOOP(tests, a_creation_that_the_driver_refuses, 3 * WORLDS);
-    LOOP(tests, destroyed_with_live_blocks, WORLDS);
-    LOOP(tests, used_in_a_child, WORLDS);
-    LOOP(tests, used_after_a_reset, WORLDS);
-    LOOP(tests, used_after_the_driver_has_gone, WORLDS);
-    LOOP(tests, which_block_an_address_is_in, WORLDS);
-    LOOP(tests, which_hardened_block_an_address_is_in, WORLDS);
-    last = suite_add_case(suite, "exit", 60, NULL, NULL);
-    LOOP(last, used_at_exit, 2 * WORLDS);
+    add_misuse_ends(suite);
     return run_suite(suite, CK_FORK_GETENV);
 }

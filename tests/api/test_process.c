@@ -65,7 +65,7 @@ static uint64_t used_on(int device) {
     return total - free_bytes;
 }
 
-START_TEST(each_device_has_one) {
+TEST(each_device_has_one) {
     weir_allocator *a = NULL;
     void *block;
 
@@ -82,9 +82,8 @@ START_TEST(each_device_has_one) {
         MUST_EQ(stats_of(of(i)).blocks, 1);
     }
 }
-END_TEST
 
-START_TEST(the_environment_holds_for_each) {
+TEST(the_environment_holds_for_each) {
     void *block;
 
     setenv("WEIR_LIMIT", "96MiB", 1);
@@ -98,9 +97,8 @@ START_TEST(the_environment_holds_for_each) {
         setenv("WEIR_LIMIT", "32MiB", 1); /* read no more */
     }
 }
-END_TEST
 
-START_TEST(what_is_wrong_is_told) {
+TEST(what_is_wrong_is_told) {
     weir_allocator *a = NULL;
 
     begin(2, "model");
@@ -122,7 +120,6 @@ START_TEST(what_is_wrong_is_told) {
     OK(weir_device_allocator(1, &a));
     EXPECT(WEIR_E_NO_DEVICE, weir_device_allocator(2, &a));
 }
-END_TEST
 
 static void *ask(void *given) {
     weir_allocator **a = given;
@@ -133,7 +130,7 @@ static void *ask(void *given) {
     return NULL;
 }
 
-START_TEST(threads_get_the_same) {
+TEST(threads_get_the_same) {
     weir_allocator *got[THREADS][DEVICES];
     pthread_t thread[THREADS];
 
@@ -146,9 +143,8 @@ START_TEST(threads_get_the_same) {
         for (int i = 0; i < DEVICES; i++)
             MUST(got[t][i] != NULL && got[t][i] == of(i));
 }
-END_TEST
 
-START_TEST(a_stream_has_the_one_of_its_device) {
+TEST(a_stream_has_the_one_of_its_device) {
     CUcontext popped;
 
     begin(DEVICES, "model:2");
@@ -163,10 +159,9 @@ START_TEST(a_stream_has_the_one_of_its_device) {
         CU(driver->cuCtxPopCurrent(&popped));
     }
 }
-END_TEST
 
 /* A context on a device that nobody uses would take memory there. */
-START_TEST(a_question_makes_nothing) {
+TEST(a_question_makes_nothing) {
     uint64_t gets = weir__model_calls(WEIR_ENTRY_cuDevicePrimaryCtxRetain);
 
     begin(DEVICES, "model");
@@ -178,9 +173,8 @@ START_TEST(a_question_makes_nothing) {
     MUST(for_stream(stream_of[1]) == of(1));
     MUST_EQ(weir__model_calls(WEIR_ENTRY_cuCtxPushCurrent), gets);
 }
-END_TEST
 
-START_TEST(with_one_device_nothing_is_asked) {
+TEST(with_one_device_nothing_is_asked) {
     uint64_t gets, currents;
 
     begin(1, "model");
@@ -191,9 +185,8 @@ START_TEST(with_one_device_nothing_is_asked) {
     MUST_EQ(weir__model_calls(WEIR_ENTRY_cuStreamGetCtx), gets);
     MUST_EQ(weir__model_calls(WEIR_ENTRY_cuCtxGetDevice), currents);
 }
-END_TEST
 
-START_TEST(a_driver_that_refuses_is_told) {
+TEST(a_driver_that_refuses_is_told) {
     weir_allocator *a = NULL;
 
     begin(2, "model");
@@ -207,18 +200,16 @@ START_TEST(a_driver_that_refuses_is_told) {
     MUST(a == NULL);
     OK(weir_device_allocator(1, &a)); /* a later call tries again */
 }
-END_TEST
 
-START_TEST(devices_that_cannot_be_counted) {
+TEST(devices_that_cannot_be_counted) {
     begin(2, "model");
     weir__model_fail(WEIR_ENTRY_cuDeviceGetCount, 1, CUDA_ERROR_UNKNOWN, 0);
     MUST(for_stream(stream_of[0]) == of(0)); /* the one that there always is */
     MUST(of(1) != of(0));
 }
-END_TEST
 
 /* The context of a stream whose device has no allocator yet. */
-START_TEST(a_context_that_cannot_be_entered) {
+TEST(a_context_that_cannot_be_entered) {
     weir_allocator *a = NULL;
 
     begin(2, "model");
@@ -230,9 +221,8 @@ START_TEST(a_context_that_cannot_be_entered) {
     EXPECT(WEIR_E_DRIVER, weir_stream_allocator(stream_of[1], &a));
     MUST(a == NULL && for_stream(stream_of[1]) == of(1));
 }
-END_TEST
 
-START_TEST(a_device_that_is_not_there) {
+TEST(a_device_that_is_not_there) {
     weir_allocator *a = NULL;
 
     MUST(freopen("/dev/null", "w", stderr) != NULL);
@@ -244,10 +234,9 @@ START_TEST(a_device_that_is_not_there) {
     }
     MUST(a == NULL);
 }
-END_TEST
 
 /* With what is set, but for what bears on no refusal. */
-START_TEST(why_a_device_has_none_is_told) {
+TEST(why_a_device_has_none_is_told) {
     weir_allocator *a = NULL;
 
     setenv("WEIR_PREALLOC_AT", "create", 1);
@@ -259,11 +248,10 @@ START_TEST(why_a_device_has_none_is_told) {
     expect_lines(__LINE__, 1);
     MUST(strstr(logged, "; set are WEIR_PREALLOC '200GiB', WEIR_DEVICE 'model'\n"));
 }
-END_TEST
 
 #ifdef CAN_REFUSE_HOST_MEMORY
 /* Also where there is no room for the reason. */
-START_TEST(a_process_without_memory_is_told) {
+TEST(a_process_without_memory_is_told) {
     weir_status status = WEIR_E_PARSE;
     weir_allocator *a = NULL;
 
@@ -278,19 +266,17 @@ START_TEST(a_process_without_memory_is_told) {
     MUST(strstr(logged, "weir: error: model:0 has no allocator: out of host memory; set are "));
     OK(weir_device_allocator(0, &a));
 }
-END_TEST
 #endif
 
-START_TEST(it_preallocates_when_it_is_told_to) {
+TEST(it_preallocates_when_it_is_told_to) {
     setenv("WEIR_PREALLOC", "64MiB", 1);
     setenv("WEIR_PREALLOC_AT", "create", 1);
     begin(1, "model");
     MUST_EQ(stats_of(of(0)).reserve, 64 * MIB);
 }
-END_TEST
 
 /* Once in the log that nobody has set, and in one that was as it is there. */
-START_TEST(what_cannot_be_preallocated_is_said) {
+TEST(what_cannot_be_preallocated_is_said) {
     static const char *const logs[] = {NULL, "none", "error"};
     static const int said[][2] = {{1, 0}, {0, 0}, {1, 1}};
     CUcontext popped;
@@ -310,9 +296,8 @@ START_TEST(what_cannot_be_preallocated_is_said) {
         expect_lines(__LINE__, said[_i][i]);
     }
 }
-END_TEST
 
-START_TEST(a_block_has_the_one_that_made_it) {
+TEST(a_block_has_the_one_that_made_it) {
     static const size_t sizes[] = {1, 300 * KIB, 20 * MIB};
     unsigned char *blocks[DEVICES][3];
     weir_allocator *a = NULL;
@@ -335,9 +320,8 @@ START_TEST(a_block_has_the_one_that_made_it) {
         }
     EXPECT(WEIR_E_NOT_OWNED, weir_block_allocator(&a, &a));
 }
-END_TEST
 
-START_TEST(without_records_it_cannot_be_told) {
+TEST(without_records_it_cannot_be_told) {
     weir_allocator *a = NULL;
     void *block;
 
@@ -350,7 +334,6 @@ START_TEST(without_records_it_cannot_be_told) {
     (void)of(0);
     EXPECT(WEIR_E_NOT_SUPPORTED, weir_block_allocator(block, &a));
 }
-END_TEST
 
 static int child_is_refused(void) {
     weir_allocator *a = NULL;
@@ -361,7 +344,7 @@ static int child_is_refused(void) {
            weir_block_allocator(&a, &a) == WEIR_E_FORKED && a == NULL;
 }
 
-START_TEST(a_child_of_fork_is_refused) {
+TEST(a_child_of_fork_is_refused) {
     int status = -1;
     pid_t child;
 
@@ -374,7 +357,6 @@ START_TEST(a_child_of_fork_is_refused) {
     MUST(waitpid(child, &status, 0) == child);
     MUST(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
-END_TEST
 
 /* ---- a fork while another thread is about to make the first */
 
@@ -398,7 +380,7 @@ static void *fail_to_make(void *unused) {
     return unused;
 }
 
-START_TEST(a_child_born_before_the_first_was_made_is_refused) {
+TEST(a_child_born_before_the_first_was_made_is_refused) {
     int status = -1;
     pthread_t thread;
     pid_t child;
@@ -427,7 +409,6 @@ START_TEST(a_child_born_before_the_first_was_made_is_refused) {
     MUST(waitpid(child, &status, 0) == child);
     MUST(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
-END_TEST
 
 /* ---- of which engine */
 
@@ -439,15 +420,14 @@ static void expect_engine(int device, int engine, int arena) {
         MUST_EQ(options->arena, arena);
 }
 
-START_TEST(nobody_names_an_engine) {
+TEST(nobody_names_an_engine) {
     begin(2, "model");
     expect_engine(0, WEIR_ENGINE_ARENA, WEIR_ARENA_MAPPED);
     expect_engine(1, WEIR_ENGINE_ARENA, WEIR_ARENA_MAPPED);
 }
-END_TEST
 
 /* What JAX preallocates is not taken a second time, unless it is told to ask CUDA's pools. */
-START_TEST(what_a_framework_preallocates_is_its_own) {
+TEST(what_a_framework_preallocates_is_its_own) {
     void *block;
 
     setenv("XLA_PYTHON_CLIENT_MEM_FRACTION", ".5", 1);
@@ -457,7 +437,6 @@ START_TEST(what_a_framework_preallocates_is_its_own) {
     OK(weir_alloc(of(0), MIB, stream_of[0], &block));
     MUST_EQ(stats_of(of(0)).prealloc_asked, _i ? 4 * GIB : 0);
 }
-END_TEST
 
 static const struct {
     const char *name, *value;
@@ -480,15 +459,14 @@ static const struct {
     {"WEIR_RELEASE_THRESHOLD", "0", WEIR_ENGINE_POOL, 0},
 };
 
-START_TEST(what_is_named_is_had) {
+TEST(what_is_named_is_had) {
     setenv(named[_i].name, named[_i].value, 1);
     begin(1, "model");
     expect_engine(0, named[_i].engine, named[_i].arena);
 }
-END_TEST
 
 /* The device cannot map, or has no addresses left; each device for itself. */
-START_TEST(where_nothing_can_be_mapped) {
+TEST(where_nothing_can_be_mapped) {
     static const struct {
         enum weir_driver_entry entry;
         CUresult result;
@@ -507,7 +485,6 @@ START_TEST(where_nothing_can_be_mapped) {
     weir__model_faults_clear();
     expect_engine(1, WEIR_ENGINE_ARENA, WEIR_ARENA_MAPPED);
 }
-END_TEST
 
 static void expect_choice(const struct weir_driver *table, int on, int engine) {
     static const char *const names[] = {"model:0", "model:1"};
@@ -529,7 +506,7 @@ static CUresult cannot_map(int *value, CUdevice_attribute attribute, CUdevice on
 }
 
 /* Nor a driver: nothing is tried. */
-START_TEST(a_device_that_cannot_map) {
+TEST(a_device_that_cannot_map) {
     struct weir_driver table;
 
     begin(1, "model");
@@ -541,10 +518,9 @@ START_TEST(a_device_that_cannot_map) {
     expect_choice(&table, 0, WEIR_ENGINE_POOL);
     expect_choice(driver, 0, WEIR_ENGINE_ARENA);
 }
-END_TEST
 
 /* Where there were no addresses they are not asked for again: what was lost with a context keeps its own. */
-START_TEST(addresses_that_are_out_stay_out) {
+TEST(addresses_that_are_out_stay_out) {
     uint64_t reserves;
 
     begin(2, "model");
@@ -556,10 +532,9 @@ START_TEST(addresses_that_are_out_stay_out) {
     MUST_EQ(weir__model_calls(WEIR_ENTRY_cuMemAddressReserve), reserves);
     expect_choice(driver, 1, WEIR_ENGINE_ARENA);
 }
-END_TEST
 
 /* Memory that keeps from both says nothing of addresses. */
-START_TEST(what_keeps_from_both) {
+TEST(what_keeps_from_both) {
     weir_allocator *a = NULL;
     weir_options options;
 
@@ -573,10 +548,9 @@ START_TEST(what_keeps_from_both) {
     weir__model_faults_clear();
     expect_choice(driver, 0, WEIR_ENGINE_ARENA);
 }
-END_TEST
 
 /* What is wrong with either is told of the first. */
-START_TEST(settings_that_no_engine_takes) {
+TEST(settings_that_no_engine_takes) {
     weir_allocator *a = NULL;
 
     setenv("WEIR_PEERS", "7", 1);
@@ -588,10 +562,9 @@ START_TEST(settings_that_no_engine_takes) {
     unsetenv("WEIR_PREALLOC");
     expect_engine(0, WEIR_ENGINE_ARENA, WEIR_ARENA_MAPPED);
 }
-END_TEST
 
 /* As frameworks capture: what is requested there is the graph's. */
-START_TEST(captured_requests_are_served) {
+TEST(captured_requests_are_served) {
     CUgraphExec exec;
     CUgraph graph;
     void *block;
@@ -609,10 +582,9 @@ START_TEST(captured_requests_are_served) {
     CU(driver->cuGraphExecDestroy(exec));
     CU(driver->cuGraphDestroy(graph));
 }
-END_TEST
 
 /* Profiles are saved as the process ends: one for each device, but those that have none, or are lost. */
-START_TEST(each_saves_its_profile_at_exit) {
+TEST(each_saves_its_profile_at_exit) {
     char folder[] = "/tmp/weir-process-XXXXXX", command[128];
     int status = -1;
     pid_t child;
@@ -643,7 +615,6 @@ START_TEST(each_saves_its_profile_at_exit) {
              folder, folder);
     ANSWERS(0, system(command));
 }
-END_TEST
 
 static void *take_one(void *unused) {
     void *block;
@@ -654,7 +625,7 @@ static void *take_one(void *unused) {
 
 /* Neither a driver that answers nothing any more, nor a thread that does not let go of an allocator's lock, keeps the
  * process from its end, which comes without a profile; and the log says which it was. */
-START_TEST(who_hangs_is_not_waited_for_at_exit) {
+TEST(who_hangs_is_not_waited_for_at_exit) {
     static const char *const told[] = {
         "weir: warning: no answer from the driver within 2 s: the process ends without its profile",
         "weir: warning: a thread did not release an allocator's lock within 2 s: the process ends "
@@ -696,7 +667,6 @@ START_TEST(who_hangs_is_not_waited_for_at_exit) {
     snprintf(command, sizeof command, "rmdir %s", folder); /* which is empty */
     ANSWERS(0, system(command));
 }
-END_TEST
 
 /* The mathematics library: all programs of the suite have it. */
 static int find_library(struct dl_phdr_info *object, size_t bytes, void *path) {
@@ -724,7 +694,7 @@ static int load_preload(void) {
 }
 
 /* The preload's allocator, which is beneath then, has the settings. */
-START_TEST(under_the_preload_it_has_no_reserve_of_its_own) {
+TEST(under_the_preload_it_has_no_reserve_of_its_own) {
     void *block;
 
     if (!load_preload()) /* musl has it in the C library */
@@ -743,44 +713,29 @@ START_TEST(under_the_preload_it_has_no_reserve_of_its_own) {
     expect_engine(0, _i ? WEIR_ENGINE_ARENA : WEIR_ENGINE_POOL, WEIR_ARENA_REGIONS);
     EXPECT(_i ? WEIR_E_LIMIT : WEIR_OK, weir_alloc(of(0), 2 * GIB, stream_of[0], &block));
 }
-END_TEST
 
 int main(void) {
     Suite *suite = suite_create("process");
     TCase *tests = suite_add_case(suite, "process", 30, NULL, NULL);
 
-    tcase_add_test(tests, each_device_has_one);
-    tcase_add_test(tests, the_environment_holds_for_each);
-    tcase_add_test(tests, what_is_wrong_is_told);
-    tcase_add_test(tests, threads_get_the_same);
-    tcase_add_test(tests, a_stream_has_the_one_of_its_device);
-    tcase_add_test(tests, a_question_makes_nothing);
-    tcase_add_test(tests, with_one_device_nothing_is_asked);
-    tcase_add_test(tests, a_driver_that_refuses_is_told);
-    tcase_add_test(tests, devices_that_cannot_be_counted);
-    tcase_add_test(tests, a_context_that_cannot_be_entered);
-    tcase_add_test(tests, a_device_that_is_not_there);
-    tcase_add_test(tests, why_a_device_has_none_is_told);
+    ADD_TESTS(tests, each_device_has_one, the_environment_holds_for_each, what_is_wrong_is_told,
+              threads_get_the_same, a_stream_has_the_one_of_its_device, a_question_makes_nothing,
+              with_one_device_nothing_is_asked, a_driver_that_refuses_is_told,
+              devices_that_cannot_be_counted, a_context_that_cannot_be_entered,
+              a_device_that_is_not_there, why_a_device_has_none_is_told);
 #ifdef CAN_REFUSE_HOST_MEMORY
     tcase_add_test(tests, a_process_without_memory_is_told);
 #endif
-    tcase_add_test(tests, it_preallocates_when_it_is_told_to);
-    tcase_add_loop_test(tests, what_cannot_be_preallocated_is_said, 0, 3);
-    tcase_add_loop_test(tests, a_block_has_the_one_that_made_it, 0, 2);
-    tcase_add_test(tests, without_records_it_cannot_be_told);
-    tcase_add_test(tests, nobody_names_an_engine);
-    tcase_add_loop_test(tests, what_a_framework_preallocates_is_its_own, 0, 2);
+    ADD_TESTS(tests, it_preallocates_when_it_is_told_to, without_records_it_cannot_be_told,
+              nobody_names_an_engine, addresses_that_are_out_stay_out, what_keeps_from_both,
+              settings_that_no_engine_takes, captured_requests_are_served,
+              a_child_of_fork_is_refused, a_child_born_before_the_first_was_made_is_refused,
+              each_saves_its_profile_at_exit);
+    ADD_FOR_EACH(tests, 3, what_cannot_be_preallocated_is_said, where_nothing_can_be_mapped);
+    ADD_FOR_EACH(tests, 2, a_block_has_the_one_that_made_it,
+                 what_a_framework_preallocates_is_its_own, a_device_that_cannot_map,
+                 who_hangs_is_not_waited_for_at_exit,
+                 under_the_preload_it_has_no_reserve_of_its_own);
     tcase_add_loop_test(tests, what_is_named_is_had, 0, sizeof named / sizeof named[0]);
-    tcase_add_loop_test(tests, where_nothing_can_be_mapped, 0, 3);
-    tcase_add_loop_test(tests, a_device_that_cannot_map, 0, 2);
-    tcase_add_test(tests, addresses_that_are_out_stay_out);
-    tcase_add_test(tests, what_keeps_from_both);
-    tcase_add_test(tests, settings_that_no_engine_takes);
-    tcase_add_test(tests, captured_requests_are_served);
-    tcase_add_test(tests, a_child_of_fork_is_refused);
-    tcase_add_test(tests, a_child_born_before_the_first_was_made_is_refused);
-    tcase_add_test(tests, each_saves_its_profile_at_exit);
-    tcase_add_loop_test(tests, who_hangs_is_not_waited_for_at_exit, 0, 2);
-    tcase_add_loop_test(tests, under_the_preload_it_has_no_reserve_of_its_own, 0, 2);
     return run_suite(suite, CK_FORK);
 }

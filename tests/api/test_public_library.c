@@ -15,21 +15,19 @@
 #include "tests/fixtures/suite.h"
 
 /* The program itself exports nothing, so what is found here comes from the library. */
-START_TEST(internal_names_stay_inside) {
+TEST(internal_names_stay_inside) {
     ck_assert_msg(dlsym(RTLD_DEFAULT, "weir_alloc") != NULL, "not linked to the shared library");
     ck_assert_ptr_null(dlsym(RTLD_DEFAULT, "weir__driver_open"));
     ck_assert_ptr_null(dlsym(RTLD_DEFAULT, "weir__placement_take"));
 }
-END_TEST
 
-START_TEST(the_version_is_the_packages) {
+TEST(the_version_is_the_packages) {
     ck_assert_str_eq(weir_version(), PACKAGE_VERSION);
 }
-END_TEST
 
 static const int engines[] = {WEIR_ENGINE_POOL, WEIR_ENGINE_ARENA, WEIR_ENGINE_PLATFORM};
 
-START_TEST(a_block_from_each_engine) {
+TEST(a_block_from_each_engine) {
     weir_options options;
     weir_allocator *allocator;
     weir_statistics statistics = {.size = sizeof statistics};
@@ -49,14 +47,12 @@ START_TEST(a_block_from_each_engine) {
     ck_assert_uint_eq(statistics.frees, 1);
     ck_assert_int_eq(weir_allocator_destroy(allocator), WEIR_OK);
 }
-END_TEST
 
 int main(void) {
     Suite *suite = suite_create("library");
     TCase *all = tcase_create("shared");
 
-    tcase_add_test(all, internal_names_stay_inside);
-    tcase_add_test(all, the_version_is_the_packages);
+    ADD_TESTS(all, internal_names_stay_inside, the_version_is_the_packages);
     tcase_add_loop_test(all, a_block_from_each_engine, 0, sizeof engines / sizeof *engines);
     suite_add_tcase(suite, all);
     return run_suite(suite, CK_FORK_GETENV);

@@ -17,6 +17,7 @@
 #include "ipc/lease.h"
 #include "tests/fixtures/logged.h"
 #include "tests/fixtures/own_file.h"
+#include "tests/fixtures/piped_child.h"
 #include "tests/fixtures/suite.h"
 
 #define CAPACITY (1 * GIB)
@@ -95,7 +96,7 @@ static unsigned char byte_at(const unsigned char *at) {
 
 /* ---- one process ------------------------------------------------------------------------------- */
 
-START_TEST(both_sides_see_the_same_bytes) {
+TEST(both_sides_see_the_same_bytes) {
     unsigned char *block[2], *there[2];
     weir_shared handle[2];
 
@@ -122,9 +123,8 @@ START_TEST(both_sides_see_the_same_bytes) {
     MUST_EQ(lines(), 0);
     end();
 }
-END_TEST
 
-START_TEST(the_importer_frees_first) {
+TEST(the_importer_frees_first) {
     unsigned char *block, *other;
     weir_shared handle;
     void *there = NULL;
@@ -149,9 +149,8 @@ START_TEST(the_importer_frees_first) {
     EXPECT(WEIR_E_NOT_OWNED, weir_free(a, block, A));
     end();
 }
-END_TEST
 
-START_TEST(a_handle_is_imported_once) {
+TEST(a_handle_is_imported_once) {
     weir_import *second = NULL;
     weir_shared handle, again, wrong;
     unsigned char *block;
@@ -186,9 +185,8 @@ START_TEST(a_handle_is_imported_once) {
     OK(weir_import_destroy(second));
     end();
 }
-END_TEST
 
-START_TEST(only_what_is_done_is_shared) {
+TEST(only_what_is_done_is_shared) {
     weir_shared handle;
     unsigned char *block;
 
@@ -209,9 +207,8 @@ START_TEST(only_what_is_done_is_shared) {
     OK(weir_free(a, block, A));
     end();
 }
-END_TEST
 
-START_TEST(after_the_exporter) {
+TEST(after_the_exporter) {
     weir_import *second = NULL;
     weir_shared handle;
     void *none = NULL;
@@ -230,9 +227,8 @@ START_TEST(after_the_exporter) {
     close_files();
     MUST_EQ(device_free(), CAPACITY);
 }
-END_TEST
 
-START_TEST(who_cannot_export) {
+TEST(who_cannot_export) {
     static const int kinds[] = {KIND_REGIONS, KIND_FIXED, KIND_PLATFORM};
     weir_options options = options_of(kinds[_i], "model", 512 * MIB);
     weir_shared handle;
@@ -253,7 +249,6 @@ START_TEST(who_cannot_export) {
     EXPECT(WEIR_E_INVALID, weir_import_create("model", NULL, NULL, &import));
     MUST_EQ(device_free(), CAPACITY);
 }
-END_TEST
 
 static int kinds_told;
 static CUresult kinds_result;
@@ -266,7 +261,7 @@ static CUresult tell_kinds(int *value, CUdevice_attribute what, CUdevice device)
 }
 
 /* Drivers without the calls, devices without files; one that does not know the question may have them. */
-START_TEST(drivers_that_cannot_export) {
+TEST(drivers_that_cannot_export) {
     weir_options options = options_for(WEIR_SWITCH_ON);
     struct weir_driver table = *driver;
 
@@ -285,10 +280,9 @@ START_TEST(drivers_that_cannot_export) {
     MUST_EQ(lines(), 0);
     MUST_EQ(device_free(), CAPACITY);
 }
-END_TEST
 
 /* The wrong way round, or one of them twice. */
-START_TEST(files_that_are_no_pair) {
+TEST(files_that_are_no_pair) {
     weir_import *none = NULL;
     int wrong[2];
 
@@ -302,10 +296,9 @@ START_TEST(files_that_are_no_pair) {
     MUST(!none);
     end();
 }
-END_TEST
 
 /* Whichever driver call fails, both sides can go on. */
-START_TEST(a_refusal_leaves_things_as_they_were) {
+TEST(a_refusal_leaves_things_as_they_were) {
     unsigned char *block;
 
     make(fronts[_i]);
@@ -343,43 +336,12 @@ START_TEST(a_refusal_leaves_things_as_they_were) {
     OK(weir_free(a, block, A));
     end();
 }
-END_TEST
 
 /* ---- two processes ----------------------------------------------------------------------------- */
 
-struct child {
-    pid_t pid;
-    int to, from;
-};
-
-/* The program again, with the files at 3 and 4, what it is told at 0, what it says at 1. */
+/* With the files at 3 and 4. */
 static struct child start_child(const char *what) {
-    int down[2], up[2], kept[2];
-    struct child child;
-
-    MUST(pipe(down) == 0 && pipe(up) == 0);
-    kept[0] = dup(files[0]);
-    kept[1] = dup(files[1]);
-    MUST(kept[0] > 4 && kept[1] > 4);
-    fflush(stdout);
-    child.pid = fork();
-    if (child.pid == 0) {
-        setenv("WEIR_TEST_SHARE", what, 1);
-        dup2(down[0], 0);
-        dup2(up[1], 1);
-        dup2(kept[0], 3);
-        dup2(kept[1], 4);
-        exec_itself((char *[]){(char *)(uintptr_t) "test_share", NULL});
-        _exit(99);
-    }
-    MUST(child.pid > 0);
-    close(down[0]);
-    close(up[1]);
-    close(kept[0]);
-    close(kept[1]);
-    child.to = down[1];
-    child.from = up[0];
-    return child;
+    return start_piped("test_share", "WEIR_TEST_SHARE", what, files);
 }
 
 static char heard(const struct child *child) {
@@ -435,7 +397,7 @@ static int be_child(const char *what) {
     return 42;
 }
 
-START_TEST(another_process_uses_a_block_and_frees_it) {
+TEST(another_process_uses_a_block_and_frees_it) {
     unsigned char *block;
     struct child child;
     weir_shared handle;
@@ -455,9 +417,8 @@ START_TEST(another_process_uses_a_block_and_frees_it) {
     import = NULL;
     end();
 }
-END_TEST
 
-START_TEST(an_importer_that_ended_has_nothing) {
+TEST(an_importer_that_ended_has_nothing) {
     unsigned char *block;
     struct child child;
     weir_shared handle;
@@ -477,7 +438,6 @@ START_TEST(an_importer_that_ended_has_nothing) {
     import = NULL;
     end();
 }
-END_TEST
 
 /* ---- what cannot be had ------------------------------------------------------------------------ */
 
@@ -515,12 +475,11 @@ static void deny_each(enum step step, int for_good) {
     }
 }
 
-START_TEST(lists_of_loans_with_each_call_denied) {
+TEST(lists_of_loans_with_each_call_denied) {
     deny_each((enum step)(_i / 2), _i % 2);
 }
-END_TEST
 
-START_TEST(exports_that_cannot_be_made) {
+TEST(exports_that_cannot_be_made) {
     weir_options options = options_for(WEIR_SWITCH_ON);
     unsigned char *block;
     weir_shared handle;
@@ -561,10 +520,9 @@ START_TEST(exports_that_cannot_be_made) {
     OK(weir_allocator_destroy(a));
     ANSWERS(before, files_open());
 }
-END_TEST
 
 /* Host memory is refused at each request in turn. */
-START_TEST(imports_without_host_memory) {
+TEST(imports_without_host_memory) {
     unsigned char *block;
     weir_shared handle;
     void *there = NULL;
@@ -588,10 +546,9 @@ START_TEST(imports_without_host_memory) {
     OK(weir_free(a, block, A));
     end();
 }
-END_TEST
 #endif
 
-START_TEST(loans_that_cannot_be_made) {
+TEST(loans_that_cannot_be_made) {
     struct weir_loans theirs, another;
     uint32_t place, last = 0;
     uint64_t life, nothing = 0;
@@ -615,10 +572,9 @@ START_TEST(loans_that_cannot_be_made) {
     EXPECT(WEIR_E_INVALID, weir__loans_open(&theirs, loans.given.number)); /* it is no list */
     weir__loans_close(&loans);
 }
-END_TEST
 
 /* A program that closes what is not its own: nobody gets its file, and none that is shared counts as returned. */
-START_TEST(loans_whose_numbers_are_lost) {
+TEST(loans_whose_numbers_are_lost) {
     weir_options options = options_for(WEIR_SWITCH_ON);
     int numbers[2], taken[256], count = 0;
     struct weir_loans theirs;
@@ -653,10 +609,9 @@ START_TEST(loans_whose_numbers_are_lost) {
     OK(weir_allocator_destroy(a));
     MUST(own_file_is_whole(taken[0]) && own_file_is_whole(taken[1]));
 }
-END_TEST
 
 /* The second device's, and that of none. */
-START_TEST(devices_are_known_by_name) {
+TEST(devices_are_known_by_name) {
     weir_options options = options_for(WEIR_SWITCH_ON);
     int device = -1, wrong[2];
 
@@ -682,10 +637,9 @@ START_TEST(devices_are_known_by_name) {
     OK(weir_allocator_destroy(a));
     close_files();
 }
-END_TEST
 
 /* A free that the driver has done, but cannot be waited for: the piece is entered again. */
-START_TEST(a_piece_that_is_half_freed) {
+TEST(a_piece_that_is_half_freed) {
     unsigned char *block, *second;
     weir_shared handle;
     void *there = NULL, *other = NULL;
@@ -721,10 +675,9 @@ START_TEST(a_piece_that_is_half_freed) {
     OK(weir_allocator_destroy(a));
     close_files();
 }
-END_TEST
 
 /* The list of another exporter. */
-START_TEST(a_handle_of_another) {
+TEST(a_handle_of_another) {
     weir_options options = options_for(WEIR_SWITCH_ON);
     weir_allocator *other;
     unsigned char *block;
@@ -749,10 +702,9 @@ START_TEST(a_handle_of_another) {
     EXPECT(WEIR_E_INVALID, weir_import_block(import, &handle, &there));
     end();
 }
-END_TEST
 
 /* It is nobody's to share. */
-START_TEST(a_block_of_a_graph) {
+TEST(a_block_of_a_graph) {
     weir_shared handle;
     void *block = NULL;
     CUgraph graph;
@@ -767,9 +719,8 @@ START_TEST(a_block_of_a_graph) {
     OK(weir_allocator_destroy(a));
     close_files();
 }
-END_TEST
 
-START_TEST(a_child_and_a_lost_device) {
+TEST(a_child_and_a_lost_device) {
     unsigned char *block;
     weir_shared handle;
     weir_import *none;
@@ -797,7 +748,6 @@ START_TEST(a_child_and_a_lost_device) {
     weir__model_faults_clear();
     EXPECT(WEIR_E_DEVICE_LOST, weir_share(a, block, A, &handle));
 }
-END_TEST
 
 int main(void) {
     const char *what = getenv("WEIR_TEST_SHARE");
@@ -807,27 +757,18 @@ int main(void) {
     if (what)
         return be_child(what);
     tests = suite_add_case(suite, "one process", 30, start, NULL);
-    tcase_add_loop_test(tests, both_sides_see_the_same_bytes, 0, 2);
-    tcase_add_loop_test(tests, the_importer_frees_first, 0, 2);
-    tcase_add_loop_test(tests, a_handle_is_imported_once, 0, 2);
-    tcase_add_loop_test(tests, only_what_is_done_is_shared, 0, 2);
-    tcase_add_test(tests, after_the_exporter);
+    ADD_FOR_EACH(tests, 2, both_sides_see_the_same_bytes, the_importer_frees_first,
+                 a_handle_is_imported_once, only_what_is_done_is_shared,
+                 a_refusal_leaves_things_as_they_were);
+    ADD_TESTS(tests, after_the_exporter, drivers_that_cannot_export, files_that_are_no_pair);
     tcase_add_loop_test(tests, who_cannot_export, 0, 3);
-    tcase_add_test(tests, drivers_that_cannot_export);
-    tcase_add_test(tests, files_that_are_no_pair);
-    tcase_add_loop_test(tests, a_refusal_leaves_things_as_they_were, 0, 2);
     tests = suite_add_case(suite, "refused", 30, start, NULL);
-    tcase_add_test(tests, loans_that_cannot_be_made);
-    tcase_add_test(tests, loans_whose_numbers_are_lost);
-    tcase_add_test(tests, devices_are_known_by_name);
-    tcase_add_test(tests, a_piece_that_is_half_freed);
-    tcase_add_test(tests, a_handle_of_another);
-    tcase_add_test(tests, a_block_of_a_graph);
-    tcase_add_test(tests, a_child_and_a_lost_device);
+    ADD_TESTS(tests, loans_that_cannot_be_made, loans_whose_numbers_are_lost,
+              devices_are_known_by_name, a_piece_that_is_half_freed, a_handle_of_another,
+              a_block_of_a_graph, a_child_and_a_lost_device);
 #ifdef CAN_DENY
     tcase_add_loop_test(tests, lists_of_loans_with_each_call_denied, 0, 2 * STEPS);
-    tcase_add_test(tests, exports_that_cannot_be_made);
-    tcase_add_test(tests, imports_without_host_memory);
+    ADD_TESTS(tests, exports_that_cannot_be_made, imports_without_host_memory);
 #endif
     tests = suite_add_case(suite, "two processes", 30, start, NULL);
     tcase_add_loop_test(tests, another_process_uses_a_block_and_frees_it, 0, 2);

@@ -29,7 +29,7 @@ static size_t read_events(uint64_t after, weir_event *events, size_t capacity) {
     return weir__books_events(&books, after, events, sizeof *events, capacity);
 }
 
-START_TEST(growth_and_giving_back_are_counted_apart) {
+TEST(growth_and_giving_back_are_counted_apart) {
     weir_statistics s = {.size = sizeof s, .reserve = 77};
 
     ck_assert_int_eq(weir__books_open(&books, 8, 0), 1);
@@ -48,10 +48,9 @@ START_TEST(growth_and_giving_back_are_counted_apart) {
     ck_assert_uint_eq(s.reserve, 77);
     weir__books_close(&books);
 }
-END_TEST
 
 /* Rings from one event to a few, at every fill and every `after`. */
-START_TEST(the_ring_at_every_fill) {
+TEST(the_ring_at_every_fill) {
     weir_event events[16];
 
     for (size_t ring = 1; ring <= 5; ring++) {
@@ -78,7 +77,6 @@ START_TEST(the_ring_at_every_fill) {
         weir__books_close(&books);
     }
 }
-END_TEST
 
 enum { THREADS = 100, ROUNDS = 1000 };
 
@@ -93,7 +91,7 @@ static void *raise_counters(void *arg) {
 }
 
 /* All at once, so that none gets another's number. */
-START_TEST(more_threads_than_stripes) {
+TEST(more_threads_than_stripes) {
     weir_statistics s = {.size = sizeof s};
     pthread_t thread[THREADS];
 
@@ -110,9 +108,8 @@ START_TEST(more_threads_than_stripes) {
     ck_assert_uint_eq(s.attempts, s.allocs);
     weir__books_close(&books);
 }
-END_TEST
 
-START_TEST(causes_have_words) {
+TEST(causes_have_words) {
     ck_assert_str_eq(weir_event_cause_word(WEIR_EVENT_REQUEST), "request");
     ck_assert_str_eq(weir_event_cause_word(WEIR_EVENT_POLICY), "policy");
     ck_assert_str_eq(weir_event_cause_word(WEIR_EVENT_PREALLOC), "prealloc");
@@ -125,7 +122,6 @@ START_TEST(causes_have_words) {
     ck_assert_str_eq(weir_event_cause_word(-1), "unknown");
     ck_assert_str_eq(weir_event_cause_word(WEIR_EVENT_CAUSE_COUNT), "unknown");
 }
-END_TEST
 
 /* ---- structs of other sizes ------------------------------------------------------------------ */
 
@@ -147,7 +143,7 @@ static void close_allocator(void) {
 
 /* Every size from that of `size` itself to beyond the library's: what fits is copied, nothing behind
  * it is touched, and size tells how much. */
-START_TEST(statistics_of_every_size) {
+TEST(statistics_of_every_size) {
     weir_statistics whole = stats_of(a);
     union {
         weir_statistics s;
@@ -169,9 +165,8 @@ START_TEST(statistics_of_every_size) {
     out.s.size = 0;
     EXPECT(WEIR_E_INVALID, weir_stats(a, &out.s));
 }
-END_TEST
 
-START_TEST(latencies_of_every_size) {
+TEST(latencies_of_every_size) {
     weir_latency whole = {.size = sizeof whole};
     union {
         weir_latency l;
@@ -195,9 +190,8 @@ START_TEST(latencies_of_every_size) {
     out.l.size = 0;
     EXPECT(WEIR_E_INVALID, weir_latencies(a, WEIR_OPERATION_FREE, &out.l));
 }
-END_TEST
 
-START_TEST(refusals_of_every_size) {
+TEST(refusals_of_every_size) {
     union {
         weir_refusal r;
         unsigned char bytes[sizeof(weir_refusal) + 64];
@@ -220,10 +214,9 @@ START_TEST(refusals_of_every_size) {
     out.r.size = 0;
     EXPECT(WEIR_E_INVALID, weir_last_refusal(&out.r));
 }
-END_TEST
 
 /* The time of an event is virtual on the model, like every other, and counts from creation. */
-START_TEST(times_count_from_creation) {
+TEST(times_count_from_creation) {
     weir_event event;
     size_t count;
 
@@ -239,9 +232,8 @@ START_TEST(times_count_from_creation) {
     ck_assert_uint_eq(count, 1);
     ck_assert_uint_gt(event.time_ns, UINT64_C(5000000000));
 }
-END_TEST
 
-START_TEST(who_is_told_nothing) {
+TEST(who_is_told_nothing) {
     weir_options options = options_of(KIND_REGIONS, "model", 0);
     weir_statistics s = {.size = sizeof s};
     weir_latency l = {.size = sizeof l};
@@ -262,23 +254,17 @@ START_TEST(who_is_told_nothing) {
     MUST(waitpid(child, &state, 0) == child);
     MUST_EQ(state, 0);
 }
-END_TEST
 
 int main(void) {
     Suite *suite = suite_create("stats");
     TCase *alone = tcase_create("books"), *sizes = tcase_create("sizes");
 
-    tcase_add_test(alone, growth_and_giving_back_are_counted_apart);
-    tcase_add_test(alone, the_ring_at_every_fill);
-    tcase_add_test(alone, more_threads_than_stripes);
-    tcase_add_test(alone, causes_have_words);
+    ADD_TESTS(alone, growth_and_giving_back_are_counted_apart, the_ring_at_every_fill,
+              more_threads_than_stripes, causes_have_words);
     suite_add_tcase(suite, alone);
     tcase_add_checked_fixture(sizes, open_allocator, close_allocator);
-    tcase_add_test(sizes, statistics_of_every_size);
-    tcase_add_test(sizes, latencies_of_every_size);
-    tcase_add_test(sizes, refusals_of_every_size);
-    tcase_add_test(sizes, times_count_from_creation);
-    tcase_add_test(sizes, who_is_told_nothing);
+    ADD_TESTS(sizes, statistics_of_every_size, latencies_of_every_size, refusals_of_every_size,
+              times_count_from_creation, who_is_told_nothing);
     suite_add_tcase(suite, sizes);
     return run_suite(suite, CK_FORK_GETENV);
 }

@@ -62,15 +62,14 @@ static size_t occurrences(const char *what) {
 
 #define EXPECT_TEXT(what) ck_assert_msg(occurrences(what) > 0, "there is no %s", what)
 
-START_TEST(test_empty) {
+TEST(test_empty) {
     write_text();
     EXPECT_TEXT("\"traceEvents\":[");
     EXPECT_TEXT("\"slices missing\":\"0\"");
     ck_assert_uint_eq(occurrences("\"ph\":\"C\""), 0);
 }
-END_TEST
 
-START_TEST(test_as_it_was) {
+TEST(test_as_it_was) {
     const weir_event grew = {.time_ns = 5000,
                              .asked = 10,
                              .got = 20,
@@ -95,13 +94,13 @@ START_TEST(test_as_it_was) {
         "\"ph\":\"X\",\"pid\":42,\"tid\":34,\"ts\":4.500,\"dur\":1.500,\"cat\":\"growth\",\"name\":"
         "\"grow: policy\",\"args\":{\"asked\":10,\"got\":20,\"reserved after\":30}");
     EXPECT_TEXT("\"ts\":10.000,\"dur\":0.000,\"cat\":\"given back\",\"name\":\"give back: trim\"");
-    EXPECT_TEXT("\"ph\":\"i\",\"pid\":42,\"tid\":34,\"ts\":12.345,\"s\":\"t\",\"cat\":\"failed request\"");
+    EXPECT_TEXT(
+        "\"ph\":\"i\",\"pid\":42,\"tid\":34,\"ts\":12.345,\"s\":\"t\",\"cat\":\"failed request\"");
     EXPECT_TEXT("\"args\":{\"bytes\":99}");
     EXPECT_TEXT("\"tid\":33,\"ts\":0.000,\"dur\":10.500,\"cat\":\"iteration\",\"name\":\"warm "
                 "\\\"up\\\"\"");
     EXPECT_TEXT("\"name\":\"prog \\\"x\\\"\\u000a\"");
 }
-END_TEST
 
 /* The largest value of a counter in what was written. */
 static uint64_t largest(const char *counter) {
@@ -119,7 +118,7 @@ static uint64_t largest(const char *counter) {
 }
 
 /* Each counter has its peak elsewhere, for one moment. */
-START_TEST(test_peaks_stay) {
+TEST(test_peaks_stay) {
     enum { MANY = 10 * WEIR_TIMELINE_POINTS + 17 };
 
     for (uint64_t i = 0; i < MANY; i++)
@@ -134,10 +133,9 @@ START_TEST(test_peaks_stay) {
     ck_assert_uint_eq(largest("reserved"), 3000000);
     EXPECT_TEXT("\"args\":{\"requested\":1,\"in use\":1,\"reserved\":2}"); /* how it ended */
 }
-END_TEST
 
 /* A point stands where its first value was: never later than its peak, never two of the same time. */
-START_TEST(test_points_in_order) {
+TEST(test_points_in_order) {
     uint64_t last = 0, whole, part, points = 0;
 
     for (uint64_t i = 0; i < 5 * WEIR_TIMELINE_POINTS; i++)
@@ -158,10 +156,9 @@ START_TEST(test_points_in_order) {
     }
     ck_assert_uint_gt(points, WEIR_TIMELINE_POINTS / 2);
 }
-END_TEST
 
 /* Whatever the number of parts, the first and the last value are there, and no peak and no dip is lost. */
-START_TEST(test_extents) {
+TEST(test_extents) {
     enum { VALUES = 1000, MOST = 16 };
     struct weir_timeline_extent parts[VALUES + 1];
 
@@ -192,10 +189,9 @@ START_TEST(test_extents) {
         ck_assert_uint_eq(parts[parts_there - 1].high[WEIR_TIMELINE_REQUESTED], 500 + VALUES - 1);
     }
 }
-END_TEST
 
 /* Where neighbours were put together the last part still tells how it ended. */
-START_TEST(test_extents_of_many) {
+TEST(test_extents_of_many) {
     struct weir_timeline_extent parts[64];
     size_t parts_there;
 
@@ -207,9 +203,8 @@ START_TEST(test_extents_of_many) {
     ck_assert_uint_eq(parts[parts_there - 1].low[WEIR_TIMELINE_REQUESTED], 7);
     ck_assert_uint_eq(parts[parts_there - 1].high[WEIR_TIMELINE_RESERVE], 3 * WEIR_TIMELINE_POINTS);
 }
-END_TEST
 
-START_TEST(test_events_behind_each_other) {
+TEST(test_events_behind_each_other) {
     weir_event events[3] = {{.sequence = 3, .time_ns = 10, .got = 1, .cause = WEIR_EVENT_POLICY},
                             {.sequence = 4, .time_ns = 20, .got = 1, .cause = WEIR_EVENT_POLICY},
                             {.sequence = 9, .time_ns = 30, .got = 1, .cause = WEIR_EVENT_POLICY}};
@@ -219,9 +214,8 @@ START_TEST(test_events_behind_each_other) {
     ck_assert_uint_eq(weir__timeline_events(timeline, 0, 1, events, 3), 9);
     ck_assert_uint_eq(weir__timeline_missing(timeline), 1 + 4);
 }
-END_TEST
 
-START_TEST(test_no_slice_is_dropped_unsaid) {
+TEST(test_no_slice_is_dropped_unsaid) {
     const uint64_t more = 1000;
 
     for (uint64_t i = 0; i < WEIR_TIMELINE_SLICES + more; i++)
@@ -232,7 +226,6 @@ START_TEST(test_no_slice_is_dropped_unsaid) {
     ck_assert_uint_eq(occurrences("\"ph\":\"i\""), WEIR_TIMELINE_SLICES);
     EXPECT_TEXT("\"slices missing\":\"1005\"");
 }
-END_TEST
 
 static void step(uint64_t from, uint64_t to) {
     const weir_event event = {.time_ns = to, .stall_ns = to - from, .cause = WEIR_EVENT_REQUEST};
@@ -241,7 +234,7 @@ static void step(uint64_t from, uint64_t to) {
 }
 
 /* Steps of several threads, in the order of their ends. */
-START_TEST(test_slices_of_a_lane_do_not_overlap) {
+TEST(test_slices_of_a_lane_do_not_overlap) {
     step(1000, 5000);
     step(3000, 8000);
     step(5000, 9000);
@@ -253,10 +246,9 @@ START_TEST(test_slices_of_a_lane_do_not_overlap) {
     EXPECT_TEXT("\"tid\":34,\"ts\":5.000,\"dur\":4.000");
     ck_assert_uint_eq(occurrences("\"cuda:0 growth\""), 3);
 }
-END_TEST
 
 /* Of those that begin together the longest lies around the others; with more lanes than there are the last has all. */
-START_TEST(test_steps_that_begin_together) {
+TEST(test_steps_that_begin_together) {
     for (uint64_t i = 0; i < 20; i++)
         step(1000, 2000 + 1000 * (i % 4));
     write_text();
@@ -265,18 +257,16 @@ START_TEST(test_steps_that_begin_together) {
     ck_assert_uint_eq(occurrences("\"tid\":49,\"ts\":1.000"), 5);
     ck_assert_uint_eq(occurrences("\"cuda:0 growth\""), 16);
 }
-END_TEST
 
-START_TEST(test_odd_iterations) {
+TEST(test_odd_iterations) {
     weir__timeline_iteration(timeline, 5000, 4000, "a\\b\x7f\xc3");
     write_text();
     EXPECT_TEXT(
         "\"ts\":5.000,\"dur\":0.000,\"cat\":\"iteration\",\"name\":\"a\\\\b\\u007f\\u00c3\"");
 }
-END_TEST
 
 /* Points that were put together are known by their peaks, and the end as it was. */
-START_TEST(test_the_end_of_many) {
+TEST(test_the_end_of_many) {
     static struct weir_timeline_extent extent[WEIR_TIMELINE_POINTS];
     size_t extents;
 
@@ -287,9 +277,8 @@ START_TEST(test_the_end_of_many) {
     ck_assert_uint_eq(extent[extents - 1].high[WEIR_TIMELINE_RESERVE], 1);
     ck_assert_uint_eq(extent[extents - 2].high[WEIR_TIMELINE_RESERVE], 1000);
 }
-END_TEST
 
-START_TEST(test_unfinished) {
+TEST(test_unfinished) {
     char unfinished[300];
     int length = weir__timeline_unfinished(unfinished, sizeof unfinished, 42);
 
@@ -297,35 +286,25 @@ START_TEST(test_unfinished) {
     ck_assert_int_eq((int)strlen(unfinished), length);
     ck_assert_ptr_nonnull(strstr(unfinished, "\"name\":\"unfinished\",\"pid\":42,"));
 }
-END_TEST
 
 #ifdef CAN_REFUSE_HOST_MEMORY
-START_TEST(test_no_host_memory) {
+TEST(test_no_host_memory) {
     refuse_in = 1;
     ck_assert_ptr_null(weir__timeline_open());
     weir__timeline_close(NULL);
     refuse_in = 0;
 }
-END_TEST
 #endif
 
 int main(void) {
     Suite *suite = suite_create("timeline");
     TCase *tests = suite_add_case(suite, "timeline", 30, set_up, tear_down);
 
-    tcase_add_test(tests, test_empty);
-    tcase_add_test(tests, test_as_it_was);
-    tcase_add_test(tests, test_peaks_stay);
-    tcase_add_test(tests, test_points_in_order);
-    tcase_add_test(tests, test_extents);
-    tcase_add_test(tests, test_extents_of_many);
-    tcase_add_test(tests, test_events_behind_each_other);
-    tcase_add_test(tests, test_no_slice_is_dropped_unsaid);
-    tcase_add_test(tests, test_slices_of_a_lane_do_not_overlap);
-    tcase_add_test(tests, test_steps_that_begin_together);
-    tcase_add_test(tests, test_odd_iterations);
-    tcase_add_test(tests, test_the_end_of_many);
-    tcase_add_test(tests, test_unfinished);
+    ADD_TESTS(tests, test_empty, test_as_it_was, test_peaks_stay, test_points_in_order,
+              test_extents, test_extents_of_many, test_events_behind_each_other,
+              test_no_slice_is_dropped_unsaid, test_slices_of_a_lane_do_not_overlap,
+              test_steps_that_begin_together, test_odd_iterations, test_the_end_of_many,
+              test_unfinished);
 #ifdef CAN_REFUSE_HOST_MEMORY
     tcase_add_test(tests, test_no_host_memory);
 #endif

@@ -100,7 +100,7 @@ static size_t check_good(const char *trace, weir_trace_event *out, size_t most) 
     return count;
 }
 
-START_TEST(test_every_operation) {
+TEST(test_every_operation) {
     weir_trace_event e[7];
 
     ck_assert_uint_eq(check_good("# weir-trace 1\n"
@@ -128,31 +128,27 @@ START_TEST(test_every_operation) {
     ck_assert(e[6].operation == 'a' && e[6].id == UINT64_MAX - 1 && e[6].time_us == UINT64_MAX &&
               e[6].stream == UINT64_MAX - 1 && e[6].bytes == 0);
 }
-END_TEST
 
-START_TEST(test_carriage_returns_are_fine) {
+TEST(test_carriage_returns_are_fine) {
     weir_trace_event e[3];
 
     ck_assert_uint_eq(check_good("# weir-trace 1\r\n0 a 1 8 0\r\n\r\n1 m s\r\n2 f 1 8 0\r\n", e, 3),
                       3);
     ck_assert_str_eq(e[1].label, "s");
 }
-END_TEST
 
-START_TEST(test_id_is_used_again_after_its_free) {
+TEST(test_id_is_used_again_after_its_free) {
     check_good("0 a 1 8 0\n1 f 1 8 0\n2 a 1 16 0\n3 f 1 16 0\n", NULL, 0);
 }
-END_TEST
 
-START_TEST(test_other_comments_first) {
+TEST(test_other_comments_first) {
     check_good("# workload gpt2; total 150109880320\n# weir-trace 9 is no version here\n0 m a\n",
                NULL, 0);
     check_good("#\n0 m a\n", NULL, 0);
     check_good("# weir-tracer\n0 m a\n", NULL, 0);
 }
-END_TEST
 
-START_TEST(test_fields_of_the_last_event) {
+TEST(test_fields_of_the_last_event) {
     static const char trace[] =
         "0 a 1 8 0 dev=2 kind=plain by= kind=second x=1\n1 m s tid=4\n2 f 1 8 0\n";
     struct text text = {trace, sizeof trace - 1, 7};
@@ -181,14 +177,13 @@ START_TEST(test_fields_of_the_last_event) {
     ck_assert(!weir_trace_field(reader, "tid", value, sizeof value));
     weir_trace_reader_destroy(reader);
 }
-END_TEST
 
 static void gather(void *context, const char *text) {
     strcat(context, text);
     strcat(context, "|");
 }
 
-START_TEST(test_comments_are_told) {
+TEST(test_comments_are_told) {
     static const char trace[] = "# weir-trace 1\n#\n#  a comment\r\n0 m s\n#last\n";
 
     for (int i = 0; i < CHUNKS; i++) {
@@ -205,9 +200,8 @@ START_TEST(test_comments_are_told) {
         weir_trace_reader_destroy(reader);
     }
 }
-END_TEST
 
-START_TEST(test_long_label_is_cut_at_a_character) {
+TEST(test_long_label_is_cut_at_a_character) {
     char trace[256];
     weir_trace_event e;
 
@@ -215,10 +209,9 @@ START_TEST(test_long_label_is_cut_at_a_character) {
     ck_assert_uint_eq(check_good(trace, &e, 1), 1);
     ck_assert_uint_eq(strlen(e.label), 62);
 }
-END_TEST
 
 /* A comment of any length is skipped; an event line must fit into the reader's buffer. */
-START_TEST(test_very_long_lines) {
+TEST(test_very_long_lines) {
     size_t bytes = 1u << 20;
     char *trace = malloc(bytes + 64);
     weir_trace_event e;
@@ -236,7 +229,6 @@ START_TEST(test_very_long_lines) {
     check_bad(trace, "line 1: longer than 131072 bytes");
     free(trace);
 }
-END_TEST
 
 static const struct {
     const char *trace;
@@ -295,12 +287,11 @@ static const struct {
     {"0 a 1 8 0\n\r1 m a\n", "line 2: time \"?1\" is not a whole number"},
 };
 
-START_TEST(test_corpus) {
+TEST(test_corpus) {
     check_bad(corpus[_i].trace, corpus[_i].message);
 }
-END_TEST
 
-START_TEST(test_nul_bytes) {
+TEST(test_nul_bytes) {
     static const char inside[] = "0 a 1 8 0\n0 m \0step\n";
     static const char alone[] = "\0\0\0\0\n";
 
@@ -309,10 +300,9 @@ START_TEST(test_nul_bytes) {
     check_bad_bytes(alone, sizeof alone - 1,
                     "line 1: a NUL byte: this is not a trace, or a damaged one");
 }
-END_TEST
 
 /* A good trace cut at any byte is refused or read, never worse; cut within a line it is refused. */
-START_TEST(test_cut_anywhere) {
+TEST(test_cut_anywhere) {
     static const char good[] = "# weir-trace 1\n0 a 1 8 0\n1 u 1 3\n2 w 3 0\n3 f 1 8 0\n4 m last\n";
 
     for (size_t cut = 0; cut < sizeof good; cut++)
@@ -329,10 +319,9 @@ START_TEST(test_cut_anywhere) {
             weir_trace_reader_destroy(reader);
         }
 }
-END_TEST
 
 /* Any byte of a good trace replaced by any other: an answer, and no reading outside the buffer. */
-START_TEST(test_any_byte_changed) {
+TEST(test_any_byte_changed) {
     static const char good[] = "# weir-trace 1\n0 a 1 8 0\n1 u 1 3\n2 w 3 0\n3 f 1 8 0\n4 m last\n";
     char trace[sizeof good];
 
@@ -352,7 +341,6 @@ START_TEST(test_any_byte_changed) {
             weir_trace_reader_destroy(reader);
         }
 }
-END_TEST
 
 static ptrdiff_t break_off(void *context, char *buffer, size_t bytes, char *message,
                            size_t message_bytes) {
@@ -374,7 +362,7 @@ static ptrdiff_t break_silently(void *context, char *buffer, size_t bytes, char 
     return -1;
 }
 
-START_TEST(test_source_that_does_not_say_why) {
+TEST(test_source_that_does_not_say_why) {
     weir_trace_reader *reader = NULL;
     weir_trace_event event;
 
@@ -383,10 +371,9 @@ START_TEST(test_source_that_does_not_say_why) {
     ck_assert_str_eq(weir_trace_message(reader), "the source of the trace failed");
     weir_trace_reader_destroy(reader);
 }
-END_TEST
 
 /* What followed an error is nothing. */
-START_TEST(test_fields_behind_an_error) {
+TEST(test_fields_behind_an_error) {
     static const char trace[] = "0 a 1 8 0 dev=2\n0 a 1 8 0 dev=3\n";
     struct text text = {trace, sizeof trace - 1, 100};
     weir_trace_reader *reader = reader_over(&text);
@@ -397,10 +384,9 @@ START_TEST(test_fields_behind_an_error) {
     ck_assert(!weir_trace_field(reader, "dev", NULL, 0));
     weir_trace_reader_destroy(reader);
 }
-END_TEST
 
 #ifdef CAN_REFUSE_HOST_MEMORY
-START_TEST(test_no_host_memory) {
+TEST(test_no_host_memory) {
     static const char trace[] = "0 a 1 8 0\n";
     struct text text = {trace, sizeof trace - 1, 100};
     weir_trace_reader *reader = NULL;
@@ -415,10 +401,9 @@ START_TEST(test_no_host_memory) {
     refuse_in = 0;
     weir_trace_reader_destroy(reader);
 }
-END_TEST
 #endif
 
-START_TEST(test_source_that_fails) {
+TEST(test_source_that_fails) {
     int calls = 0;
     weir_trace_reader *reader = NULL;
     weir_trace_event event;
@@ -432,9 +417,8 @@ START_TEST(test_source_that_fails) {
     ck_assert_int_eq(calls, 2);
     weir_trace_reader_destroy(reader);
 }
-END_TEST
 
-START_TEST(test_invalid_arguments) {
+TEST(test_invalid_arguments) {
     struct text text = {"", 0, 1};
     weir_trace_reader *reader = NULL;
     weir_trace_event event;
@@ -448,10 +432,9 @@ START_TEST(test_invalid_arguments) {
     weir_trace_reader_destroy(reader);
     weir_trace_reader_destroy(NULL);
 }
-END_TEST
 
 /* Half a million lines with many live ids; the time is printed, not judged. */
-START_TEST(test_many_lines) {
+TEST(test_many_lines) {
     enum { LIVE = 50000, ROUNDS = 5 };
     size_t room = (size_t)LIVE * ROUNDS * 2 * 40, used = 0, count;
     char *trace = malloc(room);
@@ -480,33 +463,23 @@ START_TEST(test_many_lines) {
     weir_trace_reader_destroy(reader);
     free(trace);
 }
-END_TEST
 
 int main(void) {
     Suite *suite = suite_create("trace");
     TCase *tests = tcase_create("trace");
 
     tcase_set_timeout(tests, 60);
-    tcase_add_test(tests, test_every_operation);
-    tcase_add_test(tests, test_carriage_returns_are_fine);
-    tcase_add_test(tests, test_id_is_used_again_after_its_free);
-    tcase_add_test(tests, test_other_comments_first);
-    tcase_add_test(tests, test_fields_of_the_last_event);
-    tcase_add_test(tests, test_comments_are_told);
-    tcase_add_test(tests, test_long_label_is_cut_at_a_character);
-    tcase_add_test(tests, test_very_long_lines);
+    ADD_TESTS(tests, test_every_operation, test_carriage_returns_are_fine,
+              test_id_is_used_again_after_its_free, test_other_comments_first,
+              test_fields_of_the_last_event, test_comments_are_told,
+              test_long_label_is_cut_at_a_character, test_very_long_lines, test_nul_bytes,
+              test_cut_anywhere, test_any_byte_changed, test_source_that_fails,
+              test_source_that_does_not_say_why, test_fields_behind_an_error);
     tcase_add_loop_test(tests, test_corpus, 0, (int)(sizeof corpus / sizeof corpus[0]));
-    tcase_add_test(tests, test_nul_bytes);
-    tcase_add_test(tests, test_cut_anywhere);
-    tcase_add_test(tests, test_any_byte_changed);
-    tcase_add_test(tests, test_source_that_fails);
-    tcase_add_test(tests, test_source_that_does_not_say_why);
-    tcase_add_test(tests, test_fields_behind_an_error);
 #ifdef CAN_REFUSE_HOST_MEMORY
     tcase_add_test(tests, test_no_host_memory);
 #endif
-    tcase_add_test(tests, test_invalid_arguments);
-    tcase_add_test(tests, test_many_lines);
+    ADD_TESTS(tests, test_invalid_arguments, test_many_lines);
     suite_add_tcase(suite, tests);
     return run_suite(suite, CK_FORK_GETENV);
 }

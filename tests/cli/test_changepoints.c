@@ -56,7 +56,7 @@ static void forget(void) {
     changepoints_free(&found);
 }
 
-START_TEST(test_noise_is_flat) {
+TEST(test_noise_is_flat) {
     for (uint64_t seed = 1; seed <= 50; seed++) {
         begin(seed);
         add(seed % 2 ? 20 : 200, 250000, 0.05);
@@ -68,9 +68,8 @@ START_TEST(test_noise_is_flat) {
         forget();
     }
 }
-END_TEST
 
-START_TEST(test_a_slow_first_iteration_is_warm_up) {
+TEST(test_a_slow_first_iteration_is_warm_up) {
     for (uint64_t seed = 1; seed <= 50; seed++) {
         begin(seed);
         add(1, 9000000, 0.05);
@@ -85,9 +84,8 @@ START_TEST(test_a_slow_first_iteration_is_warm_up) {
         forget();
     }
 }
-END_TEST
 
-START_TEST(test_levels_are_found_where_they_begin) {
+TEST(test_levels_are_found_where_they_begin) {
     for (uint64_t seed = 1; seed <= 20; seed++) {
         begin(seed);
         add(40, 800000, 0.03);
@@ -103,10 +101,9 @@ START_TEST(test_levels_are_found_where_they_begin) {
         forget();
     }
 }
-END_TEST
 
 /* A place that noise hides has a wide interval, and the true one lies in it nearly always. */
-START_TEST(test_intervals_of_places) {
+TEST(test_intervals_of_places) {
     int inside = 0, wide = 0;
 
     for (uint64_t seed = 1; seed <= 50; seed++) {
@@ -122,9 +119,8 @@ START_TEST(test_intervals_of_places) {
     ck_assert_int_ge(inside, 45);
     ck_assert_int_ge(wide, 30);
 }
-END_TEST
 
-START_TEST(test_slowdown) {
+TEST(test_slowdown) {
     begin(7);
     add(1, 900000, 0.02);
     add(20, 200000, 0.02);
@@ -135,9 +131,8 @@ START_TEST(test_slowdown) {
     ck_assert_uint_eq(found.steady_from, 21);
     forget();
 }
-END_TEST
 
-START_TEST(test_never_steady) {
+TEST(test_never_steady) {
     begin(8);
     add(30, 200000, 0.02);
     add(7, 100000, 0.02);
@@ -150,9 +145,8 @@ START_TEST(test_never_steady) {
     ck_assert_int_eq(found.kind, SERIES_WARM_UP);
     forget();
 }
-END_TEST
 
-START_TEST(test_one_alone_is_an_outlier) {
+TEST(test_one_alone_is_an_outlier) {
     begin(9);
     add(30, 200000, 0.02);
     series[7] = 2000000;
@@ -166,10 +160,9 @@ START_TEST(test_one_alone_is_an_outlier) {
     ck_assert(found.levels[0].high_ns < 210000);
     forget();
 }
-END_TEST
 
 /* A difference below 5% is none, however sure. */
-START_TEST(test_a_small_step_is_the_same_level) {
+TEST(test_a_small_step_is_the_same_level) {
     begin(10);
     add(150, 204000, 0.001);
     add(20, 200000, 0.001);
@@ -178,9 +171,8 @@ START_TEST(test_a_small_step_is_the_same_level) {
     ck_assert_uint_eq(found.steady_from, 0);
     forget();
 }
-END_TEST
 
-START_TEST(test_few_iterations) {
+TEST(test_few_iterations) {
     static const size_t lengths[] = {0, 1, 2, 3, 5};
 
     for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
@@ -198,9 +190,8 @@ START_TEST(test_few_iterations) {
     ck_assert_int_eq(found.kind, SERIES_FLAT);
     forget();
 }
-END_TEST
 
-START_TEST(test_the_same_answer_each_time) {
+TEST(test_the_same_answer_each_time) {
     struct changepoints first;
 
     begin(12);
@@ -214,7 +205,6 @@ START_TEST(test_the_same_answer_each_time) {
     forget();
     changepoints_free(&first);
 }
-END_TEST
 
 /* ------------------------------------------------ against all segmentations ---- */
 
@@ -243,7 +233,7 @@ static double least_cost(const double *values, size_t count, double variance, do
     return best[count];
 }
 
-START_TEST(test_none_is_better) {
+TEST(test_none_is_better) {
     size_t any = 0;
 
     for (uint64_t seed = 1; seed <= 200; seed++) {
@@ -266,23 +256,15 @@ START_TEST(test_none_is_better) {
     }
     ck_assert_uint_gt(any, 200);
 }
-END_TEST
 
 int main(void) {
     Suite *suite = suite_create("changepoints");
     TCase *tests = tcase_create("changepoints");
 
-    tcase_add_test(tests, test_noise_is_flat);
-    tcase_add_test(tests, test_a_slow_first_iteration_is_warm_up);
-    tcase_add_test(tests, test_levels_are_found_where_they_begin);
-    tcase_add_test(tests, test_intervals_of_places);
-    tcase_add_test(tests, test_slowdown);
-    tcase_add_test(tests, test_never_steady);
-    tcase_add_test(tests, test_one_alone_is_an_outlier);
-    tcase_add_test(tests, test_a_small_step_is_the_same_level);
-    tcase_add_test(tests, test_few_iterations);
-    tcase_add_test(tests, test_the_same_answer_each_time);
-    tcase_add_test(tests, test_none_is_better);
+    ADD_TESTS(tests, test_noise_is_flat, test_a_slow_first_iteration_is_warm_up,
+              test_levels_are_found_where_they_begin, test_intervals_of_places, test_slowdown,
+              test_never_steady, test_one_alone_is_an_outlier, test_a_small_step_is_the_same_level,
+              test_few_iterations, test_the_same_answer_each_time, test_none_is_better);
     suite_add_tcase(suite, tests);
     return run_suite(suite, CK_FORK_GETENV);
 }

@@ -24,7 +24,7 @@ static void add(const char *name, double ns, double spread, double memory) {
     ck_assert_int_eq(choices_add(&choices, 0, name, name, &figures), 1);
 }
 
-START_TEST(test_noise) {
+TEST(test_noise) {
     add("pool", 900, 60, 1.5);
     add("mapped", 1000, 60, 1.2);
     add("bfc", 1050, 60, 2.0);
@@ -40,9 +40,8 @@ START_TEST(test_noise) {
     ck_assert_int_eq(choice_within_noise(&choices.items[4], &choices.items[1]), 0);
     ck_assert_int_eq(choice_within_noise(&choices.items[0], &choices.items[2]), 0);
 }
-END_TEST
 
-START_TEST(test_faster_beyond_noise) {
+TEST(test_faster_beyond_noise) {
     add("mapped", 1000, 20, 1.0);
     add("pool", 950, 20, 1.0);
     add("bfc", 940, 200, 1.0);
@@ -50,9 +49,8 @@ START_TEST(test_faster_beyond_noise) {
     choices_finish(&choices);
     ck_assert_str_eq(choices_fastest(&choices)->label, "direct");
 }
-END_TEST
 
-START_TEST(test_leanest_of_equals) {
+TEST(test_leanest_of_equals) {
     add("direct", 9000, 10, 1.0001);
     add("mapped", 1000, 10, 1.0004);
     choices_finish(&choices);
@@ -62,9 +60,8 @@ START_TEST(test_leanest_of_equals) {
     choices_finish(&choices);
     ck_assert_str_eq(choices_leanest(&choices)->label, "bfc");
 }
-END_TEST
 
-START_TEST(test_recommended) {
+TEST(test_recommended) {
     add("mapped", 1000, 10, 1.0);
     add("pool", 1200, 10, 0.9);
     add("bfc", 850, 10, 1.06);
@@ -78,9 +75,8 @@ START_TEST(test_recommended) {
     choices_finish(&choices);
     ck_assert_str_eq(choices_recommended(&choices)->label, "driver-keep");
 }
-END_TEST
 
-START_TEST(test_without_times) {
+TEST(test_without_times) {
     add("direct", 0, 0, 0.9);
     add("mapped", 0, 0, 1.0);
     choices_finish(&choices);
@@ -88,9 +84,8 @@ START_TEST(test_without_times) {
     ck_assert_ptr_null(choices_recommended(&choices));
     ck_assert_str_eq(choices_leanest(&choices)->label, "direct");
 }
-END_TEST
 
-START_TEST(test_a_trace_without_iterations) {
+TEST(test_a_trace_without_iterations) {
     struct choice_figures bare = {.memory = 1.0};
 
     choices_free(&choices);
@@ -102,9 +97,8 @@ START_TEST(test_a_trace_without_iterations) {
     ck_assert_double_eq_tol(choices.items[0].mean.time_ns, 1000, 1e-6);
     ck_assert_double_eq_tol(choices.items[0].mean.memory, 2.0, 1e-6);
 }
-END_TEST
 
-START_TEST(test_failures_compare_with_none) {
+TEST(test_failures_compare_with_none) {
     struct choice_figures failed = {
         .time_ns = 1, .low_ns = 1, .high_ns = 1, .memory = 0.5, .has_failed = 1, .failed = 3};
 
@@ -115,20 +109,14 @@ START_TEST(test_failures_compare_with_none) {
     ck_assert_str_eq(choices_fastest(&choices)->label, "driver");
     ck_assert_uint_eq(choices.items[1].mean.failed, 3);
 }
-END_TEST
 
 int main(void) {
     Suite *suite = suite_create("choices");
     TCase *tests = tcase_create("choices");
 
     tcase_add_checked_fixture(tests, setup, teardown);
-    tcase_add_test(tests, test_noise);
-    tcase_add_test(tests, test_faster_beyond_noise);
-    tcase_add_test(tests, test_leanest_of_equals);
-    tcase_add_test(tests, test_recommended);
-    tcase_add_test(tests, test_without_times);
-    tcase_add_test(tests, test_a_trace_without_iterations);
-    tcase_add_test(tests, test_failures_compare_with_none);
+    ADD_TESTS(tests, test_noise, test_faster_beyond_noise, test_leanest_of_equals, test_recommended,
+              test_without_times, test_a_trace_without_iterations, test_failures_compare_with_none);
     suite_add_tcase(suite, tests);
     return run_suite(suite, CK_FORK_GETENV);
 }

@@ -52,7 +52,7 @@ static json_t *merged(const char *result_text, const char *stretches_text) {
     return result;
 }
 
-START_TEST(test_times_of_iterations) {
+TEST(test_times_of_iterations) {
     json_t *result = merged(singles, stretches);
     const json_t *last = json_array_get(json_object_get(result, "iterations"), 4);
 
@@ -64,9 +64,8 @@ START_TEST(test_times_of_iterations) {
     ck_assert_int_eq(at(last, "single_ns"), 140);
     json_decref(result);
 }
-END_TEST
 
-START_TEST(test_steady_by_growths_of_singles) {
+TEST(test_steady_by_growths_of_singles) {
     json_t *result = merged(singles, stretches);
 
     ck_assert_int_eq(at(result, "steady_alloc_ns"), 70);
@@ -75,9 +74,8 @@ START_TEST(test_steady_by_growths_of_singles) {
     ck_assert(json_is_true(json_object_get(result, "settled")));
     json_decref(result);
 }
-END_TEST
 
-START_TEST(test_parts_on_a_model_only) {
+TEST(test_parts_on_a_model_only) {
     json_t *result = merged(singles, stretches);
 
     ck_assert_ptr_null(json_object_get(result, "steady_single_driver_ns"));
@@ -95,9 +93,8 @@ START_TEST(test_parts_on_a_model_only) {
     ck_assert_int_eq(at(result, "steady_single_own_ns"), 10);
     json_decref(result);
 }
-END_TEST
 
-START_TEST(test_no_iterations) {
+TEST(test_no_iterations) {
     json_t *result = merged("{'steady_alloc_ns': null, 'first_iteration_ns': null,"
                             " 'prealloc_and_first_iteration_ns': null, 'iterations': []}",
                             "{'iterations': []}");
@@ -108,9 +105,8 @@ START_TEST(test_no_iterations) {
     ck_assert(json_is_null(json_object_get(result, "prealloc_and_first_iteration_ns")));
     json_decref(result);
 }
-END_TEST
 
-START_TEST(test_numbers_of_iterations_differ) {
+TEST(test_numbers_of_iterations_differ) {
     json_t *result = parse(singles), *before = json_deep_copy(result);
     json_t *whole = parse("{'iterations': [{'alloc_ns': 1}]}");
 
@@ -120,10 +116,9 @@ START_TEST(test_numbers_of_iterations_differ) {
     json_decref(before);
     json_decref(result);
 }
-END_TEST
 
 /* Of the one that was refused more, with its reason. */
-START_TEST(test_refusals_of_either) {
+TEST(test_refusals_of_either) {
     static const char *const with[][2] = {
         {"{'failed': 0, 'iterations': []}",
          "{'failed': 3, 'oom_report': {'status': 1}, 'iterations': []}"},
@@ -139,17 +134,13 @@ START_TEST(test_refusals_of_either) {
         ck_assert_ptr_null(json_object_get(result, "oom_report"));
     json_decref(result);
 }
-END_TEST
 
 int main(void) {
     Suite *suite = suite_create("merge");
     TCase *tests = tcase_create("merge");
 
-    tcase_add_test(tests, test_times_of_iterations);
-    tcase_add_test(tests, test_steady_by_growths_of_singles);
-    tcase_add_test(tests, test_parts_on_a_model_only);
-    tcase_add_test(tests, test_no_iterations);
-    tcase_add_test(tests, test_numbers_of_iterations_differ);
+    ADD_TESTS(tests, test_times_of_iterations, test_steady_by_growths_of_singles,
+              test_parts_on_a_model_only, test_no_iterations, test_numbers_of_iterations_differ);
     tcase_add_loop_test(tests, test_refusals_of_either, 0, 3);
     suite_add_tcase(suite, tests);
     return run_suite(suite, CK_FORK_GETENV);

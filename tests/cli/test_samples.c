@@ -78,7 +78,7 @@ static const char *cells(size_t column) {
 }
 
 /* One operation in the midst is higher, and one lower, than all others. */
-START_TEST(test_peaks_are_kept) {
+TEST(test_peaks_are_kept) {
     uint64_t most = 0, least = UINT64_MAX, reserve = 0;
 
     for (int i = 0; i < MOST_OPS / 2; i++) {
@@ -108,10 +108,9 @@ START_TEST(test_peaks_are_kept) {
     ck_assert_uint_eq(reserve, 77777);
     ck_assert_uint_eq(json_array_size(at("steps", NULL)), 0);
 }
-END_TEST
 
 /* 1,500 steps, of which each third is small. */
-START_TEST(test_the_largest_steps_are_kept) {
+TEST(test_the_largest_steps_are_kept) {
     uint64_t last = 0;
 
     for (int i = 0; i < 1500; i++)
@@ -137,10 +136,9 @@ START_TEST(test_the_largest_steps_are_kept) {
     }
     ck_assert_ptr_null(at("marks", NULL)); /* too many */
 }
-END_TEST
 
 /* The first step is one from what was there before the first operation. */
-START_TEST(test_first_step_and_giving_back) {
+TEST(test_first_step_and_giving_back) {
     add('a', 0, 100);
     add('f', 0, 100);
     add('m', 0, 0);
@@ -163,10 +161,9 @@ START_TEST(test_first_step_and_giving_back) {
     ck_assert_uint_eq(field(at("steps", NULL), 1, "bytes"), 250);
     ck_assert_uint_eq(number(at("marks", NULL), 0), 2);
 }
-END_TEST
 
 /* Two pages far apart stand side by side, in a little less than 48 cells each. */
-START_TEST(test_map) {
+TEST(test_map) {
     const uint64_t far = UINT64_C(1) << 40;
 
     add('a', 0, PAGE);
@@ -190,10 +187,9 @@ START_TEST(test_map) {
     ck_assert_uint_eq(strspn(cells(2) + 37, "."), 59);
     ck_assert_uint_eq(strlen(cells(2)), SAMPLES_ROWS);
 }
-END_TEST
 
 /* A column stands where most is live, though it is one operation of many. */
-START_TEST(test_a_column_at_the_peak) {
+TEST(test_a_column_at_the_peak) {
     int found = 0;
 
     for (int i = 0; i < 5000; i++) {
@@ -210,10 +206,9 @@ START_TEST(test_a_column_at_the_peak) {
                  field(at("map", "columns"), i, "live_bytes") == 5 * PAGE;
     ck_assert_int_eq(found, 1);
 }
-END_TEST
 
 /* Requests that were refused, and of no bytes, are nowhere; of nothing there is no map. */
-START_TEST(test_nothing) {
+TEST(test_nothing) {
     figures.has_in_use = 0;
     add('a', 0, 4096);
     add('a', 1, 0);
@@ -232,17 +227,12 @@ START_TEST(test_nothing) {
     tell();
     ck_assert_int_eq(json_integer_value(at("ops", NULL)), 0);
 }
-END_TEST
 
 int main(void) {
     Suite *suite = suite_create("samples");
     TCase *tests = suite_add_case(suite, "samples", 20, begin, end);
 
-    tcase_add_test(tests, test_peaks_are_kept);
-    tcase_add_test(tests, test_the_largest_steps_are_kept);
-    tcase_add_test(tests, test_first_step_and_giving_back);
-    tcase_add_test(tests, test_map);
-    tcase_add_test(tests, test_a_column_at_the_peak);
-    tcase_add_test(tests, test_nothing);
+    ADD_TESTS(tests, test_peaks_are_kept, test_the_largest_steps_are_kept,
+              test_first_step_and_giving_back, test_map, test_a_column_at_the_peak, test_nothing);
     return run_suite(suite, CK_FORK_GETENV);
 }

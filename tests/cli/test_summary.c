@@ -27,7 +27,7 @@ static struct summary summary_of(const char *growths) {
     return summary;
 }
 
-START_TEST(test_median) {
+TEST(test_median) {
     uint64_t odd[] = {9, 1, 5}, even[] = {8, 2, 4, 6};
     uint64_t large[] = {UINT64_MAX, UINT64_MAX - 2};
 
@@ -37,9 +37,8 @@ START_TEST(test_median) {
     ck_assert_uint_eq(median(odd, 1), 1);
     ck_assert_uint_eq(median(odd, 0), 0);
 }
-END_TEST
 
-START_TEST(test_settled_after_three) {
+TEST(test_settled_after_three) {
     struct summary s = summary_of("2101000");
 
     ck_assert_int_eq(s.settled, 1);
@@ -50,9 +49,8 @@ START_TEST(test_settled_after_three) {
     ck_assert_uint_eq(s.steady_own_ns, 1005);
     ck_assert_uint_eq(s.steady_makespan_ns, 5005);
 }
-END_TEST
 
-START_TEST(test_two_are_too_few) {
+TEST(test_two_are_too_few) {
     struct summary s = summary_of("210100");
 
     ck_assert_int_eq(s.settled, 0);
@@ -60,9 +58,8 @@ START_TEST(test_two_are_too_few) {
     ck_assert_uint_eq(s.first_steady, 3);
     ck_assert_uint_eq(s.steady_alloc_ns, 104);
 }
-END_TEST
 
-START_TEST(test_never_grew) {
+TEST(test_never_grew) {
     struct summary s = summary_of("000");
 
     ck_assert_int_eq(s.settled, 1);
@@ -74,9 +71,8 @@ START_TEST(test_never_grew) {
     ck_assert_int_eq(s.settled, 0);
     ck_assert_uint_eq(s.steady_alloc_ns, 0);
 }
-END_TEST
 
-START_TEST(test_giving_back_counts_as_change) {
+TEST(test_giving_back_counts_as_change) {
     struct summary s;
 
     summary_of("00000");
@@ -85,17 +81,13 @@ START_TEST(test_giving_back_counts_as_change) {
     ck_assert_int_eq(s.settled, 0);
     ck_assert_uint_eq(s.warm_up_iterations, 5);
 }
-END_TEST
 
 int main(void) {
     Suite *suite = suite_create("summary");
     TCase *tests = tcase_create("summary");
 
-    tcase_add_test(tests, test_median);
-    tcase_add_test(tests, test_settled_after_three);
-    tcase_add_test(tests, test_two_are_too_few);
-    tcase_add_test(tests, test_never_grew);
-    tcase_add_test(tests, test_giving_back_counts_as_change);
+    ADD_TESTS(tests, test_median, test_settled_after_three, test_two_are_too_few, test_never_grew,
+              test_giving_back_counts_as_change);
     suite_add_tcase(suite, tests);
     return run_suite(suite, CK_FORK_GETENV);
 }

@@ -43,7 +43,7 @@ static char *as_json(void) {
 }
 
 /* Any bytes, as a process may have put them there. */
-START_TEST(test_random_bodies) {
+TEST(test_random_bodies) {
     uint64_t state = 88172645463325252u;
 
     for (int round = 0; round < 300; round++) {
@@ -60,10 +60,9 @@ START_TEST(test_random_bodies) {
         free(as_json());
     }
 }
-END_TEST
 
 /* All ones: the largest of everything, and texts without ends. */
-START_TEST(test_largest_body) {
+TEST(test_largest_body) {
     char *text;
 
     memset(&program.now, 0xff, sizeof program.now);
@@ -75,10 +74,9 @@ START_TEST(test_largest_body) {
     free(text);
     free(as_json());
 }
-END_TEST
 
 /* Of what an allocator did, against weir_stats. */
-START_TEST(test_figures_are_the_allocators) {
+TEST(test_figures_are_the_allocators) {
     weir_options options = options_of(KIND_REGIONS, "model", 0);
     struct weir_show_allocator *shown = &program.now.allocator[0];
     weir_statistics f;
@@ -120,10 +118,9 @@ START_TEST(test_figures_are_the_allocators) {
     OK(weir_free(a, block, NULL));
     OK(weir_allocator_destroy(a));
 }
-END_TEST
 
 /* More steps than are shown: the last ones, oldest first. */
-START_TEST(test_the_last_steps) {
+TEST(test_the_last_steps) {
     weir_options options = options_of(KIND_REGIONS, "model", 0);
     struct weir_show_allocator *shown = &program.now.allocator[0];
     weir_allocator *a;
@@ -144,7 +141,6 @@ START_TEST(test_the_last_steps) {
         ck_assert_uint_le(shown->event[i].ago_ns, shown->event[i - 1].ago_ns);
     OK(weir_allocator_destroy(a));
 }
-END_TEST
 
 static void count(uint64_t seconds, uint64_t allocs, uint64_t frees, uint64_t hits) {
     program.now.allocators = program.now.all = 1;
@@ -162,7 +158,7 @@ static void expect_json(const char *what) {
     free(text);
 }
 
-START_TEST(test_rates) {
+TEST(test_rates) {
     count(10, 1000, 900, 500);
     expect_json("\"requests_per_s\":null,\"frees_per_s\":null,\"cached\":0.5");
     program.before = program.now;
@@ -174,9 +170,8 @@ START_TEST(test_rates) {
     count(14, 10, 10, 10); /* it is another one by now */
     expect_json("\"requests_per_s\":null");
 }
-END_TEST
 
-START_TEST(test_one_that_does_not_answer) {
+TEST(test_one_that_does_not_answer) {
     char *text;
 
     count(10, 1, 1, 1);
@@ -190,7 +185,6 @@ START_TEST(test_one_that_does_not_answer) {
     ck_assert_ptr_nonnull(strstr(text, "4711 it is of another version of weir\n"));
     free(text);
 }
-END_TEST
 
 /* ---- what the processes of a device say ---------------------------------------------------------- */
 
@@ -226,7 +220,7 @@ static void expect_row(pid_t pid, const char *row, const char *json) {
     free(text);
 }
 
-START_TEST(test_what_is_not_known_is_not_nothing) {
+TEST(test_what_is_not_known_is_not_nothing) {
     char folder[] = "/tmp/weir-top-XXXXXX", command[64];
     pid_t quiet, stopped;
 
@@ -256,18 +250,13 @@ START_TEST(test_what_is_not_known_is_not_nothing) {
     snprintf(command, sizeof command, "rm -rf %s", folder);
     ck_assert_int_eq(system(command), 0);
 }
-END_TEST
 
 int main(void) {
     Suite *suite = suite_create("top");
     TCase *tests = suite_add_case(suite, "top", 30, set_up, NULL);
 
-    tcase_add_test(tests, test_random_bodies);
-    tcase_add_test(tests, test_largest_body);
-    tcase_add_test(tests, test_figures_are_the_allocators);
-    tcase_add_test(tests, test_the_last_steps);
-    tcase_add_test(tests, test_rates);
-    tcase_add_test(tests, test_one_that_does_not_answer);
-    tcase_add_test(tests, test_what_is_not_known_is_not_nothing);
+    ADD_TESTS(tests, test_random_bodies, test_largest_body, test_figures_are_the_allocators,
+              test_the_last_steps, test_rates, test_one_that_does_not_answer,
+              test_what_is_not_known_is_not_nothing);
     return run_suite(suite, CK_FORK_GETENV);
 }

@@ -284,15 +284,14 @@ static void assert_routes(const char *text, unsigned capabilities, const char *r
 
 /* ------------------------------------------------------------- the loader ---- */
 
-START_TEST(newest_resolver_is_preferred) {
+TEST(newest_resolver_is_preferred) {
     FAKE_OR_RETURN(text, 2, "open", "FAKE_VERSION=13000");
 
     assert_driver(text, 13000, EVERY_CAPABILITY);
     assert_routes(text, EVERY_CAPABILITY, "resolver-2", NULL, NULL);
 }
-END_TEST
 
-START_TEST(old_resolver_serves_drivers_before_12) {
+TEST(old_resolver_serves_drivers_before_12) {
     unsigned capabilities = WEIR_CAP_POOL_FIGURES | OLDEST_CAPABILITIES;
     FAKE_OR_RETURN(text, 1, "open", "FAKE_VERSION=11030");
 
@@ -302,30 +301,26 @@ START_TEST(old_resolver_serves_drivers_before_12) {
     assert_driver(text, 11040, capabilities | WEIR_CAP_GRAPH);
     assert_routes(text, capabilities | WEIR_CAP_GRAPH, "resolver-1", NULL, NULL);
 }
-END_TEST
 
-START_TEST(symbols_serve_drivers_without_a_resolver) {
+TEST(symbols_serve_drivers_without_a_resolver) {
     FAKE_OR_RETURN(text, 0, "open", "FAKE_VERSION=11020");
 
     assert_driver(text, 11020, OLDEST_CAPABILITIES);
     assert_routes(text, OLDEST_CAPABILITIES, "dlsym", NULL, NULL);
 }
-END_TEST
 
-START_TEST(symbol_stands_in_for_an_entry_the_resolver_lacks) {
+TEST(symbol_stands_in_for_an_entry_the_resolver_lacks) {
     FAKE_OR_RETURN(text, 1, "open", "FAKE_UNRESOLVED=cuMemGetInfo FAKE_VERSION=12000");
 
     assert_routes(text, EVERY_CAPABILITY, "resolver-1", "cuMemGetInfo_v2", "dlsym");
 }
-END_TEST
 
-START_TEST(pool_size_limit_counts_from_12_2) {
+TEST(pool_size_limit_counts_from_12_2) {
     FAKE_OR_RETURN(text, 2, "open", "FAKE_VERSION=12010");
     assert_driver(text, 12010, EVERY_CAPABILITY & ~WEIR_CAP_POOL_MAX_SIZE);
     text = run_fake(2, "open", "FAKE_VERSION=12020");
     assert_driver(text, 12020, EVERY_CAPABILITY);
 }
-END_TEST
 
 static const struct {
     const char *setting;
@@ -339,23 +334,21 @@ static const struct {
     {"FAKE_UNRESOLVED=cuMemPoolImportPointer", WEIR_CAP_IPC},
 };
 
-START_TEST(missing_optional_entry_clears_its_bit) {
+TEST(missing_optional_entry_clears_its_bit) {
     unsigned capabilities = EVERY_CAPABILITY & ~optional_entries[_i].bit;
     FAKE_OR_RETURN(text, 2, "open", optional_entries[_i].setting);
 
     assert_driver(text, 13000, capabilities);
     assert_routes(text, capabilities, "resolver-2", NULL, NULL);
 }
-END_TEST
 
-START_TEST(missing_required_entry_is_named) {
+TEST(missing_required_entry_is_named) {
     FAKE_OR_RETURN(text, 2, "open", "FAKE_UNRESOLVED=cuEventDestroy");
 
     ck_assert_has(text, "failure: libcuda.so.1 has no cuEventDestroy_v2");
 }
-END_TEST
 
-START_TEST(stub_is_told_from_a_driver) {
+TEST(stub_is_told_from_a_driver) {
     for (int number = 0; number <= 2; number++) {
         FAKE_OR_RETURN(text, number, "open", "FAKE_STUB=1");
 
@@ -363,52 +356,46 @@ START_TEST(stub_is_told_from_a_driver) {
         ck_assert_has(text, "no driver is installed");
     }
 }
-END_TEST
 
-START_TEST(too_old_a_driver_says_which_it_is) {
+TEST(too_old_a_driver_says_which_it_is) {
     FAKE_OR_RETURN(text, 0, "open", "FAKE_VERSION=11010");
 
     ck_assert_has(text, "failure: libcuda.so.1 is a driver for CUDA 11.1; weir needs 11.2");
 }
-END_TEST
 
-START_TEST(no_device_is_named) {
+TEST(no_device_is_named) {
     FAKE_OR_RETURN(text, 2, "open", "FAKE_INIT=100");
 
     ck_assert_has(text, "CUDA_ERROR_NO_DEVICE");
     text = run_fake(2, "open", "FAKE_COUNT=0");
     ck_assert_has(text, "CUDA_ERROR_NO_DEVICE");
 }
-END_TEST
 
-START_TEST(other_failures_are_named) {
+TEST(other_failures_are_named) {
     FAKE_OR_RETURN(text, 2, "open", "FAKE_INIT=999");
 
     ck_assert_has(text, "cuInit failed with 999 (CUDA_ERROR_UNKNOWN)");
     text = run_fake(2, "open", "FAKE_INIT=803");
     ck_assert_has(text, "cuInit failed with 803 (CUDA_ERROR_803)");
 }
-END_TEST
 
-START_TEST(failed_load_may_be_tried_again) {
+TEST(failed_load_may_be_tried_again) {
     FAKE_OR_RETURN(text, 2, "retry", "");
 
     ck_assert_has(text, "CUDA_ERROR_NO_DEVICE");
     assert_driver(text, 13000, EVERY_CAPABILITY);
 }
-END_TEST
 
 /* One load calls cuInit twice: in the maker, and once more for every maker alike. */
-START_TEST(threads_that_open_share_one_load) {
+TEST(threads_that_open_share_one_load) {
     FAKE_OR_RETURN(text, 2, "threads", "");
 
     ck_assert_str_eq(text, "same 1 init 2\n");
 }
-END_TEST
 
 /* As where the program has started it: nobody waits long for the clock's rate.  The best of some, since
  * any of them may be interrupted. */
-START_TEST(a_driver_that_is_up_is_opened_at_once) {
+TEST(a_driver_that_is_up_is_opened_at_once) {
     unsigned long long best = UINT64_MAX;
 
     for (int i = 0; i < 10; i++) {
@@ -419,9 +406,8 @@ START_TEST(a_driver_that_is_up_is_opened_at_once) {
     }
     ck_assert_uint_lt(best, 8000000);
 }
-END_TEST
 
-START_TEST(clock_keeps_time) {
+TEST(clock_keeps_time) {
     FAKE_OR_RETURN(text, 2, "clock", "");
 
     ck_assert_has(text, "slept enough 1\n");
@@ -430,9 +416,8 @@ START_TEST(clock_keeps_time) {
     ck_assert_has(text, "zero 0\n");
     ck_assert_msg(!strstr(text, "wrong"), "%s", text);
 }
-END_TEST
 
-START_TEST(forked_child_is_recognised) {
+TEST(forked_child_is_recognised) {
     FAKE_OR_RETURN(text, 2, "fork", "");
 
     ck_assert_has(text, "early child forked 0\n");
@@ -440,9 +425,8 @@ START_TEST(forked_child_is_recognised) {
     ck_assert_has(text, "late child open this process was forked");
     ck_assert_has(text, "parent forked 0\n");
 }
-END_TEST
 
-START_TEST(without_a_driver_the_library_is_named) {
+TEST(without_a_driver_the_library_is_named) {
     const char *text;
 
     if (dlopen("libcuda.so.1", RTLD_LAZY)) {
@@ -453,9 +437,8 @@ START_TEST(without_a_driver_the_library_is_named) {
     ck_assert_has(text, "failure: cannot open libcuda.so.1");
     ck_assert_has(text, "No such file");
 }
-END_TEST
 
-START_TEST(unknown_names_are_refused) {
+TEST(unknown_names_are_refused) {
     struct weir_driver_failure failure;
 
     ck_assert_ptr_null(weir__driver_open("vulkan", &failure));
@@ -463,17 +446,15 @@ START_TEST(unknown_names_are_refused) {
     ck_assert_ptr_null(weir__driver_open(NULL, &failure));
     ck_assert_ptr_null(weir__driver_open("", &failure));
 }
-END_TEST
 
 /* --------------------------------------------------------------- counting ---- */
 
-START_TEST(entry_names_are_the_exported_symbols) {
+TEST(entry_names_are_the_exported_symbols) {
     ck_assert_str_eq(weir__driver_entry_name(WEIR_ENTRY_cuInit), "cuInit");
     ck_assert_str_eq(weir__driver_entry_name(WEIR_ENTRY_cuMemAlloc), "cuMemAlloc_v2");
     ck_assert_str_eq(weir__driver_entry_name(WEIR_ENTRY_cuStreamGetId), "cuStreamGetId");
     ck_assert_ptr_null(weir__driver_entry_name(WEIR_ENTRY_COUNT));
 }
-END_TEST
 
 static struct { uintptr_t a, b, c, d; } seen;
 
@@ -517,7 +498,7 @@ static const struct weir_driver small_table = {
     .cuStreamQuery = see_stream,
 };
 
-START_TEST(counted_calls_are_forwarded_whole) {
+TEST(counted_calls_are_forwarded_whole) {
     const struct weir_driver *counted = weir__driver_counted(&small_table);
     uint64_t counts[WEIR_ENTRY_COUNT], sum = 0;
     CUdeviceptr block;
@@ -544,9 +525,8 @@ START_TEST(counted_calls_are_forwarded_whole) {
         sum += counts[i];
     ck_assert_uint_eq(sum, 5);
 }
-END_TEST
 
-START_TEST(counted_table_is_the_inner_one_otherwise) {
+TEST(counted_table_is_the_inner_one_otherwise) {
     static const struct weir_driver other;
     const struct weir_driver *counted = weir__driver_counted(&small_table);
 
@@ -562,7 +542,6 @@ START_TEST(counted_table_is_the_inner_one_otherwise) {
     ck_assert_ptr_null(weir__driver_counted(&other));
     ck_assert_ptr_null(weir__driver_counted(NULL));
 }
-END_TEST
 
 #define CALLS 200000
 
@@ -576,7 +555,7 @@ static void *call_often(void *counted) {
 }
 
 /* Threads that end leave their counts; those that follow them add to them. */
-START_TEST(counts_are_exact_with_threads) {
+TEST(counts_are_exact_with_threads) {
     const struct weir_driver *counted = weir__driver_counted(&small_table);
     uint64_t counts[WEIR_ENTRY_COUNT];
 
@@ -596,7 +575,6 @@ START_TEST(counts_are_exact_with_threads) {
         ck_assert_uint_eq(counts[WEIR_ENTRY_cuStreamQuery], round * THREADS * CALLS);
     }
 }
-END_TEST
 
 /* ----------------------------------------------------------------- scopes ---- */
 
@@ -662,7 +640,7 @@ static void assert_untouched(void) {
     ck_assert_uint_eq(state.mode, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
 }
 
-START_TEST(leave_puts_back_what_enter_found) {
+TEST(leave_puts_back_what_enter_found) {
     struct weir_driver_scope outer, inner;
 
     reset_state();
@@ -679,9 +657,8 @@ START_TEST(leave_puts_back_what_enter_found) {
     /* The same scope may be left twice in a row only if entered twice: it is not written to. */
     ck_assert_uint_eq(outer.mode, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
 }
-END_TEST
 
-START_TEST(failing_enter_changes_nothing) {
+TEST(failing_enter_changes_nothing) {
     struct weir_driver_scope scope;
 
     for (int call = 1; call <= 2; call++) {
@@ -692,9 +669,8 @@ START_TEST(failing_enter_changes_nothing) {
         assert_untouched();
     }
 }
-END_TEST
 
-START_TEST(failing_enter_keeps_the_outer_scope) {
+TEST(failing_enter_keeps_the_outer_scope) {
     struct weir_driver_scope outer, inner;
 
     for (int call = 3; call <= 4; call++) {
@@ -709,9 +685,8 @@ START_TEST(failing_enter_keeps_the_outer_scope) {
         assert_untouched();
     }
 }
-END_TEST
 
-START_TEST(leave_restores_the_mode_even_if_the_pop_fails) {
+TEST(leave_restores_the_mode_even_if_the_pop_fails) {
     struct weir_driver_scope scope;
 
     reset_state();
@@ -720,14 +695,12 @@ START_TEST(leave_restores_the_mode_even_if_the_pop_fails) {
     weir__driver_leave(&scope_table, &scope);
     ck_assert_uint_eq(state.mode, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
 }
-END_TEST
 
-START_TEST(error_names_are_never_null) {
+TEST(error_names_are_never_null) {
     ck_assert_str_eq(weir__driver_error_name(&scope_table, CUDA_ERROR_OUT_OF_MEMORY),
                      "CUDA_ERROR_OUT_OF_MEMORY");
     ck_assert_str_eq(weir__driver_error_name(&scope_table, 12345), "CUDA_ERROR_12345");
 }
-END_TEST
 
 /* ------------------------------------------------------------------- main ---- */
 
@@ -737,39 +710,26 @@ static Suite *driver_suite(void) {
           *scopes = tcase_create("scopes");
 
     tcase_set_timeout(loader, 60);
-    tcase_add_test(loader, newest_resolver_is_preferred);
-    tcase_add_test(loader, old_resolver_serves_drivers_before_12);
-    tcase_add_test(loader, symbols_serve_drivers_without_a_resolver);
-    tcase_add_test(loader, symbol_stands_in_for_an_entry_the_resolver_lacks);
-    tcase_add_test(loader, pool_size_limit_counts_from_12_2);
+    ADD_TESTS(loader, newest_resolver_is_preferred, old_resolver_serves_drivers_before_12,
+              symbols_serve_drivers_without_a_resolver,
+              symbol_stands_in_for_an_entry_the_resolver_lacks, pool_size_limit_counts_from_12_2,
+              missing_required_entry_is_named, stub_is_told_from_a_driver,
+              too_old_a_driver_says_which_it_is, no_device_is_named, other_failures_are_named,
+              failed_load_may_be_tried_again, threads_that_open_share_one_load,
+              a_driver_that_is_up_is_opened_at_once, clock_keeps_time, forked_child_is_recognised,
+              without_a_driver_the_library_is_named, unknown_names_are_refused);
     tcase_add_loop_test(loader, missing_optional_entry_clears_its_bit, 0,
                         sizeof optional_entries / sizeof optional_entries[0]);
-    tcase_add_test(loader, missing_required_entry_is_named);
-    tcase_add_test(loader, stub_is_told_from_a_driver);
-    tcase_add_test(loader, too_old_a_driver_says_which_it_is);
-    tcase_add_test(loader, no_device_is_named);
-    tcase_add_test(loader, other_failures_are_named);
-    tcase_add_test(loader, failed_load_may_be_tried_again);
-    tcase_add_test(loader, threads_that_open_share_one_load);
-    tcase_add_test(loader, a_driver_that_is_up_is_opened_at_once);
-    tcase_add_test(loader, clock_keeps_time);
-    tcase_add_test(loader, forked_child_is_recognised);
-    tcase_add_test(loader, without_a_driver_the_library_is_named);
-    tcase_add_test(loader, unknown_names_are_refused);
     suite_add_tcase(suite, loader);
 
     tcase_set_timeout(counting, 60);
-    tcase_add_test(counting, entry_names_are_the_exported_symbols);
-    tcase_add_test(counting, counted_calls_are_forwarded_whole);
-    tcase_add_test(counting, counted_table_is_the_inner_one_otherwise);
-    tcase_add_test(counting, counts_are_exact_with_threads);
+    ADD_TESTS(counting, entry_names_are_the_exported_symbols, counted_calls_are_forwarded_whole,
+              counted_table_is_the_inner_one_otherwise, counts_are_exact_with_threads);
     suite_add_tcase(suite, counting);
 
-    tcase_add_test(scopes, leave_puts_back_what_enter_found);
-    tcase_add_test(scopes, failing_enter_changes_nothing);
-    tcase_add_test(scopes, failing_enter_keeps_the_outer_scope);
-    tcase_add_test(scopes, leave_restores_the_mode_even_if_the_pop_fails);
-    tcase_add_test(scopes, error_names_are_never_null);
+    ADD_TESTS(scopes, leave_puts_back_what_enter_found, failing_enter_changes_nothing,
+              failing_enter_keeps_the_outer_scope, leave_restores_the_mode_even_if_the_pop_fails,
+              error_names_are_never_null);
     suite_add_tcase(suite, scopes);
     return suite;
 }

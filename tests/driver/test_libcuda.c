@@ -144,7 +144,7 @@ static const struct {
                {"WEIR_ENGINE=arena WEIR_ARENA=regions", WEIR_ENGINE_ARENA, WEIR_ARENA_REGIONS},
                {"WEIR_ENGINE=arena WEIR_ARENA=mapped", WEIR_ENGINE_ARENA, WEIR_ARENA_MAPPED}};
 
-START_TEST(a_program_sees_what_weir_does) {
+TEST(a_program_sees_what_weir_does) {
     char wanted[200];
     const char *text = run("same", engines[_i].settings);
 
@@ -154,18 +154,16 @@ START_TEST(a_program_sees_what_weir_does) {
     if (text)
         ck_assert_str_eq(text, wanted);
 }
-END_TEST
 
-START_TEST(the_models_variables_set_it_up) {
+TEST(the_models_variables_set_it_up) {
     const char *text = run("same", "WEIR_MODEL_DEVICES=3");
 
     if (text)
         ck_assert_msg(strstr(text, " devices 3 taken 1\nbyte 9 device 2\ngiven back 1\n"), "%s",
                       text);
 }
-END_TEST
 
-START_TEST(weir_finds_every_entry_by_the_resolver) {
+TEST(weir_finds_every_entry_by_the_resolver) {
     char wanted[100];
     const char *text = run("table", "X=");
 
@@ -174,9 +172,8 @@ START_TEST(weir_finds_every_entry_by_the_resolver) {
     if (text)
         ck_assert_str_eq(text, wanted);
 }
-END_TEST
 
-START_TEST(an_older_drivers_profile_is_played) {
+TEST(an_older_drivers_profile_is_played) {
     char path[] = "/tmp/weir-profile-XXXXXX", settings[100];
     int file = mkstemp(path);
     const char *text;
@@ -190,7 +187,6 @@ START_TEST(an_older_drivers_profile_is_played) {
     if (text)
         ck_assert_msg(strncmp(text, "cuda 11040 ", 11) == 0, "%s", text);
 }
-END_TEST
 
 int main(int argc, char **argv) {
     Suite *suite;
@@ -207,8 +203,7 @@ int main(int argc, char **argv) {
         snprintf(own_path, sizeof own_path, "%s", argv[0]);
     tcase_add_loop_test(tests, a_program_sees_what_weir_does, 0,
                         (int)(sizeof engines / sizeof engines[0]));
-    tcase_add_test(tests, the_models_variables_set_it_up);
-    tcase_add_test(tests, weir_finds_every_entry_by_the_resolver);
-    tcase_add_test(tests, an_older_drivers_profile_is_played);
+    ADD_TESTS(tests, the_models_variables_set_it_up, weir_finds_every_entry_by_the_resolver,
+              an_older_drivers_profile_is_played);
     return run_suite(suite, CK_FORK_GETENV);
 }

@@ -5,171 +5,11 @@
  * assumed, is said in lib/driver/model/model_capture.c and lib/driver/model/model_graph.c.  A check of all
  * captures, graphs and accounts ends every test.
  */
-#include <check.h>
-#include <pthread.h>
-#include <signal.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include "driver/driver.h"
-#include "driver/model/model.h"
-#include "tests/fixtures/suite.h"
-
-#define KIB ((size_t)1 << 10)
-#define MIB ((size_t)1 << 20)
-#define GIB ((size_t)1 << 30)
-#define MS ((uint64_t)1000000)
-#define PAGE (2 * MIB)
-
-#define EXPECT(wanted, call)                                                                       \
-    do {                                                                                           \
-        CUresult result_is = (call);                                                               \
-        ck_assert_msg(result_is == (wanted), "%s: %u, not %s", #call, result_is, #wanted);         \
-    } while (0)
-#define OK(call) EXPECT(CUDA_SUCCESS, call)
-
-static const struct weir_driver *d;
-static CUcontext context;
-static CUmemoryPool pool;
-static CUstream s, t; /* non-blocking */
-static CUevent event;
-
-/* ------------------------------------------------------------------ what tests use ---- */
-
-static void start_device(uint64_t capacity) {
-    struct weir_model_setup setup = {.capacity = capacity};
-    CUmemPoolProps props;
-
-    ck_assert_int_eq(weir__model_reset(&setup), 0);
-    OK(d->cuDevicePrimaryCtxRetain(&context, 0));
-    OK(d->cuCtxPushCurrent(context));
-    OK(d->cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
-    OK(d->cuStreamCreate(&t, CU_STREAM_NON_BLOCKING));
-    OK(d->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
-    memset(&props, 0, sizeof props);
-    props.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
-    props.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    OK(d->cuMemPoolCreate(&pool, &props));
-}
-
-static void set_up(void) {
-    struct weir_driver_failure failure;
-
-    unsetenv("WEIR_MODEL_DEVICES");
-    unsetenv("WEIR_MODEL_PROFILE");
-    d = weir__driver_open("model", &failure);
-    ck_assert_msg(d != NULL, "%s", failure.text);
-    start_device(4 * GIB);
-}
-
-static void check_model(void) {
-    const char *wrong = weir__model_pool_check();
-
-    ck_assert_msg(!wrong, "%s", wrong);
-}
-
-static uint64_t now(void) {
-    return d->ticks_to_ns(d->ticks());
-}
-
-static size_t device_free(void) {
-    size_t bytes, total;
-
-    OK(d->cuMemGetInfo(&bytes, &total));
-    return bytes;
-}
-
-static uint64_t figure(CUmemPool_attribute attribute) {
-    uint64_t number = 0;
-
-    OK(d->cuMemPoolGetAttribute(pool, attribute, &number));
-    return number;
-}
-
-static CUdeviceptr alloc(size_t bytes, CUstream stream) {
-    CUdeviceptr block = 1;
-
-    OK(d->cuMemAllocFromPoolAsync(&block, bytes, pool, stream));
-    return block;
-}
-
-static void begin(CUstream stream) {
-    OK(d->cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
-}
-
-static CUgraph end(CUstream stream) {
-    CUgraph graph = NULL;
-
-    OK(d->cuStreamEndCapture(stream, &graph));
-    ck_assert_ptr_nonnull(graph);
-    return graph;
-}
-
-/* The capture ends with that error and without a graph. */
-static void end_with(CUresult error, CUstream stream) {
-    CUgraph graph = (CUgraph)(void *)&error;
-
-    EXPECT(error, d->cuStreamEndCapture(stream, &graph));
-    ck_assert_ptr_null(graph);
-}
-
-static CUgraphExec instantiate(CUgraph graph, unsigned long long flags) {
-    CUgraphExec exec = NULL;
-
-    OK(d->cuGraphInstantiateWithFlags(&exec, graph, flags));
-    return exec;
-}
-
-/* The graph that a capture ends with, as an executable; the graph itself goes. */
-static CUgraphExec end_to_exec(CUstream stream, unsigned long long flags) {
-    CUgraph graph = end(stream);
-    CUgraphExec exec = instantiate(graph, flags);
-
-    OK(d->cuGraphDestroy(graph));
-    return exec;
-}
-
-static CUstreamCaptureStatus status_of(CUstream stream) {
-    CUstreamCaptureStatus status = 9;
-
-    OK(d->cuStreamIsCapturing(stream, &status));
-    return status;
-}
-
-#define EXPECT_STATUS(word, stream)                                                                \
-    ck_assert_uint_eq(status_of(stream), CU_STREAM_CAPTURE_STATUS_##word)
-
-static void order(CUstream later, CUstream earlier) {
-    OK(d->cuEventRecord(event, earlier));
-    OK(d->cuStreamWaitEvent(later, event, 0));
-}
-
-static void set_mode(CUstreamCaptureMode mode) {
-    OK(d->cuThreadExchangeStreamCaptureMode(&mode));
-}
-
-static int holds(CUdeviceptr block, size_t bytes, unsigned char pattern) {
-    const unsigned char *byte = (const unsigned char *)(uintptr_t)block;
-
-    for (size_t i = 0; i < bytes; i++)
-        if (byte[i] != pattern)
-            return 0;
-    return 1;
-}
-
-static void in_thread(void *(*run)(void *), void *argument) {
-    pthread_t thread;
-
-    ck_assert_int_eq(pthread_create(&thread, NULL, run, argument), 0);
-    pthread_join(thread, NULL);
-}
+#include "test_model_graph.h"
 
 /* ---------------------------------------------------------------- beginning and end ---- */
 
-START_TEST(capture_has_a_beginning_and_an_end) {
+TEST(capture_has_a_beginning_and_an_end) {
     CUgraph graph;
 
     EXPECT_STATUS(NONE, s);
@@ -186,9 +26,8 @@ START_TEST(capture_has_a_beginning_and_an_end) {
     OK(d->cuGraphDestroy(graph));
     EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuStreamBeginCapture(s, 3));
 }
-END_TEST
 
-START_TEST(legacy_stream_cannot_be_captured) {
+TEST(legacy_stream_cannot_be_captured) {
     CUstream legacy = (CUstream)WEIR_STREAM_LEGACY_VALUE;
     CUstream own = (CUstream)WEIR_STREAM_PER_THREAD_VALUE;
 
@@ -199,9 +38,8 @@ START_TEST(legacy_stream_cannot_be_captured) {
     EXPECT_STATUS(ACTIVE, own);
     OK(d->cuGraphDestroy(end(own)));
 }
-END_TEST
 
-START_TEST(handles_of_graphs_are_checked) {
+TEST(handles_of_graphs_are_checked) {
     CUgraphExec exec, foreign = (CUgraphExec)(void *)&exec;
     CUgraph graph;
 
@@ -221,11 +59,10 @@ START_TEST(handles_of_graphs_are_checked) {
     EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuGraphLaunch(exec, s));
     EXPECT(CUDA_ERROR_INVALID_DEVICE, d->cuDeviceGraphMemTrim(1));
 }
-END_TEST
 
 /* ---------------------------------------------------------------------- captured work ---- */
 
-START_TEST(captured_work_runs_at_launch_and_takes_its_time_there) {
+TEST(captured_work_runs_at_launch_and_takes_its_time_there) {
     CUdeviceptr block = alloc(KIB, s);
     CUgraphExec exec;
     uint64_t start;
@@ -252,7 +89,6 @@ START_TEST(captured_work_runs_at_launch_and_takes_its_time_there) {
     }
     OK(d->cuGraphExecDestroy(exec));
 }
-END_TEST
 
 static CUresult launch_delay(uint64_t ns, CUstream stream) {
     void *parameters[] = {&ns};
@@ -264,7 +100,7 @@ static CUresult launch_delay(uint64_t ns, CUstream stream) {
     return d->cuLaunchKernel(delay, 1, 1, 1, 1, 1, 1, 0, stream, parameters, NULL);
 }
 
-START_TEST(kernel_launched_through_the_table_is_captured) {
+TEST(kernel_launched_through_the_table_is_captured) {
     CUgraphExec exec;
     uint64_t start;
 
@@ -284,9 +120,8 @@ START_TEST(kernel_launched_through_the_table_is_captured) {
     end_with(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, s);
     OK(d->cuStreamQuery(s));
 }
-END_TEST
 
-START_TEST(captured_copies_take_what_the_host_has_at_launch) {
+TEST(captured_copies_take_what_the_host_has_at_launch) {
     unsigned char there[64], back[64];
     CUdeviceptr block = alloc(64, s);
     CUgraphExec exec;
@@ -306,9 +141,8 @@ START_TEST(captured_copies_take_what_the_host_has_at_launch) {
     OK(d->cuMemFree(block));
     EXPECT(CUDA_ERROR_ILLEGAL_ADDRESS, d->cuGraphLaunch(exec, s));
 }
-END_TEST
 
-START_TEST(launches_of_one_executable_run_one_after_the_other) {
+TEST(launches_of_one_executable_run_one_after_the_other) {
     CUgraph graph;
     CUgraphExec exec, second;
     uint64_t start = now();
@@ -328,9 +162,8 @@ START_TEST(launches_of_one_executable_run_one_after_the_other) {
     ck_assert_uint_ge(now() - start, 15 * MS);
     ck_assert_uint_lt(now() - start, 16 * MS);
 }
-END_TEST
 
-START_TEST(captured_launch_adds_the_steps_of_the_graph) {
+TEST(captured_launch_adds_the_steps_of_the_graph) {
     CUdeviceptr block = alloc(KIB, s);
     CUgraphExec inner, outer;
 
@@ -351,11 +184,10 @@ START_TEST(captured_launch_adds_the_steps_of_the_graph) {
     EXPECT(CUDA_ERROR_NOT_SUPPORTED, d->cuGraphLaunch(inner, s));
     OK(d->cuGraphDestroy(end(s)));
 }
-END_TEST
 
 /* --------------------------------------------------------------------- graph memory ---- */
 
-START_TEST(captured_allocation_takes_nothing_from_the_pool) {
+TEST(captured_allocation_takes_nothing_from_the_pool) {
     CUdeviceptr block = alloc(KIB, s), captured, other;
     uint64_t reserved = figure(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
     size_t before = device_free();
@@ -381,10 +213,9 @@ START_TEST(captured_allocation_takes_nothing_from_the_pool) {
     ck_assert_uint_eq(figure(CU_MEMPOOL_ATTR_USED_MEM_CURRENT), KIB);
     ck_assert_uint_eq(figure(CU_MEMPOOL_ATTR_USED_MEM_HIGH), KIB);
 }
-END_TEST
 
 /* Free again only by cuDeviceGraphMemTrim, and not while the work runs. */
-START_TEST(graph_memory_stays_with_the_device_until_it_is_trimmed) {
+TEST(graph_memory_stays_with_the_device_until_it_is_trimmed) {
     size_t before = device_free();
     CUdeviceptr block;
     CUgraphExec exec;
@@ -407,7 +238,6 @@ START_TEST(graph_memory_stays_with_the_device_until_it_is_trimmed) {
     OK(d->cuDeviceGraphMemTrim(0));
     ck_assert_uint_eq(device_free(), before);
 }
-END_TEST
 
 static uint64_t graph_memory(CUgraphMem_attribute attribute) {
     uint64_t bytes = UINT64_MAX;
@@ -416,7 +246,7 @@ static uint64_t graph_memory(CUgraphMem_attribute attribute) {
     return bytes;
 }
 
-START_TEST(the_device_tells_what_graphs_have) {
+TEST(the_device_tells_what_graphs_have) {
     CUdeviceptr block;
     CUgraphExec exec;
 
@@ -439,9 +269,8 @@ START_TEST(the_device_tells_what_graphs_have) {
     OK(d->cuDeviceGraphMemTrim(0));
     ck_assert_uint_eq(graph_memory(CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT), 0);
 }
-END_TEST
 
-START_TEST(graph_memory_counts_against_the_device) {
+TEST(graph_memory_counts_against_the_device) {
     CUdeviceptr block, large;
     CUgraphExec exec;
 
@@ -463,9 +292,8 @@ START_TEST(graph_memory_counts_against_the_device) {
     OK(d->cuDeviceGraphMemTrim(0));
     OK(d->cuMemAlloc(&large, 32 * MIB));
 }
-END_TEST
 
-START_TEST(captured_free_names_an_allocation_of_a_graph_once) {
+TEST(captured_free_names_an_allocation_of_a_graph_once) {
     CUdeviceptr block = alloc(KIB, s), direct, captured;
     CUgraphExec exec;
 
@@ -489,10 +317,9 @@ START_TEST(captured_free_names_an_allocation_of_a_graph_once) {
     EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemFreeAsync(captured, s));
     EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemFree(captured));
 }
-END_TEST
 
 /* Freed by cuMemFreeAsync, cuMemFree, or the next launch itself. */
-START_TEST(relaunch_wants_all_allocations_freed) {
+TEST(relaunch_wants_all_allocations_freed) {
     CUdeviceptr block;
     CUgraphExec exec;
     size_t used;
@@ -521,9 +348,8 @@ START_TEST(relaunch_wants_all_allocations_freed) {
     EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemFree(block));
     EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemsetD8Async(block, 8, MIB, t));
 }
-END_TEST
 
-START_TEST(another_graph_may_free_an_allocation) {
+TEST(another_graph_may_free_an_allocation) {
     CUgraphExec makes, frees;
     CUdeviceptr block;
 
@@ -547,10 +373,9 @@ START_TEST(another_graph_may_free_an_allocation) {
     OK(d->cuGraphLaunch(frees, s));
     EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuGraphLaunch(frees, s));
 }
-END_TEST
 
 /* A graph that is gone, or never was, frees nothing any more. */
-START_TEST(free_goes_with_its_graph) {
+TEST(free_goes_with_its_graph) {
     CUgraphExec makes;
     CUdeviceptr block;
 
@@ -570,10 +395,9 @@ START_TEST(free_goes_with_its_graph) {
     OK(d->cuGraphLaunch(end_to_exec(s, 0), t));
     EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemFree(block));
 }
-END_TEST
 
 /* A use that comes too early or too late faults, as on a device. */
-START_TEST(graph_memory_is_there_from_the_launch_to_the_free) {
+TEST(graph_memory_is_there_from_the_launch_to_the_free) {
     CUdeviceptr block;
     CUgraphExec exec;
 
@@ -602,9 +426,8 @@ START_TEST(graph_memory_is_there_from_the_launch_to_the_free) {
     OK(d->cuGraphLaunch(exec, s));
     ck_assert(holds(block, MIB, 0));
 }
-END_TEST
 
-START_TEST(allocation_outlives_its_graph_and_the_rest_goes) {
+TEST(allocation_outlives_its_graph_and_the_rest_goes) {
     size_t before = device_free();
     CUdeviceptr kept, freed;
     CUgraphExec exec;
@@ -631,9 +454,8 @@ START_TEST(allocation_outlives_its_graph_and_the_rest_goes) {
     OK(d->cuDeviceGraphMemTrim(0));
     ck_assert_uint_eq(device_free(), before);
 }
-END_TEST
 
-START_TEST(graph_with_memory_has_one_executable_at_a_time) {
+TEST(graph_with_memory_has_one_executable_at_a_time) {
     CUgraphExec exec, second;
     CUgraph graph;
 
@@ -646,624 +468,28 @@ START_TEST(graph_with_memory_has_one_executable_at_a_time) {
     OK(d->cuGraphExecDestroy(instantiate(graph, 0)));
     OK(d->cuGraphDestroy(graph));
 }
-END_TEST
-
-/* --------------------------------------------------------------- forks and joins ---- */
-
-START_TEST(waiting_stream_joins_the_capture) {
-    CUdeviceptr block;
-    CUgraphExec exec;
-
-    begin(s);
-    block = alloc(KIB, s);
-    order(t, s);
-    EXPECT_STATUS(ACTIVE, t);
-    OK(d->cuMemsetD8Async(block, 5, KIB, t));
-    OK(weir__model_kernel(t, 2 * MS));
-    order(s, t);
-    exec = end_to_exec(s, 0);
-    EXPECT_STATUS(NONE, s);
-    EXPECT_STATUS(NONE, t);
-    OK(d->cuStreamQuery(t));
-    OK(d->cuGraphLaunch(exec, s));
-    ck_assert(holds(block, KIB, 5));
-    EXPECT(CUDA_ERROR_NOT_READY, d->cuStreamQuery(s));
-}
-END_TEST
-
-/* A join covers what was submitted by its record, through other streams too. */
-START_TEST(unjoined_stream_spoils_the_capture) {
-    CUstream u;
-
-    OK(d->cuStreamCreate(&u, CU_STREAM_NON_BLOCKING));
-    begin(s);
-    order(t, s);
-    OK(weir__model_kernel(t, MS));
-    end_with(CUDA_ERROR_STREAM_CAPTURE_UNJOINED, s);
-    EXPECT_STATUS(NONE, t);
-
-    begin(s);
-    order(t, s);
-    OK(weir__model_kernel(t, MS));
-    OK(d->cuEventRecord(event, t));
-    OK(weir__model_kernel(t, MS)); /* behind the record */
-    OK(d->cuStreamWaitEvent(s, event, 0));
-    end_with(CUDA_ERROR_STREAM_CAPTURE_UNJOINED, s);
-
-    begin(s);
-    order(t, s);
-    order(u, t);
-    OK(weir__model_kernel(t, MS));
-    OK(weir__model_kernel(u, MS));
-    order(t, u);
-    order(s, t);
-    OK(d->cuGraphDestroy(end(s)));
-
-    begin(s);
-    order(t, s); /* without work of its own */
-    OK(d->cuGraphDestroy(end(s)));
-    OK(d->cuStreamQuery(t));
-}
-END_TEST
-
-START_TEST(capture_depends_on_nothing_outside) {
-    CUevent never;
-
-    OK(d->cuEventCreate(&never, 0));
-    OK(d->cuEventRecord(event, t));
-    begin(s);
-    OK(d->cuStreamWaitEvent(s, never, 0));
-    EXPECT_STATUS(ACTIVE, s);
-    EXPECT(CUDA_ERROR_STREAM_CAPTURE_ISOLATION, d->cuStreamWaitEvent(s, event, 0));
-    EXPECT_STATUS(INVALIDATED, s);
-    end_with(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, s);
-}
-END_TEST
-
-START_TEST(captures_do_not_merge) {
-    begin(s);
-    begin(t);
-    OK(d->cuEventRecord(event, s));
-    EXPECT(CUDA_ERROR_STREAM_CAPTURE_MERGE, d->cuStreamWaitEvent(t, event, 0));
-    end_with(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, s);
-    end_with(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, t);
-}
-END_TEST
-
-/* ------------------------------------------------------------- what is forbidden ---- */
-
-START_TEST(invalidated_capture_takes_nothing_and_leaves_nothing) {
-    size_t before = device_free();
-    CUdeviceptr block, captured;
-
-    begin(s);
-    captured = alloc(MIB, s);
-    order(t, s);
-    EXPECT(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, d->cuStreamSynchronize(s));
-    EXPECT_STATUS(INVALIDATED, s);
-    EXPECT_STATUS(INVALIDATED, t);
-    for (int i = 0; i < 2; i++) {
-        CUstream stream = i ? t : s;
-
-        EXPECT(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED,
-               d->cuMemAllocFromPoolAsync(&block, KIB, pool, stream));
-        EXPECT(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, d->cuMemFreeAsync(captured, stream));
-        EXPECT(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, weir__model_kernel(stream, MS));
-        EXPECT(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, d->cuMemsetD8Async(captured, 1, MIB, stream));
-        EXPECT(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, d->cuEventRecord(event, stream));
-        EXPECT(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, d->cuStreamWaitEvent(stream, event, 0));
-        EXPECT(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, d->cuStreamQuery(stream));
-    }
-    end_with(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, s);
-    EXPECT_STATUS(NONE, t);
-    OK(d->cuStreamSynchronize(s));
-    ck_assert_uint_eq(device_free(), before);
-    EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemFree(captured));
-    begin(s);
-    EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemFreeAsync(captured, s));
-    OK(d->cuGraphDestroy(end(s)));
-}
-END_TEST
-
-/* Query, synchronise, and the context's synchronise; relaxed, too. */
-START_TEST(host_may_not_ask_about_captured_streams) {
-    CUresult result;
-
-    set_mode(CU_STREAM_CAPTURE_MODE_RELAXED);
-    OK(d->cuStreamBeginCapture(s, CU_STREAM_CAPTURE_MODE_RELAXED));
-    order(t, s);
-    result = _i == 0   ? d->cuStreamQuery(t)
-             : _i == 1 ? d->cuStreamSynchronize(s)
-                       : d->cuCtxSynchronize();
-    EXPECT(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, result);
-    EXPECT_STATUS(INVALIDATED, s);
-    end_with(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, s);
-    OK(d->cuStreamQuery(t));
-    OK(d->cuStreamSynchronize(s));
-    OK(d->cuCtxSynchronize());
-}
-END_TEST
-
-START_TEST(relaxed_thread_may_ask_about_other_streams_and_devices) {
-    struct weir_model_setup setup = {.devices = 2, .capacity = GIB};
-    CUcontext second;
-    CUcontext popped;
-
-    set_mode(CU_STREAM_CAPTURE_MODE_RELAXED);
-    begin(s);
-    OK(d->cuStreamQuery(t));
-    OK(d->cuStreamSynchronize(t));
-    OK(d->cuStreamSynchronize(NULL));
-    OK(d->cuGraphDestroy(end(s)));
-    ck_assert_int_eq(weir__model_reset(&setup), 0);
-    OK(d->cuDevicePrimaryCtxRetain(&context, 0));
-    OK(d->cuDevicePrimaryCtxRetain(&second, 1));
-    OK(d->cuCtxPushCurrent(context));
-    OK(d->cuStreamCreate(&s, CU_STREAM_DEFAULT));
-    set_mode(CU_STREAM_CAPTURE_MODE_RELAXED);
-    begin(s);
-    OK(d->cuCtxPushCurrent(second));
-    OK(d->cuCtxSynchronize());
-    OK(d->cuStreamSynchronize(NULL));
-    OK(d->cuCtxPopCurrent(&popped));
-    OK(d->cuGraphDestroy(end(s)));
-}
-END_TEST
-
-START_TEST(captured_event_cannot_be_asked) {
-    set_mode(CU_STREAM_CAPTURE_MODE_RELAXED);
-    begin(s);
-    OK(d->cuEventRecord(event, s));
-    EXPECT(CUDA_ERROR_CAPTURED_EVENT, d->cuEventQuery(event));
-    EXPECT_STATUS(INVALIDATED, s);
-    EXPECT(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, d->cuEventQuery(event));
-    EXPECT(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, d->cuStreamWaitEvent(t, event, 0));
-    end_with(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, s);
-    EXPECT(CUDA_ERROR_CAPTURED_EVENT, d->cuEventQuery(event));
-    EXPECT(CUDA_ERROR_CAPTURED_EVENT, d->cuStreamWaitEvent(t, event, 0));
-    begin(s);
-    EXPECT(CUDA_ERROR_CAPTURED_EVENT, d->cuStreamWaitEvent(s, event, 0));
-    end_with(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, s);
-    OK(d->cuEventRecord(event, s));
-    OK(d->cuEventQuery(event));
-    OK(d->cuStreamWaitEvent(t, event, 0));
-}
-END_TEST
-
-START_TEST(captured_event_has_no_time) {
-    CUevent first, last;
-    float ms = -1;
-
-    OK(d->cuEventCreate(&first, CU_EVENT_DEFAULT));
-    OK(d->cuEventCreate(&last, CU_EVENT_DEFAULT));
-    OK(d->cuEventRecord(first, s));
-    begin(s);
-    OK(d->cuEventElapsedTime(&ms, first, first));
-    ck_assert(ms == 0);
-    EXPECT(CUDA_ERROR_INVALID_HANDLE, d->cuEventElapsedTime(&ms, first, last));
-    EXPECT_STATUS(ACTIVE, s);
-    OK(d->cuEventRecord(last, s));
-    EXPECT(CUDA_ERROR_CAPTURED_EVENT, d->cuEventElapsedTime(&ms, first, last));
-    EXPECT(CUDA_ERROR_CAPTURED_EVENT, d->cuEventElapsedTime(&ms, last, first));
-    EXPECT_STATUS(ACTIVE, s);
-    OK(d->cuGraphDestroy(end(s)));
-    EXPECT(CUDA_ERROR_CAPTURED_EVENT, d->cuEventElapsedTime(&ms, last, first));
-    OK(weir__model_kernel(s, MS));
-    OK(d->cuEventRecord(last, s));
-    EXPECT(CUDA_ERROR_NOT_READY, d->cuEventElapsedTime(&ms, first, last));
-    OK(d->cuStreamSynchronize(s));
-    OK(d->cuEventElapsedTime(&ms, first, last));
-    ck_assert(ms >= 1.0F && ms < 1.1F);
-}
-END_TEST
-
-START_TEST(legacy_stream_is_unusable_beside_a_captured_blocking_stream) {
-    CUstreamCaptureStatus status;
-    CUdeviceptr block, one = 0;
-    CUstream blocking;
-
-    OK(d->cuStreamCreate(&blocking, CU_STREAM_DEFAULT));
-    OK(d->cuMemAlloc(&block, KIB));
-    for (int i = 0; i < 5; i++) {
-        CUresult result;
-
-        begin(s);
-        EXPECT_STATUS(NONE, NULL);
-        order(blocking, s); /* a branch counts as much as an origin */
-        EXPECT(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, d->cuStreamIsCapturing(NULL, &status));
-        EXPECT_STATUS(ACTIVE, s);
-        result = i == 0   ? weir__model_kernel(NULL, MS)
-                 : i == 1 ? d->cuStreamSynchronize(NULL)
-                 : i == 2 ? d->cuMemsetD8Async(block, 0, KIB, NULL)
-                 : i == 3 ? d->cuEventRecord(event, NULL)
-                          : d->cuMemAllocFromPoolAsync(&one, KIB, pool, NULL);
-        EXPECT(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, result);
-        EXPECT_STATUS(INVALIDATED, s);
-        end_with(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, s);
-        EXPECT_STATUS(NONE, NULL);
-    }
-    begin(s);
-    OK(d->cuEventRecord(event, s));
-    EXPECT(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, d->cuStreamWaitEvent(NULL, event, 0));
-    end_with(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, s);
-    OK(weir__model_kernel(NULL, MS));
-    ck_assert_uint_eq(one, 0);
-}
-END_TEST
-
-/* ---- unsafe calls, by the capture's mode and the thread's ---- */
-
-struct caller {
-    CUstreamCaptureMode mode;
-    CUresult result;
-};
-
-static CUdeviceptr unsafe_block, unsafe_pooled; /* of cuMemAlloc, of the pool */
-static int unsafe_which;
-
-static CUresult unsafe_call(void) {
-    CUdeviceptr block;
-    uint64_t value;
-
-    switch (unsafe_which) {
-    case 0:
-        return d->cuMemAlloc(&block, KIB);
-    case 1:
-        return d->cuMemFree(unsafe_block);
-    case 2:
-        return d->cuEventQuery(event);
-    case 3:
-        return d->cuStreamQuery(t);
-    case 4:
-        return d->cuStreamSynchronize(t);
-    case 5:
-        return d->cuMemAllocFromPoolAsync(&block, KIB, pool, t);
-    case 6:
-        return d->cuMemFreeAsync(unsafe_pooled, t);
-    case 7:
-        return d->cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &value);
-    default:
-        return d->cuMemPoolTrimTo(pool, 0);
-    }
-}
-enum { UNSAFE_CALLS = 9 };
-
-static void *call_unsafe(void *argument) {
-    struct caller *caller = argument;
-
-    OK(d->cuCtxPushCurrent(context));
-    set_mode(caller->mode);
-    caller->result = unsafe_call();
-    return NULL;
-}
-
-/* Loop: the call, the capture's mode, the thread's mode, and whether the thread is another. */
-START_TEST(unsafe_calls_are_for_who_may) {
-    CUstreamCaptureMode capture = (CUstreamCaptureMode)(_i / UNSAFE_CALLS % 3);
-    CUstreamCaptureMode thread = (CUstreamCaptureMode)(_i / UNSAFE_CALLS / 3 % 3);
-    int other = _i / UNSAFE_CALLS / 9;
-    int forbidden =
-        thread != CU_STREAM_CAPTURE_MODE_RELAXED &&
-        (other ? capture == CU_STREAM_CAPTURE_MODE_GLOBAL && thread == CU_STREAM_CAPTURE_MODE_GLOBAL
-               : capture != CU_STREAM_CAPTURE_MODE_RELAXED);
-    struct caller caller = {thread, CUDA_SUCCESS};
-
-    unsafe_which = _i % UNSAFE_CALLS;
-    OK(d->cuMemAlloc(&unsafe_block, KIB));
-    unsafe_pooled = alloc(KIB, t);
-    OK(d->cuEventRecord(event, t));
-    OK(d->cuStreamBeginCapture(s, capture));
-    if (other)
-        in_thread(call_unsafe, &caller);
-    else
-        call_unsafe(&caller);
-    EXPECT(forbidden ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : CUDA_SUCCESS, caller.result);
-    if (forbidden)
-        end_with(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, s);
-    else
-        OK(d->cuGraphDestroy(end(s)));
-    unsafe_which = 0;
-    OK(unsafe_call());
-}
-END_TEST
-
-/* A stream that is captured too is none of the others. */
-START_TEST(unsafe_calls_on_a_captured_stream_are_captured) {
-    CUdeviceptr block;
-
-    begin(s);
-    begin(t);
-    block = alloc(KIB, t);
-    OK(d->cuMemFreeAsync(block, t));
-    EXPECT_STATUS(ACTIVE, s);
-    OK(d->cuGraphDestroy(end(t)));
-    EXPECT(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, d->cuMemFreeAsync(block, t));
-    EXPECT_STATUS(INVALIDATED, s);
-    end_with(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, s);
-}
-END_TEST
-
-START_TEST(end_on_a_branch_spoils_the_capture) {
-    CUgraph graph;
-
-    begin(s);
-    order(t, s);
-    EXPECT(CUDA_ERROR_STREAM_CAPTURE_UNMATCHED, d->cuStreamEndCapture(t, &graph));
-    EXPECT_STATUS(INVALIDATED, t);
-    end_with(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, s);
-    EXPECT_STATUS(NONE, t);
-}
-END_TEST
-
-static void *end_elsewhere(void *result) {
-    CUgraph graph = NULL;
-
-    *(CUresult *)result = d->cuStreamEndCapture(s, &graph);
-    return NULL;
-}
-
-START_TEST(only_a_relaxed_capture_ends_in_another_thread) {
-    CUresult result;
-
-    begin(s);
-    in_thread(end_elsewhere, &result);
-    ck_assert_uint_eq(result, CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
-    OK(d->cuGraphDestroy(end(s)));
-    OK(d->cuStreamBeginCapture(s, CU_STREAM_CAPTURE_MODE_RELAXED));
-    in_thread(end_elsewhere, &result);
-    ck_assert_uint_eq(result, CUDA_SUCCESS);
-    EXPECT_STATUS(NONE, s);
-}
-END_TEST
-
-/* ------------------------------------------------------------ streams that go ---- */
-
-START_TEST(destroyed_origin_ends_the_capture) {
-    size_t before = device_free();
-    CUdeviceptr block;
-
-    begin(s);
-    block = alloc(MIB, s);
-    order(t, s);
-    OK(d->cuStreamDestroy(s));
-    EXPECT_STATUS(NONE, t);
-    OK(d->cuStreamSynchronize(t));
-    EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemFreeAsync(block, t));
-    OK(d->cuStreamCreate(&s, CU_STREAM_NON_BLOCKING)); /* the same handle */
-    EXPECT_STATUS(NONE, s);
-    OK(d->cuMemAlloc(&block, KIB));
-    OK(d->cuMemFree(block));
-    ck_assert_uint_eq(device_free(), before);
-}
-END_TEST
-
-START_TEST(destroyed_branch_invalidates_the_capture) {
-    begin(s);
-    order(t, s);
-    OK(d->cuStreamDestroy(t));
-    EXPECT_STATUS(INVALIDATED, s);
-    end_with(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, s);
-}
-END_TEST
-
-static void *capture_and_go(void *argument) {
-    (void)argument;
-    OK(d->cuCtxPushCurrent(context));
-    begin((CUstream)WEIR_STREAM_PER_THREAD_VALUE);
-    OK(d->cuStreamBeginCapture(t, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
-    return NULL;
-}
-
-/* Its own stream's capture ends with it; of another stream's capture nobody is the thread any more,
- * not even one whose state lies at the same place. */
-START_TEST(thread_that_ends_leaves_its_captures) {
-    CUdeviceptr block;
-
-    in_thread(capture_and_go, NULL);
-    EXPECT_STATUS(NONE, NULL);
-    EXPECT_STATUS(ACTIVE, t);
-    OK(d->cuMemAlloc(&block, KIB));
-    for (int i = 0; i < 8; i++) {
-        struct caller caller = {CU_STREAM_CAPTURE_MODE_GLOBAL, CUDA_ERROR_UNKNOWN};
-
-        unsafe_which = 0;
-        in_thread(call_unsafe, &caller);
-        OK(caller.result);
-    }
-    OK(d->cuStreamDestroy(t));
-}
-END_TEST
-
-START_TEST(reset_and_the_end_of_the_context_drop_captures) {
-    CUgraphExec exec;
-
-    begin(s);
-    alloc(MIB, s);
-    exec = end_to_exec(s, 0);
-    OK(d->cuGraphLaunch(exec, s));
-    begin(s);
-    alloc(MIB, s);
-    begin(t);
-    OK(d->cuDevicePrimaryCtxRelease(0));
-    start_device(GIB);
-    ck_assert_uint_eq(device_free(), GIB);
-    EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuGraphLaunch(exec, s));
-    begin(s);
-    alloc(MIB, s);
-    start_device(GIB);
-    EXPECT_STATUS(NONE, s);
-    OK(d->cuCtxSynchronize());
-}
-END_TEST
-
-/* -------------------------------------------------------------------- faults, costs ---- */
-
-/* A planned call does nothing: what it would have done can be done afterwards. */
-START_TEST(planned_fault_does_nothing) {
-    CUgraphExec exec = NULL;
-    CUdeviceptr block = 0;
-    CUgraph graph = NULL;
-
-#define FAULT(entry) weir__model_fail(WEIR_ENTRY_##entry, 1, CUDA_ERROR_UNKNOWN, 0)
-#define TWICE(entry, ...)                                                                          \
-    do {                                                                                           \
-        FAULT(entry);                                                                              \
-        EXPECT(CUDA_ERROR_UNKNOWN, d->entry(__VA_ARGS__));                                         \
-        OK(d->entry(__VA_ARGS__));                                                                 \
-        ck_assert_uint_ge(weir__model_calls(WEIR_ENTRY_##entry), 2);                               \
-    } while (0)
-
-    TWICE(cuStreamBeginCapture, s, CU_STREAM_CAPTURE_MODE_GLOBAL);
-    FAULT(cuMemAlloc);
-    EXPECT(CUDA_ERROR_UNKNOWN, d->cuMemAlloc(&block, KIB)); /* not seen by the capture */
-    TWICE(cuMemAllocFromPoolAsync, &block, KIB, pool, s);
-    TWICE(cuMemFreeAsync, block, s);
-    TWICE(cuStreamEndCapture, s, &graph);
-    TWICE(cuGraphInstantiateWithFlags, &exec, graph, 0);
-    TWICE(cuGraphLaunch, exec, s);
-    OK(d->cuStreamSynchronize(s));
-    FAULT(cuDeviceGraphMemTrim);
-    EXPECT(CUDA_ERROR_UNKNOWN, d->cuDeviceGraphMemTrim(0));
-    ck_assert_uint_eq(device_free(), 4 * GIB - PAGE);
-    OK(d->cuDeviceGraphMemTrim(0));
-    ck_assert_uint_eq(device_free(), 4 * GIB);
-    TWICE(cuGraphExecDestroy, exec);
-    TWICE(cuGraphDestroy, graph);
-}
-END_TEST
-
-START_TEST(capture_costs_the_host_what_the_profile_says) {
-    CUstreamCaptureStatus status;
-    CUgraphExec exec;
-    uint64_t start;
-
-    begin(s);
-    start = now();
-    OK(weir__model_kernel(s, MS));
-    ck_assert_uint_eq(now() - start, 3209 + 500);
-    OK(d->cuStreamIsCapturing(s, &status));
-    ck_assert_uint_eq(now() - start, 3209 + 500 + 16);
-    for (int i = 0; i < 99; i++)
-        OK(weir__model_kernel(s, 0));
-    exec = end_to_exec(s, 0);
-    start = now();
-    OK(d->cuGraphLaunch(exec, s));
-    ck_assert_uint_eq(now() - start, 3500 + 100 * 50);
-}
-END_TEST
-
-/* -------------------------------------------------------------------------- threads ---- */
-
-static void *capture_often(void *argument) {
-    CUstream own, side;
-    CUevent mark;
-
-    (void)argument;
-    OK(d->cuCtxPushCurrent(context));
-    OK(d->cuStreamCreate(&own, CU_STREAM_DEFAULT));
-    OK(d->cuStreamCreate(&side, CU_STREAM_NON_BLOCKING));
-    OK(d->cuEventCreate(&mark, 0));
-    for (int i = 0; i < 300; i++) {
-        unsigned char pattern = (unsigned char)i;
-        CUdeviceptr block, kept;
-        CUgraphExec exec;
-
-        OK(d->cuStreamBeginCapture(own, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
-        block = alloc(KIB, own);
-        kept = alloc(KIB, own);
-        OK(d->cuEventRecord(mark, own));
-        OK(d->cuStreamWaitEvent(side, mark, 0));
-        OK(d->cuMemsetD8Async(kept, pattern, KIB, side));
-        OK(d->cuEventRecord(mark, side));
-        OK(d->cuStreamWaitEvent(own, mark, 0));
-        OK(d->cuMemFreeAsync(block, own));
-        exec = end_to_exec(own, 0);
-        OK(d->cuGraphLaunch(exec, own));
-        OK(d->cuGraphExecDestroy(exec));
-        ck_assert(holds(kept, KIB, pattern));
-        OK(d->cuMemFreeAsync(kept, own));
-        ck_assert_uint_eq(status_of(side), CU_STREAM_CAPTURE_STATUS_NONE);
-    }
-    return NULL;
-}
-
-START_TEST(threads_capture_beside_each_other) {
-    pthread_t threads[4];
-
-    for (int i = 0; i < 4; i++)
-        ck_assert_int_eq(pthread_create(&threads[i], NULL, capture_often, NULL), 0);
-    for (int i = 0; i < 4; i++)
-        pthread_join(threads[i], NULL);
-    OK(d->cuCtxSynchronize());
-    OK(d->cuDeviceGraphMemTrim(0));
-    ck_assert_uint_eq(device_free(), 4 * GIB);
-}
-END_TEST
 
 /* ------------------------------------------------------------------ the suite ---- */
 
-static TCase *add_case(Suite *suite, const char *name) {
-    return suite_add_case(suite, name, 60, set_up, check_model);
-}
-
-static void add_graphs(Suite *suite) {
-    TCase *work = add_case(suite, "work"), *memory = add_case(suite, "memory");
-
-    tcase_add_test(work, capture_has_a_beginning_and_an_end);
-    tcase_add_test(work, legacy_stream_cannot_be_captured);
-    tcase_add_test(work, handles_of_graphs_are_checked);
-    tcase_add_test(work, captured_work_runs_at_launch_and_takes_its_time_there);
-    tcase_add_test(work, kernel_launched_through_the_table_is_captured);
-    tcase_add_test(work, captured_copies_take_what_the_host_has_at_launch);
-    tcase_add_test(work, launches_of_one_executable_run_one_after_the_other);
-    tcase_add_test(work, captured_launch_adds_the_steps_of_the_graph);
-
-    tcase_add_test(memory, captured_allocation_takes_nothing_from_the_pool);
-    tcase_add_test(memory, graph_memory_stays_with_the_device_until_it_is_trimmed);
-    tcase_add_test(memory, the_device_tells_what_graphs_have);
-    tcase_add_test(memory, graph_memory_counts_against_the_device);
-    tcase_add_test(memory, captured_free_names_an_allocation_of_a_graph_once);
-    tcase_add_loop_test(memory, relaunch_wants_all_allocations_freed, 0, 3);
-    tcase_add_test(memory, another_graph_may_free_an_allocation);
-    tcase_add_test(memory, free_goes_with_its_graph);
-    tcase_add_test(memory, graph_memory_is_there_from_the_launch_to_the_free);
-    tcase_add_test(memory, allocation_outlives_its_graph_and_the_rest_goes);
-    tcase_add_test(memory, graph_with_memory_has_one_executable_at_a_time);
-}
-
-static void add_captures(Suite *suite) {
-    TCase *joins = add_case(suite, "joins"), *forbidden = add_case(suite, "forbidden"),
-          *ends = add_case(suite, "ends");
-
-    tcase_add_test(joins, waiting_stream_joins_the_capture);
-    tcase_add_test(joins, unjoined_stream_spoils_the_capture);
-    tcase_add_test(joins, capture_depends_on_nothing_outside);
-    tcase_add_test(joins, captures_do_not_merge);
-
-    tcase_add_test(forbidden, invalidated_capture_takes_nothing_and_leaves_nothing);
-    tcase_add_loop_test(forbidden, host_may_not_ask_about_captured_streams, 0, 3);
-    tcase_add_test(forbidden, relaxed_thread_may_ask_about_other_streams_and_devices);
-    tcase_add_test(forbidden, captured_event_cannot_be_asked);
-    tcase_add_test(forbidden, captured_event_has_no_time);
-    tcase_add_test(forbidden, legacy_stream_is_unusable_beside_a_captured_blocking_stream);
-    tcase_add_loop_test(forbidden, unsafe_calls_are_for_who_may, 0, 18 * UNSAFE_CALLS);
-    tcase_add_test(forbidden, unsafe_calls_on_a_captured_stream_are_captured);
-    tcase_add_test(forbidden, end_on_a_branch_spoils_the_capture);
-    tcase_add_test(forbidden, only_a_relaxed_capture_ends_in_another_thread);
-
-    tcase_add_test(ends, destroyed_origin_ends_the_capture);
-    tcase_add_test(ends, destroyed_branch_invalidates_the_capture);
-    tcase_add_test(ends, thread_that_ends_leaves_its_captures);
-    tcase_add_test(ends, reset_and_the_end_of_the_context_drop_captures);
-    tcase_add_test(ends, planned_fault_does_nothing);
-    tcase_add_test(ends, capture_costs_the_host_what_the_profile_says);
-    tcase_add_test(ends, threads_capture_beside_each_other);
-}
-
 int main(void) {
     Suite *suite = suite_create("model-graph");
+    TCase *tests = suite_add_case(suite, "work", 60, set_up, check_model);
 
-    add_graphs(suite);
-    add_captures(suite);
+    ADD_TESTS(tests, capture_has_a_beginning_and_an_end, legacy_stream_cannot_be_captured,
+              handles_of_graphs_are_checked, captured_work_runs_at_launch_and_takes_its_time_there,
+              kernel_launched_through_the_table_is_captured,
+              captured_copies_take_what_the_host_has_at_launch,
+              launches_of_one_executable_run_one_after_the_other,
+              captured_launch_adds_the_steps_of_the_graph);
+    tests = suite_add_case(suite, "memory", 60, set_up, check_model);
+    ADD_TESTS(tests, captured_allocation_takes_nothing_from_the_pool,
+              graph_memory_stays_with_the_device_until_it_is_trimmed,
+              the_device_tells_what_graphs_have, graph_memory_counts_against_the_device,
+              captured_free_names_an_allocation_of_a_graph_once,
+              another_graph_may_free_an_allocation, free_goes_with_its_graph,
+              graph_memory_is_there_from_the_launch_to_the_free,
+              allocation_outlives_its_graph_and_the_rest_goes,
+              graph_with_memory_has_one_executable_at_a_time);
+    ADD_FOR_EACH(tests, 3, relaunch_wants_all_allocations_freed);
     return run_suite(suite, CK_FORK_GETENV);
 }

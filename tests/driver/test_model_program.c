@@ -100,7 +100,7 @@ static CUdeviceptr alloc(CUmemoryPool pool, size_t bytes, CUstream stream) {
 
 /* ------------------------------------------------------------------------- pools ---- */
 
-START_TEST(each_device_has_a_default_pool_which_is_current_at_first) {
+TEST(each_device_has_a_default_pool_which_is_current_at_first) {
     CUmemoryPool first = default_pool(0), second = default_pool(1);
 
     ck_assert(first && second && first != second);
@@ -110,15 +110,13 @@ START_TEST(each_device_has_a_default_pool_which_is_current_at_first) {
     EXPECT(CUDA_ERROR_INVALID_DEVICE, weir__program_cuDeviceGetMemPool(&first, 2));
     EXPECT(CUDA_ERROR_INVALID_VALUE, weir__program_cuDeviceGetDefaultMemPool(NULL, 0));
 }
-END_TEST
 
-START_TEST(default_pool_cannot_be_destroyed) {
+TEST(default_pool_cannot_be_destroyed) {
     EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemPoolDestroy(default_pool(0)));
     OK(d->cuMemFreeAsync(alloc(default_pool(0), 1, s), s));
 }
-END_TEST
 
-START_TEST(memory_comes_from_the_current_pool_of_the_streams_device) {
+TEST(memory_comes_from_the_current_pool_of_the_streams_device) {
     CUmemoryPool own = make_pool(1);
     CUdeviceptr first, second;
 
@@ -132,17 +130,15 @@ START_TEST(memory_comes_from_the_current_pool_of_the_streams_device) {
     OK(d->cuMemFreeAsync(first, s));
     OK(d->cuMemFreeAsync(second, on_second));
 }
-END_TEST
 
-START_TEST(a_device_takes_no_pool_of_another) {
+TEST(a_device_takes_no_pool_of_another) {
     EXPECT(CUDA_ERROR_INVALID_VALUE, weir__program_cuDeviceSetMemPool(0, make_pool(1)));
     EXPECT(CUDA_ERROR_INVALID_VALUE, weir__program_cuDeviceSetMemPool(0, NULL));
     EXPECT(CUDA_ERROR_INVALID_DEVICE, weir__program_cuDeviceSetMemPool(2, make_pool(1)));
     ck_assert(current_pool(0) == default_pool(0));
 }
-END_TEST
 
-START_TEST(destroying_the_current_pool_brings_the_default_one_back) {
+TEST(destroying_the_current_pool_brings_the_default_one_back) {
     CUmemoryPool own = make_pool(0);
     CUdeviceptr block;
 
@@ -153,9 +149,8 @@ START_TEST(destroying_the_current_pool_brings_the_default_one_back) {
     OK(d->cuMemFreeAsync(block, s));
     OK(d->cuMemFreeAsync(alloc(NULL, 1, s), s));
 }
-END_TEST
 
-START_TEST(pools_are_also_found_by_place_and_kind) {
+TEST(pools_are_also_found_by_place_and_kind) {
     CUmemLocation place = {CU_MEM_LOCATION_TYPE_DEVICE, 1};
     CUmemoryPool own = make_pool(1), pool;
 
@@ -168,9 +163,8 @@ START_TEST(pools_are_also_found_by_place_and_kind) {
     EXPECT(CUDA_ERROR_NOT_SUPPORTED,
            weir__program_cuMemGetMemPool(&pool, &place, CU_MEM_ALLOCATION_TYPE_PINNED));
 }
-END_TEST
 
-START_TEST(an_allocation_of_nothing_is_a_null_pointer) {
+TEST(an_allocation_of_nothing_is_a_null_pointer) {
     CUdeviceptr block = 1;
 
     OK(weir__program_cuMemAllocAsync(&block, 0, s));
@@ -179,9 +173,8 @@ START_TEST(an_allocation_of_nothing_is_a_null_pointer) {
     OK(weir__program_cuCtxSetCurrent(NULL));
     EXPECT(CUDA_ERROR_INVALID_CONTEXT, weir__program_cuMemAllocAsync(&block, 1, NULL));
 }
-END_TEST
 
-START_TEST(under_capture_memory_is_the_graphs) {
+TEST(under_capture_memory_is_the_graphs) {
     CUdeviceptr block;
     CUgraph graph;
 
@@ -192,7 +185,6 @@ START_TEST(under_capture_memory_is_the_graphs) {
     ck_assert_uint_eq(figure(default_pool(0), CU_MEMPOOL_ATTR_USED_MEM_HIGH), 0);
     OK(d->cuGraphDestroy(graph));
 }
-END_TEST
 
 /* ------------------------------------------------------------------------ access ---- */
 
@@ -204,7 +196,7 @@ static CUmemAccess_flags access_of(CUmemoryPool pool, int device) {
     return flags;
 }
 
-START_TEST(another_device_reaches_a_pools_blocks_once_it_may) {
+TEST(another_device_reaches_a_pools_blocks_once_it_may) {
     CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, 1}, CU_MEM_ACCESS_FLAGS_PROT_READ};
     CUmemoryPool pool = make_pool(0);
     CUdeviceptr block = alloc(pool, 100, s);
@@ -227,9 +219,8 @@ START_TEST(another_device_reaches_a_pools_blocks_once_it_may) {
     EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemsetD8Async(block, 6, 100, on_second));
     OK(d->cuMemFreeAsync(block, s));
 }
-END_TEST
 
-START_TEST(access_is_changed_whole_or_not_at_all) {
+TEST(access_is_changed_whole_or_not_at_all) {
     CUmemAccessDesc access[2] = {
         {{CU_MEM_LOCATION_TYPE_DEVICE, 1}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE},
         {{CU_MEM_LOCATION_TYPE_DEVICE, 0}, CU_MEM_ACCESS_FLAGS_PROT_NONE}};
@@ -244,9 +235,8 @@ START_TEST(access_is_changed_whole_or_not_at_all) {
     ck_assert_uint_eq(access_of(pool, 1), CU_MEM_ACCESS_FLAGS_PROT_NONE);
     EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemPoolSetAccess(NULL, access, 1));
 }
-END_TEST
 
-START_TEST(only_a_pool_made_for_it_is_shared) {
+TEST(only_a_pool_made_for_it_is_shared) {
     CUmemoryPool own = make_pool(0),
                  shared = make_pool_for(0, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
     CUdeviceptr block = alloc(own, 100, s), other = alloc(shared, 100, s);
@@ -265,10 +255,9 @@ START_TEST(only_a_pool_made_for_it_is_shared) {
     OK(d->cuMemFreeAsync(block, s));
     OK(d->cuMemFreeAsync(other, s));
 }
-END_TEST
 
 /* In the same process all is as in another: an address of its own, the same bytes, and a free of its own. */
-START_TEST(a_pool_that_is_imported_has_the_same_bytes) {
+TEST(a_pool_that_is_imported_has_the_same_bytes) {
     CUmemoryPool shared = make_pool_for(1, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR), here = NULL;
     CUdeviceptr first = alloc(shared, MIB, on_second), block = alloc(shared, 3 * MIB, on_second);
     CUdeviceptr there = 0, none = 0;
@@ -305,9 +294,8 @@ START_TEST(a_pool_that_is_imported_has_the_same_bytes) {
     OK(d->cuMemFreeAsync(first, on_second));
     OK(d->cuMemPoolDestroy(shared));
 }
-END_TEST
 
-START_TEST(a_shared_pool_gives_nothing_back) {
+TEST(a_shared_pool_gives_nothing_back) {
     CUmemoryPool shared = make_pool_for(0, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
     uint64_t reserved;
 
@@ -319,7 +307,6 @@ START_TEST(a_shared_pool_gives_nothing_back) {
     ck_assert_uint_eq(figure(shared, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), reserved);
     OK(d->cuMemPoolDestroy(shared));
 }
-END_TEST
 
 /* ---------------------------------------------------------------------- pointers ---- */
 
@@ -330,7 +317,7 @@ static uint64_t ask(CUpointer_attribute attribute, CUdeviceptr address) {
     return value;
 }
 
-START_TEST(a_block_of_a_pool_names_its_pool_and_no_context) {
+TEST(a_block_of_a_pool_names_its_pool_and_no_context) {
     CUmemoryPool pool = make_pool(1);
     CUdeviceptr block = alloc(pool, 3000, on_second), other = alloc(pool, 3000, on_second);
 
@@ -349,9 +336,8 @@ START_TEST(a_block_of_a_pool_names_its_pool_and_no_context) {
     OK(d->cuMemFreeAsync(block, on_second));
     OK(d->cuMemFreeAsync(other, on_second));
 }
-END_TEST
 
-START_TEST(the_next_block_at_an_address_has_another_id) {
+TEST(the_next_block_at_an_address_has_another_id) {
     CUdeviceptr block = alloc(NULL, 512, s), again;
     uint64_t id = ask(CU_POINTER_ATTRIBUTE_BUFFER_ID, block);
 
@@ -363,9 +349,8 @@ START_TEST(the_next_block_at_an_address_has_another_id) {
     ck_assert(ask(CU_POINTER_ATTRIBUTE_BUFFER_ID, again) != id);
     OK(d->cuMemFreeAsync(again, s));
 }
-END_TEST
 
-START_TEST(a_plain_block_has_a_context_no_pool_and_a_handle_for_other_processes) {
+TEST(a_plain_block_has_a_context_no_pool_and_a_handle_for_other_processes) {
     CUdeviceptr block, of_pool = alloc(NULL, 100, s);
     CUipcMemHandle handle, same;
 
@@ -381,9 +366,8 @@ START_TEST(a_plain_block_has_a_context_no_pool_and_a_handle_for_other_processes)
     OK(d->cuMemFree(block));
     OK(d->cuMemFree(of_pool));
 }
-END_TEST
 
-START_TEST(mapped_and_page_locked_memory_is_known_too) {
+TEST(mapped_and_page_locked_memory_is_known_too) {
     CUmemAllocationProp properties;
     CUmemGenericAllocationHandle memory;
     CUdeviceptr at;
@@ -410,9 +394,8 @@ START_TEST(mapped_and_page_locked_memory_is_known_too) {
     ck_assert_uint_eq(ask(CU_POINTER_ATTRIBUTE_HOST_POINTER, (uintptr_t)host), (uintptr_t)host);
     OK(d->cuMemFreeHost(host));
 }
-END_TEST
 
-START_TEST(several_attributes_of_an_unknown_pointer_are_zeros) {
+TEST(several_attributes_of_an_unknown_pointer_are_zeros) {
     CUpointer_attribute attributes[3] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
                                          CU_POINTER_ATTRIBUTE_RANGE_SIZE,
                                          CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE};
@@ -435,11 +418,10 @@ START_TEST(several_attributes_of_an_unknown_pointer_are_zeros) {
            weir__program_cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, 4096));
     OK(d->cuMemFreeAsync(block, s));
 }
-END_TEST
 
 /* ------------------------------------------------------------------- work, contexts ---- */
 
-START_TEST(a_fill_of_words_repeats_the_word) {
+TEST(a_fill_of_words_repeats_the_word) {
     CUdeviceptr block = alloc(NULL, 64, s);
     unsigned host[16];
 
@@ -454,9 +436,8 @@ START_TEST(a_fill_of_words_repeats_the_word) {
     EXPECT(CUDA_ERROR_INVALID_VALUE, weir__program_cuMemsetD32Async(block, 1, 17, s));
     OK(d->cuMemFreeAsync(block, s));
 }
-END_TEST
 
-START_TEST(waiting_for_an_event_waits_and_lets_thresholds_act) {
+TEST(waiting_for_an_event_waits_and_lets_thresholds_act) {
     CUmemoryPool pool = make_pool(0);
     CUevent event;
     uint64_t start;
@@ -475,9 +456,8 @@ START_TEST(waiting_for_an_event_waits_and_lets_thresholds_act) {
     OK(d->cuEventQuery(event));
     OK(d->cuEventDestroy(event));
 }
-END_TEST
 
-START_TEST(setting_the_context_replaces_the_one_on_top) {
+TEST(setting_the_context_replaces_the_one_on_top) {
     CUcontext context;
     CUdevice device;
     unsigned flags;
@@ -499,9 +479,8 @@ START_TEST(setting_the_context_replaces_the_one_on_top) {
     OK(weir__program_cuDevicePrimaryCtxGetState(1, &flags, &active));
     ck_assert_int_eq(active, 0);
 }
-END_TEST
 
-START_TEST(devices_reach_each_other_and_not_themselves) {
+TEST(devices_reach_each_other_and_not_themselves) {
     int can = -1;
 
     OK(d->cuDeviceCanAccessPeer(&can, 0, 1));
@@ -510,9 +489,8 @@ START_TEST(devices_reach_each_other_and_not_themselves) {
     ck_assert_int_eq(can, 0);
     EXPECT(CUDA_ERROR_INVALID_DEVICE, d->cuDeviceCanAccessPeer(&can, 0, 2));
 }
-END_TEST
 
-START_TEST(a_call_counts_and_fails_as_its_like) {
+TEST(a_call_counts_and_fails_as_its_like) {
     uint64_t before = weir__model_calls(WEIR_ENTRY_cuMemAllocFromPoolAsync);
     CUdeviceptr block;
 
@@ -521,7 +499,6 @@ START_TEST(a_call_counts_and_fails_as_its_like) {
     weir__model_fail(WEIR_ENTRY_cuMemAllocFromPoolAsync, 1, CUDA_ERROR_OUT_OF_MEMORY, 0);
     EXPECT(CUDA_ERROR_OUT_OF_MEMORY, weir__program_cuMemAllocAsync(&block, 1, s));
 }
-END_TEST
 
 int main(void) {
     Suite *suite = suite_create("model-program");
@@ -530,28 +507,23 @@ int main(void) {
           *pointers = suite_add_case(suite, "pointers", 20, set_up, tear_down),
           *work = suite_add_case(suite, "work", 20, set_up, tear_down);
 
-    tcase_add_test(pools, each_device_has_a_default_pool_which_is_current_at_first);
-    tcase_add_test(pools, default_pool_cannot_be_destroyed);
-    tcase_add_test(pools, memory_comes_from_the_current_pool_of_the_streams_device);
-    tcase_add_test(pools, a_device_takes_no_pool_of_another);
-    tcase_add_test(pools, destroying_the_current_pool_brings_the_default_one_back);
-    tcase_add_test(pools, pools_are_also_found_by_place_and_kind);
-    tcase_add_test(pools, an_allocation_of_nothing_is_a_null_pointer);
-    tcase_add_test(pools, under_capture_memory_is_the_graphs);
-    tcase_add_test(access, another_device_reaches_a_pools_blocks_once_it_may);
-    tcase_add_test(access, access_is_changed_whole_or_not_at_all);
-    tcase_add_test(access, only_a_pool_made_for_it_is_shared);
-    tcase_add_test(access, a_pool_that_is_imported_has_the_same_bytes);
-    tcase_add_test(access, a_shared_pool_gives_nothing_back);
-    tcase_add_test(pointers, a_block_of_a_pool_names_its_pool_and_no_context);
-    tcase_add_test(pointers, the_next_block_at_an_address_has_another_id);
-    tcase_add_test(pointers, a_plain_block_has_a_context_no_pool_and_a_handle_for_other_processes);
-    tcase_add_test(pointers, mapped_and_page_locked_memory_is_known_too);
-    tcase_add_test(pointers, several_attributes_of_an_unknown_pointer_are_zeros);
-    tcase_add_test(work, a_fill_of_words_repeats_the_word);
-    tcase_add_test(work, waiting_for_an_event_waits_and_lets_thresholds_act);
-    tcase_add_test(work, setting_the_context_replaces_the_one_on_top);
-    tcase_add_test(work, devices_reach_each_other_and_not_themselves);
-    tcase_add_test(work, a_call_counts_and_fails_as_its_like);
+    ADD_TESTS(
+        pools, each_device_has_a_default_pool_which_is_current_at_first,
+        default_pool_cannot_be_destroyed, memory_comes_from_the_current_pool_of_the_streams_device,
+        a_device_takes_no_pool_of_another, destroying_the_current_pool_brings_the_default_one_back,
+        pools_are_also_found_by_place_and_kind, an_allocation_of_nothing_is_a_null_pointer,
+        under_capture_memory_is_the_graphs);
+    ADD_TESTS(access, another_device_reaches_a_pools_blocks_once_it_may,
+              access_is_changed_whole_or_not_at_all, only_a_pool_made_for_it_is_shared,
+              a_pool_that_is_imported_has_the_same_bytes, a_shared_pool_gives_nothing_back);
+    ADD_TESTS(pointers, a_block_of_a_pool_names_its_pool_and_no_context,
+              the_next_block_at_an_address_has_another_id,
+              a_plain_block_has_a_context_no_pool_and_a_handle_for_other_processes,
+              mapped_and_page_locked_memory_is_known_too,
+              several_attributes_of_an_unknown_pointer_are_zeros);
+    ADD_TESTS(work, a_fill_of_words_repeats_the_word,
+              waiting_for_an_event_waits_and_lets_thresholds_act,
+              setting_the_context_replaces_the_one_on_top,
+              devices_reach_each_other_and_not_themselves, a_call_counts_and_fails_as_its_like);
     return run_suite(suite, CK_FORK_GETENV);
 }

@@ -47,7 +47,7 @@ static void expect_free(size_t bytes) {
     ck_assert_uint_eq(device_free(), bytes);
 }
 
-START_TEST(test_one_capacity_for_all) {
+TEST(test_one_capacity_for_all) {
     pid_t other;
 
     start_model(CAPACITY);
@@ -61,10 +61,9 @@ START_TEST(test_one_capacity_for_all) {
     end(other, SIGKILL);
     expect_free(CAPACITY);
 }
-END_TEST
 
 /* Not only reaped: dead. */
-START_TEST(test_a_zombie_has_nothing) {
+TEST(test_a_zombie_has_nothing) {
     pid_t other;
 
     start_model(CAPACITY);
@@ -73,9 +72,8 @@ START_TEST(test_a_zombie_has_nothing) {
     expect_free(CAPACITY);
     ck_assert_int_eq(waitpid(other, NULL, 0), other);
 }
-END_TEST
 
-START_TEST(test_a_stopped_one_keeps_and_holds_up_nobody) {
+TEST(test_a_stopped_one_keeps_and_holds_up_nobody) {
     pid_t other;
 
     start_model(CAPACITY);
@@ -87,9 +85,8 @@ START_TEST(test_a_stopped_one_keeps_and_holds_up_nobody) {
     end(other, SIGKILL);
     expect_free(CAPACITY);
 }
-END_TEST
 
-START_TEST(test_every_kind_of_memory_counts) {
+TEST(test_every_kind_of_memory_counts) {
     CUmemAllocationProp physical = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
                                     .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
     CUmemPoolProps in_pool = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -120,10 +117,9 @@ START_TEST(test_every_kind_of_memory_counts) {
     expect_free(968 * MIB);
     check_model();
 }
-END_TEST
 
 /* What all have together, as they know it themselves, never passes the capacity. */
-START_TEST(test_many_at_once) {
+TEST(test_many_at_once) {
     _Atomic uint64_t *sum =
         mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     pid_t pids[PROCESSES];
@@ -159,18 +155,16 @@ START_TEST(test_many_at_once) {
     expect_free(CAPACITY);
     ck_assert_int_eq(weir__model_shared_take(0, CAPACITY, CAPACITY), 0);
 }
-END_TEST
 
-START_TEST(test_no_file_no_model) {
+TEST(test_no_file_no_model) {
     struct weir_driver_failure failure = {""};
 
     ck_assert_int_eq(setenv("WEIR_MODEL_SHARED", "/nonexistent/file", 1), 0);
     ck_assert_int_eq(weir__model_reset(&(struct weir_model_setup){.failure = &failure}), -1);
     ck_assert_ptr_nonnull(strstr(failure.text, "WEIR_MODEL_SHARED"));
 }
-END_TEST
 
-START_TEST(test_a_file_of_somebody_else_is_left_alone) {
+TEST(test_a_file_of_somebody_else_is_left_alone) {
     static const char *const texts[] = {"\n", "my thesis\n", "weirmod0, and more\n"};
 
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
@@ -190,18 +184,13 @@ START_TEST(test_a_file_of_somebody_else_is_left_alone) {
         ck_assert_int_eq(fclose(stream), 0);
     }
 }
-END_TEST
 
 int main(void) {
     Suite *suite = suite_create("model_shared");
     TCase *tests = suite_add_case(suite, "shared", 30, set_up, tear_down);
 
-    tcase_add_test(tests, test_one_capacity_for_all);
-    tcase_add_test(tests, test_a_zombie_has_nothing);
-    tcase_add_test(tests, test_a_stopped_one_keeps_and_holds_up_nobody);
-    tcase_add_test(tests, test_every_kind_of_memory_counts);
-    tcase_add_test(tests, test_many_at_once);
-    tcase_add_test(tests, test_no_file_no_model);
-    tcase_add_test(tests, test_a_file_of_somebody_else_is_left_alone);
+    ADD_TESTS(tests, test_one_capacity_for_all, test_a_zombie_has_nothing,
+              test_a_stopped_one_keeps_and_holds_up_nobody, test_every_kind_of_memory_counts,
+              test_many_at_once, test_no_file_no_model, test_a_file_of_somebody_else_is_left_alone);
     return run_suite(suite, CK_FORK);
 }

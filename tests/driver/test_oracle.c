@@ -46,17 +46,16 @@ static void expect_fault(const char *what) {
 
 #define BESIDE "use beside another's"
 
-START_TEST(on_one_stream_all_is_ordered) {
+TEST(on_one_stream_all_is_ordered) {
     use(A, OLD);
     use(A, NEW);
     expect_none();
     MUST_EQ(weir__model_uses(), 2);
 }
-END_TEST
 
 /* One handle at two addresses: who uses it at one must be behind who used it at the other, and the first place
  * may not go before he was seen done. */
-START_TEST(memory_at_two_addresses_is_one) {
+TEST(memory_at_two_addresses_is_one) {
     CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
                                       .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
     CUmemAccessDesc access = {.location = properties.location,
@@ -88,9 +87,8 @@ START_TEST(memory_at_two_addresses_is_one) {
     else if (_i == 2)
         expect_none();
 }
-END_TEST
 
-START_TEST(another_stream_must_wait) {
+TEST(another_stream_must_wait) {
     char wanted[64];
 
     use(A, OLD);
@@ -102,18 +100,16 @@ START_TEST(another_stream_must_wait) {
     snprintf(wanted, sizeof wanted, "stream %llu at operation", (unsigned long long)id_of(B));
     ck_assert_ptr_nonnull(strstr(weir__model_fault(), wanted));
 }
-END_TEST
 
-START_TEST(a_wait_orders) {
+TEST(a_wait_orders) {
     use(A, OLD);
     CU(driver->cuEventRecord(event, A));
     CU(driver->cuStreamWaitEvent(B, event, 0));
     use(B, NEW);
     expect_none();
 }
-END_TEST
 
-START_TEST(a_wait_orders_through_a_third_stream) {
+TEST(a_wait_orders_through_a_third_stream) {
     use(A, OLD);
     CU(driver->cuEventRecord(event, A));
     CU(driver->cuStreamWaitEvent(C, event, 0));
@@ -122,36 +118,32 @@ START_TEST(a_wait_orders_through_a_third_stream) {
     use(B, NEW);
     expect_none();
 }
-END_TEST
 
-START_TEST(an_event_covers_what_came_before_it) {
+TEST(an_event_covers_what_came_before_it) {
     CU(driver->cuEventRecord(event, A));
     use(A, OLD);
     CU(driver->cuStreamWaitEvent(B, event, 0));
     use(B, NEW);
     expect_fault(BESIDE);
 }
-END_TEST
 
-START_TEST(an_event_that_was_never_recorded_orders_nothing) {
+TEST(an_event_that_was_never_recorded_orders_nothing) {
     use(A, OLD);
     CU(driver->cuStreamWaitEvent(B, event, 0));
     use(B, NEW);
     expect_fault(BESIDE);
 }
-END_TEST
 
-START_TEST(done_is_not_seen) {
+TEST(done_is_not_seen) {
     use(A, OLD);
     weir__model_advance(10 * MS);
     use(B, NEW);
     expect_fault(BESIDE);
 }
-END_TEST
 
 enum { SYNCHRONIZED, QUERIED, EVENT_QUERIED, DEVICE, LEGACY, SIGHTS };
 
-START_TEST(what_the_host_saw_is_ordered) {
+TEST(what_the_host_saw_is_ordered) {
     CUdeviceptr direct;
 
     use(A, OLD);
@@ -178,26 +170,23 @@ START_TEST(what_the_host_saw_is_ordered) {
     use(B, NEW);
     expect_none();
 }
-END_TEST
 
-START_TEST(what_is_not_done_was_not_seen) {
+TEST(what_is_not_done_was_not_seen) {
     use(A, OLD);
     MUST_EQ(driver->cuStreamQuery(A), CUDA_ERROR_NOT_READY);
     use(B, NEW);
     expect_fault(BESIDE);
 }
-END_TEST
 
-START_TEST(later_uses_were_not_seen) {
+TEST(later_uses_were_not_seen) {
     use(A, OLD);
     CU(driver->cuStreamSynchronize(A));
     use(A, OLD);
     use(B, NEW);
     expect_fault(BESIDE);
 }
-END_TEST
 
-START_TEST(all_users_of_an_owner_count) {
+TEST(all_users_of_an_owner_count) {
     use(A, OLD);
     use(C, OLD); /* one block on two streams is its owner's affair */
     CU(driver->cuEventRecord(event, A));
@@ -206,9 +195,8 @@ START_TEST(all_users_of_an_owner_count) {
     use(B, NEW);
     expect_fault(BESIDE);
 }
-END_TEST
 
-START_TEST(a_handle_is_no_stream) {
+TEST(a_handle_is_no_stream) {
     CUstream again;
 
     use(C, OLD);
@@ -218,9 +206,8 @@ START_TEST(a_handle_is_no_stream) {
     use(again, NEW);
     expect_fault(BESIDE);
 }
-END_TEST
 
-START_TEST(every_byte_counts) {
+TEST(every_byte_counts) {
     CU(weir__model_use(A, block + 4096, 512, OLD, 0));
     CU(weir__model_use(B, block, 4096, NEW, 0));
     CU(weir__model_use(B, block + 4608, 4096, NEW, 0));
@@ -228,9 +215,8 @@ START_TEST(every_byte_counts) {
     CU(weir__model_use(B, block + 4607, 4096, OTHER, 0));
     expect_fault(BESIDE);
 }
-END_TEST
 
-START_TEST(parts_keep_their_history) {
+TEST(parts_keep_their_history) {
     use(A, OLD);
     CU(weir__model_use(A, block + 8192, 4096, NEW, 0)); /* in the middle */
     CU(driver->cuEventRecord(event, A));
@@ -241,9 +227,8 @@ START_TEST(parts_keep_their_history) {
     CU(weir__model_use(C, block + 16384, 512, NEW + 2, 0));
     expect_fault(BESIDE);
 }
-END_TEST
 
-START_TEST(only_the_first_fault_is_kept) {
+TEST(only_the_first_fault_is_kept) {
     char first[256];
 
     use(A, OLD);
@@ -252,25 +237,22 @@ START_TEST(only_the_first_fault_is_kept) {
     use(C, OTHER);
     MUST(strncmp(first, weir__model_fault(), strlen(first)) == 0);
 }
-END_TEST
 
-START_TEST(a_reset_forgets) {
+TEST(a_reset_forgets) {
     use(A, OLD);
     use(B, NEW);
     start_model(GIB);
     expect_none();
     MUST_EQ(weir__model_uses(), 0);
 }
-END_TEST
 
-START_TEST(memory_must_be_there) {
+TEST(memory_must_be_there) {
     CU(driver->cuMemFreeAsync(block, A));
     use(A, OLD);
     expect_fault("use of memory that the driver has not given out");
 }
-END_TEST
 
-START_TEST(memory_goes_back_behind_its_uses) {
+TEST(memory_goes_back_behind_its_uses) {
     use(B, OLD);
     if (_i == 1) {
         CU(driver->cuEventRecord(event, B));
@@ -282,9 +264,8 @@ START_TEST(memory_goes_back_behind_its_uses) {
     else
         expect_fault("freed before its uses");
 }
-END_TEST
 
-START_TEST(memory_goes_back_at_once_when_the_host_saw_its_uses) {
+TEST(memory_goes_back_at_once_when_the_host_saw_its_uses) {
     use(A, OLD);
     if (_i == 1)
         CU(driver->cuStreamSynchronize(A));
@@ -294,18 +275,16 @@ START_TEST(memory_goes_back_at_once_when_the_host_saw_its_uses) {
     else
         expect_fault("freed before the host saw its uses");
 }
-END_TEST
 
-START_TEST(cuMemFree_waits_for_uses_of_its_own_memory) {
+TEST(cuMemFree_waits_for_uses_of_its_own_memory) {
     CU(driver->cuMemAlloc(&block, BYTES));
     use(A, OLD);
     CU(driver->cuMemFree(block));
     expect_none();
 }
-END_TEST
 
 /* The driver hands memory out again in an order of its own. */
-START_TEST(the_driver_vouches_for_its_memory) {
+TEST(the_driver_vouches_for_its_memory) {
     CUdeviceptr again;
 
     use(A, OLD);
@@ -316,9 +295,8 @@ START_TEST(the_driver_vouches_for_its_memory) {
     use(B, NEW);
     expect_none();
 }
-END_TEST
 
-START_TEST(what_is_captured_is_used_by_its_launches) {
+TEST(what_is_captured_is_used_by_its_launches) {
     CUgraph graph;
     CUgraphExec exec;
 
@@ -336,34 +314,22 @@ START_TEST(what_is_captured_is_used_by_its_launches) {
     CU(driver->cuGraphExecDestroy(exec));
     CU(driver->cuGraphDestroy(graph));
 }
-END_TEST
 
 int main(void) {
     Suite *suite = suite_create("oracle");
     TCase *tests = suite_add_case(suite, "order", 10, setup, NULL);
 
-    tcase_add_test(tests, on_one_stream_all_is_ordered);
+    ADD_TESTS(tests, on_one_stream_all_is_ordered, another_stream_must_wait, a_wait_orders,
+              a_wait_orders_through_a_third_stream, an_event_covers_what_came_before_it,
+              an_event_that_was_never_recorded_orders_nothing, done_is_not_seen,
+              what_is_not_done_was_not_seen, later_uses_were_not_seen, all_users_of_an_owner_count,
+              a_handle_is_no_stream, every_byte_counts, parts_keep_their_history,
+              only_the_first_fault_is_kept, a_reset_forgets, memory_must_be_there,
+              cuMemFree_waits_for_uses_of_its_own_memory, the_driver_vouches_for_its_memory);
     tcase_add_loop_test(tests, memory_at_two_addresses_is_one, 0, 3);
-    tcase_add_test(tests, another_stream_must_wait);
-    tcase_add_test(tests, a_wait_orders);
-    tcase_add_test(tests, a_wait_orders_through_a_third_stream);
-    tcase_add_test(tests, an_event_covers_what_came_before_it);
-    tcase_add_test(tests, an_event_that_was_never_recorded_orders_nothing);
-    tcase_add_test(tests, done_is_not_seen);
     tcase_add_loop_test(tests, what_the_host_saw_is_ordered, 0, SIGHTS);
-    tcase_add_test(tests, what_is_not_done_was_not_seen);
-    tcase_add_test(tests, later_uses_were_not_seen);
-    tcase_add_test(tests, all_users_of_an_owner_count);
-    tcase_add_test(tests, a_handle_is_no_stream);
-    tcase_add_test(tests, every_byte_counts);
-    tcase_add_test(tests, parts_keep_their_history);
-    tcase_add_test(tests, only_the_first_fault_is_kept);
-    tcase_add_test(tests, a_reset_forgets);
-    tcase_add_test(tests, memory_must_be_there);
-    tcase_add_loop_test(tests, memory_goes_back_behind_its_uses, 0, 2);
-    tcase_add_loop_test(tests, memory_goes_back_at_once_when_the_host_saw_its_uses, 0, 2);
-    tcase_add_test(tests, cuMemFree_waits_for_uses_of_its_own_memory);
-    tcase_add_test(tests, the_driver_vouches_for_its_memory);
-    tcase_add_loop_test(tests, what_is_captured_is_used_by_its_launches, 0, 2);
+    ADD_FOR_EACH(tests, 2, memory_goes_back_behind_its_uses,
+                 memory_goes_back_at_once_when_the_host_saw_its_uses,
+                 what_is_captured_is_used_by_its_launches);
     return run_suite(suite, CK_FORK_GETENV);
 }

@@ -71,25 +71,23 @@ static struct weir_model_sequence sequence_of(enum change change) {
     return sequence;
 }
 
-START_TEST(the_same_calls_have_the_same_digest) {
+TEST(the_same_calls_have_the_same_digest) {
     struct weir_model_sequence plain = sequence_of(NOTHING);
 
     ck_assert_uint_eq(plain.calls, 11);
     for (int change = NOTHING; change <= OTHER_TIME; change++)
         ck_assert_uint_eq(sequence_of((enum change)change).digest, plain.digest);
 }
-END_TEST
 
-START_TEST(other_calls_have_another_digest) {
+TEST(other_calls_have_another_digest) {
     struct weir_model_sequence plain = sequence_of(NOTHING), other = sequence_of((enum change)_i);
 
     ck_assert_uint_ne(other.digest, plain.digest);
     ck_assert_uint_eq(other.calls, plain.calls + (_i == ONE_MORE));
 }
-END_TEST
 
 /* Streams, events and pools by the order in which they are named; 0, 1 and 2 are the default streams. */
-START_TEST(each_call_is_a_line) {
+TEST(each_call_is_a_line) {
     static const char *const wanted = "cuMemPoolCreate most 0 = 0\n"
                                       "cuMemPoolSetAttribute pool 3 4 threshold 2097152 = 0\n"
                                       "cuMemAllocFromPoolAsync 1048576 pool 3 stream 3 = 0\n"
@@ -112,7 +110,6 @@ START_TEST(each_call_is_a_line) {
     ck_assert_str_eq(text, wanted);
     free(text);
 }
-END_TEST
 
 int main(void) {
     Suite *suite = suite_create("sequence");

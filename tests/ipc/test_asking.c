@@ -195,7 +195,7 @@ static uint64_t ask(uint64_t bytes, uint64_t ms, struct weir_answers *said) {
 
 /* ---- asking ---------------------------------------------------------------------------------- */
 
-START_TEST(devices_without_a_name) {
+TEST(devices_without_a_name) {
     struct weir_driver alone = *driver;
 
     alone.is_shared = NULL; /* as a real one has it */
@@ -206,9 +206,8 @@ START_TEST(devices_without_a_name) {
     ANSWERS(0, weir__neighbours_look(driver, 0, UINT64_MAX));
     MUST(weir__neighbours_device(driver, 0, name));
 }
-END_TEST
 
-START_TEST(nobody_is_there_or_no_time) {
+TEST(nobody_is_there_or_no_time) {
     struct weir_answers said;
 
     own = join(driver, 0);
@@ -222,7 +221,6 @@ START_TEST(nobody_is_there_or_no_time) {
     MUST_EQ(said.awaited, 1); /* and may have some */
     leave(own);
 }
-END_TEST
 
 enum { ASKING_MS = 400, SILENCE_MS = 2000, LOOKS = 5 };
 
@@ -247,7 +245,7 @@ static int ask_the_silent(struct weir_answers said[LOOKS]) {
 }
 
 /* Who has not answered is left alone for a while; not who has been heard of since, or has its slot. */
-START_TEST(the_silent_are_left_alone) {
+TEST(the_silent_are_left_alone) {
     static const uint64_t kept[LOOKS] = {0, 0, 70, 50, 30}; /* what they have cannot be asked for */
     struct weir_answers said[LOOKS];
 
@@ -273,10 +271,9 @@ START_TEST(the_silent_are_left_alone) {
     MUST_EQ(said[2].awaited, 0);
     leave(own);
 }
-END_TEST
 
 /* So many at once, and then the rest. */
-START_TEST(more_than_are_asked_at_once) {
+TEST(more_than_are_asked_at_once) {
     struct weir_answers said;
     uint64_t sum = 0;
 
@@ -290,7 +287,6 @@ START_TEST(more_than_are_asked_at_once) {
     MUST_EQ(said.kept, sum);
     leave(own);
 }
-END_TEST
 
 enum way { ANSWERS_IT, IS_ANOTHER, IS_ANOTHERS_CHILD, IS_GONE, SAYS_WHAT_IT_HAS, WAYS };
 
@@ -334,7 +330,7 @@ enum {
 }; /* of what may come too late on a slow machine; what is wrong is so each time */
 
 /* The dead, and who has a slot after them, have given what they had. */
-START_TEST(what_counts_as_an_answer) {
+TEST(what_counts_as_an_answer) {
     static const uint64_t given[WAYS] = {7, 10, 10, 10, 0};
     struct weir_answers said = {0};
     pthread_t thread;
@@ -362,10 +358,9 @@ START_TEST(what_counts_as_an_answer) {
     MUST_EQ(own_entry().until_ns, 0);
     leave(own);
 }
-END_TEST
 
 /* Who has given what it could is not asked again, though there was too little of it for a context. */
-START_TEST(a_context_asks_for_all_once) {
+TEST(a_context_asks_for_all_once) {
     static const int way = ANSWERS_IT;
     struct weir_admission admission = {0};
     pthread_t thread;
@@ -378,10 +373,9 @@ START_TEST(a_context_asks_for_all_once) {
     MUST(!weir__allocator_admit(own, &admission));
     leave(own);
 }
-END_TEST
 
 /* As long as more and more is free, and others answer, a share is waited for. */
-START_TEST(how_long_a_share_asks) {
+TEST(how_long_a_share_asks) {
     weir_options options = options_of(KIND_POOL, "model", 0);
     struct weir_appeal said = {0};
     CUdeviceptr most, more;
@@ -413,10 +407,9 @@ START_TEST(how_long_a_share_asks) {
     CU(driver->cuMemFree(most));
     OK(weir_allocator_destroy(a));
 }
-END_TEST
 
 /* Settings that are tried take no part, and are held against those who do. */
-START_TEST(settings_beside_others) {
+TEST(settings_beside_others) {
     weir_options options = options_of(KIND_FIXED, "model", 0);
     uint64_t prealloc = 0;
 
@@ -441,7 +434,6 @@ START_TEST(settings_beside_others) {
     options.prealloc.kind = 99;
     EXPECT(WEIR_E_INVALID, weir__allocator_check_on(driver, &options, &prealloc, NULL, 0));
 }
-END_TEST
 
 /* ---- being asked ----------------------------------------------------------------------------- */
 
@@ -454,7 +446,7 @@ static void asks(uint64_t slot, uint64_t start, uint64_t sequence) {
 }
 
 /* A question to another, or to whoever had the slot before, is not this one's, and one is answered once. */
-START_TEST(only_who_is_asked_gives) {
+TEST(only_who_is_asked_gives) {
     uint64_t start;
 
     own = join(driver, 0);
@@ -477,7 +469,6 @@ START_TEST(only_who_is_asked_gives) {
     leave(own);
     weir__siblings_leave(&sibling);
 }
-END_TEST
 
 static _Atomic uint64_t came_ns;
 
@@ -487,7 +478,7 @@ static void come_meanwhile(void) {
 }
 
 /* Who comes while the shares are taken is not told, as news, what there was to give before. */
-START_TEST(what_is_told_knows_of_who_was_there) {
+TEST(what_is_told_knows_of_who_was_there) {
     struct member *m = members;
     char why[96];
 
@@ -509,7 +500,6 @@ START_TEST(what_is_told_knows_of_who_was_there) {
     weir__siblings_leave(&sibling);
     leave_as(m);
 }
-END_TEST
 
 /* An allocator that has 20, and has told so. */
 static void has_told(void) {
@@ -526,7 +516,7 @@ static void grow_meanwhile(void) {
 }
 
 /* The thread looks what the allocator has, and the allocator grows before the thread writes it down. */
-START_TEST(growth_during_a_look_is_told) {
+TEST(growth_during_a_look_is_told) {
     has_told();
     atomic_store(&in_tell, grow_meanwhile);
     weir__ledger_ring(&other[0]);
@@ -537,10 +527,9 @@ START_TEST(growth_during_a_look_is_told) {
     weir__siblings_leave(&sibling);
     leave(own);
 }
-END_TEST
 
 /* The thread sees a larger reserve before the allocator says so. */
-START_TEST(growth_that_was_seen_counts_once) {
+TEST(growth_that_was_seen_counts_once) {
     has_told();
     atomic_store(&has_reserve, 50);
     weir__ledger_ring(&other[0]);
@@ -552,10 +541,9 @@ START_TEST(growth_that_was_seen_counts_once) {
     weir__siblings_leave(&sibling);
     leave(own);
 }
-END_TEST
 
 /* It has a second, in which one that has been asked once may still give. */
-START_TEST(a_context_waits_for_who_has_not_answered) {
+TEST(a_context_waits_for_who_has_not_answered) {
     struct weir_admission admission = {0};
     uint64_t began = weir__ledger_now();
 
@@ -568,10 +556,9 @@ START_TEST(a_context_waits_for_who_has_not_answered) {
     MUST(!weir__allocator_admit(own, &admission)); /* who did not answer another is left alone */
     leave(own);
 }
-END_TEST
 
 /* What somebody writes there does not make the sum any number. */
-START_TEST(weights_are_added_up) {
+TEST(weights_are_added_up) {
     own = join(driver, 0);
     comes(0, 0, 0);
     comes(1, 0, 0);
@@ -580,11 +567,10 @@ START_TEST(weights_are_added_up) {
     ANSWERS(5, weir__neighbours_weights(own));
     leave(own);
 }
-END_TEST
 
 /* An allocator that is being made counts though another is asked what it has, and counts no more when it is gone,
  * though the process still takes part. */
-START_TEST(claims_count_until_they_end) {
+TEST(claims_count_until_they_end) {
     struct member *context = join_as(0, 0), *made = join_as(10, 2), *in_making = join_as(30, 1);
 
     own = context->on;
@@ -605,10 +591,9 @@ START_TEST(claims_count_until_they_end) {
     MUST_EQ(own_entry().priority, 0);
     leave_as(context);
 }
-END_TEST
 
 /* Two say what an allocator has: it itself at each step, and the thread, which may have seen the next one. */
-START_TEST(a_step_that_was_counted_before) {
+TEST(a_step_that_was_counted_before) {
     _Atomic uint64_t shown = 0;
 
     own = join(driver, 0);
@@ -625,11 +610,10 @@ START_TEST(a_step_that_was_counted_before) {
     leave(own);
     weir__siblings_leave(&sibling);
 }
-END_TEST
 
 /* ---- joining and leaving --------------------------------------------------------------------- */
 
-START_TEST(one_for_each_device) {
+TEST(one_for_each_device) {
     struct weir_driver second = *driver;
     struct weir_neighbours *on_one, *on_second;
 
@@ -645,7 +629,6 @@ START_TEST(one_for_each_device) {
     leave(on_second);
     leave(on_one);
 }
-END_TEST
 
 /* Of weir's thread, which then has no lock, and writes nothing down. */
 static void never_begin(void) {
@@ -655,7 +638,7 @@ static void never_begin(void) {
 
 #ifdef CAN_DENY
 /* Why is told once, nothing is left, and the next one works. */
-START_TEST(what_joining_takes_is_denied) {
+TEST(what_joining_takes_is_denied) {
     int files;
     char why[96];
 
@@ -673,7 +656,6 @@ START_TEST(what_joining_takes_is_denied) {
     }
     leave(join(driver, 0));
 }
-END_TEST
 
 /* ---- the end of the process ------------------------------------------------------------------ */
 
@@ -733,7 +715,7 @@ static __attribute__((noreturn)) void end_with(int lock) {
     exit(0);
 }
 
-START_TEST(a_thread_that_never_comes_back) {
+TEST(a_thread_that_never_comes_back) {
     uint64_t began = weir__ledger_now();
     pid_t child[3];
     int state;
@@ -749,7 +731,6 @@ START_TEST(a_thread_that_never_comes_back) {
     }
     MUST_LE(weir__ledger_now() - began, 20000 * MS);
 }
-END_TEST
 #endif
 
 #ifdef CAN_DENY
@@ -769,7 +750,7 @@ static void watch(void) {
 }
 
 /* The bell that it is to hear has rung by the time that it listens. */
-START_TEST(it_leaves_as_the_thread_begins) {
+TEST(it_leaves_as_the_thread_begins) {
     uint64_t began = weir__ledger_now();
 
     weir__thread_watch(watch);
@@ -779,11 +760,10 @@ START_TEST(it_leaves_as_the_thread_begins) {
     leave(own);
     MUST_LE(weir__ledger_now() - began, 5000 * MS);
 }
-END_TEST
 #endif
 
 /* It leaves nothing that is its parent's. */
-START_TEST(a_child_of_fork_ends) {
+TEST(a_child_of_fork_ends) {
     pid_t child;
     int state;
 
@@ -797,41 +777,24 @@ START_TEST(a_child_of_fork_ends) {
     MUST_EQ(state, 0);
     MUST_EQ(own_entry().pid, (uint64_t)getpid());
 }
-END_TEST
-
-static Suite *suite(void) {
-    Suite *all = suite_create("asking");
-    TCase *tests = suite_add_case(all, "asking", 60, set_up_device, tear_down);
-
-    tcase_add_test(tests, devices_without_a_name);
-    tcase_add_test(tests, nobody_is_there_or_no_time);
-    tcase_add_test(tests, the_silent_are_left_alone);
-    tcase_add_test(tests, more_than_are_asked_at_once);
-    tcase_add_loop_test(tests, what_counts_as_an_answer, 0, WAYS);
-    tcase_add_test(tests, a_context_asks_for_all_once);
-    tcase_add_test(tests, how_long_a_share_asks);
-    tcase_add_test(tests, settings_beside_others);
-    tests = suite_add_case(all, "asked", 60, set_up_device, tear_down);
-    tcase_add_test(tests, only_who_is_asked_gives);
-    tcase_add_test(tests, weights_are_added_up);
-    tcase_add_test(tests, what_is_told_knows_of_who_was_there);
-    tcase_add_test(tests, growth_during_a_look_is_told);
-    tcase_add_test(tests, growth_that_was_seen_counts_once);
-    tcase_add_test(tests, a_context_waits_for_who_has_not_answered);
-    tcase_add_test(tests, claims_count_until_they_end);
-    tcase_add_test(tests, a_step_that_was_counted_before);
-    tests = suite_add_case(all, "joining", 60, set_up_device, tear_down);
-    tcase_add_test(tests, one_for_each_device);
-    tcase_add_test(tests, a_child_of_fork_ends);
-#ifdef CAN_DENY
-    tcase_add_test(tests, what_joining_takes_is_denied);
-    tcase_add_test(tests, it_leaves_as_the_thread_begins);
-    tests = suite_add_case(all, "the end", 60, set_up, tear_down);
-    tcase_add_test(tests, a_thread_that_never_comes_back);
-#endif
-    return all;
-}
 
 int main(void) {
-    return run_suite(suite(), CK_FORK);
+    Suite *suite = suite_create("asking");
+    TCase *tests = suite_add_case(suite, "asking", 60, set_up_device, tear_down);
+
+    ADD_TESTS(tests, devices_without_a_name, nobody_is_there_or_no_time, the_silent_are_left_alone,
+              more_than_are_asked_at_once, a_context_asks_for_all_once, how_long_a_share_asks,
+              settings_beside_others);
+    tcase_add_loop_test(tests, what_counts_as_an_answer, 0, WAYS);
+    ADD_TESTS(tests, only_who_is_asked_gives, weights_are_added_up,
+              what_is_told_knows_of_who_was_there, growth_during_a_look_is_told,
+              growth_that_was_seen_counts_once, a_context_waits_for_who_has_not_answered,
+              claims_count_until_they_end, a_step_that_was_counted_before, one_for_each_device,
+              a_child_of_fork_ends);
+#ifdef CAN_DENY
+    ADD_TESTS(tests, what_joining_takes_is_denied, it_leaves_as_the_thread_begins);
+    tests = suite_add_case(suite, "the end", 60, set_up, tear_down);
+    tcase_add_test(tests, a_thread_that_never_comes_back);
+#endif
+    return run_suite(suite, CK_FORK);
 }

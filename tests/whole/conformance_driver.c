@@ -12,151 +12,11 @@
  *
  * Must not know: weir.
  */
-#include "conformance.h"
-
-#include <stdio.h>
-#include <string.h>
-#include <time.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include "driver/driver.h"
-#include "driver/model/model.h"
-#include "tests/fixtures/support.h"
-
-#define UNIT (32 * MIB)
-#define MS UINT64_C(1000000)
-#define LONG_WORK (8 * MS)
-
-static int on_cuda;
-static const struct weir_driver *driver;
-static CUdevice device;
-static CUcontext primary;
-static CUdeviceptr scratch; /* for long work on a GPU */
-static CUmemoryPool pool;
-static CUstream s, t; /* non-blocking */
-static CUevent event;
-static struct hog hog;
-
-/* ---- the device ------------------------------------------------------------------------------ */
-
-static void make_pool(size_t most) {
-    CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
-                            .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device},
-                            .maxSize = most};
-    uint64_t all = UINT64_MAX;
-
-    CU(driver->cuMemPoolCreate(&pool, &props));
-    CU(driver->cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &all));
-}
-
-static void open_device(void) {
-    const char *wanted = getenv("WEIR_TEST_DEVICE");
-    struct weir_driver_failure failure;
-
-    on_cuda = wanted && strcmp(wanted, "cuda") == 0;
-    driver = weir__driver_open(on_cuda ? "cuda" : "model", &failure);
-    if (!driver)
-        ck_abort_msg("%s", failure.text);
-    if (!on_cuda)
-        MUST_EQ(weir__model_reset(&(struct weir_model_setup){.capacity = 4 * GIB}), 0);
-    CU(driver->cuDeviceGet(&device, 0));
-    CU(driver->cuDevicePrimaryCtxRetain(&primary, device));
-    CU(driver->cuCtxPushCurrent(primary));
-    if (on_cuda)
-        CU(driver->cuMemAlloc(&scratch, 256 * MIB));
-    CU(driver->cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
-    CU(driver->cuStreamCreate(&t, CU_STREAM_NON_BLOCKING));
-    CU(driver->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
-    make_pool(0);
-}
-
-static void close_device(void) {
-    CUcontext popped;
-
-    hog_ends(driver, &hog);
-    CU(driver->cuCtxSynchronize());
-    CU(driver->cuMemPoolDestroy(pool));
-    CU(driver->cuEventDestroy(event));
-    CU(driver->cuStreamDestroy(s));
-    CU(driver->cuStreamDestroy(t));
-    if (on_cuda)
-        CU(driver->cuMemFree(scratch));
-    CU(driver->cuCtxPopCurrent(&popped));
-    CU(driver->cuDevicePrimaryCtxRelease(device));
-}
-
-/* Gives the stream work that is not done for many a call. */
-static void busy(CUstream stream) {
-    if (!on_cuda) {
-        CU(weir__model_kernel(stream, LONG_WORK));
-        return;
-    }
-    for (int i = 0; i < 128; i++) /* 65 us each on an H200 */
-        CU(driver->cuMemsetD8Async(scratch, 0, 256 * MIB, stream));
-}
-
-static uint64_t now_ns(void) {
-    return driver->ticks_to_ns(driver->ticks());
-}
-
-static CUdeviceptr take(size_t bytes, CUstream stream) {
-    CUdeviceptr block = 1;
-
-    CU(driver->cuMemAllocFromPoolAsync(&block, bytes, pool, stream));
-    return block;
-}
-
-static void give(CUdeviceptr block, CUstream stream) {
-    CU(driver->cuMemFreeAsync(block, stream));
-}
-
-static uint64_t get(CUmemPool_attribute attribute) {
-    uint64_t number = 0;
-
-    CU(driver->cuMemPoolGetAttribute(pool, attribute, &number));
-    return number;
-}
-
-static uint64_t reserved(void) {
-    return get(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
-}
-
-static int has_figures(void) {
-    return (driver->capabilities & WEIR_CAP_POOL_FIGURES) != 0;
-}
-
-/* Ways in which the host may see that work is done. */
-static CUresult query_event(void) {
-    return driver->cuEventQuery(event);
-}
-static CUresult query_stream(void) {
-    return driver->cuStreamQuery(s);
-}
-static CUresult wait_for_context(void) {
-    return driver->cuCtxSynchronize();
-}
-static CUresult free_directly(void) {
-    CUdeviceptr block;
-    CUresult result = driver->cuMemAlloc(&block, MIB);
-
-    return result == CUDA_SUCCESS ? driver->cuMemFree(block) : result;
-}
-static CUresult wait_for_other(void) {
-    return driver->cuStreamSynchronize(t);
-}
-
-/* A question's answer, which the model has to give as `wanted`. */
-static void answer(const char *what, int is, int wanted) {
-    printf("# driver: %s: %s%s\n", what, is ? "yes" : "no",
-           is == wanted ? "" : " (the model: the opposite)");
-    if (!on_cuda)
-        ck_assert_msg(is == wanted, "%s: %d", what, is);
-}
+#include "conformance_driver.h"
 
 /* ---- what is asked and freed ----------------------------------------------------------------- */
 
-START_TEST(nothing_is_a_null_pointer) {
+TEST(nothing_is_a_null_pointer) {
     CUdeviceptr block = 1;
 
     CU(driver->cuMemAllocFromPoolAsync(&block, 0, pool, s));
@@ -166,10 +26,9 @@ START_TEST(nothing_is_a_null_pointer) {
     if (has_figures())
         MUST_EQ(reserved(), 0);
 }
-END_TEST
 
 /* Nothing is lost, and the stream is unharmed. */
-START_TEST(wrong_frees_are_invalid_values) {
+TEST(wrong_frees_are_invalid_values) {
     CUdeviceptr block = take(MIB, s), again;
     char host;
 
@@ -184,9 +43,8 @@ START_TEST(wrong_frees_are_invalid_values) {
     give(block, s);
     CU(driver->cuStreamSynchronize(s));
 }
-END_TEST
 
-START_TEST(either_call_frees_either_block) {
+TEST(either_call_frees_either_block) {
     CUdeviceptr pooled = take(MIB, s), direct;
     uint64_t start;
 
@@ -208,9 +66,8 @@ START_TEST(either_call_frees_either_block) {
     answer("a block that cuMemFree took is used no more once a trim gave it back",
            get(CU_MEMPOOL_ATTR_USED_MEM_CURRENT) == 0, 0);
 }
-END_TEST
 
-START_TEST(used_is_what_was_asked) {
+TEST(used_is_what_was_asked) {
     CUdeviceptr one, more;
 
     if (!has_figures())
@@ -225,9 +82,8 @@ START_TEST(used_is_what_was_asked) {
     MUST_EQ(get(CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 0);
     MUST_EQ(get(CU_MEMPOOL_ATTR_USED_MEM_HIGH), 1001);
 }
-END_TEST
 
-START_TEST(high_marks_take_zero_alone) {
+TEST(high_marks_take_zero_alone) {
     uint64_t one = 1, zero = 0;
 
     if (!has_figures())
@@ -247,9 +103,8 @@ START_TEST(high_marks_take_zero_alone) {
     MUST_LE(32 * MIB, get(CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH));
     MUST_LE(get(CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH), 64 * MIB);
 }
-END_TEST
 
-START_TEST(the_range_of_a_block) {
+TEST(the_range_of_a_block) {
     CUdeviceptr block, base = 0;
     size_t bytes = 0;
 
@@ -266,11 +121,10 @@ START_TEST(the_range_of_a_block) {
            1);
     give(block, s);
 }
-END_TEST
 
 /* ---- streams that are no more ---------------------------------------------------------------- */
 
-START_TEST(a_handle_is_used_again) {
+TEST(a_handle_is_used_again) {
     unsigned long long before, after;
     CUstream third, fourth;
 
@@ -285,10 +139,9 @@ START_TEST(a_handle_is_used_again) {
     answer("the next stream has a destroyed one's handle", fourth == third, 1);
     CU(driver->cuStreamDestroy(fourth));
 }
-END_TEST
 
 /* Freed behind work on a stream that is destroyed before it is done. */
-START_TEST(what_an_ended_stream_freed) {
+TEST(what_an_ended_stream_freed) {
     CUdeviceptr block, other;
     CUstream third;
 
@@ -311,7 +164,6 @@ START_TEST(what_an_ended_stream_freed) {
         CU(driver->cuCtxSynchronize());
     }
 }
-END_TEST
 
 /* ---- what is asked alone --------------------------------------------------------------------- */
 
@@ -450,7 +302,7 @@ int answer_alone(const char *question) {
     _exit(0); /* with what it may have left */
 }
 
-START_TEST(what_is_asked_alone) {
+TEST(what_is_asked_alone) {
     char path[512], command[640];
     ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
     unsigned result = 0;
@@ -473,11 +325,10 @@ START_TEST(what_is_asked_alone) {
     if (!on_cuda)
         MUST(told && result == alone[_i].wanted);
 }
-END_TEST
 
 /* ---- units and places ------------------------------------------------------------------------ */
 
-START_TEST(the_reserve_grows_by_units) {
+TEST(the_reserve_grows_by_units) {
     CUdeviceptr block[4];
 
     if (!has_figures())
@@ -497,10 +348,9 @@ START_TEST(the_reserve_grows_by_units) {
     answer("blocks begin at multiples of 512 bytes",
            (block[0] | block[1] | block[2] | block[3]) % 512 == 0, 1);
 }
-END_TEST
 
 /* Up to units for a trim, which needs the host to have seen the frees; down for a threshold. */
-START_TEST(trims_round_up_and_thresholds_down) {
+TEST(trims_round_up_and_thresholds_down) {
     CUdeviceptr keep, most;
     uint64_t threshold = 100 * MIB;
 
@@ -523,7 +373,6 @@ START_TEST(trims_round_up_and_thresholds_down) {
     CU(driver->cuMemPoolTrimTo(pool, 0));
     MUST_EQ(reserved(), 0);
 }
-END_TEST
 
 /* Which calls let the threshold act, beside a wait for a stream. */
 static int falls_after(CUresult (*look)(void)) {
@@ -541,7 +390,7 @@ static int falls_after(CUresult (*look)(void)) {
     return fell;
 }
 
-START_TEST(when_a_threshold_acts) {
+TEST(when_a_threshold_acts) {
     if (!has_figures())
         return;
     MUST(falls_after(wait_for_context));
@@ -549,10 +398,9 @@ START_TEST(when_a_threshold_acts) {
     answer("a threshold acts at a query of the stream", falls_after(query_stream), 0);
     answer("a threshold acts at a query of an event", falls_after(query_event), 0);
 }
-END_TEST
 
 /* What other programs see is the reserve. */
-START_TEST(the_device_loses_the_reserve) {
+TEST(the_device_loses_the_reserve) {
     size_t before = 0, after = 0, total;
     CUdeviceptr block;
 
@@ -564,10 +412,9 @@ START_TEST(the_device_loses_the_reserve) {
            before - after == 15 * UNIT || before - after == 16 * UNIT, 1);
     give(block, s);
 }
-END_TEST
 
 /* What nobody has waited for. */
-START_TEST(a_trim_of_what_was_not_seen) {
+TEST(a_trim_of_what_was_not_seen) {
     if (!has_figures())
         return;
     busy(s);
@@ -581,10 +428,9 @@ START_TEST(a_trim_of_what_was_not_seen) {
     CU(driver->cuMemPoolTrimTo(pool, 0));
     answer("a trim gives back what the wait of cuMemFree was for", reserved() == 0, 0);
 }
-END_TEST
 
 /* How weir has a trim give back what is done: another stream has it, which is waited for. */
-START_TEST(a_trim_of_what_another_stream_had) {
+TEST(a_trim_of_what_another_stream_had) {
     enum { UNITS = 8 };
     CUdeviceptr whole, part[UNITS], kept;
 
@@ -607,10 +453,9 @@ START_TEST(a_trim_of_what_another_stream_had) {
            1);
     give(kept, s);
 }
-END_TEST
 
 /* Whole units move to where they are needed; what is smaller does not. */
-START_TEST(free_units_are_moved) {
+TEST(free_units_are_moved) {
     enum { COUNT = 48 };
     CUdeviceptr hole[COUNT], keep[COUNT], whole;
     uint64_t before;
@@ -647,10 +492,9 @@ START_TEST(free_units_are_moved) {
     for (int i = 0; i < COUNT; i++)
         give(keep[i], s);
 }
-END_TEST
 
 /* The smallest hole that fits, cut from its front; of equal ones the first that was freed. */
-START_TEST(the_best_fit_is_cut_from_its_front) {
+TEST(the_best_fit_is_cut_from_its_front) {
     static const size_t sizes[8] = {4 * MIB, 2 * MIB, 3 * MIB, 2 * MIB,
                                     8 * MIB, 2 * MIB, 5 * MIB, MIB};
     static const struct {
@@ -678,9 +522,8 @@ START_TEST(the_best_fit_is_cut_from_its_front) {
         give(keep[i], s);
     give(base, s);
 }
-END_TEST
 
-START_TEST(the_maximum_holds) {
+TEST(the_maximum_holds) {
     CUdeviceptr block = 0;
     CUresult result;
 
@@ -699,9 +542,8 @@ START_TEST(the_maximum_holds) {
     if (result == CUDA_SUCCESS)
         give(block, s);
 }
-END_TEST
 
-START_TEST(the_device_holds) {
+TEST(the_device_holds) {
     CUdeviceptr block = 0;
     size_t left = 0, total;
 
@@ -717,509 +559,17 @@ START_TEST(the_device_holds) {
     CU(driver->cuMemPoolTrimTo(pool, 0));
     answer("a trim gives back what a refused request left", reserved() == 0, 1); /* assumed */
 }
-END_TEST
-
-/* ---- reuse ----------------------------------------------------------------------------------- */
-
-/* What became of the block that t, or its own stream, would like to have. */
-enum situation {
-    OWN,            /* freed behind work on the stream that asks */
-    SEEN,           /* freed on another, and the host has waited for that */
-    PENDING,        /* freed on another behind work, */
-    PENDING_BEHIND, /* and the stream that asks waits for an event after the free */
-    DONE,           /* freed on another, whose work is done, but nobody has asked, */
-    DONE_BEHIND,    /* and the same with such an event */
-    SITUATIONS
-};
-
-static const char *const situation_names[SITUATIONS] = {
-    "own", "seen", "pending", "pending, ordered by an event", "done", "done, ordered by an event"};
-
-enum { FOLLOW = 1, OPPORTUNISTIC = 2, INTERNAL = 4, POLICIES = 8 }; /* which are on */
-
-struct outcome {
-    CUresult result;
-    int same;         /* it is the block that was freed */
-    int waited;       /* the call took as long as the work that it might wait for */
-    uint64_t took_ns; /* by the call */
-};
-
-static void set_policies(int on) {
-    for (int i = 0; i < 3; i++) {
-        int value = on >> i & 1, is = -1;
-
-        CU(driver->cuMemPoolSetAttribute(
-            pool, (CUmemPool_attribute)(CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES + i),
-            &value));
-        CU(driver->cuMemPoolGetAttribute(
-            pool, (CUmemPool_attribute)(CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES + i), &is));
-        MUST_EQ(is, value);
-    }
-}
-
-static struct outcome try(enum situation what) {
-    CUdeviceptr block = take(UNIT, s), other = 0;
-    CUstream asks = what == OWN ? s : t;
-    struct outcome out;
-    uint64_t start;
-
-    busy(s);
-    give(block, s);
-    if (what == PENDING_BEHIND || what == DONE_BEHIND) {
-        CU(driver->cuEventRecord(event, s));
-        CU(driver->cuStreamWaitEvent(t, event, 0));
-    }
-    if (what == SEEN)
-        CU(driver->cuStreamSynchronize(s));
-    if (what == DONE || what == DONE_BEHIND)
-        driver->sleep_ns(8 * LONG_WORK);
-    start = now_ns();
-    out.result = driver->cuMemAllocFromPoolAsync(&other, UNIT, pool, asks);
-    out.took_ns = now_ns() - start;
-    out.waited = what < DONE && out.took_ns > LONG_WORK / 4;
-    out.same = out.result == CUDA_SUCCESS && other == block;
-    if (out.result == CUDA_SUCCESS)
-        give(other, asks);
-    return out;
-}
-
-/* By the words of the programming guide ("Memory reuse policies"), and what was measured: what the driver
- * orders by itself it orders on the device, and the call does not wait. */
-static struct outcome expected(enum situation what, int on, int room) {
-    int ordered = what == PENDING_BEHIND || what == DONE_BEHIND;
-    int done = what == DONE || what == DONE_BEHIND;
-    int same =
-        what == OWN || what == SEEN || (ordered && (on & FOLLOW)) || (done && (on & OPPORTUNISTIC));
-
-    if (same || room)
-        return (struct outcome){.same = same};
-    if (on & INTERNAL)
-        return (struct outcome){.same = 1};
-    return (struct outcome){.result = CUDA_ERROR_OUT_OF_MEMORY};
-}
-
-/* Whether there is room for another block. */
-enum { ROOM, MAXIMUM, FULL_DEVICE, ROOMS };
-
-static const char *const room_names[ROOMS] = {"room", "at the maximum", "full device"};
-
-/* Known of drivers: what gives reuse; that memory that is at work goes to nobody who is not behind it as long
- * as there is other.  Not: what a policy that is off withholds, nor what becomes of it on a full device or at a
- * maximum. */
-static int is_known(enum situation what, int on, int room) {
-    if (expected(what, on, 1).same)
-        return 1;
-    return what == PENDING && room == ROOM;
-}
-
-/* The policies one by one and together; with room for another block, and with none. */
-START_TEST(each_policy_alone_and_together) {
-    int on = _i % POLICIES, room = _i / POLICIES;
-
-    if (room == MAXIMUM && !(driver->capabilities & WEIR_CAP_POOL_MAX_SIZE))
-        return;
-    if (room == FULL_DEVICE)
-        hog_takes(driver, &hog, UNIT);
-    for (enum situation what = 0; what < SITUATIONS; what++) {
-        struct outcome wanted = expected(what, on, room == ROOM), is;
-        int agrees;
-
-        CU(driver->cuCtxSynchronize());
-        CU(driver->cuMemPoolDestroy(pool));
-        make_pool(room == MAXIMUM ? UNIT : 0);
-        set_policies(on);
-        is = try(what);
-        agrees = is.result == wanted.result && is.same == wanted.same && is.waited == wanted.waited;
-        printf("# driver: reuse, policies%s%s%s%s, %s, %s: %s%s, %.2f ms%s\n",
-               on & FOLLOW ? " follow" : "", on & OPPORTUNISTIC ? " opportunistic" : "",
-               on & INTERNAL ? " internal" : "", on ? "" : " none", room_names[room],
-               situation_names[what],
-               is.result != CUDA_SUCCESS ? "refused"
-               : is.same                 ? "the same block"
-                                         : "another",
-               is.waited ? ", after the work" : "", (double)is.took_ns / (double)MS,
-               agrees ? "" : " (the model: otherwise)");
-        if (!on_cuda || is_known(what, on, room))
-            ck_assert_msg(agrees, "policies %d, room %d, %s: result %u, same %d, waited %d", on,
-                          room, situation_names[what], is.result, is.same, is.waited);
-    }
-}
-END_TEST
-
-/* Two blocks side by side for a request that neither holds alone, and no other room. */
-START_TEST(room_in_pieces_behind_work) {
-    CUdeviceptr first, second, whole = 0;
-    CUresult result;
-    CUstream third;
-    uint64_t start;
-
-    if (!(driver->capabilities & WEIR_CAP_POOL_MAX_SIZE))
-        return;
-    CU(driver->cuMemPoolDestroy(pool));
-    make_pool(2 * UNIT);
-    CU(driver->cuStreamCreate(&third, CU_STREAM_NON_BLOCKING));
-    first = take(UNIT, s);
-    second = take(UNIT, third);
-    busy(s);
-    busy(third);
-    give(first, s);
-    give(second, third);
-    start = now_ns();
-    result = driver->cuMemAllocFromPoolAsync(&whole, 2 * UNIT, pool, t);
-    answer("two pending blocks together serve a stream that is behind neither",
-           result == CUDA_SUCCESS, 0);
-    answer("a call that wants two pending blocks waits for them", now_ns() - start > LONG_WORK / 4,
-           0);
-    if (result == CUDA_SUCCESS)
-        give(whole, t);
-    CU(driver->cuCtxSynchronize());
-    CU(driver->cuStreamDestroy(third));
-}
-END_TEST
-
-START_TEST(policies_are_on_at_first) {
-    struct {
-        int value, guard;
-    } policy = {0, 77};
-    CUmemoryPool other;
-    CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
-                            .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device}};
-    uint64_t threshold = 77;
-
-    CU(driver->cuMemPoolCreate(&other, &props));
-    for (CUmemPool_attribute a = CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES;
-         a <= CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES; a++) {
-        CU(driver->cuMemPoolGetAttribute(other, a, &policy.value));
-        MUST_EQ(policy.value, 1);
-        MUST_EQ(policy.guard, 77);
-    }
-    CU(driver->cuMemPoolGetAttribute(other, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold));
-    MUST_EQ(threshold, 0);
-    CU(driver->cuMemPoolDestroy(other));
-}
-END_TEST
-
-/* An event before the free orders nothing. */
-START_TEST(an_event_before_the_free_does_not_count) {
-    CUdeviceptr block = take(UNIT, s), other;
-
-    busy(s);
-    CU(driver->cuEventRecord(event, s));
-    give(block, s);
-    CU(driver->cuStreamWaitEvent(t, event, 0));
-    other = take(UNIT, t);
-    MUST(other != block);
-    give(other, t);
-}
-END_TEST
-
-/* A wait is for what the event stood for when it was called. */
-START_TEST(an_event_recorded_again) {
-    CUdeviceptr block = take(UNIT, s), other;
-
-    busy(s);
-    give(block, s);
-    CU(driver->cuEventRecord(event, s));
-    CU(driver->cuStreamWaitEvent(t, event, 0));
-    CU(driver->cuEventRecord(event, t));
-    other = take(UNIT, t);
-    answer("a wait counts for what the event stood for then", other == block, 1);
-    give(other, t);
-    CU(driver->cuCtxSynchronize());
-    CU(driver->cuEventDestroy(event));
-    CU(driver->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
-    block = take(UNIT, s);
-    busy(s);
-    give(block, s);
-    CU(driver->cuEventQuery(event)); /* never recorded: done, and orders nothing */
-    CU(driver->cuStreamWaitEvent(t, event, 0));
-    other = take(UNIT, t);
-    MUST(other != block);
-    give(other, t);
-}
-END_TEST
-
-START_TEST(order_through_a_third_stream) {
-    CUdeviceptr block = take(UNIT, s), other;
-    CUstream third;
-
-    CU(driver->cuStreamCreate(&third, CU_STREAM_NON_BLOCKING));
-    busy(s);
-    give(block, s);
-    CU(driver->cuEventRecord(event, s));
-    CU(driver->cuStreamWaitEvent(third, event, 0));
-    CU(driver->cuEventRecord(event, third));
-    CU(driver->cuStreamWaitEvent(t, event, 0));
-    other = take(UNIT, t);
-    answer("an order by events goes through a third stream", other == block, 1);
-    give(other, t);
-    CU(driver->cuCtxSynchronize());
-    CU(driver->cuStreamDestroy(third));
-}
-END_TEST
-
-/* What the host sees otherwise than by waiting, with nothing but that to go by. */
-static int serves_after(CUresult (*look)(void)) {
-    CUdeviceptr block, other;
-
-    CU(driver->cuCtxSynchronize());
-    CU(driver->cuMemPoolDestroy(pool));
-    make_pool(0);
-    set_policies(0);
-    block = take(UNIT, s);
-    give(block, s);
-    CU(driver->cuEventRecord(event, s));
-    driver->sleep_ns(LONG_WORK);
-    CU(look());
-    other = take(UNIT, t);
-    give(other, t);
-    return other == block;
-}
-
-START_TEST(what_counts_as_seen) {
-    MUST(serves_after(wait_for_context));
-    answer("a query that finds an event done counts as seen", serves_after(query_event), 0);
-    answer("a query that finds the stream done counts as seen", serves_after(query_stream), 0);
-    answer("a wait for another stream counts as seen", serves_after(wait_for_other), 0);
-    answer("the wait of cuMemFree counts as seen", serves_after(free_directly), 0);
-}
-END_TEST
-
-/* Two blocks that t may have, of the same size: by an event, and since its work is done. */
-START_TEST(done_or_ordered_first) {
-    CUdeviceptr ordered = take(UNIT, s), done, keep, other;
-    CUstream third;
-
-    CU(driver->cuStreamCreate(&third, CU_STREAM_NON_BLOCKING));
-    done = take(UNIT, third);
-    keep = take(UNIT, third); /* else it might be one with what lies behind */
-    give(done, third);
-    driver->sleep_ns(LONG_WORK);
-    busy(s);
-    give(ordered, s);
-    CU(driver->cuEventRecord(event, s));
-    CU(driver->cuStreamWaitEvent(t, event, 0));
-    other = take(UNIT, t);
-    MUST(other == done || other == ordered);
-    answer("what is done goes before what is ordered", other == done, 0);
-    give(other, t);
-    give(keep, third);
-    CU(driver->cuCtxSynchronize());
-    CU(driver->cuStreamDestroy(third));
-}
-END_TEST
-
-/* Halves of a unit side by side, one the stream's own and one that it is ordered behind. */
-START_TEST(neighbours_of_two_streams) {
-    CUdeviceptr first, second, other;
-
-    if (!has_figures())
-        return;
-    first = take(UNIT / 2, s);
-    second = take(UNIT / 2, t);
-    MUST_EQ(second, first + UNIT / 2);
-    busy(s);
-    busy(t);
-    give(first, s);
-    give(second, t);
-    CU(driver->cuEventRecord(event, s));
-    CU(driver->cuStreamWaitEvent(t, event, 0));
-    other = take(UNIT, t);
-    answer("its own and what it is ordered behind serve as one", other == first, 0);
-    give(other, t);
-}
-END_TEST
-
-/* The legacy stream runs behind all blocking ones, without any event. */
-START_TEST(the_legacy_stream_is_behind_blocking_ones) {
-    CUdeviceptr block, other;
-    CUstream blocking;
-
-    CU(driver->cuStreamCreate(&blocking, 0));
-    block = take(UNIT, blocking);
-    busy(blocking);
-    give(block, blocking);
-    other = take(UNIT, NULL);
-    answer("the legacy stream has what a blocking stream freed behind work", other == block, 1);
-    give(other, NULL);
-    CU(driver->cuCtxSynchronize());
-    CU(driver->cuStreamDestroy(blocking));
-}
-END_TEST
-
-static void take_time(void *nothing) {
-    (void)nothing;
-    nanosleep(&(struct timespec){0, 1000000}, NULL);
-}
-
-/* What programs look at, and weir run answers likewise. */
-START_TEST(a_refused_block_is_none) {
-    CUmemPoolProps properties = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
-                                 .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0},
-                                 .maxSize = 1};
-    CUdeviceptr block = 77;
-    CUmemoryPool small;
-
-    if (driver->version < 12020)
-        return;
-    CU(driver->cuMemPoolCreate(&small, &properties));
-    MUST_EQ(driver->cuMemAllocFromPoolAsync(&block, (size_t)64 << 20, small, s),
-            CUDA_ERROR_OUT_OF_MEMORY);
-    MUST_EQ(block, 0);
-    block = 77;
-    MUST_EQ(driver->cuMemAllocFromPoolAsync(&block, (size_t)1 << 50, pool, s),
-            CUDA_ERROR_OUT_OF_MEMORY);
-    MUST_EQ(block, 0);
-    CU(driver->cuMemPoolDestroy(small));
-}
-END_TEST
-
-/* Which weir's wait for the device rests on, and proves so (device_wait.c). */
-START_TEST(frees_wait_for_a_host_function) {
-    CUdeviceptr block;
-    void *host;
-
-    CU(driver->cuMemAlloc(&block, UNIT));
-    CU(driver->cuLaunchHostFunc(s, take_time, NULL));
-    MUST_EQ(driver->cuStreamQuery(s), CUDA_ERROR_NOT_READY);
-    CU(driver->cuMemFree(block));
-    CU(driver->cuStreamQuery(s));
-    CU(driver->cuMemAllocHost(&host, 64 << 10));
-    CU(driver->cuLaunchHostFunc(s, take_time, NULL));
-    MUST_EQ(driver->cuStreamQuery(s), CUDA_ERROR_NOT_READY);
-    CU(driver->cuMemFreeHost(host));
-    CU(driver->cuStreamQuery(s));
-}
-END_TEST
-
-/* A non-blocking stream that has nothing but a wait is at work until what it waits for is done, and so is one that
- * waits for that. */
-START_TEST(who_waits_is_at_work) {
-    CUevent first, second;
-
-    CU(driver->cuEventCreate(&first, CU_EVENT_DISABLE_TIMING));
-    CU(driver->cuEventCreate(&second, CU_EVENT_DISABLE_TIMING));
-    CU(driver->cuCtxSynchronize());
-    if (_i == 0)
-        busy(s);
-    else
-        busy(NULL);
-    CU(driver->cuEventRecord(first, _i == 0 ? s : NULL));
-    CU(driver->cuStreamWaitEvent(t, first, 0));
-    CU(driver->cuEventRecord(second, t));
-    CU(driver->cuStreamWaitEvent(s, second, 0));
-    MUST_EQ(driver->cuStreamQuery(t), CUDA_ERROR_NOT_READY);
-    MUST_EQ(driver->cuStreamQuery(s), CUDA_ERROR_NOT_READY);
-    CU(driver->cuCtxSynchronize());
-    CU(driver->cuStreamQuery(t));
-    CU(driver->cuStreamQuery(s));
-    CU(driver->cuEventDestroy(first));
-    CU(driver->cuEventDestroy(second));
-}
-END_TEST
-
-/* So is one that a pool has put behind another's work. */
-START_TEST(who_was_given_what_is_pending_is_at_work) {
-    CUdeviceptr block, other;
-
-    if (!(driver->capabilities & WEIR_CAP_POOL_MAX_SIZE))
-        return;
-    CU(driver->cuMemPoolDestroy(pool));
-    make_pool(UNIT);
-    block = take(UNIT, s);
-    CU(driver->cuCtxSynchronize());
-    busy(s);
-    give(block, s);
-    other = take(UNIT, t);
-    MUST_EQ(other, block);
-    answer("who was put behind another's work is at work",
-           driver->cuStreamQuery(t) == CUDA_ERROR_NOT_READY, 1);
-    give(other, t);
-}
-END_TEST
-
-/* What it is may not be asked of a stream while it is captured (lib/engine/stream_order.c). */
-START_TEST(a_captured_stream_tells_nothing_of_itself) {
-    CUgraph graph = NULL;
-    unsigned int flags;
-    CUresult result;
-
-    CU(driver->cuStreamBeginCapture(s, CU_STREAM_CAPTURE_MODE_RELAXED));
-    result = driver->cuStreamGetFlags(s, &flags);
-    MUST_EQ(result, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
-    result = driver->cuStreamEndCapture(s, &graph);
-    MUST_EQ(result, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
-}
-END_TEST
-
-/* lib/engine/stream_order.h: whether a stream is idle, and what that proves. */
-START_TEST(what_an_idle_stream_proves) {
-    unsigned int flags = 4711;
-    CUstream blocking;
-    CUevent behind;
-
-    CU(driver->cuStreamCreate(&blocking, 0));
-    CU(driver->cuEventCreate(&behind, CU_EVENT_DISABLE_TIMING));
-    CU(driver->cuStreamGetFlags(blocking, &flags));
-    MUST_EQ(flags, 0);
-    CU(driver->cuStreamGetFlags(s, &flags));
-    MUST_EQ(flags, CU_STREAM_NON_BLOCKING);
-    CU(driver->cuStreamGetFlags(NULL, &flags));
-    answer("the legacy stream is a blocking one", flags == 0, 1);
-    CU(driver->cuCtxSynchronize());
-    busy(s);
-    MUST_EQ(driver->cuStreamQuery(s), CUDA_ERROR_NOT_READY);
-    CU(driver->cuStreamSynchronize(s));
-    CU(driver->cuStreamQuery(s));
-    busy(NULL);
-    answer("a blocking stream shows what it is behind", driver->cuStreamQuery(blocking) != 0, 0);
-    CU(driver->cuEventRecord(behind, blocking));
-    MUST_EQ(driver->cuEventQuery(behind), CUDA_ERROR_NOT_READY);
-    CU(driver->cuCtxSynchronize());
-    CU(driver->cuEventDestroy(behind));
-    CU(driver->cuStreamDestroy(blocking));
-}
-END_TEST
-
-/* ---- the cases ------------------------------------------------------------------------------- */
 
 void add_driver_points(Suite *suite) {
     TCase *tests = suite_add_case(suite, "the driver's pools", 120, open_device, close_device);
 
-    tcase_add_test(tests, nothing_is_a_null_pointer);
-    tcase_add_test(tests, wrong_frees_are_invalid_values);
-    tcase_add_test(tests, either_call_frees_either_block);
-    tcase_add_test(tests, used_is_what_was_asked);
-    tcase_add_test(tests, high_marks_take_zero_alone);
-    tcase_add_test(tests, the_range_of_a_block);
-    tcase_add_test(tests, a_handle_is_used_again);
-    tcase_add_test(tests, what_an_ended_stream_freed);
+    ADD_TESTS(tests, nothing_is_a_null_pointer, wrong_frees_are_invalid_values,
+              either_call_frees_either_block, used_is_what_was_asked, high_marks_take_zero_alone,
+              the_range_of_a_block, a_handle_is_used_again, what_an_ended_stream_freed,
+              the_reserve_grows_by_units, trims_round_up_and_thresholds_down,
+              a_trim_of_what_was_not_seen, a_trim_of_what_another_stream_had, when_a_threshold_acts,
+              the_device_loses_the_reserve, free_units_are_moved,
+              the_best_fit_is_cut_from_its_front, the_maximum_holds, the_device_holds);
     tcase_add_loop_test(tests, what_is_asked_alone, 0, ALONE);
-    tcase_add_test(tests, the_reserve_grows_by_units);
-    tcase_add_test(tests, trims_round_up_and_thresholds_down);
-    tcase_add_test(tests, a_trim_of_what_was_not_seen);
-    tcase_add_test(tests, a_trim_of_what_another_stream_had);
-    tcase_add_test(tests, when_a_threshold_acts);
-    tcase_add_test(tests, the_device_loses_the_reserve);
-    tcase_add_test(tests, free_units_are_moved);
-    tcase_add_test(tests, the_best_fit_is_cut_from_its_front);
-    tcase_add_test(tests, the_maximum_holds);
-    tcase_add_test(tests, the_device_holds);
-    tests = suite_add_case(suite, "the driver's reuse", 120, open_device, close_device);
-    tcase_add_test(tests, policies_are_on_at_first);
-    tcase_add_loop_test(tests, each_policy_alone_and_together, 0, ROOMS * POLICIES);
-    tcase_add_test(tests, room_in_pieces_behind_work);
-    tcase_add_test(tests, an_event_before_the_free_does_not_count);
-    tcase_add_test(tests, an_event_recorded_again);
-    tcase_add_test(tests, order_through_a_third_stream);
-    tcase_add_test(tests, what_counts_as_seen);
-    tcase_add_test(tests, done_or_ordered_first);
-    tcase_add_test(tests, neighbours_of_two_streams);
-    tcase_add_test(tests, the_legacy_stream_is_behind_blocking_ones);
-    tcase_add_test(tests, what_an_idle_stream_proves);
-    tcase_add_test(tests, frees_wait_for_a_host_function);
-    tcase_add_test(tests, a_refused_block_is_none);
-    tcase_add_loop_test(tests, who_waits_is_at_work, 0, 2);
-    tcase_add_test(tests, who_was_given_what_is_pending_is_at_work);
-    tcase_add_test(tests, a_captured_stream_tells_nothing_of_itself);
+    add_conformance_driver_reuse(suite);
 }

@@ -96,7 +96,7 @@ static void fill_and_see(int device, CUdeviceptr at, size_t bytes, unsigned char
 
 /* ---- the driver ------------------------------------------------------------------------------ */
 
-START_TEST(who_is_a_peer) {
+TEST(who_is_a_peer) {
     int can[3] = {-1, -1, -1};
     CUresult none;
 
@@ -109,9 +109,8 @@ START_TEST(who_is_a_peer) {
     answer("a device is a peer of itself", can[1], 0);
     answer("a device that is not there is an invalid device", none == CUDA_ERROR_INVALID_DEVICE, 1);
 }
-END_TEST
 
-START_TEST(access_to_a_pool) {
+TEST(access_to_a_pool) {
     CUmemPoolProps properties = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
                                  .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
     CUmemAccessDesc give = to_device(1, CU_MEM_ACCESS_FLAGS_PROT_READWRITE), wrong;
@@ -145,7 +144,6 @@ START_TEST(access_to_a_pool) {
     CU(driver->cuStreamSynchronize(stream[0]));
     CU(driver->cuMemPoolDestroy(pool));
 }
-END_TEST
 
 static CUmemGenericAllocationHandle map(CUdeviceptr at) {
     CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -158,7 +156,7 @@ static CUmemGenericAllocationHandle map(CUdeviceptr at) {
 }
 
 /* Several devices in one call, or one after the other; and what it costs. */
-START_TEST(access_to_handles) {
+TEST(access_to_handles) {
     enum { HANDLES = 64 };
     CUmemAccessDesc both[2] = {to_device(0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE),
                                to_device(1, CU_MEM_ACCESS_FLAGS_PROT_READWRITE)};
@@ -198,7 +196,6 @@ START_TEST(access_to_handles) {
     }
     CU(driver->cuMemAddressFree(at, HANDLES * UNIT));
 }
-END_TEST
 
 /* ---- weir ------------------------------------------------------------------------------------ */
 
@@ -224,7 +221,7 @@ static weir_allocator *make(int world, const char *peers) {
 }
 
 /* Blocks come and go, and memory grows and moves; each is filled by one device and read by the other. */
-START_TEST(a_peer_uses_blocks) {
+TEST(a_peer_uses_blocks) {
     static const size_t sizes[] = {3000, 700000, 5 * MIB, 40 * MIB, 90 * MIB};
     weir_allocator *a;
     void *block[4] = {NULL};
@@ -257,9 +254,8 @@ START_TEST(a_peer_uses_blocks) {
         OK(weir_free(a, block[i], stream[0]));
     OK(weir_allocator_destroy(a));
 }
-END_TEST
 
-START_TEST(an_allocator_on_each) {
+TEST(an_allocator_on_each) {
     weir_options options = options_of(KIND_POOL, name, GIB);
     weir_allocator *a[2] = {NULL};
     void *block;
@@ -279,14 +275,10 @@ START_TEST(an_allocator_on_each) {
         OK(weir_allocator_destroy(a[i]));
     }
 }
-END_TEST
 
 void add_peer_points(Suite *suite) {
     TCase *tests = suite_add_case(suite, "peers", 120, open_devices, close_devices);
 
-    tcase_add_test(tests, who_is_a_peer);
-    tcase_add_test(tests, access_to_a_pool);
-    tcase_add_test(tests, access_to_handles);
+    ADD_TESTS(tests, who_is_a_peer, access_to_a_pool, access_to_handles, an_allocator_on_each);
     tcase_add_loop_test(tests, a_peer_uses_blocks, 0, 2 * WORLDS);
-    tcase_add_test(tests, an_allocator_on_each);
 }

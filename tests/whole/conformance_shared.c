@@ -116,7 +116,7 @@ static CUresult import(CUmemGenericAllocationHandle *handle, int file) {
     return driver->cuMemImportFromShareableHandle(handle, (void *)(intptr_t)file, KIND);
 }
 
-START_TEST(exported_memory_is_one) {
+TEST(exported_memory_is_one) {
     const size_t bytes = 64 * UNIT;
     CUmemGenericAllocationHandle again = 0, none = 0;
     CUcontext popped;
@@ -157,10 +157,9 @@ START_TEST(exported_memory_is_one) {
     answer("all closed, the memory is gone", before - free_bytes() < bytes, 1);
     CU(driver->cuMemAddressFree(made.at, 2 * bytes));
 }
-END_TEST
 
 /* What an export answers where the process has no number left for its file. */
-START_TEST(an_export_without_a_number) {
+TEST(an_export_without_a_number) {
     struct rlimit limit, least;
     CUresult result;
     int file = -1, highest;
@@ -185,7 +184,6 @@ START_TEST(an_export_without_a_number) {
     CU(driver->cuMemRelease(made.memory));
     CU(driver->cuMemAddressFree(made.at, 2 * UNIT));
 }
-END_TEST
 
 /* ---- weir ------------------------------------------------------------------------------------ */
 
@@ -242,7 +240,7 @@ static int run_receiver(const char *text, size_t offset) {
     return code == 77 << 8 ? -1 : code;
 }
 
-START_TEST(another_process_has_a_block) {
+TEST(another_process_has_a_block) {
     weir_allocator *a;
     char text[4096];
     size_t offset = 0, released = 0, before;
@@ -268,12 +266,10 @@ START_TEST(another_process_has_a_block) {
     answer("and goes with the receiver's close", free_bytes() >= before + BYTES, 1);
     OK(weir_allocator_destroy(a));
 }
-END_TEST
 
 void add_shared_points(Suite *suite) {
     TCase *tests = suite_add_case(suite, "shared memory", 120, open_device, close_device);
 
-    tcase_add_test(tests, exported_memory_is_one);
-    tcase_add_test(tests, an_export_without_a_number);
+    ADD_TESTS(tests, exported_memory_is_one, an_export_without_a_number);
     tcase_add_loop_test(tests, another_process_has_a_block, 0, PACKINGS);
 }

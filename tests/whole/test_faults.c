@@ -1339,7 +1339,7 @@ static uint64_t fail_each_call(const struct world *world, const struct situation
 }
 
 /* The same in pieces. */
-START_TEST(each_driver_call_among_pieces_fails) {
+TEST(each_driver_call_among_pieces_fails) {
     weir_status clean;
     uint64_t points = 0;
 
@@ -1351,7 +1351,6 @@ START_TEST(each_driver_call_among_pieces_fails) {
     say(mapped_world(), "driver calls that failed among pieces", points);
     ck_assert_uint_gt(points, 300 / every());
 }
-END_TEST
 
 /* Shelves know nothing of what lies below: some worlds will do, and some without ids. */
 static int has_shelves(const struct world *world) {
@@ -1377,21 +1376,19 @@ static uint64_t behind_shelves(const struct world *world,
     return points;
 }
 
-START_TEST(each_driver_call_behind_shelves_fails) {
+TEST(each_driver_call_behind_shelves_fails) {
     uint64_t points = behind_shelves(&worlds[_i], fail_each_call);
 
     say(&worlds[_i], "driver calls that failed behind shelves", points);
     ck_assert_uint_gt(points, 100 / every());
 }
-END_TEST
 
-START_TEST(each_driver_call_fails) {
+TEST(each_driver_call_fails) {
     uint64_t points = in_each_situation(&worlds[_i], fail_each_call);
 
     say(&worlds[_i], "driver calls that failed", points);
     ck_assert_uint_gt(points, 500 / every());
 }
-END_TEST
 
 static uint64_t fail_pairs(const struct world *world, const struct situation *it,
                            weir_status *clean) {
@@ -1411,13 +1408,12 @@ static uint64_t fail_pairs(const struct world *world, const struct situation *it
     return points;
 }
 
-START_TEST(pairs_of_driver_calls_fail) {
+TEST(pairs_of_driver_calls_fail) {
     uint64_t points = in_each_situation(&worlds[_i], fail_pairs);
 
     say(&worlds[_i], "pairs of driver calls that failed", points);
     ck_assert_uint_gt(points, 300 / every_pair());
 }
-END_TEST
 
 #ifdef CAN_REFUSE_HOST_MEMORY
 static uint64_t fail_each_request(const struct world *world, const struct situation *it,
@@ -1433,24 +1429,22 @@ static uint64_t fail_each_request(const struct world *world, const struct situat
     return points;
 }
 
-START_TEST(each_request_for_host_memory_fails) {
+TEST(each_request_for_host_memory_fails) {
     uint64_t points = in_each_situation(&worlds[_i], fail_each_request);
 
     say(&worlds[_i], "requests for host memory that failed", points);
     ck_assert_uint_gt(points, 100 / every());
 }
-END_TEST
 
-START_TEST(each_request_behind_shelves_fails) {
+TEST(each_request_behind_shelves_fails) {
     uint64_t points = behind_shelves(&worlds[_i], fail_each_request);
 
     say(&worlds[_i], "requests for host memory that failed behind shelves", points);
     ck_assert_uint_gt(points, 20 / every());
 }
-END_TEST
 
 /* Lists grow now here, now there, as there are more pieces to be listed. */
-START_TEST(each_request_among_pieces_fails) {
+TEST(each_request_among_pieces_fails) {
     weir_status clean;
     uint64_t points = 0;
 
@@ -1462,7 +1456,6 @@ START_TEST(each_request_among_pieces_fails) {
     say(mapped_world(), "requests for host memory that failed among pieces", points);
     ck_assert_uint_gt(points, 500);
 }
-END_TEST
 #endif
 
 static void drop_profile(void) {

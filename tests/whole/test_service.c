@@ -54,7 +54,7 @@ static const size_t equal_kib[] = {1024,  1536,  3072,  5120,  7168,   9216,  11
 enum { SIZES = sizeof equal_kib / sizeof equal_kib[0] };
 
 /* Equal blocks, until there is no memory for another. */
-START_TEST(most_of_the_device_can_be_used) {
+TEST(most_of_the_device_can_be_used) {
     const int kind = kinds[_i / SIZES];
     const size_t bytes = equal_kib[_i % SIZES] * KIB;
     uint64_t used = 0;
@@ -69,12 +69,11 @@ START_TEST(most_of_the_device_can_be_used) {
                   kind_names[kind], bytes / KIB, (unsigned long long)(used / MIB),
                   (unsigned long long)(DEVICE / MIB));
 }
-END_TEST
 
 /* ---- what is reserved -------------------------------------------------------------------------- */
 
 /* One block of 4 KiB on each of so many streams. */
-START_TEST(streams_share_what_is_reserved) {
+TEST(streams_share_what_is_reserved) {
     static const struct {
         int streams;
         uint64_t most; /* bytes */
@@ -91,7 +90,6 @@ START_TEST(streams_share_what_is_reserved) {
                   kind_names[kind], loads[_i % LOADS].streams,
                   (unsigned long long)(reserve_now() / KIB));
 }
-END_TEST
 
 /* The weights of models in half precision, as they are loaded: bytes of each layer's matrices, and of what there is
  * once. */
@@ -123,7 +121,7 @@ static const struct model {
 };
 enum { MODELS = sizeof models / sizeof models[0] };
 
-START_TEST(weights_take_little_more_than_they_are) {
+TEST(weights_take_little_more_than_they_are) {
     static const struct {
         int kind;
         double most; /* times what was asked for */
@@ -148,7 +146,6 @@ START_TEST(weights_take_little_more_than_they_are) {
                   "%s, %s: reserves %.3f times what was asked for", kind_names[kind], model->name,
                   part);
 }
-END_TEST
 
 /* ---- what patterns take ------------------------------------------------------------------------ */
 
@@ -339,7 +336,7 @@ static const struct {
 };
 enum { PATTERNS = sizeof patterns / sizeof patterns[0] };
 
-START_TEST(patterns_reserve_no_more_than_their_bounds) {
+TEST(patterns_reserve_no_more_than_their_bounds) {
     const int kind = _i / PATTERNS, pattern = _i % PATTERNS;
     weir_statistics now = {.size = sizeof now};
     double part;
@@ -351,7 +348,6 @@ START_TEST(patterns_reserve_no_more_than_their_bounds) {
     ck_assert_msg(part <= patterns[pattern].most[kind], "%s, %s: reserves %.3f times what is live",
                   kind_names[kinds[kind]], patterns[pattern].name, part);
 }
-END_TEST
 
 /* ---- what caches keep -------------------------------------------------------------------------- */
 
@@ -385,7 +381,7 @@ static void make_with_cache(int kind, uint64_t most) {
 }
 
 /* All caches together keep no more than the limit, whichever stream is silent by then, and they serve all the same. */
-START_TEST(caches_keep_no_more_than_their_limit) {
+TEST(caches_keep_no_more_than_their_limit) {
     enum { SOME = 64 };
     const int is_watched = _i / OWN_KINDS; /* else nobody asks for figures meanwhile */
     const uint64_t most = 64 * MIB;
@@ -405,10 +401,9 @@ START_TEST(caches_keep_no_more_than_their_limit) {
     MUST_LE(MIB, now.front_idle);
     MUST_LE(now.allocs / 2, now.front_hits);
 }
-END_TEST
 
 /* A silent stream may keep less at once when another comes, which has its share then, though nobody asks for figures. */
-START_TEST(a_silent_stream_leaves_others_their_share) {
+TEST(a_silent_stream_leaves_others_their_share) {
     CUstream other;
     weir_statistics now;
 
@@ -420,10 +415,9 @@ START_TEST(a_silent_stream_leaves_others_their_share) {
     now = figures();
     MUST_LE(now.allocs / 10 * 9, now.front_hits);
 }
-END_TEST
 
 /* What a stream has kept and a trim has taken does not count: the next stream has the whole limit. */
-START_TEST(a_trim_gives_caches_their_share_back) {
+TEST(a_trim_gives_caches_their_share_back) {
     CUstream other;
     weir_statistics before, after;
 
@@ -438,10 +432,9 @@ START_TEST(a_trim_gives_caches_their_share_back) {
     after = figures();
     MUST_LE((after.allocs - before.allocs) / 10 * 9, after.front_hits - before.front_hits);
 }
-END_TEST
 
 /* What ended streams have left is within the limit: a stream that comes after them takes hardly more than it asks for. */
-START_TEST(ended_streams_keep_what_the_limit_lets_them) {
+TEST(ended_streams_keep_what_the_limit_lets_them) {
     enum { SOME = 1000 };
 
     make_with_cache(kinds[_i], 32 * MIB);
@@ -455,10 +448,9 @@ START_TEST(ended_streams_keep_what_the_limit_lets_them) {
     take(GIB, A);
     MUST_LE(reserve_now(), GIB + 128 * MIB);
 }
-END_TEST
 
 /* By default too, where weir is told that a stream ends: what it had serves the next, though nobody waits for it. */
-START_TEST(ended_streams_leave_all_where_they_are_told) {
+TEST(ended_streams_leave_all_where_they_are_told) {
     enum { SOME = 1000 };
     uint64_t before;
 
@@ -479,12 +471,11 @@ START_TEST(ended_streams_leave_all_where_they_are_told) {
         take(MIB, A);
     MUST_LE(reserve_now(), before);
 }
-END_TEST
 
 /* ---- how long a request takes ------------------------------------------------------------------ */
 
 /* Streams come and go below a limit that has room for two units alone: nothing is ever queued, so nobody need wait. */
-START_TEST(no_request_waits_while_nothing_is_queued) {
+TEST(no_request_waits_while_nothing_is_queued) {
     enum { TURNS = 300, SOME = 8 };
     const int kind = kinds[_i];
     void *blocks[SOME];
@@ -507,7 +498,6 @@ START_TEST(no_request_waits_while_nothing_is_queued) {
         }
     }
 }
-END_TEST
 
 int main(void) {
     Suite *suite = suite_create("service");
@@ -518,10 +508,9 @@ int main(void) {
     tcase_add_loop_test(tests, weights_take_little_more_than_they_are, 0, 3 * MODELS);
     tcase_add_loop_test(tests, patterns_reserve_no_more_than_their_bounds, 0, OWN_KINDS * PATTERNS);
     tcase_add_loop_test(tests, caches_keep_no_more_than_their_limit, 0, 2 * OWN_KINDS);
-    tcase_add_loop_test(tests, a_silent_stream_leaves_others_their_share, 0, OWN_KINDS);
-    tcase_add_loop_test(tests, a_trim_gives_caches_their_share_back, 0, OWN_KINDS);
-    tcase_add_loop_test(tests, ended_streams_keep_what_the_limit_lets_them, 0, OWN_KINDS);
-    tcase_add_loop_test(tests, ended_streams_leave_all_where_they_are_told, 0, OWN_KINDS);
+    ADD_FOR_EACH(tests, OWN_KINDS, a_silent_stream_leaves_others_their_share,
+                 a_trim_gives_caches_their_share_back, ended_streams_keep_what_the_limit_lets_them,
+                 ended_streams_leave_all_where_they_are_told);
     tcase_add_loop_test(tests, no_request_waits_while_nothing_is_queued, 0, KINDS);
     return run_suite(suite, CK_FORK);
 }

@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: MIT */
+/* test_misuse.h: what the parts of the suite of misuse share: witnesses, which nothing may harm. */
+#ifndef WEIR_TEST_MISUSE_H
+#define WEIR_TEST_MISUSE_H
+
+#include "tests/fixtures/model_device.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "api/allocator_internal.h"
+#include "tests/fixtures/calls.h"
+#include "tests/fixtures/every_kind.h"
+#include "tests/fixtures/logged.h"
+
+#define CAPACITY (4 * GIB)
+
+static inline int has_front(int world) {
+    return worlds[world].front == WEIR_SWITCH_ON;
+}
+
+/* Every block is the driver's own, and the driver frees what it knows. */
+static inline int is_bare_pool(int world) {
+    return worlds[world].kind == KIND_POOL && !has_front(world);
+}
+
+/* The call answers this, and one line says so. */
+#define MISUSE(status, call)                                                                       \
+    do {                                                                                           \
+        (void)lines();                                                                             \
+        EXPECT(status, call);                                                                      \
+        expect_lines(__LINE__, 1);                                                                 \
+    } while (0)
+
+/* What is wrong with an argument, by its name. */
+#define WRONG(call, why)                                                                           \
+    do {                                                                                           \
+        MISUSE(WEIR_E_INVALID, call);                                                              \
+        ck_assert_str_eq(logged, "weir: error: " why "\n");                                        \
+    } while (0)
+
+static const size_t sizes[] = {1, 512, 3000, 20000, 70000, 300000, 512 * KIB, 600000, MIB, 3 * MIB};
+enum { SIZES = sizeof sizes / sizeof sizes[0], EACH = 2, WITNESSES = SIZES * EACH };
+
+static weir_allocator *a;
+static unsigned char *witness[WITNESSES];
+static weir_statistics before;
+
+static inline size_t size_of(int i) {
+    return sizes[i % SIZES];
+}
+
+static inline weir_options options_of_world(int world) {
+    weir_options options = options_of(worlds[world].kind, "model", 512 * MIB);
+
+    options.front = worlds[world].front;
+    options.log = WEIR_LOG_ERROR;
+    options.recovery_timeout_ms = 100;
+    return options;
+}
+
+static inline weir_allocator *make(int world) {
+    weir_options options = options_of_world(world);
+    weir_allocator *made = NULL;
+
+    OK(weir_allocator_create(&options, &made));
+    return made;
+}
+
+static inline unsigned char *take(size_t bytes, CUstream stream) {
+    void *block = NULL;
+
+    OK(weir_alloc(a, bytes, stream, &block));
+    MUST(block != NULL);
+    return block;
+}
+
+static inline void give(void *block, CUstream stream) {
+    OK(weir_free(a, block, stream));
+}
+
+static inline int is_witness(const void *block) {
+    for (int i = 0; i < WITNESSES; i++)
+        if (witness[i] == block)
+            return 1;
+    return 0;
+}
+
+static inline void expect_patterns(void) {
+    for (int i = 0; i < WITNESSES; i++) {
+        size_t at = first_other(witness[i], (unsigned char)(i + 1), size_of(i));
+
+        if (at < size_of(i))
+            ck_abort_msg("witness %d of %zu bytes was written at %zu", i, size_of(i), at);
+    }
+}
+
+static inline void begin(int world) {
+    a = make(world);
+    for (int round = 0; round < 30; round++) /* caches are there, and some of what they keep */
+        for (int i = 0; i < SIZES; i++)
+            give(take(sizes[i], round % 2 ? A : B), round % 2 ? A : B);
+    for (int i = 0; i < WITNESSES; i++) {
+        witness[i] = take(size_of(i), i % 2 ? A : B);
+        memset(witness[i], i + 1, size_of(i));
+    }
+    before = check_identities(a);
+    (void)lines();
+}
+
+/* As it was when the witnesses had been made. */
+static inline void expect_unharmed(void) {
+    unsigned char *more[WITNESSES];
+    weir_statistics s = check_identities(a);
+
+    MUST_EQ(s.blocks, before.blocks);
+    MUST_EQ(s.requested, before.requested);
+    MUST_EQ(s.in_use, before.in_use);
+    for (int i = 0; i < WITNESSES; i++) {
+        more[i] = take(size_of(i), i % 3 ? A : B);
+        memset(more[i], 0xee, size_of(i));
+    }
+    expect_patterns();
+    for (int i = 0; i < WITNESSES; i++) /* they do not lie in each other */
+        MUST_EQ(first_other(more[i], 0xee, size_of(i)), size_of(i));
+    for (int i = 0; i < WITNESSES; i++)
+        give(more[i], i % 3 ? A : B);
+    expect_patterns();
+    s = check_identities(a);
+    MUST_EQ(s.blocks, before.blocks);
+    MUST_EQ(s.requested, before.requested);
+    check_model();
+}
+
+static inline void end(void) {
+    expect_unharmed();
+    for (int i = 0; i < WITNESSES; i++)
+        give(witness[i], i % 2 ? A : B);
+    MUST_EQ(check_identities(a).blocks, 0);
+    CU(driver->cuCtxSynchronize());
+    OK(weir_allocator_destroy(a));
+    check_model();
+    MUST_EQ(device_free(), CAPACITY);
+}
+
+static inline void start(void) {
+    start_model(CAPACITY);
+    catch_log();
+}
+
+/* A thread of its own does that with a block. */
+static struct errand {
+    void *block;
+    CUstream stream;
+    weir_status status;
+} errand;
+
+static inline void *run_errand(void *unused) {
+    (void)unused;
+    CU(driver->cuCtxPushCurrent(primary));
+    errand.status = weir_free(a, errand.block, errand.stream);
+    return NULL;
+}
+
+static inline weir_status free_elsewhere(void *block, CUstream stream) {
+    pthread_t thread;
+
+    errand = (struct errand){.block = block, .stream = stream};
+    MUST(pthread_create(&thread, NULL, run_errand, NULL) == 0);
+    MUST(pthread_join(thread, NULL) == 0);
+    return errand.status;
+}
+
+/* Freed, in whatever way: every further free is one too many. */
+static inline void expect_freed(void *block) {
+    for (int i = 0; i < 2; i++) {
+        MISUSE(WEIR_E_NOT_OWNED, weir_free(a, block, A));
+        MISUSE(WEIR_E_NOT_OWNED, weir_free(a, block, B));
+        MISUSE(WEIR_E_NOT_OWNED, weir_free(a, block, C));
+        MISUSE(WEIR_E_NOT_OWNED, weir_free(a, block, NULL));
+        MISUSE(WEIR_E_NOT_OWNED, free_elsewhere(block, A));
+    }
+}
+
+/* The parts. */
+void add_misuse_ends(Suite *suite);
+
+#endif

@@ -1,0 +1,477 @@
+/* SPDX-License-Identifier: MIT */
+/* test_model_units.c: the reserve of a pool: units of 32 MiB, and where blocks are placed. */
+#include "test_model.h"
+
+/* ------------------------------------------------------------- units of 32 MiB ---- */
+
+TEST(reserve_grows_in_units_and_blocks_pack_across_them) {
+    static const size_t sizes[] = {3 * MIB / 2, 3 * MIB, 10 * MIB, 33 * MIB};
+    CUdeviceptr before = alloc(512, s), block;
+
+    ck_assert_uint_eq(reserved(), 32 * MIB);
+    before += 512;
+    for (int i = 0; i < 200; i++) {
+        block = alloc(sizes[i % 4], s);
+        ck_assert_uint_eq(block, before);
+        before += sizes[i % 4];
+    }
+    ck_assert_uint_eq(reserved(), (50 * (3 * MIB / 2 + 46 * MIB) / (32 * MIB) + 1) * 32 * MIB);
+}
+
+TEST(blocks_allocated_in_turn_or_together) {
+    CUdeviceptr blocks[32];
+
+    for (int i = 0; i < 32; i++)
+        release(alloc(32 * MIB, s), s);
+    ck_assert_uint_eq(reserved(), 32 * MIB);
+    for (int i = 0; i < 32; i++)
+        blocks[i] = alloc(32 * MIB, s);
+    for (int i = 0; i < 32; i++)
+        release(blocks[i], s);
+    ck_assert_uint_eq(reserved(), 1024 * MIB);
+}
+
+TEST(freed_neighbours_serve_one_large_request_without_growth) {
+    CUdeviceptr blocks[8];
+    uint64_t start;
+
+    for (int i = 0; i < 8; i++)
+        blocks[i] = alloc(512 * MIB, s);
+    for (int i = 0; i < 8; i++)
+        release(blocks[i], s);
+    start = now();
+    ck_assert_uint_eq(alloc(4 * GIB, s), blocks[0]);
+    ck_assert_uint_lt(now() - start, 2000);
+    ck_assert_uint_eq(reserved(), 4 * GIB);
+}
+
+TEST(scattered_holes_are_remapped) {
+    CUdeviceptr holes[4], keep[4];
+    uint64_t before, start;
+
+    for (int i = 0; i < 4; i++) {
+        holes[i] = alloc(512 * MIB, s);
+        keep[i] = alloc(32 * MIB, s);
+    }
+    before = reserved();
+    for (int i = 0; i < 4; i++)
+        release(holes[i], s);
+    start = now();
+    alloc(2 * GIB, s);
+    ABOUT(now() - start, 2.1e6, 10);
+    ck_assert_uint_eq(reserved(), before);
+    for (int i = 0; i < 4; i++)
+        release(keep[i], s);
+}
+
+TEST(holes_smaller_than_a_unit_serve_nothing_larger) {
+    static CUdeviceptr blocks[4096];
+
+    for (int i = 0; i < 4096; i++)
+        blocks[i] = alloc(MIB, s);
+    for (int i = 0; i < 4096; i += 2)
+        release(blocks[i], s);
+    alloc(GIB, s);
+    ck_assert_uint_eq(reserved(), 5 * GIB);
+}
+
+TEST(trim_rounds_up_to_units) {
+    CUdeviceptr keep = alloc(MIB, s), block = alloc(1023 * MIB, s);
+
+    release(block, s);
+    OK(d->cuStreamSynchronize(s));
+    ck_assert_uint_eq(reserved(), GIB);
+    OK(d->cuMemPoolTrimTo(pool, 300 * MIB));
+    ck_assert_uint_eq(reserved(), 320 * MIB);
+    OK(d->cuMemPoolTrimTo(pool, 0));
+    ck_assert_uint_eq(reserved(), 32 * MIB);
+    release(keep, s);
+}
+
+/* Whatever the policies are. */
+TEST(trim_gives_back_what_was_waited_for_not_what_is_done) {
+    for (int on = 1; on >= 0; on--) {
+        make_pool(0);
+        set(CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC, (uint64_t)on);
+        OK(weir__model_kernel(s, 40 * MS));
+        release(alloc(32 * MIB, s), s);
+        d->sleep_ns(50 * MS);
+        OK(d->cuStreamQuery(s));
+        OK(d->cuMemPoolTrimTo(pool, 0));
+        ck_assert_uint_eq(reserved(), 32 * MIB);
+        OK(d->cuStreamSynchronize(s));
+        OK(d->cuMemPoolTrimTo(pool, 0));
+        ck_assert_uint_eq(reserved(), 0);
+    }
+}
+
+TEST(queries_let_no_threshold_act) {
+    CUevent event;
+
+    OK(d->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    release(alloc(32 * MIB, s), s);
+    OK(d->cuEventRecord(event, s));
+    d->sleep_ns(MS);
+    set(CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, 0);
+    OK(d->cuEventQuery(event));
+    OK(d->cuStreamQuery(s));
+    ck_assert_uint_eq(reserved(), 32 * MIB);
+    OK(d->cuStreamSynchronize(s));
+    ck_assert_uint_eq(reserved(), 0);
+}
+
+TEST(threshold_acts_at_a_synchronisation_and_rounds_down) {
+    CUdeviceptr block = alloc(GIB, s);
+
+    set(CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, 100 * MIB);
+    release(block, s);
+    ck_assert_uint_eq(reserved(), GIB);
+    OK(d->cuStreamQuery(s));
+    ck_assert_uint_eq(reserved(), GIB);
+    OK(d->cuStreamSynchronize(s));
+    ck_assert_uint_eq(reserved(), 96 * MIB);
+}
+
+TEST(synchronising_the_context_lets_the_threshold_act) {
+    size_t before = device_free();
+    CUdeviceptr block = alloc(GIB, s);
+    uint64_t start;
+
+    set(CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, 0);
+    release(block, s);
+    start = now();
+    OK(d->cuCtxSynchronize());
+    ABOUT(now() - start, 1.1e6, 10);
+    ck_assert_uint_eq(reserved(), 0);
+    ck_assert_uint_eq(device_free(), before);
+}
+
+TEST(growth_and_trim_wait_for_no_kernel) {
+    CUdeviceptr block;
+
+    OK(weir__model_kernel(t, 100 * MS));
+    block = alloc(GIB, s);
+    release(block, s);
+    OK(d->cuStreamSynchronize(s));
+    OK(d->cuMemPoolTrimTo(pool, 0));
+    ck_assert_uint_eq(reserved(), 0);
+    ck_assert_uint_lt(now(), FIRST + 5 * MS);
+}
+
+TEST(max_size_holds_at_allocation) {
+    CUdeviceptr block;
+
+    make_pool(100 * MIB); /* four units */
+    block = alloc(128 * MIB, s);
+    ck_assert_uint_eq(reserved(), 128 * MIB);
+    EXPECT(CUDA_ERROR_OUT_OF_MEMORY, d->cuMemAllocFromPoolAsync(&block, 1, pool, s));
+    make_pool(1);
+    block = alloc(32 * MIB, s);
+    ck_assert_uint_eq(reserved(), 32 * MIB);
+}
+
+/* Assumed: all that could be had. */
+TEST(what_grew_for_a_refused_request_stays) {
+    CUdeviceptr block, keep;
+    uint64_t start;
+
+    make_pool(100 * MIB);
+    keep = alloc(MIB, s);
+    start = now();
+    EXPECT(CUDA_ERROR_OUT_OF_MEMORY, d->cuMemAllocFromPoolAsync(&block, 128 * MIB, pool, s));
+    ck_assert_uint_gt(now() - start, 60000);
+    ck_assert_uint_eq(reserved(), 128 * MIB);
+    ck_assert_uint_eq(get(CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH), 128 * MIB);
+    start = now();
+    EXPECT(CUDA_ERROR_OUT_OF_MEMORY, d->cuMemAllocFromPoolAsync(&block, 128 * MIB, pool, s));
+    block = alloc(127 * MIB, s);
+    ck_assert_uint_eq(block, keep + MIB);
+    ck_assert_uint_lt(now() - start, 5000); /* it is there already */
+    release(keep, s);
+    release(block, s);
+    OK(d->cuStreamSynchronize(s));
+    OK(d->cuMemPoolTrimTo(pool, 0));
+    ck_assert_uint_eq(reserved(), 0);
+    reset_to(256 * MIB); /* what the device lacks, not the pool */
+    EXPECT(CUDA_ERROR_OUT_OF_MEMORY, d->cuMemAllocFromPoolAsync(&block, 512 * MIB, pool, s));
+    ck_assert_uint_eq(reserved(), 256 * MIB);
+    OK(d->cuMemPoolTrimTo(pool, 0));
+    ck_assert_uint_eq(reserved(), 0);
+}
+
+/* But its memory is free, and goes at a trim. */
+TEST(what_cuMemFree_took_counts_as_used) {
+    CUdeviceptr block = alloc(MIB, s), kept = alloc(MIB, s);
+
+    OK(d->cuMemFree(block));
+    OK(d->cuCtxSynchronize());
+    ck_assert_uint_eq(get(CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 2 * MIB);
+    ck_assert_uint_eq(alloc(MIB, t), block);
+    ck_assert_uint_eq(get(CU_MEMPOOL_ATTR_USED_MEM_HIGH), 3 * MIB);
+    release(block, t);
+    release(kept, s);
+    OK(d->cuCtxSynchronize());
+    OK(d->cuMemPoolTrimTo(pool, 0));
+    ck_assert_uint_eq(reserved(), 0);
+    ck_assert_uint_eq(get(CU_MEMPOOL_ATTR_USED_MEM_CURRENT), MIB);
+}
+
+TEST(impossible_request_is_refused_after_159_ms) {
+    CUdeviceptr block = 5;
+    uint64_t start = now();
+
+    if (!is_roomy())
+        return;
+    EXPECT(CUDA_ERROR_OUT_OF_MEMORY, d->cuMemAllocFromPoolAsync(&block, 200 * GIB, pool, s));
+    ABOUT(now() - start, 159 * MS, 1);
+    ck_assert_uint_eq(block, 0);
+    ck_assert_uint_lt(device_free(), 32 * MIB); /* which is what took so long */
+    start = now();
+    EXPECT(CUDA_ERROR_OUT_OF_MEMORY, d->cuMemAllocFromPoolAsync(&block, 200 * GIB, pool, s));
+    ck_assert_uint_lt(now() - start, MS);
+}
+
+TEST(whole_device_can_be_taken) {
+    size_t room = device_free() / (32 * MIB) * (32 * MIB);
+    CUdeviceptr block;
+
+    if (!is_roomy())
+        return;
+    block = alloc(room, s);
+    ck_assert_uint_lt(device_free(), 32 * MIB);
+    ((char *)(uintptr_t)block)[0] = 1;
+    ((char *)(uintptr_t)block)[room - 1] = 1;
+    release(block, s);
+}
+
+/* ---------------------------------------------------- where blocks are placed ---- */
+
+TEST(among_equal_holes_the_first_freed_serves_first) {
+    static const int order[] = {9, 3, 12, 1, 7};
+    CUdeviceptr blocks[16];
+
+    for (int i = 0; i < 16; i++) {
+        blocks[i] = alloc(4096, s);
+        alloc(512, s);
+    }
+    for (int i = 0; i < 5; i++)
+        release(blocks[order[i]], s);
+    for (int i = 0; i < 5; i++)
+        ck_assert_uint_eq(alloc(4096, s), blocks[order[i]]);
+}
+
+/* One of the experiments on the device: eight holes freed in order, and where requests went. */
+TEST(the_smallest_hole_that_fits_is_cut_from_its_front) {
+    static const size_t sizes[8] = {4 * MIB, 2 * MIB, 3 * MIB, 2 * MIB,
+                                    8 * MIB, 2 * MIB, 5 * MIB, MIB};
+    static const struct {
+        size_t bytes, offset;
+    } requests[] = {{2097152, 4195328}, {2097152, 9439232},  {1500000, 19926016},
+                    {700000, 27267072}, {3145728, 6292992},  {300000, 27967488},
+                    {4194304, 512},     {1048576, 22023680}, {100000, 21426176},
+                    {512, 28267520},    {9437184, 28316160}};
+    CUdeviceptr base = alloc(512, s), holes[8];
+
+    for (int i = 0; i < 8; i++) {
+        holes[i] = alloc(sizes[i], s);
+        alloc(512, s);
+    }
+    for (int i = 0; i < 8; i++)
+        release(holes[i], s);
+    for (size_t i = 0; i < sizeof requests / sizeof requests[0]; i++)
+        ck_assert_uint_eq(alloc(requests[i].bytes, s) - base, requests[i].offset);
+    ck_assert_uint_eq(reserved(), 64 * MIB);
+}
+
+/* Another one: holes of one and a half units, none of which holds a unit. */
+TEST(holes_that_were_settled_serve_latest_freed_first) {
+    CUdeviceptr base = alloc(512, s), blocks[16];
+
+    for (int i = 0; i < 16; i++)
+        blocks[i] = alloc(48 * MIB, s);
+    for (int i = 0; i < 16; i += 2)
+        release(blocks[i], s);
+    ck_assert_uint_eq(alloc(60 * MIB, s) - base, 805306880);
+    ck_assert_uint_eq(alloc(90 * MIB, s) - base, 868221440);
+    ck_assert_uint_eq(alloc(49 * MIB, s) - base, 962593280);
+    ck_assert_uint_eq(alloc(20 * MIB, s), blocks[14]);
+    ck_assert_uint_eq(reserved(), 992 * MIB);
+}
+
+/* The best fit may be one that the request is not ordered behind: measured where work kept all streams busy. */
+TEST(of_a_stream_the_best_fit_serves_or_else_the_oldest_that_holds_it) {
+    CUdeviceptr holes[3];
+    CUevent event;
+
+    for (int i = 0; i < 3; i++) {
+        holes[i] = alloc((size_t)(8 - 2 * i) * MIB, s);
+        alloc(512, s);
+    }
+    OK(d->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    OK(weir__model_kernel(s, 40 * MS));
+    release(holes[0], s);
+    release(holes[1], s);
+    OK(d->cuEventRecord(event, s));
+    OK(d->cuStreamWaitEvent(t, event, 0));
+    release(holes[2], s);
+    ck_assert_uint_eq(alloc(4 * MIB, t), holes[0]);
+    ck_assert_uint_eq(alloc(5 * MIB, t), holes[1]);
+}
+
+/* The first requests of a load of four streams without work, STREAM:BYTES@OFFSET, and its frees, STREAM:free@REQUEST,
+ * as they went on an H200 (driver 580.159.04). */
+TEST(idle_streams_take_from_each_other_as_on_an_h200) {
+    static const char steps[] =
+        "3:21107959@0 3:free@0 3:7614461@0 3:free@1 3:14723897@0 3:free@2 3:4026913@0 "
+        "3:free@3 3:904@0 3:free@4 3:548590@0 3:free@5 3:5497997@0 3:free@6 1:11581520@0 "
+        "1:11389513@11581952 1:free@7 1:48164@0 1:free@9 1:18306130@22971904 1:free@8 "
+        "1:20781095@0 1:free@11 1:4448086@0 1:free@12 1:246491@0 1:free@10 "
+        "1:1285976@22971904 1:free@14 1:52505@22971904 1:4129@23024640 1:free@15 "
+        "1:761@22971904 1:free@13 1:104014@23029248 1:2049@22972928 1:703738@23133696 "
+        "1:1418878@23837696 0:122696644@25256960 0:598618@0 0:free@23 0:1871954@599040 "
+        "0:free@24 0:94618@0 0:free@22 3:676612@2471424 3:free@26 3:1718306@3148288 "
+        "3:free@27 3:630@2471424 3:free@28 3:14145@2471424 3:16752921@4867072 "
+        "2:492777@21620224 2:4434423@25256960 2:free@31 2:43721823@29691392 "
+        "2:10181667@73413632 2:7563@21620224 2:free@35 2:1046951@2485760 ";
+    CUdeviceptr blocks[64];
+    CUstream four[4];
+    size_t count = 0, bytes, number;
+    unsigned stream;
+    int length;
+
+    for (int i = 0; i < 4; i++)
+        OK(d->cuStreamCreate(&four[i], CU_STREAM_NON_BLOCKING));
+    for (const char *step = steps; *step; step += length) {
+        if (sscanf(step, "%u:free@%zu %n", &stream, &number, &length) == 2) {
+            release(blocks[number], four[stream]);
+            continue;
+        }
+        ck_assert_int_eq(sscanf(step, "%u:%zu@%zu %n", &stream, &bytes, &number, &length), 3);
+        blocks[count] = alloc(bytes, four[stream]);
+        ck_assert_uint_eq(blocks[count++] - blocks[0], number);
+    }
+}
+
+/* The pool may grow a smaller, partly backed range although a larger backed one is free. */
+TEST(growth_takes_the_smallest_hole_backed_or_not) {
+    CUdeviceptr hole = alloc(100 * MIB, s), first, second;
+
+    alloc(512, s);
+    first = alloc(60 * MIB, s);
+    second = alloc(60 * MIB, s);
+    alloc(512, s);
+    release(hole, s);
+    OK(d->cuStreamSynchronize(s));
+    alloc(160 * MIB, s); /* moves units out of the hole */
+    release(first, s);
+    OK(d->cuStreamSynchronize(s));
+    release(second, s);
+    ck_assert_uint_eq(alloc(90 * MIB, s), hole);
+    ck_assert_uint_eq(alloc(100 * MIB, s), first);
+}
+
+/* Recorded programs, replayed on an H200: a hash of the offset and the reserve after each
+ * allocation (FNV-1a, 64 bits, a step each), and the peak of the reserve.  Of the one with several
+ * streams the peak alone. */
+static const struct program {
+    const char *name;
+    uint64_t hash, reserve;
+} programs[] = {
+    {"gat-dynamic", UINT64_C(0x28b35f2da0f223f5), 10536091648},
+    {"gpt2-dynamic", UINT64_C(0xc419ec5b17b2057d), 15669919744},
+    {"gpt2-train", UINT64_C(0xf6cab46b353e64ad), 13925089280},
+    {"resnet50-train", UINT64_C(0x225b0bc9c397d1e5), 3355443200},
+    {"multistream-infer", 0, 1577058304},
+};
+
+static CUdeviceptr live[65536];
+static CUstream streams[64];
+
+static uint64_t hash_step(uint64_t hash, uint64_t value) {
+    return (hash ^ value) * UINT64_C(0x100000001b3);
+}
+
+/* WEIR_TEST_STEPS=N: of each program the first N lines alone, which come to nothing that was measured. */
+static long most_steps(void) {
+    const char *text = getenv("WEIR_TEST_STEPS");
+
+    return text ? strtol(text, NULL, 0) : LONG_MAX;
+}
+
+static uint64_t replay(FILE *trace, int *whole) {
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    long most = most_steps(), steps = 0;
+    unsigned long long id, bytes;
+    CUdeviceptr first = 0;
+    unsigned stream;
+    char line[256], op;
+
+    while (fgets(line, sizeof line, trace)) {
+        if (++steps > most)
+            continue; /* gzip is not to fail */
+        if (sscanf(line, "%*u %c %llu %llu %u", &op, &id, &bytes, &stream) == 4) {
+            ck_assert(id < 65536 && stream < 64);
+            if (!streams[stream])
+                OK(d->cuStreamCreate(&streams[stream], CU_STREAM_NON_BLOCKING));
+            if (op == 'f') {
+                release(live[id], streams[stream]);
+                continue;
+            }
+            live[id] = alloc(bytes, streams[stream]);
+            first = first ? first : live[id];
+            hash = hash_step(hash_step(hash, live[id] - first), reserved());
+        } else if (sscanf(line, "%*u %c", &op) == 1 && op == 'm') {
+            OK(d->cuCtxSynchronize());
+        }
+    }
+    *whole = steps <= most;
+    return hash;
+}
+
+TEST(recorded_programs_get_the_addresses_of_an_h200) {
+    const struct program *program = &programs[_i];
+    const char *top = getenv("top_srcdir");
+    char command[512];
+    uint64_t hash;
+    FILE *trace;
+    int whole;
+
+    snprintf(command, sizeof command, "exec gzip -dc '%s/bench/traces/%s.trace.gz' 2>/dev/null",
+             top ? top : ".", program->name);
+    trace = popen(command, "r");
+    ck_assert(trace != NULL);
+    hash = replay(trace, &whole);
+    if (pclose(trace) != 0)
+        return; /* no traces here, or no gzip */
+    if (whole)
+        ck_assert_uint_eq(get(CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH), program->reserve);
+    if (whole && program->hash)
+        ck_assert_uint_eq(hash, program->hash);
+    check_model();
+}
+
+int main(void) {
+    Suite *suite = suite_create("model units");
+    TCase *tests = suite_add_case(suite, "units", 60, set_up, check_model);
+
+    ADD_TESTS(tests, reserve_grows_in_units_and_blocks_pack_across_them,
+              blocks_allocated_in_turn_or_together,
+              freed_neighbours_serve_one_large_request_without_growth, scattered_holes_are_remapped,
+              holes_smaller_than_a_unit_serve_nothing_larger, trim_rounds_up_to_units,
+              trim_gives_back_what_was_waited_for_not_what_is_done, queries_let_no_threshold_act,
+              threshold_acts_at_a_synchronisation_and_rounds_down,
+              synchronising_the_context_lets_the_threshold_act, growth_and_trim_wait_for_no_kernel,
+              max_size_holds_at_allocation, what_grew_for_a_refused_request_stays,
+              what_cuMemFree_took_counts_as_used, impossible_request_is_refused_after_159_ms,
+              whole_device_can_be_taken);
+    tests = suite_add_case(suite, "placement", 60, set_up, check_model);
+    ADD_TESTS(tests, among_equal_holes_the_first_freed_serves_first,
+              the_smallest_hole_that_fits_is_cut_from_its_front,
+              holes_that_were_settled_serve_latest_freed_first,
+              of_a_stream_the_best_fit_serves_or_else_the_oldest_that_holds_it,
+              idle_streams_take_from_each_other_as_on_an_h200,
+              growth_takes_the_smallest_hole_backed_or_not);
+    ADD_FOR_EACH(tests, (int)(sizeof programs / sizeof programs[0]),
+                 recorded_programs_get_the_addresses_of_an_h200);
+    return run_suite(suite, CK_FORK_GETENV);
+}

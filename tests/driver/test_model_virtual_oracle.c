@@ -1,0 +1,385 @@
+/* SPDX-License-Identifier: MIT */
+/* test_model_virtual_oracle.c: what the oracle finds wrong, and several devices. */
+#include "test_model_virtual.h"
+
+/* ---- the oracle ------------------------------------------------------------------------------ */
+
+enum { OLD = 1, NEW = 2 };
+#define UNMAPPED "unmapped before the host saw its uses done"
+
+static void expect_none(void) {
+    const char *fault = weir__model_fault();
+
+    ck_assert_msg(fault == NULL, "%s", fault);
+}
+
+static void expect_fault(const char *what) {
+    const char *fault = weir__model_fault();
+
+    ck_assert_msg(fault != NULL, "no fault was found: %s", what);
+    ck_assert_msg(strncmp(fault, what, strlen(what)) == 0, "%s", fault);
+}
+
+static void use(CUstream stream, CUdeviceptr address, uint64_t owner) {
+    CU(weir__model_use(stream, address, 4096, owner, MS));
+}
+
+TEST(unmapped_under_its_users) {
+    char wanted[64];
+
+    get_ready();
+    use(B, ready.mapped + 4096, OLD);
+    CU(driver->cuMemUnmap(ready.mapped, UNIT));
+    expect_fault(UNMAPPED);
+    snprintf(wanted, sizeof wanted, "owner %d (stream:operation %llu:", OLD,
+             (unsigned long long)id_of(B));
+    ck_assert_ptr_nonnull(strstr(weir__model_fault(), wanted));
+    ck_assert_ptr_nonnull(strstr(weir__model_fault(), "the host has seen none"));
+}
+
+TEST(unmapped_when_done_but_unseen) {
+    get_ready();
+    use(B, ready.mapped, OLD);
+    weir__model_advance(10 * MS);
+    CU(driver->cuMemUnmap(ready.mapped, UNIT));
+    expect_fault(UNMAPPED);
+}
+
+enum { SYNCHRONIZED, QUERIED, EVENT_QUERIED, BEHIND_ANOTHER, DEVICE, SIGHTS };
+
+static void see(int way, CUstream stream) {
+    CUevent event;
+
+    CU(driver->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    CU(driver->cuEventRecord(event, stream));
+    weir__model_advance(10 * MS);
+    switch (way) {
+    case SYNCHRONIZED:
+        CU(driver->cuStreamSynchronize(stream));
+        break;
+    case QUERIED:
+        CU(driver->cuStreamQuery(stream));
+        break;
+    case EVENT_QUERIED:
+        CU(driver->cuEventQuery(event));
+        break;
+    case BEHIND_ANOTHER: /* what C waited for is seen with C */
+        CU(driver->cuStreamWaitEvent(C, event, 0));
+        busy(C, 1);
+        CU(driver->cuStreamSynchronize(C));
+        break;
+    case DEVICE:
+        CU(driver->cuCtxSynchronize());
+        break;
+    }
+    CU(driver->cuEventDestroy(event));
+}
+
+TEST(unmapped_when_the_host_saw_the_end) {
+    get_ready();
+    use(B, ready.mapped, OLD);
+    see(_i, B);
+    CU(driver->cuMemUnmap(ready.mapped, UNIT));
+    expect_none();
+}
+
+TEST(unmapped_with_one_of_two_users_seen) {
+    get_ready();
+    use(A, ready.mapped, OLD);
+    use(B, ready.mapped + UNIT - 4096, NEW);
+    see(_i, A);
+    CU(driver->cuMemUnmap(ready.mapped, UNIT));
+    if (_i == DEVICE)
+        expect_none();
+    else
+        expect_fault(UNMAPPED);
+}
+
+enum { FILL, COPY_IN, COPY_OUT, LAUNCH, TOUCHES };
+
+/* Work that has no owner to tell of: what the library itself fills, for one. */
+TEST(unmapped_under_fills_and_copies) {
+    int way = _i / 2, seen = _i % 2;
+    CUgraphExec exec = NULL;
+    CUgraph graph = NULL;
+    char byte = 1;
+
+    get_ready();
+    busy(A, MS);
+    switch (way) {
+    case FILL:
+        CU(fill(ready.mapped + 4096, 1, 1));
+        break;
+    case COPY_IN:
+        CU(driver->cuMemcpyHtoDAsync(ready.mapped, &byte, 1, A));
+        break;
+    case COPY_OUT:
+        CU(driver->cuMemcpyDtoHAsync(&byte, ready.mapped + UNIT - 1, 1, A));
+        break;
+    case LAUNCH:
+        CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_RELAXED));
+        CU(fill(ready.mapped, UNIT, 1));
+        CU(driver->cuStreamEndCapture(A, &graph));
+        CU(driver->cuGraphInstantiateWithFlags(&exec, graph, 0));
+        CU(driver->cuGraphLaunch(exec, A));
+        break;
+    }
+    if (seen)
+        CU(driver->cuStreamSynchronize(A));
+    CU(driver->cuMemUnmap(ready.mapped, UNIT));
+    if (seen)
+        expect_none();
+    else
+        expect_fault(UNMAPPED);
+    if (!seen)
+        ck_assert_ptr_nonnull(strstr(weir__model_fault(), "used by fills or copies (stream"));
+    if (exec) {
+        CU(driver->cuGraphExecDestroy(exec));
+        CU(driver->cuGraphDestroy(graph));
+    }
+}
+
+TEST(a_fill_over_two_mappings_is_of_both) {
+    CUdeviceptr address = reserve(4 * UNIT);
+
+    for (size_t i = 0; i < 4; i++)
+        back(address + i * UNIT, UNIT);
+    busy(A, MS);
+    CU(fill(address + 2 * UNIT - 1, 2, 1));
+    CU(driver->cuMemUnmap(address, UNIT));
+    CU(driver->cuMemUnmap(address + 3 * UNIT, UNIT));
+    expect_none();
+    CU(driver->cuMemUnmap(address + (size_t)(1 + _i) * UNIT, UNIT));
+    expect_fault(UNMAPPED);
+}
+
+TEST(fills_are_seen_with_the_device) {
+    get_ready();
+    CU(fill(ready.mapped, UNIT, 1));
+    CU(driver->cuCtxSynchronize());
+    CU(driver->cuMemUnmap(ready.mapped, UNIT));
+    map(ready.mapped, UNIT, ready.mapped_memory);
+    open_range(ready.mapped, UNIT);
+    CU(driver->cuMemUnmap(ready.mapped, UNIT));
+    expect_none();
+}
+
+TEST(used_again_after_it_was_seen) {
+    get_ready();
+    use(A, ready.mapped, OLD);
+    CU(driver->cuStreamSynchronize(A));
+    use(A, ready.mapped, OLD);
+    CU(driver->cuMemUnmap(ready.mapped, UNIT));
+    expect_fault(UNMAPPED);
+}
+
+TEST(a_neighbour_is_not_concerned) {
+    CUdeviceptr address = reserve(2 * UNIT);
+
+    back(address, UNIT);
+    back(address + UNIT, UNIT);
+    use(A, address, OLD);
+    CU(driver->cuMemUnmap(address + UNIT, UNIT));
+    expect_none();
+    CU(weir__model_use(A, address + UNIT - 4096, 8192, OLD, MS)); /* half of it is gone */
+    expect_fault("use of memory that the driver has not given out");
+}
+
+TEST(remapped_memory_begins_without_an_owner) {
+    CUdeviceptr other = reserve(UNIT);
+
+    get_ready();
+    use(A, ready.mapped, OLD);
+    CU(driver->cuStreamSynchronize(A));
+    CU(driver->cuMemUnmap(ready.mapped, UNIT));
+    map(other, UNIT, ready.mapped_memory);
+    open_range(other, UNIT);
+    use(B, other, NEW);
+    map(ready.mapped, UNIT, ready.memory);
+    open_range(ready.mapped, UNIT);
+    use(C, ready.mapped, NEW);
+    expect_none();
+    MUST_EQ(weir__model_uses(), 3);
+    use(B, ready.mapped, OLD);
+    expect_fault("use beside another's");
+}
+
+TEST(used_without_access) {
+    get_ready();
+    if (_i == 0) {
+        map(ready.address, UNIT, ready.memory);
+    } else if (_i == 1) {
+        CU(try_access(ready.mapped, UNIT, 0, CU_MEM_ACCESS_FLAGS_PROT_READ));
+        ready.address = ready.mapped;
+    }
+    use(A, ready.address, OLD);
+    expect_fault("use of memory that the driver has not given out");
+}
+
+TEST(access_is_taken_from_no_user) {
+    get_ready();
+    use(A, ready.mapped, OLD);
+    if (_i == 1)
+        CU(driver->cuStreamSynchronize(A));
+    CU(try_access(ready.mapped, UNIT, 0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE)); /* as it was */
+    expect_none();
+    CU(try_access(ready.mapped, UNIT, 0, CU_MEM_ACCESS_FLAGS_PROT_READ));
+    if (_i == 1)
+        expect_none();
+    else
+        expect_fault("access taken before the host saw its uses done");
+}
+
+/* ---- peers ----------------------------------------------------------------------------------- */
+
+static CUcontext second;
+static CUstream far; /* of device 1 */
+
+static void set_up_two(void) {
+    struct weir_driver_failure failure;
+    CUcontext popped;
+
+    unsetenv("WEIR_MODEL_PROFILE");
+    driver = weir__driver_open("model", &failure);
+    MUST(driver != NULL);
+    MUST_EQ(weir__model_reset(&(struct weir_model_setup){.devices = 3, .capacity = CAPACITY}), 0);
+    CU(driver->cuDevicePrimaryCtxRetain(&second, 1));
+    CU(driver->cuCtxPushCurrent(second));
+    CU(driver->cuStreamCreate(&far, CU_STREAM_NON_BLOCKING));
+    CU(driver->cuCtxPopCurrent(&popped));
+    CU(driver->cuDevicePrimaryCtxRetain(&primary, 0));
+    CU(driver->cuCtxPushCurrent(primary));
+    CU(driver->cuStreamCreate(&A, CU_STREAM_NON_BLOCKING));
+}
+
+/* V9. */
+TEST(access_is_each_devices_own) {
+    CUdeviceptr address = reserve(2 * UNIT);
+    handle memory = create(2 * UNIT);
+    CUmemAccessDesc both[2] = {
+        {{CU_MEM_LOCATION_TYPE_DEVICE, 0}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE},
+        {{CU_MEM_LOCATION_TYPE_DEVICE, 1}, CU_MEM_ACCESS_FLAGS_PROT_READ}};
+    unsigned char byte = 0;
+
+    map(address, 2 * UNIT, memory);
+    CU(try_access(address, 2 * UNIT, 1, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
+    GIVES(WRONG, fill(address, 100, 3));
+    CU(driver->cuMemsetD8Async(address, 3, 100, far));
+    CU(driver->cuStreamSynchronize(far));
+    CU(driver->cuMemSetAccess(address, 2 * UNIT, both, 2));
+    CU(fill(address, 1, 4));
+    GIVES(WRONG, driver->cuMemsetD8Async(address, 5, 100, far));
+    CU(driver->cuMemcpyDtoHAsync(&byte, address, 1, far));
+    MUST_EQ(byte, 4);
+    CU(driver->cuStreamSynchronize(A));
+    CU(driver->cuStreamSynchronize(far));
+    CU(try_access(address, 2 * UNIT, 1, CU_MEM_ACCESS_FLAGS_PROT_NONE));
+    GIVES(WRONG, driver->cuMemcpyDtoHAsync(&byte, address, 1, far));
+    MUST_EQ(read_byte(address), 4);
+    CU(driver->cuMemUnmap(address, 2 * UNIT));
+    map(address, 2 * UNIT, memory); /* anew: nobody's */
+    GIVES(WRONG, fill(address, 100, 3));
+    check_model();
+}
+
+/* Assumed: all or nothing.  Of three devices, of which two reach each other, the third is no peer. */
+TEST(access_of_no_peer_changes_nothing) {
+    CUmemAccessDesc access[2] = {
+        {{CU_MEM_LOCATION_TYPE_DEVICE, 0}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE},
+        {{CU_MEM_LOCATION_TYPE_DEVICE, 2}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE}};
+    CUdeviceptr address;
+    int can[2] = {-1, -1};
+
+    reset_with("peers = 2\n", 3);
+    CU(driver->cuDeviceCanAccessPeer(&can[0], 1, 0));
+    CU(driver->cuDeviceCanAccessPeer(&can[1], 2, 0));
+    MUST_EQ(can[0], 1);
+    MUST_EQ(can[1], 0);
+    address = reserve(UNIT);
+    map(address, UNIT, create(UNIT));
+    GIVES(CUDA_ERROR_INVALID_DEVICE, driver->cuMemSetAccess(address, UNIT, access, 2));
+    GIVES(WRONG, fill(address, 1, 1));
+    access[1].location.id = 1;
+    CU(driver->cuMemSetAccess(address, UNIT, access, 2));
+    CU(fill(address, 1, 1));
+}
+
+/* The oracle: a use by a device without access, though its bytes are another's to use. */
+TEST(a_use_without_access_is_a_fault) {
+    CUdeviceptr address = reserve(UNIT);
+
+    back(address, UNIT);
+    CU(weir__model_use(A, address, 100, 1, MS));
+    MUST(weir__model_fault() == NULL);
+    CU(try_access(address, UNIT, 1, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
+    CU(weir__model_use(far, address + 4096, 100, 2, MS));
+    MUST(weir__model_fault() == NULL);
+    if (_i == 0) {
+        CU(driver->cuCtxSynchronize()); /* of the other device alone */
+        CU(try_access(address, UNIT, 1, CU_MEM_ACCESS_FLAGS_PROT_NONE));
+        ck_assert_msg(weir__model_fault() && strstr(weir__model_fault(), "access taken"), "%s",
+                      weir__model_fault());
+        return;
+    }
+    CU(driver->cuStreamSynchronize(far));
+    CU(driver->cuCtxSynchronize());
+    CU(try_access(address, UNIT, 1, CU_MEM_ACCESS_FLAGS_PROT_NONE));
+    MUST(weir__model_fault() == NULL);
+    CU(weir__model_use(far, address, 100, 3, MS));
+    ck_assert_msg(weir__model_fault() && strstr(weir__model_fault(), "device has no access"), "%s",
+                  weir__model_fault());
+}
+
+/* But what its streams waited for there it has seen. */
+TEST(a_device_is_seen_with_what_it_waited_for) {
+    CUdeviceptr address = reserve(UNIT);
+    CUcontext popped;
+    CUevent event;
+
+    back(address, UNIT);
+    CU(try_access(address, UNIT, 1, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
+    CU(weir__model_use(A, address, 100, 1, MS));
+    CU(driver->cuCtxPushCurrent(second));
+    CU(driver->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    CU(driver->cuCtxPopCurrent(&popped));
+    CU(weir__model_use(far, address, 100, 1, MS));
+    CU(driver->cuEventRecord(event, far));
+    if (_i == 0)
+        CU(driver->cuStreamWaitEvent(A, event, 0));
+    CU(driver->cuCtxSynchronize());
+    CU(weir__model_use(A, address, 100, 2, MS));
+    MUST((weir__model_fault() != NULL) == (_i != 0));
+}
+
+/* A wait for one device says nothing of what another does in the same bytes. */
+TEST(a_device_is_seen_alone) {
+    CUdeviceptr address = reserve(UNIT);
+
+    back(address, UNIT);
+    CU(try_access(address, UNIT, 1, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
+    CU(weir__model_use(_i ? A : far, address, 100, 1, MS));
+    CU(weir__model_use(_i ? far : A, address, 100, 1, MS));
+    CU(driver->cuCtxSynchronize());
+    CU(weir__model_use(A, address, 100, 2, MS));
+    ck_assert_msg(weir__model_fault() && strstr(weir__model_fault(), "beside another's"), "%s",
+                  weir__model_fault());
+}
+
+int main(void) {
+    Suite *suite = suite_create("model-virtual oracle");
+    TCase *tests = suite_add_case(suite, "oracle", 30, set_up, check_model);
+
+    ADD_TESTS(tests, unmapped_under_its_users, unmapped_when_done_but_unseen,
+              fills_are_seen_with_the_device, used_again_after_it_was_seen,
+              a_neighbour_is_not_concerned, remapped_memory_begins_without_an_owner);
+    ADD_FOR_EACH(tests, SIGHTS, unmapped_when_the_host_saw_the_end,
+                 unmapped_with_one_of_two_users_seen);
+    ADD_FOR_EACH(tests, 2 * TOUCHES, unmapped_under_fills_and_copies);
+    ADD_FOR_EACH(tests, 2, a_fill_over_two_mappings_is_of_both, access_is_taken_from_no_user);
+    ADD_FOR_EACH(tests, 3, used_without_access);
+    tests = suite_add_case(suite, "peers", 10, set_up_two, NULL);
+    ADD_TESTS(tests, access_is_each_devices_own, access_of_no_peer_changes_nothing);
+    ADD_FOR_EACH(tests, 2, a_use_without_access_is_a_fault, a_device_is_seen_alone,
+                 a_device_is_seen_with_what_it_waited_for);
+    return run_suite(suite, CK_FORK_GETENV);
+}

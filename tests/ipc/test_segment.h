@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: MIT */
+/* test_segment.h: what the parts of the suite of segments share: a folder of their own, and a segment. */
+#ifndef WEIR_TEST_SEGMENT_H
+#define WEIR_TEST_SEGMENT_H
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "ipc/segment.h"
+#include "tests/fixtures/support.h"
+
+enum { WORDS = 500 };
+
+struct body {
+    uint64_t words[WORDS];
+};
+
+static const struct weir_segment_kind kind = {"test", 3, sizeof(struct body)};
+static char folder[] = "/tmp/weir-segment-XXXXXX";
+static struct weir_segment segment;
+static struct body body;
+
+static inline void set_up(void) {
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    ck_assert_int_eq(setenv("WEIR_RUN_FOLDER", folder, 1), 0);
+    memset(&segment, 0, sizeof segment);
+}
+
+static inline void tear_down(void) {
+    char command[128];
+
+    weir__segment_remove(&segment);
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    ck_assert_int_eq(system(command), 0);
+    strcpy(folder + strlen(folder) - 6, "XXXXXX");
+}
+
+static inline void fill(struct body *b, uint64_t with) {
+    for (size_t i = 0; i < WORDS; i++)
+        b->words[i] = with;
+}
+
+static inline void create(void) {
+    ck_assert_int_eq(weir__segment_create(&segment, &kind), 0);
+    fill(&body, 7);
+    weir__segment_publish(&segment, &body);
+    fill(&body, 0);
+}
+
+static inline void expect_read(enum weir_segment_fault wanted) {
+    enum weir_segment_fault is = weir__segment_read(segment.path, &kind, &body);
+
+    if (is != wanted)
+        ck_abort_msg("%s, not: %s", weir__segment_fault_text(is), weir__segment_fault_text(wanted));
+}
+
+static inline int exists(const char *path) {
+    struct stat is;
+
+    return lstat(path, &is) == 0;
+}
+
+struct seen {
+    size_t count;
+    struct weir_segment_name last;
+};
+
+static inline void note(const struct weir_segment_name *name, void *context) {
+    struct seen *seen = context;
+
+    seen->count++;
+    seen->last = *name;
+}
+
+static inline struct seen look(void) {
+    struct seen seen = {0};
+
+    weir__segment_each(&kind, note, &seen);
+    return seen;
+}
+
+static inline void make_file(const char *path) {
+    int file = open(path, O_WRONLY | O_CREAT | O_EXCL, 0600);
+
+    ck_assert_int_ge(file, 0);
+    ck_assert_int_eq(close(file), 0);
+}
+
+static inline void put(size_t at, const void *bytes, size_t count) {
+    int file = open(segment.path, O_WRONLY);
+
+    ck_assert_int_ge(file, 0);
+    ck_assert_int_eq(pwrite(file, bytes, count, (off_t)at), (ssize_t)count);
+    ck_assert_int_eq(close(file), 0);
+}
+
+/* The parts. */
+void add_segment_lives(Suite *suite);
+
+#endif

@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: MIT */
+/* test_segment_lives.c: whose files are there: of the living and of the dead, and what threads do with one. */
+#include "test_segment.h"
+
+/* ---- who lives ----------------------------------------------------------------------------------- */
+
+/* The own segment's path with another pid, start and namespace (0: its own). */
+static void path_like(char *path, pid_t pid, uint64_t start, uint64_t space, const char *suffix) {
+    char own[WEIR_SEGMENT_PATH_BYTES], *at;
+    unsigned long uid;
+    uint64_t own_space;
+
+    strcpy(own, strrchr(segment.path, '/') + 1);
+    at = strstr(own, "-test-");
+    ck_assert_ptr_nonnull(at);
+    ck_assert_int_eq(sscanf(own, "weir-%lu-test-%llu-", &uid, (unsigned long long *)&own_space), 2);
+    snprintf(path, WEIR_SEGMENT_PATH_BYTES, "%s/weir-%lu-test-%llu-%ld-%llu%s", folder, uid,
+             (unsigned long long)(space ? space : own_space), (long)pid, (unsigned long long)start,
+             suffix);
+}
+
+TEST(test_the_living_are_seen) {
+    struct seen seen;
+
+    create();
+    seen = look();
+    ck_assert_uint_eq(seen.count, 1);
+    ck_assert_int_eq(seen.last.pid, getpid());
+    ck_assert_str_eq(seen.last.path, segment.path);
+    ck_assert(weir__segment_lives(&seen.last));
+    seen.last.start++;
+    ck_assert(!weir__segment_lives(&seen.last));
+}
+
+/* Its pid is another process's by now: this one's. */
+TEST(test_a_pid_that_was_given_away_again) {
+    char path[WEIR_SEGMENT_PATH_BYTES];
+
+    create();
+    path_like(path, getpid(), 1, 0, "");
+    make_file(path);
+    ck_assert_uint_eq(look().count, 1);
+    ck_assert(!exists(path));
+    ck_assert(exists(segment.path));
+}
+
+TEST(test_what_is_not_ours_to_judge_stays) {
+    char other[WEIR_SEGMENT_PATH_BYTES], made[WEIR_SEGMENT_PATH_BYTES], odd[64];
+    struct seen seen;
+
+    create();
+    path_like(other, 1 << 22, 1, 17, ""); /* a container's */
+    make_file(other);
+    snprintf(odd, sizeof odd, "%s/weir-0-test-notes", folder);
+    make_file(odd);
+    seen = look();
+    path_like(made, getpid(), seen.last.start, 0, ".new"); /* it is being made */
+    make_file(made);
+    ck_assert_uint_eq(look().count, 1);
+    ck_assert(exists(other) && exists(odd) && exists(made));
+    ck_assert_int_eq(unlink(made), 0);
+    path_like(made, getpid(), 1, 0, ".new"); /* its maker has ended */
+    make_file(made);
+    ck_assert_uint_eq(look().count, 1);
+    ck_assert(!exists(made));
+}
+
+/* A child with a segment, which is killed; once it is a zombie its file is nobody's. */
+static pid_t kill_a_child(void) {
+    int ready[2];
+    char letter;
+    pid_t child;
+
+    ck_assert_int_eq(pipe(ready), 0);
+    child = fork();
+    if (child == 0) {
+        struct weir_segment own;
+
+        letter = weir__segment_create(&own, &kind) == 0 ? 'y' : 'n';
+        if (write(ready[1], &letter, 1) != 1)
+            _exit(1);
+        for (;;)
+            pause();
+    }
+    ck_assert_int_gt(child, 0);
+    ck_assert_int_eq(read(ready[0], &letter, 1), 1);
+    ck_assert_int_eq(letter, 'y');
+    close(ready[0]);
+    close(ready[1]);
+    ck_assert_uint_eq(look().count, 1);
+    ck_assert_int_eq(kill(child, SIGKILL), 0);
+    ck_assert_int_eq(waitid(P_PID, (id_t)child, &(siginfo_t){0}, WEXITED | WNOWAIT), 0);
+    return child;
+}
+
+TEST(test_the_dead_are_cleared_away_by_a_reader) {
+    pid_t child = kill_a_child();
+
+    ck_assert_uint_eq(look().count, 0);
+    ck_assert_int_eq(rmdir(folder), 0);
+    ck_assert_int_eq(mkdir(folder, 0700), 0);
+    ck_assert_int_eq(waitpid(child, NULL, 0), child);
+}
+
+TEST(test_the_dead_are_cleared_away) {
+    pid_t child = kill_a_child();
+
+    ck_assert_int_eq(waitpid(child, NULL, 0), child);
+    create();
+    weir__segment_each(&kind, NULL, NULL);
+    weir__segment_remove(&segment);
+    ck_assert_int_eq(rmdir(folder), 0);
+    ck_assert_int_eq(mkdir(folder, 0700), 0);
+}
+
+static void *show_one(void *ready) {
+    struct weir_segment own;
+    char letter;
+
+    while (weir__segment_create(&own, &kind) != 0) /* the first thread may be on its way */
+        usleep(1000);
+    letter = 'y';
+    if (write(*(int *)ready, &letter, 1) != 1)
+        _exit(1);
+    for (;;)
+        pause();
+}
+
+/* The kernel tells of it what it tells of the dead. */
+TEST(test_a_process_whose_first_thread_has_ended_lives) {
+    char path[64], text[512] = "", letter;
+    static int way[2]; /* the stack of the child's first thread ends with it */
+    pthread_t thread;
+    int file;
+    pid_t child;
+
+    ck_assert_int_eq(pipe(way), 0);
+    child = fork();
+    if (child == 0) {
+        if (pthread_create(&thread, NULL, show_one, &way[1]) != 0)
+            _exit(1);
+        pthread_exit(NULL);
+    }
+    ck_assert_int_gt(child, 0);
+    ck_assert_int_eq(read(way[0], &letter, 1), 1);
+    snprintf(path, sizeof path, "/proc/%ld/stat", (long)child);
+    while (!strstr(text, ") Z ")) {
+        file = open(path, O_RDONLY);
+        ck_assert_int_ge(file, 0);
+        ck_assert_int_gt(read(file, text, sizeof text - 1), 0);
+        close(file);
+    }
+    ck_assert_uint_eq(look().count, 1);
+    ck_assert_int_eq(kill(child, SIGKILL), 0);
+    ck_assert_int_eq(waitid(P_PID, (id_t)child, &(siginfo_t){0}, WEXITED | WNOWAIT), 0);
+    ck_assert_uint_eq(look().count, 0);
+    ck_assert_int_eq(waitpid(child, NULL, 0), child);
+    close(way[0]);
+    close(way[1]);
+}
+
+TEST(test_a_child_of_fork_leaves_it_alone) {
+    pid_t child;
+    int status;
+
+    create();
+    child = fork();
+    if (child == 0) {
+        weir__segment_remove(&segment);
+        _exit(7);
+    }
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert(WIFEXITED(status));
+    ck_assert_int_eq(WEXITSTATUS(status), 7);
+    expect_read(WEIR_SEGMENT_NONE);
+}
+
+/* ---- between threads ----------------------------------------------------------------------------- */
+
+static atomic_int is_over;
+
+static void *publish_on(void *unused) {
+    static struct body mine;
+
+    for (uint64_t i = 1; !atomic_load(&is_over); i++) {
+        fill(&mine, i);
+        weir__segment_publish(&segment, &mine);
+    }
+    return unused;
+}
+
+TEST(test_a_body_is_of_one_time) {
+    uint64_t last = 0, whole = 0;
+    pthread_t writer;
+
+    create();
+    atomic_store(&is_over, 0);
+    ck_assert_int_eq(pthread_create(&writer, NULL, publish_on, NULL), 0);
+    for (int i = 0; i < 1000; i++) {
+        enum weir_segment_fault fault = weir__segment_read(segment.path, &kind, &body);
+
+        if (fault == WEIR_SEGMENT_TORN)
+            continue;
+        MUST_EQ(fault, WEIR_SEGMENT_NONE);
+        whole++;
+        for (size_t w = 1; w < WORDS; w++)
+            MUST_EQ(body.words[w], body.words[0]);
+        MUST(body.words[0] >= last || last == 7);
+        last = body.words[0];
+    }
+    atomic_store(&is_over, 1);
+    pthread_join(writer, NULL);
+    ck_assert_uint_gt(whole, 0);
+}
+
+static void set_watched(int64_t from_now) {
+    struct timespec now;
+    uint64_t when;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    when = (uint64_t)((int64_t)now.tv_sec * 1000000000 + now.tv_nsec + from_now);
+    put(128, &when, sizeof when);
+}
+
+TEST(test_watched_for_a_while) {
+    create();
+    ck_assert(!weir__segment_is_watched(&segment));
+    expect_read(WEIR_SEGMENT_NONE);
+    ck_assert(weir__segment_is_watched(&segment));
+    set_watched(-(int64_t)WEIR_SEGMENT_WATCHED_NS - 1000000);
+    ck_assert(!weir__segment_is_watched(&segment));
+    set_watched(-(int64_t)WEIR_SEGMENT_WATCHED_NS / 2);
+    ck_assert(weir__segment_is_watched(&segment));
+    set_watched((int64_t)1 << 60); /* nobody's clock */
+    ck_assert(!weir__segment_is_watched(&segment));
+}
+
+static atomic_int woken;
+
+static void *sleep_until_watched(void *unused) {
+    while (!weir__segment_is_watched(&segment)) {
+        weir__segment_wait(&segment, 10);
+        atomic_fetch_add(&woken, 1);
+    }
+    return unused;
+}
+
+TEST(test_a_reader_wakes_its_writer) {
+    pthread_t writer;
+
+    create();
+    atomic_store(&woken, 0);
+    ck_assert_int_eq(pthread_create(&writer, NULL, sleep_until_watched, NULL), 0);
+    nanosleep(&(struct timespec){0, 100000000}, NULL);
+    ck_assert_int_eq(atomic_load(&woken), 0);
+    expect_read(WEIR_SEGMENT_NONE);
+    pthread_join(writer, NULL);
+    ck_assert_int_ge(atomic_load(&woken), 1);
+    weir__segment_wait(&segment, 1); /* watched: it comes back by itself */
+}
+
+/* A signal would end it.  It does not turn round and round either. */
+TEST(test_a_writer_whose_file_is_cut_short) {
+    create();
+    expect_read(WEIR_SEGMENT_NONE);
+    ck_assert_int_eq(truncate(segment.path, 0), 0);
+    ck_assert(!weir__segment_is_watched(&segment));
+    weir__segment_wait(&segment, 10);
+    weir__segment_publish(&segment, &body);
+    ck_assert_int_eq(truncate(segment.path, 192), 0);
+    weir__segment_publish(&segment, &body);
+    expect_read(WEIR_SEGMENT_FOREIGN);
+}
+
+TEST(test_a_writer_whose_file_is_closed) {
+    uint64_t was = 0;
+    int another;
+
+    create();
+    close(segment.file.number);
+    another = open("/tmp", O_RDWR | O_TMPFILE, 0600);
+    ck_assert_int_eq(another, segment.file.number);
+    expect_read(WEIR_SEGMENT_NONE);
+    ck_assert(weir__segment_is_watched(&segment));
+    fill(&body, 8);
+    weir__segment_publish(&segment, &body);
+    expect_read(WEIR_SEGMENT_NONE);
+    ck_assert_uint_eq(body.words[WORDS - 1], 8);
+    ck_assert_int_eq(pread(another, &was, sizeof was, 0), 0);
+    weir__segment_remove(&segment);
+    close(segment.file.number);
+    ck_assert(!weir__segment_is_watched(&segment)); /* it is in no folder any more */
+    weir__segment_wait(&segment, 10);
+    weir__segment_publish(&segment, &body);
+    close(another);
+}
+
+void add_segment_lives(Suite *suite) {
+    TCase *tests = suite_add_case(suite, "lives", 20, set_up, tear_down);
+
+    ADD_TESTS(tests, test_the_living_are_seen, test_a_pid_that_was_given_away_again,
+              test_what_is_not_ours_to_judge_stays, test_the_dead_are_cleared_away_by_a_reader,
+              test_the_dead_are_cleared_away, test_a_process_whose_first_thread_has_ended_lives,
+              test_a_child_of_fork_leaves_it_alone);
+    tests = suite_add_case(suite, "threads", 60, set_up, tear_down);
+    ADD_TESTS(tests, test_a_body_is_of_one_time, test_watched_for_a_while,
+              test_a_reader_wakes_its_writer, test_a_writer_whose_file_is_cut_short,
+              test_a_writer_whose_file_is_closed);
+}

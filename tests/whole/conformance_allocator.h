@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: MIT */
+/* conformance_allocator.h: what the parts of the conformance suite that ask weir share: a device, its streams, and
+ * allocators of each kind. */
+#ifndef WEIR_TEST_CONFORMANCE_ALLOCATOR_H
+#define WEIR_TEST_CONFORMANCE_ALLOCATOR_H
+
+#include "tests/fixtures/support.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "conformance.h"
+#include "driver/driver.h"
+#include "driver/model/model.h"
+
+#define MODEL_BYTES (2 * GIB)
+#define ARENA_BYTES GIB
+
+static int on_cuda;
+static const char *device_name = "model";
+static const struct weir_driver *driver;
+static CUdevice device;
+static CUcontext primary;
+static CUdeviceptr scratch;        /* for long work on a GPU */
+static int front = WEIR_SWITCH_ON; /* of all allocators */
+
+static inline void open_device(void) {
+    const char *wanted = getenv("WEIR_TEST_DEVICE");
+    struct weir_driver_failure failure;
+
+    on_cuda = wanted && strcmp(wanted, "cuda") == 0;
+    device_name = on_cuda ? "cuda" : "model";
+    driver = weir__driver_open(device_name, &failure);
+    ck_assert_msg(driver != NULL, "%s", failure.text);
+    if (!on_cuda)
+        ck_assert_int_eq(weir__model_reset(&(struct weir_model_setup){.capacity = MODEL_BYTES}), 0);
+    CU(driver->cuDeviceGet(&device, 0));
+    CU(driver->cuDevicePrimaryCtxRetain(&primary, device));
+    CU(driver->cuCtxPushCurrent(primary));
+    if (on_cuda)
+        CU(driver->cuMemAlloc(&scratch, 256 * MIB));
+}
+
+static inline void open_device_with_front(void) {
+    front = WEIR_SWITCH_ON;
+    open_device();
+}
+
+static inline void open_device_without_front(void) {
+    front = WEIR_SWITCH_OFF;
+    open_device();
+}
+
+static inline void close_device(void) {
+    CUcontext popped;
+
+    if (on_cuda)
+        CU(driver->cuMemFree(scratch));
+    CU(driver->cuCtxPopCurrent(&popped));
+    ck_assert_ptr_eq(popped, primary);
+    CU(driver->cuDevicePrimaryCtxRelease(device));
+}
+
+static inline CUstream make_stream(void) {
+    CUstream stream;
+
+    CU(driver->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    return stream;
+}
+
+static inline void drop_stream(CUstream stream) {
+    CU(driver->cuStreamSynchronize(stream));
+    CU(driver->cuStreamDestroy(stream));
+}
+
+/* Gives the stream about 0.3 ms of work. */
+static inline void busy(CUstream stream) {
+    if (!on_cuda) {
+        CU(weir__model_kernel(stream, 300000));
+        return;
+    }
+    for (int i = 0; i < 4; i++)
+        CU(driver->cuMemsetD8Async(scratch, 0, 256 * MIB, stream));
+}
+
+static inline void order(CUstream later, CUstream earlier) {
+    CUevent event;
+
+    CU(driver->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    CU(driver->cuEventRecord(event, earlier));
+    CU(driver->cuStreamWaitEvent(later, event, 0));
+    CU(driver->cuEventDestroy(event));
+}
+
+static inline void fill(void *block, size_t bytes, unsigned char pattern, CUstream stream) {
+    CU(driver->cuMemsetD8Async((CUdeviceptr)(uintptr_t)block, pattern, bytes, stream));
+}
+
+/* Waits for the stream. */
+static inline void expect_pattern(void *block, size_t bytes, unsigned char pattern,
+                                  CUstream stream) {
+    size_t most = bytes < MIB ? bytes : MIB, part;
+    unsigned char *copy = malloc(most);
+
+    MUST(copy != NULL);
+    for (size_t from = 0; from < bytes; from += part) {
+        size_t i;
+
+        part = bytes - from < most ? bytes - from : most;
+        CU(driver->cuMemcpyDtoHAsync(copy, (CUdeviceptr)(uintptr_t)block + from, part, stream));
+        CU(driver->cuStreamSynchronize(stream));
+        i = first_other(copy, pattern, part);
+        if (i < part)
+            ck_abort_msg("block %p: byte %zu of %zu is %02x, not %02x", block, from + i, bytes,
+                         copy[i], pattern);
+    }
+    free(copy);
+}
+
+static inline size_t device_free(void) {
+    size_t free_bytes, total;
+
+    CU(driver->cuCtxSynchronize());
+    CU(driver->cuMemGetInfo(&free_bytes, &total));
+    return free_bytes;
+}
+
+/* All that weir took has gone back; a real driver keeps a little for itself. */
+static inline void expect_free_again(size_t before) {
+    size_t now = device_free(), slack = on_cuda ? 64 * MIB : 0;
+
+    ck_assert_msg(now + slack >= before, "%zu bytes of the device are gone", before - now);
+}
+
+static inline weir_options options_for(int kind, uint64_t arena_bytes) {
+    weir_options options = options_of(kind, device_name, arena_bytes);
+
+    options.front = front;
+    return options;
+}
+
+static inline weir_allocator *make(int kind) {
+    weir_options options = options_for(kind, ARENA_BYTES);
+    weir_allocator *a = NULL;
+
+    OK(weir_allocator_create(&options, &a));
+    ck_assert_ptr_nonnull(a);
+    return a;
+}
+
+static inline weir_allocator *make_limited(int kind, size_t limit) {
+    weir_options options = options_for(kind, limit);
+    weir_allocator *a = NULL;
+
+    options.limit = bytes_amount(limit);
+    options.recovery_timeout_ms = 20;
+    OK(weir_allocator_create(&options, &a));
+    return a;
+}
+
+static inline void *take(weir_allocator *a, size_t bytes, CUstream stream) {
+    void *block = NULL;
+
+    OK(weir_alloc(a, bytes, stream, &block));
+    MUST(block != NULL);
+    return block;
+}
+
+/* What a test ends with: all blocks of the allocator are freed. */
+static inline void finish(weir_allocator *a, CUstream s) {
+    OK(weir_allocator_destroy(a));
+    drop_stream(s);
+}
+
+/* The modes of cuStreamBeginCapture: global, thread-local, relaxed. */
+enum { CAPTURE_MODES = 3 };
+
+static inline int has_graphs(void) {
+    return (driver->capabilities & WEIR_CAP_GRAPH) != 0;
+}
+
+static inline void begin_capture(CUstream stream, int mode) {
+    CU(driver->cuStreamBeginCapture(stream, (CUstreamCaptureMode)mode));
+}
+
+static inline CUgraph end_capture(CUstream stream) {
+    CUgraph graph = NULL;
+
+    CU(driver->cuStreamEndCapture(stream, &graph));
+    ck_assert_ptr_nonnull(graph);
+    return graph;
+}
+
+static inline void expect_capturing_at(int line, CUstream stream) {
+    CUstreamCaptureStatus status;
+
+    CU(driver->cuStreamIsCapturing(stream, &status));
+    ck_assert_msg(status == CU_STREAM_CAPTURE_STATUS_ACTIVE, "line %d: status %u", line, status);
+}
+#define expect_capturing(stream) expect_capturing_at(__LINE__, (stream))
+
+/* The memory grows by 32 MiB or more at a time: a pool's always, behind the front the platform's too. */
+static inline int grows_by_regions(int kind) {
+    return kind == KIND_POOL || (kind == KIND_PLATFORM && front == WEIR_SWITCH_ON);
+}
+
+/* A case of the suite, with the front or without. */
+static inline TCase *with_front(Suite *suite, const char *name) {
+    return suite_add_case(suite, name, 120, open_device_with_front, close_device);
+}
+
+static inline TCase *without_front(Suite *suite, const char *name) {
+    return suite_add_case(suite, name, 120, open_device_without_front, close_device);
+}
+
+/* The parts. */
+void add_limits(Suite *suite);
+void add_reserve(Suite *suite);
+void add_work(Suite *suite);
+void add_captures(Suite *suite);
+void add_handles(Suite *suite);
+
+#endif

@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: MIT */
+/* conformance_driver.h: what is asked of a driver's pools, on the device model or a GPU: what the parts share. */
+#ifndef WEIR_TEST_CONFORMANCE_DRIVER_H
+#define WEIR_TEST_CONFORMANCE_DRIVER_H
+
+#include "conformance.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "driver/driver.h"
+#include "driver/model/model.h"
+#include "tests/fixtures/support.h"
+
+#define UNIT (32 * MIB)
+#define MS UINT64_C(1000000)
+#define LONG_WORK (8 * MS)
+
+static int on_cuda;
+static const struct weir_driver *driver;
+static CUdevice device;
+static CUcontext primary;
+static CUdeviceptr scratch; /* for long work on a GPU */
+static CUmemoryPool pool;
+static CUstream s, t; /* non-blocking */
+static CUevent event;
+static struct hog hog;
+
+static inline void make_pool(size_t most) {
+    CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                            .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device},
+                            .maxSize = most};
+    uint64_t all = UINT64_MAX;
+
+    CU(driver->cuMemPoolCreate(&pool, &props));
+    CU(driver->cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &all));
+}
+
+static inline void open_device(void) {
+    const char *wanted = getenv("WEIR_TEST_DEVICE");
+    struct weir_driver_failure failure;
+
+    on_cuda = wanted && strcmp(wanted, "cuda") == 0;
+    driver = weir__driver_open(on_cuda ? "cuda" : "model", &failure);
+    if (!driver)
+        ck_abort_msg("%s", failure.text);
+    if (!on_cuda)
+        MUST_EQ(weir__model_reset(&(struct weir_model_setup){.capacity = 4 * GIB}), 0);
+    CU(driver->cuDeviceGet(&device, 0));
+    CU(driver->cuDevicePrimaryCtxRetain(&primary, device));
+    CU(driver->cuCtxPushCurrent(primary));
+    if (on_cuda)
+        CU(driver->cuMemAlloc(&scratch, 256 * MIB));
+    CU(driver->cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
+    CU(driver->cuStreamCreate(&t, CU_STREAM_NON_BLOCKING));
+    CU(driver->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    make_pool(0);
+}
+
+static inline void close_device(void) {
+    CUcontext popped;
+
+    hog_ends(driver, &hog);
+    CU(driver->cuCtxSynchronize());
+    CU(driver->cuMemPoolDestroy(pool));
+    CU(driver->cuEventDestroy(event));
+    CU(driver->cuStreamDestroy(s));
+    CU(driver->cuStreamDestroy(t));
+    if (on_cuda)
+        CU(driver->cuMemFree(scratch));
+    CU(driver->cuCtxPopCurrent(&popped));
+    CU(driver->cuDevicePrimaryCtxRelease(device));
+}
+
+/* Gives the stream work that is not done for many a call. */
+static inline void busy(CUstream stream) {
+    if (!on_cuda) {
+        CU(weir__model_kernel(stream, LONG_WORK));
+        return;
+    }
+    for (int i = 0; i < 128; i++) /* 65 us each on an H200 */
+        CU(driver->cuMemsetD8Async(scratch, 0, 256 * MIB, stream));
+}
+
+static inline uint64_t now_ns(void) {
+    return driver->ticks_to_ns(driver->ticks());
+}
+
+static inline CUdeviceptr take(size_t bytes, CUstream stream) {
+    CUdeviceptr block = 1;
+
+    CU(driver->cuMemAllocFromPoolAsync(&block, bytes, pool, stream));
+    return block;
+}
+
+static inline void give(CUdeviceptr block, CUstream stream) {
+    CU(driver->cuMemFreeAsync(block, stream));
+}
+
+static inline uint64_t get(CUmemPool_attribute attribute) {
+    uint64_t number = 0;
+
+    CU(driver->cuMemPoolGetAttribute(pool, attribute, &number));
+    return number;
+}
+
+static inline uint64_t reserved(void) {
+    return get(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
+}
+
+static inline int has_figures(void) {
+    return (driver->capabilities & WEIR_CAP_POOL_FIGURES) != 0;
+}
+
+/* Ways in which the host may see that work is done. */
+static inline CUresult query_event(void) {
+    return driver->cuEventQuery(event);
+}
+static inline CUresult query_stream(void) {
+    return driver->cuStreamQuery(s);
+}
+static inline CUresult wait_for_context(void) {
+    return driver->cuCtxSynchronize();
+}
+static inline CUresult free_directly(void) {
+    CUdeviceptr block;
+    CUresult result = driver->cuMemAlloc(&block, MIB);
+
+    return result == CUDA_SUCCESS ? driver->cuMemFree(block) : result;
+}
+static inline CUresult wait_for_other(void) {
+    return driver->cuStreamSynchronize(t);
+}
+
+/* A question's answer, which the model has to give as `wanted`. */
+static inline void answer(const char *what, int is, int wanted) {
+    printf("# driver: %s: %s%s\n", what, is ? "yes" : "no",
+           is == wanted ? "" : " (the model: the opposite)");
+    if (!on_cuda)
+        ck_assert_msg(is == wanted, "%s: %d", what, is);
+}
+
+/* The parts. */
+void add_conformance_driver_reuse(Suite *suite);
+
+#endif

@@ -1,0 +1,460 @@
+/* SPDX-License-Identifier: MIT */
+/* conformance_driver_reuse.c: what a driver's pool reuses, and when. */
+#include "conformance_driver.h"
+
+/* What became of the block that t, or its own stream, would like to have. */
+enum situation {
+    OWN,            /* freed behind work on the stream that asks */
+    SEEN,           /* freed on another, and the host has waited for that */
+    PENDING,        /* freed on another behind work, */
+    PENDING_BEHIND, /* and the stream that asks waits for an event after the free */
+    DONE,           /* freed on another, whose work is done, but nobody has asked, */
+    DONE_BEHIND,    /* and the same with such an event */
+    SITUATIONS
+};
+
+static const char *const situation_names[SITUATIONS] = {
+    "own", "seen", "pending", "pending, ordered by an event", "done", "done, ordered by an event"};
+
+enum { FOLLOW = 1, OPPORTUNISTIC = 2, INTERNAL = 4, POLICIES = 8 }; /* which are on */
+
+struct outcome {
+    CUresult result;
+    int same;         /* it is the block that was freed */
+    int waited;       /* the call took as long as the work that it might wait for */
+    uint64_t took_ns; /* by the call */
+};
+
+static void set_policies(int on) {
+    for (int i = 0; i < 3; i++) {
+        int value = on >> i & 1, is = -1;
+
+        CU(driver->cuMemPoolSetAttribute(
+            pool, (CUmemPool_attribute)(CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES + i),
+            &value));
+        CU(driver->cuMemPoolGetAttribute(
+            pool, (CUmemPool_attribute)(CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES + i), &is));
+        MUST_EQ(is, value);
+    }
+}
+
+static struct outcome try(enum situation what) {
+    CUdeviceptr block = take(UNIT, s), other = 0;
+    CUstream asks = what == OWN ? s : t;
+    struct outcome out;
+    uint64_t start;
+
+    busy(s);
+    give(block, s);
+    if (what == PENDING_BEHIND || what == DONE_BEHIND) {
+        CU(driver->cuEventRecord(event, s));
+        CU(driver->cuStreamWaitEvent(t, event, 0));
+    }
+    if (what == SEEN)
+        CU(driver->cuStreamSynchronize(s));
+    if (what == DONE || what == DONE_BEHIND)
+        driver->sleep_ns(8 * LONG_WORK);
+    start = now_ns();
+    out.result = driver->cuMemAllocFromPoolAsync(&other, UNIT, pool, asks);
+    out.took_ns = now_ns() - start;
+    out.waited = what < DONE && out.took_ns > LONG_WORK / 4;
+    out.same = out.result == CUDA_SUCCESS && other == block;
+    if (out.result == CUDA_SUCCESS)
+        give(other, asks);
+    return out;
+}
+
+/* By the words of the programming guide ("Memory reuse policies"), and what was measured: what the driver
+ * orders by itself it orders on the device, and the call does not wait. */
+static struct outcome expected(enum situation what, int on, int room) {
+    int ordered = what == PENDING_BEHIND || what == DONE_BEHIND;
+    int done = what == DONE || what == DONE_BEHIND;
+    int same =
+        what == OWN || what == SEEN || (ordered && (on & FOLLOW)) || (done && (on & OPPORTUNISTIC));
+
+    if (same || room)
+        return (struct outcome){.same = same};
+    if (on & INTERNAL)
+        return (struct outcome){.same = 1};
+    return (struct outcome){.result = CUDA_ERROR_OUT_OF_MEMORY};
+}
+
+/* Whether there is room for another block. */
+enum { ROOM, MAXIMUM, FULL_DEVICE, ROOMS };
+
+static const char *const room_names[ROOMS] = {"room", "at the maximum", "full device"};
+
+/* Known of drivers: what gives reuse; that memory that is at work goes to nobody who is not behind it as long
+ * as there is other.  Not: what a policy that is off withholds, nor what becomes of it on a full device or at a
+ * maximum. */
+static int is_known(enum situation what, int on, int room) {
+    if (expected(what, on, 1).same)
+        return 1;
+    return what == PENDING && room == ROOM;
+}
+
+/* The policies one by one and together; with room for another block, and with none. */
+TEST(each_policy_alone_and_together) {
+    int on = _i % POLICIES, room = _i / POLICIES;
+
+    if (room == MAXIMUM && !(driver->capabilities & WEIR_CAP_POOL_MAX_SIZE))
+        return;
+    if (room == FULL_DEVICE)
+        hog_takes(driver, &hog, UNIT);
+    for (enum situation what = 0; what < SITUATIONS; what++) {
+        struct outcome wanted = expected(what, on, room == ROOM), is;
+        int agrees;
+
+        CU(driver->cuCtxSynchronize());
+        CU(driver->cuMemPoolDestroy(pool));
+        make_pool(room == MAXIMUM ? UNIT : 0);
+        set_policies(on);
+        is = try(what);
+        agrees = is.result == wanted.result && is.same == wanted.same && is.waited == wanted.waited;
+        printf("# driver: reuse, policies%s%s%s%s, %s, %s: %s%s, %.2f ms%s\n",
+               on & FOLLOW ? " follow" : "", on & OPPORTUNISTIC ? " opportunistic" : "",
+               on & INTERNAL ? " internal" : "", on ? "" : " none", room_names[room],
+               situation_names[what],
+               is.result != CUDA_SUCCESS ? "refused"
+               : is.same                 ? "the same block"
+                                         : "another",
+               is.waited ? ", after the work" : "", (double)is.took_ns / (double)MS,
+               agrees ? "" : " (the model: otherwise)");
+        if (!on_cuda || is_known(what, on, room))
+            ck_assert_msg(agrees, "policies %d, room %d, %s: result %u, same %d, waited %d", on,
+                          room, situation_names[what], is.result, is.same, is.waited);
+    }
+}
+
+/* Two blocks side by side for a request that neither holds alone, and no other room. */
+TEST(room_in_pieces_behind_work) {
+    CUdeviceptr first, second, whole = 0;
+    CUresult result;
+    CUstream third;
+    uint64_t start;
+
+    if (!(driver->capabilities & WEIR_CAP_POOL_MAX_SIZE))
+        return;
+    CU(driver->cuMemPoolDestroy(pool));
+    make_pool(2 * UNIT);
+    CU(driver->cuStreamCreate(&third, CU_STREAM_NON_BLOCKING));
+    first = take(UNIT, s);
+    second = take(UNIT, third);
+    busy(s);
+    busy(third);
+    give(first, s);
+    give(second, third);
+    start = now_ns();
+    result = driver->cuMemAllocFromPoolAsync(&whole, 2 * UNIT, pool, t);
+    answer("two pending blocks together serve a stream that is behind neither",
+           result == CUDA_SUCCESS, 0);
+    answer("a call that wants two pending blocks waits for them", now_ns() - start > LONG_WORK / 4,
+           0);
+    if (result == CUDA_SUCCESS)
+        give(whole, t);
+    CU(driver->cuCtxSynchronize());
+    CU(driver->cuStreamDestroy(third));
+}
+
+TEST(policies_are_on_at_first) {
+    struct {
+        int value, guard;
+    } policy = {0, 77};
+    CUmemoryPool other;
+    CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                            .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device}};
+    uint64_t threshold = 77;
+
+    CU(driver->cuMemPoolCreate(&other, &props));
+    for (CUmemPool_attribute a = CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES;
+         a <= CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES; a++) {
+        CU(driver->cuMemPoolGetAttribute(other, a, &policy.value));
+        MUST_EQ(policy.value, 1);
+        MUST_EQ(policy.guard, 77);
+    }
+    CU(driver->cuMemPoolGetAttribute(other, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold));
+    MUST_EQ(threshold, 0);
+    CU(driver->cuMemPoolDestroy(other));
+}
+
+/* An event before the free orders nothing. */
+TEST(an_event_before_the_free_does_not_count) {
+    CUdeviceptr block = take(UNIT, s), other;
+
+    busy(s);
+    CU(driver->cuEventRecord(event, s));
+    give(block, s);
+    CU(driver->cuStreamWaitEvent(t, event, 0));
+    other = take(UNIT, t);
+    MUST(other != block);
+    give(other, t);
+}
+
+/* A wait is for what the event stood for when it was called. */
+TEST(an_event_recorded_again) {
+    CUdeviceptr block = take(UNIT, s), other;
+
+    busy(s);
+    give(block, s);
+    CU(driver->cuEventRecord(event, s));
+    CU(driver->cuStreamWaitEvent(t, event, 0));
+    CU(driver->cuEventRecord(event, t));
+    other = take(UNIT, t);
+    answer("a wait counts for what the event stood for then", other == block, 1);
+    give(other, t);
+    CU(driver->cuCtxSynchronize());
+    CU(driver->cuEventDestroy(event));
+    CU(driver->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    block = take(UNIT, s);
+    busy(s);
+    give(block, s);
+    CU(driver->cuEventQuery(event)); /* never recorded: done, and orders nothing */
+    CU(driver->cuStreamWaitEvent(t, event, 0));
+    other = take(UNIT, t);
+    MUST(other != block);
+    give(other, t);
+}
+
+TEST(order_through_a_third_stream) {
+    CUdeviceptr block = take(UNIT, s), other;
+    CUstream third;
+
+    CU(driver->cuStreamCreate(&third, CU_STREAM_NON_BLOCKING));
+    busy(s);
+    give(block, s);
+    CU(driver->cuEventRecord(event, s));
+    CU(driver->cuStreamWaitEvent(third, event, 0));
+    CU(driver->cuEventRecord(event, third));
+    CU(driver->cuStreamWaitEvent(t, event, 0));
+    other = take(UNIT, t);
+    answer("an order by events goes through a third stream", other == block, 1);
+    give(other, t);
+    CU(driver->cuCtxSynchronize());
+    CU(driver->cuStreamDestroy(third));
+}
+
+/* What the host sees otherwise than by waiting, with nothing but that to go by. */
+static int serves_after(CUresult (*look)(void)) {
+    CUdeviceptr block, other;
+
+    CU(driver->cuCtxSynchronize());
+    CU(driver->cuMemPoolDestroy(pool));
+    make_pool(0);
+    set_policies(0);
+    block = take(UNIT, s);
+    give(block, s);
+    CU(driver->cuEventRecord(event, s));
+    driver->sleep_ns(LONG_WORK);
+    CU(look());
+    other = take(UNIT, t);
+    give(other, t);
+    return other == block;
+}
+
+TEST(what_counts_as_seen) {
+    MUST(serves_after(wait_for_context));
+    answer("a query that finds an event done counts as seen", serves_after(query_event), 0);
+    answer("a query that finds the stream done counts as seen", serves_after(query_stream), 0);
+    answer("a wait for another stream counts as seen", serves_after(wait_for_other), 0);
+    answer("the wait of cuMemFree counts as seen", serves_after(free_directly), 0);
+}
+
+/* Two blocks that t may have, of the same size: by an event, and since its work is done. */
+TEST(done_or_ordered_first) {
+    CUdeviceptr ordered = take(UNIT, s), done, keep, other;
+    CUstream third;
+
+    CU(driver->cuStreamCreate(&third, CU_STREAM_NON_BLOCKING));
+    done = take(UNIT, third);
+    keep = take(UNIT, third); /* else it might be one with what lies behind */
+    give(done, third);
+    driver->sleep_ns(LONG_WORK);
+    busy(s);
+    give(ordered, s);
+    CU(driver->cuEventRecord(event, s));
+    CU(driver->cuStreamWaitEvent(t, event, 0));
+    other = take(UNIT, t);
+    MUST(other == done || other == ordered);
+    answer("what is done goes before what is ordered", other == done, 0);
+    give(other, t);
+    give(keep, third);
+    CU(driver->cuCtxSynchronize());
+    CU(driver->cuStreamDestroy(third));
+}
+
+/* Halves of a unit side by side, one the stream's own and one that it is ordered behind. */
+TEST(neighbours_of_two_streams) {
+    CUdeviceptr first, second, other;
+
+    if (!has_figures())
+        return;
+    first = take(UNIT / 2, s);
+    second = take(UNIT / 2, t);
+    MUST_EQ(second, first + UNIT / 2);
+    busy(s);
+    busy(t);
+    give(first, s);
+    give(second, t);
+    CU(driver->cuEventRecord(event, s));
+    CU(driver->cuStreamWaitEvent(t, event, 0));
+    other = take(UNIT, t);
+    answer("its own and what it is ordered behind serve as one", other == first, 0);
+    give(other, t);
+}
+
+/* The legacy stream runs behind all blocking ones, without any event. */
+TEST(the_legacy_stream_is_behind_blocking_ones) {
+    CUdeviceptr block, other;
+    CUstream blocking;
+
+    CU(driver->cuStreamCreate(&blocking, 0));
+    block = take(UNIT, blocking);
+    busy(blocking);
+    give(block, blocking);
+    other = take(UNIT, NULL);
+    answer("the legacy stream has what a blocking stream freed behind work", other == block, 1);
+    give(other, NULL);
+    CU(driver->cuCtxSynchronize());
+    CU(driver->cuStreamDestroy(blocking));
+}
+
+static void take_time(void *nothing) {
+    (void)nothing;
+    nanosleep(&(struct timespec){0, 1000000}, NULL);
+}
+
+/* What programs look at, and weir run answers likewise. */
+TEST(a_refused_block_is_none) {
+    CUmemPoolProps properties = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                 .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0},
+                                 .maxSize = 1};
+    CUdeviceptr block = 77;
+    CUmemoryPool small;
+
+    if (driver->version < 12020)
+        return;
+    CU(driver->cuMemPoolCreate(&small, &properties));
+    MUST_EQ(driver->cuMemAllocFromPoolAsync(&block, (size_t)64 << 20, small, s),
+            CUDA_ERROR_OUT_OF_MEMORY);
+    MUST_EQ(block, 0);
+    block = 77;
+    MUST_EQ(driver->cuMemAllocFromPoolAsync(&block, (size_t)1 << 50, pool, s),
+            CUDA_ERROR_OUT_OF_MEMORY);
+    MUST_EQ(block, 0);
+    CU(driver->cuMemPoolDestroy(small));
+}
+
+/* Which weir's wait for the device rests on, and proves so (device_wait.c). */
+TEST(frees_wait_for_a_host_function) {
+    CUdeviceptr block;
+    void *host;
+
+    CU(driver->cuMemAlloc(&block, UNIT));
+    CU(driver->cuLaunchHostFunc(s, take_time, NULL));
+    MUST_EQ(driver->cuStreamQuery(s), CUDA_ERROR_NOT_READY);
+    CU(driver->cuMemFree(block));
+    CU(driver->cuStreamQuery(s));
+    CU(driver->cuMemAllocHost(&host, 64 << 10));
+    CU(driver->cuLaunchHostFunc(s, take_time, NULL));
+    MUST_EQ(driver->cuStreamQuery(s), CUDA_ERROR_NOT_READY);
+    CU(driver->cuMemFreeHost(host));
+    CU(driver->cuStreamQuery(s));
+}
+
+/* A non-blocking stream that has nothing but a wait is at work until what it waits for is done, and so is one that
+ * waits for that. */
+TEST(who_waits_is_at_work) {
+    CUevent first, second;
+
+    CU(driver->cuEventCreate(&first, CU_EVENT_DISABLE_TIMING));
+    CU(driver->cuEventCreate(&second, CU_EVENT_DISABLE_TIMING));
+    CU(driver->cuCtxSynchronize());
+    if (_i == 0)
+        busy(s);
+    else
+        busy(NULL);
+    CU(driver->cuEventRecord(first, _i == 0 ? s : NULL));
+    CU(driver->cuStreamWaitEvent(t, first, 0));
+    CU(driver->cuEventRecord(second, t));
+    CU(driver->cuStreamWaitEvent(s, second, 0));
+    MUST_EQ(driver->cuStreamQuery(t), CUDA_ERROR_NOT_READY);
+    MUST_EQ(driver->cuStreamQuery(s), CUDA_ERROR_NOT_READY);
+    CU(driver->cuCtxSynchronize());
+    CU(driver->cuStreamQuery(t));
+    CU(driver->cuStreamQuery(s));
+    CU(driver->cuEventDestroy(first));
+    CU(driver->cuEventDestroy(second));
+}
+
+/* So is one that a pool has put behind another's work. */
+TEST(who_was_given_what_is_pending_is_at_work) {
+    CUdeviceptr block, other;
+
+    if (!(driver->capabilities & WEIR_CAP_POOL_MAX_SIZE))
+        return;
+    CU(driver->cuMemPoolDestroy(pool));
+    make_pool(UNIT);
+    block = take(UNIT, s);
+    CU(driver->cuCtxSynchronize());
+    busy(s);
+    give(block, s);
+    other = take(UNIT, t);
+    MUST_EQ(other, block);
+    answer("who was put behind another's work is at work",
+           driver->cuStreamQuery(t) == CUDA_ERROR_NOT_READY, 1);
+    give(other, t);
+}
+
+/* What it is may not be asked of a stream while it is captured (lib/engine/stream_order.c). */
+TEST(a_captured_stream_tells_nothing_of_itself) {
+    CUgraph graph = NULL;
+    unsigned int flags;
+    CUresult result;
+
+    CU(driver->cuStreamBeginCapture(s, CU_STREAM_CAPTURE_MODE_RELAXED));
+    result = driver->cuStreamGetFlags(s, &flags);
+    MUST_EQ(result, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    result = driver->cuStreamEndCapture(s, &graph);
+    MUST_EQ(result, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+}
+
+/* lib/engine/stream_order.h: whether a stream is idle, and what that proves. */
+TEST(what_an_idle_stream_proves) {
+    unsigned int flags = 4711;
+    CUstream blocking;
+    CUevent behind;
+
+    CU(driver->cuStreamCreate(&blocking, 0));
+    CU(driver->cuEventCreate(&behind, CU_EVENT_DISABLE_TIMING));
+    CU(driver->cuStreamGetFlags(blocking, &flags));
+    MUST_EQ(flags, 0);
+    CU(driver->cuStreamGetFlags(s, &flags));
+    MUST_EQ(flags, CU_STREAM_NON_BLOCKING);
+    CU(driver->cuStreamGetFlags(NULL, &flags));
+    answer("the legacy stream is a blocking one", flags == 0, 1);
+    CU(driver->cuCtxSynchronize());
+    busy(s);
+    MUST_EQ(driver->cuStreamQuery(s), CUDA_ERROR_NOT_READY);
+    CU(driver->cuStreamSynchronize(s));
+    CU(driver->cuStreamQuery(s));
+    busy(NULL);
+    answer("a blocking stream shows what it is behind", driver->cuStreamQuery(blocking) != 0, 0);
+    CU(driver->cuEventRecord(behind, blocking));
+    MUST_EQ(driver->cuEventQuery(behind), CUDA_ERROR_NOT_READY);
+    CU(driver->cuCtxSynchronize());
+    CU(driver->cuEventDestroy(behind));
+    CU(driver->cuStreamDestroy(blocking));
+}
+
+void add_conformance_driver_reuse(Suite *suite) {
+    TCase *tests = suite_add_case(suite, "the driver's reuse", 120, open_device, close_device);
+
+    ADD_TESTS(tests, policies_are_on_at_first, room_in_pieces_behind_work,
+              an_event_before_the_free_does_not_count, an_event_recorded_again,
+              order_through_a_third_stream, what_counts_as_seen, done_or_ordered_first,
+              neighbours_of_two_streams, the_legacy_stream_is_behind_blocking_ones,
+              what_an_idle_stream_proves, frees_wait_for_a_host_function, a_refused_block_is_none,
+              who_was_given_what_is_pending_is_at_work, a_captured_stream_tells_nothing_of_itself);
+    ADD_FOR_EACH(tests, ROOMS * POLICIES, each_policy_alone_and_together);
+    ADD_FOR_EACH(tests, 2, who_waits_is_at_work);
+}

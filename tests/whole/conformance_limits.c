@@ -1,0 +1,410 @@
+/* SPDX-License-Identifier: MIT */
+/* conformance_limits.c: limits, and requests that are refused. */
+#include "conformance_allocator.h"
+
+TEST(the_limit_is_exact) {
+    enum { COUNT = 8 };
+    weir_allocator *a = make_limited(_i, COUNT * 32 * MIB);
+    CUstream s = make_stream();
+    void *block[COUNT], *none = &none;
+    weir_statistics stats;
+
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < COUNT; i++)
+            block[i] = take(a, 32 * MIB, s);
+        EXPECT(WEIR_E_LIMIT, weir_alloc(a, 1, s, &none));
+        EXPECT(WEIR_E_LIMIT, weir_alloc(a, 32 * MIB, s, &none));
+        EXPECT(WEIR_E_LIMIT, weir_alloc(a, COUNT * 32 * MIB + 1, s, &none));
+        ck_assert_ptr_eq(none, &none);
+        stats = check_identities(a);
+        ck_assert_uint_eq(stats.refusals, 3 * (uint64_t)(round + 1));
+        ck_assert_uint_eq(stats.reserve, COUNT * 32 * MIB);
+        ck_assert_uint_eq(stats.reserve_peak, COUNT * 32 * MIB);
+        /* Everything else keeps working. */
+        fill(block[3], 32 * MIB, 1, s);
+        OK(weir_free(a, block[3], s));
+        block[3] = take(a, 32 * MIB, s);
+        for (int i = 0; i < COUNT; i++)
+            OK(weir_free(a, block[i], s));
+    }
+    block[0] = take(a, COUNT * 32 * MIB, s);
+    OK(weir_free(a, block[0], s));
+    finish(a, s);
+}
+
+/* Limits that are no multiple of anything. */
+TEST(the_limit_can_be_lowered) {
+    weir_allocator *a = make_limited(_i, 512 * MIB);
+    CUstream s = make_stream();
+    void *block = NULL;
+
+    if (_i == KIND_FIXED) {
+        EXPECT(WEIR_E_NOT_SUPPORTED, weir_set_limit(a, bytes_amount(128 * MIB)));
+    } else {
+        OK(weir_set_limit(a, bytes_amount(128 * MIB)));
+        EXPECT(WEIR_E_LIMIT, weir_alloc(a, 200 * MIB, s, &block));
+        block = take(a, 90 * MIB, s);
+        EXPECT(WEIR_E_LIMIT, weir_alloc(a, 90 * MIB, s, &(void *){NULL}));
+        ck_assert_uint_le(check_identities(a).reserve, 128 * MIB);
+        OK(weir_free(a, block, s));
+        OK(weir_set_limit(a, bytes_amount(GIB))); /* as before, and no more */
+        EXPECT(WEIR_E_LIMIT, weir_alloc(a, 600 * MIB, s, &block));
+    }
+    block = take(a, 400 * MIB, s);
+    OK(weir_free(a, block, s));
+    finish(a, s);
+}
+
+/* What others take from weir's pool is of its reserve and under its limit, and nobody else's. */
+TEST(the_pool_can_be_shared) {
+    weir_allocator *a = make_limited(KIND_POOL, 128 * MIB);
+    CUstream s = make_stream(), t = make_stream();
+    CUdeviceptr theirs = 0, more = 0;
+    CUmemoryPool pool = NULL;
+    void *block;
+
+    OK(weir_pool(a, &pool));
+    OK(weir_preallocate(a, 64 * MIB, NULL));
+    CU(driver->cuMemAllocFromPoolAsync(&theirs, 50 * MIB, pool, s));
+    fill((void *)(uintptr_t)theirs, 50 * MIB, 0x11, s);
+    ck_assert_uint_eq(stats_of(a).reserve, 64 * MIB);
+    block = take(a, 40 * MIB, t);
+    fill(block, 40 * MIB, 0x22, t);
+    expect_pattern((void *)(uintptr_t)theirs, 50 * MIB, 0x11, s);
+    expect_pattern(block, 40 * MIB, 0x22, t);
+    ck_assert_uint_le(stats_of(a).reserve, 128 * MIB);
+    ck_assert_uint_eq(driver->cuMemAllocFromPoolAsync(&more, 100 * MIB, pool, s),
+                      CUDA_ERROR_OUT_OF_MEMORY);
+    CU(driver->cuMemFreeAsync(theirs, s));
+    OK(weir_free(a, block, t));
+    CU(driver->cuCtxSynchronize());
+    finish(a, s);
+    drop_stream(t);
+}
+
+TEST(the_limit_is_never_passed) {
+    static const size_t limits[] = {1, 255, 300, 5 * MIB, 31 * MIB, 33 * MIB + 1, 100 * MIB + 4097};
+    size_t least = grows_by_regions(_i) ? 32 * MIB : 0;
+    CUstream s = make_stream();
+
+    for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++) {
+        weir_allocator *a;
+        void *block = NULL, *blocks[64];
+        int count = 0;
+
+        if (_i == KIND_FIXED && limits[i] < 256) /* no arena at all */
+            continue;
+        if (limits[i] < least) {
+            weir_options options = options_for(_i, limits[i]);
+
+            options.limit = bytes_amount(limits[i]);
+            a = NULL;
+            EXPECT(WEIR_E_LIMIT, weir_allocator_create(&options, &a));
+            ck_assert_ptr_null(a);
+            continue;
+        }
+        a = make_limited(_i, limits[i]);
+        EXPECT(WEIR_E_LIMIT, weir_alloc(a, limits[i] + 1, s, &block));
+        while (count < 64 && weir_alloc(a, limits[i] / 20 + 1, s, &block) == WEIR_OK) {
+            blocks[count++] = block;
+            ck_assert_uint_le(stats_of(a).reserve, limits[i]);
+        }
+        ck_assert_int_lt(count, 64);
+        EXPECT(WEIR_E_LIMIT, weir_alloc(a, limits[i] / 20 + 1, s, &block));
+        EXPECT(WEIR_E_LIMIT, weir_alloc(a, limits[i], s, &block));
+        ck_assert_uint_le(stats_of(a).reserve_peak, limits[i]);
+        check_identities(a);
+        while (count > 0)
+            OK(weir_free(a, blocks[--count], s));
+        OK(weir_allocator_destroy(a));
+    }
+    drop_stream(s);
+}
+
+/* Why the last request was refused; the text of it is printed. */
+static weir_verdict verdict_of(weir_allocator *a) {
+    weir_verdict v = {.size = sizeof v};
+    char text[4096];
+
+    OK(weir_last_verdict(a, &v));
+    ck_assert_uint_eq(v.size, sizeof v);
+    weir_verdict_text(&v, WEIR_VERDICT_AS_TEXT, text, sizeof text);
+    for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n"))
+        printf("# %s\n", line);
+    return v;
+}
+
+TEST(a_refusal_has_a_verdict) {
+    weir_allocator *a = make_limited(_i, 256 * MIB);
+    CUstream s = make_stream();
+    void *block = take(a, 200 * MIB, s), *none = NULL;
+    weir_verdict v;
+
+    EXPECT(WEIR_E_LIMIT, weir_alloc(a, 200 * MIB, s, &none));
+    v = verdict_of(a);
+    ck_assert_int_eq(v.cause, WEIR_VERDICT_LIMIT);
+    ck_assert_int_eq(v.status, WEIR_E_LIMIT);
+    ck_assert_uint_eq(v.asked, 200 * MIB);
+    ck_assert_uint_eq(v.limit, 256 * MIB);
+    ck_assert_uint_eq(v.idle, v.reserve - v.in_use);
+    ck_assert_uint_le(v.reserve + v.others + v.graphs + v.siblings + v.device_free, v.device_total);
+    ck_assert_ptr_nonnull(v.settings[0].name);
+    ck_assert_str_eq(v.settings[0].name, "limit");
+    EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, SIZE_MAX, s, &none));
+    ck_assert_int_eq(verdict_of(a).cause, WEIR_VERDICT_TOO_LARGE);
+    OK(weir_free(a, block, s));
+    finish(a, s);
+}
+
+TEST(a_refusal_tells_its_figures) {
+    weir_allocator *a = make_limited(_i, 256 * MIB);
+    CUstream s = make_stream();
+    weir_refusal r = {.size = sizeof r};
+    size_t total, free_bytes;
+    void *block = take(a, 200 * MIB, s), *none = NULL;
+    struct {
+        size_t size;
+        uint64_t asked, unknown;
+    } shorter = {.size = 2 * sizeof(uint64_t), .unknown = 99};
+
+    CU(driver->cuMemGetInfo(&free_bytes, &total));
+    EXPECT(WEIR_E_LIMIT, weir_alloc(a, 200 * MIB, s, &none));
+    OK(weir_last_refusal(&r));
+    ck_assert_uint_eq(r.size, sizeof r);
+    ck_assert_uint_eq(r.asked, 200 * MIB);
+    ck_assert_uint_eq(r.limit, 256 * MIB);
+    ck_assert_uint_eq(r.device_total, total);
+    ck_assert_uint_ge(r.in_use, 200 * MIB);
+    ck_assert_uint_ge(r.reserve, r.in_use);
+    ck_assert_uint_le(r.reserve, 256 * MIB);
+    ck_assert_uint_le(r.device_free, total);
+    EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, total + 1, s, &none));
+    OK(weir_last_refusal(&r));
+    ck_assert_uint_eq(r.asked, total + 1);
+    EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, SIZE_MAX, s, &none));
+    OK(weir_last_refusal((weir_refusal *)(void *)&shorter));
+    ck_assert_uint_eq(shorter.size, 2 * sizeof(uint64_t));
+    ck_assert_uint_eq(shorter.asked, SIZE_MAX);
+    ck_assert_uint_eq(shorter.unknown, 99);
+    ck_assert_ptr_null(none);
+    ck_assert_uint_eq(check_identities(a).refusals, 3);
+    OK(weir_free(a, block, s));
+    finish(a, s);
+}
+
+/* Frees a block, given as `data`, that is in the way. */
+static int free_the_other(const weir_oom *oom, void *data) {
+    void **other = data;
+
+    if (!*other)
+        return 0;
+    OK(weir_free(oom->allocator, *other, oom->stream));
+    *other = NULL;
+    return 1;
+}
+
+TEST(a_callback_makes_room) {
+    weir_options options = options_for(_i, 256 * MIB);
+    CUstream s = make_stream();
+    weir_allocator *a;
+    void *other = NULL, *block, *none = NULL;
+
+    options.limit = bytes_amount(256 * MIB);
+    options.recovery_timeout_ms = 20;
+    options.oom_callback = free_the_other;
+    options.oom_callback_data = &other;
+    OK(weir_allocator_create(&options, &a));
+    other = take(a, 200 * MIB, s);
+    fill(other, 200 * MIB, 0x11, s);
+    block = take(a, 150 * MIB, s);
+    ck_assert_ptr_null(other);
+    fill(block, 150 * MIB, 0x22, s);
+    expect_pattern(block, 150 * MIB, 0x22, s);
+    EXPECT(WEIR_E_LIMIT, weir_alloc(a, 150 * MIB, s, &none));
+    ck_assert_uint_eq(check_identities(a).refusals, 1);
+    OK(weir_free(a, block, s));
+    finish(a, s);
+}
+
+/* What a refusal says could be had can be had: of an empty reserve, of an idle one, of one in pieces. */
+TEST(the_largest_request_is_served) {
+    static const size_t sizes[] = {257 * MIB, 200 * MIB, 128 * MIB, 100 * MIB};
+    enum { COUNT = 24 };
+    CUstream s = make_stream();
+    weir_refusal r = {.size = sizeof r};
+    void *block[COUNT], *any = NULL;
+
+    for (int round = 0; round < 4; round++) { /* of the blocks each round-th is free */
+        weir_allocator *a = make_limited(_i, 256 * MIB);
+
+        for (int i = 0; i < COUNT && round > 0; i++)
+            block[i] = take(a, 9 * MIB + (size_t)(i * round) * 4 * KIB, s);
+        for (int i = 0; i < COUNT && round > 0; i += round)
+            OK(weir_free(a, block[i], s));
+        for (int i = 0; i < 4; i++) {
+            if (weir_alloc(a, sizes[i], s, &any) == WEIR_OK) {
+                OK(weir_free(a, any, s));
+                continue;
+            }
+            OK(weir_last_refusal(&r));
+            ck_assert_uint_eq(r.asked, sizes[i]);
+            printf("# %s, front %s, round %d: %zu MiB are refused, %llu bytes can be had\n",
+                   kind_names[_i], front == WEIR_SWITCH_ON ? "on" : "off", round, sizes[i] / MIB,
+                   (unsigned long long)r.largest);
+            if (r.largest > 0)
+                OK(weir_free(a, take(a, (size_t)r.largest, s), s));
+        }
+        for (int i = 0; i < COUNT && round > 0; i++)
+            if (i % round != 0)
+                OK(weir_free(a, block[i], s));
+        OK(weir_allocator_destroy(a));
+    }
+    drop_stream(s);
+}
+
+/* The same where the device has no more.  What a driver then keeps for itself nobody knows, so that on a GPU
+ * it is told and not asserted. */
+TEST(the_largest_request_on_a_full_device) {
+    weir_options options = options_for(_i, 64 * MIB);
+    CUstream s = make_stream();
+    weir_refusal r = {.size = sizeof r};
+    struct hog hog = {.count = 0};
+    void *block = NULL;
+    weir_allocator *a;
+    weir_status status;
+    int cause;
+
+    options.recovery_timeout_ms = 20;
+    OK(weir_allocator_create(&options, &a));
+    hog_takes(driver, &hog, 300 * MIB);
+    if (weir_alloc(a, GIB, s, &block) == WEIR_OK) { /* somebody has given some back */
+        OK(weir_free(a, block, s));
+    } else {
+        OK(weir_last_refusal(&r));
+        cause = verdict_of(a).cause;
+        if (!on_cuda && _i != KIND_FIXED)
+            ck_assert_int_eq(cause, WEIR_VERDICT_OTHERS);
+        status = r.largest > 0 ? weir_alloc(a, (size_t)r.largest, s, &block) : WEIR_OK;
+        printf("# %s, front %s, full device, %llu bytes free: %llu bytes can be had: %s\n",
+               kind_names[_i], front == WEIR_SWITCH_ON ? "on" : "off",
+               (unsigned long long)r.device_free, (unsigned long long)r.largest,
+               weir_status_name(status));
+        if (!on_cuda)
+            ck_assert_int_eq(status, WEIR_OK);
+        if (!on_cuda && _i != KIND_FIXED)
+            ck_assert_uint_ge(r.largest, 288 * MIB);
+        if (status == WEIR_OK)
+            OK(weir_free(a, block, s));
+    }
+    hog_ends(driver, &hog);
+    finish(a, s);
+}
+
+/* What a thread that allocates from `a` finds wrong, or NULL. */
+static const char *wrong_at_first_refusal(weir_allocator *a) {
+    weir_refusal r = {.size = sizeof r};
+    void *none;
+
+    if (weir_last_refusal(&r) != WEIR_OK || r.size != sizeof r || r.asked != 0 || r.limit != 0)
+        return "a fresh thread has a refusal";
+    if (weir_last_driver_result() != 0)
+        return "a fresh thread has a driver result";
+    if (weir_alloc(a, (size_t)1 << 50, (weir_stream)2, &none) != WEIR_E_NO_MEMORY)
+        return "2^50 bytes were not refused";
+    if (weir_last_refusal(&r) != WEIR_OK || r.asked != (uint64_t)1 << 50)
+        return "the thread's own refusal is not there";
+    return NULL;
+}
+
+struct refused {
+    weir_allocator *allocator;
+    const char *wrong;
+};
+
+static void *refused_once(void *arg) {
+    struct refused *refused = arg;
+
+    refused->wrong = wrong_at_first_refusal(refused->allocator);
+    return NULL;
+}
+
+TEST(refusals_and_results_are_the_threads_own) {
+    weir_allocator *a = make(_i);
+    weir_refusal r = {.size = sizeof r};
+    struct refused refused = {.allocator = a};
+    pthread_t thread;
+    void *none;
+
+    EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, (size_t)1 << 51, NULL, &none));
+    ck_assert_int_eq(pthread_create(&thread, NULL, refused_once, &refused), 0);
+    ck_assert_int_eq(pthread_join(thread, NULL), 0);
+    ck_assert_msg(!refused.wrong, "%s", refused.wrong);
+    OK(weir_last_refusal(&r));
+    ck_assert_uint_eq(r.asked, (uint64_t)1 << 51);
+    OK(weir_allocator_destroy(a));
+}
+
+/* Every failing call sets the driver's part in it, to 0 if it had none; successes leave it alone. */
+/* The front refuses by itself what it does not know: here the driver does. */
+TEST(the_driver_result_is_of_the_last_failure) {
+    weir_allocator *a = make(KIND_POOL);
+    CUstream s = make_stream();
+    weir_options options;
+    void *block = take(a, 1000, s);
+    weir_refusal refusal = {.size = 0};
+    weir_event event;
+    weir_trace_reader *reader;
+    size_t count;
+
+    weir_options_init(&options);
+#define DRIVER_HAD_NO_PART(status, call)                                                           \
+    EXPECT(WEIR_E_NOT_OWNED, weir_free(a, &options, s));                                           \
+    ck_assert_int_eq(weir_last_driver_result(), CUDA_ERROR_INVALID_VALUE);                         \
+    check_identities(a);                                                                           \
+    OK(weir_use(a, block, s));                                                                     \
+    ck_assert_int_eq(weir_last_driver_result(), CUDA_ERROR_INVALID_VALUE);                         \
+    EXPECT(status, call);                                                                          \
+    ck_assert_int_eq(weir_last_driver_result(), 0)
+
+    DRIVER_HAD_NO_PART(WEIR_E_INVALID, weir_alloc(a, 1, s, NULL));
+    DRIVER_HAD_NO_PART(WEIR_E_INVALID, weir_use(a, NULL, s));
+    DRIVER_HAD_NO_PART(WEIR_E_INVALID, weir_free(NULL, block, s));
+    DRIVER_HAD_NO_PART(WEIR_E_BUSY, weir_allocator_destroy(a));
+    DRIVER_HAD_NO_PART(WEIR_E_INVALID, weir_stats(a, NULL));
+    DRIVER_HAD_NO_PART(WEIR_E_NOT_SUPPORTED,
+                       weir_latencies(a, 0, &(weir_latency){.size = sizeof(weir_latency)}));
+    DRIVER_HAD_NO_PART(WEIR_E_INVALID, weir_events(a, 0, &event, 0, 1, &count));
+    DRIVER_HAD_NO_PART(WEIR_E_INVALID, weir_last_refusal(NULL));
+    DRIVER_HAD_NO_PART(WEIR_E_INVALID, weir_last_refusal(&refusal));
+    DRIVER_HAD_NO_PART(WEIR_E_INVALID, weir_options_init_sized(NULL, 1));
+    DRIVER_HAD_NO_PART(WEIR_E_PARSE, weir_options_set(&options, "prealloc", "12 apples", NULL, 0));
+    DRIVER_HAD_NO_PART(WEIR_E_INVALID, weir_options_set(&options, "pralloc", "1", NULL, 0));
+    DRIVER_HAD_NO_PART(WEIR_E_INVALID, weir_options_from_env(NULL, NULL, 0));
+    DRIVER_HAD_NO_PART(WEIR_E_INVALID, weir_trace_reader_create(NULL, NULL, &reader));
+    DRIVER_HAD_NO_PART(WEIR_E_NO_MEMORY, weir_alloc(a, SIZE_MAX, s, &block));
+#undef DRIVER_HAD_NO_PART
+    OK(weir_free(a, block, s));
+    finish(a, s);
+}
+
+static void add_each(TCase *tests) {
+    ADD_FOR_EACH(tests, KIND_COUNT, the_limit_is_exact, the_limit_can_be_lowered,
+                 the_limit_is_never_passed, a_refusal_tells_its_figures, a_refusal_has_a_verdict,
+                 the_largest_request_is_served, the_largest_request_on_a_full_device,
+                 a_callback_makes_room, refusals_and_results_are_the_threads_own);
+}
+
+static void add_single(TCase *tests) {
+    tcase_add_test(tests, the_pool_can_be_shared);
+}
+
+void add_limits(Suite *suite) {
+    TCase *tests;
+
+    add_each(with_front(suite, "limits"));
+    add_each(without_front(suite, "limits alone"));
+    add_single(with_front(suite, "limits of one engine"));
+    add_single(without_front(suite, "limits of one engine alone"));
+    tests = without_front(suite, "the driver's results");
+    tcase_add_test(tests, the_driver_result_is_of_the_last_failure);
+}

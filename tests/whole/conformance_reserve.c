@@ -1,0 +1,338 @@
+/* SPDX-License-Identifier: MIT */
+/* conformance_reserve.c: what is reserved ahead and given back. */
+#include "conformance_allocator.h"
+
+TEST(preallocate_grows_to_what_was_asked) {
+    weir_allocator *a = make_limited(_i, 512 * MIB);
+    CUstream s = make_stream();
+    size_t reserve = 77;
+    weir_statistics stats;
+    void *block[8];
+
+    if (_i == KIND_PLATFORM) {
+        EXPECT(WEIR_E_NOT_SUPPORTED, weir_preallocate(a, MIB, &reserve));
+        ck_assert_uint_eq(reserve, 77);
+        goto done;
+    }
+    OK(weir_preallocate(a, 100, &reserve));
+    ck_assert_uint_ge(reserve, 100);
+    OK(weir_preallocate(a, 256 * MIB, &reserve));
+    ck_assert_uint_ge(reserve, 256 * MIB);
+    OK(weir_preallocate(a, 0, NULL));
+    OK(weir_preallocate(a, 256 * MIB, &reserve)); /* there already */
+    stats = check_identities(a);
+    ck_assert_uint_eq(stats.reserve, reserve);
+    for (int i = 0; i < 8; i++)
+        block[i] = take(a, 16 * MIB, s);
+    ck_assert_uint_eq(stats_of(a).hits, 8);
+    ck_assert_uint_eq(stats_of(a).growths, stats.growths);
+    for (int i = 0; i < 8; i++)
+        OK(weir_free(a, block[i], s));
+    EXPECT(WEIR_E_LIMIT, weir_preallocate(a, 512 * MIB + 1, &reserve));
+    ck_assert_uint_eq(reserve, 512 * MIB);
+    OK(weir_preallocate(a, 512 * MIB, &reserve));
+    ck_assert_uint_eq(reserve, 512 * MIB);
+    ck_assert_uint_eq(stats_of(a).prealloc_asked, _i == KIND_FIXED ? 512 * MIB : 0);
+done:
+    finish(a, s);
+}
+
+/* The option, at creation and at the first request. */
+TEST(preallocation_as_an_option) {
+    CUstream s = make_stream();
+
+    for (int at = WEIR_PREALLOC_AT_CREATE; at <= WEIR_PREALLOC_AT_FIRST; at++) {
+        weir_options options = options_for(_i, 256 * MIB);
+        weir_statistics stats;
+        weir_allocator *a;
+        void *block;
+
+        options.prealloc = bytes_amount(192 * MIB);
+        options.prealloc_at = at;
+        OK(weir_allocator_create(&options, &a));
+        stats = check_identities(a);
+        if (at == WEIR_PREALLOC_AT_FIRST)
+            ck_assert_uint_eq(stats.reserve, 0);
+        block = take(a, 100 * MIB, s);
+        stats = check_identities(a);
+        if (_i == KIND_PLATFORM) {
+            ck_assert_uint_eq(stats.reserve, grows_by_regions(_i) ? 128 * MIB : 100 * MIB);
+            ck_assert_uint_eq(stats.prealloc_got, 0);
+        } else {
+            uint64_t most = _i == KIND_FIXED ? 256 * MIB : 192 * MIB;
+
+            ck_assert_uint_eq(stats.prealloc_asked, most);
+            ck_assert_uint_eq(stats.prealloc_got, most);
+            ck_assert_uint_eq(stats.prealloc_kept, most);
+            ck_assert_uint_gt(stats.prealloc_ns, 0);
+            ck_assert_uint_eq(stats.reserve, most);
+            ck_assert_uint_eq(stats.hits, 1);
+            ck_assert_uint_eq(stats.growths, 1);
+        }
+        OK(weir_free(a, block, s));
+        OK(weir_allocator_destroy(a));
+    }
+    drop_stream(s);
+}
+
+/* A part of the preallocation at once, the rest and headroom by the thread, or, on the model, by requests of
+ * the engine while time passes. */
+TEST(in_the_background_the_reserve_grows_too) {
+    weir_options options = options_for(_i, 512 * MIB);
+    int grows = _i == KIND_POOL || _i == KIND_REGIONS, done = 0;
+    CUstream s = make_stream();
+    size_t before = device_free();
+    weir_statistics stats;
+    weir_allocator *a;
+    void *block;
+
+    options.prealloc = bytes_amount(256 * MIB);
+    options.prealloc_min = bytes_amount(64 * MIB);
+    options.prealloc_mode = WEIR_PREALLOC_BACKGROUND;
+    options.headroom = bytes_amount(128 * MIB);
+    options.front_cache = bytes_amount(0);
+    OK(weir_allocator_create(&options, &a));
+    if (grows)
+        ck_assert_uint_ge(stats_of(a).reserve, 64 * MIB);
+    for (int i = 0; i < 5000 && grows && !done; i++) {
+        OK(weir_free(a, take(a, MIB, s), s));
+        driver->sleep_ns(2000000);
+        stats = stats_of(a);
+        done = stats.prealloc_pending == 0 && stats.reserve >= 256 * MIB;
+    }
+    ck_assert_int_eq(done, grows);
+    stats = check_identities(a);
+    if (grows)
+        ck_assert_uint_ge(stats.prealloc_got, 256 * MIB);
+    block = take(a, 150 * MIB, s);
+    if (grows)
+        ck_assert_uint_eq(stats_of(a).growth_allocs, stats.growth_allocs);
+    for (int i = 0; i < 5000 && grows; i++) {
+        OK(weir_free(a, take(a, MIB, s), s));
+        driver->sleep_ns(2000000);
+        stats = stats_of(a);
+        if (stats.reserve - stats.in_use >= 128 * MIB)
+            break;
+    }
+    if (grows) {
+        ck_assert_uint_ge(stats.reserve - stats.in_use, 128 * MIB);
+        ck_assert_uint_gt(stats.ahead_steps, 0);
+    }
+    OK(weir_free(a, block, s));
+    finish(a, s);
+    expect_free_again(before);
+}
+
+TEST(trim_gives_idle_reserve_back) {
+    weir_allocator *a = make_limited(_i, 512 * MIB);
+    CUstream s = make_stream(), t = make_stream();
+    size_t before = device_free(), released = 77;
+    void *block[4], *kept;
+    weir_statistics stats;
+
+    OK(weir_trim(a, 0, NULL));
+    for (int i = 0; i < 4; i++)
+        block[i] = take(a, 48 * MIB, i % 2 ? s : t);
+    kept = take(a, MIB, s);
+    fill(kept, MIB, 0x42, s);
+    OK(weir_trim(a, SIZE_MAX, &released));
+    ck_assert_uint_eq(released, 0);
+    for (int i = 0; i < 4; i++)
+        OK(weir_free(a, block[i], i % 2 ? s : t));
+    CU(driver->cuCtxSynchronize());
+    stats = check_identities(a);
+    OK(weir_trim(a, 0, &released));
+    ck_assert_uint_eq(stats_of(a).reserve, stats.reserve - released);
+    expect_pattern(kept, MIB, 0x42, s);
+    OK(weir_free(a, kept, s));
+    CU(driver->cuCtxSynchronize());
+    stats = check_identities(a);
+    OK(weir_trim(a, 0, &released));
+    ck_assert_uint_eq(released, stats.reserve);
+    ck_assert_uint_eq(check_identities(a).reserve, 0);
+    OK(weir_trim(a, 0, &released));
+    ck_assert_uint_eq(released, 0);
+    expect_free_again(before);
+    block[0] = take(a, MIB, s);
+    OK(weir_free(a, block[0], s));
+    finish(a, s);
+    drop_stream(t);
+}
+
+TEST(trim_keeps_what_it_is_told_to) {
+    weir_options options = options_for(_i, 512 * MIB);
+    CUstream s = make_stream();
+    weir_allocator *a;
+    size_t released = 0;
+    uint64_t before, after;
+
+    options.growth = WEIR_GROWTH_EXACT;
+    OK(weir_allocator_create(&options, &a));
+    if (_i == KIND_POOL || _i == KIND_REGIONS) {
+        for (size_t i = 1; i <= 5; i++)
+            OK(weir_preallocate(a, i * (i + 1) / 2 * 32 * MIB, NULL));
+        before = stats_of(a).reserve;
+        ck_assert_uint_eq(before, 480 * MIB);
+        OK(weir_trim(a, 320 * MIB, &released));
+        after = stats_of(a).reserve;
+        ck_assert_uint_eq(after, 320 * MIB);
+        ck_assert_uint_eq(released, before - after);
+        ck_assert_uint_eq(stats_of(a).trims, 1);
+        ck_assert_uint_eq(stats_of(a).trim_bytes, released);
+    }
+    finish(a, s);
+}
+
+/* In requests, but for an arena of regions, and by weir_decay; what is in use keeps its bytes. */
+TEST(idle_reserve_decays) {
+    weir_options options = options_for(_i == 0 ? KIND_POOL : KIND_REGIONS, 0);
+    CUstream s = make_stream();
+    void *block[8], *kept;
+    weir_allocator *a;
+
+    options.decay_ms = 20;
+    options.growth = WEIR_GROWTH_EXACT;
+    if (_i == 2)
+        options.arena = WEIR_ARENA_MAPPED;
+    OK(weir_allocator_create(&options, &a));
+    kept = take(a, MIB, s);
+    fill(kept, MIB, 0x42, s);
+    for (int i = 0; i < 8; i++)
+        block[i] = take(a, 64 * MIB, s);
+    for (int i = 0; i < 8; i++)
+        OK(weir_free(a, block[i], s));
+    for (size_t i = 0; i < 400 && stats_of(a).reserve > 256 * MIB; i++) {
+        driver->sleep_ns(5000000);
+        block[0] = take(a, 2 * MIB + i % 50 * 64 * KIB, s);
+        fill(block[0], MIB, 0x17, s);
+        OK(weir_free(a, block[0], s));
+        CU(driver->cuStreamSynchronize(s));
+        if (_i == 1)
+            OK(weir_decay(a, NULL));
+    }
+    ck_assert_uint_le(stats_of(a).reserve, 256 * MIB);
+    expect_pattern(kept, MIB, 0x42, s);
+    OK(weir_free(a, kept, s));
+    for (int i = 0; i < 100 && stats_of(a).reserve > 32 * MIB; i++) {
+        driver->sleep_ns(21000000);
+        OK(weir_decay(a, NULL));
+    }
+    ck_assert_uint_le(check_identities(a).reserve, 32 * MIB);
+    finish(a, s);
+}
+
+/* One allocator has 1.25 GiB idle, behind work that still uses it, of 1.5 that the device has left; another one
+ * asks for 0.75.  Then the first is told that memory is low. */
+TEST(a_full_device_takes_what_another_allocator_has_idle) {
+    static const int arenas[] = {0, WEIR_ARENA_REGIONS, WEIR_ARENA_MAPPED};
+    weir_options options = options_for(_i == 0 ? KIND_POOL : KIND_REGIONS, 0);
+    CUstream s = make_stream(), t = make_stream();
+    size_t late = on_cuda ? 128 * MIB : 8 * MIB; /* the model fills at once */
+    weir_allocator *rich, *poor;
+    void *block[10], *asked;
+    CUdeviceptr ballast;
+    uint64_t before;
+
+    options.growth = WEIR_GROWTH_EXACT;
+    options.arena = arenas[_i];
+    options.decay_ms = 3600000; /* no base of a pool, which one block would hold */
+    OK(weir_allocator_create(&options, &rich));
+    options = options_for(KIND_POOL, 0);
+    OK(weir_allocator_create(&options, &poor));
+    CU(driver->cuMemAlloc(&ballast, device_free() - 1536 * MIB));
+    for (int i = 0; i < 10; i++)
+        block[i] = take(rich, 128 * MIB, s);
+    for (int i = 0; i < 10; i++) {
+        busy(s);
+        fill(block[i], late, 0x11, s);
+        OK(weir_free(rich, block[i], s));
+    }
+    if (_i == 0 && front == WEIR_SWITCH_OFF)
+        CU(driver->cuStreamSynchronize(
+            s)); /* else the driver's pool (580) takes frees for pending */
+    before = stats_of(rich).reserve;
+    asked = take(poor, 768 * MIB, t);
+    fill(asked, 768 * MIB, 0x77, t);
+    ck_assert_uint_le(512 * MIB, before - stats_of(rich).reserve);
+    ck_assert_uint_eq(stats_of(poor).refusals, 0);
+    expect_pattern(asked, 64 * MIB, 0x77, t);
+    OK(weir_free(poor, asked, t));
+    CU(driver->cuMemFree(ballast));
+    for (int i = 0; i < 8; i++)
+        block[i] = take(rich, 128 * MIB, s);
+    for (int i = 0; i < 8; i++)
+        OK(weir_free(rich, block[i], s));
+    CU(driver->cuStreamSynchronize(s));
+    OK(weir_low_memory(rich, 0));
+    for (size_t i = 0; i < 200 && stats_of(rich).reserve > 256 * MIB; i++) {
+        driver->sleep_ns(5000000);
+        OK(weir_free(rich, take(rich, 2 * MIB + i % 50 * 64 * KIB, s), s));
+        CU(driver->cuStreamSynchronize(s));
+        if (_i == 1)
+            OK(weir_decay(rich, NULL));
+    }
+    ck_assert_uint_le(check_identities(rich).reserve, 256 * MIB);
+    OK(weir_allocator_destroy(poor));
+    OK(weir_allocator_destroy(rich));
+    drop_stream(t);
+    drop_stream(s);
+}
+
+/* The driver's threshold, which only the pool engine has: at once, and when caches have warmed up. */
+TEST(the_release_threshold_holds_at_synchronisations) {
+    static const size_t thresholds[] = {0, 100 * MIB, SIZE_MAX};
+    CUstream s = make_stream();
+
+    for (size_t i = 0; i < 6; i++) {
+        size_t threshold = thresholds[i % 3];
+        weir_options options = options_for(KIND_POOL, 0);
+        weir_allocator *a;
+        uint64_t before;
+        void *block, *small;
+
+        options.release_threshold = threshold == SIZE_MAX
+                                        ? (weir_amount){.kind = WEIR_AMOUNT_DEFAULT}
+                                        : bytes_amount(threshold);
+        OK(weir_allocator_create(&options, &a));
+        block = take(a, 512 * MIB, s);
+        before = stats_of(a).reserve;
+        for (int k = 0; i >= 3 && k < 1500; k++) {
+            small = take(a, 2000, s);
+            OK(weir_free(a, block, s));
+            block = take(a, 512 * MIB, s);
+            OK(weir_free(a, small, s));
+        }
+        OK(weir_free(a, block, s));
+        CU(driver->cuStreamSynchronize(s));
+        if (threshold == SIZE_MAX)
+            ck_assert_uint_ge(stats_of(a).reserve, before);
+        else
+            ck_assert_uint_eq(stats_of(a).reserve, threshold == 0 ? 0 : 96 * MIB);
+        before = stats_of(a).growth_allocs;
+        block = take(a, 512 * MIB, s); /* it grows again, and says so */
+        ck_assert_uint_eq(check_identities(a).growth_allocs,
+                          before + (threshold == SIZE_MAX ? 0 : 1));
+        OK(weir_free(a, block, s));
+        OK(weir_allocator_destroy(a));
+    }
+    drop_stream(s);
+}
+
+static void add_each(TCase *tests) {
+    ADD_FOR_EACH(tests, KIND_COUNT, preallocate_grows_to_what_was_asked, preallocation_as_an_option,
+                 in_the_background_the_reserve_grows_too, trim_gives_idle_reserve_back,
+                 trim_keeps_what_it_is_told_to);
+    ADD_FOR_EACH(tests, 3, idle_reserve_decays,
+                 a_full_device_takes_what_another_allocator_has_idle);
+}
+
+static void add_single(TCase *tests) {
+    tcase_add_test(tests, the_release_threshold_holds_at_synchronisations);
+}
+
+void add_reserve(Suite *suite) {
+    add_each(with_front(suite, "reserve"));
+    add_each(without_front(suite, "reserve alone"));
+    add_single(with_front(suite, "reserve of one engine"));
+    add_single(without_front(suite, "reserve of one engine alone"));
+}
