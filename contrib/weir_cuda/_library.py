@@ -46,6 +46,8 @@ class Amount(ctypes.Structure):
 
 
 _pointer, _out = ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
+# ctypes converts a number to c_void_p in a third of the time that c_size_t takes; as arguments they are the same.
+_bytes = ctypes.c_void_p
 _int, _text, _size = ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t
 _DECLARED = {
     "weir_status_message": (_text, _int),
@@ -56,9 +58,9 @@ _DECLARED = {
     "weir_options_from_env": (_int, _pointer, _text, _size),
     "weir_allocators_create": (_int, _pointer, ctypes.POINTER(_int), _size, _out),
     "weir_allocator_destroy": (_int, _pointer),
-    "weir_alloc": (_int, _pointer, _size, _pointer, _out),
+    "weir_alloc": (_int, _pointer, _bytes, _pointer, _pointer),
     "weir_free": (_int, _pointer, _pointer, _pointer),
-    "weir_alloc_any": (_int, _pointer, _size, _out),
+    "weir_alloc_any": (_int, _pointer, _bytes, _pointer),
     "weir_free_any": (_int, _pointer, _pointer),
     "weir_use": (_int, _pointer, _pointer, _pointer),
     "weir_set_limit": (_int, _pointer, Amount),
