@@ -5,6 +5,7 @@
 examplesdir = $(docdir)/examples
 dist_examples_DATA = \
 	examples/cupy_alloc.py \
+	examples/engines.ipynb \
 	examples/growth_callback.c \
 	examples/kernels.cu \
 	examples/mem_handler.c \

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import ctypes
-import json
 from types import TracebackType
 from typing import Any
 
@@ -39,6 +38,8 @@ class OutOfMemoryError(Error, MemoryError):
         super().__init__(what, status, f"\n{self.text}" if self.text else "")
 
     def _take_report(self, handle: ctypes.c_void_p) -> None:
+        import json
+
         library = _library.library()
         report, text = ctypes.create_string_buffer(_ROOM), ctypes.create_string_buffer(_ROOM)
         ctypes.c_size_t.from_buffer(report).value = _ROOM

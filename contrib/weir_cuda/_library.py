@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import glob
 import os
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
@@ -80,6 +79,8 @@ def _declare(library: ctypes.CDLL) -> ctypes.CDLL:
 
 
 def _find(*patterns: str) -> str | None:
+    import glob
+
     for tree in _TREES:
         for pattern in patterns:
             for path in sorted(glob.glob(os.path.join(tree, pattern))):

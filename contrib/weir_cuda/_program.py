@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from typing import Any, NamedTuple, NoReturn
@@ -54,6 +53,7 @@ def replay(
 
     The variables WEIR_ count below what is named here.  RuntimeError: what the program says.
     """
+    import json
     import subprocess
 
     command = [_library.program(), "replay", "--json", "-", "--device", device, "--engine", engine]
