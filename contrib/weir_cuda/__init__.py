@@ -13,12 +13,13 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import Any
-
 from ._allocator import Allocator, Error, OutOfMemoryError, stats
 from ._library import Statistics, adapters
 from ._program import Replay, replay
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 __all__ = [
     "Allocator",
@@ -50,5 +51,7 @@ def version() -> str:
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:  # each imports its framework, so not before it is asked for
+        import importlib
+
         return importlib.import_module(f".{name}", __name__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -4,11 +4,14 @@
 from __future__ import annotations
 
 import ctypes
-from types import TracebackType
-from typing import Any
 
 from . import _library
 from ._library import Statistics
+
+TYPE_CHECKING = False  # typing takes longer to import than all else here
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Any
 
 _ROOM = 4096  # more than weir_options, weir_verdict and its text take
 _AS_TEXT, _AS_JSON = 0, 1

@@ -5,12 +5,15 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any, NamedTuple, NoReturn
 
 from . import _library
 
+TYPE_CHECKING = False  # typing takes longer to import than all else here
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
 
-class Replay(NamedTuple):
+
+class Replay:
     """A trace on one configuration.  Times are nanoseconds and memory is bytes; None: there is no such figure.
 
     On the device model a time is what the driver of the modelled GPU takes, and what weir itself takes here.
@@ -26,6 +29,21 @@ class Replay(NamedTuple):
     failed: int  # requests that failed for lack of memory
     stall_ns: int  # the part of the time in which requests waited for growth
     result: dict[str, Any]  # all that weir-json(7) lists
+
+    def __init__(self, engine: str, result: dict[str, Any]) -> None:
+        self.trace = result["trace"]
+        self.engine = result["options"].get("engine", engine)
+        self.device = result["device"]
+        self.iteration_ns = [iteration["alloc_ns"] for iteration in result["iterations"]]
+        self.steady_ns = result.get("steady_alloc_ns")
+        self.requested_peak = result.get("requested_peak_bytes")
+        self.reserved_peak = result.get("reserved_peak_bytes")
+        self.failed = result["failed"]
+        self.stall_ns = result.get("stall_ns") or 0
+        self.result = result
+
+    def __repr__(self) -> str:
+        return f"<{self.trace} on {self.engine}, {self.device}: reserved_peak={self.reserved_peak}, failed={self.failed}>"
 
     @property
     def overhead(self) -> float | None:
@@ -73,18 +91,7 @@ def replay(
         raise RuntimeError(f"{' '.join(command)}: {ran.stderr.strip()}") from None
     if "error" in result:
         raise RuntimeError(f"{path}: {result['error']}")
-    return Replay(
-        trace=result["trace"],
-        engine=result["options"].get("engine", engine),
-        device=result["device"],
-        iteration_ns=[iteration["alloc_ns"] for iteration in result["iterations"]],
-        steady_ns=result.get("steady_alloc_ns"),
-        requested_peak=result.get("requested_peak_bytes"),
-        reserved_peak=result.get("reserved_peak_bytes"),
-        failed=result["failed"],
-        stall_ns=result.get("stall_ns") or 0,
-        result=result,
-    )
+    return Replay(engine, result)
 
 
 def main() -> NoReturn:
