@@ -30,6 +30,7 @@ weir_SOURCES = \
 	cli/common/source.h \
 	cli/common/span.c \
 	cli/common/span.h \
+	cli/common/spawn_chdir.c \
 	cli/common/spell.c \
 	cli/common/spell.h \
 	cli/common/stopwatch.c \
@@ -149,6 +150,8 @@ weir_SOURCES = \
 	cli/tune.c \
 	cli/tracing.c \
 	cli/tracing.h \
+	cli/version.c \
+	cli/version.h \
 	cli/variables.c \
 	cli/variables.h \
 	cli/weir.c

@@ -28,6 +28,7 @@
 #include "cli/common/jsonfile.h"
 #include "cli/common/outputs.h"
 #include "cli/common/settings_file.h"
+#include "cli/common/shipped.h"
 #include "cli/frameworks.h"
 #include "cli/preloading.h"
 #include "cli/report/report.h"
@@ -359,6 +360,7 @@ static int run_and_report(struct run *run) {
         ;
     command_ended();
     unsetenv("LD_PRELOAD"); /* gnuplot needs no memory of a GPU */
+    shipped_use_programs();
     make_report(run, status);
     unlink(run->lines);
     return command_end_as(status);

@@ -36,6 +36,7 @@ nobase_dist_doc_DATA = \
 	doc/jax.md \
 	doc/multi-gpu.md \
 	doc/out-of-memory.md \
+	doc/python.md \
 	doc/pytorch.md \
 	doc/reserved.svg \
 	doc/results.md \

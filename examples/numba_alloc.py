@@ -6,10 +6,9 @@
 
 import numpy
 from numba import cuda
-import weir_ctypes
-import weir_numba
+import weir_cuda.numba
 
-cuda.set_memory_manager(weir_numba.WeirManager)  # before the first use of the GPU
+cuda.set_memory_manager(weir_cuda.numba.WeirManager)  # before the first use of the GPU
 
 
 @cuda.jit
@@ -25,7 +24,7 @@ for size in range(1000, 100000, 4999):
     scale[(size + 255) // 256, 256](out, cuda.to_device(values), 3)
     assert (out.copy_to_host() == values * 3).all()
 
-figures = weir_ctypes.Allocator(0).stats()
+figures = weir_cuda.stats(0)
 print(f"weir served {figures.allocs} requests of Numba's, {figures.blocks} blocks are live, "
       f"{cuda.current_context().get_memory_info().free >> 20} MiB free")
 assert figures.allocs >= 40 and figures.frees > 0

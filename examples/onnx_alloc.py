@@ -10,9 +10,9 @@ import sys
 import numpy
 import onnxruntime
 import torch
-import weir_ctypes
+import weir_cuda
 
-module = weir_ctypes.adapters()
+module = weir_cuda.adapters()
 stream = torch.cuda.Stream()
 module.weir_onnx_stream(ctypes.c_void_p(stream.cuda_stream))  # without it each free waits for the device
 options = {
@@ -27,6 +27,6 @@ feed = {i.name: numpy.ones([d if isinstance(d, int) else 1 for d in i.shape], nu
 for _ in range(10):
     results = session.run(None, feed)
 
-figures = weir_ctypes.Allocator(0).stats()
+figures = weir_cuda.stats(0)
 print(f"{len(results)} results; weir served {figures.allocs} requests, reserve {figures.reserve >> 20} MiB")
 assert figures.allocs > 0

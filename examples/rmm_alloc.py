@@ -5,11 +5,10 @@
 """
 
 import rmm
-import weir_ctypes
-import weir_rmm
+import weir_cuda.rmm
 
-rmm.mr.set_current_device_resource(weir_rmm.pool_resource())
-weir = weir_ctypes.Allocator(0)
+rmm.mr.set_current_device_resource(weir_cuda.rmm.pool_resource())
+weir = weir_cuda.Allocator(0)
 weir.free(weir.alloc(1))  # preallocation, if any, is done by now
 reserve = weir.stats().reserve
 buffers = [rmm.DeviceBuffer(size=1 << 20) for _ in range(50)]
@@ -17,7 +16,7 @@ print(f"50 MiB from weir's pool: its reserve was {reserve >> 20} MiB and is {wei
 assert weir.stats().reserve >= 50 << 20
 del buffers
 
-rmm.mr.set_current_device_resource(rmm.mr.PoolMemoryResource(weir_rmm.callback_resource(), 64 << 20))
+rmm.mr.set_current_device_resource(rmm.mr.PoolMemoryResource(weir_cuda.rmm.callback_resource(), 64 << 20))
 before = weir.stats().allocs
 buffers = [rmm.DeviceBuffer(size=3 << 20) for _ in range(50)]
 print(f"150 MiB by RMM's pool above weir: weir served {weir.stats().blocks} blocks")

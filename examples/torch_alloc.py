@@ -5,9 +5,9 @@
 """
 
 import torch
-import weir_torch
+import weir_cuda.torch
 
-weir_torch.install()  # before the first tensor
+weir_cuda.torch.install()  # before the first tensor
 
 torch.manual_seed(1)
 model = torch.nn.Sequential(torch.nn.Linear(512, 2048), torch.nn.ReLU(), torch.nn.Linear(2048, 10)).cuda()
@@ -24,7 +24,7 @@ for step in range(50):
     optimizer.step()
     first = first or loss.item()
 
-figures = weir_torch.stats(0)
+figures = weir_cuda.stats(0)
 print(f"loss {first:.3f} -> {loss.item():.3f}; weir served {figures.allocs} requests, "
       f"{figures.front_hits} from caches, {figures.growths} growth steps, reserve {figures.reserve >> 20} MiB")
 assert loss.item() < first and figures.allocs > 1000

@@ -366,6 +366,7 @@ script_tests = \
 	tests/cli/check-shim \
 	tests/adapters/check-adapters \
 	tests/whole/check-examples \
+	tests/whole/check-notebook \
 	tests/tree/check-contact \
 	tests/tree/check-exports \
 	tests/tree/check-figures \

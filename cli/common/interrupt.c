@@ -3,6 +3,7 @@
 #include "cli/common/interrupt.h"
 
 #include <signal.h>
+#include <stddef.h>
 
 static volatile sig_atomic_t came;
 

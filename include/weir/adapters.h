@@ -37,7 +37,7 @@ extern "C" {
  * reference goes.  Tensor.record_stream must declare uses on other streams, as with PyTorch's own allocator.  These
  * uses reach weir only if record_stream is set.  The object that CUDAPluggableAllocator.allocator() returns has
  *     set_init_fn, set_reset_fn, set_memory_fraction_fn, set_base_alloc_fn, set_record_stream_fn
- * Call each with the function's address.  contrib/weir_torch.py does all of it.
+ * Call each with the function's address.  contrib/weir_cuda/torch.py does all of it.
  *
  * Graphs.  Memory allocated on a stream that is being captured belongs to the graph (a memory node).  It is valid
  * from each launch on until the graph or the program frees it.  PyTorch instantiates graphs so that a launch frees
@@ -83,7 +83,7 @@ WEIR_API void weir_torch_record_stream(void *block, weir_stream stream);
  *     a stream   (0x1 and 0x2 for the default ones) the program promises that its arrays are used on that stream
  *                alone, or on others that are ordered behind it, and it behind them at the free.  weir waits for
  *                nothing.  The stream must live as long as arrays do.
- * CuPy does not check for NULL, and then has an array at address 0.  contrib/weir_cupy.py raises OutOfMemoryError
+ * CuPy does not check for NULL, and then has an array at address 0.  contrib/weir_cuda/cupy.py raises OutOfMemoryError
  * instead, and uses the current stream, at the cost of a call through Python. */
 WEIR_API void *weir_cupy_malloc(void *param, size_t bytes, int device);
 WEIR_API void weir_cupy_free(void *param, void *block, int device);

@@ -13,7 +13,9 @@
 #include <linux/membarrier.h>
 #include <sys/syscall.h>
 #define BIASED 1
-#if __has_include(<sys/single_threaded.h>)
+/* A toolchain for an older glibc may have the header of a newer one, which refuses. */
+#if __has_include(<sys/single_threaded.h>) && \
+    (!defined(__GLIBC__) || __GLIBC__ > 2 || __GLIBC_MINOR__ >= 32)
 #include <sys/single_threaded.h>
 #define KNOWS_THREADS 1
 #endif

@@ -1,0 +1,318 @@
+# SPDX-License-Identifier: MIT
+"""weir_wheel: the PEP 517 backend that builds weir's wheel from the unpacked tarball; `make wheel' runs it.
+
+The wheel serves every Python 3 and every glibc from 2.28 on.  The compiler is zig's, which links for an older glibc
+than this system's; the package ziglang has it.  The program has jansson, zlib and zstd in it, and gnuplot beside it.
+Nothing is fetched: WHEEL_SOURCES names the folder with their sources, which fetch-sources fills.
+
+    WHEEL_SOURCES=FOLDER   the sources (required)
+    WHEEL_ARCH=NAME        x86_64 or aarch64; default: this machine's
+    SOURCE_DATE_EPOCH      the time of the files; default: that of configure.ac
+
+The package weir_cuda is the tree of an installation (bin, lib, share) and the modules.  The program finds all else from
+where it lies.  Manual pages and completions go below the environment's share.
+"""
+
+import base64
+import concurrent.futures
+import glob
+import hashlib
+import io
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+import zipfile
+
+PACKAGE = "weir_cuda"
+GLIBC = "2.28"
+PREFIX = "/opt/weir"
+HERE = os.path.dirname(os.path.abspath(__file__))
+TOP = os.path.dirname(os.path.dirname(HERE))
+CFLAGS = ["-O2", "-g0", "-fPIC", "-fno-sanitize=all"]
+COMPILER = """#!/bin/sh
+# zig takes no library's file among the arguments for the linker.
+for word; do
+    shift
+    case $word in -Wl,*/*.so) word=${{word#-Wl,}} ;; esac
+    set -- "$@" "$word"
+done
+exec '{zig}' cc -target {target} "$@"
+"""
+LICENCES = {"jansson": "LICENSE", "zlib": "LICENSE", "libzstd": "LICENSE", "gnuplot": "Copyright"}
+JANSSON = {  # what its configure would find: each glibc has all of it
+    "jansson_config.h": """#define JSON_INLINE inline
+#define JSON_INTEGER_IS_LONG_LONG 1
+#define JSON_HAVE_LOCALECONV 1
+#define JSON_HAVE_ATOMIC_BUILTINS 1
+#define JSON_HAVE_SYNC_BUILTINS 1
+#define JSON_PARSER_MAX_DEPTH 2048
+""",
+    "jansson_private_config.h": "".join(
+        f"#define HAVE_{name} 1\n"
+        for name in "STDINT_H UNISTD_H FCNTL_H SYS_TIME_H SYS_STAT_H SYS_TYPES_H LOCALE_H OPEN READ CLOSE GETPID "
+        "SCHED_H GETTIMEOFDAY STRTOLL SCHED_YIELD SETLOCALE LOCALECONV SYNC_BUILTINS ATOMIC_BUILTINS".split()
+    )
+    + "#define USE_URANDOM 1\n#define INITIAL_HASHTABLE_ORDER 3\n",
+}
+GNUPLOT_WITHOUT = "x cairo gd lua qt latex readline libcerf amos tektronix cwdrc".split()
+
+
+class Failure(Exception):
+    """What is told without a trace of Python."""
+
+
+def read(*path):
+    with open(os.path.join(TOP, *path), encoding="utf-8") as file:
+        return file.read()
+
+
+def project():
+    """The fields of pyproject.toml that are plain text; this Python may have no reader of it."""
+    fields = dict(re.findall(r'^([a-z-]+) = "(.*)"$', read("pyproject.toml").partition("[project]")[2], re.M))
+    fields["version"] = re.search(r"^AC_INIT\(\[weir\], \[([^]]*)\]", read("configure.ac"), re.M)[1]
+    return fields
+
+
+def run(command, log, **options):
+    """Output goes to the log, whose end is shown if the command fails."""
+    with open(log, "ab") as file:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, check=False, **options)
+    if done.returncode:
+        with open(log, encoding="utf-8", errors="replace") as file:
+            told = "".join(file.readlines()[-40:])
+        raise Failure(f"{' '.join(command[:4])} ... failed with status {done.returncode}:\n{told}")
+
+
+class Build:
+    """One build in a folder of its own."""
+
+    def __init__(self, work):
+        self.work = work
+        self.log = os.path.join(work, "log")
+        self.arch = os.environ.get("WHEEL_ARCH") or platform.machine()
+        if self.arch not in ("x86_64", "aarch64"):
+            raise Failure(f"WHEEL_ARCH '{self.arch}': expected x86_64 or aarch64")
+        try:
+            import ziglang
+        except ImportError:
+            raise Failure("the compiler is missing: pip install ziglang") from None
+        zig = os.path.join(os.path.dirname(ziglang.__file__), "zig")
+        compiler = os.path.join(work, "cc")
+        with open(compiler, "w", encoding="utf-8") as file:
+            file.write(COMPILER.format(zig=zig, target=f"{self.arch}-linux-gnu.{GLIBC}"))
+        os.chmod(compiler, 0o755)
+        self.compiler = [compiler]
+        self.archiver = [zig, "ar"]
+        self.tools = [f"CC={compiler}", f"AR={zig} ar", f"RANLIB={zig} ranlib", "STRIP=true"]
+        self.jobs = f"-j{os.cpu_count() or 1}"
+        self.sources = {}
+
+    # ---- what it has besides weir
+
+    def unpack(self):
+        folder = os.environ.get("WHEEL_SOURCES")
+        if not folder:
+            raise Failure(f"WHEEL_SOURCES is not set.  Get the sources first: {HERE}/fetch-sources FOLDER")
+        for line in read("packaging", "wheel", "sources").splitlines():
+            if line.startswith("#"):
+                continue
+            name, file, wanted = line.split()
+            path = os.path.join(folder, file)
+            if not os.path.exists(path):
+                raise Failure(f"WHEEL_SOURCES: there is no {path}.  Get it: {HERE}/fetch-sources {folder}")
+            with open(path, "rb") as opened:
+                if hashlib.sha256(opened.read()).hexdigest() != wanted:
+                    raise Failure(f"{path} has another SHA-256 than packaging/wheel/sources says: {wanted}")
+            into = os.path.join(self.work, name)
+            with tarfile.open(path) as tar:
+                tar.extractall(into, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
+            self.sources[name] = os.path.join(into, os.listdir(into)[0])
+
+    def archive(self, name, folders, flags):
+        """A static library of all sources in these folders."""
+        place = os.path.join(self.work, "lib")
+        objects = os.path.join(self.work, f"{name}-objects")
+        os.makedirs(objects)
+        os.makedirs(place, exist_ok=True)
+        files = [f for d in folders for f in sorted(glob.glob(os.path.join(d, "*.c")) + glob.glob(os.path.join(d, "*.S")))]
+        made = [os.path.join(objects, f"{i}.o") for i in range(len(files))]
+        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+            list(
+                pool.map(
+                    lambda pair: run([*self.compiler, *CFLAGS, *flags, "-c", pair[0], "-o", pair[1]], self.log),
+                    zip(files, made),
+                )
+            )
+        run([*self.archiver, "rcs", os.path.join(place, f"lib{name}.a"), *made], self.log)
+
+    def libraries(self):
+        jansson, zlib, zstd = (self.sources[name] for name in ("jansson", "zlib", "libzstd"))
+        for file, text in JANSSON.items():
+            with open(os.path.join(jansson, "src", file), "w", encoding="utf-8") as header:
+                header.write(text)
+        source = os.path.join(jansson, "src")
+        self.archive("jansson", [source], ["-DHAVE_CONFIG_H", f"-I{source}"])
+        self.archive("z", [zlib], ["-DHAVE_UNISTD_H", "-DHAVE_HIDDEN", "-D_LARGEFILE64_SOURCE=1"])
+        self.archive("zstd", [os.path.join(zstd, "lib", d) for d in ("common", "compress", "decompress")], [])
+
+    def gnuplot(self):
+        """Draws SVG alone, so it needs no library."""
+        source, build = self.sources["gnuplot"], os.path.join(self.work, "gnuplot-build")
+        for lost in ("beos",):  # which the copy of the sources lacks, and configure wants
+            os.makedirs(os.path.join(source, "src", lost), exist_ok=True)
+            open(os.path.join(source, "src", lost, "Makefile.in"), "a").close()
+        os.makedirs(build)
+        command = [os.path.join(source, "configure"), "-q", f"--host={self.arch}-linux-gnu", "--disable-wxwidgets"]
+        command += ["--disable-dependency-tracking", *(f"--without-{name}" for name in GNUPLOT_WITHOUT), *self.tools]
+        run([*command, f"CFLAGS={' '.join(CFLAGS)} -w", "LDFLAGS=-Wl,-s"], self.log, cwd=build)
+        run(["make", "-s", self.jobs, "-C", "src", "gnuplot"], self.log, cwd=build)
+        return os.path.join(build, "src", "gnuplot")
+
+    # ---- weir
+
+    def weir(self):
+        """The root of an installation."""
+        build, root = os.path.join(self.work, "build"), os.path.join(self.work, "root")
+        jansson, zlib, zstd = (self.sources[name] for name in ("jansson", "zlib", "libzstd"))
+        os.makedirs(build)
+        command = [os.path.join(TOP, "configure"), "-q", f"--prefix={PREFIX}", f"--host={self.arch}-linux-gnu"]
+        command += ["--with-cuda=no", "--disable-tests", "--disable-static", "--enable-preload", *self.tools]
+        command += [f"CFLAGS={' '.join(CFLAGS)}", "CPPFLAGS=-DNDEBUG", "LDFLAGS=-Wl,-s"]
+        for name, include in (("JANSSON", f"{jansson}/src"), ("ZLIB", zlib), ("ZSTD", f"{zstd}/lib")):
+            library = {"JANSSON": "jansson", "ZLIB": "z", "ZSTD": "zstd"}[name]
+            command += [f"{name}_CFLAGS=-I{include}", f"{name}_LIBS={self.work}/lib/lib{library}.a"]
+        run(command, self.log, cwd=build)
+        run(["make", "-s", self.jobs], self.log, cwd=build)
+        run(["make", "-s", "install", f"DESTDIR={root}"], self.log, cwd=build)
+        return root + PREFIX
+
+    def build(self):
+        """What goes into the wheel: (name, path or text, whether it is a program)."""
+        self.unpack()
+        self.libraries()
+        gnuplot = self.gnuplot()
+        root = self.weir()
+        fields = project()
+        shared = f"{PACKAGE}-{fields['version']}.data/data/share"
+        line = f"{fields['name']} {fields['version']} ({tag(self.arch)})\n"
+        entries = [(f"{PACKAGE}/share/weir/wheel", line, False), (f"{PACKAGE}/libexec/weir/gnuplot", gnuplot, True)]
+        entries.append((f"{PACKAGE}/bin/weir", f"{root}/bin/weir", True))
+        entries.append((f"{PACKAGE}/lib/libweir.so.0", os.path.realpath(f"{root}/lib/libweir.so.0"), True))
+        for path in glob.glob(f"{root}/lib/weir/*.so"):
+            entries.append((f"{PACKAGE}/lib/weir/{os.path.basename(path)}", path, True))
+        for folder, into in (
+            ("share/weir/python/weir_cuda", PACKAGE),
+            ("share/weir/traces", f"{PACKAGE}/share/weir/traces"),
+            ("share/weir/torch", f"{PACKAGE}/share/weir/torch"),
+            ("share/man", f"{shared}/man"),
+            ("share/bash-completion", f"{shared}/bash-completion"),
+            ("share/zsh", f"{shared}/zsh"),
+            ("share/fish", f"{shared}/fish"),
+        ):
+            for above, _, names in os.walk(os.path.join(root, folder)):
+                for name in names:
+                    path = os.path.join(above, name)
+                    entries.append((f"{into}/{os.path.relpath(path, os.path.join(root, folder))}", path, False))
+        return entries + self.metadata(fields)
+
+    def metadata(self, fields):
+        info = f"{PACKAGE}-{fields['version']}.dist-info"
+        licences = [("COPYING", os.path.join(TOP, "COPYING"))]
+        licences += [(f"COPYING.{name}", os.path.join(self.sources[name], file)) for name, file in LICENCES.items()]
+        entries = [(f"{info}/licenses/{name}", path, False) for name, path in licences]
+        entries.append((f"{info}/METADATA", metadata_text(fields, [name for name, _ in licences]), False))
+        wheel = f"Wheel-Version: 1.0\nGenerator: weir_wheel\nRoot-Is-Purelib: false\nTag: py3-none-{tag(self.arch)}\n"
+        entries.append((f"{info}/WHEEL", wheel, False))
+        scripts = f"[console_scripts]\nweir = {PACKAGE}._program:main\n"
+        return entries + [(f"{info}/entry_points.txt", scripts, False)]
+
+
+def tag(arch):
+    return f"manylinux_{GLIBC.replace('.', '_')}_{arch}"
+
+
+def metadata_text(fields, licences):
+    lines = ["Metadata-Version: 2.4", f"Name: {fields['name']}", f"Version: {fields['version']}"]
+    lines += [f"Summary: {fields['description']}", f"Requires-Python: {fields['requires-python']}"]
+    lines += [f"License-Expression: {fields['license']}", *(f"License-File: {name}" for name in licences)]
+    lines += [f"Classifier: {text}" for text in ("Environment :: GPU :: NVIDIA CUDA", "Operating System :: POSIX :: Linux",
+                                                 "Programming Language :: Python :: 3", "Typing :: Typed")]
+    return "\n".join([*lines, "Description-Content-Type: text/markdown", "", read("packaging", "wheel", "description.md")])
+
+
+def moment():
+    return int(os.environ.get("SOURCE_DATE_EPOCH") or os.stat(os.path.join(TOP, "configure.ac")).st_mtime)
+
+
+def write(path, entries, info):
+    """The same entries and time make the same file."""
+    record = io.StringIO()
+    date = time.gmtime(max(moment(), 315619200))[:6]
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as wheel:
+        # What says what the rest is comes last.
+        for name, source, is_program in sorted(entries, key=lambda entry: (entry[0].startswith(info), entry[0])):
+            if "\n" in source:
+                data = source.encode()
+            else:
+                with open(source, "rb") as file:
+                    data = file.read()
+            sum_ = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+            record.write(f"{name},sha256={sum_},{len(data)}\n")
+            put(wheel, name, data, date, is_program)
+        record.write(f"{info}/RECORD,,\n")
+        put(wheel, f"{info}/RECORD", record.getvalue().encode(), date, False)
+
+
+def put(wheel, name, data, date, is_program):
+    entry = zipfile.ZipInfo(name, date)
+    entry.external_attr = (0o100755 if is_program else 0o100644) << 16
+    entry.compress_type = zipfile.ZIP_DEFLATED
+    wheel.writestr(entry, data)
+
+
+# ---- PEP 517
+
+
+def get_requires_for_build_wheel(config_settings=None):
+    return ["ziglang"]
+
+
+def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
+    if not os.path.exists(os.path.join(TOP, "configure")):
+        raise Failure(f"{TOP} has no configure: build the wheel from the tarball, or run autoreconf -i first")
+    work = tempfile.mkdtemp(prefix="weir-wheel-")
+    try:
+        build = Build(work)
+        entries = build.build()
+        version = project()["version"]
+        name = f"{PACKAGE}-{version}-py3-none-{tag(build.arch)}.whl"
+        write(os.path.join(wheel_directory, name), entries, f"{PACKAGE}-{version}.dist-info")
+        return name
+    finally:
+        shutil.rmtree(work)
+
+
+def build_sdist(sdist_directory, config_settings=None):
+    """The unpacked tarball again, with the metadata."""
+    fields = project()
+    folder = f"{PACKAGE}-{fields['version']}"
+    with tarfile.open(os.path.join(sdist_directory, f"{folder}.tar.gz"), "w:gz", format=tarfile.PAX_FORMAT) as tar:
+        tar.add(TOP, folder)
+        data = metadata_text(fields, []).encode()
+        entry = tarfile.TarInfo(f"{folder}/PKG-INFO")
+        entry.size, entry.mtime = len(data), moment()
+        tar.addfile(entry, io.BytesIO(data))
+    return f"{folder}.tar.gz"
+
+
+if __name__ == "__main__":  # OUTPUT-FOLDER
+    try:
+        print(build_wheel(sys.argv[1]))
+    except Failure as error:
+        sys.exit(f"weir_wheel: {error}")
