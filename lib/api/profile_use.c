@@ -250,6 +250,11 @@ static uint64_t in_pages(uint64_t bytes) {
     return (bytes + page - 1) / page * page;
 }
 
+static int is_same(const struct weir_plan *a, const struct weir_plan *b) {
+    return a->places > 0 && a->places == b->places && a->exact == b->exact &&
+           memcmp(a->place, b->place, a->places * sizeof *a->place) == 0;
+}
+
 /* Plans for the next run.  What this one would have needed with the plan is known if the plan has all that it had at its
  * most. */
 static void plan(const weir_allocator *a, struct weir_profile *profile,
@@ -265,7 +270,8 @@ static void plan(const weir_allocator *a, struct weir_profile *profile,
     } else if (!a->planned || a->lifetimes) { /* several streams, or too little */
         return;
     }
-    planned->is_kept = a->planned && planned->plan.places > 0 && weir__planned_is_kept(a->planned);
+    planned->is_kept = a->planned && is_same(&planned->plan, &a->planned->plan) &&
+                       weir__planned_is_kept(a->planned);
     needed = in_pages(planned->plan.exact > 0 ? planned->plan.exact : planned->plan.bytes) +
              in_pages(planned->small);
     if (run->in_use <= needed)
@@ -287,10 +293,12 @@ static weir_status save(weir_allocator *a, const struct weir_learn *learn,
     struct weir_profile_step step[WEIR_PROFILE_STEPS];
     struct weir_profile profile;
     int is_stored;
-    struct weir_problem problem, there;
+    struct weir_problem problem = {0}, there = {0};
 
     if (weir__profile_load(learn->path, &learn->key, &profile, &there))
         there.text[0] = '\0';
+    else if (there.lacks_memory)
+        return weir__without_driver(WEIR_E_HOST_MEMORY);
     else
         profile = without_plan(&learn->known);
     plan(a, &profile, &run);
@@ -305,7 +313,7 @@ static weir_status save(weir_allocator *a, const struct weir_learn *learn,
     }
     weir__log(a->options.log, WEIR_LOG_WARNING, "profile %s: %s: this run is not noted",
               learn->path, problem.text);
-    return weir__without_driver(WEIR_E_FILE);
+    return weir__without_driver(problem.lacks_memory ? WEIR_E_HOST_MEMORY : WEIR_E_FILE);
 }
 
 /* As if the options had named it. */

@@ -19,6 +19,7 @@
 /* Why a text was refused: half a sentence, to follow the quoted value and a colon. */
 struct weir_problem {
     char text[160];
+    int lacks_memory; /* 1: host memory is what it is about; else as the caller left it */
 };
 
 /* Room for any spelled amount, and for any factor that was read; a program's own of 1e308 has 309 digits

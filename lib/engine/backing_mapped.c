@@ -453,8 +453,9 @@ static int what_is(const struct survey *v, const struct weir_placement_span *spa
         return CLEAN;
     if (span->stream == v->id && v->id != 0)
         return OWN;
-    return weir__suballoc_may_follow(&v->arena->blocks, span->stream, span->sequence) ? BEHIND
-                                                                                      : OTHERS;
+    return weir__suballoc_may_follow(&v->arena->blocks, v->id, span->stream, span->sequence)
+               ? BEHIND
+               : OTHERS;
 }
 
 static void visit_free(void *context, const struct weir_placement_span *span) {
@@ -1439,6 +1440,7 @@ static weir_status mapped_grow(struct weir_block_engine *a, uint64_t reserve, ui
     if (is_planned(a))
         small = weir__size_round_down(a->e.planned->small + PAGE - 1, PAGE);
     small = bytes > PAGE ? (size_t)weir__size_less(small, idle_small(a->range)) : 0;
+    small = weir__size_smaller(small, bytes);
     result = weir__driver_enter(a->e.device->driver, a->e.device->context, &scope);
     if (!find_end(a, 1, &at, &room)) /* all their addresses are in use */
         small = 0;

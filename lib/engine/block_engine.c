@@ -137,7 +137,7 @@ static weir_status place(struct weir_block_engine *a, struct weir_request *r,
     placed = weir__suballoc_take_at_last(&a->blocks, r->bytes, r->id, cuts_up_to(a, r),
                                          grows ? reserve : 0, out);
     if (placed == WEIR_PLACEMENT_NO_FIT && grows) {
-        weir__suballoc_foresee(&a->blocks, r->stream);
+        weir__suballoc_foresee(&a->blocks, r->id, r->stream);
         placed = place_behind(a, r, out);
     }
     if (placed == WEIR_PLACEMENT_NO_FIT && is_above)
@@ -160,6 +160,9 @@ static void leave_places(struct weir_block_engine *a, const struct weir_request 
     const struct weir_planned *p = a->e.planned;
     uint64_t target = weir__size_larger(p->plan.bytes + p->small, a->e.seen.reserve);
 
+    /* Less was preallocated than the plan needs, by the user's will or for want of room. */
+    if (!(r->flags & WEIR_REQUEST_MAY_GROW) || a->e.seen.reserve < p->plan.exact + p->small)
+        return;
     if (p->is_kept && a->e.seen.in_use < a->e.seen.reserve / 2) {
         struct weir_trim trim = {.mode = WEIR_TRIM_AT_ONCE,
                                  .cause = WEIR_EVENT_REQUEST,

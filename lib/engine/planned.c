@@ -58,11 +58,11 @@ uint64_t weir__planned_next(struct weir_planned *p, size_t bytes) {
         at = look_everywhere(p);
     if (at == p->plan.places) {
         p->misses++;
-        p->missed++;
+        atomic_fetch_add_explicit(&p->missed, 1, memory_order_relaxed);
         return 0;
     }
     p->misses = 0;
-    p->found++;
+    atomic_fetch_add_explicit(&p->found, 1, memory_order_relaxed);
     p->next = behind(&p->plan, at);
     return p->plan.place[at].offset == WEIR_PLAN_NOWHERE
                ? 0
@@ -70,7 +70,8 @@ uint64_t weir__planned_next(struct weir_planned *p, size_t bytes) {
 }
 
 int weir__planned_is_kept(const struct weir_planned *p) {
-    return p->found / KEPT_PART > p->missed;
+    return atomic_load_explicit(&p->found, memory_order_relaxed) / KEPT_PART >
+           atomic_load_explicit(&p->missed, memory_order_relaxed);
 }
 
 int weir__planned_departs(struct weir_planned *p) {

@@ -11,6 +11,7 @@
 #ifndef WEIR_PLANNED_H
 #define WEIR_PLANNED_H
 
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -25,7 +26,7 @@ struct weir_planned {
     size_t next;                      /* place */
     uint32_t last[WEIR_PLANNED_LAST]; /* sizes, the newest first */
     int is_kept;                      /* the run before went along it, too */
-    size_t found, missed;             /* requests so far */
+    _Atomic size_t found, missed;     /* requests so far */
     size_t misses;                    /* in a row */
     int departed;                     /* it was left once */
 };

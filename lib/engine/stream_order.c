@@ -400,8 +400,6 @@ static struct weir_order_stream *called(struct weir_order *o, struct weir_order_
         s->called = ++o->calls;
         s->calls++;
     }
-    if (o->recent != s)
-        o->has_reach = 0;
     if (o->recent && o->recent != s)
         left(o, o->recent);
     o->recent = s;
@@ -593,12 +591,12 @@ void weir__order_observe_all(struct weir_order *o) {
 }
 
 /* NULL: it is not known, or was forgotten. */
-static const struct weir_order_stream *look_up(const struct weir_order *o, uint64_t id) {
+static struct weir_order_stream *look_up(const struct weir_order *o, uint64_t id) {
     uintptr_t found = 0;
 
     if (id == 0)
         return o->unknown;
-    return weir__map_get(&o->streams, id, &found) ? (const struct weir_order_stream *)found : NULL;
+    return weir__map_get(&o->streams, id, &found) ? (struct weir_order_stream *)found : NULL;
 }
 
 int weir__order_is_observed(const struct weir_order *o, uint64_t id, uint64_t sequence) {
@@ -632,29 +630,34 @@ static int is_beside_others(const struct weir_order *o, const struct weir_order_
     return o->marked.first && (o->marked.first != s || o->marked.last != s);
 }
 
-void weir__order_foresee(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
+void weir__order_foresee(struct weir_order *o, uint64_t id, weir_stream stream) {
+    struct weir_order_stream *s = id ? look_up(o, id) : NULL;
     struct weir_lateness_bounds late;
 
-    o->has_reach = 0;
-    if (!o->timed || s->id == 0 || !is_beside_others(o, s))
+    o->reach_of = 0;
+    if (!o->timed || !s || !is_beside_others(o, s))
         return;
     catch_up(o, s);
     if (record(o, s, stream, s->sequence) != WEIR_OK)
         return;
     cover(o, s);
-    o->has_reach = weir__lateness_foresee(&s->late, s->calls, &late);
+    if (!weir__lateness_foresee(&s->late, s->calls, &late))
+        return;
+    o->reach_of = id;
     o->reach_ns = late.least_ns - o->ahead_ns;
+    o->reach_from_ns = host_ns(o);
 }
 
-int weir__order_is_free(const struct weir_order *o, uint64_t id, uint64_t sequence) {
-    const struct weir_order_mark *mark = o->has_reach ? mark_of(o, id, sequence) : NULL;
+int weir__order_is_free(const struct weir_order *o, uint64_t by, uint64_t id, uint64_t sequence) {
+    int is_foreseen = by != 0 && o->reach_of == by;
+    const struct weir_order_mark *mark = is_foreseen ? mark_of(o, id, sequence) : NULL;
     const struct weir_order_stream *s = mark ? look_up(o, id) : NULL;
     struct weir_lateness_bounds late;
     int64_t age, most;
 
     if (!s || !weir__lateness_foresee(&s->late, mark->calls, &late))
         return 0;
-    age = host_ns(o) - mark->recorded_ns;
+    age = o->reach_from_ns - mark->recorded_ns; /* so the answer stays while memory is mapped */
     most = late.most_ns - o->ahead_ns;
     return age <= most && most + most / MARGIN <= age + o->reach_ns;
 }

@@ -151,9 +151,9 @@ struct weir_order {
     int64_t base_ns; /* its time, */
     int64_t
         ahead_ns; /* such times are ahead of the host's by so much at least: what is done was done before it was seen */
-    int64_t
-        reach_ns; /* how long the stream looked up last is predicted to take for what it has queued */
-    int has_reach; /* that is known */
+    uint64_t reach_of;     /* the stream that foresee saw last, if it could; else 0 */
+    int64_t reach_ns;      /* how long it is predicted to take for what it had queued then, */
+    int64_t reach_from_ns; /* at this time of the host */
 };
 
 /* Events recorded on several streams; all done when the last of them is. */
@@ -221,12 +221,12 @@ int weir__order_is_observed(const struct weir_order *o, uint64_t id, uint64_t se
 void weir__order_mark(struct weir_order *o, struct weir_order_stream *s, weir_stream stream);
 /* Whether an event covers what the stream of that id freed with that sequence. */
 int weir__order_may_follow(const struct weir_order *o, uint64_t id, uint64_t sequence);
-/* In a call on `stream`, which is `s`, is not being captured and was looked up last: sees how much is queued on it, by an
- * event, for weir__order_is_free.  Nothing where no other stream has events that are not done. */
-void weir__order_foresee(struct weir_order *o, struct weir_order_stream *s, weir_stream stream);
-/* Whether the stream that foresee saw last would not lose time if it waited for what the stream of that id freed with
- * that sequence. */
-int weir__order_is_free(const struct weir_order *o, uint64_t id, uint64_t sequence);
+/* In a call on `stream`, of that id, which is not being captured: sees how much is queued on it, by an event, for
+ * weir__order_is_free.  Nothing where no other stream has events that are not done. */
+void weir__order_foresee(struct weir_order *o, uint64_t id, weir_stream stream);
+/* Whether the stream `by`, if foresee saw it last, loses no time by a wait for what the stream of that id freed with that
+ * sequence. */
+int weir__order_is_free(const struct weir_order *o, uint64_t by, uint64_t id, uint64_t sequence);
 /* In a call on `stream`, which is not being captured: what is queued on it from here on runs after all that
  * the stream of that id had done when it freed something with that sequence, as may_follow has it.  What the
  * driver has against it. */

@@ -523,6 +523,11 @@ static ssize_t read_file(const char *path, char *text, size_t room, struct weir_
     return bytes;
 }
 
+static int lack_memory(struct weir_problem *problem) {
+    problem->lacks_memory = 1;
+    return weir__problem(problem, "there is no host memory");
+}
+
 int weir__profile_load(const char *path, const struct weir_profile_key *key,
                        struct weir_profile *profile, struct weir_problem *problem) {
     char *text = malloc(WEIR_PROFILE_MOST_BYTES);
@@ -530,7 +535,7 @@ int weir__profile_load(const char *path, const struct weir_profile_key *key,
     int result;
 
     if (!text)
-        return weir__problem(problem, "there is no host memory");
+        return lack_memory(problem);
     bytes = read_file(path, text, WEIR_PROFILE_MOST_BYTES, problem);
     result = bytes >= 0 && weir__profile_parse(text, (size_t)bytes, key, profile, problem);
     free(text);
@@ -557,7 +562,7 @@ int weir__profile_store(const char *path, const struct weir_profile_key *key,
         return 0;
     text = malloc(WEIR_PROFILE_MOST_BYTES);
     if (!text)
-        return weir__problem(problem, "there is no host memory");
+        return lack_memory(problem);
     bytes = weir__profile_spell(profile, key, text);
     errno = weir__replace_file(path, 0600, 1, text, bytes);
     free(text);

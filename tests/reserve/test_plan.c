@@ -117,6 +117,37 @@ START_TEST(a_block_more_departs_alone) {
 }
 END_TEST
 
+/* What small blocks need by the plan is there already: a little more memory is a little. */
+START_TEST(a_preallocation_adds_what_it_says) {
+    weir_options options;
+    weir_allocator *a;
+    void *small[400], *large;
+    size_t before, after;
+
+    weir_options_init(&options);
+    options.device = "model";
+    options.engine = WEIR_ENGINE_MAPPED;
+    options.front = WEIR_SWITCH_OFF;
+    options.profile = file;
+    for (int run = 0; run < 2; run++) {
+        OK(weir_allocator_create(&options, &a));
+        OK(weir_alloc(a, 4 * MIB, A, &large));
+        for (int i = 0; i < 400; i++)
+            OK(weir_alloc(a, 60000, A, &small[i]));
+        if (run == 1) {
+            OK(weir_preallocate(a, 0, &before));
+            OK(weir_preallocate(a, before + 4 * MIB, &after));
+            MUST_LE(after, before + 8 * MIB);
+        }
+        for (int i = 0; i < 400; i++)
+            OK(weir_free(a, small[i], A));
+        OK(weir_free(a, large, A));
+        CU(driver->cuStreamSynchronize(A));
+        OK(weir_allocator_destroy(a));
+    }
+}
+END_TEST
+
 /* A program with two streams that has another's plan. */
 START_TEST(several_streams_keep_their_order) {
     struct program streams = {1000, 0, 2};
@@ -137,6 +168,7 @@ int main(void) {
     tcase_add_test(runs, another_run_of_the_program_reserves_what_is_live);
     tcase_add_loop_test(runs, other_lengths_need_no_more_than_without_a_plan, 0, 4);
     tcase_add_test(runs, a_block_more_departs_alone);
+    tcase_add_test(runs, a_preallocation_adds_what_it_says);
     tcase_add_test(runs, several_streams_keep_their_order);
     return run_suite(suite, CK_FORK);
 }
