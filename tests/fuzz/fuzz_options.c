@@ -42,7 +42,7 @@ static void expect_reason(const struct weir_problem *problem) {
 }
 
 static void read_bytes(const char *text) {
-    struct weir_problem problem = {""};
+    struct weir_problem problem = {.text = ""};
     char spelled[WEIR_SPELL_BYTES], shown[WEIR_SPELL_BYTES];
     uint64_t bytes = 77, again;
 
@@ -59,7 +59,7 @@ static void read_bytes(const char *text) {
 }
 
 static void read_amount(const char *text) {
-    struct weir_problem problem = {""};
+    struct weir_problem problem = {.text = ""};
     char spelled[WEIR_SPELL_BYTES];
     weir_amount amount = {77, 77, 77}, again;
 
@@ -76,7 +76,7 @@ static void read_amount(const char *text) {
 }
 
 static void read_factor(const char *text) {
-    struct weir_problem problem = {""};
+    struct weir_problem problem = {.text = ""};
     char spelled[WEIR_SPELL_BYTES];
     const char *end;
     double factor = 77, again;
@@ -94,7 +94,7 @@ static void read_factor(const char *text) {
 }
 
 static void read_numbers(const char *text, unsigned most) {
-    struct weir_problem problem = {""};
+    struct weir_problem problem = {.text = ""};
     uint64_t value = 77;
 
     if (weir__fraction_read(text, &value, &problem)) {

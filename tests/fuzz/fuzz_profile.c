@@ -51,7 +51,7 @@ static void go_on(struct weir_profile *profile, uint64_t reserve, uint64_t in_us
 
 static void read_profile(const char *text, size_t bytes) {
     struct weir_profile profile, before;
-    struct weir_problem problem = {""};
+    struct weir_problem problem = {.text = ""};
     char again[WEIR_PROFILE_MOST_BYTES];
 
     memset(&profile, 77, sizeof profile);
