@@ -48,7 +48,7 @@ TEST(create_refuses_options_out_of_range) {
     bad[count++].engine = 99;
     bad[count++].engine = -1;
     bad[count++].arena = 4;
-    bad[count++].prealloc.kind = 6;
+    bad[count++].prealloc.kind = WEIR_AMOUNT_SHARE + 1;
     bad[count++].prealloc.reserved = -1;
     bad[count++].prealloc_min.reserved = 1;
     bad[count++].prealloc.value = 1; /* a value of no kind */
