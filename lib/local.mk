@@ -122,6 +122,17 @@ lib_libweir_core_la_SOURCES = \
 	lib/placement/free_tree.h \
 	lib/placement/placement.c \
 	lib/placement/placement.h \
+	lib/placement/placement_at.c \
+	lib/placement/placement_behind.c \
+	lib/placement/placement_check.c \
+	lib/placement/placement_chunks.c \
+	lib/placement/placement_chunks.h \
+	lib/placement/placement_figures.c \
+	lib/placement/placement_holes.c \
+	lib/placement/placement_records.c \
+	lib/placement/placement_regions.c \
+	lib/placement/placement_state.h \
+	lib/placement/placement_streams.c \
 	lib/placement/plan.c \
 	lib/placement/plan.h \
 	lib/placement/plan_places.c \
