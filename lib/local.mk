@@ -122,6 +122,17 @@ lib_libweir_core_la_SOURCES = \
 	lib/placement/free_tree.h \
 	lib/placement/placement.c \
 	lib/placement/placement.h \
+	lib/placement/placement_at.c \
+	lib/placement/placement_behind.c \
+	lib/placement/placement_check.c \
+	lib/placement/placement_chunks.c \
+	lib/placement/placement_chunks.h \
+	lib/placement/placement_figures.c \
+	lib/placement/placement_holes.c \
+	lib/placement/placement_records.c \
+	lib/placement/placement_regions.c \
+	lib/placement/placement_state.h \
+	lib/placement/placement_streams.c \
 	lib/placement/plan.c \
 	lib/placement/plan.h \
 	lib/placement/plan_places.c \
@@ -141,8 +152,23 @@ lib_libweir_core_la_SOURCES = \
 	lib/engine/lifetimes.h \
 	lib/engine/peer_access.c \
 	lib/engine/peer_access.h \
+	lib/engine/mapped_figures.c \
 	lib/engine/mapped_files.c \
 	lib/engine/mapped_files.h \
+	lib/engine/mapped_grow.c \
+	lib/engine/mapped_memory.c \
+	lib/engine/mapped_moves.c \
+	lib/engine/mapped_place.c \
+	lib/engine/mapped_plan.c \
+	lib/engine/mapped_plan.h \
+	lib/engine/mapped_shadows.c \
+	lib/engine/mapped_share.c \
+	lib/engine/mapped_sizes.c \
+	lib/engine/mapped_state.h \
+	lib/engine/mapped_survey.c \
+	lib/engine/mapped_survey.h \
+	lib/engine/mapped_trim.c \
+	lib/engine/mapped_window.c \
 	lib/engine/planned.c \
 	lib/engine/planned.h \
 	lib/engine/pool.c \

@@ -24,7 +24,7 @@ enum { WEIR_BLOCKS_FORESEEN = 2 };
 struct weir_block_engine {
     struct weir_engine e;
     const struct weir_backing *backing;
-    void *range;             /* backing_mapped.c's own */
+    void *range;             /* of backing_mapped.c: mapped_state.h */
     struct weir_nodes nodes; /* what graphs have */
     struct weir_lock lock;   /* guards all that follows, and what the backing has */
     struct weir_suballoc blocks;

@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: MIT */
+/* mapped_grow.c: growth that no request waits for.
+ *
+ * Locks: it makes and maps physical allocations without the arena's lock, so that requests which find room meanwhile do
+ * not wait for the driver.  What comes is part of the reserve.  `bringing` is held for all of it, by one at a time.
+ * Whoever has to grow waits for it first, since what comes may be enough, and then keeps the arena's lock: so nothing
+ * else is placed in the hole where it comes.
+ */
+#include "engine/mapped_plan.h"
+
+enum { PREALLOC_SMALL = 16 }; /* a part of it, unless they have so much idle */
+
+void weir__mapped_begin_bringing(struct weir_block_engine *a) {
+    struct weir_mapped_range *g = a->range;
+
+    weir__lock_give(&a->lock);
+    pthread_mutex_lock(&g->bringing);
+    weir__lock_take(&a->lock);
+}
+
+void weir__mapped_end_bringing(struct weir_block_engine *a) {
+    pthread_mutex_unlock(&range_of(a)->bringing);
+}
+
+int weir__mapped_await(struct weir_block_engine *a, const struct weir_request *r) {
+    (void)r;
+    if (range_of(a)->coming == 0)
+        return 0;
+    weir__mapped_begin_bringing(a);
+    weir__mapped_end_bringing(a);
+    return 1;
+}
+
+/* The hole behind all memory of the large or of the small requests: 1, or 0: there is none. */
+static int last_hole(const struct weir_block_engine *a, int small, uint64_t *base, size_t *bytes) {
+    return weir__placement_last_hole(
+        a->blocks.placement[small ? WEIR_SUBALLOC_SMALL : WEIR_SUBALLOC_COMMON], base, bytes);
+}
+
+/* The same behind the shadows in it. */
+static int find_end(const struct weir_block_engine *a, int small, uint64_t *at, size_t *bytes) {
+    const struct weir_mapped_range *g = a->range;
+    uint64_t end;
+
+    if (!last_hole(a, small, at, bytes))
+        return 0;
+    end = *at + *bytes;
+    for (size_t i = 0; i < g->shadow_count; i++)
+        if (g->shadows[i].base >= *at && g->shadows[i].base < end)
+            *at = g->shadows[i].base + g->shadows[i].bytes;
+    *bytes = (size_t)(end - *at);
+    return *bytes > 0;
+}
+
+/* Of the memory of small requests, in whole pages, what could serve any of them once its uses are seen done. */
+static size_t idle_small(const struct weir_mapped_range *g) {
+    size_t bytes = 0;
+
+    for (size_t i = g->small_pieces; i < g->apart_pieces; i++) {
+        const struct weir_mapped_piece *p = &g->pieces[i];
+
+        bytes += p->what == TAKEN || p->what == HOLE || p->what == SHADOW || p->bytes < SMALL
+                     ? 0
+                     : p->bytes;
+    }
+    return weir__size_round_down(bytes, PAGE);
+}
+
+/* Brings a handle of so many bytes to the last hole: *added. */
+static weir_status bring(struct weir_block_engine *a, int small, uint64_t at, size_t bytes,
+                         size_t *added) {
+    struct weir_mapped_range *g = a->range;
+    struct weir_mapped_move m = {.to = {.base = at, .bytes = bytes}};
+    weir_status status;
+    uint64_t before, peak = a->reserve_peak, hole = at;
+    size_t rest;
+
+    if (!weir__mapped_make_place(g, 1, 1))
+        return weir__without_driver(WEIR_E_HOST_MEMORY);
+    g->coming = bytes;
+    a->kept += bytes;
+    weir__blocks_grown(a);
+    weir__lock_give(&a->lock);
+    status = weir__mapped_make_and_map(a, &m);
+    weir__lock_take(&a->lock);
+    g->coming = 0;
+    a->kept -= bytes;
+    before = weir__blocks_reserve(a);
+    (void)last_hole(a, small, &hole, &rest);
+    status = weir__mapped_enter(a, status, hole, &m, WEIR_ENGINE_OBSERVED);
+    if (m.in_hand)
+        weir__mapped_release_handle(a, m.to);
+    if (status != WEIR_OK) { /* nobody else grows meanwhile */
+        a->reserve_peak = peak;
+        weir__blocks_grown(a);
+    }
+    *added =
+        (size_t)(weir__blocks_reserve(a) - before); /* what the driver does not take back, too */
+    return status;
+}
+
+/* Takes so many bytes for large or for small requests, in handles of up to `most`, behind the last of their memory. */
+static weir_status grow_kind(struct weir_block_engine *a, int small, size_t bytes, size_t most,
+                             size_t *got) {
+    weir_status status = WEIR_OK;
+
+    while (status == WEIR_OK) {
+        size_t added = 0, room, step;
+        uint64_t at;
+
+        /* The limit may have been lowered since. */
+        bytes = weir__size_smaller(bytes, weir__size_round_down(weir__blocks_room(a), PAGE));
+        if (bytes == 0)
+            break;
+        if (!find_end(a, small, &at, &room))
+            return weir__without_driver(WEIR_E_NO_MEMORY);
+        step = weir__size_smaller(weir__size_smaller(bytes, room), most);
+        status = bring(a, small, at, step, &added);
+        *got += added;
+        bytes -= weir__size_smaller(added, bytes);
+        if (status == WEIR_E_NO_MEMORY && step > PAGE) {
+            most = weir__size_round_down(step / 2, PAGE);
+            status = WEIR_OK;
+        }
+    }
+    return status;
+}
+
+weir_status weir__mapped_grow(struct weir_block_engine *a, uint64_t reserve, uint64_t goal,
+                              int cause, size_t *got) {
+    struct weir_driver_scope scope;
+    weir_status status = WEIR_OK;
+    size_t lacks, bytes, small, most, room;
+    uint64_t at;
+    CUresult result;
+
+    weir__mapped_begin_bringing(a);
+    weir__mapped_lift_shadows(a, 1);
+    most = weir__mapped_most_ahead(a, weir__size_larger(reserve, goal), cause);
+    lacks = (size_t)weir__size_less(reserve, weir__blocks_reserve(a));
+    bytes = weir__size_round_down(weir__size_smaller(lacks, weir__blocks_room(a)), PAGE);
+    if (!weir__mapped_survey(a, 0)) {
+        weir__mapped_end_bringing(a);
+        return weir__without_driver(WEIR_E_HOST_MEMORY);
+    }
+    small = weir__size_round_down(within(PAGE, bytes / PREALLOC_SMALL, SPARE_SMALL), PAGE);
+    if (is_planned(a))
+        small = weir__size_round_down(a->e.planned->small + PAGE - 1, PAGE);
+    small = bytes > PAGE ? (size_t)weir__size_less(small, idle_small(a->range)) : 0;
+    small = weir__size_smaller(small, bytes);
+    result = weir__driver_enter(a->e.device->driver, a->e.device->context, &scope);
+    if (!find_end(a, 1, &at, &room)) /* all their addresses are in use */
+        small = 0;
+    if (result == CUDA_SUCCESS) {
+        status = grow_kind(a, 0, bytes - small, most, got);
+        if (status == WEIR_OK)
+            status = grow_kind(a, 1, small, most, got);
+        weir__driver_leave(a->e.device->driver, &scope);
+    } else {
+        status = weir__device_status(a->e.device, result);
+    }
+    weir__mapped_end_bringing(a);
+    weir__blocks_grown(a);
+    if (status == WEIR_OK && *got < lacks)
+        return weir__blocks_are_full(a);
+    return status;
+}

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: MIT */
+/* mapped_share.c: which devices may use the memory, and which other processes have it.
+ */
+#include "engine/mapped_state.h"
+
+/* What a device may do now. */
+static CUmemAccess_flags flags_of(const struct weir_access *access, CUdevice device) {
+    for (size_t i = 0; i < access->count; i++)
+        if (access->list[i].location.id == device)
+            return access->list[i].flags;
+    return CU_MEM_ACCESS_FLAGS_PROT_NONE;
+}
+
+/* Shadows are left out: no work is to come that uses them. */
+weir_status weir__mapped_allow(struct weir_block_engine *a, const CUmemAccessDesc *access) {
+    const struct weir_driver *driver = a->e.device->driver;
+    struct weir_mapped_range *g = a->range;
+    CUmemAccessDesc before = *access;
+    struct weir_driver_scope scope;
+    CUresult result;
+    size_t i;
+
+    weir__mapped_begin_bringing(a);
+    result = weir__driver_enter(driver, a->e.device->context, &scope);
+    if (result != CUDA_SUCCESS) {
+        weir__mapped_end_bringing(a);
+        return weir__device_status(a->e.device, result);
+    }
+    before.flags = flags_of(&g->access, access->location.id);
+    for (i = 0; i < g->handle_count && result == CUDA_SUCCESS; i++)
+        result = driver->cuMemSetAccess(g->handles[i].base, g->handles[i].bytes, access, 1);
+    if (result == CUDA_SUCCESS)
+        weir__peers_note(&g->access, access);
+    else
+        while (i-- > 0)
+            (void)driver->cuMemSetAccess(g->handles[i].base, g->handles[i].bytes, &before, 1);
+    weir__driver_leave(driver, &scope);
+    weir__mapped_end_bringing(a);
+    return weir__device_status(a->e.device, result);
+}
+
+/* Handles are mapped whole, each at one place besides its shadows; where a live block lies none is missing. */
+weir_status weir__mapped_share(struct weir_block_engine *a, uint64_t base, size_t bytes,
+                               struct weir_memory_files *out) {
+    struct weir_mapped_range *g = a->range;
+    struct weir_driver_scope scope;
+    uint64_t at = base, mark = weir__mapped_files_mark();
+    CUresult result;
+    weir_status status = WEIR_OK;
+
+    if (g->kind.requestedHandleTypes == 0)
+        return weir__without_driver(WEIR_E_NOT_SUPPORTED);
+    result = weir__driver_enter(a->e.device->driver, a->e.device->context, &scope);
+    if (result != CUDA_SUCCESS)
+        return weir__device_status(a->e.device, result);
+    for (size_t i = handle_above(g, base); at < base + bytes && status == WEIR_OK; i++) {
+        const struct weir_mapped_handle *h = &g->handles[i];
+
+        if (i == g->handle_count || h->base > at) {
+            status = weir__without_driver(WEIR_E_NOT_OWNED);
+        } else {
+            status =
+                weir__mapped_files_add(&g->files, a->e.device, h->handle,
+                                       &(struct weir_memory_file){h->base, h->bytes, -1, 0}, out);
+            at = h->base + h->bytes;
+        }
+    }
+    if (status != WEIR_OK)
+        weir__mapped_files_undo(&g->files, mark);
+    weir__driver_leave(a->e.device->driver, &scope);
+    return status;
+}

@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: MIT */
+/* mapped_survey.c: what lies where in the range, as the stream of a request sees it.
+ *
+ * What: a survey parts the range into pieces: taken, free in one of several ways, or a hole.  Spares are the idle
+ * physical allocations among them.
+ */
+#include <stdlib.h>
+
+#include "base/hostmem.h"
+#include "engine/mapped_survey.h"
+
+struct survey {
+    struct weir_block_engine *arena;
+    struct weir_mapped_range *range;
+    uint64_t id;
+    int failed;
+};
+
+static void add_piece(struct survey *v, const struct weir_mapped_piece *p) {
+    struct weir_mapped_range *g = v->range;
+    struct weir_mapped_piece *pieces =
+        weir__hostmem_room(g->pieces, g->piece_count, &g->piece_capacity, sizeof *pieces);
+
+    if (!pieces) {
+        v->failed = 1;
+        return;
+    }
+    g->pieces = pieces;
+    pieces[g->piece_count++] = *p;
+}
+
+static void add_border(struct survey *v, uint64_t at) {
+    add_piece(v, &(struct weir_mapped_piece){at, 0, BORDER, at, {0}});
+}
+
+/* A hole, without the shadows in it. */
+static void visit_hole(struct survey *v, uint64_t base, size_t bytes) {
+    const struct weir_mapped_range *g = v->range;
+    uint64_t at = base, end = base + bytes;
+
+    for (size_t i = 0; i < g->shadow_count && g->shadows[i].base < end; i++) {
+        const struct weir_mapped_shadow *s = &g->shadows[i];
+
+        if (s->base < base)
+            continue;
+        if (s->base > at)
+            add_piece(v, &(struct weir_mapped_piece){at, (size_t)(s->base - at), HOLE, base, {0}});
+        add_piece(v, &(struct weir_mapped_piece){s->base, s->bytes, SHADOW, base, {0}});
+        at = s->base + s->bytes;
+    }
+    if (at < end)
+        add_piece(v, &(struct weir_mapped_piece){at, (size_t)(end - at), HOLE, base, {0}});
+}
+
+static int what_is(const struct survey *v, const struct weir_placement_span *span) {
+    if (span->live)
+        return TAKEN;
+    if (span->sequence == 0)
+        return CLEAN;
+    if (span->stream == v->id && v->id != 0)
+        return OWN;
+    return weir__suballoc_may_follow(&v->arena->blocks, v->id, span->stream, span->sequence)
+               ? BEHIND
+               : OTHERS;
+}
+
+static void visit_free(void *context, const struct weir_placement_span *span) {
+    struct survey *v = context;
+
+    add_piece(v, &(struct weir_mapped_piece){span->address,
+                                             span->size,
+                                             what_is(v, span),
+                                             span->address,
+                                             {span->stream, span->sequence}});
+}
+
+/* What has no memory lies between the handles. */
+static void add_holes(struct survey *v, const struct weir_placement *p, uint64_t base,
+                      uint64_t end) {
+    const struct weir_mapped_range *g = v->range;
+    uint64_t at = base;
+    size_t bytes;
+
+    if (weir__placement_holes(p) == 1 && weir__placement_last_hole(p, &at, &bytes)) {
+        visit_hole(v, at, bytes);
+        return;
+    }
+    for (size_t i = handle_above(g, base); i < g->handle_count && g->handles[i].base < end; i++) {
+        const struct weir_mapped_handle *h = &g->handles[i];
+
+        if (h->base > at)
+            visit_hole(v, at, (size_t)(h->base - at));
+        at = h->base + h->bytes;
+    }
+    if (end > at)
+        visit_hole(v, at, (size_t)(end - at));
+}
+
+static int by_base(const void *one, const void *other) {
+    const struct weir_mapped_piece *a = one, *b = other;
+
+    return (a->base > b->base) - (a->base < b->base);
+}
+
+/* Adds a TAKEN piece for each gap between the pieces from `first` on, which stand by base.  Fills the array from its end,
+ * so that one pass is enough. */
+static void add_taken(struct survey *v, size_t first, uint64_t base, uint64_t end) {
+    struct weir_mapped_range *g = v->range;
+    size_t count = g->piece_count, gaps = 0;
+    struct weir_mapped_piece *pieces;
+    uint64_t at = base;
+
+    for (size_t i = first; i < count; i++) {
+        gaps += g->pieces[i].base > at;
+        at = g->pieces[i].base + g->pieces[i].bytes;
+    }
+    gaps += end > at;
+    pieces = weir__hostmem_room(g->pieces, count + gaps, &g->piece_capacity, sizeof *pieces);
+    if (!pieces) {
+        v->failed = 1;
+        return;
+    }
+    g->pieces = pieces;
+    g->piece_count += gaps;
+    at = end;
+    for (size_t to = g->piece_count; to > count;) {
+        uint64_t from = count > first ? pieces[count - 1].base + pieces[count - 1].bytes : base;
+
+        if (from < at)
+            pieces[--to] = (struct weir_mapped_piece){from, (size_t)(at - from), TAKEN, from, {0}};
+        if (count > first) {
+            pieces[--to] = pieces[--count];
+            at = pieces[to].base;
+        }
+    }
+}
+
+/* The pieces of one kind, by base; what is neither free nor a hole is taken. */
+static void survey_kind(struct survey *v, int kind, uint64_t base, uint64_t end) {
+    struct weir_mapped_range *g = v->range;
+    struct weir_placement *p = v->arena->blocks.placement[kind];
+    size_t first;
+
+    add_border(v, base);
+    first = g->piece_count;
+    weir__placement_walk_free(p, visit_free, v);
+    add_holes(v, p, base, end);
+    if (v->failed)
+        return;
+    qsort(g->pieces + first, g->piece_count - first, sizeof *g->pieces, by_base);
+    add_taken(v, first, base, end);
+}
+
+int weir__mapped_survey(struct weir_block_engine *a, uint64_t id) {
+    struct weir_mapped_range *g = a->range;
+    struct survey v = {.arena = a, .range = g, .id = id};
+    const uint64_t end = g->base + g->bytes;
+
+    g->piece_count = 0;
+    if (!weir__placement_settle(a->blocks.placement[WEIR_SUBALLOC_COMMON]) ||
+        !weir__placement_settle(a->blocks.placement[WEIR_SUBALLOC_SMALL]) ||
+        !weir__placement_settle(a->blocks.placement[WEIR_SUBALLOC_APART]))
+        return 0;
+    survey_kind(&v, WEIR_SUBALLOC_COMMON, g->base, small_base(g));
+    g->small_pieces = g->piece_count;
+    survey_kind(&v, WEIR_SUBALLOC_SMALL, small_base(g), apart_base(g));
+    g->apart_pieces = g->piece_count;
+    survey_kind(&v, WEIR_SUBALLOC_APART, apart_base(g), end);
+    add_border(&v, end);
+    g->piece_count--;
+    return !v.failed;
+}
+
+size_t weir__mapped_piece_of(const struct weir_mapped_range *g, uint64_t address) {
+    size_t low = 0, high = g->piece_count;
+
+    while (high - low > 1) {
+        size_t middle = low + (high - low) / 2;
+
+        if (g->pieces[middle].base > address)
+            high = middle;
+        else
+            low = middle;
+    }
+    return low;
+}
+
+int weir__mapped_what_holds(const struct weir_mapped_range *g, size_t first,
+                            const struct weir_mapped_handle *h, size_t *unseen) {
+    int what = CLEAN;
+
+    *unseen = 0;
+    for (size_t i = first; g->pieces[i].base < h->base + h->bytes; i++) {
+        *unseen += g->pieces[i].what != CLEAN;
+        if (g->pieces[i].what < what)
+            what = g->pieces[i].what;
+    }
+    return what;
+}
+
+/* The idle handles in pieces [first, end), side by side, and outside the window, but for those of too many
+ * tags. */
+static void find_spares_in(struct weir_mapped_range *g, const struct weir_mapped_window *w,
+                           size_t first, size_t end) {
+    uint64_t begins = g->pieces[first].base,
+             ends = g->pieces[end - 1].base + g->pieces[end - 1].bytes;
+
+    for (size_t at = handle_above(g, begins); at < g->handle_count; at++) {
+        const struct weir_mapped_handle *h = &g->handles[at];
+        size_t tags;
+        int what;
+
+        if (h->base + h->bytes > ends)
+            break;
+        if (h->base < begins || (h->base < w->end && h->base + h->bytes > w->base))
+            continue;
+        while (g->pieces[first].base + g->pieces[first].bytes <= h->base)
+            first++;
+        what = weir__mapped_what_holds(g, first, h, &tags);
+        if (tags <= TAGS)
+            g->spares[g->spare_count++] =
+                (struct weir_mapped_spare){first, h->base, h->bytes, what};
+    }
+}
+
+void weir__mapped_find_spares(struct weir_mapped_range *g, const struct weir_mapped_window *w,
+                              int least) {
+    size_t end;
+
+    g->spare_count = 0;
+    for (size_t i = 0; i < g->piece_count; i = end) {
+        for (end = i; g->pieces[end].what >= least && g->pieces[end].what != HOLE; end++)
+            ;
+        if (end > i)
+            find_spares_in(g, w, i, end);
+        end += end == i;
+    }
+}

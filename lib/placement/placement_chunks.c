@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: MIT */
+/* placement_chunks.c: free chunks are cut, joined and claimed where no fast path is needed, and strays come back.
+ */
+#include "placement/placement_chunks.h"
+
+uint32_t weir__placement_settle_clean(struct weir_placement *p, uint32_t id) {
+    return settle(p, NULL, id);
+}
+
+uint32_t weir__placement_settle_tagged(struct weir_placement *p, struct weir_placement_stream *s,
+                                       uint32_t id) {
+    return settle(p, s, id);
+}
+
+int weir__placement_strays_adopt(struct weir_placement *p) {
+    for (size_t i = 0; i < p->regions && p->strays > 0; i++) {
+        uint32_t border = p->region[p->by_base[i]].border;
+        uint32_t id = p->all.chunk[border].next;
+
+        for (; id != border; id = p->all.chunk[id].next) {
+            struct weir_placement_stream *s = NULL;
+
+            if ((p->all.kind[id] & STRAY) == 0) {
+                continue;
+            }
+            if (chunk_is(p, id, TAGGED)) {
+                s = stream_make(p, p->all.tag[id].stream);
+                if (s == NULL) {
+                    return 0;
+                }
+                pace_admit(&s->pace, p->all.chunk[id].sequence);
+            }
+            p->strays--;
+            id = chunk_settle(p, s, id);
+            if ((p->all.kind[id] & STRAY) != 0) {
+                return 0;
+            }
+        }
+    }
+    return 1;
+}
+
+int weir__placement_settle(struct weir_placement *p) {
+    unpark(p);
+    return p->strays == 0 || weir__placement_strays_adopt(p);
+}
+
+uint32_t weir__placement_around(const struct weir_placement *p, uint64_t within, unsigned kind,
+                                uint64_t address, size_t bytes) {
+    uint32_t id;
+
+    if (bytes == 0 || ((within | address | bytes) & p->mask) != 0 || address < within) {
+        return 0;
+    }
+    id = weir__chunks_find(&p->all, within >> p->shift, kind);
+    if (id == 0 || p->all.chunk[id].size < (address - within) >> p->shift ||
+        p->all.chunk[id].size - ((address - within) >> p->shift) < bytes >> p->shift) {
+        return 0;
+    }
+    return id;
+}
+
+uint32_t weir__placement_cut(struct weir_placement *p, uint32_t id, uint64_t address,
+                             unsigned kind) {
+    uint32_t rest = weir__chunks_add(&p->all, address);
+    struct weir__chunk *c = &p->all.chunk[id];
+
+    p->all.chunk[rest] = (struct weir__chunk){.address = address,
+                                              .size = c->address + c->size - address,
+                                              .prev = id,
+                                              .next = c->next,
+                                              .sequence = c->sequence};
+    p->all.kind[rest] = (uint8_t)kind;
+    p->all.chunk[c->next].prev = rest;
+    c->next = rest;
+    c->size = address - c->address;
+    return rest;
+}
+
+uint32_t weir__placement_claim(struct weir_placement *p, uint32_t id, uint64_t first,
+                               uint64_t end) {
+    const struct weir__chunk *c = &p->all.chunk[id];
+    struct weir_placement_stream *s =
+        p->all.kind[id] == TAGGED ? stream_find(p, p->all.tag[id].stream) : NULL;
+
+    chunk_leave(p, s, id);
+    p->all.kind[id] = LIVE;
+    if (c->address + c->size > end) {
+        chunk_settle(p, s, weir__placement_cut(p, id, end, LIVE));
+    }
+    if (c->address < first) {
+        uint32_t rest = weir__placement_cut(p, id, first, LIVE);
+
+        chunk_settle(p, s, id);
+        id = rest;
+    }
+    if (s != NULL) {
+        p->tagged -= p->all.chunk[id].size;
+    }
+    return id;
+}
+
+uint32_t weir__placement_claim_run(struct weir_placement *p, uint32_t id, uint64_t first,
+                                   uint64_t end) {
+    struct weir__chunk *c;
+
+    id = weir__placement_claim(p, id, first, end);
+    c = &p->all.chunk[id];
+    while (c->address + c->size < end) {
+        chunk_join(p, id, weir__placement_claim(p, c->next, first, end));
+    }
+    return id;
+}
+
+void weir__placement_make_live(struct weir_placement *p, uint32_t id, size_t bytes,
+                               struct weir_placement_block *out) {
+    struct weir__chunk *c = &p->all.chunk[id];
+
+    mark_end(p, c->next, c->address + c->size);
+    c->requested = bytes;
+    block_begin(p, id, c->address, c->size, bytes, out);
+}

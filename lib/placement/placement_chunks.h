@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: MIT */
+/* placement_chunks.h: chunks become free, join, leave their sets, and become blocks.
+ *
+ * What: each take and give runs through what is inline here.  placement_chunks.c has the rest.
+ *
+ * Invariants: a free needs no memory but for nodes of a set, or for a stream seen first.  Where the host refuses that,
+ * the chunk stays outside the sets and lists as a stray.  The next take brings it in, or fails for want of memory.
+ */
+#ifndef WEIR_PLACEMENT_CHUNKS_H
+#define WEIR_PLACEMENT_CHUNKS_H
+
+#include "placement/placement_state.h"
+
+/* ---- lists of tagged chunks ---- */
+
+/* Into the list by its sequence: at the end, but for a stray that comes back. */
+static inline void list_insert(struct weir_placement *p, struct weir_placement_stream *s,
+                               uint32_t id) {
+    uint32_t older = s->newest;
+    uint32_t newer = 0;
+
+    while (older != 0 && p->all.chunk[older].sequence > p->all.chunk[id].sequence) {
+        newer = older;
+        older = p->all.tag[older].older;
+    }
+    p->all.tag[id] = (struct weir__chunk_tag){.stream = s->id, .older = older, .newer = newer};
+    *(older != 0 ? &p->all.tag[older].newer : &s->oldest) = id;
+    *(newer != 0 ? &p->all.tag[newer].older : &s->newest) = id;
+}
+
+static inline void list_remove(struct weir_placement *p, struct weir_placement_stream *s,
+                               uint32_t id) {
+    struct weir__chunk_tag *t = &p->all.tag[id];
+
+    *(t->older != 0 ? &p->all.tag[t->older].newer : &s->oldest) = t->newer;
+    *(t->newer != 0 ? &p->all.tag[t->newer].older : &s->newest) = t->older;
+}
+
+/* `id` takes the place of `old`. */
+static inline void list_replace(struct weir_placement *p, struct weir_placement_stream *s,
+                                uint32_t old, uint32_t id) {
+    struct weir__chunk_tag *t = &p->all.tag[id];
+
+    *t = p->all.tag[old];
+    *(t->older != 0 ? &p->all.tag[t->older].newer : &s->oldest) = id;
+    *(t->newer != 0 ? &p->all.tag[t->newer].older : &s->newest) = id;
+}
+
+/* ---- free chunks ---- */
+
+/* May the free chunk `id` join one that is tagged by `s`, or clean for NULL? */
+static inline int chunk_joins(const struct weir_placement *p, uint32_t id,
+                              const struct weir_placement_stream *s) {
+    if (s == NULL) {
+        return chunk_is(p, id, CLEAN);
+    }
+    return chunk_is(p, id, TAGGED) && p->all.tag[id].stream == s->id;
+}
+
+/* A free chunk is about to change: out of its set and list.  A stray may be later than all that its
+ * stream knows of. */
+INLINE void chunk_leave(struct weir_placement *p, struct weir_placement_stream *s, uint32_t id) {
+    if ((p->all.kind[id] & STRAY) != 0) {
+        p->strays--;
+        if (s != NULL) {
+            pace_admit(&s->pace, p->all.chunk[id].sequence);
+        }
+        return;
+    }
+    if (s != NULL) {
+        list_remove(p, s, id);
+    }
+    weir__bestfit_erase(s == NULL ? &p->clean : &s->fit, key_of(&p->all.chunk[id]));
+}
+
+/* `left` takes in its neighbour `right`, and waits for the later of both. */
+INLINE void chunk_join(struct weir_placement *p, uint32_t left, uint32_t right) {
+    struct weir__chunk *l = &p->all.chunk[left];
+    struct weir__chunk *r = &p->all.chunk[right];
+
+    l->size += r->size;
+    l->next = r->next;
+    p->all.chunk[r->next].prev = left;
+    l->sequence = l->sequence > r->sequence ? l->sequence : r->sequence;
+    weir__chunks_remove(&p->all, right);
+}
+
+/* A chunk in no set and no list becomes free space of `s`, or clean for NULL, and joins its
+ * neighbours.  Its sequence is set.  The record that it ends up in. */
+INLINE uint32_t settle(struct weir_placement *p, struct weir_placement_stream *s, uint32_t id) {
+    uint32_t prev = p->all.chunk[id].prev;
+    uint32_t next = p->all.chunk[id].next;
+    int kept;
+
+    if (chunk_joins(p, next, s)) {
+        chunk_leave(p, s, next);
+        chunk_join(p, id, next);
+    }
+    if (chunk_joins(p, prev, s)) {
+        chunk_leave(p, s, prev);
+        chunk_join(p, prev, id);
+        id = prev;
+    }
+    kept = weir__bestfit_insert(s == NULL ? &p->clean : &s->fit, key_of(&p->all.chunk[id]), id);
+    p->all.kind[id] = s == NULL ? CLEAN : TAGGED;
+    if (!kept) {
+        p->all.kind[id] |= STRAY;
+        p->strays++;
+    }
+    if (s != NULL && kept) {
+        list_insert(p, s, id);
+    } else if (s != NULL) {
+        p->all.tag[id].stream = s->id;
+    }
+    return id;
+}
+
+/* Two copies, so that the one for clean space need not ask. */
+uint32_t weir__placement_settle_clean(struct weir_placement *p, uint32_t id);
+uint32_t weir__placement_settle_tagged(struct weir_placement *p, struct weir_placement_stream *s,
+                                       uint32_t id);
+
+static inline uint32_t chunk_settle(struct weir_placement *p, struct weir_placement_stream *s,
+                                    uint32_t id) {
+    return s == NULL ? weir__placement_settle_clean(p, id)
+                     : weir__placement_settle_tagged(p, s, id);
+}
+
+/* Brings the strays back.  1, or 0 if memory still lacks. */
+int weir__placement_strays_adopt(struct weir_placement *p);
+/* Cuts the chunk `id`, which is in no set, so that a record of `kind` begins at `address`, inside it; both
+ * know no neighbours but each other's.  There is room for a record.  The new one. */
+uint32_t weir__placement_cut(struct weir_placement *p, uint32_t id, uint64_t address,
+                             unsigned kind);
+/* The part of the free chunk `id` in [first, end), in granules, leaves its set; what lies outside stays whose
+ * it was.  There is room for a record on either side.  Its record, which is in no set. */
+uint32_t weir__placement_claim(struct weir_placement *p, uint32_t id, uint64_t first, uint64_t end);
+/* The same of the free chunks from `id` on, joined. */
+uint32_t weir__placement_claim_run(struct weir_placement *p, uint32_t id, uint64_t first,
+                                   uint64_t end);
+/* The chunk of `kind` that starts at `within`, if [address, address + bytes) lies in it; else 0. */
+uint32_t weir__placement_around(const struct weir_placement *p, uint64_t within, unsigned kind,
+                                uint64_t address, size_t bytes);
+
+/* ---- the best fit ---- */
+
+/* A free chunk that is a whole region of more than `most` granules. */
+static inline int is_spared(const struct weir__chunk *c, uint64_t most) {
+    return c->size > most && c->prev == c->next; /* both are the border */
+}
+
+/* The best fit for `want` granules of a set and, unless NULL, of another, but for idle regions of more than
+ * `most` bytes. */
+INLINE struct weir__bestfit_hit best_of(const struct weir_placement *p,
+                                        const struct weir__bestfit *one,
+                                        const struct weir__bestfit *other, uint64_t want,
+                                        size_t most) {
+    uint64_t key = weir__bestfit_key(want, 0);
+
+    for (;;) {
+        struct weir__bestfit_hit hit = weir__bestfit_from(one, key);
+        struct weir__bestfit_hit second;
+
+        if (other != NULL) {
+            second = weir__bestfit_from(other, key);
+            hit = second.key < hit.key ? second : hit;
+        }
+        if (hit.key == WEIR__BESTFIT_NONE ||
+            !is_spared(&p->all.chunk[hit.value], most >> p->shift)) {
+            return hit;
+        }
+        key = hit.key + 1;
+    }
+}
+
+/* The best fit for `want` granules of the clean chunks and, unless NULL, of `own`. */
+INLINE struct weir__bestfit_hit best_for(const struct weir_placement *p,
+                                         const struct weir_placement_stream *own, uint64_t want,
+                                         size_t most) {
+    struct weir__bestfit_hit hit;
+
+    if (own == NULL) {
+        return best_of(p, &p->clean, NULL, want, most);
+    }
+    if (!p->own_first) {
+        return best_of(p, &p->clean, &own->fit, want, most);
+    }
+    hit = best_of(p, &own->fit, NULL, want, most);
+    return hit.key != WEIR__BESTFIT_NONE ? hit : best_of(p, &p->clean, NULL, want, most);
+}
+
+/* ---- blocks ---- */
+
+static inline void block_show(const struct weir_placement *p, const struct weir__chunk *c,
+                              struct weir_placement_block *out) {
+    out->address = c->address << p->shift;
+    out->requested = c->requested;
+    out->size = c->size << p->shift;
+}
+
+/* The record of the live block that starts at `address` (in bytes); 0: there is none. */
+static inline uint32_t block_find(const struct weir_placement *p, uint64_t address) {
+    uint64_t granule = address >> p->shift;
+
+    if ((address & p->mask) != 0) {
+        return 0;
+    }
+    return granule == p->last_address ? p->last_taken : weir__chunks_find(&p->all, granule, LIVE);
+}
+
+/* Chunk `id`, so many granules at `address`, is a block from here on. */
+INLINE void block_begin(struct weir_placement *p, uint32_t id, uint64_t address, uint64_t size,
+                        size_t bytes, struct weir_placement_block *out) {
+    p->all.kind[id] = LIVE;
+    p->used += size;
+    p->requested += bytes;
+    p->blocks++;
+    out->address = address << p->shift;
+    out->requested = bytes;
+    out->size = size << p->shift;
+}
+
+/* The chunk `id`, which is in no set, is a block of so many bytes from here on. */
+void weir__placement_make_live(struct weir_placement *p, uint32_t id, size_t bytes,
+                               struct weir_placement_block *out);
+
+#endif

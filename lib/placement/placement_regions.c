@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: MIT */
+/* placement_regions.c: a placement, and the ranges of addresses that it places blocks in.
+ */
+#include "placement/placement_chunks.h"
+
+#include <string.h>
+
+#define FIRST_RECORDS ((size_t)32)
+
+static int is_power_of_two(uint64_t n) {
+    return n != 0 && (n & (n - 1)) == 0;
+}
+
+int weir__placement_create(const struct weir_placement_rule *rule, struct weir_placement **out) {
+    struct weir__hostmem host = {.resize = rule->resize, .context = rule->context};
+    struct weir_placement *p;
+
+    if (!is_power_of_two(rule->granularity) || rule->split_waste == 0) {
+        return WEIR_PLACEMENT_INVALID;
+    }
+    p = weir__hostmem_resize(&host, NULL, 0, sizeof *p);
+    if (p == NULL) {
+        return WEIR_PLACEMENT_NO_MEMORY;
+    }
+    memset(p, 0, sizeof *p);
+    p->host = host;
+    p->mask = rule->granularity - 1;
+    p->shift = (unsigned)__builtin_ctzll(rule->granularity);
+    p->limit = (SIZE_MAX >> p->shift >> WEIR__BESTFIT_BITS != 0
+                    ? (UINT64_C(1) << WEIR__BESTFIT_BITS << p->shift) - 1
+                    : SIZE_MAX) -
+               p->mask;
+    p->waste = (rule->split_waste - 1) / rule->granularity + 1;
+    p->own_first = rule->own_first;
+    if (!weir__chunks_init(&p->all, &p->host, FIRST_RECORDS)) {
+        weir__hostmem_resize(&host, p, 0, 0);
+        return WEIR_PLACEMENT_NO_MEMORY;
+    }
+    weir__bestfit_pool_init(&p->pool, &p->host);
+    weir__bestfit_init(&p->clean, &p->pool);
+    p->last_address = NOWHERE;
+    *out = p;
+    return WEIR_PLACEMENT_OK;
+}
+
+void weir__placement_destroy(struct weir_placement *p) {
+    struct weir__hostmem host;
+
+    if (p == NULL) {
+        return;
+    }
+    for (size_t i = 0; i < p->stream_slots; i++) {
+        if (p->streams[i] != NULL) {
+            weir__placement_stream_drop(p, p->streams[i]);
+        }
+    }
+    weir__bestfit_drop(&p->clean);
+    weir__bestfit_pool_drop(&p->pool);
+    host = p->host;
+    weir__hostmem_resize(&host, p->streams, p->stream_slots * sizeof *p->streams, 0);
+    weir__chunks_drop(&p->all, &host);
+    weir__hostmem_resize(&host, p->region, 0, 0);
+    weir__hostmem_resize(&host, p->by_base, 0, 0);
+    weir__hostmem_resize(&host, p, 0, 0);
+}
+
+size_t weir__placement_region_position(const struct weir_placement *p, uint64_t address) {
+    size_t low = 0;
+    size_t high = p->regions;
+
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+
+        if (p->region[p->by_base[middle]].end > address) {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    return low;
+}
+
+/* Lengthens an array to `want` elements if it is shorter.  The array, or NULL: nothing changed. */
+static void *array_grow(struct weir__hostmem *host, void *array, size_t *length, size_t want,
+                        size_t element) {
+    void *grown;
+    size_t bytes;
+
+    if (*length >= want) {
+        return array;
+    }
+    if (!weir__size_mul(want, element, &bytes)) {
+        return NULL;
+    }
+    grown = weir__hostmem_resize(host, array, *length * element, bytes);
+    if (grown != NULL) {
+        *length = want;
+    }
+    return grown;
+}
+
+/* Makes sure of a slot for one more region: *slot.  1, or 0 if memory ran out. */
+static int region_reserve(struct weir_placement *p, size_t *slot) {
+    size_t length = p->region_length;
+    size_t want = p->regions < length ? length : 2 * length + 1;
+    void *array;
+
+    array = array_grow(&p->host, p->by_base, &p->by_base_length, want, sizeof *p->by_base);
+    if (array == NULL) {
+        return 0;
+    }
+    p->by_base = array;
+    array = array_grow(&p->host, p->region, &p->region_length, want, sizeof *p->region);
+    if (array == NULL) {
+        return 0;
+    }
+    p->region = array;
+    memset(p->region + length, 0, (want - length) * sizeof *p->region);
+    for (*slot = 0; p->region[*slot].border != 0; ++*slot) {
+    }
+    return 1;
+}
+
+/* Links the new region's border `border` and its one chunk `id`. */
+static void region_link(struct weir_placement *p, size_t slot, uint32_t border, uint32_t id) {
+    struct weir_placement_region *r = &p->region[slot];
+    size_t position = weir__placement_region_position(p, r->base);
+
+    p->all.chunk[border] =
+        (struct weir__chunk){.address = r->end, .prev = id, .next = id, .region = slot};
+    p->all.kind[border] = BORDER;
+    p->all.chunk[id].prev = border;
+    p->all.chunk[id].next = border;
+    p->all.kind[id] = CLEAN;
+    r->border = border;
+    memmove(&p->by_base[position + 1], &p->by_base[position],
+            (p->regions - position) * sizeof *p->by_base);
+    p->by_base[position] = (uint32_t)slot;
+    p->regions++;
+    p->total += r->end - r->base;
+}
+
+int weir__placement_add(struct weir_placement *p, uint64_t base, size_t bytes) {
+    uint64_t first = base >> p->shift;
+    uint64_t end = first + (bytes >> p->shift);
+    size_t position = weir__placement_region_position(p, first);
+    size_t slot;
+    uint32_t border;
+    uint32_t id;
+
+    if (bytes == 0 || ((base | bytes) & p->mask) != 0 || bytes > UINT64_MAX - base ||
+        end >> WEIR__BESTFIT_BITS != 0) {
+        return WEIR_PLACEMENT_INVALID;
+    }
+    if (position < p->regions && p->region[p->by_base[position]].base < end) {
+        return WEIR_PLACEMENT_INVALID;
+    }
+    unpark(p);
+    if (!weir__placement_records_reserve(p, p->regions + 3) || !region_reserve(p, &slot)) {
+        return WEIR_PLACEMENT_NO_MEMORY;
+    }
+    id = weir__chunks_add(&p->all, first);
+    p->all.chunk[id] = (struct weir__chunk){.address = first, .size = end - first};
+    if (!weir__bestfit_insert(&p->clean, key_of(&p->all.chunk[id]), id)) {
+        weir__chunks_remove(&p->all, id);
+        return WEIR_PLACEMENT_NO_MEMORY;
+    }
+    border = weir__chunks_add(&p->all, end);
+    p->region[slot] =
+        (struct weir_placement_region){.base = first, .end = end, .high = first, .used = first};
+    region_link(p, slot, border, id);
+    return WEIR_PLACEMENT_OK;
+}
+
+int weir__placement_add_freed(struct weir_placement *p, uint64_t base, size_t bytes,
+                              uint64_t stream, uint64_t sequence) {
+    int status = weir__placement_add(p, base, bytes);
+    struct weir_placement_block block;
+    uint32_t id;
+
+    if (status != WEIR_PLACEMENT_OK) {
+        return status;
+    }
+    id = weir__chunks_find(&p->all, base >> p->shift, CLEAN);
+    chunk_leave(p, NULL, id);
+    weir__placement_make_live(p, id, bytes, &block);
+    return weir__placement_give(p, base, stream, sequence, NULL);
+}
+
+/* Wholly free, and nobody need wait for any of it? */
+static int region_is_idle(const struct weir_placement *p, const struct weir_placement_region *r) {
+    uint32_t id = p->all.chunk[r->border].next;
+
+    return p->all.chunk[id].next == r->border && chunk_is(p, id, CLEAN) &&
+           p->all.chunk[id].sequence <= p->pace.observed;
+}
+
+/* Wholly free, and `stream` need not wait for any of it? */
+static int region_serves(const struct weir_placement *p, const struct weir_placement_region *r,
+                         uint64_t stream) {
+    uint32_t id = p->all.chunk[r->border].next;
+
+    for (; id != r->border; id = p->all.chunk[id].next) {
+        if (!chunk_is(p, id, CLEAN) &&
+            !(chunk_is(p, id, TAGGED) && p->all.tag[id].stream == stream && stream != 0)) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* A free chunk leaves its set and its list, and its record goes. */
+static void chunk_drop(struct weir_placement *p, uint32_t id) {
+    struct weir_placement_stream *s = NULL;
+
+    if (chunk_is(p, id, TAGGED)) {
+        s = stream_find(p, p->all.tag[id].stream);
+        p->tagged -= p->all.chunk[id].size;
+    }
+    chunk_leave(p, s, id);
+    weir__chunks_remove(&p->all, id);
+}
+
+/* Forgets a region, all of which is free. */
+static void region_unlink(struct weir_placement *p, size_t position) {
+    struct weir_placement_region *r = &p->region[p->by_base[position]];
+    uint32_t id = p->all.chunk[r->border].next;
+
+    while (id != r->border) {
+        uint32_t next = p->all.chunk[id].next;
+
+        chunk_drop(p, id);
+        id = next;
+    }
+    weir__chunks_remove(&p->all, r->border);
+    p->total -= r->end - r->base;
+    p->extent -= r->high - r->base;
+    r->border = 0;
+    p->regions--;
+    memmove(&p->by_base[position], &p->by_base[position + 1],
+            (p->regions - position) * sizeof *p->by_base);
+}
+
+/* The position in by_base of the region that starts at `base`; p->regions: there is none. */
+static size_t region_at(const struct weir_placement *p, uint64_t base) {
+    size_t position = weir__placement_region_position(p, base >> p->shift);
+
+    if (position == p->regions || (base & p->mask) != 0 ||
+        p->region[p->by_base[position]].base != base >> p->shift) {
+        return p->regions;
+    }
+    return position;
+}
+
+int weir__placement_remove(struct weir_placement *p, uint64_t base) {
+    size_t position = region_at(p, base);
+
+    unpark(p);
+    if (position == p->regions) {
+        return WEIR_PLACEMENT_FOREIGN;
+    }
+    if (!region_is_idle(p, &p->region[p->by_base[position]])) {
+        return WEIR_PLACEMENT_BUSY;
+    }
+    region_unlink(p, position);
+    return WEIR_PLACEMENT_OK;
+}
+
+int weir__placement_withdraw(struct weir_placement *p, uint64_t base, uint64_t stream) {
+    size_t position = region_at(p, base);
+
+    unpark(p);
+    if (position == p->regions) {
+        return WEIR_PLACEMENT_FOREIGN;
+    }
+    stream_seen(p, stream);
+    if (!region_serves(p, &p->region[p->by_base[position]], stream)) {
+        return WEIR_PLACEMENT_BUSY;
+    }
+    region_unlink(p, position);
+    return WEIR_PLACEMENT_OK;
+}

@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: MIT */
+/* placement_state.h: what the files of a placement share.
+ *
+ * What: placement.c takes and gives back by best fit; placement_at.c takes at an address, and placement_behind.c behind
+ * waits; placement_chunks.c cuts and joins free chunks; placement_records.c makes room for their records;
+ * placement_streams.c keeps the streams; placement_regions.c adds and removes regions; placement_holes.c says which of
+ * their addresses have memory; placement_figures.c tells what there is, and placement_check.c checks it.
+ *
+ * Addresses and sizes are counted in granules.  Chunks are records in a table by address (chunk_table.h), named by their
+ * number, and linked in the order of addresses.  The chunks of a region and one border record form a ring, so that
+ * every chunk has two neighbours.  A free chunk is in one set by size and address (free_tree.h): that of the clean ones,
+ * or its stream's.  A tagged one is in a list, too: its stream's, in the order of sequences.
+ *
+ * While only one stream was seen, all free chunks are in the clean set.  A chunk then remembers just the latest
+ * sequence that it was freed with; tags are made up when a second stream appears.
+ *
+ * Invariants: placement_check.c spells them out.
+ *
+ * Must not know: drivers, locks, what is behind an address, what a stream is.
+ */
+#ifndef WEIR_PLACEMENT_STATE_H
+#define WEIR_PLACEMENT_STATE_H
+
+#include "placement/placement.h"
+
+#include "base/hostmem.h"
+#include "base/size.h"
+#include "placement/chunk_table.h"
+#include "placement/free_tree.h"
+
+#define NOWHERE UINT64_MAX                         /* no address in granules */
+#define STREAM_FACTOR UINT64_C(0x9E3779B97F4A7C15) /* 2^64 / golden ratio */
+
+/* One copy per use, made for what is known there. */
+#define INLINE static inline __attribute__((always_inline))
+
+enum kind {
+    UNUSED = 0,
+    BORDER = 1,
+    LIVE = 2,
+    CLEAN = 3,
+    TAGGED = 4,
+    PARKED = 5, /* see parked_settle */
+    HOLE = 6,   /* without memory */
+    STRAY = 8   /* with CLEAN or TAGGED: in no set and no list */
+};
+
+struct weir_placement_region {
+    uint64_t base;
+    uint64_t end;
+    uint64_t high;   /* end of the highest block ever handed out, or filled, or base */
+    uint64_t used;   /* the same of blocks alone, as long as there is one stream */
+    uint32_t border; /* 0: the slot is not in use */
+};
+
+struct weir_placement_pace {
+    uint64_t observed; /* the host has seen it pass; never beyond `last` */
+    uint64_t last;     /* latest sequence of a free */
+};
+
+struct weir_placement_stream {
+    uint64_t id;
+    struct weir_placement_pace pace;
+    uint32_t oldest; /* list of tagged chunks, sequences ascending; 0: empty */
+    uint32_t newest;
+    struct weir__bestfit fit;
+};
+
+struct weir_placement {
+    unsigned shift; /* log2 of the granularity */
+    int several;    /* a second stream, or stream 0, was seen */
+    uint64_t mask;  /* granularity - 1 */
+    uint64_t limit; /* the most bytes that, rounded, overflow neither size_t nor a key */
+    uint64_t waste; /* of the split rule, in granules, rounded up */
+    int own_first;  /* as the rule has it */
+    uint64_t only;  /* the one stream seen so far; 0: none yet, or several */
+    struct weir_placement_pace pace; /* of the only stream */
+    struct weir__chunks all;         /* the records */
+    size_t used;                     /* granules in live blocks */
+    size_t strays;
+    size_t requested; /* bytes asked for live blocks */
+    size_t tagged;    /* granules in tagged chunks */
+    size_t blocks;
+    struct weir__bestfit clean;
+
+    /* the last take, for as long as nothing else has happened */
+    uint64_t last_address; /* NOWHERE: something has */
+    uint32_t last_taken;
+    uint32_t parked; /* last_taken, if it was given back meanwhile; else 0 */
+    uint64_t last_want;
+    uint64_t last_stream; /* only if `several` */
+    size_t last_most;
+
+    struct weir_placement_stream *recent;   /* looked up last, or NULL */
+    struct weir_placement_stream **streams; /* open addressing by id, at most half full */
+    size_t stream_slots;
+    size_t stream_count;
+    struct weir_placement_region *region; /* slots, so that a border's index stays */
+    uint32_t *by_base;                    /* the slots in use, by base */
+    size_t region_length;
+    size_t by_base_length;
+    size_t regions;
+    size_t total;  /* granules in all regions, */
+    size_t hollow; /* and of these in holes */
+    size_t holes;
+    size_t extent; /* granules below the regions' high marks */
+    struct weir__bestfit_pool pool;
+    struct weir__hostmem host;
+};
+
+static inline uint64_t key_of(const struct weir__chunk *c) {
+    return weir__bestfit_key(c->size, c->address);
+}
+
+/* Live and free ones: all records but the borders. */
+static inline size_t chunk_count(const struct weir_placement *p) {
+    return weir__chunks_used(&p->all) - p->regions;
+}
+
+static inline int chunk_is(const struct weir_placement *p, uint32_t id, unsigned kind) {
+    return (p->all.kind[id] & ~(unsigned)STRAY) == kind;
+}
+
+/* The whole granules that hold so many bytes.  OK or INVALID. */
+static inline int granules_of(const struct weir_placement *p, size_t bytes, uint64_t *granules) {
+    size_t rounded;
+
+    if (bytes == 0 || !weir__size_round_up(bytes, p->mask + 1, &rounded)) {
+        return WEIR_PLACEMENT_INVALID;
+    }
+    *granules = rounded >> p->shift;
+    return WEIR_PLACEMENT_OK;
+}
+
+/* ---- parking: placement.c ---- */
+
+/* The free that was put off: see there. */
+void weir__placement_parked_settle(struct weir_placement *p);
+
+static inline void unpark(struct weir_placement *p) {
+    p->last_address = NOWHERE;
+    if (p->parked != 0) {
+        weir__placement_parked_settle(p);
+    }
+}
+
+/* For those that only look: nothing that they can see depends on whether a block is parked. */
+static inline const struct weir_placement *unparked(const struct weir_placement *p) {
+    if (p->parked != 0) {
+        unpark((struct weir_placement *)(uintptr_t)p);
+    }
+    return p;
+}
+
+/* ---- streams: placement_streams.c ---- */
+
+/* Another than the only stream takes or frees, or there are several. */
+void weir__placement_stream_note(struct weir_placement *p, uint64_t stream);
+
+/* Notes that `stream` takes or frees. */
+static inline void stream_seen(struct weir_placement *p, uint64_t stream) {
+    if (stream != p->only || stream == 0) {
+        weir__placement_stream_note(p, stream);
+    }
+}
+
+/* A stream that is not known yet; NULL if memory ran out. */
+struct weir_placement_stream *weir__placement_stream_add(struct weir_placement *p, uint64_t id);
+void weir__placement_stream_drop(struct weir_placement *p, struct weir_placement_stream *s);
+
+static inline size_t stream_slot(const struct weir_placement *p, uint64_t id) {
+    size_t mask = p->stream_slots - 1;
+    size_t i = (size_t)(id * STREAM_FACTOR >> 32) & mask;
+
+    while (p->streams[i] != NULL && p->streams[i]->id != id) {
+        i = (i + 1) & mask;
+    }
+    return i;
+}
+
+static inline struct weir_placement_stream *stream_find(struct weir_placement *p, uint64_t id) {
+    struct weir_placement_stream *s = p->recent;
+
+    if (s != NULL && s->id == id) {
+        return s;
+    }
+    if (p->stream_slots == 0) {
+        return NULL;
+    }
+    s = p->streams[stream_slot(p, id)];
+    if (s != NULL) {
+        p->recent = s;
+    }
+    return s;
+}
+
+/* The stream, made if need be; NULL if memory ran out. */
+static inline struct weir_placement_stream *stream_make(struct weir_placement *p, uint64_t id) {
+    struct weir_placement_stream *s = stream_find(p, id);
+
+    return s != NULL ? s : weir__placement_stream_add(p, id);
+}
+
+/* The set of what that stream alone may use; NULL: there is none. */
+static inline struct weir_placement_stream *own_of(struct weir_placement *p, uint64_t stream) {
+    return p->several && stream != 0 ? stream_find(p, stream) : NULL;
+}
+
+/* The sequence under which a free is kept: 0 if the stream was already observed past it.  One that
+ * comes late counts as the latest, so that lists stay in order. */
+static inline uint64_t pace_admit(struct weir_placement_pace *pace, uint64_t sequence) {
+    sequence += sequence == 0;
+    if (sequence <= pace->observed) {
+        return 0;
+    }
+    if (sequence < pace->last) {
+        sequence = pace->last;
+    }
+    pace->last = sequence;
+    return sequence;
+}
+
+/* ---- room for records: placement_records.c ---- */
+
+/* Makes sure of room for so many more records.  1, or 0 if memory ran out. */
+int weir__placement_records_reserve(struct weir_placement *p, size_t room);
+/* All that a take may need: a record for the remainder, and no strays.  1, or 0 if memory ran out. */
+int weir__placement_take_reserve(struct weir_placement *p);
+
+/* ---- regions: placement_regions.c ---- */
+
+/* The position in by_base of the first region that ends above `address`. */
+size_t weir__placement_region_position(const struct weir_placement *p, uint64_t address);
+
+static inline void mark_high(struct weir_placement *p, struct weir_placement_region *r,
+                             uint64_t end) {
+    if (end > r->high) {
+        p->extent += end - r->high;
+        r->high = end;
+    }
+    if (end > r->used) {
+        r->used = end;
+    }
+}
+
+/* A block ends at `end`, of the last chunk before `next`, which is no chunk with memory: no other can reach
+ * above a mark. */
+static inline void mark_end(struct weir_placement *p, uint32_t next, uint64_t end) {
+    if (p->all.kind[next] == BORDER) {
+        mark_high(p, &p->region[p->all.chunk[next].region], end);
+    } else if (!p->several) {
+        mark_high(p, &p->region[p->by_base[weir__placement_region_position(p, end - 1)]], end);
+    }
+}
+
+#endif
