@@ -19,8 +19,8 @@ nobase_dist_doc_DATA = \
 	bench/results/planners-model-2026-11-27.json \
 	bench/results/planners-model-2026-11-27.txt \
 	bench/results/plans-model-2026-11-28.txt \
-	bench/results/torch-h100-2026-11-28.txt \
-	bench/results/torch-h200-2026-11-27.txt \
+	bench/results/torch-tests-h200-2026-11-28.txt \
+	bench/results/torch-h200-2026-11-28.txt \
 	bench/results/torch-two-gpus-h200-2026-11-27.txt \
 	bench/results/rmm-h200-2026-11-24.txt \
 	bench/results/several-h200-2026-11-22.txt \
