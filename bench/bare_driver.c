@@ -3,7 +3,7 @@
  *
  *     zcat TRACE.trace.gz | bench/bare_driver [cuda[:N]|model[:N]]
  *
- * The reference for the weir program's contestant driver-keep: a private pool that keeps everything
+ * The reference for the weir program's configuration driver-keep: a private pool that keeps everything
  * (release threshold max), the driver called from a plain loop, clock_gettime around each call (on
  * the device model its virtual clock).  The trace is parsed beforehand; each of its streams becomes
  * a stream; `m` ends an iteration and synchronises the device; what replay would have to act on

@@ -163,7 +163,7 @@ struct bench_case {
     const char *name;
     enum pattern pattern;
     size_t live;
-    int holes;
+    int unmapped_ranges;
     size_t largest; /* sizes are log-uniform from 512 B to this */
     double target;  /* ns, of the first backend; 0: none */
 };
@@ -286,7 +286,7 @@ static double churn(const struct backend *b, uint64_t *live, size_t count, long 
 }
 
 static void fill(const struct backend *b, const struct bench_case *c, uint64_t *live) {
-    size_t count = c->holes ? 2 * c->live : c->live;
+    size_t count = c->unmapped_ranges ? 2 * c->live : c->live;
 
     for (size_t i = 0; i < count; i++) {
         live[i] = take_or_die(b, random_size());

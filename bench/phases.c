@@ -2,7 +2,7 @@
 /* phases.c: one of several processes that share a device, for bench/processes.
  *
  *     phases DEVICE FILE NUMBER OF PHASES PEAK   phases by turns: process NUMBER (from 0) of so many
- *     phases DEVICE cost                         what a hit and a growth step take
+ *     phases DEVICE cost                         what a hit and a growth take
  *
  * The processes take turns by FILE.  Whose turn it is holds a peak of PEAK thousandths of the device, in blocks of
  * mixed sizes, and gives it back; the others hold a fiftieth of that meanwhile.  So what lives at one time fits, but
@@ -149,7 +149,7 @@ static int take_turns(char **words, size_t total) {
     return status == WEIR_OK ? 0 : 1;
 }
 
-/* Real time of a warm pair of 64 KiB, and of steps of 32 MiB that the reserve grows by. */
+/* Real time of a warm pair of 64 KiB, and of steps of 32 MiB that the reserved memory grows by. */
 static int measure(void) {
     uint64_t began, pair = UINT64_MAX, step = UINT64_MAX, is;
     weir_status status = WEIR_OK;

@@ -9,7 +9,7 @@
 #include "cli/common/help.h"
 #include "cli/micro/micro.h"
 #include "cli/replay/contest.h"
-#include "cli/replay/contestant.h"
+#include "cli/replay/configuration.h"
 #include "cli/replay/limit_sweep.h"
 
 enum { MICRO_KEY = 0x5600, LIMIT_KEY, THRESHOLD_KEY };
@@ -27,24 +27,24 @@ static const char *names(void) {
     static char text[256];
 
     text[0] = '\0';
-    for (const struct contestant *c = contestants; c->name; c++)
+    for (const struct configuration *c = configurations; c->name; c++)
         help_join(text, sizeof text, c->name);
     return text;
 }
 
-static int add_contestant(struct contest *contest, const char *name) {
+static int add_configuration(struct contest *contest, const char *name) {
     const char **list;
 
-    for (size_t i = 0; i < contest->contestant_count; i++)
-        if (strcmp(contest->contestants[i], name) == 0)
+    for (size_t i = 0; i < contest->configuration_count; i++)
+        if (strcmp(contest->configurations[i], name) == 0)
             return 1;
-    list = reallocarray(contest->contestants, contest->contestant_count + 1, sizeof *list);
+    list = reallocarray(contest->configurations, contest->configuration_count + 1, sizeof *list);
     if (!list) {
         fputs("weir: out of memory\n", stderr);
         return 0;
     }
-    list[contest->contestant_count++] = name;
-    contest->contestants = list;
+    list[contest->configuration_count++] = name;
+    contest->configurations = list;
     return 1;
 }
 
@@ -130,18 +130,18 @@ static int refuse_replaying(int argc, char **argv) {
 
 static error_t parse_argument(int key, char *argument, struct argp_state *state) {
     struct command *command = state->input;
-    const struct contestant *named;
+    const struct configuration *named;
 
     switch (key) {
     case ARGP_KEY_INIT:
         state->child_inputs[0] = &command->contest;
         return 0;
     case 'c':
-        named = contestant_find(argument);
+        named = configuration_find(argument);
         if (!named || named->is_given)
             argp_error(state, "--configuration '%s' is not known; there are: %s", argument,
                        names());
-        command->failed |= named && !add_contestant(&command->contest, named->name);
+        command->failed |= named && !add_configuration(&command->contest, named->name);
         return 0;
     case MICRO_KEY:
         argp_error(state, "--micro must be written in full");
@@ -169,22 +169,22 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
             argp_error(state, "--limit-sweep has no --trace-events: its runs are trials");
         if (command->limits && command->contest.thresholds)
             argp_error(state, "--limit-sweep and --threshold-sweep are runs of their own");
-        for (size_t i = 0; i < command->contest.contestant_count; i++)
+        for (size_t i = 0; i < command->contest.configuration_count; i++)
             if (command->contest.thresholds &&
-                !contestant_find(command->contest.contestants[i])->has_threshold)
+                !configuration_find(command->contest.configurations[i])->has_threshold)
                 argp_error(state,
                            "--threshold-sweep: %s has no release threshold, or one of its own",
-                           command->contest.contestants[i]);
+                           command->contest.configurations[i]);
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
     }
 }
 
-static void list_contestants(FILE *file) {
+static void list_configurations(FILE *file) {
     for (int by_name = 0; by_name < 2; by_name++) {
         fputs(by_name ? "Only by name:\n" : "Configurations:\n", file);
-        for (const struct contestant *c = contestants; c->name; c++)
+        for (const struct configuration *c = configurations; c->name; c++)
             if (c->by_name_only == by_name)
                 fprintf(file, "  %-15s%s\n", c->name, c->what);
     }
@@ -192,14 +192,14 @@ static void list_contestants(FILE *file) {
 
 static char *help_filter(int key, const char *text, void *input) {
     (void)input;
-    return help_with_list(key, text, list_contestants);
+    return help_with_list(key, text, list_configurations);
 }
 
 static int add_defaults(struct contest *contest) {
-    if (contest->contestant_count == 0)
-        for (const struct contestant *c = contestants; c->name; c++)
+    if (contest->configuration_count == 0)
+        for (const struct configuration *c = configurations; c->name; c++)
             if (!c->by_name_only && (c->has_threshold || !contest->thresholds) &&
-                !add_contestant(contest, c->name))
+                !add_configuration(contest, c->name))
                 return 0;
     return contest->trace_count > 0 || contest_add_shipped(contest);
 }

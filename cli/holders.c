@@ -45,12 +45,12 @@ static struct holders_device *add_device(struct holders *h, const char *name) {
 }
 
 static void add(const char *device, void *context) {
-    struct weir_ledger ledger;
+    struct weir_registry registry;
 
-    if (weir__ledger_look(&ledger, device) != 0)
+    if (weir__registry_look(&registry, device) != 0)
         return;
-    weir__ledger_ring(&ledger);
-    weir__ledger_close(&ledger);
+    weir__registry_ring(&registry);
+    weir__registry_close(&registry);
     (void)add_device(context, device);
 }
 
@@ -82,12 +82,12 @@ void holders_note(struct holders *h, const char *device, uint64_t total, uint64_
     d->rest = used;
 }
 
-static int is_silent(const struct holders_device *d, const struct weir_ledger_entry *e) {
+static int is_silent(const struct holders_device *d, const struct weir_registry_entry *e) {
     return e->heartbeat_ns < d->asked_ns;
 }
 
-/* 1: it says what it has now; else only its limit and its reserve are so, which it writes down at every change, and
- * nothing of it is to be had, whatever it said last. */
+/* 1: it says what it has now; else only its limit and its reserved memory are so, which it writes down at every change, and
+ * nothing of it is available, whatever it said last. */
 static int answers(const struct holders_device *d, const struct holders_process *p) {
     return !p->is_stopped && !is_silent(d, &p->entry);
 }
@@ -95,22 +95,22 @@ static int answers(const struct holders_device *d, const struct holders_process 
 /* 1 if all have been heard of since they were asked. */
 static int read_entries(struct holders_device *d, uint64_t asked_ns) {
     uint64_t latest = 0, reserve = 0;
-    struct weir_ledger ledger;
+    struct weir_registry registry;
     int have_all_answered = 1;
 
     free(d->processes);
     d->processes = NULL;
     d->count = 0;
     d->asked_ns = asked_ns;
-    if (weir__ledger_look(&ledger, d->name) != 0)
+    if (weir__registry_look(&registry, d->name) != 0)
         return 1;
-    d->processes = calloc(WEIR_LEDGER_SLOTS, sizeof *d->processes);
-    for (int slot = 0; d->processes && slot < WEIR_LEDGER_SLOTS; slot++) {
-        struct weir_ledger_entry *e = &d->processes[d->count].entry;
+    d->processes = calloc(WEIR_REGISTRY_SLOTS, sizeof *d->processes);
+    for (int slot = 0; d->processes && slot < WEIR_REGISTRY_SLOTS; slot++) {
+        struct weir_registry_entry *e = &d->processes[d->count].entry;
 
-        if (!weir__ledger_read(&ledger, slot, e))
+        if (!weir__registry_read(&registry, slot, e))
             continue;
-        d->processes[d->count].is_stopped = weir__ledger_is_stopped(&ledger, e);
+        d->processes[d->count].is_stopped = weir__registry_is_stopped(&registry, e);
         check_text(e->command);
         d->count++;
         have_all_answered &= !is_silent(d, e);
@@ -122,7 +122,7 @@ static int read_entries(struct holders_device *d, uint64_t asked_ns) {
         d->used = weir__size_less(e->device_total, e->device_free);
     }
     d->rest = weir__size_less(d->used, reserve);
-    weir__ledger_close(&ledger);
+    weir__registry_close(&registry);
     return have_all_answered;
 }
 
@@ -131,13 +131,13 @@ static void nap(uint64_t ns) {
 }
 
 void holders_look(struct holders *h, uint64_t wait_ns) {
-    uint64_t asked = weir__ledger_now();
+    uint64_t asked = weir__registry_now();
     int have_all_answered;
 
     for (size_t i = 0; i < h->count; i++)
         free(h->devices[i].processes);
     h->count = 0;
-    weir__ledger_each(add, h);
+    weir__registry_each(add, h);
     if (wait_ns > 0) {
         h->since_ns = h->asked_ns = asked;
     } else if (asked - h->asked_ns >= SILENCE_NS) {
@@ -151,7 +151,7 @@ void holders_look(struct holders *h, uint64_t wait_ns) {
         for (size_t i = 0; i < h->count; i++)
             have_all_answered &= read_entries(&h->devices[i], h->since_ns);
         wait_ns = wait_ns > 0 ? PAUSE_NS : 0;
-    } while (!have_all_answered && wait_ns > 0 && weir__ledger_now() - asked < SILENCE_NS);
+    } while (!have_all_answered && wait_ns > 0 && weir__registry_now() - asked < SILENCE_NS);
 }
 
 static const char *cell(uint64_t bytes, char text[CELL]) {
@@ -165,7 +165,7 @@ static const char *known_cell(int is_known, uint64_t bytes, char text[CELL]) {
 
 static void print_process(FILE *file, const struct holders_device *d,
                           const struct holders_process *p) {
-    const struct weir_ledger_entry *e = &p->entry;
+    const struct weir_registry_entry *e = &p->entry;
     char limit[CELL], reserve[CELL], in_use[CELL], idle[CELL], got[CELL], given[CELL];
 
     fprintf(file, "%9" PRIu64 " %10s %10s %10s %11s %8" PRIu64 " %10s %10s  %s%s\n", e->pid,
@@ -203,7 +203,7 @@ static json_t *known_json(int is_known, uint64_t bytes) {
 }
 
 static json_t *json_process(const struct holders_device *d, const struct holders_process *p) {
-    const struct weir_ledger_entry *e = &p->entry;
+    const struct weir_registry_entry *e = &p->entry;
 
     return json_pack(
         "{s:o, s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:b}", "pid",

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* holders.h: which processes have what of each device: weir's from the ledgers (lib/ipc/ledger.h), the rest as one
+/* holders.h: which processes have what of each device: weir's from the registries (lib/ipc/registry.h), the rest as one
  * figure.
  *
  * Must not know: drivers; who shows it.
@@ -10,15 +10,15 @@
 #include <jansson.h>
 #include <stdio.h>
 
-#include "ipc/ledger.h"
+#include "ipc/registry.h"
 
 struct holders_process {
-    struct weir_ledger_entry entry;
+    struct weir_registry_entry entry;
     int is_stopped;
 };
 
 struct holders_device {
-    char name[WEIR_LEDGER_DEVICE];
+    char name[WEIR_REGISTRY_DEVICE];
     uint64_t total, used, rest; /* bytes; total 0: nobody has said yet, and none of them is known */
     size_t count;
     struct holders_process *processes;

@@ -111,7 +111,7 @@ static void gather_peers(struct info *info) {
         }
 }
 
-/* An allocator turns the front off where streams cannot be told apart. */
+/* An allocator turns the caches off where streams cannot be told apart. */
 static void without_ids(struct info *info) {
     weir_options *options = &info->settings.options;
     weir_options completed;
@@ -196,7 +196,7 @@ static int gather(struct info *info) {
     if (code == 0)
         code = weir_cli_profile_check(&info->settings, 0);
     if (code == 0)
-        code = weir_cli_verdict_check(&info->settings);
+        code = weir_cli_oom_report_check(&info->settings);
     if (code != 0)
         return code;
     learn(info);

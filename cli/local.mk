@@ -86,10 +86,10 @@ weir_SOURCES = \
 	cli/replay/contest_inside.h \
 	cli/replay/contest_pair.c \
 	cli/replay/contest_shortage.c \
-	cli/replay/contestant.c \
-	cli/replay/contestant.h \
-	cli/replay/contestant_raw.c \
-	cli/replay/contestant_weir.c \
+	cli/replay/configuration.c \
+	cli/replay/configuration.h \
+	cli/replay/configuration_raw.c \
+	cli/replay/configuration_weir.c \
 	cli/replay/explain.c \
 	cli/replay/explain.h \
 	cli/replay/explain_show.c \

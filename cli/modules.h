@@ -28,7 +28,7 @@ struct modules {
 
 /* Reads what the process has mapped now; what was known stays if it has ended. */
 void modules_begin(struct modules *modules, int process);
-/* The file's name without its folder, until the next call; NULL: it is not known.  Reads anew where an
+/* The file's name without its folder, until the next call; NULL: it is not known.  Reads again where an
  * address is in no file that is known, which libraries that came later are. */
 const char *modules_find(struct modules *modules, uint64_t address);
 void modules_end(struct modules *modules);

@@ -136,11 +136,11 @@ int weir_cmd_replay(int argc, char **argv) {
     if (code == 0)
         code = weir_cli_profile_check(&command.settings, 1);
     if (code == 0)
-        code = weir_cli_verdict_check(&command.settings);
-    command.contest.contestants = calloc(1, sizeof *command.contest.contestants);
-    if (code == 0 && command.contest.contestants) {
-        command.contest.contestants[0] = "replay";
-        command.contest.contestant_count = 1;
+        code = weir_cli_oom_report_check(&command.settings);
+    command.contest.configurations = calloc(1, sizeof *command.contest.configurations);
+    if (code == 0 && command.contest.configurations) {
+        command.contest.configurations[0] = "replay";
+        command.contest.configuration_count = 1;
         command.contest.device_source = command.settings.sources.of[WEIR_SETTING_DEVICE];
         code = contest_run(&command.contest);
         tell_profile(command.settings.options.profile);

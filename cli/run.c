@@ -512,7 +512,7 @@ static int find_and_set(struct run *run) {
     if (weir_cli_settings_finish(&run->settings) != 0)
         return EXIT_USAGE;
     if (!has_outputs_of_their_own(run) || weir_cli_profile_check(&run->settings, 1) != 0 ||
-        weir_cli_verdict_check(&run->settings) != 0)
+        weir_cli_oom_report_check(&run->settings) != 0)
         return EXIT_USAGE;
     source = run->settings.sources.of[WEIR_SETTING_DEVICE];
     if (source && strncmp(source, "flag ", 5) == 0)

@@ -250,7 +250,7 @@ static void read_failure(struct shim *shim) {
 }
 
 /* The interpreter does not start, or has no importlib: an exception is the last line, all else the first. */
-static void tell_refusal(struct shim *shim, char *const *command) {
+static void tell_failure(struct shim *shim, char *const *command) {
     char text[4096], *line = text, *next;
 
     if (ask(command, STDERR_FILENO, text, sizeof text) < 0)
@@ -276,7 +276,7 @@ void shim_find(struct shim *shim, const char *python) {
 
     *shim = (struct shim){.python = python};
     if (ask(command, STDOUT_FILENO, shim->torch, sizeof shim->torch) != 0) {
-        tell_refusal(shim, command);
+        tell_failure(shim, command);
         return;
     }
     shim->torch[strcspn(shim->torch, "\n")] = '\0';

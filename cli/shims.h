@@ -4,7 +4,7 @@
  *
  * Nothing of this imports PyTorch but the process that compiles.
  *
- * Must not know: who asks.
+ * Must not know: the caller.
  */
 #ifndef WEIR_CLI_SHIMS_H
 #define WEIR_CLI_SHIMS_H

@@ -45,17 +45,17 @@ static __attribute__((format(printf, 2, 3))) void say(struct tracing *tracing, c
 
 /* ---- what is no event -------------------------------------------------------------------------- */
 
-static void add_to(struct tally *tally, uint64_t bytes) {
-    tally->count++;
-    tally->bytes += bytes;
-    tally->now += bytes;
-    if (tally->now > tally->most)
-        tally->most = tally->now;
+static void add_to(struct counts *counts, uint64_t bytes) {
+    counts->count++;
+    counts->bytes += bytes;
+    counts->now += bytes;
+    if (counts->now > counts->most)
+        counts->most = counts->now;
 }
 
 /* What was there before the first event is not known. */
-static void take_from(struct tally *tally, uint64_t bytes) {
-    tally->now -= bytes < tally->now ? bytes : tally->now;
+static void take_from(struct counts *counts, uint64_t bytes) {
+    counts->now -= bytes < counts->now ? bytes : counts->now;
 }
 
 /* ---- events ------------------------------------------------------------------------------------- */
@@ -367,16 +367,16 @@ static void free_values(struct weir_map *map) {
     weir__map_clear(map);
 }
 
-static void say_tally(struct tracing *tracing, const char *name, const struct tally *tally) {
-    if (!tracing->failed && tally->count)
+static void say_counts(struct tracing *tracing, const char *name, const struct counts *counts) {
+    if (!tracing->failed && counts->count)
         say(tracing, "# calls %s=%" PRIu64 " bytes=%" PRIu64 " most=%" PRIu64 "\n", name,
-            tally->count, tally->bytes, tally->most);
+            counts->count, counts->bytes, counts->most);
 }
 
 void tracing_end(struct tracing *tracing) {
-    say_tally(tracing, "cuMemAddressReserve", &tracing->reserved);
-    say_tally(tracing, "cuMemMap", &tracing->mapped);
-    say_tally(tracing, "host", &tracing->host);
+    say_counts(tracing, "cuMemAddressReserve", &tracing->reserved);
+    say_counts(tracing, "cuMemMap", &tracing->mapped);
+    say_counts(tracing, "host", &tracing->host);
     if (!tracing->failed && tracing->left_out)
         say(tracing, "# %" PRIu64 " events left out: --limit\n", tracing->left_out);
     if (!tracing->failed && tracing->unknown)

@@ -3,7 +3,7 @@
  *
  * Events come in the order of their times, but for some that come late.  Blocks get ids, which are never used again, and streams numbers,
  * in the order in which they come.  What the reader would refuse is not written: a free of a block that is
- * not live is left out, and a block whose address is handed out anew is freed first.
+ * not live is left out, and a block whose address is handed out again is freed first.
  *
  * Must not know: where events come from.
  */
@@ -15,7 +15,7 @@
 #include "cli/common/sink.h"
 
 /* Calls that are no events. */
-struct tally {
+struct counts {
     uint64_t count, bytes, now, most; /* bytes in all; at once */
 };
 
@@ -32,7 +32,7 @@ struct tracing {
     struct weir_map defaults;
     struct weir_map names; /* number -> text */
     uint64_t next_id, next_stream;
-    struct tally reserved, mapped, host;
+    struct counts reserved, mapped, host;
     uint64_t written;    /* bytes, */
     uint64_t events;     /* and what they tell */
     uint64_t left_out;   /* by the limit */

@@ -351,11 +351,11 @@ static int prepare(struct command *command) {
     if (!contest->options.device)
         contest->options.device = "model";
     contest->device_source = command->settings.sources.of[WEIR_SETTING_DEVICE];
-    contest->contestants = calloc(BASES, sizeof *contest->contestants);
-    if (!contest->contestants)
+    contest->configurations = calloc(BASES, sizeof *contest->configurations);
+    if (!contest->configurations)
         return 1;
-    memcpy(contest->contestants, base_names, sizeof base_names);
-    contest->contestant_count = BASES;
+    memcpy(contest->configurations, base_names, sizeof base_names);
+    contest->configuration_count = BASES;
     return command->program ? record(command) : 0;
 }
 

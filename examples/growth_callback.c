@@ -4,7 +4,7 @@
  *     cc growth_callback.c $(pkg-config --cflags --libs weir) && ./a.out [DEVICE]
  *
  * A program that shares its GPU takes memory by large steps as long as there is plenty, since a step costs
- * time, and only what it needs once others would miss it.  The policy is asked whenever the reserve has to
+ * time, and only what it needs once others would miss it.  The policy is asked whenever the reserved memory has to
  * grow, and is told what stands in weir_growth_state; weir holds its answer between the request and what
  * the limit and the device leave.
  *
@@ -45,7 +45,7 @@ static int failed(const char *what, weir_status status) {
     return 1;
 }
 
-/* How the reserve grew. */
+/* How the reserved memory grew. */
 static void tell_steps(weir_allocator *weir) {
     weir_event events[64];
     size_t count = 0;

@@ -106,8 +106,8 @@ lib_libweir_core_la_SOURCES = \
 	lib/config/settings.h \
 	lib/ipc/lease.c \
 	lib/ipc/lease.h \
-	lib/ipc/ledger.c \
-	lib/ipc/ledger.h \
+	lib/ipc/registry.c \
+	lib/ipc/registry.h \
 	lib/ipc/local_peers.c \
 	lib/ipc/local_peers.h \
 	lib/ipc/process_peers.c \
@@ -128,7 +128,7 @@ lib_libweir_core_la_SOURCES = \
 	lib/placement/placement_chunks.c \
 	lib/placement/placement_chunks.h \
 	lib/placement/placement_figures.c \
-	lib/placement/placement_holes.c \
+	lib/placement/placement_unmapped.c \
 	lib/placement/placement_records.c \
 	lib/placement/placement_regions.c \
 	lib/placement/placement_state.h \
@@ -193,8 +193,8 @@ lib_libweir_core_la_SOURCES = \
 	lib/reserve/background_growth.h \
 	lib/reserve/decay.c \
 	lib/reserve/decay.h \
-	lib/reserve/oom_ladder.c \
-	lib/reserve/oom_ladder.h \
+	lib/reserve/oom_recovery.c \
+	lib/reserve/oom_recovery.h \
 	lib/reserve/prealloc.c \
 	lib/reserve/prealloc.h \
 	lib/reserve/pressure.c \
@@ -215,9 +215,9 @@ lib_libweir_core_la_SOURCES = \
 	lib/cache/cache_share.c \
 	lib/cache/cache_stats.c \
 	lib/cache/cache_streams.c \
+	lib/cache/caches_state.h \
+	lib/cache/caches.c \
 	lib/cache/caches.h \
-	lib/cache/front.c \
-	lib/cache/front.h \
 	lib/cache/hit.h \
 	lib/cache/guard.c \
 	lib/cache/guard.h \
@@ -231,8 +231,8 @@ lib_libweir_core_la_SOURCES = \
 	lib/cache/pinned.h \
 	lib/cache/remote_post.h \
 	lib/cache/slab.h \
-	lib/cache/span_table.c \
-	lib/cache/span_table.h \
+	lib/cache/slab_table.c \
+	lib/cache/slab_table.h \
 	lib/cache/stream_cache.c \
 	lib/cache/stream_cache.h \
 	lib/cache/stream_cache_hit.h \

@@ -54,16 +54,16 @@ unit_tests = \
 	tests/tensors/test_soak \
 	tests/engine/test_engine \
 	tests/engine/test_engines \
-	tests/cache/test_front \
+	tests/cache/test_caches \
 	tests/config/test_growth \
 	tests/cache/test_harden \
 	tests/base/test_histogram \
-	tests/reserve/test_ladder \
+	tests/reserve/test_oom_recovery \
 	tests/reserve/test_limit \
 	tests/reserve/test_low_memory \
 	tests/api/test_ipc \
 	tests/api/test_ipc_refused \
-	tests/ipc/test_ledger \
+	tests/ipc/test_registry \
 	tests/driver/test_libcuda \
 	tests/base/test_map \
 	tests/engine/test_mapped \
@@ -81,14 +81,14 @@ unit_tests = \
 	tests/driver/test_model_virtual_oracle \
 	tests/engine/test_moves \
 	tests/config/test_options \
-	tests/ipc/test_neighbours \
+	tests/ipc/test_process_peers \
 	tests/driver/test_oracle \
 	tests/engine/test_order \
 	tests/cache/test_pagemap \
 	tests/engine/test_peers \
 	tests/placement/test_placement \
 	tests/reserve/test_plan \
-	tests/reserve/test_priming \
+	tests/reserve/test_preallocation \
 	tests/api/test_process \
 	tests/reserve/test_profile \
 	tests/base/test_replace \
@@ -104,7 +104,7 @@ unit_tests = \
 	tests/base/test_system \
 	tests/api/test_timeline \
 	tests/api/test_trace \
-	tests/api/test_verdict \
+	tests/api/test_oom_report \
 	tests/engine/test_waits
 
 tests_whole_conformance_SOURCES = tests/whole/conformance.c tests/whole/conformance_allocator.h \
@@ -115,8 +115,8 @@ tests_whole_conformance_SOURCES = tests/whole/conformance.c tests/whole/conforma
 	tests/whole/conformance.h
 
 # The parts of a suite that has several are named after it, so that tests/tree/check-mutants finds them.
-tests_api_test_verdict_SOURCES = tests/api/test_verdict.c tests/api/test_verdict.h tests/api/test_verdict_idle.c \
-	tests/api/test_verdict_limits.c tests/api/test_verdict_others.c tests/api/test_verdict_words.c
+tests_api_test_oom_report_SOURCES = tests/api/test_oom_report.c tests/api/test_oom_report.h tests/api/test_oom_report_idle.c \
+	tests/api/test_oom_report_limits.c tests/api/test_oom_report_others.c tests/api/test_oom_report_words.c
 
 tests_driver_test_model_SOURCES = tests/driver/test_model.c tests/driver/test_model.h
 tests_driver_test_model_costs_SOURCES = tests/driver/test_model_costs.c tests/driver/test_model.h
@@ -130,15 +130,15 @@ tests_driver_test_model_virtual_oracle_SOURCES = tests/driver/test_model_virtual
 tests_driver_test_model_graph_SOURCES = tests/driver/test_model_graph.c tests/driver/test_model_graph.h
 tests_driver_test_model_graph_capture_SOURCES = tests/driver/test_model_graph_capture.c tests/driver/test_model_graph.h
 
-tests_ipc_test_ledger_SOURCES = tests/ipc/test_ledger.c tests/ipc/test_ledger.h \
-	tests/ipc/test_ledger_bad.c \
-	tests/ipc/test_ledger_going.c
+tests_ipc_test_registry_SOURCES = tests/ipc/test_registry.c tests/ipc/test_registry.h \
+	tests/ipc/test_registry_bad.c \
+	tests/ipc/test_registry_going.c
 
-tests_ipc_test_neighbours_SOURCES = tests/ipc/test_neighbours.c tests/ipc/test_neighbours.h \
-	tests/ipc/test_neighbours_contexts.c \
-	tests/ipc/test_neighbours_giving.c \
-	tests/ipc/test_neighbours_shares.c \
-	tests/ipc/test_neighbours_silent.c
+tests_ipc_test_process_peers_SOURCES = tests/ipc/test_process_peers.c tests/ipc/test_process_peers.h \
+	tests/ipc/test_process_peers_contexts.c \
+	tests/ipc/test_process_peers_giving.c \
+	tests/ipc/test_process_peers_shares.c \
+	tests/ipc/test_process_peers_silent.c
 
 tests_ipc_test_segment_SOURCES = tests/ipc/test_segment.c tests/ipc/test_segment.h \
 	tests/ipc/test_segment_lives.c
@@ -376,6 +376,7 @@ script_tests = \
 	tests/cli/check-info \
 	tests/tree/check-layers \
 	tests/tree/check-lengths \
+	tests/tree/check-names \
 	tests/tree/check-links \
 	tests/tree/check-readme \
 	tests/cli/check-manual \
@@ -421,7 +422,7 @@ EXTRA_DIST += \
 	tests/spin/box.pml \
 	tests/spin/bringing.pml \
 	tests/spin/demand.pml \
-	tests/spin/ledger.pml \
+	tests/spin/registry.pml \
 	tests/spin/records.pml \
 	tests/spin/table.pml \
 	tests/spin/words.pml \
@@ -495,15 +496,15 @@ check-same:
 
 # Processes on one device that are killed, stopped and started, likewise.
 .PHONY: soak-processes
-soak-processes: tests/ipc/test_neighbours
+soak-processes: tests/ipc/test_process_peers
 	WEIR_TEST_SECONDS=$(SOAK_SECONDS) CK_RUN_CASE=many TEST_TIMEOUT=86400 \
-	$(SHELL) $(top_srcdir)/tests/run-tap env CK_RUN_CASE=many CK_VERBOSITY=normal tests/ipc/test_neighbours
+	$(SHELL) $(top_srcdir)/tests/run-tap env CK_RUN_CASE=many CK_VERBOSITY=normal tests/ipc/test_process_peers
 
 # That it finds the mistakes that tests/tree/mutants lists.
 EXTRA_DIST += tests/tree/check-mutants tests/tree/generate-mutants tests/tree/mutants
 .PHONY: check-mutants
-listed_suites = tests/engine/test_order tests/ipc/test_asking tests/reserve/test_ladder tests/ipc/test_ledger tests/cache/test_pagemap \
-	tests/ipc/test_neighbours tests/cache/test_revocation tests/engine/test_spans
+listed_suites = tests/engine/test_order tests/ipc/test_asking tests/reserve/test_oom_recovery tests/ipc/test_registry tests/cache/test_pagemap \
+	tests/ipc/test_process_peers tests/cache/test_revocation tests/engine/test_spans
 check-mutants: tests/whole/sim $(listed_suites) $(MUTANT_SUITES)
 	@top_srcdir='$(top_srcdir)' top_builddir=. CC='$(CC)' CFLAGS='$(CFLAGS)' \
 	LIBS='$(CHECK_LIBS) $(LIBS)' MUTANTS='$(MUTANTS)' MUTANT_SUITES='$(MUTANT_SUITES)' \
@@ -514,19 +515,19 @@ check-mutants: tests/whole/sim $(listed_suites) $(MUTANT_SUITES)
 # And that of mistakes made by rule in these files, each GENERATED_EVERYth, the suites or it find 95 of 100: an
 # hour or two for all.
 EXTRA_DIST += tests/tree/mutants-equivalent
-GENERATED_FILES = lib/reserve/oom_ladder.c lib/engine/block_engine.c lib/engine/backing_mapped.c lib/engine/backing_regions.c \
+GENERATED_FILES = lib/reserve/oom_recovery.c lib/engine/block_engine.c lib/engine/backing_mapped.c lib/engine/backing_regions.c \
 	lib/engine/mapped_figures.c lib/engine/mapped_grow.c lib/engine/mapped_memory.c lib/engine/mapped_moves.c lib/engine/mapped_place.c \
 	lib/engine/mapped_plan.c lib/engine/mapped_shadows.c lib/engine/mapped_share.c lib/engine/mapped_sizes.c \
 	lib/engine/mapped_survey.c lib/engine/mapped_trim.c lib/engine/mapped_window.c \
 	lib/cache/cache_alloc.c lib/cache/cache_blocks.c lib/cache/cache_flush.c lib/cache/cache_free.c \
 	lib/cache/cache_remote.c lib/cache/cache_share.c lib/cache/cache_stats.c lib/cache/cache_streams.c
 GENERATED_EVERY = 1
-generated_suites = tests/api/test_stats tests/engine/test_engines tests/cache/test_front tests/engine/test_order \
+generated_suites = tests/api/test_stats tests/engine/test_engines tests/cache/test_caches tests/engine/test_order \
 	tests/engine/test_spans tests/engine/test_mapped tests/engine/test_moves tests/engine/test_peers \
 	tests/reserve/test_ahead tests/api/test_misuse \
-	tests/api/test_drop_in tests/reserve/test_ladder tests/reserve/test_limit tests/reserve/test_low_memory \
-	tests/reserve/test_priming tests/api/test_verdict \
-	tests/ipc/test_neighbours tests/whole/test_faults tests/whole/conformance tests/whole/test_worlds
+	tests/api/test_drop_in tests/reserve/test_oom_recovery tests/reserve/test_limit tests/reserve/test_low_memory \
+	tests/reserve/test_preallocation tests/api/test_oom_report \
+	tests/ipc/test_process_peers tests/whole/test_faults tests/whole/conformance tests/whole/test_worlds
 CLEANFILES += generated.mutants
 .PHONY: check-generated
 check-generated:

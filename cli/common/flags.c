@@ -325,14 +325,15 @@ const char *weir_cli_label(const struct weir_cli_settings *settings, enum weir_s
 }
 
 const char *weir_cli_file_of(const weir_options *options, enum weir_setting setting) {
-    int is_verdict = setting == WEIR_SETTING_VERDICT;
-    const char *path = is_verdict ? options->verdict : options->profile;
+    int is_oom_report = setting == WEIR_SETTING_VERDICT;
+    const char *path = is_oom_report ? options->verdict : options->profile;
 
-    return !path || strcmp(path, "off") == 0 || (is_verdict && strcmp(path, "stderr") == 0) ? NULL
-                                                                                            : path;
+    return !path || strcmp(path, "off") == 0 || (is_oom_report && strcmp(path, "stderr") == 0)
+               ? NULL
+               : path;
 }
 
-int weir_cli_verdict_check(const struct weir_cli_settings *settings) {
+int weir_cli_oom_report_check(const struct weir_cli_settings *settings) {
     const char *path = weir_cli_file_of(&settings->options, WEIR_SETTING_VERDICT);
 
     return !path || jsonfile_check_to_add(weir_cli_label(settings, WEIR_SETTING_VERDICT), path)

@@ -98,7 +98,7 @@ int weir_cli_profile_check(const struct weir_cli_settings *settings, int makes);
 /* The file that --profile or --oom-report writes, or their variables; NULL: none. */
 const char *weir_cli_file_of(const weir_options *options, enum weir_setting setting);
 /* Likewise the file of --oom-report or WEIR_OOM_REPORT. */
-int weir_cli_verdict_check(const struct weir_cli_settings *settings);
+int weir_cli_oom_report_check(const struct weir_cli_settings *settings);
 
 /* Opens the device that --device or WEIR_DEVICE names; without either the GPU if there is one, else
  * the device model, and then says so on standard error (unless `quiet`).  settings->options.device

@@ -18,13 +18,13 @@ static const char magic[8] = "weirjob1";
 /* Options that are text: of no use in another process, so the job has them itself. */
 #define TEXTS(X) X(device) X(profile) X(verdict) X(peers)
 
-void job_make(struct job *job, const char *contestant, double busy_factor,
+void job_make(struct job *job, const char *configuration, double busy_factor,
               const weir_options *options, const char *device_source) {
     memset(job, 0, sizeof *job);
     memcpy(job->magic, magic, sizeof magic);
     job->bytes = sizeof *job;
-    if (contestant)
-        snprintf(job->contestant, sizeof job->contestant, "%s", contestant);
+    if (configuration)
+        snprintf(job->configuration, sizeof job->configuration, "%s", configuration);
     job->busy_factor = busy_factor;
     job->options = *options;
 #define KEEP(name)                                                                                 \

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* runner.h: one replay in a fresh process.
  *
- * The parent starts the program anew with an internal subcommand, hands it a job and a tape, and
+ * The parent starts the program again with an internal subcommand, hands it a job and a tape, and
  * reads one JSON object back.  It never opens a driver itself: CUDA does not survive fork, and
  * what a process has done with a device shows in its next first iteration.
  *
- * Must not know: what a contestant is, which figures there are.
+ * Must not know: what a configuration is, which figures there are.
  */
 #ifndef WEIR_CLI_RUNNER_H
 #define WEIR_CLI_RUNNER_H
@@ -29,7 +29,7 @@ enum { JOB_SAMPLES_WATCH = 1, JOB_SAMPLES_ASK };
 struct job {
     char magic[8];
     size_t bytes;                  /* sizeof(struct job) */
-    char contestant[32];           /* "": only look at the device */
+    char configuration[32];        /* "": only look at the device */
     char device[64];               /* "": options.device is NULL */
     char device_source[64];        /* where the device was named, for messages; "" if nowhere */
     char profile[WEIR_SHOW_BYTES]; /* "": options.profile is NULL */
@@ -42,17 +42,17 @@ struct job {
     int forgets; /* a profile is read, and not written: another child of the same result does that */
     int measure;  /* an enum measure_part instead of all that; 0: none */
     int timeline; /* not 0: tell only what happened when, as process of that number in a picture */
-    uint64_t limit;    /* the most that the contestant may reserve; 0: as it has it */
-    int has_threshold; /* the release threshold is `threshold`, not the contestant's */
+    uint64_t limit;    /* the most that the configuration may reserve; 0: as it has it */
+    int has_threshold; /* the release threshold is `threshold`, not the configuration's */
     weir_amount threshold;
     double busy_factor; /* work on the streams: busy.h; 0: none */
     double pace; /* of the trace's time, what passes between operations; not with stretches */
     weir_options options;
 };
 
-/* For single operations.  contestant NULL or "": a look at the device.  options->device and
+/* For single operations.  configuration NULL or "": a look at the device.  options->device and
  * device_source may be NULL. */
-void job_make(struct job *job, const char *contestant, double busy_factor,
+void job_make(struct job *job, const char *configuration, double busy_factor,
               const weir_options *options, const char *device_source);
 
 /* The child's result, a new reference; NULL with the reason in `message` if it crashed, was killed or

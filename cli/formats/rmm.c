@@ -5,7 +5,7 @@
  *     1234,11:19:04.000123,allocate,0x7f0000000000,1000000,0x0
  *
  * Time is that of the day; Action allocate, allocate failure (Pointer is (nil) then) or free.
- * A free of what was not allocated here is left out, and a pointer that is handed out anew is freed first, as
+ * A free of what was not allocated here is left out, and a pointer that is handed out again is freed first, as
  * `weir record' has it. */
 #include "cli/formats/conversion.h"
 

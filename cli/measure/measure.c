@@ -262,7 +262,7 @@ static void plain_terms(const struct profile *p) {
     keep_power(p, "page_bytes", p->built_in.small_bytes, (uint64_t)4 << 20);
 }
 
-/* What the device says of itself.  What others had of it counts as the context's: it is as little to be had. */
+/* What the device says of itself.  What others had of it counts as the context's: it is as little available. */
 static void device_terms(const struct profile *p) {
     static const char *const keys[] = {"driver_version", "capacity", "context_bytes"};
 

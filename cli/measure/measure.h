@@ -12,7 +12,7 @@
  * minutes before, when calls on handles took 1.4 times less, 1.0 to 1.6, 0.7 to 0.9, 0.7 to 0.9.  For pools it makes
  * little difference.
  *
- * Must not know: traces, contestants, the allocator.
+ * Must not know: traces, configurations, the allocator.
  */
 #ifndef WEIR_CLI_MEASURE_H
 #define WEIR_CLI_MEASURE_H

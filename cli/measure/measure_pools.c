@@ -2,7 +2,7 @@
 /* measure_pools.c: what memory pools take: the first growth of a process, growth, trims, moves, and warm pairs.
  *
  * A pool grows here as in a program: from what it has, by one request after another, beside blocks that live.  Of
- * each call the reserve is looked at before and after: what did not do what it was to do counts for nothing.
+ * each call the reserved memory is looked at before and after: what did not do what it was to do counts for nothing.
  */
 #include <stdlib.h>
 
@@ -27,7 +27,7 @@ static int reserve_of(struct pools *p, uint64_t *bytes) {
                         bytes);
 }
 
-/* One block more; whether the reserve grew by so many units, in *did. */
+/* One block more; whether the reserved memory grew by so many units, in *did. */
 static int take(struct pools *p, uint64_t bytes, uint64_t units, double *ns, int *did) {
     uint64_t before, after;
 

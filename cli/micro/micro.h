@@ -104,7 +104,7 @@ struct micro_case {
     size_t smallest, largest; /* live blocks: uniform, or log-uniform by octaves */
     int by_octave;
     uint64_t live;
-    int holes; /* twice as many are laid and a random half is freed */
+    int unmapped_ranges; /* twice as many are laid and a random half is freed */
     unsigned threads, streams;
     uint64_t count;                 /* turns of a batch; 0: as many as fit */
     char why_not[MICRO_TEXT_BYTES]; /* it cannot be here; "": it can */

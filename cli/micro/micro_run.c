@@ -95,10 +95,10 @@ static int make_workers(struct micro_run *run) {
 }
 
 static uint64_t laid_by(const struct micro_case *of) {
-    return of->holes ? 2 * of->live : of->live;
+    return of->unmapped_ranges ? 2 * of->live : of->live;
 }
 
-/* Lays the blocks down in order, and frees a random half where holes are asked for. */
+/* Lays the blocks down in order, and frees a random half where unmapped ranges are asked for. */
 static int lay(struct micro_run *run) {
     struct micro_worker *worker = &run->workers[0];
     uint64_t laid = laid_by(run->of), random = UINT64_C(2463534242);

@@ -304,12 +304,11 @@ static void pair_among(struct list *list, uint64_t live, size_t bytes) {
     struct micro_case *added;
 
     weir__bytes_show(bytes, column, sizeof column);
-    added = add(list, "pair", &pair_load, column,
-                "one thread, one stream, %s live blocks around%s", thousands(live, count),
-                live ? " (512B to 1MiB, half of those laid freed)" : "");
+    added = add(list, "pair", &pair_load, column, "one thread, one stream, %s live blocks around%s",
+                thousands(live, count), live ? " (512B to 1MiB, half of those laid freed)" : "");
     added->bytes = bytes;
     added->live = live;
-    added->holes = 1;
+    added->unmapped_ranges = 1;
     added->smallest = 512;
     added->largest = MIB;
     added->by_octave = 1;
@@ -326,7 +325,8 @@ static void pair_cases(struct list *list) {
         for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++)
             pair_among(list, lives[l], sizes[s]);
     /* Smaller ones, so that a GPU has the memory. */
-    for (size_t s = 0; !list->micro->is_quick && s < sizeof among_most / sizeof among_most[0]; s++) {
+    for (size_t s = 0; !list->micro->is_quick && s < sizeof among_most / sizeof among_most[0];
+         s++) {
         weir__bytes_show(among_most[s], column, sizeof column);
         added = add(list, "pair", &pair_load, column,
                     "one thread, one stream, %s live blocks around (4KiB to 36KiB)",

@@ -20,7 +20,7 @@
 #include "cli/common/span.h"
 #include "cli/measure/measure.h"
 #include "cli/replay/busy.h"
-#include "cli/replay/contestant.h"
+#include "cli/replay/configuration.h"
 #include "cli/replay/pending.h"
 #include "cli/replay/samples.h"
 #include "cli/replay/tape.h"
@@ -45,7 +45,7 @@ int child_check_busy(struct replay *replay, int good) {
     return good || child_fail(replay, "--busy: %s", busy_message(replay->busy));
 }
 
-/* What decides whether a contestant looks at its reserve must not rest on own time. */
+/* What decides whether a configuration looks at its reserved memory must not rest on own time. */
 static uint64_t reliable_ns(const struct replay *replay, const struct span *span) {
     return replay->session.driver->charge ? span->driver_ns : span->ns;
 }
@@ -95,8 +95,8 @@ static json_t *text_with_trace_streams(const struct replay *replay, const char *
 }
 
 /* Why a request was refused, with streams as the trace calls them. */
-static json_t *verdict_json(const struct replay *replay) {
-    json_t *verdict = replay->contestant->verdict(replay->allocator), *one;
+static json_t *oom_report_json(const struct replay *replay) {
+    json_t *verdict = replay->configuration->verdict(replay->allocator), *one;
     const char *text = json_string_value(json_object_get(verdict, "text"));
     size_t i;
 
@@ -110,12 +110,12 @@ static json_t *verdict_json(const struct replay *replay) {
     return verdict;
 }
 
-int child_check_refusal(struct replay *replay, const struct tape_op *op, weir_status status) {
+int child_check_failure(struct replay *replay, const struct tape_op *op, weir_status status) {
     replay->failed++;
     if (status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT) {
         replay->refused = 1;
-        if (!replay->trial && !replay->verdict && replay->contestant->verdict)
-            replay->verdict = verdict_json(replay);
+        if (!replay->trial && !replay->verdict && replay->configuration->verdict)
+            replay->verdict = oom_report_json(replay);
         return !replay->trial;
     }
     return child_fail(replay, "allocation %" PRIu64 " of %" PRIu64 " bytes: %s", replay->allocs,
@@ -130,7 +130,7 @@ int child_check_free(struct replay *replay, weir_status status) {
 /* ---- operations ---- */
 
 static int do_alloc(struct replay *replay, const struct tape_op *op) {
-    const struct contestant *contestant = replay->contestant;
+    const struct configuration *configuration = replay->configuration;
     CUstream stream = replay->streams[op->stream];
     struct span span = {0, 0, 0};
     struct span_start start;
@@ -138,15 +138,15 @@ static int do_alloc(struct replay *replay, const struct tape_op *op) {
     weir_status status;
 
     span_begin(&replay->clock, &start);
-    status = contestant->alloc(replay->allocator, op->block, op->bytes, stream, &address);
+    status = configuration->alloc(replay->allocator, op->block, op->bytes, stream, &address);
     span_end(&replay->clock, &start, &span);
     note_time(replay, &replay->alloc_times, &span);
     if (replay->allocs++ == 0)
         replay->first_request = span;
-    if (contestant->after_slow && reliable_ns(replay, &span) >= SLOW_NS)
-        contestant->after_slow(replay->allocator, reliable_ns(replay, &span));
+    if (configuration->after_slow && reliable_ns(replay, &span) >= SLOW_NS)
+        configuration->after_slow(replay->allocator, reliable_ns(replay, &span));
     replay->addresses[op->block] = address;
-    return status == WEIR_OK || child_check_refusal(replay, op, status);
+    return status == WEIR_OK || child_check_failure(replay, op, status);
 }
 
 static int do_free(struct replay *replay, const struct tape_op *op) {
@@ -159,8 +159,8 @@ static int do_free(struct replay *replay, const struct tape_op *op) {
         return 1;
     replay->addresses[op->block] = NULL;
     span_begin(&replay->clock, &start);
-    status = replay->contestant->free(replay->allocator, op->block, address,
-                                      replay->streams[op->stream]);
+    status = replay->configuration->free(replay->allocator, op->block, address,
+                                         replay->streams[op->stream]);
     span_end(&replay->clock, &start, &span);
     note_time(replay, &replay->free_times, &span);
     replay->frees++;
@@ -176,8 +176,8 @@ static int do_use(struct replay *replay, const struct tape_op *op) {
     if (!address)
         return 1;
     span_begin(&replay->clock, &start);
-    status =
-        replay->contestant->use(replay->allocator, op->block, address, replay->streams[op->stream]);
+    status = replay->configuration->use(replay->allocator, op->block, address,
+                                        replay->streams[op->stream]);
     span_end(&replay->clock, &start, &span);
     replay->uses++;
     replay->use_time.ns += span.ns;
@@ -211,7 +211,7 @@ static int do_mark(struct replay *replay) {
 
     if (!synchronise(replay))
         return 0;
-    replay->contestant->figures(replay->allocator, &after);
+    replay->configuration->figures(replay->allocator, &after);
     replay->now.stall_ns = after.stall_ns - replay->before.stall_ns;
     replay->now.growths = after.growths - replay->before.growths;
     replay->now.growth_bytes = after.growth_bytes - replay->before.growth_bytes;
@@ -256,8 +256,9 @@ static void pass_time(const struct replay *replay, uint64_t gap_us) {
 static void take_sample(struct replay *replay, uint64_t i) {
     struct figures now;
 
-    (replay->sampled == JOB_SAMPLES_WATCH ? replay->contestant->watch
-                                          : replay->contestant->figures)(replay->allocator, &now);
+    (replay->sampled == JOB_SAMPLES_WATCH
+         ? replay->configuration->watch
+         : replay->configuration->figures)(replay->allocator, &now);
     samples_note(replay->samples, i, replay->addresses, &now);
 }
 

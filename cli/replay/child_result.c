@@ -15,7 +15,7 @@
 #include "cli/common/span.h"
 #include "cli/measure/measure.h"
 #include "cli/replay/busy.h"
-#include "cli/replay/contestant.h"
+#include "cli/replay/configuration.h"
 #include "cli/replay/pending.h"
 #include "cli/replay/samples.h"
 #include "cli/replay/tape.h"
@@ -145,8 +145,8 @@ static uint64_t creation_ns(const struct replay *replay) {
                                   : replay->last.prealloc_ns - replay->opened.prealloc_ns);
 }
 
-/* What was there before the first request was made: by preallocation, at the first request too, and what headroom took
- * as the allocator was made.  A thread that preallocates leaves headroom for later, and its steps count as ahead. */
+/* What was there before the first request was made: by preallocation, at the first request too, and what grow-ahead took
+ * as the allocator was made.  A thread that preallocates leaves grow-ahead for later, and its steps count as ahead. */
 static struct figures beforehand(const struct replay *replay) {
     int is_behind = is_preallocated_behind(replay);
     struct figures sum = {.prealloc_ns = replay->last.prealloc_ns,
@@ -246,7 +246,7 @@ static json_t *driver_sequence_json(const struct replay *replay) {
 json_t *child_result(const struct replay *replay, const uint64_t calls[]) {
     const struct tape_header *header = replay->tape.header;
     int modelled = replay->session.driver->charge != NULL;
-    json_t *out = json_object(), *options = replay->contestant->options(replay->allocator);
+    json_t *out = json_object(), *options = replay->configuration->options(replay->allocator);
     const char *engine = json_string_value(json_object_get(options, "engine"));
     json_t *latency;
     struct summary summary;
@@ -257,9 +257,10 @@ json_t *child_result(const struct replay *replay, const uint64_t calls[]) {
         return NULL;
     }
     json_object_set_new(out, "trace", text(header->name));
-    json_object_set_new(
-        out, "configuration",
-        json_string(replay->contestant->is_given && engine ? engine : replay->contestant->name));
+    json_object_set_new(out, "configuration",
+                        json_string(replay->configuration->is_given && engine
+                                        ? engine
+                                        : replay->configuration->name));
     json_object_set_new(out, "device", text(replay->device.name));
     json_object_set_new(out, "modelled", json_boolean(modelled));
     json_object_set_new(out, "driver_version", json_integer(replay->session.driver->version));
@@ -291,8 +292,9 @@ json_t *child_result(const struct replay *replay, const uint64_t calls[]) {
     set_span(replay, out, "open", &replay->open);
     set_span(replay, out, "use", &replay->use_time);
     json_object_set_new(out, "cache",
-                        replay->contestant->front ? replay->contestant->front(replay->allocator)
-                                                  : json_null());
+                        replay->configuration->front
+                            ? replay->configuration->front(replay->allocator)
+                            : json_null());
     json_object_set_new(out, "driver_calls", driver_calls_json(replay->counts, calls));
     if (replay->sequence.calls > 0)
         json_object_set_new(out, "driver_sequence", driver_sequence_json(replay));
@@ -303,7 +305,8 @@ json_t *child_result(const struct replay *replay, const uint64_t calls[]) {
     if (modelled)
         json_object_set_new(out, "model_call_ns",
                             jsonfile_rounded((double)replay->clock.call_cost_ps / 1000.0, 10.0));
-    latency = replay->contestant->latency ? replay->contestant->latency(replay->allocator) : NULL;
+    latency =
+        replay->configuration->latency ? replay->configuration->latency(replay->allocator) : NULL;
     if (latency)
         json_object_set_new(out, "latency", latency);
     return out;

@@ -15,19 +15,19 @@
 #include "cli/common/span.h"
 #include "cli/measure/measure.h"
 #include "cli/replay/busy.h"
-#include "cli/replay/contestant.h"
+#include "cli/replay/configuration.h"
 #include "cli/replay/samples.h"
 #include "cli/replay/tape.h"
 #include "cli/report/summary.h"
 
 static int alloc_in_stretch(struct replay *replay, const struct tape_op *op) {
     void *address = NULL;
-    weir_status status = replay->contestant->alloc(replay->allocator, op->block, op->bytes,
-                                                   replay->streams[op->stream], &address);
+    weir_status status = replay->configuration->alloc(replay->allocator, op->block, op->bytes,
+                                                      replay->streams[op->stream], &address);
 
     replay->allocs++;
     replay->addresses[op->block] = address;
-    return status == WEIR_OK || child_check_refusal(replay, op, status);
+    return status == WEIR_OK || child_check_failure(replay, op, status);
 }
 
 static int free_in_stretch(struct replay *replay, const struct tape_op *op) {
@@ -37,8 +37,9 @@ static int free_in_stretch(struct replay *replay, const struct tape_op *op) {
         return 1;
     replay->addresses[op->block] = NULL;
     replay->frees++;
-    return child_check_free(replay, replay->contestant->free(replay->allocator, op->block, address,
-                                                             replay->streams[op->stream]));
+    return child_check_free(replay,
+                            replay->configuration->free(replay->allocator, op->block, address,
+                                                        replay->streams[op->stream]));
 }
 
 static void end_stretch(struct replay *replay, const struct span_start *start) {
@@ -99,18 +100,19 @@ static int bare_mark(struct replay *replay, const struct tape_op *op) {
 }
 
 int child_play_bare(struct replay *replay) {
-    static const struct contestant bare = {.name = "bare", .alloc = bare_alloc, .free = bare_free};
-    const struct contestant *contestant = replay->contestant;
+    static const struct configuration bare = {
+        .name = "bare", .alloc = bare_alloc, .free = bare_free};
+    const struct configuration *configuration = replay->configuration;
     const struct tape_header *header = replay->tape.header;
     int good = 1;
 
-    replay->contestant = &bare;
+    replay->configuration = &bare;
     for (int round = 0; round < 2 && good; round++) {
         good = child_play_stretches(replay, bare_mark);
         replay->iteration_count = 0;
         memset(&replay->now, 0, sizeof replay->now);
     }
-    replay->contestant = contestant;
+    replay->configuration = configuration;
     replay->allocs = replay->frees = 0;
     memset(replay->addresses, 0, header->blocks * sizeof *replay->addresses);
     return good;

@@ -14,7 +14,7 @@
 #include "cli/common/span.h"
 #include "cli/measure/measure.h"
 #include "cli/replay/busy.h"
-#include "cli/replay/contestant.h"
+#include "cli/replay/configuration.h"
 #include "cli/replay/samples.h"
 #include "cli/replay/tape.h"
 #include "cli/report/summary.h"
@@ -29,13 +29,13 @@ void child_look(struct replay *replay) {
     struct figures figures;
     uint64_t values[WEIR_TIMELINE_COUNTERS];
 
-    replay->contestant->figures(replay->allocator, &figures);
+    replay->configuration->figures(replay->allocator, &figures);
     values[WEIR_TIMELINE_REQUESTED] = replay->requested;
     values[WEIR_TIMELINE_IN_USE] = figures.has_in_use ? figures.in_use : WEIR_TIMELINE_UNKNOWN;
     values[WEIR_TIMELINE_RESERVE] = figures.has_reserve ? figures.reserve : WEIR_TIMELINE_UNKNOWN;
     weir__timeline_count(replay->timeline, since_begin(replay), values);
-    if (replay->contestant->steps)
-        replay->contestant->steps(replay->allocator, replay->timeline, replay->began_ticks);
+    if (replay->configuration->steps)
+        replay->configuration->steps(replay->allocator, replay->timeline, replay->began_ticks);
 }
 
 static void note_mark(struct replay *replay, const struct tape_op *op) {
@@ -53,7 +53,7 @@ int child_do_and_look(struct replay *replay, const struct tape_op *op) {
     if (!child_do_operation(replay, op))
         return 0;
     if (replay->failed > failed)
-        weir__timeline_refusal(replay->timeline, since_begin(replay), op->bytes);
+        weir__timeline_failure(replay->timeline, since_begin(replay), op->bytes);
     else if (op->code == 'a')
         replay->requested += op->bytes;
     if (was_live)
@@ -70,7 +70,7 @@ json_t *child_timeline(const struct replay *replay) {
     size_t bytes;
     FILE *file = open_memstream(&part, &bytes);
 
-    snprintf(name, sizeof name, "%s, %s%s", replay->tape.header->name, replay->contestant->name,
+    snprintf(name, sizeof name, "%s, %s%s", replay->tape.header->name, replay->configuration->name,
              replay->busy ? ", busy" : "");
     if (file) {
         weir__timeline_write(replay->timeline, file, replay->timeline_number, name, 0,

@@ -25,7 +25,7 @@
 #include "cli/common/outputs.h"
 #include "cli/common/progress.h"
 #include "cli/common/runner.h"
-#include "cli/replay/contestant.h"
+#include "cli/replay/configuration.h"
 #include "cli/replay/table.h"
 #include "cli/report/report.h"
 
@@ -60,7 +60,7 @@ static json_t *results_json(const struct contest *contest) {
                      ? json_copy(outcome->result)
                      : json_pack("{s:s,s:s,s:s,s:b,s:s}", "trace",
                                  contest->traces[outcome->trace].header.name, "configuration",
-                                 contest->contestants[outcome->contestant], "device",
+                                 contest->configurations[outcome->configuration], "device",
                                  contest->device, "modelled", contest->modelled, "error",
                                  outcome->error ? outcome->error : "");
 
@@ -101,17 +101,17 @@ int contest_write(const struct contest *contest, json_t *array) {
 static int leave_out(struct contest *contest, const json_t *lacks) {
     size_t kept = 0;
 
-    for (size_t i = 0; i < contest->contestant_count; i++) {
-        const char *name = contest->contestants[i];
+    for (size_t i = 0; i < contest->configuration_count; i++) {
+        const char *name = contest->configurations[i];
         const char *what = json_string_value(json_object_get(lacks, name));
 
         if (what)
             fprintf(stderr, "weir: %s is left out: it needs %s, which %s lacks\n", name, what,
                     contest->device);
         else
-            contest->contestants[kept++] = name;
+            contest->configurations[kept++] = name;
     }
-    contest->contestant_count = kept;
+    contest->configuration_count = kept;
     if (kept == 0)
         fputs("weir: no configuration is left\n", stderr);
     return kept > 0;
@@ -160,12 +160,12 @@ static void tell_outcome(const struct outcome *outcome, char *text, size_t bytes
 
 static int run_one(struct contest *contest, struct progress *progress, struct outcome *outcome) {
     const struct contest_trace *trace = &contest->traces[outcome->trace];
-    const char *contestant = contest->contestants[outcome->contestant];
+    const char *configuration = contest->configurations[outcome->configuration];
     char message[RUNNER_MESSAGE_BYTES], what[TAPE_NAME_BYTES + 64], told[128], threshold[16] = "";
 
     if (contest->thresholds)
         contest_threshold_spell(outcome, threshold, sizeof threshold);
-    snprintf(what, sizeof what, "%s, %s%s%s%s", trace->header.name, contestant,
+    snprintf(what, sizeof what, "%s, %s%s%s%s", trace->header.name, configuration,
              contest->thresholds ? ", threshold " : "", threshold,
              outcome->busy_factor > 0 ? ", busy" : "");
     progress_step(progress, what);
@@ -189,7 +189,7 @@ static int run_one(struct contest *contest, struct progress *progress, struct ou
 }
 
 static int run_all(struct contest *contest) {
-    size_t count = contest->contestant_count * contest_modes(contest);
+    size_t count = contest->configuration_count * contest_modes(contest);
     struct progress progress;
     int good = 1;
 
@@ -210,7 +210,7 @@ static int run_all(struct contest *contest) {
 }
 
 static int make_outcomes(struct contest *contest) {
-    size_t modes = contest_modes(contest), count = contest->contestant_count * modes;
+    size_t modes = contest_modes(contest), count = contest->configuration_count * modes;
     size_t busy_modes = contest->busy_factor > 0 ? 2 : 1;
 
     contest->outcome_count = contest->trace_count * count * contest->repeat;
@@ -224,7 +224,7 @@ static int make_outcomes(struct contest *contest) {
         size_t group = i / contest->repeat, mode = group % modes;
 
         contest->outcomes[i].trace = group / count;
-        contest->outcomes[i].contestant = group % count / modes;
+        contest->outcomes[i].configuration = group % count / modes;
         contest->outcomes[i].threshold = mode / busy_modes;
         contest->outcomes[i].busy_factor = mode % busy_modes ? contest->busy_factor : 0;
     }
@@ -337,5 +337,5 @@ void contest_free(struct contest *contest) {
     }
     free(contest->traces);
     free(contest->outcomes);
-    free(contest->contestants);
+    free(contest->configurations);
 }

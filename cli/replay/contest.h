@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* contest.h: every contestant on every trace, each in fresh processes: what `weir replay` and
+/* contest.h: every configuration on every trace, each in fresh processes: what `weir replay` and
  * `weir bench` have in common.
  *
  * Nothing is run before all traces are read and checked and the device has been looked at, and
  * nothing is written before all is over.
  *
- * Must not know: what contestants do, flags of allocators but of those that name files.
+ * Must not know: what configurations do, flags of allocators but of those that name files.
  */
 #ifndef WEIR_CLI_CONTEST_H
 #define WEIR_CLI_CONTEST_H
@@ -21,16 +21,16 @@
 #include "cli/common/flags.h"
 #include "cli/replay/tape.h"
 
-/* One (trace, contestant, busy or not, repeat). */
+/* One (trace, configuration, busy or not, repeat). */
 struct outcome {
-    size_t trace;       /* index into traces */
-    size_t contestant;  /* index into contestants */
-    double busy_factor; /* work on the streams: busy.h; 0: none */
-    size_t threshold;   /* index into contest_thresholds */
-    int notes;          /* what it needed, in the profile that the options name, if any */
-    json_t *result;     /* NULL: it failed */
-    char *error;        /* why; NULL or empty if result, or if it has been said */
-    json_t *timeline;   /* its part of the file; NULL: none */
+    size_t trace;         /* index into traces */
+    size_t configuration; /* index into configurations */
+    double busy_factor;   /* work on the streams: busy.h; 0: none */
+    size_t threshold;     /* index into contest_thresholds */
+    int notes;            /* what it needed, in the profile that the options name, if any */
+    json_t *result;       /* NULL: it failed */
+    char *error;          /* why; NULL or empty if result, or if it has been said */
+    json_t *timeline;     /* its part of the file; NULL: none */
 };
 
 struct contest_trace {
@@ -41,21 +41,21 @@ struct contest_trace {
 
 struct contest {
     /* What was asked. */
-    uint64_t repeat;     /* runs of each (trace, contestant), in fresh processes */
+    uint64_t repeat;     /* runs of each (trace, configuration), in fresh processes */
     uint64_t iterations; /* stop after this mark; 0: none */
     double busy_factor;  /* every pair also with this much work on the streams; 0: only without */
     double pace;    /* what the program does between its calls, of the trace's time; 0: nothing */
     int thresholds; /* every pair with each of contest_thresholds; 0: with its own */
     int samples;    /* also replay with memory noted, and keep histograms whole */
-    int limits;     /* contestants will be limited */
+    int limits;     /* configurations will be limited */
     const char *json_file; /* NULL: none; "-": standard output, and the table to standard error */
     const char *report;    /* where the report goes; NULL: none */
     const char *
         timeline_file; /* of what happened when, in runs beside those that are measured; NULL: none */
     struct contest_trace *traces;
     size_t trace_count;
-    const char **contestants; /* names for contestant_find */
-    size_t contestant_count;
+    const char **configurations; /* names for configuration_find */
+    size_t configuration_count;
     weir_options options;      /* of the jobs */
     const char *device_source; /* where the device was named; NULL if nowhere */
     int argc;
@@ -65,11 +65,12 @@ struct contest {
     char device[128];
     int modelled;
     int driver_version;
-    struct outcome *outcomes; /* by trace, contestant, threshold, without and with work, repeat */
+    struct outcome
+        *outcomes; /* by trace, configuration, threshold, without and with work, repeat */
     size_t outcome_count;
 };
 
-/* Release thresholds that are compared, in percent of the live peak. */
+/* Release thresholds that are compared, in percent of the peak requested memory. */
 enum { CONTEST_THRESHOLDS = 5, CONTEST_THRESHOLD_MAX = -1 };
 extern const int contest_thresholds[CONTEST_THRESHOLDS];
 
@@ -95,7 +96,7 @@ int contest_add_shipped(struct contest *contest);
 int contest_check_outputs(const struct contest *contest, const struct weir_cli_settings *settings);
 /* What comes before any run: the file, the traces, the device.  1, or 0 with a message printed. */
 int contest_prepare(struct contest *contest);
-/* Why requests of a trace with that live peak were refused, by a replay's result or a trial's. */
+/* Why requests of a trace with that peak requested memory were refused, by a replay's result or a trial's. */
 void contest_tell_shortage(const json_t *result, uint64_t live, char *text, size_t bytes);
 /* Where the table goes. */
 FILE *contest_table_file(const struct contest *contest);

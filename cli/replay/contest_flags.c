@@ -14,7 +14,7 @@
 #include "cli/common/outputs.h"
 #include "cli/common/runner.h"
 #include "cli/common/shipped.h"
-#include "cli/replay/contestant.h"
+#include "cli/replay/configuration.h"
 #include "cli/report/report.h"
 
 enum { SAMPLES_KEY = 0x5650, REPORT_KEY, TIMELINE_KEY };

@@ -16,7 +16,7 @@
 
 #include "base/size.h"
 #include "cli/common/runner.h"
-#include "cli/replay/contestant.h"
+#include "cli/replay/configuration.h"
 #include "cli/replay/merge.h"
 #include "cli/report/report.h"
 
@@ -122,7 +122,7 @@ static json_t *run_measured(const struct contest *contest, const struct outcome 
     const char *wrong = NULL;
     struct job job;
 
-    job_make(&job, contest->contestants[outcome->contestant], outcome->busy_factor, options,
+    job_make(&job, contest->configurations[outcome->configuration], outcome->busy_factor, options,
              contest->device_source);
     job.has_threshold = contest->thresholds;
     if (contest->thresholds)
@@ -168,7 +168,7 @@ static json_t *run_learning(const struct contest *contest, const struct outcome 
     }
     close(file);
     options.profile = profile;
-    job_make(&job, contest->contestants[outcome->contestant], outcome->busy_factor, &options,
+    job_make(&job, contest->configurations[outcome->configuration], outcome->busy_factor, &options,
              contest->device_source);
     job.pace = contest->pace;
     job.options.log = WEIR_LOG_NONE;
@@ -183,10 +183,10 @@ static json_t *run_learning(const struct contest *contest, const struct outcome 
 
 json_t *contest_run_pair(const struct contest *contest, const struct outcome *outcome,
                          char *message, size_t message_bytes) {
-    const struct contestant *contestant =
-        contestant_find(contest->contestants[outcome->contestant]);
+    const struct configuration *configuration =
+        configuration_find(contest->configurations[outcome->configuration]);
 
-    if (contestant && contestant->learns)
+    if (configuration && configuration->learns)
         return run_learning(contest, outcome, message, message_bytes);
     return run_measured(contest, outcome, &contest->options, message, message_bytes);
 }

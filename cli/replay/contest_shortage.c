@@ -16,7 +16,7 @@
 #include "cli/common/jsonfile.h"
 #include "cli/common/outputs.h"
 #include "cli/common/runner.h"
-#include "cli/replay/contestant.h"
+#include "cli/replay/configuration.h"
 #include "cli/report/report.h"
 
 /* What others have is worth a word if it is more than such a part of the device: a context always has some. */
@@ -101,7 +101,7 @@ static int is_for_limit(const struct contest *contest, const struct outcome *out
     uint64_t device = integer_at(outcome->result, "device_bytes");
 
     return contest->options.limit.kind != WEIR_AMOUNT_SHARE &&
-           strcmp(contest->contestants[outcome->contestant], "replay") == 0 &&
+           strcmp(contest->configurations[outcome->configuration], "replay") == 0 &&
            outcome->busy_factor <= 0 && contest->pace <= 0 &&
            json_is_integer(json_object_get(verdict, "limit")) &&
            integer_at(verdict, "keep_free") == 0 && live <= device &&
@@ -116,7 +116,7 @@ static int try_limit(const struct contest *contest, const struct outcome *outcom
     json_t *trial;
     int served;
 
-    job_make(&job, contest->contestants[outcome->contestant], 0, &contest->options,
+    job_make(&job, contest->configurations[outcome->configuration], 0, &contest->options,
              contest->device_source);
     job.options.limit = (weir_amount){0, WEIR_AMOUNT_DEFAULT, 0};
     job.options.log = WEIR_LOG_NONE;

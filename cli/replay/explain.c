@@ -24,7 +24,7 @@ struct explain_state {
     size_t group_room, mark_room;
 };
 
-/* From this share of the device, or of the live peak where the device is not known, one request is an
+/* From this share of the device, or of the peak requested memory where the device is not known, one request is an
  * allocator's that hands it out by itself; an array so large would leave no room for a result. */
 enum { PREALLOCATION_PERCENT = 25, PREALLOCATION_OF_PEAK = 50, PREALLOCATION_MIB = 256 };
 

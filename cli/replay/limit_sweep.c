@@ -2,7 +2,7 @@
 /* limit_sweep.c: see limit_sweep.h.
  *
  * Limits are tried by units of 32 MiB, in which pools grow.  A trial replays the trace under one limit, in
- * a fresh process, and ends where a request is refused.  No limit below the live peak can do; what a
+ * a fresh process, and ends where a request is refused.  No limit below the peak requested memory can do; what a
  * run without a limit reserved is tried first, and doubled until it does.  Between the two it is
  * halved.  That more memory is always enough where less was is not taken for granted: what is found has
  * been tried, and so has one unit less; then others below are, next to it and spread, and where one of
@@ -21,7 +21,7 @@
 #include "cli/common/progress.h"
 #include "cli/common/runner.h"
 #include "cli/common/spell.h"
-#include "cli/replay/contestant.h"
+#include "cli/replay/configuration.h"
 #include "cli/replay/table.h"
 
 static const uint64_t unit = UINT64_C(32) << 20;
@@ -33,9 +33,9 @@ struct trial {
     json_t *result;
 };
 
-/* Of one trace and contestant. */
+/* Of one trace and configuration. */
 struct answer {
-    size_t trace, contestant;
+    size_t trace, configuration;
     uint64_t units;    /* the smallest limit that does; 0: not known */
     uint64_t earlier;  /* what an earlier run said; 0: nothing */
     json_t *unlimited; /* a trial without a limit; NULL: none was made */
@@ -57,7 +57,7 @@ static const struct tape_header *header_of(const struct limits *limits,
 }
 
 static const char *name_of(const struct limits *limits, const struct answer *answer) {
-    return limits->contest->contestants[answer->contestant];
+    return limits->contest->configurations[answer->configuration];
 }
 
 static uint64_t integer_at(const json_t *object, const char *key) {
@@ -76,7 +76,7 @@ static json_t *run_trial(const struct limits *limits, struct answer *answer, uin
     struct job job;
 
     job_make(&job, name_of(limits, answer), 0, &contest->options, contest->device_source);
-    job.options.log = WEIR_LOG_NONE; /* refusals are expected */
+    job.options.log = WEIR_LOG_NONE; /* failures are expected */
     job.trial = 1;
     job.limit = units * unit;
     result = runner_run(&job, contest->traces[answer->trace].tape_fd, answer->error,
@@ -198,8 +198,8 @@ static void search(const struct limits *limits, struct answer *answer) {
         if (!look_below(limits, answer, least, &high))
             return;
     } while (high < found);
-    if (high > 1 &&
-        try(limits, answer, high - 1) != 0) { /* tried, but for one below the live peak */
+    if (high > 1 && try(limits, answer, high - 1) !=
+                        0) { /* tried, but for one below the peak requested memory */
         if (!answer->error[0])
             snprintf(answer->error, sizeof answer->error,
                      "all requests are served under a limit below the peak requested memory");
@@ -227,7 +227,7 @@ static void confirm(const struct limits *limits, struct answer *answer) {
 
 /* ------------------------------------------------------------ an earlier run ---- */
 
-/* What the earlier run found for that trace and contestant; NULL: nothing. */
+/* What the earlier run found for that trace and configuration; NULL: nothing. */
 static const json_t *find_earlier(const struct limits *limits, const struct answer *answer) {
     const struct tape_header *header = header_of(limits, answer);
     const json_t *object;
@@ -236,10 +236,10 @@ static const json_t *find_earlier(const struct limits *limits, const struct answ
     json_array_foreach(limits->earlier, i, object) {
         const char *trace = json_string_value(json_object_get(object, "trace"));
         const char *name = json_string_value(json_object_get(object, "configuration"));
-        const struct contestant *contestant = name ? contestant_find(name) : NULL;
+        const struct configuration *configuration = name ? configuration_find(name) : NULL;
 
-        if (trace && contestant && strcmp(trace, header->name) == 0 &&
-            strcmp(contestant->name, name_of(limits, answer)) == 0 &&
+        if (trace && configuration && strcmp(trace, header->name) == 0 &&
+            strcmp(configuration->name, name_of(limits, answer)) == 0 &&
             integer_at(object, "requested_peak_bytes") == header->live_peak_bytes &&
             integer_at(object, "limit_bytes") >= unit)
             return object;
@@ -463,7 +463,7 @@ static int run_all(struct limits *limits) {
 /* Pairs that an earlier run knows nothing of are told, and not run; one at least must be left. */
 static int make_answers(struct limits *limits) {
     const struct contest *contest = limits->contest;
-    size_t count = contest->trace_count * contest->contestant_count, kept = 0;
+    size_t count = contest->trace_count * contest->configuration_count, kept = 0;
 
     limits->answers = calloc(count, sizeof *limits->answers);
     if (!limits->answers) {
@@ -475,8 +475,8 @@ static int make_answers(struct limits *limits) {
         struct answer *answer = &limits->answers[i];
         const json_t *earlier;
 
-        answer->trace = i / contest->contestant_count;
-        answer->contestant = i % contest->contestant_count;
+        answer->trace = i / contest->configuration_count;
+        answer->configuration = i % contest->configuration_count;
         earlier = find_earlier(limits, answer);
         answer->earlier = integer_at(earlier, "limit_bytes") / unit;
         if (limits->earlier && !earlier)

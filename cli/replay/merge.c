@@ -59,7 +59,7 @@ static void replace_sums(json_t *result, const struct iteration *first,
 }
 
 /* What either was refused spoils its times, which others may not have met: of memory that other processes have. */
-static void take_refusals(json_t *result, const json_t *stretches) {
+static void take_failures(json_t *result, const json_t *stretches) {
     json_t *verdict = json_object_get(stretches, "oom_report");
 
     if (integer_at(stretches, "failed") <= integer_at(result, "failed"))
@@ -102,7 +102,7 @@ const char *merge_stretches(json_t *result, const json_t *stretches) {
         replace(single, "own_ns", "single_own_ns", merged[i].own_ns);
     }
     replace_sums(result, &merged[0], &summary);
-    take_refusals(result, stretches);
+    take_failures(result, stretches);
     free(merged);
     return NULL;
 }

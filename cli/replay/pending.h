@@ -9,7 +9,7 @@
  * The streams' work is that of busy.h, and begins when it is submitted or when what is before it on the stream has
  * ended.  What an allocator adds, waits or time, ends nothing later here, but for the host's clock.
  *
- * Must not know: drivers, contestants.
+ * Must not know: drivers, configurations.
  */
 #ifndef WEIR_CLI_PENDING_H
 #define WEIR_CLI_PENDING_H

@@ -30,7 +30,7 @@
 #include "cli/common/span.h"
 #include "cli/measure/measure.h"
 #include "cli/replay/busy.h"
-#include "cli/replay/contestant.h"
+#include "cli/replay/configuration.h"
 #include "cli/replay/pending.h"
 #include "cli/replay/samples.h"
 #include "cli/replay/tape.h"
@@ -118,22 +118,22 @@ static int prepare_memory(struct replay *replay) {
            child_fail(replay, "out of host memory");
 }
 
-static int open_contestant(struct replay *replay) {
+static int open_configuration(struct replay *replay) {
     struct span_start start;
 
     weir__driver_counts(replay->counts);
     span_begin(&replay->clock, &start);
-    replay->allocator = replay->contestant->open(&replay->session, replay->contestant);
+    replay->allocator = replay->configuration->open(&replay->session, replay->configuration);
     span_end(&replay->clock, &start, &replay->open);
     if (!replay->allocator)
         return child_fail(replay, "%s", replay->session.message);
-    replay->contestant->figures(replay->allocator, &replay->opened);
+    replay->configuration->figures(replay->allocator, &replay->opened);
     replay->before = replay->opened;
     return 1;
 }
 
-static int close_contestant(struct replay *replay) {
-    return replay->contestant->close(replay->allocator) ||
+static int close_configuration(struct replay *replay) {
+    return replay->configuration->close(replay->allocator) ||
            child_fail(replay, "%s", replay->session.message);
 }
 
@@ -160,8 +160,8 @@ static int free_rest(struct replay *replay) {
     for (uint64_t i = 0; i < replay->tape.header->blocks; i++) {
         void *address = replay->addresses[i];
 
-        if (address && replay->contestant->free(replay->allocator, (uint32_t)i, address,
-                                                replay->streams[0]) != WEIR_OK)
+        if (address && replay->configuration->free(replay->allocator, (uint32_t)i, address,
+                                                   replay->streams[0]) != WEIR_OK)
             return child_fail(replay, "a block that the trace leaves live cannot be freed");
         replay->addresses[i] = NULL;
     }
@@ -178,8 +178,8 @@ static int start_sequence(struct replay *replay) {
     if (*path && !(replay->lines = fopen(path, "ae")))
         return child_fail(replay, "%s: %s", path, strerror(errno));
     if (replay->lines)
-        fprintf(replay->lines, "# %s %s%s\n", replay->tape.header->name, replay->contestant->name,
-                replay->busy_factor > 0 ? " busy" : "");
+        fprintf(replay->lines, "# %s %s%s\n", replay->tape.header->name,
+                replay->configuration->name, replay->busy_factor > 0 ? " busy" : "");
     weir__model_sequence_start(replay->lines);
     return 1;
 }
@@ -192,12 +192,12 @@ static json_t *measure_operations(struct replay *replay) {
         child_fail(replay, "out of host memory");
         return NULL;
     }
-    if (!start_sequence(replay) || !open_contestant(replay) ||
+    if (!start_sequence(replay) || !open_configuration(replay) ||
         !child_play(replay, child_do_operation))
         return NULL;
     weir__driver_counts(calls);
     weir__model_sequence(&replay->sequence);
-    replay->contestant->figures(replay->allocator, &replay->last);
+    replay->configuration->figures(replay->allocator, &replay->last);
     replay->peak_rss = child_peak_rss();
     result = child_result(replay, calls);
     if (!result)
@@ -208,9 +208,9 @@ static json_t *measure_operations(struct replay *replay) {
 static json_t *measure_samples(struct replay *replay) {
     json_t *samples = NULL;
 
-    if (!open_contestant(replay))
+    if (!open_configuration(replay))
         return NULL;
-    replay->contestant->watch(replay->allocator, &replay->before);
+    replay->configuration->watch(replay->allocator, &replay->before);
     replay->samples = samples_open(&replay->tape, &replay->before);
     replay->before = replay->opened;
     if (!replay->samples)
@@ -228,7 +228,7 @@ static json_t *measure_samples(struct replay *replay) {
 static json_t *measure_stretches(struct replay *replay) {
     json_t *result;
 
-    if (!child_play_bare(replay) || !open_contestant(replay) ||
+    if (!child_play_bare(replay) || !open_configuration(replay) ||
         !child_play_stretches(replay, child_do_operation))
         return NULL;
     child_take_bare_off(replay);
@@ -251,7 +251,7 @@ static json_t *measure_timeline(struct replay *replay) {
         child_fail(replay, "out of host memory");
         return NULL;
     }
-    good = open_contestant(replay);
+    good = open_configuration(replay);
     if (good) {
         child_look(replay);
         good = child_play(replay, child_do_and_look);
@@ -262,8 +262,8 @@ static json_t *measure_timeline(struct replay *replay) {
     return result;
 }
 
-/* A limit below the live peak may be refused as one that makes no sense. */
-static int is_refusal(const struct session *session) {
+/* A limit below the peak requested memory may be refused as one that makes no sense. */
+static int is_failure(const struct session *session) {
     return session->refused || (session->limit && session->limit < session->live_peak_bytes);
 }
 
@@ -271,11 +271,11 @@ static json_t *measure_trial(struct replay *replay) {
     struct session *session = &replay->session;
     struct figures *last = &replay->last;
 
-    if (open_contestant(replay)) {
+    if (open_configuration(replay)) {
         if (!child_play_stretches(replay, child_do_operation) && !replay->refused)
             return NULL;
-        replay->contestant->figures(replay->allocator, last);
-    } else if (!is_refusal(session)) {
+        replay->configuration->figures(replay->allocator, last);
+    } else if (!is_failure(session)) {
         return NULL;
     } else {
         replay->refused = 1;
@@ -301,7 +301,7 @@ static json_t *replay_all(struct replay *replay) {
              : replay->sampled         ? measure_samples(replay)
              : replay->timeline_number ? measure_timeline(replay)
                                        : measure_operations(replay);
-    if (result && replay->allocator && (!free_rest(replay) || !close_contestant(replay))) {
+    if (result && replay->allocator && (!free_rest(replay) || !close_configuration(replay))) {
         json_decref(result);
         result = NULL;
     }
@@ -332,12 +332,12 @@ static json_t *replay_beside_idle_thread(struct replay *replay) {
     return result;
 }
 
-/* What contestants lack here, by their names. */
+/* What configurations lack here, by their names. */
 static json_t *lacks_json(const struct weir_driver *driver, CUdevice device, int limited) {
     json_t *out = json_object();
 
-    for (const struct contestant *c = contestants; c->name; c++) {
-        const char *lacks = contestant_lacks(c, driver, device, limited);
+    for (const struct configuration *c = configurations; c->name; c++) {
+        const char *lacks = configuration_lacks(c, driver, device, limited);
 
         if (lacks)
             json_object_set_new(out, c->name, json_string(lacks));
@@ -396,9 +396,9 @@ int weir_cmd_replay_child(int argc, char **argv) {
     settings.sources.of[WEIR_SETTING_DEVICE] = job.device_source[0] ? job.device_source : NULL;
     if (job.measure)
         return measure_child(&settings, (enum measure_part)job.measure);
-    if (!job.contestant[0])
+    if (!job.configuration[0])
         return look_at_device(&settings, &job);
-    replay.contestant = contestant_find(job.contestant);
+    replay.configuration = configuration_find(job.configuration);
     replay.session.given = &settings.options;
     replay.session.limit = job.limit;
     replay.session.forgets = job.forgets;
@@ -410,7 +410,7 @@ int weir_cmd_replay_child(int argc, char **argv) {
     replay.timeline_number = job.timeline;
     replay.busy_factor = job.busy_factor;
     replay.pace = job.pace;
-    if (!replay.contestant || !tape_map(CHILD_TAPE_FD, &replay.tape)) {
+    if (!replay.configuration || !tape_map(CHILD_TAPE_FD, &replay.tape)) {
         result_send(json_pack("{s:s}", "error", "the child cannot read its job"));
         return 1;
     }

@@ -20,7 +20,7 @@
 #include "cli/common/runner.h"
 #include "cli/common/span.h"
 #include "cli/replay/busy.h"
-#include "cli/replay/contestant.h"
+#include "cli/replay/configuration.h"
 #include "cli/replay/samples.h"
 #include "cli/replay/tape.h"
 #include "cli/report/summary.h"
@@ -28,7 +28,7 @@
 
 struct replay {
     struct session session;
-    const struct contestant *contestant;
+    const struct configuration *configuration;
     void *allocator;
     struct weir_cli_device device;
     struct tape tape;
@@ -39,7 +39,7 @@ struct replay {
     int buckets;             /* histograms are told whole */
     int sampled;             /* memory is noted after each operation */
     struct samples *samples; /* NULL until the first operation */
-    int trial;               /* the first refusal ends it */
+    int trial;               /* the first failure ends it */
     int refused;             /* and has */
     double busy_factor;      /* 0: no work on the streams */
     struct busy *busy;       /* NULL: likewise, */
@@ -55,7 +55,7 @@ struct replay {
     struct figures last;   /* at the end */
     struct weir_histogram alloc_times, free_times, all_times, driver_times, own_times;
     uint64_t allocs, frees, uses, failed;
-    json_t *verdict; /* on the first refusal, or NULL */
+    json_t *verdict; /* on the first failure, or NULL */
     struct span open, first_request, use_time;
     struct weir_timeline *timeline;    /* NULL: none */
     int timeline_number;               /* the process in it; 0: none */
@@ -86,7 +86,7 @@ child_step child_do_operation, child_do_and_sample;
 /* Does all operations of the tape, with the work and the time between them. */
 int child_play(struct replay *replay, child_step *step);
 /* Requests may be refused for lack of memory. */
-int child_check_refusal(struct replay *replay, const struct tape_op *op, weir_status status);
+int child_check_failure(struct replay *replay, const struct tape_op *op, weir_status status);
 /* Likewise; a free that is refused always ends the replay. */
 int child_check_free(struct replay *replay, weir_status status);
 

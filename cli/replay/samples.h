@@ -5,19 +5,19 @@
  *
  *   a time line   the operations in at most SAMPLES_POINTS equal parts, and of each the least and the most that
  *                 was requested, in use and reserved: no peak is lost
- *   steps         each operation in which the reserve grew or was given back, or somebody waited for
+ *   steps         each operation in which the reserved memory grew or was given back, or somebody waited for
  *                 that; of more than SAMPLES_STEPS the largest
- *   a map         at SAMPLES_COLUMNS operations, one of them at the live peak, which addresses blocks lie at, in
+ *   a map         at SAMPLES_COLUMNS operations, one of them at the peak requested memory, which addresses blocks lie at, in
  *                 SAMPLES_ROWS cells; addresses that never held a block in any of them are left out
  *
- * Must not know: contestants, time, the device.
+ * Must not know: configurations, time, the device.
  */
 #ifndef WEIR_CLI_SAMPLES_H
 #define WEIR_CLI_SAMPLES_H
 
 #include <jansson.h>
 
-#include "cli/replay/contestant.h"
+#include "cli/replay/configuration.h"
 #include "cli/replay/tape.h"
 
 enum {

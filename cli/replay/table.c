@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* table.c: see table.h.
  *
- * A block for each trace, a row for each contestant, under it one for the same with work on the
+ * A block for each trace, a row for each configuration, under it one for the same with work on the
  * streams.  All figures come out of the JSON objects, so
  * that table and file cannot disagree.
  */
@@ -20,14 +20,14 @@
 #include "config/settings.h"
 #include <weir/weir.h>
 
-/* The outcomes of one (trace, contestant, with work or without). */
+/* The outcomes of one (trace, configuration, with work or without). */
 struct group {
     const struct outcome *first;
     size_t count;
 };
 
 static struct group group_of(const struct contest *contest, size_t trace, size_t row) {
-    size_t rows = contest->contestant_count * contest_modes(contest);
+    size_t rows = contest->configuration_count * contest_modes(contest);
 
     return (struct group){&contest->outcomes[(trace * rows + row) * contest->repeat],
                           contest->repeat};
@@ -136,7 +136,7 @@ static int all_settled(const struct group *group) {
     return 1;
 }
 
-/* What contest_run calls the contestant; a replay's is known by its engine. */
+/* What contest_run calls the configuration; a replay's is known by its engine. */
 static const char *name_of(const struct contest *contest, const struct group *group) {
     for (size_t i = 0; i < group->count; i++) {
         const char *name =
@@ -145,7 +145,7 @@ static const char *name_of(const struct contest *contest, const struct group *gr
         if (name)
             return name;
     }
-    return contest->contestants[group->first->contestant];
+    return contest->configurations[group->first->configuration];
 }
 
 /* "pool"; "  busy 1" for the row under it. */
@@ -289,10 +289,10 @@ static struct best find_best(const struct contest *contest, size_t trace) {
 
     for (int column = 0; column < COLUMNS; column++) {
         best.least[column] = UINT64_MAX;
-        for (size_t i = 0; i < contest->contestant_count * contest_modes(contest); i++) {
+        for (size_t i = 0; i < contest->configuration_count * contest_modes(contest); i++) {
             struct group group = group_of(contest, trace, i);
 
-            if (contest->contestant_count > 1 && compares(&group, column, &value) &&
+            if (contest->configuration_count > 1 && compares(&group, column, &value) &&
                 value < best.least[column])
                 best.least[column] = value;
         }
@@ -366,10 +366,10 @@ static int choose(const struct contest *contest, struct choices *choices) {
     size_t modes = contest_modes(contest);
     int good = results && choices_init(choices, contest->trace_count);
 
-    for (size_t i = 0; good && i < contest->trace_count * contest->contestant_count; i++) {
-        size_t trace = i / contest->contestant_count;
+    for (size_t i = 0; good && i < contest->trace_count * contest->configuration_count; i++) {
+        size_t trace = i / contest->configuration_count;
         struct group group =
-            group_of(contest, trace, i % contest->contestant_count * modes + modes - 1);
+            group_of(contest, trace, i % contest->configuration_count * modes + modes - 1);
         const char *name = name_of(contest, &group);
         struct choice_figures figures;
         size_t count = 0, failures = 0;
@@ -447,8 +447,8 @@ static void print_untimed(FILE *file, const struct contest *contest,
 }
 
 static int has_configuration(const struct contest *contest, const char *name) {
-    for (size_t i = 0; i < contest->contestant_count; i++)
-        if (strcmp(contest->contestants[i], name) == 0)
+    for (size_t i = 0; i < contest->configuration_count; i++)
+        if (strcmp(contest->configurations[i], name) == 0)
             return 1;
     return 0;
 }
@@ -475,7 +475,7 @@ static void print_choices(FILE *file, const struct contest *contest) {
     const char *whose;
     size_t alike = 0;
 
-    if (contest->contestant_count < 2 || contest->thresholds)
+    if (contest->configuration_count < 2 || contest->thresholds)
         return;
     fputs("\n* the least of its column", file);
     if (contest->busy_factor > 0)
@@ -509,7 +509,7 @@ static void print_floor(FILE *file, const struct contest *contest, size_t trace)
     char factor[WEIR_SPELL_BYTES], bytes[32], ratio[32];
     uint64_t least, live;
 
-    for (size_t i = 0; i < contest->contestant_count * contest_modes(contest); i++) {
+    for (size_t i = 0; i < contest->configuration_count * contest_modes(contest); i++) {
         struct group group = group_of(contest, trace, i);
 
         if (!median_integer(&group, "floor_bytes", NULL, &least) ||
@@ -532,7 +532,7 @@ static void print_block(FILE *file, const struct contest *contest, size_t trace,
     if (contest->busy_factor > 0)
         print_floor(file, contest, trace);
     (contest->thresholds ? print_threshold_heads : print_heads)(file, contest);
-    for (size_t i = 0; i < contest->contestant_count * contest_modes(contest); i++) {
+    for (size_t i = 0; i < contest->configuration_count * contest_modes(contest); i++) {
         struct group group = group_of(contest, trace, i);
 
         is_marked = 0;

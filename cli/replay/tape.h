@@ -6,7 +6,7 @@
  * is used again after the free), ids of streams become indices from 0, and stand beside them.  Times become gaps, apart
  * from the operations, so that a replay which does not need them does not read them.
  *
- * Must not know: drivers, contestants, what a gap stands for.
+ * Must not know: drivers, configurations, what a gap stands for.
  */
 #ifndef WEIR_CLI_TAPE_H
 #define WEIR_CLI_TAPE_H

@@ -10,7 +10,7 @@
 
 static const double strip = 0.24; /* below the axis, for waits, as a part of what is above it */
 
-/* One for all contestants, so that heights compare; who reserves more than four times the live peak leaves
+/* One for all configurations, so that heights compare; who reserves more than four times the peak requested memory leaves
  * the picture. */
 static struct plot_scale memory_scale(const struct report_trace *trace) {
     struct plot_scale scale = {0};

@@ -113,7 +113,7 @@ static void put_failures(FILE *file, const struct report *report) {
 }
 
 /* What a process took at most, and how much of it was for nothing. */
-static void put_process_verdict(FILE *file, const json_t *line) {
+static void put_process_oom_report(FILE *file, const json_t *line) {
     const json_t *served = json_object_get(line, "served");
 
     for (size_t i = 0; i < json_array_size(served); i++) {
@@ -206,7 +206,7 @@ void html_findings(FILE *file, const struct report *report) {
               "recommended.</p>\n",
               file);
     for (size_t p = 0; p < report->process_count; p++)
-        put_process_verdict(file, report->processes[p].line);
+        put_process_oom_report(file, report->processes[p].line);
     put_failures(file, report);
     html_pictures(file, report, PICTURE_OVERVIEW, PICTURE_OVERVIEW, 0);
     fputs("</section>\n", file);

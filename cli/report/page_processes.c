@@ -35,7 +35,7 @@ static void process_row(FILE *file, const json_t *served) {
     fputs("</tr>\n", file);
 }
 
-static void put_refusal(FILE *file, const json_t *line) {
+static void put_failure(FILE *file, const json_t *line) {
     const json_t *verdict = json_object_get(line, "oom_report");
 
     fputs("<p class=\"warn\">A request failed on ", file);
@@ -47,25 +47,25 @@ static void put_refusal(FILE *file, const json_t *line) {
     fputs(".</p>\n", file);
 }
 
-static int is_of(const struct report *report, const struct report_refusal *refusal, size_t p) {
+static int is_of(const struct report *report, const struct report_failure *failure, size_t p) {
     const struct report_process *process = &report->processes[p];
 
-    return refusal->file == report->runs[process->run].file &&
-           json_equal(json_object_get(refusal->line, "pid"), json_object_get(process->line, "pid"));
+    return failure->file == report->runs[process->run].file &&
+           json_equal(json_object_get(failure->line, "pid"), json_object_get(process->line, "pid"));
 }
 
-void html_other_refusals(FILE *file, const struct report *report) {
-    for (size_t i = 0; i < report->refusal_count; i++) {
-        const struct report_refusal *refusal = &report->refusals[i];
+void html_other_failures(FILE *file, const struct report *report) {
+    for (size_t i = 0; i < report->failure_count; i++) {
+        const struct report_failure *failure = &report->refusals[i];
         int is_known = 0;
 
         for (size_t p = 0; p < report->process_count; p++)
-            is_known |= is_of(report, refusal, p);
+            is_known |= is_of(report, failure, p);
         if (is_known)
             continue;
         fprintf(file, "<section><h2>process %" PRIu64 "</h2>\n",
-                report_number(refusal->line, "pid", NULL));
-        put_refusal(file, refusal->line);
+                report_number(failure->line, "pid", NULL));
+        put_failure(file, failure->line);
         fputs("<p class=\"note missing\">It reported nothing at its end.</p>\n</section>\n", file);
     }
 }
@@ -105,9 +105,9 @@ void html_process(FILE *file, const struct report *report, size_t p) {
     }
     if (json_array_size(served))
         fputs("</tbody></table></div>\n", file);
-    for (size_t i = 0; i < report->refusal_count; i++)
+    for (size_t i = 0; i < report->failure_count; i++)
         if (is_of(report, &report->refusals[i], p))
-            put_refusal(file, report->refusals[i].line);
+            put_failure(file, report->refusals[i].line);
     fputs("<p>Left to the driver:", file);
     json_object_foreach((json_t *)(uintptr_t)left, key, value) if (json_integer_value(value) > 0) {
         fputs(any++ ? ", " : " ", file);

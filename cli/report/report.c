@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* report.c: `weir report': reads results, arranges them by trace and contestant, and has them drawn and
+/* report.c: `weir report': reads results, arranges them by trace and configuration, and has them drawn and
  * written.
  *
  * Nothing is written before all files are read and understood.
@@ -103,7 +103,7 @@ static int is_process(const json_t *object) {
            json_is_integer(json_object_get(object, "pid"));
 }
 
-static int is_refusal(const json_t *object) {
+static int is_failure(const json_t *object) {
     return json_is_object(json_object_get(object, "oom_report")) &&
            json_is_integer(json_object_get(object, "pid")) && !is_process(object);
 }
@@ -155,7 +155,7 @@ static int is_figure(const char *key) {
     return 0;
 }
 
-/* A figure, or several; null: it was not to be had. */
+/* A figure, or several; null: it was not available. */
 static int is_whole(const json_t *value) {
     const json_t *one;
     size_t i;
@@ -210,7 +210,7 @@ static int check_figures(struct place *place, const json_t *value) {
 static int check_object(const json_t *object, const char *from, size_t before) {
     struct place place = {.file = from, .result = before + 1};
 
-    if (is_replay(object) || is_process(object) || is_refusal(object))
+    if (is_replay(object) || is_process(object) || is_failure(object))
         return check_figures(&place, object);
     return foreign(from, other_kind(object));
 }
@@ -371,13 +371,13 @@ static struct report_row *find_row(struct report_trace *trace, const json_t *obj
     return row;
 }
 
-static int add_refusal(struct report *report, const json_t *object, const char *file) {
-    struct report_refusal *refusal =
-        one_more(&report->refusals, &report->refusal_count, sizeof *refusal);
+static int add_failure(struct report *report, const json_t *object, const char *file) {
+    struct report_failure *failure =
+        one_more(&report->refusals, &report->failure_count, sizeof *failure);
 
-    if (refusal)
-        *refusal = (struct report_refusal){file, object};
-    return refusal != NULL;
+    if (failure)
+        *failure = (struct report_failure){file, object};
+    return failure != NULL;
 }
 
 static int add_object(struct report *report, const json_t *object, const char *file) {
@@ -387,8 +387,8 @@ static int add_object(struct report *report, const json_t *object, const char *f
     const json_t **result;
     size_t run;
 
-    if (is_refusal(object))
-        return add_refusal(report, object, file);
+    if (is_failure(object))
+        return add_failure(report, object, file);
     run = find_run(report, object, file);
     if (run == SIZE_MAX)
         return 0;

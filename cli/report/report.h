@@ -27,7 +27,7 @@ struct report_run {
     const char *device;
 };
 
-/* One contestant on one trace in one run: a row of the table, a panel of each picture. */
+/* One configuration on one trace in one run: a row of the table, a panel of each picture. */
 struct report_row {
     char label[REPORT_LABEL_BYTES];
     size_t run;
@@ -52,7 +52,7 @@ struct report_process {
 };
 
 /* A line of weir run's that comes before that: why a request of a process was refused. */
-struct report_refusal {
+struct report_failure {
     const char *file;
     const json_t *line;
 };
@@ -78,11 +78,11 @@ struct report {
     struct report_run *runs;
     struct report_trace *traces;
     struct report_process *processes;
-    struct report_refusal *refusals;
+    struct report_failure *refusals;
     struct choices choices; /* of the rows with GPU work, if there are any */
     double busy;            /* their factor; 0: none, below 0: several */
     struct picture *pictures;
-    size_t run_count, trace_count, process_count, refusal_count, picture_count;
+    size_t run_count, trace_count, process_count, failure_count, picture_count;
     int devices_differ;
     char no_pictures[256]; /* why there are none; "" */
 };

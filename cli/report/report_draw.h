@@ -71,7 +71,7 @@ void plot_memory(FILE *script, const struct report_trace *trace, const struct pl
 void plot_times(FILE *script, const struct report_trace *trace, const struct plot_grid *grid);
 void plot_latencies(FILE *script, const struct report_trace *trace, const struct plot_grid *grid);
 void plot_map(FILE *script, const struct report_trace *trace, const struct plot_grid *grid);
-/* The memory of each device over time, as it was looked at; its reserve by each step. */
+/* The memory of each device over time, as it was looked at; its reserved memory by each step. */
 void plot_process(FILE *script, const struct report_process *process, const struct plot_grid *grid);
 /* Time against reserved memory, a dot each: what is lower left is better in both. */
 void plot_overview(FILE *script, const struct report *report);

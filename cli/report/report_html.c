@@ -83,7 +83,7 @@ int report_html(FILE *file, const struct report *report) {
         html_trace(file, report, t);
     for (size_t p = 0; p < report->process_count; p++)
         html_process(file, report, p);
-    html_other_refusals(file, report);
+    html_other_failures(file, report);
     fprintf(file, "<p class=\"note\">Made by weir %s.</p>\n</body></html>\n", weir_version());
     return !ferror(file);
 }

@@ -62,7 +62,7 @@ void html_trace(FILE *file, const struct report *report, size_t t);
 
 void html_process(FILE *file, const struct report *report, size_t p);
 /* Of processes that have no line of their own, as who was killed. */
-void html_other_refusals(FILE *file, const struct report *report);
+void html_other_failures(FILE *file, const struct report *report);
 
 /* ---- findings: page_findings.c ---- */
 

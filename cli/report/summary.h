@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* summary.h: warm-up and steady state of a series of iterations. Pure functions of numbers.
  *
- * Settled: at least 3 iterations follow the last one in which the reserve grew, was given back or
+ * Settled: at least 3 iterations follow the last one in which the reserved memory grew, was given back or
  * moved.  Steady is the median of those that follow; what comes before is warm-up.  A series that did
  * not settle is all warm-up, and the median of its second half stands in for steady.
  */
@@ -18,7 +18,7 @@ struct iteration {
     uint64_t stall_ns;
     uint64_t growths;
     uint64_t growth_bytes;
-    uint64_t given_back; /* times reserve was given back, or moved */
+    uint64_t given_back; /* times reserved memory was given back, or moved */
     uint64_t reserve_end;
     uint64_t makespan_ns; /* busy replays */
 };

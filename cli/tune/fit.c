@@ -27,7 +27,7 @@ static weir_options options_of(const struct tuning *tuning, const struct candida
     weir_options options = tuning->contest->options;
 
     candidate_apply(candidate, &tuning->space, &options);
-    options.log = WEIR_LOG_NONE; /* refusals are expected */
+    options.log = WEIR_LOG_NONE; /* failures are expected */
     return options;
 }
 
@@ -73,8 +73,8 @@ static uint64_t least_of(const struct tuning *tuning, const struct candidate *ba
     struct contest contest = *tuning->contest;
     uint64_t least = 0;
 
-    contest.contestants = &name;
-    contest.contestant_count = 1;
+    contest.configurations = &name;
+    contest.configuration_count = 1;
     contest.options = options_of(tuning, base);
     for (size_t i = 0; i < contest.trace_count; i++) {
         uint64_t found = limit_sweep_least(&contest, i);

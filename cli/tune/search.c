@@ -86,9 +86,10 @@ int search_begin(struct tuning *tuning) {
     for (size_t i = 0; i < contest->trace_count; i++)
         if (!divide(&contest->traces[i], &tuning->traces[i]))
             return 0;
-    for (size_t i = 0; i < contest->contestant_count; i++)
+    for (size_t i = 0; i < contest->configuration_count; i++)
         for (int base = 0; base < BASES; base++)
-            tuning->space.has_base[base] |= strcmp(contest->contestants[i], base_names[base]) == 0;
+            tuning->space.has_base[base] |=
+                strcmp(contest->configurations[i], base_names[base]) == 0;
     return 1;
 }
 

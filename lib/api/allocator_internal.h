@@ -11,7 +11,7 @@
 #include "api/profile_use.h"
 #include "base/counters.h"
 #include "base/lock.h"
-#include "cache/front.h"
+#include "cache/caches.h"
 #include "cache/guard.h"
 #include "driver/driver.h"
 #include "config/amount.h"
@@ -22,7 +22,7 @@
 #include "reserve/reserve.h"
 
 struct weir_allocator {
-    struct weir_front *front; /* NULL: off */
+    struct weir_caches *caches; /* NULL: off */
     struct weir_device device;
     struct weir_harden *harden;       /* NULL: off */
     struct weir_learn *learn;         /* NULL: off; fixed after create */
@@ -31,25 +31,25 @@ struct weir_allocator {
     struct weir_exports *exports;     /* NULL: off; likewise */
     weir_options options;             /* completed; likewise, as are */
     struct weir_reserve reserve;
-    struct weir_books books;
+    struct weir_counters counters;
     struct weir_uses uses;
     uint64_t number;        /* no other of the process has it or had it; an address comes again */
     uint64_t free_at_first; /* on the device, as it was made */
-    uint64_t threshold;     /* bytes of idle reserve kept at a synchronisation */
+    uint64_t threshold;     /* bytes of idle memory kept at a synchronisation */
     uint64_t prealloc;      /* bytes to preallocate, */
     uint64_t profile_asked; /* of these, what the profile asked for, all or nothing, */
     uint64_t prealloc_min;  /* and to get */
-    uint64_t low, high;     /* bytes of headroom; 0: none */
+    uint64_t low, high;     /* bytes of grow-ahead; 0: none */
     uint64_t stayed,
         stayed_after; /* above a limit that fell, after so many calls; who resizes has them */
-    struct weir_priming priming;
-    struct weir_sibling sibling;
+    struct weir_preallocation preallocation;
+    struct weir_local_peer local_peer;
     struct weir_claim claim; /* of other processes on the device */
     _Atomic(CUstream) quiet; /* runs nothing; NULL until weir_alloc_any or weir_free_any */
-    _Atomic unsigned verdicts, causes_told; /* looked at unasked; bits of WEIR_VERDICT_ */
-    atomic_int decay_told;                  /* that weir_decay has nothing to do here */
+    _Atomic unsigned oom_reports, causes_told; /* looked at unasked; bits of WEIR_VERDICT_ */
+    atomic_int decay_told;                     /* that weir_decay has nothing to do here */
     pthread_mutex_t first; /* held by the request that does what PREALLOC stands for */
-    /* Set before the first request: refusals are told elsewhere, not in the log; that it cannot preallocate for the first
+    /* Set before the first request: failures are told elsewhere, not in the log; that it cannot preallocate for the first
      * request is said once, whatever the log is. */
     int hushed, says_why;
     int has_own_limit; /* options.limit is set by whoever called weir_allocator_create */
@@ -59,18 +59,18 @@ struct weir_allocator {
  * being captured. */
 uint64_t weir__allocator_largest(weir_allocator *a, const struct weir_refused *refused);
 
-/* As weir__neighbours_join, for the process's allocators; why there is none is in the log. */
-struct weir_neighbours *weir__allocator_join(const struct weir_driver *driver, CUdevice device,
-                                             struct weir_claim *claim, int log);
+/* As weir__process_peers_join, for the process's allocators; why there is none is in the log. */
+struct weir_process_peers *weir__allocator_join(const struct weir_driver *driver, CUdevice device,
+                                                struct weir_claim *claim, int log);
 
 /* What an allocator with these options, which are complete, counts for among all on its device. */
 struct weir_claim weir__allocator_claim(const weir_options *options);
 
 /* The device had no room for a context: others are asked for it.  1: the driver is to be asked again, since somebody
  * gave or may have; 0: it is not.  NULL: nobody is known of. */
-int weir__allocator_admit(struct weir_neighbours *n, struct weir_admission *admission);
+int weir__allocator_admit(struct weir_process_peers *n, struct weir_admission *admission);
 /* Who has the memory, and what would have helped. */
-void weir__allocator_not_admitted(struct weir_neighbours *n, char *text, size_t bytes);
+void weir__allocator_not_admitted(struct weir_process_peers *n, char *text, size_t bytes);
 
 /* weir_allocator_create; on an error `message' says why, if weir does, and the log then does not.  `decompresses': its
  * memory is made for hardware decompression, too. */

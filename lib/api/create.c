@@ -27,7 +27,7 @@
 #include "config/settings.h"
 #include "driver/nvtx.h"
 #include "reserve/background_growth.h"
-#include "reserve/oom_ladder.h"
+#include "reserve/oom_recovery.h"
 
 /* Preallocated memory that host tables are made for beforehand, which take a 2048th of it; and the most pieces that
  * it may lie in. */
@@ -111,18 +111,18 @@ static weir_status open_context(weir_allocator *a, const struct weir_message *me
     struct weir_admission admission = {0};
     weir_status status;
     CUresult result;
-    char why[WEIR_NEIGHBOURS_SHOWN + 80];
+    char why[WEIR_PROCESS_PEERS_SHOWN + 80];
 
     do
         result = a->device.driver->cuDevicePrimaryCtxRetain(&a->device.context, a->device.ordinal);
     while (result == CUDA_ERROR_OUT_OF_MEMORY &&
-           weir__allocator_admit(a->reserve.events.neighbours, &admission));
+           weir__allocator_admit(a->reserve.events.peers, &admission));
     if (result == CUDA_SUCCESS)
         return WEIR_OK;
-    if (result != CUDA_ERROR_OUT_OF_MEMORY || !a->reserve.events.neighbours)
+    if (result != CUDA_ERROR_OUT_OF_MEMORY || !a->reserve.events.peers)
         return weir__create_refused(a, message, "cannot open the device's context", result);
     status = weir__device_status(&a->device, result);
-    weir__allocator_not_admitted(a->reserve.events.neighbours, why, sizeof why);
+    weir__allocator_not_admitted(a->reserve.events.peers, why, sizeof why);
     return weir__create_cannot(message, a->options.log, status,
                                "cannot open the device's context: the driver answered %s; %s",
                                weir__driver_error_name(a->device.driver, result), why);
@@ -156,7 +156,7 @@ weir_status weir__preallocate(weir_allocator *a, char *text, size_t text_bytes) 
 
     weir__ahead_hold(a->reserve.ahead); /* what it adds is not to be counted here */
     if (!is_behind(a) || a->prealloc_min > 0)
-        status = weir__priming_run(&a->priming, !is_behind(a), text, text_bytes);
+        status = weir__preallocation_run(&a->preallocation, !is_behind(a), text, text_bytes);
     weir__ahead_go_on(a->reserve.ahead);
     return status;
 }
@@ -166,12 +166,12 @@ weir_status weir__preallocate_behind(weir_allocator *a, char *text, size_t text_
     if (!is_behind(a))
         return WEIR_OK;
     if (!a->reserve.ahead)
-        return weir__priming_run(&a->priming, 1, text, text_bytes);
-    weir__ahead_prime(a->reserve.ahead, &a->priming);
+        return weir__preallocation_run(&a->preallocation, 1, text, text_bytes);
+    weir__ahead_prime(a->reserve.ahead, &a->preallocation);
     return WEIR_OK;
 }
 
-/* The front tells streams apart by ids, which drivers before 12.0 do not have. */
+/* The caches tells streams apart by ids, which drivers before 12.0 do not have. */
 static void need_ids(weir_allocator *a) {
     if (a->options.front != WEIR_SWITCH_ON || (a->device.driver->capabilities & WEIR_CAP_STREAM_ID))
         return;
@@ -196,26 +196,28 @@ void weir__prepare(void *allocator) {
     struct weir_extent extents[EXTENTS];
     int count;
 
-    if (!a->front || !(a->reserve.engine->traits & WEIR_ENGINE_TAKES))
+    if (!a->caches || !(a->reserve.engine->traits & WEIR_ENGINE_TAKES))
         return;
     count = weir__engine_list(a->reserve.engine, WEIR_VISIT_EXTENTS, extents, EXTENTS);
     if (count > 0)
-        weir__front_prepare(a->front, extents, count < EXTENTS ? (size_t)count : EXTENTS, PREPARED);
+        weir__caches_prepare(a->caches, extents, count < EXTENTS ? (size_t)count : EXTENTS,
+                             PREPARED);
 }
 
 /* Without it requests grow by themselves, and preallocation is done in the foreground. */
 static void look_ahead(weir_allocator *a, int at_create) {
     struct weir_engine *e = a->reserve.engine;
     int behind = a->prealloc > 0 && is_behind(a);
-    struct weir_priming *priming = behind && at_create ? &a->priming : NULL;
+    struct weir_preallocation *preallocation = behind && at_create ? &a->preallocation : NULL;
 
     if (e->step_bytes == 0 || (a->low == 0 && !behind))
         return;
     if (a->low > 0)
         e->traits |= WEIR_ENGINE_GROWS_AHEAD;
     e->traits |= WEIR_ENGINE_IS_PEEKED;
-    if (weir__ahead_open(&a->reserve, a->low, a->high, priming, &a->reserve.ahead) == WEIR_OK) {
-        if (a->low > 0 && !priming)
+    if (weir__ahead_open(&a->reserve, a->low, a->high, preallocation, &a->reserve.ahead) ==
+        WEIR_OK) {
+        if (a->low > 0 && !preallocation)
             weir__prepare(a);
         return;
     }
@@ -270,7 +272,7 @@ static void learn(weir_allocator *a, const weir_options *given) {
         a->threshold = a->prealloc;
 }
 
-/* NULL: the reserve can be told. */
+/* NULL: the reserved memory can be told. */
 const char *weir__why_not_told(const weir_allocator *a) {
     switch (a->options.engine) {
     case WEIR_ENGINE_DIRECT:
@@ -304,7 +306,7 @@ static void set_decay(weir_allocator *a) {
     weir__decay_open(&a->reserve.decay, off ? 0 : o->decay_ms * UINT64_C(1000000),
                      a->threshold < a->device.total ? a->threshold : 0, in_requests,
                      a->low > 0 ? a->high : 0);
-    weir__relief_open(&a->reserve.relief, in_requests && weir__can_shrink(a));
+    weir__pressure_open(&a->reserve.pressure, in_requests && weir__can_shrink(a));
 }
 
 /* After the engine. */
@@ -325,7 +327,7 @@ static weir_status open_engine(weir_allocator *a) {
                                 .threshold = a->threshold};
     weir_status status;
 
-    if (a->options.engine == WEIR_ENGINE_POOL && q->limit != UINT64_MAX) /* for the ladder too */
+    if (a->options.engine == WEIR_ENGINE_POOL && q->limit != UINT64_MAX) /* for OOM recovery too */
         q->limit = weir__size_round_down((size_t)q->limit, WEIR_POOL_UNIT);
     if (a->reserve.decay.half_life_ns > 0 || q->follows)
         setup.traits = WEIR_ENGINE_IS_FOLLOWED;
@@ -357,7 +359,7 @@ static weir_status furnish(weir_allocator *a, const weir_options *given,
     }
     weir__quota_begin(&a->reserve, a->reserve.quota.limit);
     if (a->options.front == WEIR_SWITCH_ON)
-        status = weir__front_open(&a->reserve, &a->front);
+        status = weir__caches_open(&a->reserve, &a->caches);
     if (status == WEIR_OK && a->options.harden != WEIR_HARDEN_OFF)
         status = weir__harden_open(&a->device, &a->options,
                                    &(struct weir_harden_below){.alloc = weir__allocator_serve,
@@ -365,27 +367,28 @@ static weir_status furnish(weir_allocator *a, const weir_options *given,
                                                                .context = a,
                                                                .graphs = &a->reserve.graphs},
                                    &a->harden);
-    weir__priming_open(&a->priming, &a->reserve, a->prealloc, a->prealloc_min, weir__prepare, a);
+    weir__preallocation_open(&a->preallocation, &a->reserve, a->prealloc, a->prealloc_min,
+                             weir__prepare, a);
     at_create = a->prealloc > 0 && a->options.prealloc_at != WEIR_PREALLOC_AT_FIRST;
     if (a->prealloc > 0 && !at_create)
-        (void)weir__detour_set(&a->device.slow_path, WEIR_DETOUR_PREALLOC, 1);
+        (void)weir__slow_path_set(&a->device.slow_path, WEIR_SLOW_PATH_PREALLOC, 1);
     if (status == WEIR_OK && at_create)
         status = preallocate_now(a, why, sizeof why);
     else if (status == WEIR_OK)
         look_ahead(a, 0);
     if (status == WEIR_OK && !at_create)
         weir__prepare(a);
-    if (!a->front || a->books.latency || a->harden)
-        (void)weir__detour_set(&a->device.slow_path, WEIR_DETOUR_ALWAYS, 1);
+    if (!a->caches || a->counters.latency || a->harden)
+        (void)weir__slow_path_set(&a->device.slow_path, WEIR_SLOW_PATH_ALWAYS, 1);
     if (a->options.oom_callback)
-        (void)weir__detour_set(&a->device.slow_path, WEIR_DETOUR_OOM, 1);
+        (void)weir__slow_path_set(&a->device.slow_path, WEIR_SLOW_PATH_OOM, 1);
     if (status == WEIR_OK)
         return WEIR_OK;
     result = weir__driver_result;
     weir__ahead_close(a->reserve.ahead);
-    weir__priming_close(&a->priming);
+    weir__preallocation_close(&a->preallocation);
     weir__harden_close(a->harden);
-    weir__front_close(a->front);
+    weir__caches_close(a->caches);
     a->reserve.engine->ops->close(a->reserve.engine);
     weir__exports_close(a->exports);
     weir__learn_close(a->learn);
@@ -409,7 +412,7 @@ static weir_allocator *begin(const struct weir_driver *driver, const weir_option
     a->device.driver = driver;
     a->reserve.device = &a->device;
     a->reserve.options = &a->options;
-    a->reserve.events.books = &a->books;
+    a->reserve.events.counters = &a->counters;
     a->reserve.events.grew = &a->reserve.decay.grew;
     a->reserve.lend_device = weir__borrow;
     a->reserve.lend_context = a;
@@ -453,9 +456,9 @@ weir_status weir__allocator_check_on(const struct weir_driver *driver, const wei
     return status;
 }
 
-/* Who asks for it looks for it there: it is said where the log was not set, too, once in the process. */
-static void warn_of_verdict(const weir_options *o, const weir_options *given) {
-    int problem = weir__verdict_problem(o->verdict), is_new = 1;
+/* The caller for it looks for it there: it is said where the log was not set, too, once in the process. */
+static void warn_of_oom_report(const weir_options *o, const weir_options *given) {
+    int problem = weir__oom_report_problem(o->verdict), is_new = 1;
     char line[1024];
 
     if (!problem)
@@ -490,45 +493,46 @@ weir_status weir__engine_allocator_create(const struct weir_driver *driver,
     atomic_fetch_add_explicit(&weir__device_age, 1, memory_order_relaxed);
     a->device.created_ticks = driver->ticks();
     a->device.decompresses = decompresses;
-    if (weir__verdict_is_wanted(a->options.verdict)) /* the caller's need not live on */
+    if (weir__oom_report_is_wanted(a->options.verdict)) /* the caller's need not live on */
         a->options.verdict = weir__text_keep(a->options.verdict, NULL);
     if (!a->options.verdict) {
         status = weir__without_driver(WEIR_E_HOST_MEMORY);
         goto free_allocator;
     }
-    warn_of_verdict(&a->options, options);
+    warn_of_oom_report(&a->options, options);
     need_ids(a);
-    if (!weir__books_open(&a->books, a->options.event_ring, a->options.latency == WEIR_SWITCH_ON)) {
+    if (!weir__counters_open(&a->counters, a->options.event_ring,
+                             a->options.latency == WEIR_SWITCH_ON)) {
         status = weir__without_driver(WEIR_E_HOST_MEMORY);
         goto free_allocator;
     }
     status = find_device(a, ordinal, &to);
     if (status != WEIR_OK)
-        goto close_books;
-    weir__join_neighbours(a); /* before there is a context: others make room for it */
+        goto close_counters;
+    weir__join_process_peers(a); /* before there is a context: others make room for it */
     status = open_context(a, &to);
     if (status != WEIR_OK)
-        goto leave_neighbours;
+        goto leave_peers;
     status = furnish(a, options, &to);
     if (status != WEIR_OK)
         goto release_context;
     weir__uses_open(&a->uses, &a->device.slow_path);
     weir__graphs_open(&a->reserve.graphs);
     pthread_mutex_init(&a->first, NULL);
-    a->sibling.driver = driver;
-    a->sibling.device = a->device.ordinal;
-    a->sibling.owner = a;
+    a->local_peer.driver = driver;
+    a->local_peer.device = a->device.ordinal;
+    a->local_peer.owner = a;
     atomic_store_explicit(&a->device.log, a->options.log, memory_order_relaxed);
-    weir__siblings_join(&a->sibling); /* from here on others may call it */
+    weir__local_peers_join(&a->local_peer); /* from here on others may call it */
     *allocator = a;
     return weir__ended(result_before, WEIR_OK);
 
 release_context:
     driver->cuDevicePrimaryCtxRelease(a->device.ordinal);
-leave_neighbours:
-    weir__leave_neighbours(a);
-close_books:
-    weir__books_close(&a->books);
+leave_peers:
+    weir__leave_peers(a);
+close_counters:
+    weir__counters_close(&a->counters);
 free_allocator:
     free(a);
     return status;
@@ -616,7 +620,8 @@ static int has_blocks(const weir_allocator *a) {
     if (a->harden &&
         (weir__harden_has_blocks(a->harden) || weir__harden_empty(a->harden, 1) != WEIR_OK))
         return 1;
-    return a->front ? weir__front_has_blocks(a->front) : weir__engine_has_blocks(a->reserve.engine);
+    return a->caches ? weir__caches_has_blocks(a->caches)
+                     : weir__engine_has_blocks(a->reserve.engine);
 }
 
 /* 1 if memory may go.  Where the device cannot be waited for, for want of memory, say, it stays, and the
@@ -636,33 +641,33 @@ weir_status weir_allocator_destroy(weir_allocator *a) {
         return WEIR_OK;
     if (weir__driver_forked())
         return weir__misuse(a, WEIR_E_FORKED, "destroy");
-    lost = weir__detour_is(&a->device.slow_path, WEIR_DETOUR_LOST);
+    lost = weir__slow_path_is(&a->device.slow_path, WEIR_SLOW_PATH_LOST);
     weir__ahead_hold(a->reserve.ahead);
-    busy = !lost && (has_blocks(a) || !weir__ladder_drain(&a->reserve) || !is_settled(a));
+    busy = !lost && (has_blocks(a) || !weir__oom_recovery_drain(&a->reserve) || !is_settled(a));
     weir__ahead_go_on(a->reserve.ahead);
     if (busy)
         return weir__misuse(a, WEIR_E_BUSY, "destroy");
-    weir__siblings_leave(&a->sibling);
+    weir__local_peers_leave(&a->local_peer);
     weir__ahead_close(a->reserve.ahead);
-    weir__priming_close(&a->priming);
+    weir__preallocation_close(&a->preallocation);
     if (!lost && a->learn)
-        (void)weir__learn_save(a, NULL); /* a refusal is in the log */
+        (void)weir__learn_save(a, NULL); /* a failure is in the log */
     weir__learn_close(a->learn);
     weir__harden_close(a->harden);
-    weir__front_close(a->front);
+    weir__caches_close(a->caches);
     weir__exports_close(a->exports);
     a->reserve.engine->ops->close(a->reserve.engine);
     end_plans(a);
     weir__anywhere_close(a);
     weir__decay_close(&a->reserve.decay);
-    weir__relief_close(&a->reserve.relief);
-    weir__leave_neighbours(a);
+    weir__pressure_close(&a->reserve.pressure);
+    weir__leave_peers(a);
     weir__device_end_waits(&a->device);
     weir__set_driver_result(result_before);
     a->device.driver->cuDevicePrimaryCtxRelease(a->device.ordinal);
     weir__graphs_close(&a->reserve.graphs);
     weir__uses_close(&a->uses);
-    weir__books_close(&a->books);
+    weir__counters_close(&a->counters);
     pthread_mutex_destroy(&a->first);
     free(a);
     return WEIR_OK;

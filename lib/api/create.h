@@ -17,7 +17,7 @@ weir_status weir__misuse(const weir_allocator *a, weir_status status, const char
 static inline __attribute__((always_inline)) weir_status weir__go_on(const weir_allocator *a) {
     if (weir__driver_forked())
         return weir__misuse(a, WEIR_E_FORKED, "a call");
-    if (weir__detour_is(&a->device.slow_path, WEIR_DETOUR_LOST))
+    if (weir__slow_path_is(&a->device.slow_path, WEIR_SLOW_PATH_LOST))
         return weir__without_driver(WEIR_E_DEVICE_LOST);
     return WEIR_OK;
 }
@@ -74,20 +74,20 @@ weir_status weir__preallocate(weir_allocator *a, char *text, size_t text_bytes);
 weir_status weir__preallocate_behind(weir_allocator *a, char *text, size_t text_bytes);
 /* Reserve was taken beforehand: the host's tables for its addresses are made. */
 void weir__prepare(void *allocator);
-/* Why the reserve cannot be told, and why it never goes back by itself; NULL: it can, or may. */
+/* Why the reserved memory cannot be told, and why it never goes back by itself; NULL: it can, or may. */
 const char *weir__why_not_told(const weir_allocator *a);
 const char *weir__why_it_stays(const weir_allocator *a);
 int weir__can_shrink(const weir_allocator *a);
 
-/* Gives idle reserve back until at most `keep' is left, or until `wanted' bytes have gone, waiting for what that
+/* Gives idle memory back until at most `keep' is left, or until `wanted' bytes have gone, waiting for what that
  * takes. */
 weir_status weir__trim_all(weir_allocator *a, size_t keep, int cause, size_t *released);
 weir_status weir__relieve(weir_allocator *a, uint64_t wanted, int cause, size_t *released);
 
-/* lend.c: as the reserve's lend_device; and of other processes. */
+/* lend.c: as the reserved memory's lend_device; and of other processes. */
 uint64_t weir__borrow(void *allocator, uint64_t least, uint64_t most, int may_wait);
-void weir__join_neighbours(weir_allocator *a);
-void weir__leave_neighbours(weir_allocator *a);
+void weir__join_process_peers(weir_allocator *a);
+void weir__leave_peers(weir_allocator *a);
 
 /* request.c: what serves under the guard. */
 weir_status weir__allocator_serve(void *allocator, size_t bytes, weir_stream stream,

@@ -5,7 +5,7 @@
  * other way reserves a third more.  The pool engine where the device cannot map, or not memory for hardware
  * decompression if that is wanted, or has no addresses left; and for what only a pool has.
  *
- * Must not know: who asks.
+ * Must not know: the caller.
  */
 #ifndef WEIR_DEFAULT_ENGINE_H
 #define WEIR_DEFAULT_ENGINE_H

@@ -21,8 +21,8 @@ void weir__drop_in_begin(weir_allocator *a, int (*watches)(weir_stream stream)) 
 
 void weir__drop_in_distrust(weir_allocator *a) {
     atomic_store_explicit(&a->device.watches, NULL, memory_order_relaxed);
-    if (a->front)
-        weir__front_distrust(a->front);
+    if (a->caches)
+        weir__caches_distrust(a->caches);
 }
 
 void weir__drop_in_hush(weir_allocator *a) {
@@ -43,17 +43,17 @@ weir_status weir__drop_in_create(const weir_options *options, int decompresses,
 }
 
 void weir__drop_in_lose(weir_allocator *a) {
-    (void)weir__detour_set(&a->device.slow_path, WEIR_DETOUR_LOST, 1);
+    (void)weir__slow_path_set(&a->device.slow_path, WEIR_SLOW_PATH_LOST, 1);
 }
 
 int weir__drop_in_knows_blocks(const weir_allocator *a) {
     const struct weir_engine *e = a->reserve.engine;
 
-    return a->front != NULL || !e->driver_pool;
+    return a->caches != NULL || !e->driver_pool;
 }
 
 int weir__drop_in_may_have(const weir_allocator *a, uint64_t address) {
-    return !a->front || weir__engine_may_have(a->reserve.engine, address);
+    return !a->caches || weir__engine_may_have(a->reserve.engine, address);
 }
 
 int weir__drop_in_holds(const weir_allocator *a, uint64_t address) {
@@ -73,25 +73,25 @@ int weir__drop_in_keeps_addresses(const weir_allocator *a) {
 int weir__drop_in_free_own(weir_allocator *a, void *block, weir_stream stream) {
     unsigned detours = atomic_load_explicit(&a->device.slow_path, memory_order_acquire);
 
-    return (detours & ~(unsigned)WEIR_DETOUR_OOM) == 0 &&
-           weir__front_free_own(a->front, (uintptr_t)block, stream);
+    return (detours & ~(unsigned)WEIR_SLOW_PATH_OOM) == 0 &&
+           weir__caches_free_own(a->caches, (uintptr_t)block, stream);
 }
 
 weir_status weir__drop_in_free_done(weir_allocator *a, void *block) {
-    if (a->front && !a->harden && !weir__driver_forked() &&
-        !weir__detour_is(&a->device.slow_path, WEIR_DETOUR_LOST))
-        return weir__front_free_done(a->front, (uintptr_t)block);
+    if (a->caches && !a->harden && !weir__driver_forked() &&
+        !weir__slow_path_is(&a->device.slow_path, WEIR_SLOW_PATH_LOST))
+        return weir__caches_free_done(a->caches, (uintptr_t)block);
     return weir_free(a, block, (weir_stream)(uintptr_t)WEIR_STREAM_LEGACY_VALUE);
 }
 
 void weir__drop_in_stream_begins(weir_allocator *a, weir_stream stream) {
-    if (a->front && !weir__driver_forked() &&
-        !weir__detour_is(&a->device.slow_path, WEIR_DETOUR_LOST))
-        weir__front_meet(a->front, stream);
+    if (a->caches && !weir__driver_forked() &&
+        !weir__slow_path_is(&a->device.slow_path, WEIR_SLOW_PATH_LOST))
+        weir__caches_meet(a->caches, stream);
 }
 
 static int is_usable(const weir_allocator *a) {
-    return !weir__driver_forked() && !weir__detour_is(&a->device.slow_path, WEIR_DETOUR_LOST);
+    return !weir__driver_forked() && !weir__slow_path_is(&a->device.slow_path, WEIR_SLOW_PATH_LOST);
 }
 
 /* Its memory goes back only behind a wait for the device. */
@@ -105,15 +105,15 @@ static int is_unused(const weir_allocator *a, weir_stream stream) {
     const struct weir_default_ids *known =
         &weir__default_ids[(unsigned)a->device.ordinal % WEIR_DEFAULT_IDS];
 
-    return (uintptr_t)stream == WEIR_STREAM_PER_THREAD_VALUE && a->front &&
+    return (uintptr_t)stream == WEIR_STREAM_PER_THREAD_VALUE && a->caches &&
            (known->context != a->device.context || known->id[1] == 0);
 }
 
 static void see_done(weir_allocator *a, weir_stream stream) {
     uint64_t id = 0;
 
-    if (a->front)
-        weir__front_ask(a->front, stream);
+    if (a->caches)
+        weir__caches_ask(a->caches, stream);
     else if (weir__device_stream_id(&a->device, stream, &id) == CUDA_SUCCESS)
         weir__engine_ask(a->reserve.engine, stream, id);
 }
@@ -123,8 +123,8 @@ void weir__drop_in_stream_ends(weir_allocator *a, weir_stream stream) {
 
     if (!is_usable(a))
         return;
-    if (a->front)
-        weir__front_leave(a->front, stream);
+    if (a->caches)
+        weir__caches_leave(a->caches, stream);
     else
         see_done(a, stream); /* later nobody can ask */
     weir__set_driver_result(before);
@@ -189,10 +189,10 @@ int weir__drop_in_ask(weir_allocator *a, const weir_stream *streams, size_t coun
     if (!is_usable(a) || is_busy(a) ||
         weir__driver_enter(driver, a->device.context, &scope) != CUDA_SUCCESS)
         return 0;
-    if (a->front)
-        (void)weir__front_settle(a->front);
+    if (a->caches)
+        (void)weir__caches_settle(a->caches);
     is_idle = ask_all(a, streams, count);
-    if (a->front && !is_busy(a) && weir__front_settle(a->front))
+    if (a->caches && !is_busy(a) && weir__caches_settle(a->caches))
         (void)ask_all(a, streams, count);
     weir__driver_leave(driver, &scope);
     weir__set_driver_result(before);
@@ -208,8 +208,8 @@ static void give_done(weir_allocator *a, size_t keep) {
 
     (void)a->reserve.engine->ops->trim(a->reserve.engine, &trim);
     weir__ahead_forget(a->reserve.ahead);
-    if (a->front && weir__engine_reserve(a->reserve.engine) > keep)
-        weir__front_demand(a->front);
+    if (a->caches && weir__engine_reserve(a->reserve.engine) > keep)
+        weir__caches_reclaim_epoch(a->caches);
 }
 
 void weir__drop_in_trim(weir_allocator *a, size_t keep, int is_idle) {
@@ -225,25 +225,25 @@ void weir__drop_in_trim(weir_allocator *a, size_t keep, int is_idle) {
 }
 
 int weir__drop_in_knows_peak(const weir_allocator *a) {
-    return a->front && !a->harden;
+    return a->caches && !a->harden;
 }
 
 int weir__drop_in_has_blocks(weir_allocator *a) {
-    return weir__front_has_blocks(a->front);
+    return weir__caches_has_blocks(a->caches);
 }
 
 uint64_t weir__drop_in_peak(weir_allocator *a) {
-    return weir__front_peak_lately(a->front);
+    return weir__caches_peak_lately(a->caches);
 }
 
 void weir__drop_in_renew_peak(weir_allocator *a) {
-    weir__front_renew_peak(a->front);
+    weir__caches_renew_peak(a->caches);
 }
 
 int weir__drop_in_tell(weir_allocator *a, weir_verdict *out) {
-    if (!weir__verdict_is_wanted(a->options.verdict) || !weir__verdict_is_news(a, out))
+    if (!weir__oom_report_is_wanted(a->options.verdict) || !weir__oom_report_is_news(a, out))
         return 0;
-    weir__verdict_tell(out, a->options.verdict);
+    weir__oom_report_tell(out, a->options.verdict);
     return 1;
 }
 
@@ -254,12 +254,12 @@ CUresult weir__drop_in_wait(weir_allocator *a) {
 enum { MOST_DEVICES = 64 };
 
 /* It takes part from the first time on, so that who did not answer is left alone the next time. */
-static struct weir_neighbours *take_part(const struct weir_driver *driver, CUdevice device,
-                                         int log) {
+static struct weir_process_peers *take_part(const struct weir_driver *driver, CUdevice device,
+                                            int log) {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    static struct weir_neighbours *joined[MOST_DEVICES];
+    static struct weir_process_peers *joined[MOST_DEVICES];
     static struct weir_claim nothing[MOST_DEVICES];
-    struct weir_neighbours *n;
+    struct weir_process_peers *n;
 
     pthread_mutex_lock(&lock);
     if (!joined[device])
@@ -270,9 +270,9 @@ static struct weir_neighbours *take_part(const struct weir_driver *driver, CUdev
 }
 
 /* Once for each device. */
-static void tell_why(struct weir_neighbours *n, CUdevice device, int log) {
+static void tell_why(struct weir_process_peers *n, CUdevice device, int log) {
     static atomic_int is_told[MOST_DEVICES];
-    char why[WEIR_NEIGHBOURS_SHOWN + 80];
+    char why[WEIR_PROCESS_PEERS_SHOWN + 80];
 
     if (atomic_exchange(&is_told[device], 1))
         return;
@@ -285,7 +285,7 @@ int weir__drop_in_ask_on(const struct weir_driver *driver, CUdevice device,
                          const weir_options *options, struct weir_admission *admission) {
     int log = options->log == WEIR_LOG_DEFAULT ? WEIR_LOG_WARNING : options->log, any;
     _Atomic uint64_t nothing_yet = 0;
-    struct weir_neighbours *n;
+    struct weir_process_peers *n;
     struct weir_claim claim;
     weir_options complete;
 
@@ -300,7 +300,7 @@ int weir__drop_in_ask_on(const struct weir_driver *driver, CUdevice device,
     any = weir__allocator_admit(n, admission);
     if (!any)
         tell_why(n, device, log);
-    weir__neighbours_leave(n, &claim, &nothing_yet);
+    weir__process_peers_leave(n, &claim, &nothing_yet);
     return any;
 }
 

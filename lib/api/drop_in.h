@@ -44,7 +44,7 @@ void weir__drop_in_begin(weir_allocator *allocator, int (*watches)(weir_stream s
 /* A capture may begin unseen from now on: the driver is asked about every stream again. */
 void weir__drop_in_distrust(weir_allocator *allocator);
 
-/* Before the first request: refusals are told elsewhere, so the log does not say them. */
+/* Before the first request: failures are told elsewhere, so the log does not say them. */
 void weir__drop_in_hush(weir_allocator *allocator);
 
 /* 1: a block that one stream has freed serves another only after the host has waited or memory was given back to the
@@ -105,18 +105,18 @@ void weir__drop_in_trim(weir_allocator *allocator, size_t keep, int is_idle);
 /* 1 if a block of it is live, which no call of the driver's is needed for.  For one that knows its peak, too. */
 int weir__drop_in_has_blocks(weir_allocator *allocator);
 
-/* The most bytes that were requested at once since this was last begun anew: a lower bound, as
+/* The most bytes that were requested at once since this was last begun again: a lower bound, as
  * weir_statistics says of peaks.  For an allocator that keeps it. */
 int weir__drop_in_knows_peak(const weir_allocator *allocator);
 uint64_t weir__drop_in_peak(weir_allocator *allocator);
 void weir__drop_in_renew_peak(weir_allocator *allocator);
 
-/* This thread's last refusal by the allocator stands: tells why where options.verdict says, if that is news, and then
- * is 1 with the verdict.  0: it is none, or nothing is to be told. */
+/* This thread's last failure by the allocator stands: tells why where options.verdict says, if that is news, and then
+ * is 1 with the OOM report.  0: it is none, or nothing is to be told. */
 int weir__drop_in_tell(weir_allocator *allocator, weir_verdict *out);
 
 /* A context of the device was out of memory: asks other processes for room for one, as one that counts like them,
- * unless the environment has turned the ledger off.  1: the driver is to be asked again, since somebody gave or may
+ * unless the environment has turned the registry off.  1: the driver is to be asked again, since somebody gave or may
  * have.  0: that was all; a line of the log says once who has the memory.  No longer than a second
  * in all. */
 int weir__drop_in_ask_for_context(CUdevice device, struct weir_admission *admission);

@@ -70,7 +70,7 @@ static weir_status withdraw(weir_allocator *a, CUdeviceptr block) {
         return status;
     (void)weir__map_take(&e->places, block, &place);
     if (--e->count == 0)
-        (void)weir__detour_set(&a->device.slow_path, WEIR_DETOUR_SHARED, 0);
+        (void)weir__slow_path_set(&a->device.slow_path, WEIR_SLOW_PATH_SHARED, 0);
     return WEIR_OK;
 }
 
@@ -89,7 +89,7 @@ static weir_status gate(const weir_allocator *a) {
         return weir__without_driver(WEIR_E_INVALID);
     if (weir__driver_forked())
         return weir__without_driver(WEIR_E_FORKED);
-    if (weir__detour_is(&a->device.slow_path, WEIR_DETOUR_LOST))
+    if (weir__slow_path_is(&a->device.slow_path, WEIR_SLOW_PATH_LOST))
         return weir__without_driver(WEIR_E_DEVICE_LOST);
     return a->exports ? WEIR_OK : weir__without_driver(WEIR_E_NOT_SUPPORTED);
 }
@@ -188,7 +188,7 @@ static weir_status offer(weir_allocator *a, CUdeviceptr block, struct weir_handl
         return WEIR_E_HOST_MEMORY;
     }
     if (e->count++ == 0)
-        (void)weir__detour_set(&a->device.slow_path, WEIR_DETOUR_SHARED, 1);
+        (void)weir__slow_path_set(&a->device.slow_path, WEIR_SLOW_PATH_SHARED, 1);
     return WEIR_OK;
 }
 

@@ -31,11 +31,11 @@ static weir_status hand_out(const weir_allocator *a, const char *call, void *out
 
 void weir__stats_read(weir_allocator *a, weir_statistics *out) {
     *out = (weir_statistics){.size = sizeof *out};
-    weir__books_read(&a->books, out);
+    weir__counters_read(&a->counters, out);
     a->reserve.engine->ops->figures(a->reserve.engine, out);
     out->host_bytes += weir__graphs_host_bytes(&a->reserve.graphs);
-    if (a->front)
-        weir__front_figures(a->front, out);
+    if (a->caches)
+        weir__caches_figures(a->caches, out);
     if (a->harden)
         weir__harden_figures(a->harden, out);
     out->profile_asked = a->profile_asked;
@@ -62,9 +62,9 @@ weir_status weir_latencies(weir_allocator *a, int operation, weir_latency *out) 
                      out ? "operation: expected 0 for alloc, 1 for free" : "out is NULL");
     if (weir__driver_forked())
         return weir__without_driver(WEIR_E_FORKED);
-    if (!a->books.latency)
+    if (!a->counters.latency)
         return weir__without_driver(WEIR_E_NOT_SUPPORTED);
-    h = &a->books.latency[operation];
+    h = &a->counters.latency[operation];
     figures.count = atomic_load(&h->total);
     figures.p50_ns = weir__histogram_quantile(h, 0.50);
     figures.p90_ns = weir__histogram_quantile(h, 0.90);
@@ -84,6 +84,6 @@ weir_status weir_events(weir_allocator *a, uint64_t after, weir_event *events, s
                                       : "count is NULL");
     if (weir__driver_forked())
         return weir__without_driver(WEIR_E_FORKED);
-    *count = weir__books_events(&a->books, after, events, event_bytes, capacity);
+    *count = weir__counters_events(&a->counters, after, events, event_bytes, capacity);
     return WEIR_OK;
 }

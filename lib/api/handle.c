@@ -20,8 +20,8 @@ int weir__allocator_is_live(const weir_allocator *a, CUdeviceptr block) {
 
     if (a->harden)
         return weir__harden_is_live(a->harden, block);
-    if (a->front)
-        return weir__front_is_live(a->front, block);
+    if (a->caches)
+        return weir__caches_is_live(a->caches, block);
     found = weir__engine_find(a->reserve.engine, WEIR_VISIT_BLOCK_AT, block, &live);
     return found < 0 || (found == 1 && live.base == block);
 }
@@ -54,9 +54,9 @@ static int find(const weir_allocator *a, CUdeviceptr address, CUdeviceptr *block
     struct weir_extent live = {0};
     int found = 1;
 
-    if (!a->front)
+    if (!a->caches)
         found = weir__engine_find(a->reserve.engine, WEIR_VISIT_BLOCK_AT, address, &live);
-    else if (weir__front_find(a->front, address, block, bytes))
+    else if (weir__caches_find(a->caches, address, block, bytes))
         live = (struct weir_extent){.base = *block, .bytes = *bytes};
     *block = live.base;
     *bytes = live.bytes;
@@ -145,9 +145,9 @@ static weir_status bind(weir_allocator *a, weir_stream stream, int more) {
     int result_before = weir__driver_result, driver_result;
     weir_status status = weir__gate(a);
 
-    if (status != WEIR_OK || !a->front)
+    if (status != WEIR_OK || !a->caches)
         return status;
-    status = weir__front_bind(a->front, stream, more);
+    status = weir__caches_bind(a->caches, stream, more);
     if (status == WEIR_E_INVALID || status == WEIR_E_STREAM) {
         driver_result = weir__driver_result;
         (void)weir__misuse(a, status,

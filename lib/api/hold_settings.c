@@ -173,7 +173,7 @@ static weir_status set_budget(weir_allocator *a, const struct weir_message *mess
     return WEIR_OK;
 }
 
-/* Headroom that cannot be had, and steps that the release threshold throws away again, are worth a word. */
+/* Grow-ahead that is not available, and steps that the release threshold throws away again, are worth a word. */
 static void warn_of_what_is_lost(const weir_allocator *a, uint64_t low) {
     uint64_t all =
         a->reserve.quota.limit < a->device.total ? a->reserve.quota.limit : a->device.total;
@@ -294,26 +294,26 @@ static void warn_of_what_stays(const weir_allocator *a) {
 /* Nothing is ignored silently: settings that the chosen engine has no use for draw one warning. */
 static void warn_of_unused(const weir_allocator *a, const weir_options *given) {
     const weir_options *o = &a->options;
-    int platform = o->engine == WEIR_ENGINE_DIRECT, arena = o->engine == WEIR_ENGINE_ARENA;
+    int direct = o->engine == WEIR_ENGINE_DIRECT, arena = o->engine == WEIR_ENGINE_ARENA;
     int fixed = arena && o->arena == WEIR_ARENA_FIXED,
         mapped = arena && o->arena == WEIR_ARENA_MAPPED;
     const struct {
         int unused;
         enum weir_setting setting;
     } settings[] = {
-        {platform || fixed, WEIR_SETTING_PREALLOC},
-        {platform || fixed, WEIR_SETTING_GROWTH},
+        {direct || fixed, WEIR_SETTING_PREALLOC},
+        {direct || fixed, WEIR_SETTING_GROWTH},
         {fixed, WEIR_SETTING_KEEP_FREE},
-        {platform || arena, WEIR_SETTING_RELEASE_THRESHOLD},
+        {direct || arena, WEIR_SETTING_RELEASE_THRESHOLD},
         {!arena || (mapped && given && given->arena != WEIR_ARENA_MAPPED), WEIR_SETTING_ARENA},
         {!mapped, WEIR_SETTING_PACKING},
         {!arena && o->front == WEIR_SWITCH_OFF, WEIR_SETTING_INTERNAL_DEPENDENCIES},
-        {platform || fixed, WEIR_SETTING_GROW_AHEAD},
-        {platform || fixed, WEIR_SETTING_PREALLOC_MIN},
-        {platform || fixed, WEIR_SETTING_PREALLOC_DEADLINE},
-        {platform || fixed, WEIR_SETTING_PREALLOC_MODE},
+        {direct || fixed, WEIR_SETTING_GROW_AHEAD},
+        {direct || fixed, WEIR_SETTING_PREALLOC_MIN},
+        {direct || fixed, WEIR_SETTING_PREALLOC_DEADLINE},
+        {direct || fixed, WEIR_SETTING_PREALLOC_MODE},
         {!weir__learn_can(o), WEIR_SETTING_PROFILE},
-        {platform || fixed, WEIR_SETTING_DECAY},
+        {direct || fixed, WEIR_SETTING_DECAY},
     };
 
     char engine[WEIR_SHOW_BYTES];

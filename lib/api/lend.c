@@ -14,7 +14,7 @@
 #include "base/result.h"
 #include "base/size.h"
 #include "cache/pinned.h"
-#include "ipc/ledger.h"
+#include "ipc/registry.h"
 
 /* On an H200 a context takes 0.5 GiB, and kernels are loaded into it; and how long others have to make room for
  * one: a program that gets none ends. */
@@ -28,9 +28,9 @@
 static uint64_t could_lend(weir_allocator *a, int may_wait) {
     weir_statistics figures;
 
-    if (!weir__can_shrink(a) || weir__detour_is(&a->device.slow_path, WEIR_DETOUR_LOST) ||
+    if (!weir__can_shrink(a) || weir__slow_path_is(&a->device.slow_path, WEIR_SLOW_PATH_LOST) ||
         (!may_wait &&
-         (a->harden || a->front || (a->reserve.engine->traits & WEIR_ENGINE_TRIM_WAITS))))
+         (a->harden || a->caches || (a->reserve.engine->traits & WEIR_ENGINE_TRIM_WAITS))))
         return 0;
     weir__stats_read(a, &figures);
     return weir__size_less(figures.reserve, weir__reserve_target(&a->reserve, figures.reserve,
@@ -52,17 +52,17 @@ static uint64_t lend(weir_allocator *a, uint64_t wanted, int may_wait) {
 
 uint64_t weir__borrow(void *allocator, uint64_t least, uint64_t most, int may_wait) {
     weir_allocator *a = allocator;
-    struct weir_sibling *s = NULL;
+    struct weir_local_peer *s = NULL;
     uint64_t idle = 0, got = 0;
 
-    while ((s = weir__siblings_next(&a->sibling, s)))
+    while ((s = weir__local_peers_next(&a->local_peer, s)))
         idle += could_lend(s->owner, may_wait);
     if (idle == 0 || idle < least)
         return 0;
-    while (got < most && (s = weir__siblings_next(&a->sibling, s)))
+    while (got < most && (s = weir__local_peers_next(&a->local_peer, s)))
         got += lend(s->owner, most - got, may_wait);
     if (s)
-        weir__siblings_let_go(s);
+        weir__local_peers_let_go(s);
     return got;
 }
 
@@ -76,7 +76,7 @@ static uint64_t could_give(weir_allocator *a) {
     if (idle == 0)
         return idle;
     /* Of an arena what is in one piece with what is to stay does not go; a region of the pool's becomes its units. */
-    held = weir__held(a->reserve.engine, a->front, a->harden,
+    held = weir__held(a->reserve.engine, a->caches, a->harden,
                       a->options.engine == WEIR_ENGINE_ARENA ? idle : UINT64_MAX);
     weir__stats_read(a, &figures);
     return weir__size_smaller(idle, weir__size_less(figures.reserve, held));
@@ -149,7 +149,7 @@ static void resize(void *allocator, uint64_t weights) {
     weir_allocator *a = allocator;
     weir_statistics figures;
 
-    if (!a->reserve.quota.follows || weir__detour_is(&a->device.slow_path, WEIR_DETOUR_LOST))
+    if (!a->reserve.quota.follows || weir__slow_path_is(&a->device.slow_path, WEIR_SLOW_PATH_LOST))
         return;
     weir__stats_read(a, &figures);
     (void)weir__quota_refresh_for(&a->reserve, figures.in_use);
@@ -157,26 +157,26 @@ static void resize(void *allocator, uint64_t weights) {
     give_above(a);
 }
 
-int weir__allocator_admit(struct weir_neighbours *n, struct weir_admission *admission) {
-    uint64_t now = weir__ledger_now();
+int weir__allocator_admit(struct weir_process_peers *n, struct weir_admission *admission) {
+    uint64_t now = weir__registry_now();
     struct weir_answers answers;
 
     if (admission->began_ns == 0)
         admission->began_ns = now;
     if (!n || admission->is_over || now - admission->began_ns >= CONTEXT_NS)
         return 0;
-    answers = weir__neighbours_ask(n, CONTEXT_BYTES, admission->began_ns,
-                                   admission->began_ns + CONTEXT_NS);
+    answers = weir__process_peers_ask(n, CONTEXT_BYTES, admission->began_ns,
+                                      admission->began_ns + CONTEXT_NS);
     admission->is_over = answers.given < CONTEXT_BYTES && !answers.awaited;
     if (answers.given == 0 && answers.awaited) /* nor is it asked again */
         nanosleep(&(struct timespec){0, CONTEXT_PAUSE_NS}, NULL);
     return answers.heard || answers.awaited; /* shares may have fallen for it, and left room */
 }
 
-void weir__allocator_not_admitted(struct weir_neighbours *n, char *text, size_t bytes) {
-    char holders[WEIR_NEIGHBOURS_SHOWN];
+void weir__allocator_not_admitted(struct weir_process_peers *n, char *text, size_t bytes) {
+    char holders[WEIR_PROCESS_PEERS_SHOWN];
 
-    weir__neighbours_show(n, holders);
+    weir__process_peers_show(n, holders);
     if (holders[0])
         snprintf(text, bytes,
                  "start these with keep-free 1GiB (--keep-free) to keep room for it: %s", holders);
@@ -184,12 +184,12 @@ void weir__allocator_not_admitted(struct weir_neighbours *n, char *text, size_t 
         snprintf(text, bytes, "weir knows of no other process that has memory there");
 }
 
-struct weir_neighbours *weir__allocator_join(const struct weir_driver *driver, CUdevice device,
-                                             struct weir_claim *claim, int log) {
-    static const struct weir_neighbours_calls calls = {tell_holding, give_way, resize};
-    char why[WEIR_LEDGER_PATH + 96];
-    struct weir_neighbours *n =
-        weir__neighbours_join(driver, device, &calls, claim, why, sizeof why);
+struct weir_process_peers *weir__allocator_join(const struct weir_driver *driver, CUdevice device,
+                                                struct weir_claim *claim, int log) {
+    static const struct weir_process_peers_calls calls = {tell_holding, give_way, resize};
+    char why[WEIR_REGISTRY_PATH + 96];
+    struct weir_process_peers *n =
+        weir__process_peers_join(driver, device, &calls, claim, why, sizeof why);
 
     if (!n && why[0])
         weir__log(
@@ -205,16 +205,16 @@ struct weir_claim weir__allocator_claim(const weir_options *o) {
                                .shares = weir__quota_has_share(o) || o->leave.value > 0};
 }
 
-void weir__join_neighbours(weir_allocator *a) {
+void weir__join_process_peers(weir_allocator *a) {
     const weir_options *o = &a->options;
 
     a->claim = weir__allocator_claim(o);
     if (o->ledger == WEIR_SWITCH_ON)
-        a->reserve.events.neighbours =
+        a->reserve.events.peers =
             weir__allocator_join(a->device.driver, a->device.ordinal, &a->claim, o->log);
 }
 
-void weir__leave_neighbours(weir_allocator *a) {
-    if (a->reserve.events.neighbours)
-        weir__neighbours_leave(a->reserve.events.neighbours, &a->claim, &a->reserve.events.shown);
+void weir__leave_peers(weir_allocator *a) {
+    if (a->reserve.events.peers)
+        weir__process_peers_leave(a->reserve.events.peers, &a->claim, &a->reserve.events.shown);
 }

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* oom_report.c: why a request failed: gathers the figures, and draws the conclusion.
  *
- * Everything is looked at when it is asked for; a refusal itself costs no more than it did.  The engine tells what of
- * its reserve is idle and for whom (`survey`), the front the same of its caches.  The front, or without one the
+ * Everything is looked at when it is asked for; a failure itself costs no more than it did.  The engine tells what of
+ * its reserved memory is idle and for whom (`survey`), the caches the same of its caches.  The caches, or without one the
  * engine (`visit`), lists the live blocks.  Each takes its own locks, one after the other, and none is held here.
  *
  * Groups are counted in a table of fixed size that is taken from the host before any lock is, or, where the host
  * has no memory, in a small one on the stack.  What finds no place there is a sum.
  *
- * Must not know: how an engine keeps its memory, how a verdict is written.
+ * Must not know: how an engine keeps its memory, how an OOM report is written.
  */
 #include "config.h"
 
@@ -28,17 +28,17 @@
 #include "base/text.h"
 #include "config/settings.h"
 #include "ipc/process_peers.h"
-#include "reserve/oom_ladder.h"
+#include "reserve/oom_recovery.h"
 
 enum {
     TABLE_ROOM = 4096, /* groups: powers of two */
     STACK_ROOM = 64,
     OTHERS_PART = 16, /* of the device; less is what a context takes anyway */
-    LOOKED_AT = 16    /* refusals of an allocator that are looked at unasked */
+    LOOKED_AT = 16    /* failures of an allocator that are looked at unasked */
 };
 #define PAGE ((size_t)2 << 20) /* of cuMemAlloc */
 #define UNIT ((size_t)32 << 20)
-#define BLOCK ((size_t)16 << 10) /* what the front asks the engine for is a multiple of */
+#define BLOCK ((size_t)16 << 10) /* what the caches asks the engine for is a multiple of */
 
 /* ---- groups ---------------------------------------------------------------------------------- */
 
@@ -105,8 +105,8 @@ static void read_groups(weir_allocator *a, weir_verdict *v) {
 
     if (!table)
         memset(few, 0, sizeof few);
-    if (a->front)
-        weir__front_blocks(a->front, count_block, &g);
+    if (a->caches)
+        weir__caches_blocks(a->caches, count_block, &g);
     else
         (void)e->ops->visit(
             e, &(struct weir_visit){.what = WEIR_VISIT_BLOCKS, .show = count_block, .context = &g});
@@ -158,14 +158,14 @@ static uint64_t graph_memory(const struct weir_device *device, CUgraphMem_attrib
     return bytes;
 }
 
-/* Of other allocators of the process: their reserve, and of it what is idle. */
-static uint64_t sibling_reserve(const weir_allocator *a, uint64_t *idle) {
+/* Of other allocators of the process: their reserved memory, and of it what is idle. */
+static uint64_t local_peer_reserve(const weir_allocator *a, uint64_t *idle) {
     weir_statistics figures;
-    struct weir_sibling *s = NULL;
+    struct weir_local_peer *s = NULL;
     uint64_t bytes = 0;
 
     *idle = 0;
-    while ((s = weir__siblings_next(&a->sibling, s))) {
+    while ((s = weir__local_peers_next(&a->local_peer, s))) {
         weir__stats_read(s->owner, &figures);
         bytes += figures.reserve;
         *idle += weir__size_less(figures.reserve, figures.in_use);
@@ -180,14 +180,14 @@ static void read_device(weir_allocator *a, weir_verdict *v) {
     v->device_free = weir__device_free(&a->device);
     v->graphs = graph_memory(&a->device, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT);
     v->graphs_idle = weir__size_less(v->graphs, used);
-    v->siblings = sibling_reserve(a, &idle);
+    v->siblings = local_peer_reserve(a, &idle);
     v->others = v->device_free == UINT64_MAX
                     ? UINT64_MAX
                     : weir__size_less(v->device_total,
                                       v->device_free + v->reserve + v->graphs + v->siblings);
 }
 
-/* What of the reserve is idle; *at_rest: the largest hole that there were if nothing were pending. */
+/* What of the reserved memory is idle; *at_rest: the largest unmapped range that there were if nothing were pending. */
 static void read_reserve(weir_allocator *a, weir_verdict *v, uint64_t *at_rest) {
     struct weir_engine *e = a->reserve.engine;
     struct weir_survey survey = {.what = WEIR_SURVEY_IDLE, .id = v->stream};
@@ -209,16 +209,16 @@ static void read_reserve(weir_allocator *a, weir_verdict *v, uint64_t *at_rest) 
     e->ops->survey(e, &survey);
     if (survey.is_untold)
         return;
-    if (a->front)
-        weir__front_survey(a->front, v->stream, &survey);
+    if (a->caches)
+        weir__caches_survey(a->caches, v->stream, &survey);
     read_pending(&survey, v);
-    v->hole = survey.hole;
-    *at_rest = survey.hole_at_rest;
+    v->hole = survey.largest_free;
+    *at_rest = survey.largest_free_at_rest;
 }
 
 /* ---- the cause ------------------------------------------------------------------------------- */
 
-/* What the reserve grows by at least. */
+/* What the reserved memory grows by at least. */
 static size_t unit_of(const weir_allocator *a) {
     size_t unit = a->reserve.engine->least_limit;
 
@@ -245,7 +245,7 @@ static uint64_t round_up(uint64_t bytes, size_t unit) {
 
 /* What the engine is asked for. */
 static uint64_t need_of(const weir_allocator *a, const weir_verdict *v) {
-    return a->front ? round_up(v->asked, BLOCK) : v->asked;
+    return a->caches ? round_up(v->asked, BLOCK) : v->asked;
 }
 
 static uint64_t free_on(const weir_verdict *v) {
@@ -262,7 +262,7 @@ static int refused_by(const weir_verdict *v) {
     return v->device_free == UINT64_MAX ? WEIR_VERDICT_OTHERS : WEIR_VERDICT_DRIVER;
 }
 
-/* The limit leaves room.  The device is short of `lacks` bytes: who has most of what is not the reserve's?  Of
+/* The limit leaves room.  The device is short of `lacks` bytes: who has most of what is not the reserved memory's?  Of
  * none: the driver refuses what it reports as free. */
 static int why_full(const weir_verdict *v, uint64_t lacks) {
     uint64_t others = v->siblings + (v->others == UINT64_MAX ? 0 : v->others);
@@ -303,7 +303,7 @@ static int cause_of(const weir_allocator *a, const weir_verdict *v, uint64_t at_
     return why_full(v, lack_of(a, v));
 }
 
-/* Of a pool the limit may count what a graph asks for beside the reserve. */
+/* Of a pool the limit may count what a graph asks for beside the reserved memory. */
 static uint64_t lack_under_capture(const weir_verdict *v) {
     uint64_t growth =
         v->status == WEIR_E_LIMIT ? weir__size_less(v->limit, v->reserve) : UINT64_MAX;
@@ -364,7 +364,7 @@ static uint64_t limit_that_does(const weir_allocator *a, const weir_verdict *v) 
     return round_up(bytes, step);
 }
 
-const char weir__verdict_own_limit[] = "limit";
+const char weir__oom_report_own_limit[] = "limit";
 
 /* The program set options.limit, and not to what the environment says. */
 static int has_own_limit(const weir_allocator *a) {
@@ -390,7 +390,7 @@ static void advise_limit(const weir_allocator *a, weir_verdict *v, uint64_t limi
         at++;
     advise_bytes(v, WEIR_SETTING_LIMIT, limit);
     if (has_own_limit(a))
-        v->settings[at].name = weir__verdict_own_limit;
+        v->settings[at].name = weir__oom_report_own_limit;
 }
 
 /* What others may be left at most for that limit, and the limit, where it is too low as well. */
@@ -444,9 +444,9 @@ static void advise_mapping(const weir_allocator *a, weir_verdict *v) {
 static void name_holder(const weir_allocator *a, weir_verdict *v, uint64_t lacks) {
     struct weir_holders has;
 
-    if (!a->reserve.events.neighbours || lacks == 0)
+    if (!a->reserve.events.peers || lacks == 0)
         return;
-    has = weir__neighbours_holders(a->reserve.events.neighbours);
+    has = weir__process_peers_holders(a->reserve.events.peers);
     if (has.silent.reserve >= lacks) {
         v->silent_pid = has.silent.pid;
         v->silent_reserve = has.silent.reserve;
@@ -465,7 +465,7 @@ static int would_be_given(const weir_allocator *a, const weir_verdict *v) {
            v->holder_could_give >= lack_of(a, v);
 }
 
-/* As much as is lacking, before others come; not where that has been asked for in vain, or others had come before. */
+/* As much as is lacking, before others come; not where that has been asked for without success, or others had come before. */
 static void advise_early(const weir_allocator *a, weir_verdict *v) {
     uint64_t bytes = round_up(v->in_use + need_of(a, v), unit_of(a));
 
@@ -481,9 +481,9 @@ static uint64_t could_have(const weir_allocator *a, const weir_verdict *v) {
 
     if (v->device_free == UINT64_MAX)
         return v->device_total;
-    (void)sibling_reserve(a, &idle);
-    bytes += idle + (a->reserve.events.neighbours
-                         ? weir__neighbours_reserve(a->device.driver, a->device.ordinal)
+    (void)local_peer_reserve(a, &idle);
+    bytes += idle + (a->reserve.events.peers
+                         ? weir__process_peers_reserve(a->device.driver, a->device.ordinal)
                          : 0);
     return weir__size_smaller(bytes, v->device_total);
 }
@@ -502,7 +502,7 @@ static void advise_asking(const weir_allocator *a, weir_verdict *v) {
     uint64_t lacks = lack_of(a, v);
 
     if (o->ledger == WEIR_SWITCH_ON || lacks == 0 ||
-        weir__neighbours_reserve(a->device.driver, a->device.ordinal) < lacks)
+        weir__process_peers_reserve(a->device.driver, a->device.ordinal) < lacks)
         return;
     advise(v, WEIR_SETTING_LEDGER, "on");
     if (o->recovery_timeout_ms == UINT32_MAX)
@@ -608,10 +608,10 @@ weir_status weir_last_verdict(weir_allocator *a, weir_verdict *out) {
                                           : "out is NULL");
     if (weir__driver_forked())
         return weir__without_driver(WEIR_E_FORKED);
-    weir__refusal_get(&refused);
+    weir__failure_get(&refused);
     if (refused.by != a->number)
         return weir__without_driver(WEIR_E_INVALID);
-    if (weir__detour_is(&a->device.slow_path, WEIR_DETOUR_LOST))
+    if (weir__slow_path_is(&a->device.slow_path, WEIR_SLOW_PATH_LOST))
         return weir__without_driver(WEIR_E_DEVICE_LOST);
     judge(a, &refused, &verdict);
     bytes = out->size < sizeof verdict ? out->size : sizeof verdict;
@@ -622,16 +622,16 @@ weir_status weir_last_verdict(weir_allocator *a, weir_verdict *out) {
 
 /* ---- told unasked ---------------------------------------------------------------------------- */
 
-int weir__verdict_is_wanted(const char *to) {
+int weir__oom_report_is_wanted(const char *to) {
     return strcmp(to, "off") != 0;
 }
 
 /* A program that asks for what it may do without is told a few times, and no more. */
-int weir__verdict_is_news(weir_allocator *a, weir_verdict *out) {
+int weir__oom_report_is_news(weir_allocator *a, weir_verdict *out) {
     unsigned bit;
 
     *out = (weir_verdict){.size = sizeof *out};
-    if (atomic_fetch_add_explicit(&a->verdicts, 1, memory_order_relaxed) >= LOOKED_AT)
+    if (atomic_fetch_add_explicit(&a->oom_reports, 1, memory_order_relaxed) >= LOOKED_AT)
         return 0;
     if (weir_last_verdict(a, out) != WEIR_OK)
         return 0;

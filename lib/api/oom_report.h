@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: MIT */
-/* oom_report.h: verdicts told without being asked for.  Must not know: how one is come to. */
+/* oom_report.h: OOM reports told without being asked for.  Must not know: how one is come to. */
 #ifndef WEIR_OOM_REPORT_H
 #define WEIR_OOM_REPORT_H
 
 #include <weir/verdict.h>
 
 /* Whether options.verdict wants a screen, and where: 1, or 0: "off". */
-int weir__verdict_is_wanted(const char *to);
-/* What is to be told about this thread's last refusal, in `out`: 1 if it is the allocator's first of its cause, of
+int weir__oom_report_is_wanted(const char *to);
+/* What is to be told about this thread's last failure, in `out`: 1 if it is the allocator's first of its cause, of
  * the first few.  Keeps the thread's last driver result. */
-int weir__verdict_is_news(weir_allocator *a, weir_verdict *out);
+int weir__oom_report_is_news(weir_allocator *a, weir_verdict *out);
 /* "limit", as the name of a setting: it stands for options.limit, which the program set and no flag or variable changes.
  * The writer knows it by its address, since callers read the same word as ever. */
-extern const char weir__verdict_own_limit[];
+extern const char weir__oom_report_own_limit[];
 /* 0, or the errno by which no file of that name could be written now.  None is made. */
-int weir__verdict_problem(const char *to);
+int weir__oom_report_problem(const char *to);
 /* Writes it to standard error ("stderr") or adds it to a file, as JSON if its name ends with .json;
  * where that does not take all of it, to standard error, behind a line that says why. */
-void weir__verdict_tell(const weir_verdict *verdict, const char *to);
+void weir__oom_report_tell(const weir_verdict *verdict, const char *to);
 
 #endif

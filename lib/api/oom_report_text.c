@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* oom_report_text.c: a verdict as a screen of text, or as JSON.
+/* oom_report_text.c: an OOM report as a screen of text, or as JSON.
  *
  * Written into the caller's memory, without any of its own, since the host may have none left.
  *
- * Must not know: how a verdict is come to.
+ * Must not know: how an OOM report is come to.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -21,7 +21,7 @@
 
 enum { SCREEN_BYTES = 4096, SHOWN = 24, STEP = 32 << 20 /* what pools grow by */ };
 
-/* A verdict of version 1 ends with `settings`. */
+/* An OOM report of version 1 ends with `settings`. */
 #define SMALLEST_SIZE (offsetof(weir_verdict, settings) + sizeof((weir_verdict){0}.settings))
 
 /* Where text goes; `length` is what all of it would take. */
@@ -110,7 +110,7 @@ static int is_short_of_a_step(const weir_verdict *v) {
 }
 
 /* Most of what others have is this process's. */
-static int are_siblings(const weir_verdict *v) {
+static int are_local_peers(const weir_verdict *v) {
     return v->siblings > (v->others == UINT64_MAX ? 0 : v->others);
 }
 
@@ -170,7 +170,7 @@ static void put_cause(struct out *out, const weir_verdict *v) {
         put(out, "the device has too little left, and graphs have %s of it", SHOW(v->graphs));
         return;
     case WEIR_VERDICT_OTHERS:
-        if (are_siblings(v))
+        if (are_local_peers(v))
             put(out, "other weir pools of this process have %s of the device", SHOW(v->siblings));
         else
             put(out, "the device has too little left, and others have %s of it",
@@ -259,13 +259,13 @@ static const char *variable_of(const char *name) {
     return name;
 }
 
-/* More of it is left to others, who then take what is asked for here. */
+/* More of it is left to others, who then take the request here. */
 static const char *bound_of(const char *name) {
     return strcmp(name, weir__setting_row(WEIR_SETTING_KEEP_FREE)->name) == 0 ? " or less" : "";
 }
 
 static int is_own(const weir_verdict_setting *setting) {
-    return setting->name == weir__verdict_own_limit;
+    return setting->name == weir__oom_report_own_limit;
 }
 
 static void put_settings(struct out *out, const weir_verdict *v) {
@@ -321,7 +321,7 @@ static void put_other_advice(struct out *out, const weir_verdict *v) {
         put(out, "  See what the driver lacks, such as host memory: no setting makes room.\n");
     else if (v->cause == WEIR_VERDICT_GRAPHS && v->graphs_idle > 0)
         put(out, "  Call cuDeviceGraphMemTrim: no setting makes room.\n");
-    else if (v->cause == WEIR_VERDICT_OTHERS && are_siblings(v))
+    else if (v->cause == WEIR_VERDICT_OTHERS && are_local_peers(v))
         put(out, "  Trim the other pools, or free their blocks: no setting makes room.\n");
     else if (v->cause == WEIR_VERDICT_OTHERS)
         put(out, "  Wait for other processes, or end them (weir info --processes):\n"
@@ -497,12 +497,12 @@ static int add_to_file(const char *name, const char *text, size_t length) {
     return problem;
 }
 
-int weir__verdict_problem(const char *to) {
+int weir__oom_report_problem(const char *to) {
     const char *name = strrchr(to, '/');
     char folder[4096] = ".";
     int file;
 
-    if (!weir__verdict_is_wanted(to) || strcmp(to, "stderr") == 0)
+    if (!weir__oom_report_is_wanted(to) || strcmp(to, "stderr") == 0)
         return 0;
     file = open(to, O_WRONLY | O_APPEND | O_NONBLOCK | O_CLOEXEC);
     if (file >= 0) {
@@ -516,7 +516,7 @@ int weir__verdict_problem(const char *to) {
     return access(folder, W_OK | X_OK) == 0 ? 0 : errno;
 }
 
-void weir__verdict_tell(const weir_verdict *v, const char *to) {
+void weir__oom_report_tell(const weir_verdict *v, const char *to) {
     size_t length = strlen(to), written;
     int is_json = length > 5 && strcmp(to + length - 5, ".json") == 0, saved_errno = errno, problem;
     char screen[SCREEN_BYTES];

@@ -16,7 +16,7 @@
  *
  * Locks: `lock` is held while an allocator is made, which is as long as the driver needs to start.
  *
- * Must not know: engines, the front; what an allocator is made of, but its context, device and profile.
+ * Must not know: engines, the caches; what an allocator is made of, but its context, device and profile.
  */
 #include <link.h>
 #include <stdatomic.h>
@@ -69,10 +69,11 @@ static void give_lock(void) {
 static weir_allocator *learner(int device) {
     weir_allocator *a = atomic_load_explicit(&allocators[device], memory_order_acquire);
 
-    return a && a->learn && !weir__detour_is(&a->device.slow_path, WEIR_DETOUR_LOST) ? a : NULL;
+    return a && a->learn && !weir__slow_path_is(&a->device.slow_path, WEIR_SLOW_PATH_LOST) ? a
+                                                                                           : NULL;
 }
 
-/* Whoever asks is told by the driver, or not at all: first alone, without a lock of weir's, and *driver_answers is set;
+/* The caller is told by the driver, or not at all: first alone, without a lock of weir's, and *driver_answers is set;
  * then each allocator. */
 static void ask_all(void *driver_answers) {
     weir_statistics figures;
@@ -111,7 +112,7 @@ static void save_at_exit(void) {
                   "a profile was not written within %d s: the process ends without it", SAVE_S);
 }
 
-/* Why there is no allocator.  Whoever asks may have nobody to tell, so it is said unless the environment wants no such
+/* Why there is no allocator.  The caller may have nobody to tell, so it is said unless the environment wants no such
  * line; but each status once, and each mistake, for it may be asked for again and again. */
 static void say_why(weir_status status, int log, const char *why) {
     int is_new = 1;
@@ -143,7 +144,7 @@ static void add_settings(char *text, size_t bytes, const weir_options *options) 
     }
 }
 
-static void say_refusal(weir_status status, const weir_options *options, const char *device,
+static void say_failure(weir_status status, const weir_options *options, const char *device,
                         const char *why) {
     char text[LINE_BYTES];
 
@@ -253,7 +254,7 @@ static __attribute__((noinline, cold)) weir_status make(int device, weir_allocat
         its.device = names[device];
         status = weir__allocator_create_on(place.driver, &its, &a, why, sizeof why);
         if (status != WEIR_OK) {
-            say_refusal(status, &options, names[device], why);
+            say_failure(status, &options, names[device], why);
             goto done;
         }
         a->says_why = options.log == WEIR_LOG_DEFAULT;

@@ -210,14 +210,14 @@ void weir__learn_end_lifetimes(struct weir_lifetimes *lifetimes) {
 
 /* ---- saving ---------------------------------------------------------------------------------- */
 
-/* The newest steps by which the reserve grew, oldest first; how many. */
+/* The newest steps by which the reserved memory grew, oldest first; how many. */
 static size_t take_steps(weir_allocator *a, struct weir_profile_step step[WEIR_PROFILE_STEPS]) {
     weir_event events[32];
     uint64_t after = 0;
     size_t count, steps = 0;
 
     do {
-        /* unreached: a refusal, which whoever saves has had before */
+        /* unreached: a failure, which whoever saves has had before */
         if (weir_events(a, after, events, sizeof events[0], sizeof events / sizeof events[0],
                         &count) != WEIR_OK)
             break;
@@ -336,7 +336,7 @@ weir_status weir__learn_save(weir_allocator *a, const char *path) {
     weir_statistics s = {.size = sizeof s};
     weir_status status = weir_stats(a, &s);
 
-    /* unreached: a refusal, likewise */
+    /* unreached: a failure, likewise */
     if (status != WEIR_OK || s.allocs == 0 || s.in_use_peak == 0)
         return status;
     return path ? save_elsewhere(a, &s, path) : save(a, a->learn, &s);

@@ -40,7 +40,7 @@ struct weir_planned *weir__learn_plan(struct weir_learn *learn, const weir_optio
 struct weir_lifetimes *weir__learn_lifetimes(const weir_options *options);
 /* After the engine is closed; NULL is well. */
 void weir__learn_end_lifetimes(struct weir_lifetimes *lifetimes);
-/* weir_profile_save; a refusal is in the log. */
+/* weir_profile_save; a failure is in the log. */
 weir_status weir__learn_save(weir_allocator *a, const char *path);
 
 #endif

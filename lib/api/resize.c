@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* resize.c: the reserve at the program's word: preallocated, limited, trimmed, given back.
+/* resize.c: the reserved memory at the program's word: preallocated, limited, trimmed, given back.
  *
  * Must not know: how an engine places blocks.
  */
@@ -37,7 +37,7 @@ weir_status weir_preallocate(weir_allocator *a, size_t bytes, size_t *reserve) {
         return status;
     (void)weir__quota_refresh(&a->reserve);
     status = a->reserve.engine->ops->grow(a->reserve.engine, bytes, bytes, WEIR_EVENT_PREALLOC);
-    if (status != WEIR_OK && !weir__is_refusal(status))
+    if (status != WEIR_OK && !weir__is_failure(status))
         return cannot_preallocate(a, status);
     if (status == WEIR_OK) {
         weir__decay_raise(&a->reserve.quota.promised, bytes);
@@ -47,7 +47,7 @@ weir_status weir_preallocate(weir_allocator *a, size_t bytes, size_t *reserve) {
     if (status != WEIR_OK || reserve)
         a->reserve.engine->ops->figures(a->reserve.engine, &figures);
     if (status != WEIR_OK)
-        weir__priming_tell(&a->priming, bytes, figures.reserve);
+        weir__preallocation_tell(&a->preallocation, bytes, figures.reserve);
     if (reserve)
         *reserve = (size_t)figures.reserve;
     return weir__ended(result_before, status);
@@ -79,12 +79,12 @@ weir_status weir__trim_all(weir_allocator *a, size_t keep, int cause, size_t *re
     weir_status status, emptied = WEIR_OK;
     size_t bytes = 0;
 
-    if (a->harden || a->front)
+    if (a->harden || a->caches)
         a->reserve.engine->ops->figures(a->reserve.engine, &figures);
     if (a->harden && figures.reserve > keep)
         emptied = weir__harden_empty(a->harden, 0);
-    if (a->front && figures.reserve > keep && emptied == WEIR_OK)
-        emptied = weir__front_empty(a->front);
+    if (a->caches && figures.reserve > keep && emptied == WEIR_OK)
+        emptied = weir__caches_empty(a->caches);
     status = weir__engine_trim(a->reserve.engine, keep, cause, &bytes);
     weir__ahead_forget(a->reserve.ahead);
     if (released)
@@ -101,7 +101,7 @@ weir_status weir_trim(weir_allocator *a, size_t keep, size_t *released) {
     return weir__ended(result_before, status);
 }
 
-/* Gives idle reserve back until `wanted` bytes have gone, waiting for what that takes. */
+/* Gives idle memory back until `wanted` bytes have gone, waiting for what that takes. */
 weir_status weir__relieve(weir_allocator *a, uint64_t wanted, int cause, size_t *released) {
     weir_statistics figures;
     uint64_t keep;
@@ -123,13 +123,13 @@ weir_status weir_low_memory(weir_allocator *a, size_t bytes) {
     reason = weir__why_it_stays(a);
     if (reason)
         return weir__allocator_misuse(a, WEIR_E_NOT_SUPPORTED, "weir_low_memory", reason);
-    weir__relief_raise(&a->reserve.relief, bytes ? bytes : UINT64_MAX);
+    weir__pressure_raise(&a->reserve.pressure, bytes ? bytes : UINT64_MAX);
     return WEIR_OK;
 }
 
 /* What a signal wants, for which weir_decay may wait. */
 static weir_status answer_signal(weir_allocator *a, size_t *released) {
-    uint64_t wanted = atomic_load_explicit(&a->reserve.relief.wanted, memory_order_acquire);
+    uint64_t wanted = atomic_load_explicit(&a->reserve.pressure.wanted, memory_order_acquire);
     weir_status status;
 
     *released = 0;
@@ -137,7 +137,7 @@ static weir_status answer_signal(weir_allocator *a, size_t *released) {
         return WEIR_OK;
     status = weir__relieve(a, wanted, WEIR_EVENT_LOW_MEMORY, released);
     if (status == WEIR_OK)
-        weir__relief_end(&a->reserve.relief, wanted);
+        weir__pressure_end(&a->reserve.pressure, wanted);
     return status;
 }
 
@@ -152,7 +152,7 @@ weir_status weir_decay(weir_allocator *a, size_t *released) {
 
     if (status != WEIR_OK)
         return status;
-    wanted = atomic_load_explicit(&a->reserve.relief.wanted, memory_order_relaxed) != 0;
+    wanted = atomic_load_explicit(&a->reserve.pressure.wanted, memory_order_relaxed) != 0;
     if (a->reserve.decay.half_life_ns == 0 && !wanted) {
         reason = weir__why_it_stays(a);
         if (atomic_exchange(&a->decay_told, 1)) /* programs call it all the time */

@@ -74,9 +74,9 @@ static void fill_events(weir_allocator *a, struct weir_show_allocator *out) {
     weir_event events[WEIR_SHOW_EVENTS];
     size_t count = 0;
 
-    pthread_mutex_lock(&a->books.lock);
-    last = a->books.ring.next_sequence - 1;
-    pthread_mutex_unlock(&a->books.lock);
+    pthread_mutex_lock(&a->counters.lock);
+    last = a->counters.ring.next_sequence - 1;
+    pthread_mutex_unlock(&a->counters.lock);
     if (weir_events(a, last > WEIR_SHOW_EVENTS ? last - WEIR_SHOW_EVENTS : 0, events,
                     sizeof events[0], WEIR_SHOW_EVENTS, &count) != WEIR_OK)
         count = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* show.h: what a process shows of its allocators, as the body of a segment (segment.h).
  *
- * Made of 64-bit words and of texts, so that it has no holes.  Another layout is another version.  Who reads one
+ * Made of 64-bit words and of texts, so that it has no unmapped ranges.  Another layout is another version.  Who reads one
  * that some process wrote lets weir__show_check look at it first: from then on texts end, counts are of what is
  * there, and a number is no more than a number.
  *

@@ -6,7 +6,7 @@
  * block is handed out; and before a block is taken back the device is waited for, so that whatever used it is
  * over too.  All else is as for any stream: caches, noted uses, hardening.
  *
- * Must not know: engines, the front.
+ * Must not know: engines, the caches.
  */
 #include "api/allocator_internal.h"
 #include "base/result.h"
@@ -33,7 +33,7 @@ static weir_status quiet_of(weir_allocator *a, CUstream *stream) {
         return weir__without_driver(WEIR_E_INVALID);
     if (weir__driver_forked())
         return weir__without_driver(WEIR_E_FORKED);
-    if (weir__detour_is(&a->device.slow_path, WEIR_DETOUR_LOST))
+    if (weir__slow_path_is(&a->device.slow_path, WEIR_SLOW_PATH_LOST))
         return weir__without_driver(WEIR_E_DEVICE_LOST);
     *stream = atomic_load_explicit(&a->quiet, memory_order_acquire);
     return *stream ? WEIR_OK : make_quiet(a, stream);
@@ -95,15 +95,15 @@ weir_status weir__alloc_apart(weir_allocator *a, size_t bytes, uint64_t at, void
     int result_before = weir__driver_result;
     weir_status status = quiet_of(a, &r.stream);
 
-    if (status == WEIR_OK && weir__detour_is(&a->device.slow_path, WEIR_DETOUR_PREALLOC))
+    if (status == WEIR_OK && weir__slow_path_is(&a->device.slow_path, WEIR_SLOW_PATH_PREALLOC))
         status = weir__without_driver(WEIR_E_NO_MEMORY); /* which comes with another request */
     if (status == WEIR_OK)
-        status = a->front ? weir__front_alloc_at(a->front, &r)
-                          : weir__reserve_alloc_alone(&a->reserve, &r);
+        status = a->caches ? weir__caches_alloc_at(a->caches, &r)
+                           : weir__reserve_alloc_alone(&a->reserve, &r);
     if (status != WEIR_OK)
         return status;
-    if (!a->front)
-        weir__tally_add(&a->books.tally, WEIR_TALLY_ALLOCS);
+    if (!a->caches)
+        weir__striped_add(&a->counters.striped, WEIR_STRIPED_ALLOCS);
     weir__set_driver_result(result_before);
     *block = (void *)(uintptr_t)r.block;
     return WEIR_OK;

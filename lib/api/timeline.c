@@ -18,7 +18,7 @@
 
 enum { LANES = 16, FIRST_SLICES = 256, NUMBERS = 32 };
 
-enum what { GROWTH, GIVEN_BACK, REFUSAL, ITERATION };
+enum what { GROWTH, GIVEN_BACK, FAILURE, ITERATION };
 
 struct slice {
     uint64_t from_ns, ns;
@@ -164,8 +164,9 @@ uint64_t weir__timeline_events(struct weir_timeline *t, uint64_t made_ns, uint64
     return last;
 }
 
-void weir__timeline_refusal(struct weir_timeline *t, uint64_t time_ns, uint64_t bytes) {
-    add(t, &(struct slice){.from_ns = time_ns, .asked = bytes, .name = "failed request", .what = REFUSAL});
+void weir__timeline_failure(struct weir_timeline *t, uint64_t time_ns, uint64_t bytes) {
+    add(t, &(struct slice){
+               .from_ns = time_ns, .asked = bytes, .name = "failed request", .what = FAILURE});
 }
 
 void weir__timeline_iteration(struct weir_timeline *t, uint64_t from_ns, uint64_t to_ns,
@@ -238,7 +239,7 @@ static void put_point(FILE *file, const struct point *p, long process, const cha
 
 static void put_slice(FILE *file, const struct slice *s, long process, int thread) {
     static const char *const kinds[] = {"growth", "given back", "failed request", "iteration"};
-    int is_mark = s->what == REFUSAL;
+    int is_mark = s->what == FAILURE;
 
     fprintf(file, ",\n{\"ph\":\"%s\",\"pid\":%ld,\"tid\":%d", is_mark ? "i" : "X", process, thread);
     put_time(file, "ts", s->from_ns);
@@ -248,7 +249,7 @@ static void put_slice(FILE *file, const struct slice *s, long process, int threa
         put_time(file, "dur", s->ns);
     fprintf(file, ",\"cat\":\"%s\",\"name\":", kinds[s->what]);
     put_text(file, s->name);
-    if (s->what == REFUSAL)
+    if (s->what == FAILURE)
         fprintf(file, ",\"args\":{\"bytes\":%" PRIu64 "}}", s->asked);
     else if (s->what == ITERATION)
         fputs("}", file);

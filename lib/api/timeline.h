@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* timeline.h: what happened when, as a file in the JSON trace event format, which Perfetto and Chrome show.
  *
- * A timeline is one row of a picture: counters (requested, in use, reserve), slices (growth steps, what was given
- * back, iterations) and marks (refusals).  It takes bounded memory: of counters that come too often neighbours are
+ * A timeline is one row of a picture: counters (requested, in use, reserve), slices (growths, what was given
+ * back, iterations) and marks (failures).  It takes bounded memory: of counters that come too often neighbours are
  * put together, each with the largest values that it had, so that peaks stay; slices and marks stay as they
  * are up to a number, beyond which they are counted.
  *
@@ -50,14 +50,14 @@ struct weir_timeline_extent {
  * known by its largest values. */
 size_t weir__timeline_extents(const struct weir_timeline *t, struct weir_timeline_extent *out,
                               size_t most);
-/* A growth step, or reserve that was given back, of an allocator that was made at that time. */
+/* A growth, or reserve that was given back, of an allocator that was made at that time. */
 void weir__timeline_event(struct weir_timeline *t, uint64_t made_ns, const weir_event *event);
 /* Some that follow each other, behind the one of sequence `last', of which those that are missing are counted: the
  * sequence of the last one. */
 uint64_t weir__timeline_events(struct weir_timeline *t, uint64_t made_ns, uint64_t last,
                                const weir_event *events, size_t count);
 /* A request of so many bytes was refused. */
-void weir__timeline_refusal(struct weir_timeline *t, uint64_t time_ns, uint64_t bytes);
+void weir__timeline_failure(struct weir_timeline *t, uint64_t time_ns, uint64_t bytes);
 /* An iteration; the text lives until the timeline is written. */
 void weir__timeline_iteration(struct weir_timeline *t, uint64_t from_ns, uint64_t to_ns,
                               const char *label);

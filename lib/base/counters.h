@@ -20,8 +20,8 @@
 
 enum { WEIR_OPERATION_ALLOC = 0, WEIR_OPERATION_FREE = 1, WEIR_OPERATION_COUNT = 2 };
 
-struct weir_books {
-    struct weir_tally tally; /* allocs and frees: raised by every call */
+struct weir_counters {
+    struct weir_striped striped; /* allocs and frees: raised by every call */
 
     /* Written when something rare happens. */
     _Atomic uint64_t growth_allocs;
@@ -41,7 +41,7 @@ struct weir_books {
         uint64_t appeals, appeal_bytes;
         uint64_t yields, yield_bytes;
     } sums;                /* of events */
-    uint64_t reserve_peak; /* after an event, since weir__books_renew_peak */
+    uint64_t reserve_peak; /* after an event, since weir__counters_renew_peak */
     struct {
         uint64_t next_sequence;   /* of the next event; starts at 1 */
         struct weir_event *event; /* with sequence s: at (s - 1) % capacity */
@@ -52,24 +52,24 @@ struct weir_books {
 };
 
 /* 1, or 0 if host memory ran out. `ring` events are kept; `latency` nonzero: histograms too. */
-int weir__books_open(struct weir_books *books, size_t ring, int latency);
-void weir__books_close(struct weir_books *books);
+int weir__counters_open(struct weir_counters *counters, size_t ring, int latency);
+void weir__counters_close(struct weir_counters *counters);
 
-/* Notes one growth step or give-back; the event's sequence is filled in here. */
-void weir__books_event(struct weir_books *books, const weir_event *event);
+/* Notes one growth or give-back; the event's sequence is filled in here. */
+void weir__counters_event(struct weir_counters *counters, const weir_event *event);
 
 /* Fills what the books know into *out; the rest is left alone. */
-void weir__books_read(struct weir_books *books, weir_statistics *out);
-/* The most that was reserved since weir__books_renew_peak; `now` is what is reserved. */
-uint64_t weir__books_reserve_peak(struct weir_books *books, uint64_t now);
-void weir__books_renew_peak(struct weir_books *books, uint64_t now);
-size_t weir__books_events(struct weir_books *books, uint64_t after, void *events,
-                          size_t event_bytes, size_t capacity);
+void weir__counters_read(struct weir_counters *counters, weir_statistics *out);
+/* The most that was reserved since weir__counters_renew_peak; `now` is what is reserved. */
+uint64_t weir__counters_reserve_peak(struct weir_counters *counters, uint64_t now);
+void weir__counters_renew_peak(struct weir_counters *counters, uint64_t now);
+size_t weir__counters_events(struct weir_counters *counters, uint64_t after, void *events,
+                             size_t event_bytes, size_t capacity);
 
 /* "grow: request", "give back: trim".  Static text. */
 const char *weir__event_name(int cause, int shrink);
 
-/* A refusal: what weir_last_refusal tells of it, and what a verdict needs. */
+/* A failure: what weir_last_refusal tells of it, and what an OOM report needs. */
 struct weir_refused {
     weir_refusal figures;
     uint64_t by;     /* the number of the host; 0: nobody has refused yet */
@@ -80,11 +80,11 @@ struct weir_refused {
 };
 
 /* The thread's last one. */
-void weir__refusal_set(const struct weir_refused *refused);
-void weir__refusal_get(struct weir_refused *out);
-/* How often weir__refusal_set was called, which tells one refusal from another. */
-uint64_t weir__refusals_met(void);
+void weir__failure_set(const struct weir_refused *refused);
+void weir__failure_get(struct weir_refused *out);
+/* How often weir__failure_set was called, which tells one failure from another. */
+uint64_t weir__failures_met(void);
 /* It was a request for so many bytes. */
-void weir__refusal_asked(uint64_t bytes);
+void weir__failure_asked(uint64_t bytes);
 
 #endif

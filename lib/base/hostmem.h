@@ -42,7 +42,7 @@ static inline void weir__hostmem_prefer_large_pages(void *memory, size_t bytes) 
 }
 
 /* Maps at once every page that this memory touches, in one call where the kernel can (Linux 5.14).  A page that is mapped
- * on first use costs its user as much as several hits.  A refusal does no harm. */
+ * on first use costs its user as much as several hits.  A failure does no harm. */
 static inline void weir__hostmem_populate(void *memory, size_t bytes) {
 #ifdef MADV_POPULATE_WRITE
     const uintptr_t page = (uintptr_t)4 << 10, first = (uintptr_t)memory & ~(page - 1);

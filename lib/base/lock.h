@@ -3,7 +3,7 @@
  *
  * Taking it is one locked instruction, giving it back a plain store (a pthread mutex takes a locked
  * instruction for each: 11 against 5 ns a pair).  Who finds it taken spins for a while, then yields,
- * then sleeps for growing pauses: a holder may be in a driver call that grows the reserve.  Nobody
+ * then sleeps for growing pauses: a holder may be in a driver call that grows the reserved memory.  Nobody
  * is woken; the longest oversleep is the longest pause.  Not fair, not recursive.
  *
  * Must not know: what it guards.

@@ -92,7 +92,7 @@ int weir__map_take(struct weir_map *map, uint64_t key, uintptr_t *out) {
         return 0;
     }
     hole = find(map, key);
-    /* Entries behind the hole move up unless that would put them before their home. */
+    /* Entries behind the unmapped range move up unless that would put them before their home. */
     for (size_t at = (hole + 1) & mask; map->slots[at].key; at = (at + 1) & mask) {
         size_t home = home_of(map, map->slots[at].key);
 

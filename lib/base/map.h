@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* map.h: a hash map from a block's address to one pointer-sized value.
  *
- * For the few places that must remember something about some blocks: the platform engine's live
+ * For the few places that must remember something about some blocks: the direct engine's live
  * blocks, the streams noted by weir_use, the arena's pending frees.  Open addressing with linear
  * probing and backward-shift deletion; a quarter to a half full.  Not thread-safe: the owner of the
  * map has a lock.

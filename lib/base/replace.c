@@ -43,7 +43,7 @@ static void name_folder(const char *path, char folder[PATH_MAX]) {
         snprintf(folder, PATH_MAX, ".");
 }
 
-/* So that the name is on the disk too, where that can be had. */
+/* So that the name is on the disk too, where that is available. */
 static void sync_folder(const char *path) {
     char name[PATH_MAX];
     int folder;

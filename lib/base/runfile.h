@@ -21,7 +21,7 @@
 int weir__runfile_path(char *path, size_t bytes, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* `rest': how the name goes on behind what was asked for. */
+/* `rest': how the name goes on behind the request. */
 typedef void weir_runfile_visitor(const char *path, const char *rest, void *context);
 
 /* Visits what has a name that begins so, in all folders, whatever it is. */

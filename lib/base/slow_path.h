@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* slow_path.h: why requests cannot go straight to the front: one word that every request reads, in place
+/* slow_path.h: why requests cannot go straight to the caches: one word that every request reads, in place
  * of one for each reason.
  *
  * Must not know: what is done on the way round.
@@ -10,24 +10,26 @@
 #include <stdatomic.h>
 
 enum {
-    WEIR_DETOUR_ALWAYS = 1, /* there is no front, or latency is measured, or hardening is on; fixed
+    WEIR_SLOW_PATH_ALWAYS =
+        1,                   /* there is no front, or latency is measured, or hardening is on; fixed
                                * after create */
-    WEIR_DETOUR_LOST = 2,   /* a fault left the context unusable */
-    WEIR_DETOUR_PREALLOC = 4, /* preallocation is still to be done, at the first request */
-    WEIR_DETOUR_USES = 8,     /* some block has noted streams */
-    WEIR_DETOUR_SHARED = 32,  /* some block is shared with another process */
-    WEIR_DETOUR_OOM = 16 /* a callback is asked when a request fails: no concern of frees; fixed */
+    WEIR_SLOW_PATH_LOST = 2, /* a fault left the context unusable */
+    WEIR_SLOW_PATH_PREALLOC = 4, /* preallocation is still to be done, at the first request */
+    WEIR_SLOW_PATH_USES = 8,     /* some block has noted streams */
+    WEIR_SLOW_PATH_SHARED = 32,  /* some block is shared with another process */
+    WEIR_SLOW_PATH_OOM =
+        16 /* a callback is asked when a request fails: no concern of frees; fixed */
 };
 
 typedef _Atomic unsigned weir_detours;
 
 /* 1 if there is that reason; what was written before it came or went is seen. */
-static inline int weir__detour_is(const weir_detours *detours, unsigned reason) {
+static inline int weir__slow_path_is(const weir_detours *detours, unsigned reason) {
     return (atomic_load_explicit(detours, memory_order_acquire) & reason) != 0;
 }
 
 /* A reason comes, or goes.  1 if it did not stand as it does now. */
-static inline int weir__detour_set(weir_detours *detours, unsigned reason, int stands) {
+static inline int weir__slow_path_set(weir_detours *detours, unsigned reason, int stands) {
     unsigned before = stands ? atomic_fetch_or_explicit(detours, reason, memory_order_acq_rel)
                              : atomic_fetch_and_explicit(detours, ~reason, memory_order_acq_rel);
 

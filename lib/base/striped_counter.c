@@ -2,26 +2,26 @@
 /* striped_counter.c: see striped_counter.h. */
 #include "base/striped_counter.h"
 
-_Thread_local unsigned weir__tally_thread WEIR_FAST_TLS;
+_Thread_local unsigned weir__striped_thread WEIR_FAST_TLS;
 
-unsigned weir__tally_enlist(void) {
+unsigned weir__striped_enlist(void) {
     static _Atomic unsigned threads; /* that were given a stripe so far */
     unsigned before = atomic_load_explicit(&threads, memory_order_relaxed);
 
     /* Stops at the shared stripe, so that it cannot wrap round. */
-    while (before < WEIR_TALLY_STRIPES &&
+    while (before < WEIR_STRIPED_STRIPES &&
            /* unreached: that another thread has one at the same moment */
            !atomic_compare_exchange_weak_explicit(&threads, &before, before + 1,
                                                   memory_order_relaxed, memory_order_relaxed))
         ;
-    weir__tally_thread = before + 1;
-    return weir__tally_thread;
+    weir__striped_thread = before + 1;
+    return weir__striped_thread;
 }
 
-uint64_t weir__tally_sum(const struct weir_tally *tally, int counter) {
+uint64_t weir__striped_sum(const struct weir_striped *striped, int counter) {
     uint64_t sum = 0;
 
-    for (int i = 0; i <= WEIR_TALLY_STRIPES; i++)
-        sum += atomic_load_explicit(&tally->stripe[i].counter[counter], memory_order_acquire);
+    for (int i = 0; i <= WEIR_STRIPED_STRIPES; i++)
+        sum += atomic_load_explicit(&striped->stripe[i].counter[counter], memory_order_acquire);
     return sum;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* striped_counter.h: counters that every call raises, without a locked instruction.
  *
- * Each of the first WEIR_TALLY_STRIPES threads of the process that counts anything owns one stripe of
+ * Each of the first WEIR_STRIPED_STRIPES threads of the process that counts anything owns one stripe of
  * every tally: it alone writes there, so that raising a counter is a load and a store.  Threads after
  * those share one more stripe, by atomic addition.  (A locked addition costs 5 to 12 ns; a request
  * that the driver serves from its pool has some 60 to spare.)  Numbers are not reused: what a thread
@@ -18,34 +18,34 @@
 #include "base/tls.h"
 
 enum {
-    WEIR_TALLY_ALLOCS, /* without a front */
-    WEIR_TALLY_FREES,  /* those that a front's cell counts left out */
-    WEIR_TALLY_FRONT_YOUNG,
-    WEIR_TALLY_FRONT_EMPTY,
-    WEIR_TALLY_FRONT_CAPTURE,
-    WEIR_TALLY_FRONT_DEFERRED,
-    WEIR_TALLY_COUNTERS
+    WEIR_STRIPED_ALLOCS, /* without a front */
+    WEIR_STRIPED_FREES,  /* those that a caches' cell counts left out */
+    WEIR_STRIPED_CACHES_YOUNG,
+    WEIR_STRIPED_CACHES_EMPTY,
+    WEIR_STRIPED_CACHES_CAPTURE,
+    WEIR_STRIPED_CACHES_DEFERRED,
+    WEIR_STRIPED_COUNTERS
 };
-enum { WEIR_TALLY_STRIPES = 64 };
+enum { WEIR_STRIPED_STRIPES = 64 };
 
 /* A cache line; the last stripe is the shared one. */
-struct weir_tally {
+struct weir_striped {
     struct {
-        _Alignas(64) _Atomic uint64_t counter[WEIR_TALLY_COUNTERS];
-    } stripe[WEIR_TALLY_STRIPES + 1];
+        _Alignas(64) _Atomic uint64_t counter[WEIR_STRIPED_COUNTERS];
+    } stripe[WEIR_STRIPED_STRIPES + 1];
 };
 
 /* This thread's stripe plus one; 0 before its first count.  Initial-exec: one instruction to read,
  * four bytes of the space that the C library keeps for libraries loaded late. */
-extern _Thread_local unsigned weir__tally_thread WEIR_FAST_TLS;
-unsigned weir__tally_enlist(void); /* gives this thread its stripe; the same value plus one */
+extern _Thread_local unsigned weir__striped_thread WEIR_FAST_TLS;
+unsigned weir__striped_enlist(void); /* gives this thread its stripe; the same value plus one */
 
 /* Raises a counter by one; what the thread did before is visible to whoever sums it up. */
-static inline void weir__tally_add(struct weir_tally *tally, int counter) {
-    unsigned number = weir__tally_thread ? weir__tally_thread : weir__tally_enlist();
-    _Atomic uint64_t *mine = &tally->stripe[number - 1].counter[counter];
+static inline void weir__striped_add(struct weir_striped *striped, int counter) {
+    unsigned number = weir__striped_thread ? weir__striped_thread : weir__striped_enlist();
+    _Atomic uint64_t *mine = &striped->stripe[number - 1].counter[counter];
 
-    if (number <= WEIR_TALLY_STRIPES)
+    if (number <= WEIR_STRIPED_STRIPES)
         atomic_store_explicit(mine, atomic_load_explicit(mine, memory_order_relaxed) + 1,
                               memory_order_release);
     else
@@ -53,6 +53,6 @@ static inline void weir__tally_add(struct weir_tally *tally, int counter) {
 }
 
 /* The counter's value; exact when no call is under way. */
-uint64_t weir__tally_sum(const struct weir_tally *tally, int counter);
+uint64_t weir__striped_sum(const struct weir_striped *striped, int counter);
 
 #endif

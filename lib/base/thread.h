@@ -16,7 +16,7 @@ int weir__thread_start(pthread_t *thread, void *(*run)(void *), void *context);
 /* What each of them calls first. */
 void weir__thread_begin(void);
 /* As the process ends, or a context: a thread that is in a call of the driver's may never come back, with the lock.  1,
- * or 0: it was not to be had within a second. */
+ * or 0: it was not available within a second. */
 int weir__thread_lock_at_end(pthread_mutex_t *lock);
 /* Has another thread do that, which may come to a call of the driver's that never ends, and waits so many seconds for
  * it.  1, or 0: it is still at it, and `context' is its own.  Where there can be no thread this one does it. */

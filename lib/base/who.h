@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* who.h: what a process is to others: since when it is there, in which namespace, by which command.
  *
- * Must not know: who asks.
+ * Must not know: the caller.
  */
 #ifndef WEIR_WHO_H
 #define WEIR_WHO_H

@@ -6,11 +6,11 @@
  *
  * Locks: the cache's, taken and given back around each step; a cache that a call goes on with is pinned meanwhile.
  */
-#include "cache/caches.h"
+#include "cache/caches_state.h"
 
 #include "base/result.h"
 #include "base/size.h"
-#include "cache/span_table.h"
+#include "cache/slab_table.h"
 #include "config/amount.h"
 #include "engine/stream_order.h"
 
@@ -35,7 +35,7 @@ enum {
 /* The engine cannot serve a request as it stands: every other cache gives what it has at its stream's
  * next call, and whole blocks go past the caches until the engine has been steady for a while.  A block
  * that lies in a cache cannot join its neighbours, and where blocks come to lie is decided now. */
-static void raise_reclaim_epoch(struct weir_front *f, struct weir_cache *c) {
+static void raise_reclaim_epoch(struct weir_caches *f, struct weir_cache *c) {
     uint64_t before = atomic_fetch_add_explicit(&f->hits.reclaim_epoch, 1, memory_order_relaxed);
     int taken;
 
@@ -53,7 +53,7 @@ static void raise_reclaim_epoch(struct weir_front *f, struct weir_cache *c) {
 
 /* Bytes that a request cannot have, though nobody uses them: remote frees of streams that ended, and what a
  * stream that was alone has freed since it asked last. */
-static size_t held_back(struct weir_front *f) {
+static size_t held_back(struct weir_caches *f) {
     size_t bytes = atomic_load_explicit(&f->stranded, memory_order_relaxed);
 
     pthread_mutex_lock(&f->lock);
@@ -64,14 +64,14 @@ static size_t held_back(struct weir_front *f) {
 }
 
 /* The engine served a request without growing or moving anything. */
-static void note_steady(struct weir_front *f) {
+static void note_steady(struct weir_caches *f) {
     if (!is_steady(f))
         atomic_fetch_add_explicit(&f->steady, 1, memory_order_relaxed);
 }
 
 /* Whose request is under way: a cache's, or that of a stream without a cache (NULL). */
 struct borrower {
-    struct weir_front *f;
+    struct weir_caches *f;
     struct weir_cache *c;
 };
 
@@ -82,19 +82,19 @@ static int lend(void *context, struct weir_request *r, enum weir_lending what) {
     case WEIR_LEND_OWN:
         return b->c && weir__caches_give_all(b->f, b->c, r->stream);
     case WEIR_LEND_STUCK:
-        return held_back(b->f) > STRANDED_MOST && weir__front_empty(b->f) == WEIR_OK;
+        return held_back(b->f) > STRANDED_MOST && weir__caches_empty(b->f) == WEIR_OK;
     case WEIR_LEND_LATER:
         raise_reclaim_epoch(b->f, b->c);
         return 0;
     default:
-        return weir__front_empty(b->f) == WEIR_OK;
+        return weir__caches_empty(b->f) == WEIR_OK;
     }
 }
 
 /* A block from the engine for a request on a stream that is not being captured; of r->bytes, or of r->least where there
  * is no memory for more. */
 static inline __attribute__((always_inline)) weir_status
-fetch(struct weir_front *f, struct weir_cache *c, struct weir_request *r) {
+fetch(struct weir_caches *f, struct weir_cache *c, struct weir_request *r) {
     struct borrower borrower = {f, c};
     const struct weir_lender caches = {lend, &borrower};
     weir_status status = weir__reserve_alloc(f->v, r, &caches);
@@ -113,14 +113,14 @@ static size_t in_pages(size_t bytes) {
     return (bytes + WEIR_PAGE - 1) & ~(WEIR_PAGE - 1);
 }
 
-size_t weir__front_fit(size_t bytes) {
+size_t weir__caches_fit(size_t bytes) {
     size_t most = 0;
 
     bytes = weir__size_round_down(bytes, WEIR_PAGE);
-    if (bytes > WEIR_SPAN_SMALL)
+    if (bytes > WEIR_SLAB_SMALL)
         return bytes;
-    for (unsigned c = 0; c <= weir__span_class(WEIR_SPAN_SMALL); c++) {
-        size_t slot = (size_t)weir__span_units(c) * WEIR_SPAN_UNIT;
+    for (unsigned c = 0; c <= weir__slab_class(WEIR_SLAB_SMALL); c++) {
+        size_t slot = (size_t)weir__slab_units(c) * WEIR_SLAB_UNIT;
 
         if (in_pages(slot) <= bytes)
             most = slot;
@@ -138,7 +138,7 @@ static int has_held_slabs(struct weir_cache *c) {
 /* Slots of the next slab of a class: more as the class takes more, while slabs still empty completely.  Where it is
  * more than one, no other fits in what is left of their pages. */
 static size_t slab_slots(struct weir_cache *c, unsigned size_class) {
-    size_t slot = (size_t)weir__span_units(size_class) * WEIR_SPAN_UNIT;
+    size_t slot = (size_t)weir__slab_units(size_class) * WEIR_SLAB_UNIT;
     uint32_t slabs = atomic_load_explicit(&c->store->small[size_class].slabs, memory_order_relaxed);
     size_t bytes = SLAB_FIRST << weir__size_smaller(slabs, SLAB_DOUBLINGS);
 
@@ -149,10 +149,10 @@ static size_t slab_slots(struct weir_cache *c, unsigned size_class) {
 
 /* A slab for the request's class in the cache; of as many slots as a page holds, or one, if there is no
  * memory for more. */
-static weir_status add_slab(struct weir_front *f, struct weir_cache *c, struct weir_request *r) {
-    unsigned size_class = weir__span_class(r->asked);
-    size_t slot = (size_t)weir__span_units(size_class) * WEIR_SPAN_UNIT;
-    struct weir_span *s;
+static weir_status add_slab(struct weir_caches *f, struct weir_cache *c, struct weir_request *r) {
+    unsigned size_class = weir__slab_class(r->asked);
+    size_t slot = (size_t)weir__slab_units(size_class) * WEIR_SLAB_UNIT;
+    struct weir_slab *s;
     weir_status status;
     int taken;
 
@@ -178,8 +178,8 @@ static weir_status add_slab(struct weir_front *f, struct weir_cache *c, struct w
 
 /* A whole block, for a cache (NULL: a stream without a cache, and of any size). */
 static inline __attribute__((always_inline)) weir_status
-add_whole(struct weir_front *f, struct weir_cache *c, struct weir_request *r) {
-    struct weir_span *s;
+add_whole(struct weir_caches *f, struct weir_cache *c, struct weir_request *r) {
+    struct weir_slab *s;
     weir_status status;
 
     r->bytes = in_pages(r->asked);
@@ -209,8 +209,8 @@ static CUdeviceptr take_brought(struct weir_cache *c, uint64_t key, uint64_t id,
 /* ---- requests ---- */
 
 /* The stream is being captured: the engine makes a node of the graph, or refuses.  Then the caches give nothing back:
- * what is idle is not what a graph's memory comes of (oom_ladder.c). */
-static weir_status alloc_captured(struct weir_front *f, struct weir_request *r) {
+ * what is idle is not what a graph's memory comes of (oom_recovery.c). */
+static weir_status alloc_captured(struct weir_caches *f, struct weir_request *r) {
     weir_status status;
 
     (void)weir__caches_visit_captured(f, r->stream, 0);
@@ -221,12 +221,12 @@ static weir_status alloc_captured(struct weir_front *f, struct weir_request *r) 
     r->flags |= WEIR_REQUEST_CAPTURED;
     status = weir__reserve_alloc_alone(f->v, r);
     if (status == WEIR_OK)
-        count(f, WEIR_TALLY_FRONT_CAPTURE);
+        count(f, WEIR_STRIPED_CACHES_CAPTURE);
     return status;
 }
 
 /* A slot, of which the cache has none: of what is on its way home, or of a slab from the engine. */
-static __attribute__((noinline)) weir_status add_slot(struct weir_front *f, struct weir_cache *c,
+static __attribute__((noinline)) weir_status add_slot(struct weir_caches *f, struct weir_cache *c,
                                                       struct weir_request *r) {
     if (atomic_load_explicit(&f->sent, memory_order_relaxed) > 0) {
         pthread_mutex_lock(&f->lock);
@@ -254,7 +254,7 @@ static inline int has_risen(const struct weir_cache *c) {
            weir__sum_now(&c->in_use) > atomic_load_explicit(&c->told_in_use, memory_order_relaxed);
 }
 
-static inline void tell_miss(struct weir_front *f, struct weir_cache *c) {
+static inline void tell_miss(struct weir_caches *f, struct weir_cache *c) {
     uint64_t told = atomic_load_explicit(&f->told_out, memory_order_relaxed);
     uint64_t out = atomic_load_explicit(&f->engine->seen.most_in_use, memory_order_relaxed);
 
@@ -266,8 +266,8 @@ static inline void tell_miss(struct weir_front *f, struct weir_cache *c) {
 
 /* From the engine, for a stream that is r->id.  Its cache was pinned, and is no more. */
 static inline __attribute__((always_inline)) weir_status
-alloc_fresh(struct weir_front *f, struct weir_cache *c, struct weir_request *r) {
-    int is_slot = c && r->asked <= WEIR_SPAN_SMALL, taken;
+alloc_fresh(struct weir_caches *f, struct weir_cache *c, struct weir_request *r) {
+    int is_slot = c && r->asked <= WEIR_SLAB_SMALL, taken;
     weir_status status = is_slot ? add_slot(f, c, r) : add_whole(f, c, r);
     struct weir_cache *counts = c ? c : f->loose;
 
@@ -279,13 +279,13 @@ alloc_fresh(struct weir_front *f, struct weir_cache *c, struct weir_request *r) 
     weir__bias_give(&counts->lock, taken);
     if (status != WEIR_OK)
         return status;
-    count(f, c ? WEIR_TALLY_FRONT_EMPTY : WEIR_TALLY_FRONT_YOUNG);
+    count(f, c ? WEIR_STRIPED_CACHES_EMPTY : WEIR_STRIPED_CACHES_YOUNG);
     tell_miss(f, c);
     return WEIR_OK;
 }
 
 /* The driver is asked who the stream is, and the cache catches up. */
-static __attribute__((noinline)) weir_status alloc_slow(struct weir_front *f,
+static __attribute__((noinline)) weir_status alloc_slow(struct weir_caches *f,
                                                         struct weir_request *r) {
     weir_status status = weir__device_capture(f->hits.device, r->stream);
     struct weir_cache *c;
@@ -312,7 +312,7 @@ static __attribute__((noinline)) weir_status alloc_slow(struct weir_front *f,
 
 /* The cache has nothing for a request, and nothing to catch up with.  What is leaving goes, since the
  * engine is asked next.  The caller holds the cache's lock. */
-static void note_miss(struct weir_front *f, struct weir_cache *c, struct weir_flushed *leaving) {
+static void note_miss(struct weir_caches *f, struct weir_cache *c, struct weir_flushed *leaving) {
     weir__cache_raise(&c->misses);
     weir__cache_drop_leaving(c, leaving);
     if (atomic_load_explicit(&c->most_whole, memory_order_relaxed) == 0 && is_steady(f) &&
@@ -321,8 +321,8 @@ static void note_miss(struct weir_front *f, struct weir_cache *c, struct weir_fl
 }
 
 /* If there is nothing to catch up with the driver need not be asked again. */
-weir_status weir__front_miss(struct weir_front *f, struct weir_cache *c, int taken, uint64_t key,
-                             struct weir_request *r) {
+weir_status weir__caches_miss(struct weir_caches *f, struct weir_cache *c, int taken, uint64_t key,
+                              struct weir_request *r) {
     struct weir_flushed leaving = {0};
     int plain = is_ready(&f->hits, c) && is_its(c, key, r->id);
 
@@ -336,12 +336,12 @@ weir_status weir__front_miss(struct weir_front *f, struct weir_cache *c, int tak
     if (!plain)
         return alloc_slow(f, r);
     /* A whole block is the engine's to find: it is called next, and sees to it. */
-    if (leaving.spans && weir__caches_give(f, leaving.spans, r->id) && r->asked <= WEIR_SPAN_SMALL)
-        weir__engine_tend(f->engine, r->stream, r->id);
+    if (leaving.spans && weir__caches_give(f, leaving.spans, r->id) && r->asked <= WEIR_SLAB_SMALL)
+        weir__engine_maintain(f->engine, r->stream, r->id);
     return alloc_fresh(f, c, r);
 }
 
-static weir_status alloc_as_asked(struct weir_front *f, struct weir_request *r) {
+static weir_status alloc_as_asked(struct weir_caches *f, struct weir_request *r) {
     unsigned long long id;
     uint64_t key;
     struct weir_cache *c = find(f, r->stream, &key, &id);
@@ -354,12 +354,12 @@ static weir_status alloc_as_asked(struct weir_front *f, struct weir_request *r) 
     taken = weir__bias_take(&c->lock);
     r->block = take(&f->hits, c, key, id, r->asked);
     if (!r->block)
-        return weir__front_miss(f, c, taken, key, r);
+        return weir__caches_miss(f, c, taken, key, r);
     weir__bias_give(&c->lock, taken);
     return WEIR_OK;
 }
 
-weir_status weir__front_alloc(struct weir_front *f, struct weir_request *r) {
+weir_status weir__caches_alloc(struct weir_caches *f, struct weir_request *r) {
     int lent = may_lack_context(r->stream) && weir__device_lend_context(f->hits.device);
     weir_status status = alloc_as_asked(f, r);
 
@@ -367,7 +367,7 @@ weir_status weir__front_alloc(struct weir_front *f, struct weir_request *r) {
     return status;
 }
 
-weir_status weir__front_alloc_at(struct weir_front *f, struct weir_request *r) {
+weir_status weir__caches_alloc_at(struct weir_caches *f, struct weir_request *r) {
     weir_status status = weir__caches_identify(f, r->stream, &r->id);
 
     return status == WEIR_OK ? alloc_fresh(f, NULL, r) : status;

@@ -1,48 +1,48 @@
 /* SPDX-License-Identifier: MIT */
 /* cache_blocks.c: the live blocks that the caches have handed out: whether one starts there, lies there, and all of them. */
-#include "cache/caches.h"
+#include "cache/caches_state.h"
 
 #include "base/size.h"
-#include "cache/span_table.h"
+#include "cache/slab_table.h"
 #include "config/amount.h"
 #include "engine/stream_order.h"
 
-int weir__caches_is_live(const struct weir_span *s, uint64_t address, int64_t *requested,
-                         int64_t *in_use) {
+int weir__slab_has_live(const struct weir_slab *s, uint64_t address, int64_t *requested,
+                        int64_t *in_use) {
     uint32_t slot, state;
 
     if (!s->slot_units) {
         *requested = (int64_t)atomic_load_explicit(&s->asked, memory_order_relaxed);
-        *in_use = (int64_t)weir__span_bytes(s);
-        return *requested != 0 && address == weir__span_base(s);
+        *in_use = (int64_t)weir__slab_bytes(s);
+        return *requested != 0 && address == weir__slab_base(s);
     }
-    slot = weir__span_slot(s, address);
+    slot = weir__slab_slot(s, address);
     if (slot == WEIR_SLOT_NONE)
         return 0;
     state = atomic_load_explicit(&s->slot[slot], memory_order_relaxed);
     *requested = state;
-    *in_use = (int64_t)s->slot_units * WEIR_SPAN_UNIT;
+    *in_use = (int64_t)s->slot_units * WEIR_SLAB_UNIT;
     return !(state & WEIR_SLOT_IDLE);
 }
 
-int weir__front_is_live(struct weir_front *f, CUdeviceptr block) {
-    const struct weir_span *s = weir__records_find(&f->pages, block);
+int weir__caches_is_live(struct weir_caches *f, CUdeviceptr block) {
+    const struct weir_slab *s = weir__records_find(&f->pages, block);
     int64_t requested, in_use;
 
-    return s && weir__span_bytes(s) > 0 ? weir__caches_is_live(s, block, &requested, &in_use)
+    return s && weir__slab_bytes(s) > 0 ? weir__slab_has_live(s, block, &requested, &in_use)
                                         : weir__graphs_has(&f->v->graphs, block);
 }
 
 /* The live block of that record around an address: 1, or 0. */
-static int is_around(const struct weir_span *s, CUdeviceptr address, CUdeviceptr *block,
+static int is_around(const struct weir_slab *s, CUdeviceptr address, CUdeviceptr *block,
                      size_t *bytes) {
-    CUdeviceptr start = weir__span_base(s);
+    CUdeviceptr start = weir__slab_base(s);
     int64_t requested, in_use;
 
     if (s->slot_units)
-        start += (address - start) / ((uint64_t)s->slot_units * WEIR_SPAN_UNIT) * s->slot_units *
-                 WEIR_SPAN_UNIT;
-    if (!weir__caches_is_live(s, start, &requested, &in_use))
+        start += (address - start) / ((uint64_t)s->slot_units * WEIR_SLAB_UNIT) * s->slot_units *
+                 WEIR_SLAB_UNIT;
+    if (!weir__slab_has_live(s, start, &requested, &in_use))
         return 0;
     *block = start;
     *bytes = (size_t)requested;
@@ -51,22 +51,23 @@ static int is_around(const struct weir_span *s, CUdeviceptr address, CUdeviceptr
 
 /* A whole block has its record at its first page alone, so from another the way leads back to it, past
  * records of blocks that are gone.  While the block is live nothing on that way changes. */
-int weir__front_find(struct weir_front *f, CUdeviceptr address, CUdeviceptr *block, size_t *bytes) {
+int weir__caches_find(struct weir_caches *f, CUdeviceptr address, CUdeviceptr *block,
+                      size_t *bytes) {
     CUdeviceptr page = address & ~(CUdeviceptr)(WEIR_PAGE - 1);
     struct weir_extent piece;
-    const struct weir_span *s;
+    const struct weir_slab *s;
 
     if (!weir__engine_may_have(f->engine, address))
         return 0;
     s = weir__records_find(&f->pages, page);
-    if (s && weir__span_bytes(s) > 0)
+    if (s && weir__slab_bytes(s) > 0)
         return is_around(s, address, block, bytes);
     if (weir__engine_find(f->engine, WEIR_VISIT_PIECE_AT, address, &piece) != 1)
         return 0;
     while (page > piece.base) {
         page -= WEIR_PAGE;
         s = weir__records_find(&f->pages, page);
-        if (s && weir__span_bytes(s) > 0)
+        if (s && weir__slab_bytes(s) > 0)
             return s->slot_units == 0 && is_around(s, address, block, bytes);
     }
     return 0;
@@ -75,22 +76,22 @@ int weir__front_find(struct weir_front *f, CUdeviceptr address, CUdeviceptr *blo
 /* ---- all of them ---- */
 
 struct seeing {
-    weir__front_live_fn *see;
+    weir__caches_live_fn *see;
     void *context;
 };
 
-static void see_span(void *context, struct weir_span *s) {
+static void see_span(void *context, struct weir_slab *s) {
     const struct seeing *v = context;
-    int weir__caches_is_live = atomic_load_explicit(&s->asked, memory_order_relaxed) > 0;
+    int weir__slab_has_live = atomic_load_explicit(&s->asked, memory_order_relaxed) > 0;
 
     for (uint32_t i = 0; i < s->slots; i++) /* whole: 0 */
-        weir__caches_is_live |=
+        weir__slab_has_live |=
             !(atomic_load_explicit(&s->slot[i], memory_order_relaxed) & WEIR_SLOT_IDLE);
-    if (weir__caches_is_live)
-        v->see(v->context, weir__span_base(s), weir__span_bytes(s));
+    if (weir__slab_has_live)
+        v->see(v->context, weir__slab_base(s), weir__slab_bytes(s));
 }
 
-void weir__front_live(struct weir_front *f, weir__front_live_fn *see, void *context) {
+void weir__caches_live(struct weir_caches *f, weir__caches_live_fn *see, void *context) {
     struct seeing v = {see, context};
 
     weir__records_walk(&f->records, see_span, &v);
@@ -105,7 +106,7 @@ static void show_block(const struct visiting *v, uint64_t bytes, uint64_t stream
     v->show(v->context, &(struct weir_extent){.bytes = bytes, .stream = stream});
 }
 
-static void visit_span(void *context, struct weir_span *s) {
+static void visit_span(void *context, struct weir_slab *s) {
     const struct visiting *v = context;
     const struct weir_cache *owner = NULL;
     uint64_t asked, id = 0;
@@ -126,7 +127,7 @@ static void visit_span(void *context, struct weir_span *s) {
     }
 }
 
-void weir__front_blocks(struct weir_front *f, weir__engine_visit_fn *show, void *context) {
+void weir__caches_blocks(struct weir_caches *f, weir__engine_visit_fn *show, void *context) {
     struct visiting v = {show, context};
 
     weir__records_walk(&f->records, visit_span, &v);

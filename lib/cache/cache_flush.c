@@ -4,22 +4,22 @@
  * What: the ways back lie inside calls on the cache's own stream that have just asked the driver who it is, or need not:
  * more lies idle than the cap allows; it lay unused for long; somebody's request did not fit (`reclaim_epoch` rises, and every
  * cache gives what it has at its next request); its own request does not fit; or the stream is alone and misses.  The one
- * exception waits for the device: weir__front_empty, for trims, out of memory, the end, and growth while much is held
+ * exception waits for the device: weir__caches_empty, for trims, out of memory, the end, and growth while much is held
  * back.
  *
  * A stream that is being captured is served by the engine alone.  What it frees is served to nobody before a request on it
  * has found the capture over, since only such requests take from its cache, look after it, or answer a reclaim epoch.  A free
  * need not ask.
  *
- * Locks: the front's and a cache's are taken here, never both but in `retire` and `flush`.
+ * Locks: the caches's and a cache's are taken here, never both but in `retire` and `flush`.
  */
-#include "cache/caches.h"
+#include "cache/caches_state.h"
 
 #include "base/size.h"
-#include "cache/span_table.h"
+#include "cache/slab_table.h"
 #include "engine/stream_order.h"
 
-void weir__caches_deliver(struct weir_front *f, struct weir_cache *c, weir_stream stream,
+void weir__caches_deliver(struct weir_caches *f, struct weir_cache *c, weir_stream stream,
                           struct weir_flushed *h) {
     struct weir_use_list none = {0};
     struct weir_fence *fence = NULL;
@@ -35,7 +35,7 @@ void weir__caches_deliver(struct weir_front *f, struct weir_cache *c, weir_strea
     pthread_mutex_unlock(&f->lock);
 }
 
-void weir__caches_look_after(struct weir_front *f, struct weir_cache *c, weir_stream stream) {
+void weir__caches_look_after(struct weir_caches *f, struct weir_cache *c, weir_stream stream) {
     struct weir_flushed h = {0};
     uint64_t now = f->hits.device->driver->ticks();
     int taken, expired;
@@ -63,7 +63,7 @@ void weir__caches_look_after(struct weir_front *f, struct weir_cache *c, weir_st
     weir__caches_deliver(f, c, stream, &h);
 }
 
-int weir__caches_give_all(struct weir_front *f, struct weir_cache *c, weir_stream stream) {
+int weir__caches_give_all(struct weir_caches *f, struct weir_cache *c, weir_stream stream) {
     struct weir_flushed h = {0};
     int taken = weir__bias_take(&c->lock), some;
 
@@ -79,7 +79,7 @@ int weir__caches_give_all(struct weir_front *f, struct weir_cache *c, weir_strea
     return some;
 }
 
-void weir__caches_catch_up(struct weir_front *f, struct weir_cache *c, weir_stream stream) {
+void weir__caches_catch_up(struct weir_caches *f, struct weir_cache *c, weir_stream stream) {
     int taken = weir__bias_take(&c->lock);
     int wanted =
         c->reclaim_epoch != atomic_load_explicit(&f->hits.reclaim_epoch, memory_order_relaxed);
@@ -91,10 +91,10 @@ void weir__caches_catch_up(struct weir_front *f, struct weir_cache *c, weir_stre
         weir__caches_look_after(f, c, stream);
     if (wanted)
         (void)weir__caches_give_all(f, c, stream);
-    weir__engine_tend(f->engine, stream, atomic_load_explicit(&c->id, memory_order_relaxed));
+    weir__engine_maintain(f->engine, stream, atomic_load_explicit(&c->id, memory_order_relaxed));
 }
 
-void weir__caches_retire(struct weir_front *f, struct weir_cache *c, uint64_t id) {
+void weir__caches_retire(struct weir_caches *f, struct weir_cache *c, uint64_t id) {
     struct weir_flushed h = {0};
     int taken = weir__bias_take(&c->lock);
 
@@ -113,7 +113,7 @@ void weir__caches_retire(struct weir_front *f, struct weir_cache *c, uint64_t id
     c->young = 0;
 }
 
-void weir__front_ask(struct weir_front *f, weir_stream stream) {
+void weir__caches_ask(struct weir_caches *f, weir_stream stream) {
     struct weir_cache *c;
     uint64_t id = 0;
 
@@ -129,7 +129,7 @@ void weir__front_ask(struct weir_front *f, weir_stream stream) {
     (void)weir__engine_ask(f->engine, stream, id);
 }
 
-void weir__front_demand(struct weir_front *f) {
+void weir__caches_reclaim_epoch(struct weir_caches *f) {
     size_t idle = 0;
 
     pthread_mutex_lock(&f->lock);
@@ -143,7 +143,7 @@ void weir__front_demand(struct weir_front *f) {
 /* ---- everything back ---- */
 
 /* Takes all that lies idle out of every cache; the caller holds `lock`. */
-static void flush(struct weir_front *f, struct weir_flushed *h) {
+static void flush(struct weir_caches *f, struct weir_flushed *h) {
     for (struct weir_cache *c = f->caches; c; c = c->next) {
         int taken;
 
@@ -158,7 +158,7 @@ static void flush(struct weir_front *f, struct weir_flushed *h) {
 
 /* Whose what `flush` brought is, after a wait for the device: one stream's as long as there is only
  * one, so that the engine goes on with nothing to order. */
-static uint64_t whose(const struct weir_front *f) {
+static uint64_t whose(const struct weir_caches *f) {
     const struct weir_cache *only = NULL;
 
     for (const struct weir_cache *c = f->caches; c; c = c->next) {
@@ -172,7 +172,7 @@ static uint64_t whose(const struct weir_front *f) {
                                 : WEIR_ENGINE_OBSERVED;
 }
 
-weir_status weir__front_empty(struct weir_front *f) {
+weir_status weir__caches_empty(struct weir_caches *f) {
     struct weir_flushed h = {0}, slabs = {0};
     struct weir_remote_slots *batches;
     CUresult result = CUDA_SUCCESS;

@@ -1,28 +1,28 @@
 /* SPDX-License-Identifier: MIT */
 /* cache_free.c: freed blocks, into the cache of the stream that they are freed on, or past it to the engine.
  *
- * What: the short way is weir__front_free's: the block's record, the cache of the handle, and the cache's lock if it is
- * biased to this thread.  All else leads to weir__front_free_used, which may ask the driver, or to a remote-free queue.
+ * What: the short way is weir__caches_free's: the block's record, the cache of the handle, and the cache's lock if it is
+ * biased to this thread.  All else leads to weir__caches_free_used, which may ask the driver, or to a remote-free queue.
  *
- * Locks: a cache's; past the caches the front's.
+ * Locks: a cache's; past the caches the caches's.
  *
  * Invariants: a block's record says that it is live until one call has taken it out of use.
  */
-#include "cache/caches.h"
+#include "cache/caches_state.h"
 
 #include <stdlib.h>
 
 #include "base/result.h"
 #include "base/size.h"
 #include "cache/remote_post.h"
-#include "cache/span_table.h"
+#include "cache/slab_table.h"
 #include "config/amount.h"
 #include "engine/stream_order.h"
 
 /* ---- past the caches ---- */
 
 /* In the books of the loose cache: a live block less. */
-static void count_loose_free(struct weir_front *f, int64_t requested, int64_t in_use) {
+static void count_loose_free(struct weir_caches *f, int64_t requested, int64_t in_use) {
     int taken = weir__bias_take(&f->loose->lock);
 
     weir__cache_account(f->loose, -requested, -in_use);
@@ -42,10 +42,10 @@ static int take_state(_Atomic uint32_t *state) {
 
 /* Sends a slot home behind all streams that use it; from a captured one, behind a wait for the
  * device. */
-static weir_status free_slot(struct weir_front *f, struct weir_span *s, uint64_t address,
+static weir_status free_slot(struct weir_caches *f, struct weir_slab *s, uint64_t address,
                              weir_stream stream, struct weir_use_list *uses, int captured) {
     struct weir_remote_slots *remote = malloc(sizeof *remote + sizeof remote->remote[0]);
-    uint32_t slot = weir__span_slot(s, address);
+    uint32_t slot = weir__slab_slot(s, address);
     struct weir_use_list none = {0};
     struct weir_fence *fence = NULL;
     weir_status status = WEIR_OK;
@@ -73,14 +73,14 @@ static weir_status free_slot(struct weir_front *f, struct weir_span *s, uint64_t
 }
 
 /* Gives a whole block to the engine, which orders its reuse. */
-static weir_status free_whole(struct weir_front *f, struct weir_span *s, CUdeviceptr base,
+static weir_status free_whole(struct weir_caches *f, struct weir_slab *s, CUdeviceptr base,
                               weir_stream stream, struct weir_use_list *uses) {
-    size_t bytes = weir__span_bytes(s);
+    size_t bytes = weir__slab_bytes(s);
     uint64_t asked = atomic_exchange_explicit(&s->asked, 0, memory_order_relaxed);
     weir_status status;
 
     /* unreached: freed meanwhile, for which two threads must free it at once, and the record another block's */
-    if (asked == 0 || weir__span_base(s) != base) {
+    if (asked == 0 || weir__slab_base(s) != base) {
         if (asked > 0) /* unreached: likewise */
             atomic_store_explicit(&s->asked, asked, memory_order_relaxed);
         return weir__without_driver(WEIR_E_NOT_OWNED);
@@ -97,12 +97,12 @@ static weir_status free_whole(struct weir_front *f, struct weir_span *s, CUdevic
 }
 
 /* Past the caches: the block has other users, or its stream has no cache. */
-static weir_status free_past(struct weir_front *f, struct weir_span *s, uint64_t address,
+static weir_status free_past(struct weir_caches *f, struct weir_slab *s, uint64_t address,
                              weir_stream stream, struct weir_use_list *uses, int captured) {
     int64_t requested, in_use;
     weir_status status;
 
-    if (!weir__caches_is_live(s, address, &requested, &in_use))
+    if (!weir__slab_has_live(s, address, &requested, &in_use))
         return weir__without_driver(WEIR_E_NOT_OWNED);
     if (uses && captured)
         return weir__without_driver(WEIR_E_CAPTURE);
@@ -112,9 +112,9 @@ static weir_status free_past(struct weir_front *f, struct weir_span *s, uint64_t
         return status;
     count_loose_free(f, requested, in_use);
     atomic_store_explicit(&f->past, 1, memory_order_relaxed);
-    count(f, WEIR_TALLY_FREES);
+    count(f, WEIR_STRIPED_FREES);
     if (captured)
-        count(f, WEIR_TALLY_FRONT_DEFERRED);
+        count(f, WEIR_STRIPED_CACHES_DEFERRED);
     return WEIR_OK;
 }
 
@@ -123,8 +123,8 @@ static weir_status free_past(struct weir_front *f, struct weir_span *s, uint64_t
 /* Puts a block into the cache, or politely leaves the lock to another thread (ANOTHERS); FULL also when it
  * is not this stream's any more.  `id`: 0 where the driver was not asked; *known: of the stream that what
  * was in the cache was freed on. */
-static int put(const struct weir_front *f, struct weir_cache *c, uint64_t key, uint64_t id,
-               struct weir_span *s, uint64_t address, int politely, struct weir_span **out,
+static int put(const struct weir_caches *f, struct weir_cache *c, uint64_t key, uint64_t id,
+               struct weir_slab *s, uint64_t address, int politely, struct weir_slab **out,
                uint64_t *known, int *wanted) {
     int taken = weir__bias_take_as_guest(&c->lock, politely), result = WEIR_CACHE_FULL;
 
@@ -132,7 +132,7 @@ static int put(const struct weir_front *f, struct weir_cache *c, uint64_t key, u
         return WEIR_CACHE_ANOTHERS;
     /* unreached: not this stream's, unless another thread has made it another's since it was found */
     if (c->serves && is_its(c, key, id)) {
-        if (weir__cache_has_post(c, WEIR_SPAN_SMALL)) /* its owner may not come any more */
+        if (weir__cache_has_post(c, WEIR_SLAB_SMALL)) /* its owner may not come any more */
             weir__cache_collect(c);
         result = weir__cache_put(c, s, address, is_alone(f), out);
         if (result == WEIR_CACHE_TAKEN && atomic_load_explicit(&c->capturing, memory_order_relaxed))
@@ -149,20 +149,20 @@ static int put(const struct weir_front *f, struct weir_cache *c, uint64_t key, u
 
 /* Whole blocks that the cache gave up go to the engine: as freed on the stream `known`, if the handle
  * still means that one (`id` 0: the driver was not asked yet). */
-static __attribute__((noinline)) void give_up(struct weir_front *f, const struct weir_cache *c,
+static __attribute__((noinline)) void give_up(struct weir_caches *f, const struct weir_cache *c,
                                               weir_stream stream, unsigned long long id,
-                                              uint64_t known, struct weir_span *spans) {
+                                              uint64_t known, struct weir_slab *spans) {
     int same;
 
     if (id == 0 && is_vouched_for(&f->hits, c, stream))
         id = known;
     same = (id != 0 || ask(&f->hits, stream, &id)) && id == known;
     if (weir__caches_give(f, spans, same ? known : WEIR_ENGINE_UNKNOWN))
-        weir__engine_tend(f->engine, stream, known);
+        weir__engine_maintain(f->engine, stream, known);
 }
 
 /* Room for a remote free in a cache that has no more. */
-static int make_room(struct weir_cache *c, const struct weir_span *s) {
+static int make_room(struct weir_cache *c, const struct weir_slab *s) {
     int taken = weir__bias_take(&c->lock);
     int made = c->serves && weir__cache_remote_room(c, s->size_class);
 
@@ -171,9 +171,9 @@ static int make_room(struct weir_cache *c, const struct weir_span *s) {
 }
 
 /* Into a cache that may need room for it; FULL: it does not go there. */
-static int put_with_room(struct weir_front *f, struct weir_cache *c, weir_stream stream,
-                         uint64_t id, struct weir_span *s, CUdeviceptr block) {
-    struct weir_span *out = NULL;
+static int put_with_room(struct weir_caches *f, struct weir_cache *c, weir_stream stream,
+                         uint64_t id, struct weir_slab *s, CUdeviceptr block) {
+    struct weir_slab *out = NULL;
     uint64_t known = 0;
     int wanted, result = put(f, c, key_of(stream, id), id, s, block, 0, &out, &known, &wanted);
 
@@ -184,7 +184,7 @@ static int put_with_room(struct weir_front *f, struct weir_cache *c, weir_stream
     return result;
 }
 
-static __attribute__((noinline)) weir_status free_slow(struct weir_front *f, struct weir_span *s,
+static __attribute__((noinline)) weir_status free_slow(struct weir_caches *f, struct weir_slab *s,
                                                        CUdeviceptr block, weir_stream stream,
                                                        struct weir_use_list *uses) {
     weir_status status = weir__device_capture(f->hits.device, stream);
@@ -215,7 +215,7 @@ static __attribute__((noinline)) weir_status free_slow(struct weir_front *f, str
 }
 
 /* What a stream has to catch up with that only frees. */
-static __attribute__((noinline)) void answer(struct weir_front *f, weir_stream stream) {
+static __attribute__((noinline)) void answer(struct weir_caches *f, weir_stream stream) {
     struct weir_cache *c;
     uint64_t id;
 
@@ -229,7 +229,7 @@ static __attribute__((noinline)) void answer(struct weir_front *f, weir_stream s
 }
 
 /* Not one of ours: a graph's, or nobody's, which a pool of the driver would free if the driver knows it. */
-static weir_status free_other(struct weir_front *f, CUdeviceptr block, weir_stream stream,
+static weir_status free_other(struct weir_caches *f, CUdeviceptr block, weir_stream stream,
                               struct weir_use_list *uses) {
     weir_status status;
 
@@ -237,15 +237,15 @@ static weir_status free_other(struct weir_front *f, CUdeviceptr block, weir_stre
         return weir__without_driver(WEIR_E_NOT_OWNED);
     status = f->engine->ops->free(f->engine, block, stream, uses);
     if (status == WEIR_OK)
-        count(f, WEIR_TALLY_FREES);
+        count(f, WEIR_STRIPED_FREES);
     return status;
 }
 
-static weir_status free_by_cache(struct weir_front *f, struct weir_span *s, CUdeviceptr block,
+static weir_status free_by_cache(struct weir_caches *f, struct weir_slab *s, CUdeviceptr block,
                                  weir_stream stream, struct weir_use_list *uses) {
     unsigned long long id;
     uint64_t key, known = 0;
-    struct weir_span *out = NULL;
+    struct weir_slab *out = NULL;
     struct weir_cache *c;
     int result = WEIR_CACHE_FULL, wanted = 0, own;
 
@@ -271,11 +271,11 @@ static weir_status free_by_cache(struct weir_front *f, struct weir_span *s, CUde
 }
 
 /* Takes a block that was live a moment ago out of use: 1, or 0 if it is not any more; the caller holds `lock`. */
-static int end_use(struct weir_front *f, struct weir_span *s, CUdeviceptr block) {
+static int end_use(struct weir_caches *f, struct weir_slab *s, CUdeviceptr block) {
     uint32_t slot;
 
     if (s->slot_units) {
-        slot = weir__span_slot(s, block);
+        slot = weir__slab_slot(s, block);
         if (!take_state(&s->slot[slot])) /* unreached: as there */
             return 0;
         weir__caches_bring_home(f, &(struct weir_remote_slot){s, slot});
@@ -289,12 +289,12 @@ static int end_use(struct weir_front *f, struct weir_span *s, CUdeviceptr block)
     return 1;
 }
 
-weir_status weir__front_free_done(struct weir_front *f, CUdeviceptr block) {
-    struct weir_span *s = weir__records_find(&f->pages, block);
+weir_status weir__caches_free_done(struct weir_caches *f, CUdeviceptr block) {
+    struct weir_slab *s = weir__records_find(&f->pages, block);
     int64_t requested, in_use;
     int done;
 
-    if (!s || weir__span_bytes(s) == 0 || !weir__caches_is_live(s, block, &requested, &in_use))
+    if (!s || weir__slab_bytes(s) == 0 || !weir__slab_has_live(s, block, &requested, &in_use))
         return weir__without_driver(WEIR_E_NOT_OWNED);
     pthread_mutex_lock(&f->lock);
     done = end_use(f, s, block);
@@ -303,15 +303,15 @@ weir_status weir__front_free_done(struct weir_front *f, CUdeviceptr block) {
         return weir__without_driver(WEIR_E_NOT_OWNED);
     count_loose_free(f, requested, in_use);
     atomic_store_explicit(&f->past, 1, memory_order_relaxed);
-    count(f, WEIR_TALLY_FREES);
+    count(f, WEIR_STRIPED_FREES);
     return WEIR_OK;
 }
 
 /* Into a cache that is biased to this thread and has nothing to catch up with: 1, or 0 and nothing was
  * done. */
-static inline __attribute__((always_inline)) int bring_back(const struct weir_front *f,
+static inline __attribute__((always_inline)) int bring_back(const struct weir_caches *f,
                                                             struct weir_cache *c,
-                                                            struct weir_span *s, uint64_t address) {
+                                                            struct weir_slab *s, uint64_t address) {
     int done;
 
     if (!enter_at_once(&f->hits, c))
@@ -321,10 +321,10 @@ static inline __attribute__((always_inline)) int bring_back(const struct weir_fr
     return done;
 }
 
-static weir_status free_as_asked(struct weir_front *f, CUdeviceptr block, weir_stream stream,
+static weir_status free_as_asked(struct weir_caches *f, CUdeviceptr block, weir_stream stream,
                                  struct weir_use_list *uses) {
-    struct weir_span *s = weir__records_find(&f->pages, block);
-    weir_status status = s && weir__span_bytes(s) > 0 ? free_by_cache(f, s, block, stream, uses)
+    struct weir_slab *s = weir__records_find(&f->pages, block);
+    weir_status status = s && weir__slab_bytes(s) > 0 ? free_by_cache(f, s, block, stream, uses)
                                                       : free_other(f, block, stream, uses);
 
     if (status != WEIR_OK)
@@ -333,8 +333,8 @@ static weir_status free_as_asked(struct weir_front *f, CUdeviceptr block, weir_s
 }
 
 /* The public boundary of weir_free, which hands over to it: see weir__ended. */
-weir_status weir__front_free_used(struct weir_front *f, CUdeviceptr block, weir_stream stream,
-                                  struct weir_use_list *uses) {
+weir_status weir__caches_free_used(struct weir_caches *f, CUdeviceptr block, weir_stream stream,
+                                   struct weir_use_list *uses) {
     int result_before = weir__driver_result;
     int lent = may_lack_context(stream) && weir__device_lend_context(f->hits.device);
     weir_status status = free_as_asked(f, block, stream, uses);
@@ -347,12 +347,12 @@ weir_status weir__front_free_used(struct weir_front *f, CUdeviceptr block, weir_
 
 /* Frees a whole block for which others leave the cache, or which leaves at once.  If there are other streams, what
  * leaves goes to the engine, where they can use it.  `id': of a default stream, else 0. */
-static __attribute__((noinline)) weir_status free_leaving(struct weir_front *f,
-                                                          struct weir_cache *c, struct weir_span *s,
+static __attribute__((noinline)) weir_status free_leaving(struct weir_caches *f,
+                                                          struct weir_cache *c, struct weir_slab *s,
                                                           CUdeviceptr block, weir_stream stream,
                                                           uint64_t id) {
     int result_before = weir__driver_result, done = 0;
-    struct weir_span *out = NULL;
+    struct weir_slab *out = NULL;
     uint64_t known = 0;
 
     if (enter_at_once(&f->hits, c)) {
@@ -366,24 +366,24 @@ static __attribute__((noinline)) weir_status free_leaving(struct weir_front *f,
     if (out)
         give_up(f, c, stream, id, known, out);
     if (!done)
-        return weir__front_free_used(f, block, stream, NULL);
+        return weir__caches_free_used(f, block, stream, NULL);
     weir__set_driver_result(result_before);
     return WEIR_OK;
 }
 
 /* By a thread beside the one that the cache's lock is biased to, or with something to catch up with. */
-static __attribute__((noinline)) weir_status free_beside(struct weir_front *f, struct weir_cache *c,
-                                                         struct weir_span *s, CUdeviceptr block,
-                                                         weir_stream stream) {
+static __attribute__((noinline)) weir_status free_beside(struct weir_caches *f,
+                                                         struct weir_cache *c, struct weir_slab *s,
+                                                         CUdeviceptr block, weir_stream stream) {
     if (weir__cache_is_anothers(c) && atomic_load_explicit(&s->cache, memory_order_relaxed) == c &&
         weir__cache_post(c, (uintptr_t)stream, 0, s, block) == WEIR_CACHE_TAKEN)
         return WEIR_OK;
-    return weir__front_free_used(f, block, stream, NULL);
+    return weir__caches_free_used(f, block, stream, NULL);
 }
 
 /* On a stream that does not go by its handle, with its cache and key. */
 static inline __attribute__((always_inline)) weir_status
-free_keyed(struct weir_front *f, struct weir_cache *c, uint64_t key, struct weir_span *s,
+free_keyed(struct weir_caches *f, struct weir_cache *c, uint64_t key, struct weir_slab *s,
            CUdeviceptr block, weir_stream stream) {
     int done;
 
@@ -395,33 +395,33 @@ free_keyed(struct weir_front *f, struct weir_cache *c, uint64_t key, struct weir
         if (done)
             return WEIR_OK;
     }
-    return weir__front_free_used(f, block, stream, NULL);
+    return weir__caches_free_used(f, block, stream, NULL);
 }
 
-static __attribute__((noinline)) weir_status free_default(struct weir_front *f, struct weir_span *s,
-                                                          CUdeviceptr block, weir_stream stream) {
+static __attribute__((noinline)) weir_status
+free_default(struct weir_caches *f, struct weir_slab *s, CUdeviceptr block, weir_stream stream) {
     struct weir_cache *c;
     uint64_t key;
 
     if (!find_by_default(&f->hits, stream, &c, &key))
-        return weir__front_free_used(f, block, stream, NULL);
+        return weir__caches_free_used(f, block, stream, NULL);
     return free_keyed(f, c, key, s, block, stream);
 }
 
-weir_status weir__front_free_default(struct weir_front *f, CUdeviceptr block, weir_stream stream,
-                                     uint64_t id) {
-    struct weir_span *s = weir__records_find(&f->pages, block);
+weir_status weir__caches_free_default(struct weir_caches *f, CUdeviceptr block, weir_stream stream,
+                                      uint64_t id) {
+    struct weir_slab *s = weir__records_find(&f->pages, block);
     uint64_t key = key_of(stream, id);
     struct weir_cache *c;
 
     if (!s || !weir__cache_table_find(&f->hits.by_id, key, &c))
-        return weir__front_free_used(f, block, stream, NULL);
+        return weir__caches_free_used(f, block, stream, NULL);
     return free_keyed(f, c, key, s, block, stream);
 }
 
 /* Nothing is called but at the end, as in weir_alloc. */
 static inline __attribute__((always_inline)) weir_status
-free_recorded(struct weir_front *f, struct weir_span *s, CUdeviceptr block, weir_stream stream) {
+free_recorded(struct weir_caches *f, struct weir_slab *s, CUdeviceptr block, weir_stream stream) {
     struct weir_cache *c;
 
     if (!find_by_handle(&f->hits, stream, &c))
@@ -433,15 +433,15 @@ free_recorded(struct weir_front *f, struct weir_span *s, CUdeviceptr block, weir
     return free_beside(f, c, s, block, stream);
 }
 
-weir_status weir__front_free(struct weir_front *f, CUdeviceptr block, weir_stream stream) {
-    struct weir_span *s = weir__records_find(&f->pages, block);
+weir_status weir__caches_free(struct weir_caches *f, CUdeviceptr block, weir_stream stream) {
+    struct weir_slab *s = weir__records_find(&f->pages, block);
 
     return __builtin_expect(s != NULL, 1) ? free_recorded(f, s, block, stream)
-                                          : weir__front_free_used(f, block, stream, NULL);
+                                          : weir__caches_free_used(f, block, stream, NULL);
 }
 
-int weir__front_free_own(struct weir_front *f, CUdeviceptr block, weir_stream stream) {
-    struct weir_span *s = weir__records_find(&f->pages, block);
+int weir__caches_free_own(struct weir_caches *f, CUdeviceptr block, weir_stream stream) {
+    struct weir_slab *s = weir__records_find(&f->pages, block);
 
     return s && free_recorded(f, s, block, stream) == WEIR_OK;
 }

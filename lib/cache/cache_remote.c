@@ -4,25 +4,25 @@
  * What: such a slot waits in the cache of the stream that freed it, where it serves at once.  Slots that pile up there are
  * sent home as a batch behind one event.  Without an event a batch waits for the next wait for the device.
  *
- * Locks: the caller holds the front's, where a function does not take it.
+ * Locks: the caller holds the caches's, where a function does not take it.
  */
-#include "cache/caches.h"
+#include "cache/caches_state.h"
 
 #include <stdlib.h>
 
 #include "base/size.h"
-#include "cache/span_table.h"
+#include "cache/slab_table.h"
 #include "config/amount.h"
 #include "engine/stream_order.h"
 
 enum { PEEKED = 8 }; /* batches that are asked about at a time */
 
-int weir__caches_give(struct weir_front *f, struct weir_span *spans, uint64_t id) {
+int weir__caches_give(struct weir_caches *f, struct weir_slab *spans, uint64_t id) {
     int due = 0;
 
     while (spans) {
-        struct weir_span *s = spans;
-        CUdeviceptr base = weir__span_base(s);
+        struct weir_slab *s = spans;
+        CUdeviceptr base = weir__slab_base(s);
 
         spans = s->next;
         weir__records_end(&f->records, s);
@@ -32,8 +32,8 @@ int weir__caches_give(struct weir_front *f, struct weir_span *spans, uint64_t id
     return due;
 }
 
-void weir__caches_bring_home(struct weir_front *f, const struct weir_remote_slot *remote) {
-    struct weir_span *s = remote->span;
+void weir__caches_bring_home(struct weir_caches *f, const struct weir_remote_slot *remote) {
+    struct weir_slab *s = remote->span;
     struct weir_cache *owner = atomic_load_explicit(&s->cache, memory_order_relaxed);
 
     if (owner) {
@@ -43,14 +43,14 @@ void weir__caches_bring_home(struct weir_front *f, const struct weir_remote_slot
         weir__bias_give(&owner->lock, taken);
         return;
     }
-    weir__span_put(s, remote->slot);
+    weir__slab_put(s, remote->slot);
     if (s->idle == s->slots) {
         s->next = NULL;
         weir__caches_give(f, s, WEIR_ENGINE_UNKNOWN);
     }
 }
 
-void weir__caches_bring_all_home(struct weir_front *f, struct weir_remote_slots *remotes) {
+void weir__caches_bring_all_home(struct weir_caches *f, struct weir_remote_slots *remotes) {
     while (remotes) {
         struct weir_remote_slots *more = remotes->more;
 
@@ -66,12 +66,12 @@ static size_t bytes_of(const struct weir_remote_slots *remotes) {
 
     for (; remotes; remotes = remotes->more)
         for (uint32_t i = 0; i < remotes->count; i++)
-            bytes += (size_t)remotes->remote[i].span->slot_units * WEIR_SPAN_UNIT;
+            bytes += (size_t)remotes->remote[i].span->slot_units * WEIR_SLAB_UNIT;
     return bytes;
 }
 
 /* A batch has arrived; the caller holds `lock`. */
-static void settle(struct weir_front *f, struct weir_remote_slots *batch) {
+static void settle(struct weir_caches *f, struct weir_remote_slots *batch) {
     if (batch->fence)
         weir__order_fence_drop(&f->order, batch->fence);
     else
@@ -81,14 +81,14 @@ static void settle(struct weir_front *f, struct weir_remote_slots *batch) {
 }
 
 /* At the end of the list; the caller holds `lock`. */
-static void queue(struct weir_front *f, struct weir_remote_slots *batch) {
+static void queue(struct weir_caches *f, struct weir_remote_slots *batch) {
     batch->next = NULL;
     *f->batches_end = batch;
     f->batches_end = &batch->next;
 }
 
 /* 1 if the batch has arrived; else it is queued again; the caller holds `lock`. */
-static int settle_or_queue(struct weir_front *f, struct weir_remote_slots *batch) {
+static int settle_or_queue(struct weir_caches *f, struct weir_remote_slots *batch) {
     if (batch->fence && weir__order_fence_done(&f->order, batch->fence)) {
         settle(f, batch);
         return 1;
@@ -97,7 +97,7 @@ static int settle_or_queue(struct weir_front *f, struct weir_remote_slots *batch
     return 0;
 }
 
-void weir__caches_settle_some(struct weir_front *f) {
+void weir__caches_settle_some(struct weir_caches *f) {
     const struct weir_remote_slots *asked = NULL; /* the first that stays */
 
     for (int i = 0; i < PEEKED && f->batches != asked; i++) {
@@ -111,7 +111,7 @@ void weir__caches_settle_some(struct weir_front *f) {
     }
 }
 
-void weir__caches_send_home(struct weir_front *f, struct weir_remote_slots *remotes,
+void weir__caches_send_home(struct weir_caches *f, struct weir_remote_slots *remotes,
                             struct weir_fence *fence) {
     if (!remotes)
         return;
@@ -122,7 +122,7 @@ void weir__caches_send_home(struct weir_front *f, struct weir_remote_slots *remo
         atomic_fetch_add_explicit(&f->stranded, bytes_of(remotes), memory_order_relaxed);
 }
 
-struct weir_remote_slots *weir__caches_take_batches(struct weir_front *f) {
+struct weir_remote_slots *weir__caches_take_batches(struct weir_caches *f) {
     struct weir_remote_slots *batches = f->batches;
 
     f->batches = NULL;
@@ -130,7 +130,7 @@ struct weir_remote_slots *weir__caches_take_batches(struct weir_front *f) {
     return batches;
 }
 
-void weir__caches_return_batches(struct weir_front *f, struct weir_remote_slots *batches,
+void weir__caches_return_batches(struct weir_caches *f, struct weir_remote_slots *batches,
                                  int arrived) {
     while (batches) {
         struct weir_remote_slots *next = batches->next;
@@ -143,7 +143,7 @@ void weir__caches_return_batches(struct weir_front *f, struct weir_remote_slots 
     }
 }
 
-int weir__front_settle(struct weir_front *f) {
+int weir__caches_settle(struct weir_caches *f) {
     struct weir_remote_slots *batch;
     int settled = 0;
 

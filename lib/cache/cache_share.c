@@ -4,12 +4,12 @@
  * What: each cache counts for itself, under its own lock.  The sums of all are brought up to date by the cache that tells of
  * its own, at its misses and when it is looked after.  Peaks come of these sums, and shares of what is in use.
  *
- * Locks: the caller holds the front's, where a function does not take it.
+ * Locks: the caller holds the caches's, where a function does not take it.
  */
-#include "cache/caches.h"
+#include "cache/caches_state.h"
 
 #include "base/size.h"
-#include "cache/span_table.h"
+#include "cache/slab_table.h"
 #include "config/amount.h"
 #include "engine/stream_order.h"
 
@@ -17,7 +17,7 @@
 
 /* ---- sums ---- */
 
-void weir__caches_tell_sums(struct weir_front *f, struct weir_cache *c) {
+void weir__caches_tell_sums(struct weir_caches *f, struct weir_cache *c) {
     uint64_t posted, posted_in_use;
     int64_t requested, in_use;
 
@@ -31,7 +31,7 @@ void weir__caches_tell_sums(struct weir_front *f, struct weir_cache *c) {
     atomic_store_explicit(&c->told_in_use, in_use, memory_order_relaxed);
 }
 
-static int is_above_peak(const struct weir_front *f) {
+static int is_above_peak(const struct weir_caches *f) {
     return at_least_none(f->requested) > f->requested_lately ||
            at_least_none(f->in_use) > f->in_use_peak;
 }
@@ -39,7 +39,7 @@ static int is_above_peak(const struct weir_front *f) {
 /* Adds what a cache has handed out to the sums, and returns what all caches have handed out; the caller holds `lock`.
  * Before a peak rises, all caches are asked: a block taken on one and freed on another counts until the other has
  * told. */
-static uint64_t tell_peaks(struct weir_front *f, struct weir_cache *c) {
+static uint64_t tell_peaks(struct weir_caches *f, struct weir_cache *c) {
     struct weir_cache *other;
     uint64_t now;
 
@@ -57,7 +57,7 @@ static uint64_t tell_peaks(struct weir_front *f, struct weir_cache *c) {
 /* ---- shares ---- */
 
 /* What a cache may keep if so much is in use; the caller holds `lock`. */
-static size_t share(const struct weir_front *f, uint64_t in_use) {
+static size_t share(const struct weir_caches *f, uint64_t in_use) {
     uint64_t bytes = weir__budget_of_in_use(&f->v->options->front_cache, in_use, f->in_use_peak) /
                      (f->cached ? f->cached : 1);
 
@@ -86,7 +86,7 @@ static size_t most_kept(const struct weir_cache *c) {
 
 /* What the user set is a limit: a cache gets less than its share if others still hold the memory, since a stream that
  * makes no calls cannot release its own.  The caller holds `lock`. */
-static size_t share_left(const struct weir_front *f, const struct weir_cache *c, uint64_t in_use) {
+static size_t share_left(const struct weir_caches *f, const struct weir_cache *c, uint64_t in_use) {
     uint64_t left = weir__budget_of_in_use(&f->v->options->front_cache, in_use, f->in_use_peak);
     size_t most = share(f, in_use);
 
@@ -98,7 +98,7 @@ static size_t share_left(const struct weir_front *f, const struct weir_cache *c,
     return (size_t)weir__size_smaller(most, left);
 }
 
-void weir__caches_lower_shares(struct weir_front *f) {
+void weir__caches_lower_shares(struct weir_caches *f) {
     size_t most = share(f, weir__size_larger(f->lately[0], f->lately[1]));
 
     for (struct weir_cache *c = f->caches; c; c = c->next)
@@ -106,7 +106,7 @@ void weir__caches_lower_shares(struct weir_front *f) {
             set_most(c, most);
 }
 
-void weir__caches_tell(struct weir_front *f, struct weir_cache *c) {
+void weir__caches_tell(struct weir_caches *f, struct weir_cache *c) {
     uint64_t now = tell_peaks(f, c), lately;
 
     if (!c->store)
@@ -118,7 +118,7 @@ void weir__caches_tell(struct weir_front *f, struct weir_cache *c) {
     atomic_store_explicit(&c->most_whole, is_steady(f) ? now - now / 4 : 0, memory_order_relaxed);
 }
 
-void weir__caches_tell_all(struct weir_front *f, struct weir_cache *c, uint64_t out) {
+void weir__caches_tell_all(struct weir_caches *f, struct weir_cache *c, uint64_t out) {
     pthread_mutex_lock(&f->lock);
     atomic_store_explicit(&f->told_out, out, memory_order_relaxed);
     for (struct weir_cache *other = f->caches; other; other = other->next)
@@ -127,7 +127,7 @@ void weir__caches_tell_all(struct weir_front *f, struct weir_cache *c, uint64_t 
     pthread_mutex_unlock(&f->lock);
 }
 
-void weir__caches_tell_own(struct weir_front *f, struct weir_cache *c) {
+void weir__caches_tell_own(struct weir_caches *f, struct weir_cache *c) {
     pthread_mutex_lock(&f->lock);
     (void)tell_peaks(f, c ? c : f->loose);
     pthread_mutex_unlock(&f->lock);
@@ -135,11 +135,11 @@ void weir__caches_tell_own(struct weir_front *f, struct weir_cache *c) {
 
 /* ---- what was in use lately ---- */
 
-int weir__caches_is_over(const struct weir_front *f, uint64_t then, uint64_t now) {
+int weir__caches_is_over(const struct weir_caches *f, uint64_t then, uint64_t now) {
     return now > then && f->hits.device->driver->ticks_to_ns(now - then) >= f->idle_ns;
 }
 
-void weir__caches_age(struct weir_front *f, uint64_t now) {
+void weir__caches_age(struct weir_caches *f, uint64_t now) {
     if (!weir__caches_is_over(f, f->span_ticks, now))
         return;
     f->span_ticks = now;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* cache_stats.c: figures of the caches, as weir_statistics has them, and what lies idle in them. */
-#include "cache/caches.h"
+#include "cache/caches_state.h"
 
 #include "base/size.h"
-#include "cache/span_table.h"
+#include "cache/slab_table.h"
 #include "config/amount.h"
 #include "engine/stream_order.h"
 
-int weir__front_has_blocks(struct weir_front *f) {
+int weir__caches_has_blocks(struct weir_caches *f) {
     int live;
 
     pthread_mutex_lock(&f->lock);
@@ -25,7 +25,7 @@ static void raise_peak(uint64_t *peak, const struct weir_peak_sum *sum) {
 
 /* Peaks are exact while one cache alone has handed out or taken in anything, but for what lay in its remote-free
  * queue. */
-static void read_peaks(struct weir_front *f, weir_statistics *out) {
+static void read_peaks(struct weir_caches *f, weir_statistics *out) {
     const struct weir_cache *only = NULL;
     int several = 0;
 
@@ -49,7 +49,7 @@ static void read_peaks(struct weir_front *f, weir_statistics *out) {
     out->in_use_peak = f->in_use_peak;
 }
 
-uint64_t weir__front_peak_lately(struct weir_front *f) {
+uint64_t weir__caches_peak_lately(struct weir_caches *f) {
     weir_statistics figures = {.size = sizeof figures};
     uint64_t peak;
 
@@ -60,7 +60,7 @@ uint64_t weir__front_peak_lately(struct weir_front *f) {
     return peak;
 }
 
-void weir__front_renew_peak(struct weir_front *f) {
+void weir__caches_renew_peak(struct weir_caches *f) {
     weir_statistics figures = {.size = sizeof figures};
 
     pthread_mutex_lock(&f->lock);
@@ -76,11 +76,11 @@ void weir__front_renew_peak(struct weir_front *f) {
 }
 
 /* Frees are read before allocations, so that never more blocks were freed than handed out. */
-void weir__front_figures(struct weir_front *f, weir_statistics *out) {
-    const struct weir_tally *tally = &f->v->events.books->tally;
+void weir__caches_figures(struct weir_caches *f, weir_statistics *out) {
+    const struct weir_striped *striped = &f->v->events.counters->striped;
     uint64_t frees = 0, posted, posted_in_use;
 
-    out->deferred_frees = weir__tally_sum(tally, WEIR_TALLY_FRONT_DEFERRED);
+    out->deferred_frees = weir__striped_sum(striped, WEIR_STRIPED_CACHES_DEFERRED);
     pthread_mutex_lock(&f->lock);
     for (struct weir_cache *c = f->caches; c; c = c->next) {
         frees += atomic_load_explicit(&c->frees, memory_order_acquire);
@@ -96,9 +96,9 @@ void weir__front_figures(struct weir_front *f, weir_statistics *out) {
     out->event_records += weir__order_records(&f->order);
     out->host_bytes += f->host_bytes + weir__records_host_bytes(&f->records);
     pthread_mutex_unlock(&f->lock);
-    out->front_misses_young = weir__tally_sum(tally, WEIR_TALLY_FRONT_YOUNG);
-    out->front_misses_empty = weir__tally_sum(tally, WEIR_TALLY_FRONT_EMPTY);
-    out->front_misses_capture = weir__tally_sum(tally, WEIR_TALLY_FRONT_CAPTURE);
+    out->front_misses_young = weir__striped_sum(striped, WEIR_STRIPED_CACHES_YOUNG);
+    out->front_misses_empty = weir__striped_sum(striped, WEIR_STRIPED_CACHES_EMPTY);
+    out->front_misses_capture = weir__striped_sum(striped, WEIR_STRIPED_CACHES_CAPTURE);
     out->allocs = out->front_hits + out->front_misses_young + out->front_misses_empty +
                   out->front_misses_capture;
     out->hits = out->allocs - out->growth_allocs;
@@ -107,7 +107,7 @@ void weir__front_figures(struct weir_front *f, weir_statistics *out) {
     out->blocks = out->allocs - out->frees;
 }
 
-void weir__front_survey(struct weir_front *f, uint64_t id, struct weir_survey *out) {
+void weir__caches_survey(struct weir_caches *f, uint64_t id, struct weir_survey *out) {
     pthread_mutex_lock(&f->lock);
     for (struct weir_cache *c = f->caches; c; c = c->next) {
         size_t idle = atomic_load_explicit(&c->idle, memory_order_relaxed);

@@ -9,18 +9,18 @@
  * before the device was waited for.  Default streams go by their id, which is asked at each free too: their handles mean
  * another stream in another context or thread.
  *
- * Locks: the front's; under it one cache's.
+ * Locks: the caches's; under it one cache's.
  *
  * Must not know: how requests and frees are served.
  */
-#include "cache/caches.h"
+#include "cache/caches_state.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/result.h"
 #include "base/size.h"
-#include "cache/span_table.h"
+#include "cache/slab_table.h"
 #include "engine/stream_order.h"
 
 enum {
@@ -33,7 +33,7 @@ void weir__caches_unwatch(struct weir_cache *c) {
     atomic_fetch_and_explicit(&c->trusted, ~WEIR_CACHE_WATCHED, memory_order_relaxed);
 }
 
-weir_status weir__caches_identify(struct weir_front *f, weir_stream stream, uint64_t *id) {
+weir_status weir__caches_identify(struct weir_caches *f, weir_stream stream, uint64_t *id) {
     CUresult result = weir__device_stream_id(f->hits.device, stream, id);
     const struct weir_cache *c;
 
@@ -47,7 +47,7 @@ weir_status weir__caches_identify(struct weir_front *f, weir_stream stream, uint
 
 /* ---- making caches ---- */
 
-struct weir_cache *weir__caches_make(struct weir_front *f) {
+struct weir_cache *weir__caches_make(struct weir_caches *f) {
     struct weir_cache *c = aligned_alloc(_Alignof(struct weir_cache), sizeof *c);
 
     if (!c)
@@ -107,7 +107,7 @@ static uint64_t calls_of(struct weir_cache *c) {
 
 /* A default stream's cache that was silent since it was asked last, the newest such, emptied and without a
  * key; the others are asked again. */
-static struct weir_cache *take_silent(struct weir_front *f) {
+static struct weir_cache *take_silent(struct weir_caches *f) {
     struct weir_cache *silent = NULL;
     uint64_t key, calls;
 
@@ -129,7 +129,7 @@ static struct weir_cache *take_silent(struct weir_front *f) {
 
 /* The cache of a stream that was just asked for its id, made if there is none; NULL: no host memory, or
  * more default streams than are kept, unless it is to be bound.  The caller holds `lock`. */
-static struct weir_cache *cache_at(struct weir_front *f, weir_stream stream, uint64_t id,
+static struct weir_cache *cache_at(struct weir_caches *f, weir_stream stream, uint64_t id,
                                    int to_bind) {
     uint64_t key = key_of(stream, id);
     struct weir_cache *c = cache_of(f, key);
@@ -153,7 +153,7 @@ static struct weir_cache *cache_at(struct weir_front *f, weir_stream stream, uin
 }
 
 /* Gives a stream its cache, in a call on it; the caller holds `lock`. */
-static void mature(struct weir_front *f, struct weir_cache *c, uint64_t id) {
+static void mature(struct weir_caches *f, struct weir_cache *c, uint64_t id) {
     int taken = weir__bias_take(&c->lock), had = c->store != NULL;
 
     if (weir__cache_open(c)) {
@@ -172,14 +172,14 @@ static void mature(struct weir_front *f, struct weir_cache *c, uint64_t id) {
     weir__caches_tell(f, c);
 }
 
-static int is_watched(const struct weir_front *f, weir_stream stream) {
+static int is_watched(const struct weir_caches *f, weir_stream stream) {
     int (*watches)(weir_stream) =
         atomic_load_explicit(&f->hits.device->watches, memory_order_relaxed);
 
     return watches && !is_default(stream) && watches(stream);
 }
 
-struct weir_cache *weir__caches_visit(struct weir_front *f, weir_stream stream, uint64_t id,
+struct weir_cache *weir__caches_visit(struct weir_caches *f, weir_stream stream, uint64_t id,
                                       int pins) {
     struct weir_cache *c;
     int vouched;
@@ -209,7 +209,7 @@ struct weir_cache *weir__caches_visit(struct weir_front *f, weir_stream stream, 
     return c;
 }
 
-struct weir_cache *weir__caches_visit_captured(struct weir_front *f, weir_stream stream,
+struct weir_cache *weir__caches_visit_captured(struct weir_caches *f, weir_stream stream,
                                                uint64_t id) {
     struct weir_cache *c = cache_of(f, key_of(stream, id));
     int taken;
@@ -225,7 +225,7 @@ struct weir_cache *weir__caches_visit_captured(struct weir_front *f, weir_stream
 
 /* ---- the program tells of its streams ---- */
 
-weir_status weir__front_bind(struct weir_front *f, weir_stream stream, int more) {
+weir_status weir__caches_bind(struct weir_caches *f, weir_stream stream, int more) {
     struct weir_cache *c;
     uint32_t bindings;
     uint64_t id = 0;
@@ -259,13 +259,14 @@ weir_status weir__front_bind(struct weir_front *f, weir_stream stream, int more)
     pthread_mutex_unlock(&f->lock);
     if (last) { /* the stream may end now: an event covers what it leaves */
         (void)weir__caches_give_all(f, c, stream);
-        weir__engine_tend(f->engine, stream, atomic_load_explicit(&c->id, memory_order_relaxed));
+        weir__engine_maintain(f->engine, stream,
+                              atomic_load_explicit(&c->id, memory_order_relaxed));
         weir__caches_unpin(c);
     }
     return status;
 }
 
-struct weir_cache *weir__caches_pin_of(struct weir_front *f, weir_stream stream, uint64_t id) {
+struct weir_cache *weir__caches_pin_of(struct weir_caches *f, weir_stream stream, uint64_t id) {
     struct weir_cache *c;
 
     pthread_mutex_lock(&f->lock);
@@ -278,7 +279,7 @@ struct weir_cache *weir__caches_pin_of(struct weir_front *f, weir_stream stream,
     return c;
 }
 
-void weir__front_leave(struct weir_front *f, weir_stream stream) {
+void weir__caches_leave(struct weir_caches *f, weir_stream stream) {
     struct weir_cache *c = NULL;
     uint64_t id = 0;
 
@@ -293,7 +294,7 @@ void weir__front_leave(struct weir_front *f, weir_stream stream) {
     c = weir__caches_pin_of(f, stream, id);
     if (c) {
         (void)weir__caches_give_all(f, c, stream);
-        weir__engine_tend(f->engine, stream, id);
+        weir__engine_maintain(f->engine, stream, id);
     }
     (void)weir__engine_ask(f->engine, stream, id); /* nobody can later */
     if (!c)
@@ -306,7 +307,7 @@ void weir__front_leave(struct weir_front *f, weir_stream stream) {
     weir__caches_unpin(c);
 }
 
-void weir__front_meet(struct weir_front *f, weir_stream stream) {
+void weir__caches_meet(struct weir_caches *f, weir_stream stream) {
     struct weir_cache *c = cache_of(f, key_of(stream, 0));
 
     if (!c)
@@ -317,7 +318,7 @@ void weir__front_meet(struct weir_front *f, weir_stream stream) {
     pthread_mutex_unlock(&f->lock);
 }
 
-void weir__front_distrust(struct weir_front *f) {
+void weir__caches_distrust(struct weir_caches *f) {
     pthread_mutex_lock(&f->lock);
     for (struct weir_cache *c = f->caches; c; c = c->next)
         weir__caches_unwatch(c);

@@ -1,202 +1,98 @@
 /* SPDX-License-Identifier: MIT */
-/* caches.h: the caches of all streams of one allocator: what the files of front.h share.
+/* caches.h: the hit path: caches of one stream each, above any engine.
  *
- * What: front.c begins and ends them; cache_streams.c finds and makes the cache of a stream; cache_alloc.c serves what
- * hit.h did not; cache_free.c takes blocks back; cache_remote.c brings slots home that were freed on other streams;
- * cache_flush.c gives idle memory back to the engine; cache_share.c says how much each cache may keep; cache_blocks.c
- * finds live blocks; cache_stats.c makes the figures.
- *
- * Locks: `lock` guards the table's writers and the batches.  Under it the engine's own may be taken, the records', or a
- * cache's.  None of those is taken under another, but a remote-free queue's under its cache's.  Hits take the cache's alone.
+ * A request is served from its stream's cache (stream_cache.h), and a freed block goes into the cache of the
+ * stream that it was freed on, without the engine, without a driver call beyond the questions below,
+ * and without touching a cache line that another stream's thread writes.
  *
  * Must not know: the public API, settings' names, how an engine places blocks.
  */
 #ifndef WEIR_CACHES_H
 #define WEIR_CACHES_H
 
-#include "cache/hit.h"
+#include "reserve/reserve.h"
 
-#include <pthread.h>
+struct weir_caches;
 
-#include "base/counters.h"
-#include "base/striped_counter.h"
-#include "cache/span_table.h"
-#include "engine/stream_order.h"
+/* Makes the caches above an open engine that cuts blocks.  `v' outlives it.  OK or E_HOST_MEMORY. */
+weir_status weir__caches_open(struct weir_reserve *v, struct weir_caches **out);
+/* Forgets everything; the engine, which is closed next, gives its memory back.  Nothing is live; NULL
+ * is fine. */
+void weir__caches_close(struct weir_caches *f);
 
-struct weir_front {
-    struct weir_hits hits; /* first: see weir__hits_of */
-    struct weir_reserve *v;
-    struct weir_engine *engine; /* v's */
-    struct weir_pagemap pages;
-    int sheds; /* there is a release threshold: what goes back is seen to at once */
-    /* No other stream is there that could have what the one frees before it requests more, and nobody waits for reserved
-     * memory to fall. */
-    _Atomic int alone;
-    _Atomic int
-        past; /* a block went past the caches, and was taken off what the loose cache holds */
-    uint64_t idle_ns; /* options.front_idle_ms; UINT64_MAX: for ever */
+/* Serves a request of r->asked bytes on r->stream, all else zeroed, as weir_alloc does; bytes > 0, and no more than the
+ * device has.  Hits at once are hit.h's. */
+weir_status weir__caches_alloc(struct weir_caches *f, struct weir_request *r);
+/* The same at r->at, from the engine as it stands, without OOM recovery. */
+weir_status weir__caches_alloc_at(struct weir_caches *f, struct weir_request *r);
+/* As weir_free, without its checks and counts of calls. */
+weir_status weir__caches_free(struct weir_caches *f, CUdeviceptr block, weir_stream stream);
+/* The same on a default stream of that id. */
+weir_status weir__caches_free_default(struct weir_caches *f, CUdeviceptr block, weir_stream stream,
+                                      uint64_t id);
+/* The same of a block that the caches have a record of: 1; 0: there is no record, or the block was not freed. */
+int weir__caches_free_own(struct weir_caches *f, CUdeviceptr block, weir_stream stream);
+/* The same of a block that may have been used on other streams: `uses`, or NULL. */
+weir_status weir__caches_free_used(struct weir_caches *f, CUdeviceptr block, weir_stream stream,
+                                   struct weir_use_list *uses);
 
-    /* Requests that the engine served since one did not fit. */
-    _Alignas(64) _Atomic uint64_t steady;
-    struct weir_records records;
+/* The same of a block whose last use is over, on every stream. */
+weir_status weir__caches_free_done(struct weir_caches *f, CUdeviceptr block);
+/* Reserve was taken beforehand there, or will come there: makes the tables that its first blocks would have to, of the
+ * first `most` bytes. */
+void weir__caches_prepare(struct weir_caches *f, const struct weir_extent *extents, size_t count,
+                          size_t most);
 
-    pthread_mutex_t lock;              /* guards what follows */
-    struct weir_cache *caches;         /* all of them */
-    struct weir_cache *loose;          /* of these, the one that counts what no other cache does */
-    size_t streams;                    /* caches that have or had a key */
-    size_t default_streams;            /* caches that go by id, but for bound ones */
-    size_t cached;                     /* caches that have a store */
-    struct weir_order order;           /* for fences alone */
-    struct weir_remote_slots *batches; /* on their way home, those asked about last at the end; */
-    struct weir_remote_slots **batches_end; /* without a fence until a wait for the device */
-    _Atomic size_t stranded; /* bytes of the slots that only a wait for the device brings home */
-    _Atomic size_t sent;     /* of them; read without the lock */
-    size_t host_bytes;
-    int64_t requested, in_use; /* as the caches have told */
-    uint64_t requested_peak, in_use_peak;
-    uint64_t requested_lately; /* the former since weir__front_renew_peak */
-    /* What the engine's blocks had at their most as all caches were asked last. */
-    _Atomic uint64_t told_out;
-    uint64_t lately[2];  /* the most in use in this span of idle_ns, and in the one before */
-    uint64_t span_ticks; /* when this one began */
-};
+/* The most that may be asked for so that the engine is asked for no more than `bytes`. */
+size_t weir__caches_fit(size_t bytes);
 
-/* ---- whose cache ---- */
+/* 1 if a live block starts there. */
+int weir__caches_is_live(struct weir_caches *f, CUdeviceptr block);
 
-static inline struct weir_cache_table *table_of(struct weir_front *f, uint64_t key) {
-    return key & 1 ? &f->hits.by_id : &f->hits.by_handle;
-}
+/* The live block around an address, and its bytes as asked: 1, or 0 if none is, or one of a graph. */
+int weir__caches_find(struct weir_caches *f, CUdeviceptr address, CUdeviceptr *block,
+                      size_t *bytes);
 
-/* The cache of a key, or NULL; 0 is nobody's.  That of an id may belong to another by now, which its user checks under
- * the cache's lock. */
-static inline struct weir_cache *cache_of(struct weir_front *f, uint64_t key) {
-    struct weir_cache *c;
+/* The program vouches for the stream once more, or, if not, once less. */
+weir_status weir__caches_bind(struct weir_caches *f, weir_stream stream, int more);
 
-    return key && weir__cache_table_find(table_of(f, key), key, &c) ? c : NULL;
-}
+/* The stream, which lives, is about to end: its cache gives all it has, and is nobody's. */
+void weir__caches_leave(struct weir_caches *f, weir_stream stream);
+/* Any thread may call this for a stream that exists and is not being captured; a default stream is the caller's.
+ * Gives back what the stream's cache holds.  If the stream is idle, its frees are observed to be complete; else an
+ * event covers them.  Does nothing for a default stream that is not idle. */
+void weir__caches_ask(struct weir_caches *f, weir_stream stream);
+/* Returns remote frees to their caches if their events are complete.  1 if there were any. */
+int weir__caches_settle(struct weir_caches *f);
+/* If any cache holds idle memory, each cache gives all it has at its stream's next request. */
+void weir__caches_reclaim_epoch(struct weir_caches *f);
+/* The handle is a new stream's: what its cache has of another, whose end was not seen, goes back as nobody's. */
+void weir__caches_meet(struct weir_caches *f, weir_stream stream);
+/* No stream is watched any more. */
+void weir__caches_distrust(struct weir_caches *f);
 
-/* The cache by which a call on the stream goes, if there is one; a default stream's id is asked. */
-static inline struct weir_cache *find(struct weir_front *f, weir_stream stream, uint64_t *key,
-                                      unsigned long long *id) {
-    *id = 0;
-    if (is_default(stream) && !weir__device_default_id(f->hits.device, stream, id)) {
-        if (!ask(&f->hits, stream, id))
-            return NULL;
-        weir__device_note_default_id(f->hits.device, stream, *id);
-    }
-    *key = key_of(stream, *id);
-    return cache_of(f, *key);
-}
+/* Takes everything that lies idle in the caches back to the engine.  Waits for the device if there is
+ * anything: no event covers what lies in a cache.  Where the wait fails, what was taken stays unused
+ * until a later one. */
+weir_status weir__caches_empty(struct weir_caches *f);
 
-/* A default stream, on a thread that was seen without a context. */
-static inline int may_lack_context(weir_stream stream) {
-    return is_default(stream) && weir__device_lacks_context;
-}
+/* 1 if a block that it handed out is live. */
+int weir__caches_has_blocks(struct weir_caches *f);
 
-/* ---- what all read ---- */
+/* The most that was requested at once since the peak began again, as seen as requested_peak is; and has it
+ * begin again, with what is live now.  That of weir__caches_figures goes on. */
+uint64_t weir__caches_peak_lately(struct weir_caches *f);
+void weir__caches_renew_peak(struct weir_caches *f);
 
-static inline int is_alone(const struct weir_front *f) {
-    return atomic_load_explicit(&f->alone, memory_order_relaxed);
-}
+/* As an engine's, of what the caches hold, and of the blocks that they handed out. */
+void weir__caches_survey(struct weir_caches *f, uint64_t id, struct weir_survey *out);
+void weir__caches_blocks(struct weir_caches *f, weir__engine_visit_fn *show, void *context);
 
-/* Requests that the engine served without growing or moving anything: from then on whole blocks are kept. */
-enum { WEIR_CACHES_STEADY = 1024 };
+/* Visits each piece of the engine's that has a live block, under the records' lock. */
+typedef void weir__caches_live_fn(void *context, uint64_t base, size_t bytes);
+void weir__caches_live(struct weir_caches *f, weir__caches_live_fn *see, void *context);
 
-static inline int is_steady(const struct weir_front *f) {
-    /* A plan places every block, so the engine has to see every request for one. */
-    return !f->engine->planned && !weir__lifetimes_watch(f->engine->lifetimes) &&
-           atomic_load_explicit(&f->steady, memory_order_relaxed) >= WEIR_CACHES_STEADY;
-}
-
-/* Below 0 while a cache has not told what it has handed out, and another has told of its free. */
-static inline uint64_t at_least_none(int64_t sum) {
-    return sum < 0 ? 0 : (uint64_t)sum;
-}
-
-static inline void count(struct weir_front *f, int counter) {
-    weir__tally_add(&f->v->events.books->tally, counter);
-}
-
-void weir__caches_unwatch(struct weir_cache *c);
-
-/* ---- streams: cache_streams.c ---- */
-
-struct weir_cache *weir__caches_make(struct weir_front *f);
-/* A call that works with a cache beyond one hold of its lock keeps it from being given to another
- * stream. */
-void weir__caches_pin(struct weir_cache *c);
-void weir__caches_unpin(struct weir_cache *c);
-/* Pins and returns the cache of a stream whose id was just asked.  NULL: no cache serves the stream. */
-struct weir_cache *weir__caches_pin_of(struct weir_front *f, weir_stream stream, uint64_t id);
-/* The id of a stream, which is this device's: a cache that knows it has seen that. */
-weir_status weir__caches_identify(struct weir_front *f, weir_stream stream, uint64_t *id);
-/* In a call on a stream that is not being captured and has that id: its cache, if that serves.
- * Counts the calls of young streams.  pins 1: the cache is pinned; 0: the call does not need it, and gets NULL. */
-struct weir_cache *weir__caches_visit(struct weir_front *f, weir_stream stream, uint64_t id,
-                                      int pins);
-/* In a call on a stream that is being captured (`id`: a default stream's): its cache, if it has one. */
-struct weir_cache *weir__caches_visit_captured(struct weir_front *f, weir_stream stream,
-                                               uint64_t id);
-
-/* ---- back to the engine: cache_flush.c ---- */
-
-/* A flush of `c` in a call on its stream that the driver has vouched for: spans go back as freed on
- * it, remote frees behind an event there. */
-void weir__caches_deliver(struct weir_front *f, struct weir_cache *c, weir_stream stream,
-                          struct weir_flushed *h);
-/* Looks after a cache whose turn it is, in a call on its stream that the driver has vouched for. */
-void weir__caches_look_after(struct weir_front *f, struct weir_cache *c, weir_stream stream);
-/* Gives the engine all that the cache has, likewise.  1 if there was something. */
-int weir__caches_give_all(struct weir_front *f, struct weir_cache *c, weir_stream stream);
-/* What was put off while the cache's stream only hit, now that the driver has vouched for it. */
-void weir__caches_catch_up(struct weir_front *f, struct weir_cache *c, weir_stream stream);
-/* Nobody knows any more on which stream the idle blocks of the cache were freed (`id` UNKNOWN), or it is
- * to make room (its id).  The caller holds `lock`. */
-void weir__caches_retire(struct weir_front *f, struct weir_cache *c, uint64_t id);
-
-/* ---- remote frees: cache_remote.c ---- */
-
-/* Gives idle spans back under a stream's id, or what else `give` takes.  1 if `tend` has to do. */
-int weir__caches_give(struct weir_front *f, struct weir_span *spans, uint64_t id);
-/* A slot whose last use is over everywhere comes home; the caller holds `lock`. */
-void weir__caches_bring_home(struct weir_front *f, const struct weir_remote_slot *remote);
-/* Slots that are free for all; the caller holds `lock`. */
-void weir__caches_bring_all_home(struct weir_front *f, struct weir_remote_slots *remotes);
-/* Brings home what has completed of the next few batches, so that no call asks about all of them, nor about
- * one twice; the caller holds `lock`. */
-void weir__caches_settle_some(struct weir_front *f);
-/* Sends slots home, behind `fence` (NULL: a wait for the device); the caller holds `lock`. */
-void weir__caches_send_home(struct weir_front *f, struct weir_remote_slots *remotes,
-                            struct weir_fence *fence);
-/* All batches, which no list has any more; the caller holds `lock`. */
-struct weir_remote_slots *weir__caches_take_batches(struct weir_front *f);
-/* And back: they have all arrived, since the device was waited for, or are queued again; the caller holds `lock`. */
-void weir__caches_return_batches(struct weir_front *f, struct weir_remote_slots *batches,
-                                 int arrived);
-
-/* ---- sums and shares: cache_share.c ---- */
-
-/* What a cache has handed out, for the sums; the caller holds `lock`. */
-void weir__caches_tell_sums(struct weir_front *f, struct weir_cache *c);
-/* The same, and sets how much the cache may keep. */
-void weir__caches_tell(struct weir_front *f, struct weir_cache *c);
-/* Callers cannot have more than the engine's blocks hold.  Those hold more than ever now, so the callers' peak may
- * rise: all caches are asked. */
-void weir__caches_tell_all(struct weir_front *f, struct weir_cache *c, uint64_t out);
-/* Programs read and reset the peak of the driver's pools.  Where weir stands in for such a pool, the peak is updated
- * more often. */
-void weir__caches_tell_own(struct weir_front *f, struct weir_cache *c);
-/* One cache more has a store: what the others may keep is less.  The caller holds `lock`. */
-void weir__caches_lower_shares(struct weir_front *f);
-/* `front_idle' has gone by since then.  Another thread may have written `then' after this one read its `now'. */
-int weir__caches_is_over(const struct weir_front *f, uint64_t then, uint64_t now);
-/* What was in use before the last span of time counts no more; the caller holds `lock`. */
-void weir__caches_age(struct weir_front *f, uint64_t now);
-
-/* ---- live blocks: cache_blocks.c ---- */
-
-/* A live block starts at `address`; its bytes as asked and as handed out. */
-int weir__caches_is_live(const struct weir_span *s, uint64_t address, int64_t *requested,
-                         int64_t *in_use);
+/* Completes figures that already hold the books' and the engine's part. */
+void weir__caches_figures(struct weir_caches *f, weir_statistics *out);
 
 #endif

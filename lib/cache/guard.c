@@ -47,7 +47,7 @@ static weir_status ask_below(struct weir_harden *h, size_t total, weir_stream st
                              CUdeviceptr *base) {
     weir_status status = h->below.alloc(h->below.context, total, stream, base);
 
-    if (weir__is_refusal(status) && weir__guard_holds(h, 0) &&
+    if (weir__is_failure(status) && weir__guard_holds(h, 0) &&
         h->options->recovery_timeout_ms != UINT32_MAX && weir__guard_empty(h, 0, stream) == WEIR_OK)
         status = h->below.alloc(h->below.context, total, stream, base);
     return status;

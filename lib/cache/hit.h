@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* hit.h: what a request does that finds a block in its stream's cache, inlined into weir_alloc.
  *
- * So most hits call nothing in cache_alloc.c.  After a miss the including file calls weir__front_miss or weir__front_alloc,
+ * So most hits call nothing in cache_alloc.c.  After a miss the including file calls weir__caches_miss or weir__caches_alloc,
  * and gets the status.
  *
  * Must not know: engines, what a miss leads to.
@@ -9,7 +9,7 @@
 #ifndef WEIR_HIT_H
 #define WEIR_HIT_H
 
-#include "cache/front.h"
+#include "cache/caches.h"
 #include "cache/stream_cache_hit.h"
 #include "cache/stream_table.h"
 
@@ -22,8 +22,8 @@ struct weir_hits {
     int checks;                        /* options.stream_checks */
 };
 
-static inline struct weir_hits *weir__hits_of(struct weir_front *front) {
-    return (struct weir_hits *)front;
+static inline struct weir_hits *weir__hits_of(struct weir_caches *caches) {
+    return (struct weir_hits *)caches;
 }
 
 /* ---- whose cache -------------------------------------------------------------------------------- */
@@ -91,7 +91,7 @@ static inline __attribute__((always_inline)) CUdeviceptr take_any(struct weir_ca
                                                                   size_t bytes) {
     CUdeviceptr block;
 
-    if (bytes > WEIR_SPAN_SMALL) /* unreached: whole ones in copies that serve small requests, */
+    if (bytes > WEIR_SLAB_SMALL) /* unreached: whole ones in copies that serve small requests, */
         return weir__cache_take_whole(c, bytes);
     block = weir__cache_take_home(c, bytes);
     /* unreached: and what these ask the remote-free queue for in one that serves whole ones */
@@ -158,8 +158,8 @@ static inline __attribute__((always_inline)) CUdeviceptr leave_with(struct weir_
 /* ---- misses: cache_alloc.c --------------------------------------------------------------------------- */
 
 /* For a stream that has a cache, which the driver has named (r->id) or the program vouches for (0), where `take` found
- * nothing; as weir__front_alloc.  The caller has taken the cache's lock (`taken`), which is given back. */
-weir_status weir__front_miss(struct weir_front *f, struct weir_cache *c, int taken, uint64_t key,
-                             struct weir_request *r);
+ * nothing; as weir__caches_alloc.  The caller has taken the cache's lock (`taken`), which is given back. */
+weir_status weir__caches_miss(struct weir_caches *f, struct weir_cache *c, int taken, uint64_t key,
+                              struct weir_request *r);
 
 #endif

@@ -42,7 +42,7 @@ static void hold_larger(struct held *h, uint64_t most) {
         }
 }
 
-uint64_t weir__held(struct weir_engine *engine, struct weir_front *front,
+uint64_t weir__held(struct weir_engine *engine, struct weir_caches *caches,
                     struct weir_harden *harden, uint64_t most) {
     struct held h = {0};
     int count = weir__engine_list(engine, WEIR_VISIT_WHOLES, NULL, 0);
@@ -57,8 +57,8 @@ uint64_t weir__held(struct weir_engine *engine, struct weir_front *front,
     h.count = count < (int)room ? (size_t)count : room;
     if (harden)
         weir__harden_live(harden, hold, &h);
-    else if (front)
-        weir__front_live(front, hold, &h);
+    else if (caches)
+        weir__caches_live(caches, hold, &h);
     hold_larger(&h, most);
     free(h.piece);
     return h.bytes;

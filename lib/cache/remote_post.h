@@ -26,9 +26,9 @@ static inline int weir__cache_has_room(struct weir_cache *c) {
 /* Leaves a live slot of the cache's own slabs in its remote-free queue, without the cache's lock; `id` 0: not
  * asked.  FULL: the cache's lock must be taken after all. */
 static inline int weir__cache_post(struct weir_cache *c, uint64_t key, uint64_t id,
-                                   struct weir_span *s, uint64_t address) {
+                                   struct weir_slab *s, uint64_t address) {
     struct weir_remote_queue *queue = &c->queue;
-    uint32_t slot = weir__span_slot(s, address), asked;
+    uint32_t slot = weir__slab_slot(s, address), asked;
     int result = WEIR_CACHE_FULL;
 
     if (slot == WEIR_SLOT_NONE)
@@ -40,12 +40,12 @@ static inline int weir__cache_post(struct weir_cache *c, uint64_t key, uint64_t 
     } else if (queue->open && queue->key == key && (id == 0 || queue->id == id) &&
                weir__cache_has_room(c) &&
                atomic_load_explicit(&s->cache, memory_order_relaxed) == c) {
-        if (weir__span_post(s, slot)) {
+        if (weir__slab_post(s, slot)) {
             s->posted_next = queue->slabs;
             queue->slabs = s;
         }
         queue->requested += asked;
-        queue->in_use += (uint64_t)s->slot_units * WEIR_SPAN_UNIT;
+        queue->in_use += (uint64_t)s->slot_units * WEIR_SLAB_UNIT;
         atomic_store_explicit(&queue->count,
                               atomic_load_explicit(&queue->count, memory_order_relaxed) + 1,
                               memory_order_relaxed);

@@ -8,8 +8,8 @@
 _Static_assert(offsetof(struct weir_cache, lock.lock) % 128 == 0,
                "threads that read whose the lock is share no cache line with its owner's hits");
 
-_Static_assert(offsetof(struct weir_span, next) == 64 &&
-                   offsetof(struct weir_span, posted_next) == 128,
+_Static_assert(offsetof(struct weir_slab, next) == 64 &&
+                   offsetof(struct weir_slab, posted_next) == 128,
                "a slab's record has a cache line for each who writes");
 
 int weir__cache_open(struct weir_cache *c) {
@@ -23,10 +23,10 @@ void weir__cache_collect(struct weir_cache *c) {
     uint32_t count;
 
     weir__lock_take(&queue->lock);
-    for (struct weir_span *s = queue->slabs; s; s = s->posted_next) {
+    for (struct weir_slab *s = queue->slabs; s; s = s->posted_next) {
         uint32_t before = s->idle;
 
-        weir__span_collect(s);
+        weir__slab_collect(s);
         weir__cache_welcome(c, s, before);
     }
     queue->slabs = NULL;
@@ -66,25 +66,25 @@ void weir__cache_readdress(struct weir_cache *c) {
 }
 
 void weir__cache_close(struct weir_cache *c) {
-    for (int i = 0; c->store && i < WEIR_SPAN_CLASSES; i++)
+    for (int i = 0; c->store && i < WEIR_SLAB_CLASSES; i++)
         free(c->store->small[i].remotes);
     free(c->store);
     c->store = NULL;
 }
 
-static void count_slabs(struct weir_cache *c, const struct weir_span *slab, int more) {
+static void count_slabs(struct weir_cache *c, const struct weir_slab *slab, int more) {
     _Atomic uint32_t *slabs = &c->store->small[slab->size_class].slabs;
 
     atomic_store_explicit(slabs, atomic_load_explicit(slabs, memory_order_relaxed) + (uint32_t)more,
                           memory_order_relaxed);
 }
 
-void weir__cache_add_slab(struct weir_cache *c, struct weir_span *slab) {
+void weir__cache_add_slab(struct weir_cache *c, struct weir_slab *slab) {
     atomic_store_explicit(&slab->cache, c, memory_order_relaxed);
     slab->epoch = c->epoch;
     count_slabs(c, slab, 1);
     weir__cache_link(c, slab);
-    weir__cache_more_idle(c, weir__span_bytes(slab));
+    weir__cache_more_idle(c, weir__slab_bytes(slab));
 }
 
 int weir__cache_remote_room(struct weir_cache *c, unsigned size_class) {
@@ -106,7 +106,7 @@ int weir__cache_remote_room(struct weir_cache *c, unsigned size_class) {
 }
 
 uint64_t weir__cache_take_further(struct weir_cache *c, size_t bytes) {
-    unsigned size_class = weir__span_class(bytes);
+    unsigned size_class = weir__slab_class(bytes);
     struct weir_remote_slots *remotes = c->store->small[size_class].remotes;
     struct weir_remote_slot *remote;
 
@@ -118,15 +118,15 @@ uint64_t weir__cache_take_further(struct weir_cache *c, size_t bytes) {
         return 0;
     remote = &remotes->remote[--remotes->count];
     atomic_store_explicit(&remote->span->slot[remote->slot], (uint32_t)bytes, memory_order_relaxed);
-    weir__cache_account(c, (int64_t)bytes, (int64_t)remote->span->slot_units * WEIR_SPAN_UNIT);
-    return weir__span_address(remote->span, remote->slot);
+    weir__cache_account(c, (int64_t)bytes, (int64_t)remote->span->slot_units * WEIR_SLAB_UNIT);
+    return weir__slab_address(remote->span, remote->slot);
 }
 
 uint64_t weir__cache_take_whole(struct weir_cache *c, size_t bytes) {
     struct weir_cache_store *store = c->store;
     size_t pages = weir__cache_pages(bytes);
     unsigned i = store->recents;
-    struct weir_span *s;
+    struct weir_slab *s;
 
     do
         if (i-- == 0)
@@ -145,20 +145,20 @@ uint64_t weir__cache_take_whole(struct weir_cache *c, size_t bytes) {
     return weir__cache_hand_out(c, s, bytes);
 }
 
-static void add_span(struct weir_flushed *out, struct weir_span *s) {
+static void add_span(struct weir_flushed *out, struct weir_slab *s) {
     s->next = out->spans;
     out->spans = s;
 }
 
-static struct weir_span *take_oldest(struct weir_cache *c) {
+static struct weir_slab *take_oldest(struct weir_cache *c) {
     struct weir_cache_store *store = c->store;
-    struct weir_span *s = store->recent[store->oldest];
+    struct weir_slab *s = store->recent[store->oldest];
 
     store->oldest = weir__cache_at(store, 1);
     store->recents--;
     store->unused -= store->unused > 0;
-    store->whole -= weir__span_bytes(s);
-    weir__cache_less_idle(c, weir__span_bytes(s));
+    store->whole -= weir__slab_bytes(s);
+    weir__cache_less_idle(c, weir__slab_bytes(s));
     return s;
 }
 
@@ -171,10 +171,10 @@ static void drop_wholes(struct weir_cache *c, unsigned count, size_t bytes,
 
 enum { LOOKED_AT = 4096, LOOK_PART = 16 }; /* slabs at most; of them, slabs for which that holds */
 
-static void drop_slab(struct weir_cache *c, struct weir_span *s, struct weir_flushed *out) {
+static void drop_slab(struct weir_cache *c, struct weir_slab *s, struct weir_flushed *out) {
     weir__cache_unlink(c, s);
     count_slabs(c, s, -1);
-    weir__cache_less_idle(c, weir__span_bytes(s));
+    weir__cache_less_idle(c, weir__slab_bytes(s));
     add_span(out, s);
 }
 
@@ -184,8 +184,8 @@ static size_t idle(const struct weir_cache *c) {
 
 /* Slabs until at most `keep` bytes lie idle in them, or `all` in everything. */
 static void drop_slabs(struct weir_cache *c, size_t keep, size_t all, struct weir_flushed *out) {
-    for (int i = WEIR_SPAN_CLASSES - 1; i >= 0; i--) {
-        for (struct weir_span *s = c->store->open[i], *next; s; s = next) {
+    for (int i = WEIR_SLAB_CLASSES - 1; i >= 0; i--) {
+        for (struct weir_slab *s = c->store->open[i], *next; s; s = next) {
             if (idle(c) <= all || idle(c) - c->store->whole <= keep)
                 return;
             next = s->next;
@@ -204,11 +204,11 @@ int weir__cache_is_held(struct weir_cache *c, size_t most) {
     if (store->held_for > 0) {
         store->held_for--;
     } else {
-        for (int i = 0; i < WEIR_SPAN_CLASSES; i++)
-            for (const struct weir_span *s = store->open[i];
+        for (int i = 0; i < WEIR_SLAB_CLASSES; i++)
+            for (const struct weir_slab *s = store->open[i];
                  s && held < most && looked_at < LOOKED_AT; s = s->next, looked_at++)
                 if (s->idle < s->slots)
-                    held += (size_t)s->idle * s->slot_units * WEIR_SPAN_UNIT;
+                    held += (size_t)s->idle * s->slot_units * WEIR_SLAB_UNIT;
         store->is_held = held >= most;
         store->held_for = looked_at / LOOK_PART;
     }
@@ -229,7 +229,7 @@ void weir__cache_let_go(struct weir_cache *c, struct weir_flushed *out) {
     struct weir_cache_store *store = c->store;
 
     while (store->leaving) {
-        struct weir_span *s = store->leaving;
+        struct weir_slab *s = store->leaving;
 
         store->leaving = s->next;
         add_span(out, s);
@@ -248,8 +248,8 @@ void weir__cache_drop_excess(struct weir_cache *c, struct weir_flushed *out) {
 void weir__cache_expire(struct weir_cache *c, struct weir_flushed *out) {
     drop_wholes(c, c->store->recents - c->store->unused, SIZE_MAX, out);
     c->store->unused = c->store->recents;
-    for (int i = 0; i < WEIR_SPAN_CLASSES; i++) {
-        for (struct weir_span *s = c->store->open[i], *next; s; s = next) {
+    for (int i = 0; i < WEIR_SLAB_CLASSES; i++) {
+        for (struct weir_slab *s = c->store->open[i], *next; s; s = next) {
             next = s->next;
             if (s->idle == s->slots && s->epoch != c->epoch)
                 drop_slab(c, s, out);
@@ -259,7 +259,7 @@ void weir__cache_expire(struct weir_cache *c, struct weir_flushed *out) {
 }
 
 void weir__cache_remotes(struct weir_cache *c, uint32_t least, struct weir_flushed *out) {
-    for (int i = 0; i < WEIR_SPAN_CLASSES; i++) {
+    for (int i = 0; i < WEIR_SLAB_CLASSES; i++) {
         struct weir_cache_class *k = &c->store->small[i];
 
         if (!k->remotes || k->remotes->count < least)
@@ -271,9 +271,9 @@ void weir__cache_remotes(struct weir_cache *c, uint32_t least, struct weir_flush
 }
 
 void weir__cache_disown(struct weir_cache *c) {
-    for (int i = 0; i < WEIR_SPAN_CLASSES; i++) {
+    for (int i = 0; i < WEIR_SLAB_CLASSES; i++) {
         while (c->store->open[i]) {
-            struct weir_span *s = c->store->open[i];
+            struct weir_slab *s = c->store->open[i];
 
             weir__cache_unlink(c, s);
             if (s->idle == 0)
@@ -285,7 +285,7 @@ void weir__cache_disown(struct weir_cache *c) {
 }
 
 /* A whole block that is kept no more. */
-static void leave(struct weir_cache *c, struct weir_span *s, int alone, struct weir_flushed *out) {
+static void leave(struct weir_cache *c, struct weir_slab *s, int alone, struct weir_flushed *out) {
     struct weir_cache_store *store = c->store;
 
     if (alone && store->leavings < WEIR_CACHE_LEAVING) {
@@ -294,27 +294,27 @@ static void leave(struct weir_cache *c, struct weir_span *s, int alone, struct w
         store->leavings++;
         atomic_store_explicit(&c->leaving,
                               atomic_load_explicit(&c->leaving, memory_order_relaxed) +
-                                  weir__span_bytes(s),
+                                  weir__slab_bytes(s),
                               memory_order_relaxed);
-        weir__cache_more_idle(c, weir__span_bytes(s));
+        weir__cache_more_idle(c, weir__slab_bytes(s));
     } else {
         add_span(out, s);
     }
 }
 
 /* There is no room for it: the oldest make some, unless it is larger than all that may be kept. */
-static int put_whole(struct weir_cache *c, struct weir_span *s, uint64_t address, int alone,
-                     struct weir_span **out) {
+static int put_whole(struct weir_cache *c, struct weir_slab *s, uint64_t address, int alone,
+                     struct weir_slab **out) {
     uint64_t asked = atomic_load_explicit(&s->asked, memory_order_relaxed);
     /* Read once: it may change meanwhile. */
     size_t most = atomic_load_explicit(&c->most_whole, memory_order_relaxed);
     struct weir_flushed given_up = {0};
 
-    if (asked == 0 || address != weir__span_base(s))
+    if (asked == 0 || address != weir__slab_base(s))
         return WEIR_CACHE_NO_BLOCK;
-    if (weir__span_bytes(s) > most) {
+    if (weir__slab_bytes(s) > most) {
         atomic_store_explicit(&s->asked, 0, memory_order_relaxed);
-        weir__cache_discount(c, (int64_t)asked, (int64_t)weir__span_bytes(s));
+        weir__cache_discount(c, (int64_t)asked, (int64_t)weir__slab_bytes(s));
         weir__cache_raise(&c->frees);
         leave(c, s, alone, &given_up);
     } else {
@@ -325,17 +325,17 @@ static int put_whole(struct weir_cache *c, struct weir_span *s, uint64_t address
     return WEIR_CACHE_TAKEN;
 }
 
-int weir__cache_leave(struct weir_cache *c, struct weir_span *s, uint64_t address) {
-    struct weir_span *out = NULL;
+int weir__cache_leave(struct weir_cache *c, struct weir_slab *s, uint64_t address) {
+    struct weir_slab *out = NULL;
 
     return c->store->leavings + WEIR_CACHE_RECENT < WEIR_CACHE_LEAVING &&
            put_whole(c, s, address, 1, &out) == WEIR_CACHE_TAKEN;
 }
 
 /* A slot of another cache's slab. */
-static int put_remote(struct weir_cache *c, struct weir_span *s, uint64_t address) {
+static int put_remote(struct weir_cache *c, struct weir_slab *s, uint64_t address) {
     struct weir_remote_slots *remotes = c->store->small[s->size_class].remotes;
-    uint32_t slot = weir__span_slot(s, address), asked;
+    uint32_t slot = weir__slab_slot(s, address), asked;
 
     if (slot == WEIR_SLOT_NONE)
         return WEIR_CACHE_NO_BLOCK;
@@ -346,13 +346,13 @@ static int put_remote(struct weir_cache *c, struct weir_span *s, uint64_t addres
         return WEIR_CACHE_FULL;
     atomic_store_explicit(&s->slot[slot], WEIR_SLOT_AWAY, memory_order_relaxed);
     remotes->remote[remotes->count++] = (struct weir_remote_slot){s, slot};
-    weir__cache_discount(c, (int64_t)asked, (int64_t)s->slot_units * WEIR_SPAN_UNIT);
+    weir__cache_discount(c, (int64_t)asked, (int64_t)s->slot_units * WEIR_SLAB_UNIT);
     weir__cache_raise(&c->frees);
     return WEIR_CACHE_TAKEN;
 }
 
-int weir__cache_put(struct weir_cache *c, struct weir_span *s, uint64_t address, int alone,
-                    struct weir_span **out) {
+int weir__cache_put(struct weir_cache *c, struct weir_slab *s, uint64_t address, int alone,
+                    struct weir_slab **out) {
     if (weir__cache_put_plain(c, s, address))
         return WEIR_CACHE_TAKEN;
     if (!s->slot_units)

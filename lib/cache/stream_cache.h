@@ -42,7 +42,7 @@ enum {
 #define WEIR_CACHE_QUEUE_LOOK ((uint64_t)32 << 20) /* bytes in it between two looks at its owner */
 
 struct weir_remote_slot {
-    struct weir_span *span;
+    struct weir_slab *span;
     uint32_t slot;
 };
 
@@ -61,14 +61,14 @@ struct weir_cache_class {
 
 struct weir_cache_store {
     /* Slabs with idle slots; the first serves, and may have none left. */
-    struct weir_span *open[WEIR_SPAN_CLASSES];
-    struct weir_cache_class small[WEIR_SPAN_CLASSES];
+    struct weir_slab *open[WEIR_SLAB_CLASSES];
+    struct weir_cache_class small[WEIR_SLAB_CLASSES];
     unsigned oldest, recents;          /* whole blocks: a ring from `oldest` on */
     size_t whole;                      /* bytes of them */
     unsigned unused;                   /* the oldest of them, not touched since the last look */
     uint32_t pages[WEIR_CACHE_RECENT]; /* their sizes */
-    struct weir_span *recent[WEIR_CACHE_RECENT];
-    struct weir_span *leaving; /* chained by next */
+    struct weir_slab *recent[WEIR_CACHE_RECENT];
+    struct weir_slab *leaving; /* chained by next */
     unsigned leavings;
     int is_held;       /* what weir__cache_is_held has seen, */
     unsigned held_for; /* which holds for so many slabs more */
@@ -79,7 +79,7 @@ struct weir_remote_queue {
     _Alignas(128) struct weir_lock lock;
     int open; /* the cache serves; what follows is the cache's then */
     uint64_t key, id;
-    struct weir_span *slabs;    /* with slots in it, chained by posted_next */
+    struct weir_slab *slabs;    /* with slots in it, chained by posted_next */
     _Atomic uint32_t count;     /* of these slots, */
     uint64_t requested, in_use; /* and their bytes */
     uint64_t look;              /* when these are more, the owner is looked for, */
@@ -90,20 +90,20 @@ struct weir_remote_queue {
 #define WEIR_CACHE_WATCHED (UINT32_C(1) << 31)
 
 struct weir_cache {
-    /* Guarded by the front's lock.  (Processors fetch cache lines in pairs: what one thread's hits write
+    /* Guarded by the caches's lock.  (Processors fetch cache lines in pairs: what one thread's hits write
      * does not lie beside what others read.) */
     _Alignas(128) uint64_t young_id; /* whose calls are counted: */
     uint32_t young;                  /* so many */
-    uint64_t visits;                 /* calls that came by the front's lock */
+    uint64_t visits;                 /* calls that came by the caches's lock */
     uint64_t swept;                  /* calls when it was last looked at for being silent */
-    /* What the front's sums have of it; read without the lock. */
+    /* What the caches's sums have of it; read without the lock. */
     _Atomic int64_t told_requested, told_in_use;
     struct weir_cache *next; /* of all caches */
     uint64_t looked_ticks;   /* when it was last looked at for what lies unused */
 
     /* What calls on the stream read, and hardly any writes. */
     struct weir_cache_store *store; /* NULL: none yet */
-    _Atomic uint64_t key;           /* by which the front finds it; 0: none */
+    _Atomic uint64_t key;           /* by which the caches finds it; 0: none */
     _Atomic uint64_t id;            /* of the stream */
     _Atomic size_t most;            /* of idle that may be kept, */
     _Atomic size_t most_whole;      /* and of that in whole blocks: 0 until the engine is steady */
@@ -134,7 +134,7 @@ struct weir_cache {
 
 /* What comes out of a cache. */
 struct weir_flushed {
-    struct weir_span *spans;           /* whole idle spans, chained by next */
+    struct weir_slab *spans;           /* whole idle spans, chained by next */
     struct weir_remote_slots *remotes; /* chained by more */
 };
 
@@ -188,7 +188,7 @@ static inline __attribute__((always_inline)) void weir__cache_less_idle(struct w
 }
 
 /* Out of the list of slabs with idle slots, and into it. */
-static inline void weir__cache_unlink(struct weir_cache *c, struct weir_span *s) {
+static inline void weir__cache_unlink(struct weir_cache *c, struct weir_slab *s) {
     if (s->prev)
         s->prev->next = s->next;
     else
@@ -197,8 +197,8 @@ static inline void weir__cache_unlink(struct weir_cache *c, struct weir_span *s)
         s->next->prev = s->prev;
 }
 
-static inline void weir__cache_link(struct weir_cache *c, struct weir_span *s) {
-    struct weir_span **open = &c->store->open[s->size_class];
+static inline void weir__cache_link(struct weir_cache *c, struct weir_slab *s) {
+    struct weir_slab **open = &c->store->open[s->size_class];
 
     if (*open && (*open)->idle == 0)
         weir__cache_unlink(c, *open);
@@ -214,7 +214,7 @@ static inline void weir__cache_link(struct weir_cache *c, struct weir_span *s) {
 static inline int weir__cache_has_post(const struct weir_cache *c, size_t bytes) {
     uint32_t count = atomic_load_explicit(&c->queue.count, memory_order_relaxed);
 
-    return count >= WEIR_CACHE_QUEUEFUL || (count > 0 && count * bytes >= WEIR_SPAN_SMALL);
+    return count >= WEIR_CACHE_QUEUEFUL || (count > 0 && count * bytes >= WEIR_SLAB_SMALL);
 }
 
 /* Brings home what lies in the remote-free queue. */
@@ -236,11 +236,11 @@ enum weir_cache_put {
 /* Takes a live block back, which the stream will use no more.  The cache has a store.  *out, NULL
  * before: the whole blocks that the cache gives up for it, chained by next; it may be this very one.
  * With `alone` they are leaving instead, up to WEIR_CACHE_LEAVING of them. */
-int weir__cache_put(struct weir_cache *c, struct weir_span *s, uint64_t address, int alone,
-                    struct weir_span **out);
+int weir__cache_put(struct weir_cache *c, struct weir_slab *s, uint64_t address, int alone,
+                    struct weir_slab **out);
 
 /* Takes a live whole block back as weir__cache_put does with `alone`: 1, or 0 and nothing was done. */
-int weir__cache_leave(struct weir_cache *c, struct weir_span *s, uint64_t address);
+int weir__cache_leave(struct weir_cache *c, struct weir_slab *s, uint64_t address);
 
 /* What lies in the remote-free queue is freed, but not yet in the cache's sums: how many, and their bytes. */
 uint32_t weir__cache_posted(struct weir_cache *c, uint64_t *requested, uint64_t *in_use);
@@ -252,7 +252,7 @@ int weir__cache_open(struct weir_cache *c);
 void weir__cache_close(struct weir_cache *c);
 
 /* Adds a slab, wholly at home. */
-void weir__cache_add_slab(struct weir_cache *c, struct weir_span *slab);
+void weir__cache_add_slab(struct weir_cache *c, struct weir_slab *slab);
 /* Room for one more remote free of a class than now: 1, or 0 if host memory ran out. */
 int weir__cache_remote_room(struct weir_cache *c, unsigned size_class);
 

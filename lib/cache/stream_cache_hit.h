@@ -11,21 +11,21 @@
 
 #include "cache/stream_cache.h"
 
-/* A small block for `bytes` (1 to WEIR_SPAN_SMALL) from the slab that serves its class, or 0: it is full,
+/* A small block for `bytes` (1 to WEIR_SLAB_SMALL) from the slab that serves its class, or 0: it is full,
  * or there is none. */
 static inline __attribute__((always_inline)) uint64_t weir__cache_take_home(struct weir_cache *c,
                                                                             size_t bytes) {
-    struct weir_span *s = c->store->open[weir__span_class(bytes)];
+    struct weir_slab *s = c->store->open[weir__slab_class(bytes)];
     uint64_t slot_bytes, slot;
 
     if (__builtin_expect(!s || s->idle == 0, 0))
         return 0;
     if (s->idle == s->slots)
-        weir__cache_less_idle(c, weir__span_bytes(s));
-    slot = weir__span_take(s, (uint32_t)bytes);
-    slot_bytes = (uint64_t)s->slot_units * WEIR_SPAN_UNIT;
+        weir__cache_less_idle(c, weir__slab_bytes(s));
+    slot = weir__slab_take(s, (uint32_t)bytes);
+    slot_bytes = (uint64_t)s->slot_units * WEIR_SLAB_UNIT;
     weir__cache_account(c, (int64_t)bytes, (int64_t)slot_bytes);
-    return weir__span_base(s) + slot * slot_bytes;
+    return weir__slab_base(s) + slot * slot_bytes;
 }
 
 /* Where the i-th oldest whole block is in the ring. */
@@ -40,14 +40,14 @@ static inline size_t weir__cache_pages(size_t bytes) {
 
 /* Hands a whole block out that lies in the cache no more. */
 static inline __attribute__((always_inline)) uint64_t
-weir__cache_hand_out(struct weir_cache *c, struct weir_span *s, size_t bytes) {
-    size_t whole = weir__span_bytes(s);
+weir__cache_hand_out(struct weir_cache *c, struct weir_slab *s, size_t bytes) {
+    size_t whole = weir__slab_bytes(s);
 
     c->store->whole -= whole;
     weir__cache_less_idle(c, whole);
     atomic_store_explicit(&s->asked, bytes, memory_order_relaxed);
     weir__cache_account(c, (int64_t)bytes, (int64_t)whole);
-    return weir__span_base(s);
+    return weir__slab_base(s);
 }
 
 /* The whole block that was freed last, or 0: it has not just the pages that `bytes` need, or there is
@@ -67,42 +67,42 @@ static inline __attribute__((always_inline)) uint64_t weir__cache_take_last(stru
 
 /* Slots of one of the cache's slabs have come home, where `before` were. */
 static inline __attribute__((always_inline)) void
-weir__cache_welcome(struct weir_cache *c, struct weir_span *slab, uint32_t before) {
+weir__cache_welcome(struct weir_cache *c, struct weir_slab *slab, uint32_t before) {
     if (before == 0 && c->store->open[slab->size_class] != slab)
         weir__cache_link(c, slab);
     if (slab->idle == slab->slots) {
         slab->epoch = c->epoch;
-        weir__cache_more_idle(c, weir__span_bytes(slab));
+        weir__cache_more_idle(c, weir__slab_bytes(slab));
     }
 }
 
 static inline __attribute__((always_inline)) void
-weir__cache_home(struct weir_cache *c, struct weir_span *slab, uint32_t slot) {
+weir__cache_home(struct weir_cache *c, struct weir_slab *slab, uint32_t slot) {
     uint32_t before = slab->idle;
 
-    weir__span_put(slab, slot);
+    weir__slab_put(slab, slot);
     weir__cache_welcome(c, slab, before);
 }
 
 /* Takes a live whole block back if there is room: at most `most` bytes in all.  1, or 0 and nothing was
  * done. */
 static inline __attribute__((always_inline)) int
-weir__cache_put_recent(struct weir_cache *c, struct weir_span *s, uint64_t address, size_t most) {
+weir__cache_put_recent(struct weir_cache *c, struct weir_slab *s, uint64_t address, size_t most) {
     struct weir_cache_store *store = c->store;
     uint64_t asked = atomic_load_explicit(&s->asked, memory_order_relaxed);
-    size_t whole = store->whole + weir__span_bytes(s);
+    size_t whole = store->whole + weir__slab_bytes(s);
     unsigned last;
 
-    if (asked == 0 || address != weir__span_base(s) || store->recents == WEIR_CACHE_RECENT ||
+    if (asked == 0 || address != weir__slab_base(s) || store->recents == WEIR_CACHE_RECENT ||
         whole > most)
         return 0;
     atomic_store_explicit(&s->asked, 0, memory_order_relaxed);
     store->whole = whole;
     last = weir__cache_at(store, store->recents++);
-    store->pages[last] = (uint32_t)(weir__span_bytes(s) / WEIR_PAGE);
+    store->pages[last] = (uint32_t)(weir__slab_bytes(s) / WEIR_PAGE);
     store->recent[last] = s;
-    weir__cache_more_idle(c, weir__span_bytes(s));
-    weir__cache_discount(c, (int64_t)asked, (int64_t)weir__span_bytes(s));
+    weir__cache_more_idle(c, weir__slab_bytes(s));
+    weir__cache_discount(c, (int64_t)asked, (int64_t)weir__slab_bytes(s));
     weir__cache_raise(&c->frees);
     return 1;
 }
@@ -111,9 +111,9 @@ weir__cache_put_recent(struct weir_cache *c, struct weir_span *s, uint64_t addre
  * of one of the cache's slabs, or a whole block that there is room for.  1, or 0 and nothing was done.
  * The cache has a store. */
 static inline __attribute__((always_inline)) int
-weir__cache_put_plain(struct weir_cache *c, struct weir_span *s, uint64_t address) {
+weir__cache_put_plain(struct weir_cache *c, struct weir_slab *s, uint64_t address) {
     if (atomic_load_explicit(&s->cache, memory_order_relaxed) == c) {
-        uint64_t slot = weir__span_quotient(s, address);
+        uint64_t slot = weir__slab_quotient(s, address);
         uint32_t asked;
 
         if (slot >= s->slots)
@@ -122,7 +122,7 @@ weir__cache_put_plain(struct weir_cache *c, struct weir_span *s, uint64_t addres
         if (asked & WEIR_SLOT_IDLE)
             return 0;
         weir__cache_home(c, s, (uint32_t)slot);
-        weir__cache_discount(c, (int64_t)asked, (int64_t)s->slot_units * WEIR_SPAN_UNIT);
+        weir__cache_discount(c, (int64_t)asked, (int64_t)s->slot_units * WEIR_SLAB_UNIT);
         weir__cache_raise(&c->frees);
         return 1;
     }

@@ -15,7 +15,7 @@
  *     a fraction is set                            that fraction of total
  * where the fraction is XLA_CLIENT_MEM_FRACTION or XLA_PYTHON_CLIENT_MEM_FRACTION, else 75%.  -1
  * wins over PREALLOCATE=false because it is the more special request of the two.  "None" is a word about the
- * framework's own preallocation: where a profile of weir's is named, that decides.  The engine direct has no reserve,
+ * framework's own preallocation: where a profile of weir's is named, that decides.  The engine direct has no reserved memory,
  * so none of this touches it.
  *
  * That is for a program that makes an allocator of its own.  Where weir stands in a user's place (settings.h), the
@@ -79,10 +79,9 @@ static const char *const part_names[] = {
 #define PART_NAMES (sizeof part_names / sizeof part_names[0])
 
 /* Of these the switches, which the preload library reads: by then what is none has been refused here. */
-static const char *const part_switches[] = {"WEIR_RUN_CHILDREN",     "WEIR_RUN_SAMPLES",
-                                            "WEIR_RUN_SERVE_MALLOC", "WEIR_RUN_STATS",
-                                            "WEIR_RUN_TOP",          "WEIR_RUN_TORCH",
-                                            "WEIR_RUN_VERBOSE"};
+static const char *const part_switches[] = {
+    "WEIR_RUN_CHILDREN", "WEIR_RUN_SAMPLES", "WEIR_RUN_SERVE_MALLOC", "WEIR_RUN_STATS",
+    "WEIR_RUN_TOP",      "WEIR_RUN_TORCH",   "WEIR_RUN_VERBOSE"};
 #define PART_SWITCHES (sizeof part_switches / sizeof part_switches[0])
 
 enum { OWN_START = 5 /* of "WEIR_" */ };

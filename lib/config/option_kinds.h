@@ -76,7 +76,7 @@ extern const struct weir_option_kind weir__option_device, weir__option_word, wei
     weir__option_amount, weir__option_part, weir__option_cache, weir__option_growth,
     weir__option_timeout, weir__option_deadline, weir__option_idle, weir__option_decay,
     weir__option_priority, weir__option_ring, weir__option_ahead, weir__option_list,
-    weir__option_file, weir__option_verdict, weir__option_peers;
+    weir__option_file, weir__option_oom_report, weir__option_peers;
 
 /* The words for no file and for no peers; a file of that name is ./off. */
 extern const char weir__option_no_file[], weir__option_no_peers[];

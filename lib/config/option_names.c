@@ -127,8 +127,8 @@ const struct weir_option_kind weir__option_file = {file_read, name_spell, name_i
 static const char to_stderr[] = "stderr";
 
 /* A name like that word is the word misspelt, or the other stream. */
-static int verdict_read(const struct weir_option_row *row, const char *text, weir_options *options,
-                        struct weir_problem *problem) {
+static int oom_report_read(const struct weir_option_row *row, const char *text,
+                           weir_options *options, struct weir_problem *problem) {
     if (strcasecmp(text, to_stderr) == 0)
         text = to_stderr;
     else if (strcasecmp(text, "stdout") == 0 ||
@@ -138,8 +138,8 @@ static int verdict_read(const struct weir_option_row *row, const char *text, wei
     return file_read(row, text, options, problem);
 }
 
-const struct weir_option_kind weir__option_verdict = {verdict_read, name_spell, name_is_set,
-                                                      file_check};
+const struct weir_option_kind weir__option_oom_report = {oom_report_read, name_spell, name_is_set,
+                                                         file_check};
 
 /* ---- peers ---- */
 

@@ -180,7 +180,7 @@ static int is_in_range(const struct weir_option_row *row, const weir_options *op
     return 0;
 }
 
-/* With nothing the reserve grows no more. */
+/* With nothing the reserved memory grows no more. */
 weir_status weir__limit_check(const weir_amount *limit, char *message, size_t message_bytes) {
     static const struct weir_option_row row = {
         .text = {.name = "limit", .accepts = WEIR_SIZE_ACCEPTS},

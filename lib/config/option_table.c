@@ -328,7 +328,7 @@ const struct weir_option_row weir__option_rows[WEIR_SETTING_COUNT] = {
           "Write an OOM report when a request fails: the cause, the figures that show it, and the "
           "setting to try first.  If the file's name ends in .json, the report is JSON.",
           ADVANCED, .was = "verdict", .was_variable = "WEIR_VERDICT"},
-         &weir__option_verdict,
+         &weir__option_oom_report,
          AT(verdict),
          NULL,
          0},

@@ -114,9 +114,9 @@ weir_status weir__device_status(struct weir_device *device, CUresult result) {
         /* As the process ends the driver goes first, and that is no error. */
         int goes = result == CUDA_ERROR_DEINITIALIZED || own == CUDA_ERROR_DEINITIALIZED;
 
-        if (weir__detour_set(&device->slow_path, WEIR_DETOUR_LOST, 1))
-            log_answer(device, goes ? WEIR_LOG_DEBUG : WEIR_LOG_ERROR, "the device is lost: ",
-                       result);
+        if (weir__slow_path_set(&device->slow_path, WEIR_SLOW_PATH_LOST, 1))
+            log_answer(device, goes ? WEIR_LOG_DEBUG : WEIR_LOG_ERROR,
+                       "the device is lost: ", result);
         return WEIR_E_DEVICE_LOST;
     }
     if (result == CUDA_ERROR_INVALID_CONTEXT && device->drop_in)

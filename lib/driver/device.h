@@ -4,7 +4,7 @@
  * The layers above ask the device here, and call the driver's table themselves only for what belongs to one of them.
  * Functions may be called from any thread.
  *
- * Must not know: memory, settings, who asks.
+ * Must not know: memory, settings, the caller.
  */
 #ifndef WEIR_DEVICE_H
 #define WEIR_DEVICE_H

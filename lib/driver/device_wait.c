@@ -6,7 +6,7 @@
  * cuMemFree and cuMemFreeHost break no capture in relaxed mode.  NVIDIA's documentation says of both only that they
  * may wait for the device.  So the first wait of a process on a device proves that the call does: it queues a
  * millisecond of work on a stream of its own, and asks after the call whether that is done.  If it is not, this wait and
- * each later one is made with cuCtxSynchronize.  Where there is no proof to be had now (no memory for a stream, or the
+ * each later one is made with cuCtxSynchronize.  Where there is no proof available now (no memory for a stream, or the
  * thread was held up), the call is trusted, and the next wait tries again.
  */
 #include "driver/device.h"
@@ -49,7 +49,7 @@ static void take_time(void *nothing) {
     atomic_store_explicit(&ended_ns, now_ns(), memory_order_relaxed);
 }
 
-/* A stream with work to wait for; NULL: there is nothing to prove, or no proof to be had now. */
+/* A stream with work to wait for; NULL: there is nothing to prove, or no proof available now. */
 static CUstream begin_proof(struct weir_device *device, enum way way) {
     const struct weir_driver *driver = device->driver;
     CUstream stream = NULL;

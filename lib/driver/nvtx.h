@@ -2,9 +2,9 @@
 /* nvtx.h: growth, as NVIDIA's profilers show it: ranges and marks of the NVTX domain "weir".
  *
  * A profiler names its library in NVTX_INJECTION64_PATH.  Where there is none nothing is loaded, and what stands here
- * costs a load where the reserve grows or shrinks, and nothing elsewhere.
+ * costs a load where the reserved memory grows or shrinks, and nothing elsewhere.
  *
- * A range is of what weir does itself: making room in an arena, raising the reserve, giving it back.  Each growth
+ * A range is of what weir does itself: making room in an arena, raising the reserved memory, giving it back.  Each growth
  * step and each time that reserve went is a mark besides, with its bytes: a driver's pool may grow within a
  * request, which is known afterwards only.
  *

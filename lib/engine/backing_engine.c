@@ -4,24 +4,24 @@
  * An inner engine (pool, direct) gives regions, multiples of 32 MiB.  Growth, limits and release stay its own.
  *
  * How much memory that takes is decided by when an idle region is cut.  Cut at once, large regions
- * fill with small blocks and the next large request grows.  Never cut, the reserve holds a region for
+ * fill with small blocks and the next large request grows.  Never cut, the reserved memory holds a region for
  * every size there ever was.  So:
  *   Reluctance.  A request passes over idle regions of more than W times its size (and more than
  *                32 MiB).  W starts at 2.
- *   Swaps.       Idle regions go back to the inner engine, on this stream, until its reserve has
- *                room for the new region: memory changes its place, and the reserve does not rise.
+ *   Swaps.       Idle regions go back to the inner engine, on this stream, until its reserved memory has
+ *                room for the new region: memory changes its place, and the reserved memory does not rise.
  *                W doubles every 16 swaps.  A swap costs driver calls; a load that keeps needing them
  *                has sizes that do not come in separate crowds, and reluctance is of no use to it.
- *                But while the reserve is more than a tenth above all that was ever in use at once,
+ *                But while the reserved memory is more than a tenth above all that was ever in use at once,
  *                memory is what is wasted, not calls: then W grows by half every 96 swaps, counted
  *                from when the regions last became more than ever.
  *   Base.        A load of one stream comes down from each of its peaks.  When for the first time no
  *                more than half of the peak is in use, all idle regions are swapped for one, the base,
  *                where requests look first: what was cut up size by size on the way to the first peak
  *                is whole again, and from then on best fit in one large region finds most places.
- *                Idle must be a fifth of the reserve, and room for three of the largest request: else
+ *                Idle must be a fifth of the reserved memory, and room for three of the largest request: else
  *                swaps fit better.  Several streams make none: somebody's block would hold it, and it
- *                could not be swapped.  Nor does one whose reserve was taken beforehand: the swaps
+ *                could not be swapped.  Nor does one whose reserved memory was taken beforehand: the swaps
  *                take milliseconds, which is what taking it early was to spare; nor one that is to
  *                go back: that decays (decay.h), whose limit follows other processes, or that has
  *                others beside it on the device, where the base would hold all of it for one block.
@@ -29,7 +29,7 @@
  *                there: then idle regions are cut, whatever their size.
  *   Growth.      Last.  A block of 17 MiB leaves 15 MiB of its unit over, which no block of its size fits into.  So a
  *                region is for several blocks of a size, as many as waste least, but no more than a quarter of
- *                those that the reserve has grown for.
+ *                those that the reserved memory has grown for.
  * Requests of up to 512 KiB have regions of their own, unless there is no memory for another: a small
  * block that stays in the corner of a large region would keep it from ever being idle.  Among equals the newest region
  * serves: it holds the sizes of now.  No choice depends on an address, so the same requests take the same memory on
@@ -65,7 +65,7 @@
 enum { RELUCTANCE = 2, PATIENCE = 16, PATIENCE_WASTEFUL = 96 }; /* swaps */
 enum { BASE_PART = 5, BASE_REQUESTS = 3, LOOK_PART = 64 };
 
-/* Sizes of which it is known how often the reserve grew for them: requests of 1 MiB or more, and the largest region that
+/* Sizes of which it is known how often the reserved memory grew for them: requests of 1 MiB or more, and the largest region that
  * is for several blocks. */
 enum { GROWN_BITS = 6, GROWN = 1 << GROWN_BITS, GROWN_PART = 4 };
 #define GROWN_LEAST ((size_t)1 << 20)
@@ -74,7 +74,7 @@ enum { GROWN_BITS = 6, GROWN = 1 << GROWN_BITS, GROWN_PART = 4 };
 struct spans {
     struct weir_block_engine a;
     struct weir_engine *inner;
-    CUstream resting; /* runs nothing: regions given back there can be had by all at once, */
+    CUstream resting; /* runs nothing: regions given back there is available by all at once, */
     uint64_t
         resting_id; /* as can those that were taken there.  The lock guards all that follows: */
     double reluctance;
@@ -90,7 +90,7 @@ struct spans {
         size_t bytes; /* of one */
         size_t count;
     } grown[GROWN];
-    int awaits;                /* regions went back behind work that nobody has seen done */
+    int awaits;                /* regions went back behind work that nobody has completed */
     struct weir_fence *behind; /* of these the last that others may wait for; or NULL */
 };
 
@@ -100,7 +100,7 @@ static uint64_t reserve_of(const struct spans *s) {
     return weir__engine_reserve(s->inner);
 }
 
-/* Bytes of the reserve that are in no region. */
+/* Bytes of the reserved memory that are in no region. */
 static uint64_t room_in(const struct spans *s, uint64_t reserve) {
     return reserve > s->a.blocks.total ? reserve - s->a.blocks.total : 0;
 }
@@ -288,7 +288,7 @@ static void count_swap(struct spans *s, uint64_t reserve) {
     }
 }
 
-/* Gives regions back until `needed` bytes of the reserve are in none, or none is left that may go. */
+/* Gives regions back until `needed` bytes of the reserved memory are in none, or none is left that may go. */
 static weir_status make_room(struct spans *s, struct weir_request *r, uint64_t reserve,
                              uint64_t needed) {
     uint64_t room = room_in(s, reserve);
@@ -331,7 +331,7 @@ static struct grown *grown_for(struct spans *s, size_t bytes) {
     return &s->grown[hash >> (32 - GROWN_BITS)];
 }
 
-/* The reserve grows for a block of `bytes', which takes `needed' bytes of whole units: bytes of the region. */
+/* The reserved memory grows for a block of `bytes', which takes `needed' bytes of whole units: bytes of the region. */
 static size_t size_to_grow(struct spans *s, size_t bytes, size_t needed) {
     const struct grown *g = grown_for(s, bytes);
     size_t blocks = 2, best = needed;
@@ -364,7 +364,7 @@ static weir_status extend_for_several(struct spans *s, struct weir_request *r, s
     size_t region = size_to_grow(s, bytes, needed);
     weir_status status = extend(s, r, region);
 
-    if (weir__is_refusal(status) && region > needed) {
+    if (weir__is_failure(status) && region > needed) {
         struct weir_trim trim = {.mode = WEIR_TRIM_REFUSED}; /* what the driver took for it */
 
         (void)s->inner->ops->trim(s->inner, &trim);
@@ -392,7 +392,7 @@ static weir_status find_room(struct spans *s, struct weir_request *r, uint64_t r
     }
     if (status == WEIR_OK)
         status = grows ? extend_for_several(s, r, bytes, needed) : extend(s, r, needed);
-    if (weir__is_refusal(status))
+    if (weir__is_failure(status))
         status = extend_at_last(s, r, needed, status);
     return status;
 }
@@ -417,7 +417,7 @@ static weir_status spans_make_room(struct weir_block_engine *a, struct weir_requ
 }
 
 /* Work is pending on the stream: units that are given back on it cannot be moved before that is done, so
- * that a swap would grow the reserve.  Then any idle region is cut rather than given back. */
+ * that a swap would grow the reserved memory.  Then any idle region is cut rather than given back. */
 static int is_busy(const struct spans *s, weir_stream stream) {
     const struct weir_driver *driver = s->a.e.device->driver;
     struct weir_driver_scope scope;
@@ -463,7 +463,7 @@ static size_t size_of_base(struct spans *s, struct weir_request *r, uint64_t res
 }
 
 /* Swaps all that is idle for one region, unless work is pending, so that nothing can be moved.  What
- * cannot be had is had no worse without it. */
+ * is not available is had no worse without it. */
 static void make_base(struct spans *s, struct weir_request *r) {
     weir_status status = WEIR_OK;
     size_t bytes, at;
@@ -472,8 +472,7 @@ static void make_base(struct spans *s, struct weir_request *r) {
         return;
     s->looked_at = s->deepest;
     bytes = s->a.blocks.region_count > 1 ? size_of_base(s, r, reserve_of(s)) : 0;
-    if (bytes == 0 ||
-        (s->a.e.events->neighbours && weir__neighbours_any(s->a.e.events->neighbours)))
+    if (bytes == 0 || (s->a.e.events->peers && weir__process_peers_any(s->a.e.events->peers)))
         return;
     s->base_is_over = 1;
     while (status == WEIR_OK && find_spare(s, UINT64_MAX, &at))
@@ -661,8 +660,8 @@ static size_t spans_largest(struct weir_block_engine *a, const struct weir_surve
 static void spans_survey(struct weir_block_engine *a, struct weir_survey *out) {
     struct spans *s = (struct spans *)a;
 
-    if ((out->what & WEIR_SURVEY_IDLE) && room_in(s, reserve_of(s)) > out->hole)
-        out->hole = UINT64_MAX;
+    if ((out->what & WEIR_SURVEY_IDLE) && room_in(s, reserve_of(s)) > out->largest_free)
+        out->largest_free = UINT64_MAX;
     if (!(out->what & WEIR_SURVEY_PENDING))
         return;
     out->frees.waiting += weir__engine_reclaim(s->inner, NULL);
@@ -681,7 +680,7 @@ static int spans_wholes(struct weir_block_engine *a, const struct weir_visit *vi
     return a->e.traits & WEIR_ENGINE_TAKES ? weir__suballoc_show(&a->blocks, visit) : -1;
 }
 
-/* What does not lie in regions is memory of graphs, which is no reserve. */
+/* What does not lie in regions is memory of graphs, which is no reserved memory. */
 static void spans_figures(struct weir_block_engine *a, weir_statistics *out) {
     struct spans *s = (struct spans *)a;
     weir_statistics below = {.size = sizeof below};

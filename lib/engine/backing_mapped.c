@@ -2,7 +2,7 @@
 /* backing_mapped.c: an arena in one range of addresses, with physical memory mapped where it is needed.
  *
  * What: addresses cost nothing.  The range is many times as large as the device, and what has no memory behind it is a
- * hole.  Room for a request is made in up to three ways: physical allocations of its own, where the least memory is
+ * unmapped range.  Room for a request is made in up to three ways: physical allocations of its own, where the least memory is
  * missing, and at the end, with all that is idle.
  *
  * Must not know: how blocks are placed and ordered, other backings, settings' names.
@@ -92,9 +92,9 @@ static weir_status mapped_make_room(struct weir_block_engine *a, struct weir_req
     weir__suballoc_ask(&a->blocks, r->id, r->stream);
     weir__mapped_lift_shadows(a, 1);
     status = make_room(a, r, bytes, OF_ITS_OWN);
-    if (weir__is_refusal(status) && range_of(a)->piece > 0)
+    if (weir__is_failure(status) && range_of(a)->piece > 0)
         status = make_room(a, r, bytes, LEAST);
-    if (weir__is_refusal(status))
+    if (weir__is_failure(status))
         status = make_room(a, r, bytes, SQUEEZED);
     return status;
 }
@@ -124,7 +124,7 @@ static void mapped_close(struct weir_block_engine *a) {
             (void)driver->cuMemUnmap(g->handles[i].base, g->handles[i].bytes);
             (void)weir__mapped_release(a, g->handles[i].handle);
         }
-        for (size_t i = 0; i < g->shadow_count; i++) {
+        for (size_t i = 0; i < g->alias_count; i++) {
             if (g->shadows[i].base != NOWHERE)
                 (void)driver->cuMemUnmap(g->shadows[i].base, g->shadows[i].bytes);
             if (g->shadows[i].last)

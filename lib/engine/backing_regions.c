@@ -19,7 +19,7 @@ static const char region_name[] = "a region of an arena";
 
 /* ---- growth ---------------------------------------------------------------------------------- */
 
-/* The front's records want blocks that begin at one of its pages, and so must regions: a small one that
+/* The caches's records want blocks that begin at one of its pages, and so must regions: a small one that
  * does not is exchanged for one of a whole page of the driver's, if that may be. */
 static CUresult take_aligned(struct weir_block_engine *a, size_t *bytes, CUdeviceptr *base) {
     const struct weir_driver *driver = a->e.device->driver;
@@ -180,7 +180,7 @@ static weir_status regions_shrink(struct weir_block_engine *a, struct weir_trim 
 
 /* ---- what could be had ----------------------------------------------------------------------- */
 
-/* What the ladder would give back, if it may wait for the device. */
+/* What OOM recovery would give back, if it may wait for the device. */
 static void count_idle(struct weir_block_engine *a, uint64_t id, uint64_t *bytes, uint64_t *pages) {
     *bytes = *pages = 0;
     if (a->e.options->recovery_timeout_ms == UINT32_MAX)
@@ -202,7 +202,7 @@ static size_t regions_largest(struct weir_block_engine *a, const struct weir_sur
     room = weir__size_less(weir__engine_limit(&a->e),
                            a->blocks.total - idle); /* which may be above it */
     added = weir__size_round_down(weir__device_room(a->e.device, room, pages), GRANULARITY);
-    /* Beside others in a page a region may not begin where the front wants it to. */
+    /* Beside others in a page a region may not begin where the caches wants it to. */
     return a->e.options->front == WEIR_SWITCH_ON && added < DRIVER_PAGE ? 0 : added;
 }
 

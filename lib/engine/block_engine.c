@@ -32,7 +32,7 @@ static void blocks_close(struct weir_engine *e) {
     free(a);
 }
 
-/* The reserve as last seen. */
+/* The reserved memory as last seen. */
 static uint64_t seen_reserve(const struct weir_block_engine *a) {
     return a->backing->reserve ? a->backing->reserve(a, 0) : weir__blocks_reserve(a);
 }
@@ -110,7 +110,7 @@ static weir_status make_room(struct weir_block_engine *a, struct weir_request *r
     weir__nvtx_push("make room", r->bytes);
     status = a->backing->make_room(a, r, reserve);
     weir__nvtx_pop();
-    if (weir__is_refusal(status))
+    if (weir__is_failure(status))
         return place_anywhere(a, r, status, out);
     if (status != WEIR_OK)
         return status;
@@ -362,7 +362,7 @@ static weir_status blocks_trim(struct weir_engine *e, struct weir_trim *trim) {
     struct weir_block_engine *a = (struct weir_block_engine *)e;
 
     switch (trim->mode) {
-    case WEIR_TRIM_TEND:
+    case WEIR_TRIM_MAINTAIN:
         weir__lock_take(&a->lock);
         (void)weir__suballoc_visit(&a->blocks, trim->id, trim->stream); /* else at the next call */
         if (a->backing->settle)
@@ -376,7 +376,7 @@ static weir_status blocks_trim(struct weir_engine *e, struct weir_trim *trim) {
         return e->traits & WEIR_ENGINE_SHEDS ? give_back(a, trim) : WEIR_OK;
     case WEIR_TRIM_FULLY:
         return give_back(a, trim);
-    default: /* as a rule a refusal leaves nothing behind */
+    default: /* as a rule a failure leaves nothing behind */
         return a->backing->unwind ? a->backing->unwind(a, trim) : WEIR_OK;
     }
 }
@@ -414,7 +414,7 @@ static void add_extent(struct extents *x, struct weir_extent next) {
 static int visit_memory(void *context, const struct weir_placement_span *span) {
     struct extents *x = context;
 
-    if (!span->hole)
+    if (!span->unmapped)
         add_extent(
             x, (struct weir_extent){.base = span->address, .bytes = span->size, .large = x->large});
     return 0;

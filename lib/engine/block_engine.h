@@ -30,7 +30,7 @@ struct weir_block_engine {
     struct weir_suballoc blocks;
     struct weir_growth_cursor cursor;
     uint64_t
-        kept; /* bytes that the driver did not take back, or that are coming: part of the reserve, and in no region */
+        kept; /* bytes that the driver did not take back, or that are coming: part of the reserved memory, and in no region */
     uint64_t reserve_peak;
 };
 
@@ -82,14 +82,14 @@ struct weir_backing {
     weir_status (*shrink)(struct weir_block_engine *a, struct weir_trim *trim);
     /* The same without waiting, for AT_ONCE and DONE: what is done as far as was observed.  NULL without SHEDS. */
     weir_status (*shed)(struct weir_block_engine *a, struct weir_trim *trim);
-    /* As an engine's trim, REFUSED and SERVED.  NULL: a refusal leaves nothing behind. */
+    /* As an engine's trim, REFUSED and SERVED.  NULL: a failure leaves nothing behind. */
     weir_status (*unwind)(struct weir_block_engine *a, struct weir_trim *trim);
     /* As an engine's.  NULL: the memory cannot be opened. */
     weir_status (*allow)(struct weir_block_engine *a, const CUmemAccessDesc *access);
 
     /* ---- what there is */
 
-    /* Bytes of the reserve: as they are, or as last seen, which costs nothing.  NULL: all regions, and what is
+    /* Bytes of the reserved memory: as they are, or as last seen, which costs nothing.  NULL: all regions, and what is
      * `kept`. */
     uint64_t (*reserve)(const struct weir_block_engine *a, int exactly);
     /* Where memory will lie first: up to WEIR_BLOCKS_FORESEEN pieces.  NULL: not known. */

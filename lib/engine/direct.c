@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* direct.c: one cuMemAlloc and cuMemFree per block; the reserve is what is in use.
+/* direct.c: one cuMemAlloc and cuMemFree per block; the reserved memory is what is in use.
  *
  * The yardstick of the slow way, and what a user takes to find out whether an allocator is at fault:
  * cuMemFree waits for all work of the device, so that stream order always holds.  A table of live
@@ -87,11 +87,11 @@ static weir_status direct_alloc(struct weir_engine *e, struct weir_request *r) {
         uncount(p, r->bytes);
         return weir__device_status(e->device, result);
     }
-    /* Every block is a growth step of its own; the ring would hold nothing else, so only the time
+    /* Every block is a growth of its own; the ring would hold nothing else, so only the time
      * is kept. */
     r->grew = 1;
-    atomic_fetch_add_explicit(&e->events->books->stall_ns, weir__device_since(e->device, started),
-                              memory_order_relaxed);
+    atomic_fetch_add_explicit(&e->events->counters->stall_ns,
+                              weir__device_since(e->device, started), memory_order_relaxed);
     return WEIR_OK;
 }
 

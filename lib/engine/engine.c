@@ -59,10 +59,10 @@ void weir__engine_note(const struct weir_engine *e, int cause, int shrink, uint6
     };
     char got_text[32], reserve_text[32];
 
-    weir__books_event(sink->books, &event);
+    weir__counters_event(sink->counters, &event);
     weir__nvtx_mark(weir__event_name(cause, shrink), shrink, got);
-    if (sink->neighbours && cause != WEIR_EVENT_APPEAL)
-        weir__neighbours_note(sink->neighbours, &sink->shown, reserve_after);
+    if (sink->peers && cause != WEIR_EVENT_APPEAL)
+        weir__process_peers_note(sink->peers, &sink->shown, reserve_after);
     if (!shrink && (cause == WEIR_EVENT_REQUEST || cause == WEIR_EVENT_POLICY))
         note_grew(sink);
     if (e->options->log < WEIR_LOG_INFO)

@@ -75,26 +75,26 @@ struct weir_request {
     /* Above 0: the request did not fit; this is the engine's count of changes at that time, plus 1.  Until the next
      * change the engine need not search again. */
     uint64_t dry_at;
-    int grew;     /* the reserve had to grow for it */
+    int grew;     /* the reserved memory had to grow for it */
     int foretold; /* it was refused since the driver says that it has too little, and was not asked */
-    int result;   /* the driver's, of the last refusal */
+    int result;   /* the driver's, of the last failure */
     struct weir_refused
         *refused; /* filled where it is refused for good; NULL: nobody wants to know */
 };
 
-static inline int weir__is_refusal(weir_status status) {
+static inline int weir__is_failure(weir_status status) {
     return status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT;
 }
 
 /* ---- how memory goes back ---------------------------------------------------------------------- */
 
 enum weir_trim_mode {
-    WEIR_TRIM_FULLY, /* idle reserve, until at most `keep` is left */
+    WEIR_TRIM_FULLY, /* idle memory, until at most `keep` is left */
     /* After a request on the stream, of that id (0: not known): as far as nobody need be waited for. */
     WEIR_TRIM_AT_ONCE,
     /* In a call on that stream, which is not being captured: records the event that what was given back waits for, if
      * one is due, and lets go what the release threshold does not keep. */
-    WEIR_TRIM_TEND,
+    WEIR_TRIM_MAINTAIN,
     /* Any thread may call this for a stream of that id that exists and is not being captured.  If the stream is idle,
      * its frees are observed to be complete; else an event covers them.  A default stream that is at work gets no
      * event.  With id 0 nothing is asked; WEIR_E_BUSY: a request holds the engine, maybe while it waits for the
@@ -121,10 +121,10 @@ struct weir_trim {
 
 /* What is noted of growth and give-backs goes there. */
 struct weir_event_sink {
-    struct weir_books *books;
-    struct weir_neighbours *neighbours; /* the device's other processes; NULL: none are known of */
-    _Atomic uint64_t shown;             /* the reserve, as they were told */
-    _Atomic int *grew;                  /* set by growth for a request; NULL: nobody looks */
+    struct weir_counters *counters;
+    struct weir_process_peers *peers; /* the device's other processes; NULL: none are known of */
+    _Atomic uint64_t shown;           /* the reserved memory, as they were told */
+    _Atomic int *grew;                /* set by growth for a request; NULL: nobody looks */
 };
 
 enum {
@@ -137,9 +137,8 @@ enum {
     WEIR_ENGINE_CUTS = 32,      /* it cuts blocks from pieces itself, and has `give` */
     WEIR_ENGINE_TAKES = 64,     /* it takes memory beforehand, and tells where: EXTENTS */
     /* Set by others, before it is opened or before the first request: */
-    WEIR_ENGINE_IS_FOLLOWED =
-        128, /* reserve goes back by itself, or the limit follows other processes */
-    WEIR_ENGINE_GROWS_AHEAD = 256, /* some of the reserve is kept idle */
+    WEIR_ENGINE_IS_FOLLOWED = 128, /* memory goes back by itself, or the limit follows others */
+    WEIR_ENGINE_GROWS_AHEAD = 256, /* some of the reserved memory is kept idle */
     WEIR_ENGINE_IS_PEEKED = 512    /* somebody looks at `in_use` after each request */
 };
 
@@ -158,7 +157,7 @@ struct weir_engine_ops {
      * nobody has it before the device was waited for.  OK or E_NOT_OWNED, or DUE: it is freed, and TEND would
      * record.  E_NOT_SUPPORTED without CUTS. */
     weir_status (*give)(struct weir_engine *e, CUdeviceptr block, uint64_t id);
-    /* Grows until the reserve is at least `target`, as one step of cause `cause`, of several towards `goal`. */
+    /* Grows until the reserved memory is at least `target`, as one step of cause `cause`, of several towards `goal`. */
     weir_status (*grow)(struct weir_engine *e, uint64_t target, uint64_t goal, int cause);
     weir_status (*trim)(struct weir_engine *e, struct weir_trim *trim);
     /* Gives a peer access to all memory that the engine has and will have, or takes it.  On an error all is as
@@ -187,10 +186,10 @@ struct weir_engine {
     const weir_options *options; /* completed: no default is left in them */
     struct weir_event_sink *events;
     const _Atomic uint64_t
-        *limit;         /* the most the reserve may be; UINT64_MAX: none.  The quota's (quota.h) */
-    uint64_t threshold; /* bytes of idle reserve kept at a synchronisation */
+        *limit; /* the most the reserved memory may be; UINT64_MAX: none.  The quota's (quota.h) */
+    uint64_t threshold; /* bytes of idle memory kept at a synchronisation */
     size_t least_limit; /* bytes: a limit below it leaves the engine nothing; 0: any will do */
-    /* Bytes of a growth step that takes the driver's lock for about a tenth of a millisecond; 0: the engine does not
+    /* Bytes of a growth that takes the driver's lock for about a tenth of a millisecond; 0: the engine does not
      * grow ahead of demand. */
     size_t step_bytes;
     struct weir_lifetimes
@@ -225,8 +224,9 @@ static inline weir_status weir__engine_trim(struct weir_engine *e, size_t keep, 
     return status;
 }
 
-static inline void weir__engine_tend(struct weir_engine *e, weir_stream stream, uint64_t id) {
-    (void)e->ops->trim(e, &(struct weir_trim){.mode = WEIR_TRIM_TEND, .stream = stream, .id = id});
+static inline void weir__engine_maintain(struct weir_engine *e, weir_stream stream, uint64_t id) {
+    (void)e->ops->trim(e,
+                       &(struct weir_trim){.mode = WEIR_TRIM_MAINTAIN, .stream = stream, .id = id});
 }
 
 static inline weir_status weir__engine_ask(struct weir_engine *e, weir_stream stream, uint64_t id) {
@@ -275,7 +275,7 @@ static inline uint64_t weir__engine_limit(const struct weir_engine *e) {
     return atomic_load_explicit(e->limit, memory_order_relaxed);
 }
 
-/* Notes a growth step or a give-back in the books and, at level info, in the log. */
+/* Notes a growth or a give-back in the books and, at level info, in the log. */
 void weir__engine_note(const struct weir_engine *e, int cause, int shrink, uint64_t asked,
                        uint64_t got, uint64_t stall_ns, uint64_t reserve_after);
 /* A step of that cause is for keeping. */

@@ -19,10 +19,10 @@ struct weir_extent {
 
 /* What `visit` shows. */
 enum weir_visited {
-    /* Where the reserve lies, or what of it was preallocated last, and behind that where it will come, as far as that
+    /* Where the reserved memory lies, or what of it was preallocated last, and behind that where it will come, as far as that
      * can be told; those first that small requests will have. */
     WEIR_VISIT_EXTENTS,
-    /* The pieces of the reserve that go back to the device whole or not at all, from low addresses to high. */
+    /* The pieces of the reserved memory that go back to the device whole or not at all, from low addresses to high. */
     WEIR_VISIT_WHOLES,
     WEIR_VISIT_BLOCKS,   /* every live block */
     WEIR_VISIT_BLOCK_AT, /* the live block around the address */
@@ -57,7 +57,7 @@ enum { WEIR_SURVEY_STREAMS = 16 };
 
 /* What `survey` tells. */
 enum {
-    WEIR_SURVEY_IDLE = 1,    /* hole to by[] */
+    WEIR_SURVEY_IDLE = 1,    /* unmapped range to by[] */
     WEIR_SURVEY_LARGEST = 2, /* largest */
     WEIR_SURVEY_PIECES = 4,  /* piece */
     WEIR_SURVEY_PENDING = 8  /* frees; looks at what is pending first */
@@ -69,16 +69,17 @@ struct weir_survey {
     uint64_t id; /* of the stream that asks, 0: not known */
     uint64_t
         back; /* LARGEST: after so many bytes of blocks, whole units, had been given back and trimmed */
-    /* What of the reserve is idle, as that stream sees it. */
-    uint64_t hole; /* bytes of the largest free piece that it may have (UINT64_MAX: not known), */
-    uint64_t hole_at_rest; /* and of the largest that there were if all streams were done */
-    uint64_t pending;      /* free bytes that wait for others; of this, by stream: */
+    /* What of the reserved memory is idle, as that stream sees it. */
+    uint64_t
+        largest_free; /* bytes of the largest free piece that it may have (UINT64_MAX: not known), */
+    uint64_t largest_free_at_rest; /* and of the largest that there were if all streams were done */
+    uint64_t pending;              /* free bytes that wait for others; of this, by stream: */
     size_t streams;
     struct {
         uint64_t stream, bytes; /* 0: several, or not known */
     } by[WEIR_SURVEY_STREAMS];
     int is_untold; /* the engine cannot tell what is idle */
-    /* Bytes of the largest request that would surely be served now, or by the out-of-memory ladder, on that stream,
+    /* Bytes of the largest request that would surely be served now, or by OOM recovery, on that stream,
      * which has just been refused one.  0: none that is known. */
     uint64_t largest;
     /* Of what is idle and everybody's: bytes of the largest piece, and of the one at the end, which grows with the

@@ -22,9 +22,9 @@ struct weir_lifetimes {
     struct weir_plan_event *events;
     size_t count, capacity;
     size_t small,
-        small_peak;  /* bytes of the reserve that small requests have, in a range of their own */
-    uint64_t stream; /* of the first request */
-    int is_full;     /* events are missing, for want of room */
+        small_peak; /* bytes of the reserved memory that small requests have, in a range of their own */
+    uint64_t stream;     /* of the first request */
+    int is_full;         /* events are missing, for want of room */
     _Atomic int several; /* requests came on several streams: nothing is noted any more */
 };
 

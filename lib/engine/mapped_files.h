@@ -4,7 +4,7 @@
  * A physical allocation gets its descriptor when a block in it is first shared, and keeps it until it goes back to the
  * device: an open descriptor keeps the memory, too.  The owner has a lock.
  *
- * Must not know: where physical allocations are mapped; who asks.
+ * Must not know: where physical allocations are mapped; the caller.
  */
 #ifndef WEIR_MAPPED_FILES_H
 #define WEIR_MAPPED_FILES_H

@@ -2,9 +2,9 @@
 /* mapped_grow.c: growth that no request waits for.
  *
  * Locks: it makes and maps physical allocations without the arena's lock, so that requests which find room meanwhile do
- * not wait for the driver.  What comes is part of the reserve.  `bringing` is held for all of it, by one at a time.
+ * not wait for the driver.  What comes is part of the reserved memory.  `bringing` is held for all of it, by one at a time.
  * Whoever has to grow waits for it first, since what comes may be enough, and then keeps the arena's lock: so nothing
- * else is placed in the hole where it comes.
+ * else is placed in the unmapped range where it comes.
  */
 #include "engine/mapped_plan.h"
 
@@ -31,9 +31,10 @@ int weir__mapped_await(struct weir_block_engine *a, const struct weir_request *r
     return 1;
 }
 
-/* The hole behind all memory of the large or of the small requests: 1, or 0: there is none. */
-static int last_hole(const struct weir_block_engine *a, int small, uint64_t *base, size_t *bytes) {
-    return weir__placement_last_hole(
+/* The unmapped range behind all memory of the large or of the small requests: 1, or 0: there is none. */
+static int last_unmapped(const struct weir_block_engine *a, int small, uint64_t *base,
+                         size_t *bytes) {
+    return weir__placement_last_unmapped(
         a->blocks.placement[small ? WEIR_SUBALLOC_SMALL : WEIR_SUBALLOC_COMMON], base, bytes);
 }
 
@@ -42,37 +43,37 @@ static int find_end(const struct weir_block_engine *a, int small, uint64_t *at, 
     const struct weir_mapped_range *g = a->range;
     uint64_t end;
 
-    if (!last_hole(a, small, at, bytes))
+    if (!last_unmapped(a, small, at, bytes))
         return 0;
     end = *at + *bytes;
-    for (size_t i = 0; i < g->shadow_count; i++)
+    for (size_t i = 0; i < g->alias_count; i++)
         if (g->shadows[i].base >= *at && g->shadows[i].base < end)
             *at = g->shadows[i].base + g->shadows[i].bytes;
     *bytes = (size_t)(end - *at);
     return *bytes > 0;
 }
 
-/* Of the memory of small requests, in whole pages, what could serve any of them once its uses are seen done. */
+/* Of the memory of small requests, in whole pages, what could serve any of them once its uses are completed. */
 static size_t idle_small(const struct weir_mapped_range *g) {
     size_t bytes = 0;
 
     for (size_t i = g->small_pieces; i < g->apart_pieces; i++) {
         const struct weir_mapped_piece *p = &g->pieces[i];
 
-        bytes += p->what == TAKEN || p->what == HOLE || p->what == SHADOW || p->bytes < SMALL
+        bytes += p->what == TAKEN || p->what == UNMAPPED || p->what == ALIAS || p->bytes < SMALL
                      ? 0
                      : p->bytes;
     }
     return weir__size_round_down(bytes, PAGE);
 }
 
-/* Brings a handle of so many bytes to the last hole: *added. */
+/* Brings a handle of so many bytes to the last unmapped range: *added. */
 static weir_status bring(struct weir_block_engine *a, int small, uint64_t at, size_t bytes,
                          size_t *added) {
     struct weir_mapped_range *g = a->range;
     struct weir_mapped_move m = {.to = {.base = at, .bytes = bytes}};
     weir_status status;
-    uint64_t before, peak = a->reserve_peak, hole = at;
+    uint64_t before, peak = a->reserve_peak, unmapped = at;
     size_t rest;
 
     if (!weir__mapped_make_place(g, 1, 1))
@@ -86,8 +87,8 @@ static weir_status bring(struct weir_block_engine *a, int small, uint64_t at, si
     g->coming = 0;
     a->kept -= bytes;
     before = weir__blocks_reserve(a);
-    (void)last_hole(a, small, &hole, &rest);
-    status = weir__mapped_enter(a, status, hole, &m, WEIR_ENGINE_OBSERVED);
+    (void)last_unmapped(a, small, &unmapped, &rest);
+    status = weir__mapped_enter(a, status, unmapped, &m, WEIR_ENGINE_OBSERVED);
     if (m.in_hand)
         weir__mapped_release_handle(a, m.to);
     if (status != WEIR_OK) { /* nobody else grows meanwhile */

@@ -29,7 +29,7 @@ int weir__mapped_make_place(struct weir_mapped_range *g, size_t handles, size_t 
     struct weir_mapped_handle *more = weir__hostmem_room(g->handles, g->handle_count + handles,
                                                          &g->handle_capacity, sizeof *more);
     struct weir_mapped_spare *spares;
-    struct weir_mapped_shadow *dark;
+    struct weir_mapped_alias *dark;
 
     if (!more)
         return 0;
@@ -39,8 +39,8 @@ int weir__mapped_make_place(struct weir_mapped_range *g, size_t handles, size_t 
     if (!spares)
         return 0;
     g->spares = spares;
-    dark = weir__hostmem_room(g->shadows, g->shadow_count + shadows, &g->shadow_capacity,
-                              sizeof *dark);
+    dark =
+        weir__hostmem_room(g->shadows, g->alias_count + shadows, &g->alias_capacity, sizeof *dark);
     if (!dark)
         return 0;
     g->shadows = dark;
@@ -79,14 +79,14 @@ weir_status weir__mapped_make_and_map(const struct weir_block_engine *a,
 static void unmap_or_keep(struct weir_block_engine *a, struct weir_mapped_move *m) {
     if (a->e.device->driver->cuMemUnmap(m->to.base, m->to.bytes) == CUDA_SUCCESS)
         return;
-    weir__mapped_add_shadow(a, &m->to, 1);
+    weir__mapped_add_alias(a, &m->to, 1);
     m->in_hand = 0;
 }
 
-weir_status weir__mapped_enter(struct weir_block_engine *a, weir_status status, uint64_t hole,
+weir_status weir__mapped_enter(struct weir_block_engine *a, weir_status status, uint64_t unmapped,
                                struct weir_mapped_move *m, uint64_t id) {
     if (status == WEIR_OK)
-        status = placed_or(weir__suballoc_fill(&a->blocks, hole, m->to.base, m->to.bytes, id));
+        status = placed_or(weir__suballoc_fill(&a->blocks, unmapped, m->to.base, m->to.bytes, id));
     if (status == WEIR_OK) {
         link_handle(a->range, &m->to);
         m->in_hand = 0;
@@ -111,7 +111,7 @@ weir_status weir__mapped_lift(struct weir_block_engine *a, uint64_t chunk, uint6
     unlink_handle(g, i);
     result = a->e.device->driver->cuMemUnmap(base, h->bytes);
     if (result != CUDA_SUCCESS)
-        weir__mapped_add_shadow(a, h, 1);
+        weir__mapped_add_alias(a, h, 1);
     return weir__device_status(a->e.device, result);
 }
 
@@ -120,7 +120,7 @@ weir_status weir__mapped_lift_unseen(struct weir_block_engine *a, struct weir_re
     struct weir_mapped_range *g = a->range;
     size_t i = handle_above(g, base),
            last = weir__mapped_piece_of(g, base + g->handles[i].bytes - 1);
-    struct weir_mapped_shadow *s;
+    struct weir_mapped_alias *s;
     weir_status status;
     CUresult result = CUDA_SUCCESS;
 
@@ -136,7 +136,7 @@ weir_status weir__mapped_lift_unseen(struct weir_block_engine *a, struct weir_re
         return status;
     *h = g->handles[i];
     unlink_handle(g, i);
-    s = weir__mapped_add_shadow(a, h, 0);
+    s = weir__mapped_add_alias(a, h, 0);
     for (size_t p = piece; p <= last; p++)
         if (g->pieces[p].what != CLEAN)
             s->tag[s->tags++] = g->pieces[p].tag;

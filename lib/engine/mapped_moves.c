@@ -2,8 +2,8 @@
 /* mapped_moves.c: a plan is carried out: what is new is made, what moves is lifted, and all is mapped.
  *
  * What: unmapping is immediate: it waits for no work that still uses the memory.  So a physical allocation leaves its
- * place only when it lies in free memory whose last uses the host has seen done.  What is free for the stream but was
- * not seen done is mapped at its new place, where that stream alone may use it, in its order; the old place stays mapped,
+ * place only when it lies in free memory whose last uses the host has completed.  What is free for the stream but was
+ * not completed is mapped at its new place, where that stream alone may use it, in its order; the old place stays mapped,
  * a shadow.  Under internal_dependencies what others freed moves like that, too, behind a wait of the stream.
  *
  * Moves use an allowance, which growth and requests raise.
@@ -131,7 +131,7 @@ static weir_status carry_out(struct weir_block_engine *a, struct weir_request *r
                              int counts) {
     struct weir_mapped_range *g = a->range;
     uint64_t started = a->e.device->driver->ticks(), before = weir__blocks_reserve(a), moved = 0;
-    uint64_t end = 0, hole;
+    uint64_t end = 0, unmapped;
     uint64_t id = what == OWN ? r->id : WEIR_ENGINE_OBSERVED;
     weir_status status;
     int lifted = 0, unseen = 0;
@@ -142,7 +142,7 @@ static weir_status carry_out(struct weir_block_engine *a, struct weir_request *r
     status = make_new(a, r);
     if (status == WEIR_OK)
         status = lift_all(a, r, &lifted);
-    /* Else the holes are as they were. */
+    /* Else the unmapped ranges are as they were. */
     if (lifted && status == WEIR_OK && !weir__mapped_survey(a, r->id))
         status = weir__without_driver(WEIR_E_HOST_MEMORY);
     for (size_t i = 0; i < g->move_count; i++)
@@ -150,9 +150,10 @@ static weir_status carry_out(struct weir_block_engine *a, struct weir_request *r
     for (size_t i = 0; i < g->move_count && status == WEIR_OK; i++) {
         struct weir_mapped_move *m = &g->moves[i];
 
-        hole = g->pieces[weir__mapped_piece_of(g, m->to.base)].chunk;
-        status = weir__mapped_enter(a, weir__mapped_make_and_map(a, m),
-                                    weir__size_larger(hole, end), m, m->what == CLEAN ? id : r->id);
+        unmapped = g->pieces[weir__mapped_piece_of(g, m->to.base)].chunk;
+        status =
+            weir__mapped_enter(a, weir__mapped_make_and_map(a, m), weir__size_larger(unmapped, end),
+                               m, m->what == CLEAN ? id : r->id);
         end = m->to.base + m->to.bytes;
         moved += m->from != NOWHERE ? counted(g, m->to.bytes) : 0;
     }

@@ -14,7 +14,7 @@ static uint64_t find_far(const struct weir_mapped_range *g, size_t bytes) {
     for (size_t i = g->apart_pieces; i < g->piece_count; i++) {
         const struct weir_mapped_piece *p = &g->pieces[i];
 
-        if (p->what != HOLE || p->bytes <= most)
+        if (p->what != UNMAPPED || p->bytes <= most)
             continue;
         most = p->bytes;
         at = p->base == apart_base(g) ? p->base
@@ -23,14 +23,14 @@ static uint64_t find_far(const struct weir_mapped_range *g, size_t bytes) {
     return at;
 }
 
-/* How far an idle physical allocation may reach that fills [from, to) of a hole. */
+/* How far an idle physical allocation may reach that fills [from, to) of an unmapped range. */
 static uint64_t most_there(const struct weir_mapped_piece *p, uint64_t from, uint64_t to) {
     uint64_t end = p->base + weir__size_round_down(p->bytes, PAGE);
 
     return weir__size_larger(to, weir__size_smaller(from + PIECE, end));
 }
 
-/* Plans what the window lacks, in which only holes and free memory may lie: exactly, but for what is idle elsewhere, of
+/* Plans what the window lacks, in which only unmapped ranges and free memory may lie: exactly, but for what is idle elsewhere, of
  * which a physical allocation of up to PIECE may reach beyond it.  That serves who grows there next.  A status. */
 static weir_status plan_there(struct weir_block_engine *a, const struct weir_mapped_window *w,
                               size_t *planned) {
@@ -42,10 +42,10 @@ static weir_status plan_there(struct weir_block_engine *a, const struct weir_map
         const struct weir_mapped_piece *p = &g->pieces[i];
         uint64_t from, to;
 
-        if (p->what != HOLE && p->what != CLEAN)
+        if (p->what != UNMAPPED && p->what != CLEAN)
             return weir__without_driver(WEIR_E_NO_MEMORY);
         if (weir__mapped_covers(w, p, &from, &to) &&
-            !weir__mapped_plan_hole(a, 1, 0, from, to, most_there(p, from, to), planned))
+            !weir__mapped_plan_unmapped(a, 1, 0, from, to, most_there(p, from, to), planned))
             return weir__without_driver(WEIR_E_HOST_MEMORY);
     }
     return *planned > weir__blocks_room(a) ? weir__blocks_are_full(a) : WEIR_OK;
@@ -74,7 +74,7 @@ weir_status weir__mapped_place(struct weir_block_engine *a, struct weir_request 
     if (may)
         weir__mapped_find_spares(g, &w, CLEAN);
     status = plan_there(a, &w, &planned);
-    if (weir__is_refusal(status) && !may) { /* it cannot grow instead */
+    if (weir__is_failure(status) && !may) { /* it cannot grow instead */
         weir__mapped_find_spares(g, &w, CLEAN);
         status = plan_there(a, &w, &planned);
     }

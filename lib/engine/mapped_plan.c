@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* mapped_plan.c: what is to be mapped in the holes where a request goes.
+/* mapped_plan.c: what is to be mapped in the unmapped ranges where a request goes.
  *
  * What: first idle physical allocations, which move there, then new ones.
  */
@@ -39,8 +39,8 @@ static int plan_move(struct weir_mapped_range *g, const struct weir_mapped_move 
     return 1;
 }
 
-int weir__mapped_plan_hole(struct weir_block_engine *a, int squeeze, int small, uint64_t at,
-                           uint64_t to, uint64_t most, size_t *planned) {
+int weir__mapped_plan_unmapped(struct weir_block_engine *a, int squeeze, int small, uint64_t at,
+                               uint64_t to, uint64_t most, size_t *planned) {
     struct weir_mapped_range *g = a->range;
 
     while (at < to) {
@@ -82,8 +82,8 @@ int weir__mapped_plan(struct weir_block_engine *a, const struct weir_mapped_wind
         const struct weir_mapped_piece *p = &g->pieces[i];
 
         if (weir__mapped_covers(w, p, &from, &to) &&
-            !weir__mapped_plan_hole(a, squeeze, i >= g->small_pieces, from, to, p->base + p->bytes,
-                                    planned))
+            !weir__mapped_plan_unmapped(a, squeeze, i >= g->small_pieces, from, to,
+                                        p->base + p->bytes, planned))
             return 0;
     }
     return 1;

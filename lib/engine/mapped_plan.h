@@ -48,7 +48,7 @@ static inline size_t within(size_t least, size_t value, size_t most) {
     return weir__size_larger(least, weir__size_smaller(value, most));
 }
 
-/* A plan foresees the reserve: what it lacks is little, and more of it would lie idle. */
+/* A plan foresees the reserved memory: what it lacks is little, and more of it would lie idle. */
 static inline int is_planned(const struct weir_block_engine *a) {
     return a->e.planned != NULL;
 }
@@ -80,9 +80,9 @@ size_t weir__mapped_most_ahead(const struct weir_block_engine *a, uint64_t goal,
 
 /* ---- mapped_plan.c ---- */
 
-/* Plans memory for [at, to) of a hole, or more, up to `most`.  1, or 0: no host memory. */
-int weir__mapped_plan_hole(struct weir_block_engine *a, int squeeze, int small, uint64_t at,
-                           uint64_t to, uint64_t most, size_t *planned);
+/* Plans memory for [at, to) of an unmapped range, or more, up to `most`.  1, or 0: no host memory. */
+int weir__mapped_plan_unmapped(struct weir_block_engine *a, int squeeze, int small, uint64_t at,
+                               uint64_t to, uint64_t most, size_t *planned);
 /* Plans all that the window lacks: bytes that are new in *planned.  1, or 0: no host memory. */
 int weir__mapped_plan(struct weir_block_engine *a, const struct weir_mapped_window *w, int squeeze,
                       size_t *planned);

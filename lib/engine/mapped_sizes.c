@@ -30,7 +30,8 @@ size_t weir__mapped_held(const struct weir_mapped_range *g, int small) {
     size_t bytes = 0, end = small ? g->apart_pieces : g->small_pieces;
 
     for (size_t i = small ? g->small_pieces : 0; i < end; i++)
-        bytes += g->pieces[i].what == HOLE || g->pieces[i].what == SHADOW ? 0 : g->pieces[i].bytes;
+        bytes +=
+            g->pieces[i].what == UNMAPPED || g->pieces[i].what == ALIAS ? 0 : g->pieces[i].bytes;
     return bytes;
 }
 

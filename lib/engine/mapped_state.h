@@ -34,7 +34,7 @@
 
 enum { ADDRESSES_SMALL = 16 }; /* a part of the addresses */
 
-enum { TAGS = 8 }; /* the most pieces, not seen done, of what moves */
+enum { TAGS = 8 }; /* the most pieces, not completed, of what moves */
 
 /* Physical memory, mapped whole. */
 struct weir_mapped_handle {
@@ -48,9 +48,9 @@ struct weir_mapped_tag {
     uint64_t stream, sequence;
 };
 
-/* Addresses, in a hole, that are still mapped: their users were not seen done, or the driver did not unmap
+/* Addresses, in an unmapped range, that are still mapped: their users were not completed, or the driver did not unmap
  * them. */
-struct weir_mapped_shadow {
+struct weir_mapped_alias {
     uint64_t base; /* NOWHERE: not mapped any more */
     size_t bytes;
     CUmemGenericAllocationHandle handle;
@@ -66,9 +66,9 @@ struct weir_mapped_range {
     CUmemAllocationProp kind; /* of all handles, which may come to serve any block */
     struct weir_mapped_handle *handles; /* by base */
     size_t handle_count, handle_capacity;
-    struct weir_mapped_shadow
+    struct weir_mapped_alias
         *shadows; /* by base, among which those that are not mapped stand anywhere */
-    size_t shadow_count, shadow_capacity;
+    size_t alias_count, alias_capacity;
     struct weir_mapped_piece *pieces;   /* by base, as last surveyed */
     size_t piece_count, piece_capacity; /* without the border behind the last */
     size_t small_pieces;                /* from here on, a border, they are of the small kind, */
@@ -145,15 +145,15 @@ CUresult weir__mapped_make_handle(const struct weir_block_engine *a, struct weir
 /* Makes a handle, unless there is one, and maps it: an error may leave it in hand, and mapped. */
 weir_status weir__mapped_make_and_map(const struct weir_block_engine *a,
                                       struct weir_mapped_move *m);
-/* Has the placement know of a handle that is mapped, if all went well so far, in the hole that starts at `hole`; an
+/* Has the placement know of a handle that is mapped, if all went well so far, in the unmapped range that starts at `hole`; an
  * error: it is not mapped any more.  There is room for it, and for a shadow. */
-weir_status weir__mapped_enter(struct weir_block_engine *a, weir_status status, uint64_t hole,
+weir_status weir__mapped_enter(struct weir_block_engine *a, weir_status status, uint64_t unmapped,
                                struct weir_mapped_move *m, uint64_t id);
 /* Takes an idle handle from where it is mapped, in the free chunk that starts at `chunk`.  There is room for a
  * shadow. */
 weir_status weir__mapped_lift(struct weir_block_engine *a, uint64_t chunk, uint64_t base,
                               struct weir_mapped_handle *h);
-/* The same of one whose users were not seen done: the request's stream waits for those that are not itself, and
+/* The same of one whose users were not completed: the request's stream waits for those that are not itself, and
  * a shadow stays. */
 weir_status weir__mapped_lift_unseen(struct weir_block_engine *a, struct weir_request *r,
                                      size_t piece, uint64_t base, struct weir_mapped_handle *h);
@@ -161,10 +161,10 @@ weir_status weir__mapped_lift_unseen(struct weir_block_engine *a, struct weir_re
 /* ---- those that are mapped at two places: mapped_shadows.c ---- */
 
 /* There is room for one more. */
-struct weir_mapped_shadow *weir__mapped_add_shadow(struct weir_block_engine *a,
-                                                   const struct weir_mapped_handle *h, int last);
-/* The users of its place were seen done. */
-int weir__mapped_is_seen(const struct weir_block_engine *a, const struct weir_mapped_shadow *s);
+struct weir_mapped_alias *weir__mapped_add_alias(struct weir_block_engine *a,
+                                                 const struct weir_mapped_handle *h, int last);
+/* The users of its place were completed. */
+int weir__mapped_is_seen(const struct weir_block_engine *a, const struct weir_mapped_alias *s);
 /* Lifts all that can be.  `notes`: what goes is an event; else it is part of what the caller notes. */
 void weir__mapped_lift_shadows(struct weir_block_engine *a, int notes);
 /* The handle is mapped nowhere but in shadows: with the last of them the device has its memory back.  What the driver

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* mapped_survey.c: what lies where in the range, as the stream of a request sees it.
  *
- * What: a survey parts the range into pieces: taken, free in one of several ways, or a hole.  Spares are the idle
+ * What: a survey parts the range into pieces: taken, free in one of several ways, or an unmapped range.  Spares are the idle
  * physical allocations among them.
  */
 #include <stdlib.h>
@@ -33,23 +33,24 @@ static void add_border(struct survey *v, uint64_t at) {
     add_piece(v, &(struct weir_mapped_piece){at, 0, BORDER, at, {0}});
 }
 
-/* A hole, without the shadows in it. */
-static void visit_hole(struct survey *v, uint64_t base, size_t bytes) {
+/* An unmapped range, without the shadows in it. */
+static void visit_unmapped(struct survey *v, uint64_t base, size_t bytes) {
     const struct weir_mapped_range *g = v->range;
     uint64_t at = base, end = base + bytes;
 
-    for (size_t i = 0; i < g->shadow_count && g->shadows[i].base < end; i++) {
-        const struct weir_mapped_shadow *s = &g->shadows[i];
+    for (size_t i = 0; i < g->alias_count && g->shadows[i].base < end; i++) {
+        const struct weir_mapped_alias *s = &g->shadows[i];
 
         if (s->base < base)
             continue;
         if (s->base > at)
-            add_piece(v, &(struct weir_mapped_piece){at, (size_t)(s->base - at), HOLE, base, {0}});
-        add_piece(v, &(struct weir_mapped_piece){s->base, s->bytes, SHADOW, base, {0}});
+            add_piece(v,
+                      &(struct weir_mapped_piece){at, (size_t)(s->base - at), UNMAPPED, base, {0}});
+        add_piece(v, &(struct weir_mapped_piece){s->base, s->bytes, ALIAS, base, {0}});
         at = s->base + s->bytes;
     }
     if (at < end)
-        add_piece(v, &(struct weir_mapped_piece){at, (size_t)(end - at), HOLE, base, {0}});
+        add_piece(v, &(struct weir_mapped_piece){at, (size_t)(end - at), UNMAPPED, base, {0}});
 }
 
 static int what_is(const struct survey *v, const struct weir_placement_span *span) {
@@ -75,25 +76,25 @@ static void visit_free(void *context, const struct weir_placement_span *span) {
 }
 
 /* What has no memory lies between the handles. */
-static void add_holes(struct survey *v, const struct weir_placement *p, uint64_t base,
-                      uint64_t end) {
+static void add_unmapped_ranges(struct survey *v, const struct weir_placement *p, uint64_t base,
+                                uint64_t end) {
     const struct weir_mapped_range *g = v->range;
     uint64_t at = base;
     size_t bytes;
 
-    if (weir__placement_holes(p) == 1 && weir__placement_last_hole(p, &at, &bytes)) {
-        visit_hole(v, at, bytes);
+    if (weir__placement_unmapped_ranges(p) == 1 && weir__placement_last_unmapped(p, &at, &bytes)) {
+        visit_unmapped(v, at, bytes);
         return;
     }
     for (size_t i = handle_above(g, base); i < g->handle_count && g->handles[i].base < end; i++) {
         const struct weir_mapped_handle *h = &g->handles[i];
 
         if (h->base > at)
-            visit_hole(v, at, (size_t)(h->base - at));
+            visit_unmapped(v, at, (size_t)(h->base - at));
         at = h->base + h->bytes;
     }
     if (end > at)
-        visit_hole(v, at, (size_t)(end - at));
+        visit_unmapped(v, at, (size_t)(end - at));
 }
 
 static int by_base(const void *one, const void *other) {
@@ -135,7 +136,7 @@ static void add_taken(struct survey *v, size_t first, uint64_t base, uint64_t en
     }
 }
 
-/* The pieces of one kind, by base; what is neither free nor a hole is taken. */
+/* The pieces of one kind, by base; what is neither free nor an unmapped range is taken. */
 static void survey_kind(struct survey *v, int kind, uint64_t base, uint64_t end) {
     struct weir_mapped_range *g = v->range;
     struct weir_placement *p = v->arena->blocks.placement[kind];
@@ -144,7 +145,7 @@ static void survey_kind(struct survey *v, int kind, uint64_t base, uint64_t end)
     add_border(v, base);
     first = g->piece_count;
     weir__placement_walk_free(p, visit_free, v);
-    add_holes(v, p, base, end);
+    add_unmapped_ranges(v, p, base, end);
     if (v->failed)
         return;
     qsort(g->pieces + first, g->piece_count - first, sizeof *g->pieces, by_base);
@@ -229,7 +230,7 @@ void weir__mapped_find_spares(struct weir_mapped_range *g, const struct weir_map
 
     g->spare_count = 0;
     for (size_t i = 0; i < g->piece_count; i = end) {
-        for (end = i; g->pieces[end].what >= least && g->pieces[end].what != HOLE; end++)
+        for (end = i; g->pieces[end].what >= least && g->pieces[end].what != UNMAPPED; end++)
             ;
         if (end > i)
             find_spares_in(g, w, i, end);

@@ -3,7 +3,7 @@
  */
 #include "engine/mapped_survey.h"
 
-/* 1 if a handle is idle that was not seen done.  The survey is of now. */
+/* 1 if a handle is idle that was not completed.  The survey is of now. */
 static int has_unseen(const struct weir_mapped_range *g) {
     size_t i = 0;
 
@@ -19,18 +19,18 @@ static int has_unseen(const struct weir_mapped_range *g) {
     return 0;
 }
 
-/* 1 if a handle went with its old place, but that was not seen done. */
-static int has_unseen_shadow(const struct weir_block_engine *a) {
+/* 1 if a handle went with its old place, but that was not completed. */
+static int has_unseen_alias(const struct weir_block_engine *a) {
     const struct weir_mapped_range *g = a->range;
 
-    for (size_t at = 0; at < g->shadow_count; at++)
+    for (size_t at = 0; at < g->alias_count; at++)
         if (g->shadows[at].last && !weir__mapped_is_seen(a, &g->shadows[at]))
             return 1;
     return 0;
 }
 
 /* Gives idle handles back, the highest first, until at most `keep` bytes are left.  *unseen: 1 if more would be idle
- * once it was seen done, else as it was. */
+ * once it was completed, else as it was. */
 static weir_status give_idle(struct weir_block_engine *a, size_t keep, int *unseen) {
     struct weir_mapped_range *g = a->range;
     const struct weir_mapped_window none = {0};
@@ -58,7 +58,7 @@ static weir_status give_idle(struct weir_block_engine *a, size_t keep, int *unse
         if (status == WEIR_OK)
             weir__mapped_release_handle(a, h);
     }
-    *unseen |= has_unseen_shadow(a);
+    *unseen |= has_unseen_alias(a);
     weir__driver_leave(a->e.device->driver, &scope);
     return status;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* mapped_window.c: where a request goes.
  *
- * What: free memory and holes that lie side by side make a gap.  A request goes where the least memory is missing.
- * Behind the end of all memory there is always a hole.  A large request does not begin in what others have left: it
+ * What: free memory and unmapped ranges that lie side by side make a gap.  A request goes where the least memory is missing.
+ * Behind the end of all memory there is always an unmapped range.  A large request does not begin in what others have left: it
  * gets physical allocations of its own, so that they can move when it was freed.
  */
 #include "engine/mapped_survey.h"
@@ -11,7 +11,7 @@ int weir__mapped_covers(const struct weir_mapped_window *w, const struct weir_ma
                         uint64_t *from, uint64_t *to) {
     *from = weir__size_larger(p->base, w->base);
     *to = weir__size_smaller(p->base + p->bytes, w->end);
-    if (p->what != HOLE || *from >= *to)
+    if (p->what != UNMAPPED || *from >= *to)
         return 0;
     *from -= (*from - p->base) % PAGE;
     *to += (PAGE - (*to - p->base) % PAGE) % PAGE;
@@ -44,7 +44,7 @@ static void try_gap(const struct weir_mapped_range *g, size_t first, size_t last
     for (size_t i = first; i < last; i++) {
         const struct weir_mapped_piece *p = &g->pieces[i];
 
-        if (p->what == HOLE)
+        if (p->what == UNMAPPED)
             continue;
         if (end - p->base >= bytes)
             try_window(g, first, last, p->base, bytes, what, best);
@@ -67,7 +67,7 @@ void weir__mapped_find_window(const struct weir_mapped_range *g, int small, size
     }
 }
 
-/* A free chunk for `what`, no hole, that begins where a handle does: 1, or 0. */
+/* A free chunk for `what`, no unmapped range, that begins where a handle does: 1, or 0. */
 static int begins_whole(const struct weir_mapped_range *g, size_t i, int what) {
     const struct weir_mapped_piece *p = &g->pieces[i];
 
@@ -87,10 +87,10 @@ static void try_whole(const struct weir_mapped_range *g, size_t i, size_t bytes,
         try_window(g, i, last, base, bytes, what, best);
 }
 
-/* The window in a hole, away from what lies before it by as much as it has itself: so far that may grow in its place,
+/* The window in an unmapped range, away from what lies before it by as much as it has itself: so far that may grow in its place,
  * and neither joins the other. */
-static void try_hole(const struct weir_mapped_range *g, size_t i, size_t bytes,
-                     struct weir_mapped_window *best) {
+static void try_unmapped(const struct weir_mapped_range *g, size_t i, size_t bytes,
+                         struct weir_mapped_window *best) {
     const struct weir_mapped_piece *p = &g->pieces[i];
     size_t before = p->base > g->base ? weir__size_round_down(bytes, PAGE) + PAGE : 0;
 
@@ -102,8 +102,8 @@ static void try_hole(const struct weir_mapped_range *g, size_t i, size_t bytes,
 void weir__mapped_find_own(const struct weir_mapped_range *g, size_t bytes, int what,
                            struct weir_mapped_window *best) {
     for (size_t i = 0; i < g->small_pieces; i++)
-        if (g->pieces[i].what == HOLE)
-            try_hole(g, i, bytes, best);
+        if (g->pieces[i].what == UNMAPPED)
+            try_unmapped(g, i, bytes, best);
         else if (begins_whole(g, i, what))
             try_whole(g, i, bytes, what, best);
 }
@@ -114,7 +114,7 @@ void weir__mapped_find_tail(const struct weir_mapped_range *g, int small, size_t
     uint64_t end = g->pieces[i].base + g->pieces[i].bytes;
 
     *w = (struct weir_mapped_window){.missing = SIZE_MAX}; /* there are no addresses for it */
-    if (g->pieces[i].what != HOLE)
+    if (g->pieces[i].what != UNMAPPED)
         return;
     while (g->pieces[i - 1].what == CLEAN)
         i--;

@@ -21,7 +21,7 @@ enum { WEIR_PLANNED_LAST = 4 }; /* sizes by which a program finds back */
 
 struct weir_planned {
     struct weir_plan plan;            /* it owns the places */
-    size_t small;                     /* bytes of the reserve that small requests need */
+    size_t small;                     /* bytes of the reserved memory that small requests need */
     uint64_t base;                    /* where the places begin; set by the engine */
     size_t next;                      /* place */
     uint32_t last[WEIR_PLANNED_LAST]; /* sizes, the newest first */

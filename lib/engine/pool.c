@@ -9,7 +9,7 @@
  * OOM recovery has done with it (TRIM_REFUSED), or at once where it is past the limit.
  *
  * Internal dependencies (the driver's last resort when memory is short) are switched off: with them an allocation puts its
- * stream behind another's work unrequested, or even blocks the host for as long as that takes.  oom_ladder.c polls with a
+ * stream behind another's work unrequested, or even blocks the host for as long as that takes.  oom_recovery.c polls with a
  * deadline instead.
  *
  * Frees are driver_blocks.h's.
@@ -68,7 +68,7 @@ static void let_driver_see(const struct weir_driver *driver, weir_stream stream)
         (void)driver->cuStreamSynchronize(stream);
 }
 
-/* A limit that the driver does not know: a request that took the reserve past it is undone.  In relaxed mode:
+/* A limit that the driver does not know: a request that took the reserved memory past it is undone.  In relaxed mode:
  * otherwise that breaks a capture, which the request may be part of. */
 static weir_status undo_alloc(struct weir_pool_engine *p, CUdeviceptr block, size_t bytes,
                               weir_stream stream) {
@@ -88,7 +88,7 @@ static weir_status undo_alloc(struct weir_pool_engine *p, CUdeviceptr block, siz
     return weir__without_driver(WEIR_E_LIMIT);
 }
 
-/* With a finite threshold the reserve may have fallen since it was seen last: without this, a step
+/* With a finite threshold the reserved memory may have fallen since it was seen last: without this, a step
  * that takes it up again to just where it was would be no step. */
 static void see_fall(struct weir_pool_engine *p) {
     uint64_t now;
@@ -104,7 +104,7 @@ static void see_fall(struct weir_pool_engine *p) {
     pthread_mutex_unlock(&p->growing);
 }
 
-/* The driver did not simply serve the request, before which the reserve was that. */
+/* The driver did not simply serve the request, before which the reserved memory was that. */
 static __attribute__((noinline, cold)) weir_status
 refused(struct weir_pool_engine *p, CUresult result, struct weir_request *r, uint64_t reserve) {
     if (result == CUDA_ERROR_INVALID_CONTEXT)
@@ -120,7 +120,7 @@ refused(struct weir_pool_engine *p, CUresult result, struct weir_request *r, uin
     return weir__device_status(p->e.device, result);
 }
 
-/* The reserve has moved, or this pool's table and limit are ours to look after. */
+/* The reserved memory has moved, or this pool's table and limit are ours to look after. */
 static __attribute__((noinline)) weir_status
 look_at_reserve(struct weir_pool_engine *p, struct weir_request *r, uint64_t started) {
     uint64_t reserve;
@@ -221,7 +221,7 @@ static weir_status pool_free(struct weir_engine *e, CUdeviceptr block, weir_stre
 
 /* ---- what there is ---- */
 
-/* Nothing was taken from it yet, so that nothing is pending either: what the ladder trims is all of it, but for a pool
+/* Nothing was taken from it yet, so that nothing is pending either: what OOM recovery trims is all of it, but for a pool
  * that other processes may share, which keeps it.  A driver that has no figures refuses to tell. */
 static int is_uncut(const struct weir_pool_engine *p) {
     return p->e.options->recovery_timeout_ms != UINT32_MAX &&

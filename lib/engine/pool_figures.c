@@ -104,11 +104,12 @@ static uint64_t figure(struct weir_pool_engine *p, CUmemPool_attribute which,
 /* Bytes in blocks, some of which may have been freed by the driver's own call.  Where the driver does not answer, the
  * books tell whether there are any. */
 static uint64_t figure_of_use(struct weir_pool_engine *p) {
-    const struct weir_tally *tally = &p->e.events->books->tally;
+    const struct weir_striped *striped = &p->e.events->counters->striped;
     uint64_t used;
 
     if (ask(p, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used) != CUDA_SUCCESS)
-        return weir__tally_sum(tally, WEIR_TALLY_ALLOCS) > weir__tally_sum(tally, WEIR_TALLY_FREES)
+        return weir__striped_sum(striped, WEIR_STRIPED_ALLOCS) >
+                       weir__striped_sum(striped, WEIR_STRIPED_FREES)
                    ? weir__size_larger(1, atomic_load_explicit(&p->used, memory_order_relaxed))
                    : 0;
     atomic_store_explicit(&p->used, used, memory_order_relaxed);

@@ -58,7 +58,7 @@ static size_t least_probe(struct weir_pool_engine *p, uint64_t reserve) {
     return bytes > UNIT ? (bytes + UNIT - 1) / UNIT * UNIT : UNIT;
 }
 
-/* One more probe block, for which there is room in the list, and the reserve then. */
+/* One more probe block, for which there is room in the list, and the reserved memory then. */
 static CUresult take_probe(struct weir_pool_engine *p, size_t bytes, uint64_t *reserve) {
     CUdeviceptr *probe = &p->probes[p->probe_count];
     CUresult result;
@@ -93,8 +93,8 @@ void weir__pool_lower_ceiling(struct weir_pool_engine *p, uint64_t reserve) {
         weir__pool_set_ceiling(p, reserve);
 }
 
-/* Raises the reserve to `target` with probe blocks, as far as the device and the limit let it; the
- * caller holds `growing`, is in the driver's scope, and has figures.  Returns the reserve.  *why: what the driver
+/* Raises the reserved memory to `target` with probe blocks, as far as the device and the limit let it; the
+ * caller holds `growing`, is in the driver's scope, and has figures.  Returns the reserved memory.  *why: what the driver
  * had against it other than that memory is short. */
 static uint64_t raise_reserve(struct weir_pool_engine *p, uint64_t target, CUresult *why) {
     uint64_t reserve = weir__pool_read_reserve(p);

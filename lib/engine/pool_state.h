@@ -38,13 +38,13 @@ struct weir_pool_engine {
     /* The least that it was as a request began that the driver refused; UINT64_MAX: none was, since the last unwind. */
     _Atomic uint64_t unwind_to;
     int has_figures; /* the driver tells RESERVED and USED */
-    /* What the reserve may rise to: the limit, or what it was when that was seen, as long as it has not fallen.
+    /* What the reserved memory may rise to: the limit, or what it was when that was seen, as long as it has not fallen.
      * Written under `growing`, as is the limit that it was made of. */
     _Atomic uint64_t ceiling, limit_seen;
-    uint64_t threshold;       /* the pool's; raised under `growing` */
-    int shrinks;              /* a synchronisation may lower the reserve: the threshold is finite */
-    _Atomic uint32_t quiet;   /* requests since the last growth, up to STEADY_REQUESTS */
-    _Atomic uint64_t unit_ns; /* what growth by a unit took when it was timed last */
+    uint64_t threshold; /* the pool's; raised under `growing` */
+    int shrinks; /* a synchronisation may lower the reserved memory: the threshold is finite */
+    _Atomic uint32_t quiet;              /* requests since the last growth, up to STEADY_REQUESTS */
+    _Atomic uint64_t unit_ns;            /* what growth by a unit took when it was timed last */
     _Atomic uint64_t used, reserve_peak; /* as last seen by pool_figures */
     _Atomic uint64_t used_peak;          /* the most that was seen, probe blocks left out */
     pthread_mutex_t growing;
@@ -84,9 +84,9 @@ static inline uint64_t ceiling_of(const struct weir_pool_engine *p) {
     return atomic_load_explicit(&p->ceiling, memory_order_relaxed);
 }
 
-/* What the reserve may rise to, of the limit as it is now.  The caller holds `growing`. */
+/* What the reserved memory may rise to, of the limit as it is now.  The caller holds `growing`. */
 void weir__pool_set_ceiling(struct weir_pool_engine *p, uint64_t reserve);
-/* The reserve is so much now, seen under `growing`. */
+/* The reserved memory is so much now, seen under `growing`. */
 void weir__pool_lower_ceiling(struct weir_pool_engine *p, uint64_t reserve);
 
 /* ---- what the driver tells: pool_figures.c ---- */
@@ -123,7 +123,7 @@ CUresult weir__pool_set_attribute(struct weir_pool_engine *p, CUmemPool_attribut
 /* Takes the driver's own peak of what is in use into ours, before a block that is nobody's may raise it;
  * unless one has. */
 void weir__pool_note_used_peak(struct weir_pool_engine *p);
-/* Has the driver's peak begin anew, if it has probe blocks in it that are gone.  The caller holds `growing`. */
+/* Has the driver's peak begin again, if it has probe blocks in it that are gone.  The caller holds `growing`. */
 void weir__pool_renew_peak(struct weir_pool_engine *p);
 /* Without figures: notes the block's size. */
 int weir__pool_keep_size(struct weir_pool_engine *p, CUdeviceptr block, size_t bytes);
@@ -133,7 +133,7 @@ void weir__pool_figures(struct weir_engine *e, weir_statistics *out);
 
 /* ---- growth: pool_grow.c ---- */
 
-/* Gives the probe blocks back, and has the driver's peak begin anew without them.  What the driver refuses
+/* Gives the probe blocks back, and has the driver's peak begin again without them.  What the driver refuses
  * stays, for the next time; and all of them if one lies behind work that cannot be waited for.  The caller
  * holds `growing` and is in the driver's scope. */
 void weir__pool_drop_probes(struct weir_pool_engine *p);
@@ -142,7 +142,7 @@ void weir__pool_drop_left_probes(struct weir_pool_engine *p);
 /* Has the next trim see what is done, up to `most` bytes, or until the driver grows, since no unit is.  The caller
  * holds `growing`, is in the driver's scope, and has figures. */
 void weir__pool_let_trim_see(struct weir_pool_engine *p, uint64_t most);
-/* The reserve is not what it was.  Risen: a growth step, which the caller waited for from `started`
+/* The reserved memory is not what it was.  Risen: a growth, which the caller waited for from `started`
  * on (0: not timed); returns 1.  Fallen: a synchronisation let memory go back. */
 int weir__pool_reserve_moved(struct weir_pool_engine *p, size_t request, uint64_t started);
 weir_status weir__pool_grow(struct weir_engine *e, uint64_t target, uint64_t goal, int cause);

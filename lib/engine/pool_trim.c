@@ -114,7 +114,7 @@ weir_status weir__pool_trim(struct weir_engine *e, struct weir_trim *trim) {
     case WEIR_TRIM_SERVED:
         unwind(p, trim->mode == WEIR_TRIM_REFUSED);
         return WEIR_OK;
-    case WEIR_TRIM_TEND:
+    case WEIR_TRIM_MAINTAIN:
     case WEIR_TRIM_ASK:
         return WEIR_OK;
     default:

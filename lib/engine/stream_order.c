@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* stream_order.c: events on streams, and what they have told.
  *
- * Marks of a stream complete in order, so only the oldest are asked about.  Events that were seen done
+ * Marks of a stream complete in order, so only the oldest are asked about.  Events that were completed
  * are kept to be used again: making one costs more than recording it.
  *
  * Must not know: placement, blocks, growth; what its owner does with what it is told.
@@ -20,7 +20,7 @@ enum {
     ASKED = 64,           /* times, about 10 us: what an event takes that waits for nothing */
     MUCH = 4,             /* times what is worth an event, and that wherever the stream stands */
     TELLING = 8,          /* likewise, and whether or not anybody ran dry of late */
-    FAR = 2,              /* doublings of these two, at most, for who records in vain */
+    FAR = 2,              /* doublings of these two, at most, for who records without success */
     SLACK = 16,           /* of what a stream fell by: so near to its low is low */
     SELDOM = 16,          /* events, at most, until one at work is asked again */
     FORGET_CALLS = 16384, /* of all streams, after which a quiet one may be forgotten */
@@ -495,7 +495,7 @@ static void catch_up(struct weir_order *o, struct weir_order_stream *s) {
         end_burst(s);
 }
 
-/* What the stream has open is seen done, or has an event. */
+/* What the stream has open is completed, or has an event. */
 static int tell(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
     if (s->is_apart != 0 && s->recorded >= s->between) {
         if (weir__device_capture(o->device, stream) != WEIR_OK)
@@ -515,7 +515,7 @@ static int tell(struct weir_order *o, struct weir_order_stream *s, weir_stream s
     return 1;
 }
 
-void weir__order_tend(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
+void weir__order_maintain(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
     if (!weir__order_is_due(o, s))
         return;
     if (tell(o, s, stream)) { /* else it is tried again at a later call */

@@ -38,7 +38,7 @@
  *   much       for as long, wherever the stream stands, when what it holds has fallen by 4 times that;
  *   telling    what a stream holds has fallen by 8 times that, and 16 MiB: it records, for others would grow
  *              by as much before they ask;
- *   alone      both of these are in vain if nobody else calls before the next one.  Where a stream's bursts end
+ *   alone      both of these are without success if nobody else calls before the next one.  Where a stream's bursts end
  *              is learned: what it held when another's call came is its rest, and near that it records as at
  *              its low.  Each burst in a row that so ended with little open lets the events of the next one
  *              be twice as far apart, up to 4 times; one that did not ends that;
@@ -63,7 +63,7 @@
  *     recorded + 9/8 most late of s there  <=  now + least late of t here
  *
  * The device's clock is ahead of the host's by an unknown time, which both have in them: an event was done before it was
- * seen done, so it is at least the largest difference of the two.  An event that is not done when it was predicted to be
+ * completed, so it is at least the largest difference of the two.  An event that is not done when it was predicted to be
  * done is not waited for, nor is anything before both streams were here in two bursts.
  *
  * The caller holds the lock under which all of it lies; driver calls for events are made under it.
@@ -102,7 +102,7 @@ struct weir_order_stream {
     uint64_t id;         /* 0: not known */
     uint64_t sequence;   /* of its last free */
     uint64_t covered;    /* its frees up to here have events, or are done */
-    uint64_t observed;   /* and were seen done up to here */
+    uint64_t observed;   /* and were completed up to here */
     uint64_t frees;      /* on it so far */
     size_t open;         /* of these, such that no event covers, */
     uint64_t open_bytes; /* and their bytes */
@@ -158,7 +158,7 @@ struct weir_order {
 
 /* Events recorded on several streams; all done when the last of them is. */
 struct weir_fence {
-    size_t events; /* not yet seen done */
+    size_t events; /* not yet completed */
     CUevent event[];
 };
 
@@ -186,7 +186,7 @@ struct weir_order_stream *weir__order_stream(struct weir_order *o, uint64_t id);
 struct weir_order_stream *weir__order_stream_silently(struct weir_order *o, uint64_t id);
 /* For every operation on `stream`, which is `s`: tells of its open frees by the rules above, by an event or, if it is
  * idle, at once.  What the driver refuses is tried again at a later call. */
-void weir__order_tend(struct weir_order *o, struct weir_order_stream *s, weir_stream stream);
+void weir__order_maintain(struct weir_order *o, struct weir_order_stream *s, weir_stream stream);
 /* The stream looked up last has taken so many bytes. */
 static inline void weir__order_taken(struct weir_order *o, size_t bytes) {
     struct weir_order_stream *s = o->recent;

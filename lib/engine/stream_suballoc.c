@@ -11,13 +11,13 @@
 /* Places of regions go down from here: enough for 2^33 regions of a GiB. */
 #define FIRST_PLACE (UINT64_C(1) << 63)
 
-/* Asked about by a request that does not fit, before it is known that the reserve would grow. */
+/* Asked about by a request that does not fit, before it is known that the reserved memory would grow. */
 enum { PEEKED = 32 };
 
 /* Stranded bytes for which a growing request would rather wait for the device. */
 #define STRANDED_LEAST (UINT64_C(32) << 20)
 
-enum { STRANDED_PART = 32 }; /* of the reserve */
+enum { STRANDED_PART = 32 }; /* of the reserved memory */
 
 weir_status weir__suballoc_open(struct weir_suballoc *s, struct weir_engine *engine,
                                 const struct weir_suballoc_rule *rule) {
@@ -143,7 +143,7 @@ weir_status weir__suballoc_visit_several(struct weir_suballoc *s, uint64_t id, w
 
     if (!on)
         return weir__without_driver(WEIR_E_HOST_MEMORY);
-    weir__order_tend(&s->order, on, stream);
+    weir__order_maintain(&s->order, on, stream);
     return WEIR_OK;
 }
 

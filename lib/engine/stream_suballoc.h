@@ -7,7 +7,7 @@
  * Stream order.  A freed block carries (stream id, sequence).  It serves its own stream at once; it
  * merges with and serves others only once the host has observed its stream past the sequence.  With
  * one stream that never matters and no event is ever recorded.  Completed events are looked for when a
- * request does not fit: a few at once, all of them before the reserve grows.
+ * request does not fit: a few at once, all of them before the reserved memory grows.
  *
  * A block that other streams use too (weir_use) is no longer in use after its free, but stays placed
  * until events recorded on all of them have completed: it is pending.
@@ -167,9 +167,9 @@ int weir__suballoc_add(struct weir_suballoc *s, uint64_t base, size_t bytes, int
 /* Adds a region of that kind that has no memory yet: a range of addresses.  A placement's result, as of
  * weir__suballoc_add. */
 int weir__suballoc_add_range(struct weir_suballoc *s, uint64_t base, size_t bytes, int kind);
-/* Part of a range's hole, which starts at `hole`, gets memory, that the stream of that id may have at once,
+/* Part of a range's unmapped range, which starts at `hole`, gets memory, that the stream of that id may have at once,
  * or, under OBSERVED, everybody.  A placement's result. */
-int weir__suballoc_fill(struct weir_suballoc *s, uint64_t hole, uint64_t address, size_t bytes,
+int weir__suballoc_fill(struct weir_suballoc *s, uint64_t unmapped, uint64_t address, size_t bytes,
                         uint64_t id);
 /* Part of the free chunk of a range that starts at `chunk`, all of it observed, loses its memory.  A
  * placement's result. */
@@ -191,7 +191,7 @@ void weir__suballoc_survey(struct weir_suballoc *s, uint64_t id);
  * the stream of that id. */
 void weir__suballoc_remove(struct weir_suballoc *s, size_t at, uint64_t id);
 
-/* Makes what the host needs for blocks in so many bytes of the reserve, in place of the first requests; for the first so
+/* Makes what the host needs for blocks in so many bytes of the reserved memory, in place of the first requests; for the first so
  * many kinds of regions. */
 void weir__suballoc_stock(struct weir_suballoc *s, int kinds, size_t bytes);
 /* As an engine's survey, but for LARGEST. */

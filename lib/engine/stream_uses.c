@@ -25,7 +25,7 @@ static void tell(struct weir_uses *uses) {
     int some = uses->map.count > 0;
 
     if (weir__uses_any(uses) != some)
-        (void)weir__detour_set(uses->detours, WEIR_DETOUR_USES, some);
+        (void)weir__slow_path_set(uses->detours, WEIR_SLOW_PATH_USES, some);
 }
 
 /* A list with room for one more stream, or NULL; the old one is gone only on success. */

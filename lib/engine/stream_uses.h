@@ -38,7 +38,7 @@ struct weir_uses {
 
 /* 1 if any block has noted streams: what a request asks before it takes the lock. */
 static inline int weir__uses_any(const struct weir_uses *uses) {
-    return weir__detour_is(uses->detours, WEIR_DETOUR_USES);
+    return weir__slow_path_is(uses->detours, WEIR_SLOW_PATH_USES);
 }
 
 void weir__uses_open(struct weir_uses *uses, weir_detours *detours);

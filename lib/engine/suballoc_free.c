@@ -153,7 +153,7 @@ static weir_status give_on(struct weir_suballoc *s, CUdeviceptr block, uint64_t 
         return weir__without_driver(WEIR_E_NOT_OWNED);
     weir__order_freed(&s->order, on, was.size);
     unaccount(s, &was);
-    weir__order_tend(&s->order, on, stream);
+    weir__order_maintain(&s->order, on, stream);
     return WEIR_OK;
 }
 
@@ -183,7 +183,7 @@ weir_status weir__suballoc_give_silently(struct weir_suballoc *s, CUdeviceptr bl
     if (id != OBSERVED && !on)
         return give_quarantined(s, block);
     if (id == OBSERVED) {
-        /* unreached: not owned, since the front gives what it has taken */
+        /* unreached: not owned, since the caches gives what it has taken */
         if (find(s, block, &was) != WEIR_PLACEMENT_OK)
             return weir__without_driver(WEIR_E_NOT_OWNED);
         give_observed(s, block);

@@ -89,7 +89,7 @@ static int add_region(struct weir_suballoc *s, uint64_t base, size_t bytes, int 
             return WEIR_PLACEMENT_NO_MEMORY;
         s->places = places;
     }
-    placed = hollow ? weir__placement_add_hole(s->placement[kind], place, bytes)
+    placed = hollow ? weir__placement_add_unmapped(s->placement[kind], place, bytes)
                     : place_region(s, s->placement[kind], place, bytes, id);
     if (placed != WEIR_PLACEMENT_OK)
         return placed;
@@ -118,7 +118,7 @@ int weir__suballoc_add_range(struct weir_suballoc *s, uint64_t base, size_t byte
     return add_region(s, base, bytes, kind, OBSERVED, 1);
 }
 
-int weir__suballoc_fill(struct weir_suballoc *s, uint64_t hole, uint64_t address, size_t bytes,
+int weir__suballoc_fill(struct weir_suballoc *s, uint64_t unmapped, uint64_t address, size_t bytes,
                         uint64_t id) {
     const struct weir_suballoc_region *r = region_of(s, address);
     struct weir_order_stream *on = id == OBSERVED ? NULL : weir__order_stream(&s->order, id);
@@ -132,7 +132,7 @@ int weir__suballoc_fill(struct weir_suballoc *s, uint64_t hole, uint64_t address
         weir__order_taken(&s->order, bytes);
         sequence = weir__order_freed(&s->order, on, bytes);
     }
-    placed = weir__placement_fill(s->placement[r->kind], hole, address, bytes, id, sequence);
+    placed = weir__placement_fill(s->placement[r->kind], unmapped, address, bytes, id, sequence);
     if (placed == WEIR_PLACEMENT_OK)
         count_total(s, s->total + bytes);
     return placed;

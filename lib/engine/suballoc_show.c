@@ -43,12 +43,12 @@ static int tell_of_span(void *context, const struct weir_placement_span *span) {
     int pending = span->live && t->blocks->pending &&
                   is_pending(t->blocks, address_at(t->blocks, span->address));
 
-    if (span->hole || (span->live && !pending))
+    if (span->unmapped || (span->live && !pending))
         return WEIR_PLACEMENT_GO_ON;
     t->run = (span->address == t->end ? t->run : 0) + span->size;
     t->end = span->address + span->size;
-    if (t->run > t->out->hole_at_rest)
-        t->out->hole_at_rest = t->run;
+    if (t->run > t->out->largest_free_at_rest)
+        t->out->largest_free_at_rest = t->run;
     if (pending)
         weir__engine_pends(t->out, 0, span->size);
     else if (span->sequence != 0 && span->stream != t->id)
@@ -58,10 +58,10 @@ static int tell_of_span(void *context, const struct weir_placement_span *span) {
 
 static void survey_idle(struct weir_suballoc *s, struct weir_survey *out) {
     struct telling t = {.blocks = s, .out = out, .id = out->id};
-    size_t hole = weir__suballoc_largest(s, out->id); /* looks at what is done, too */
+    size_t largest = weir__suballoc_largest(s, out->id); /* looks at what is done, too */
 
-    if (hole > out->hole)
-        out->hole = hole;
+    if (largest > out->largest_free)
+        out->largest_free = largest;
     for (int i = 0; i < WEIR_SUBALLOC_KINDS && s->placement[i]; i++) {
         t.end = t.run = 0;
         weir__placement_walk(s->placement[i], tell_of_span, &t);

@@ -4,7 +4,7 @@
  * A file without a name: a page that says whose it is, and a word for each block that is shared, which says where
  * it is in its life.  Who is alive is told by locks of the file, which the kernel drops when a process ends: the
  * exporter's on byte 0, an importer's on byte 1 + n while it has the block of place n.  Locks belong to open
- * files, so each side opens the file anew for its own (through /proc/self/fd), and never hands that on.
+ * files, so each side opens the file again for its own (through /proc/self/fd), and never hands that on.
  *
  * Must not know: blocks, drivers.
  */

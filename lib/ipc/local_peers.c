@@ -11,11 +11,11 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* innermost; guards all of it */
 static pthread_cond_t let_go = PTHREAD_COND_INITIALIZER;
-static struct weir_sibling *first;
+static struct weir_local_peer *first;
 static uint64_t joined;
 
-void weir__siblings_join(struct weir_sibling *s) {
-    struct weir_sibling **at = &first;
+void weir__local_peers_join(struct weir_local_peer *s) {
+    struct weir_local_peer **at = &first;
 
     pthread_mutex_lock(&lock);
     while (*at)
@@ -26,8 +26,8 @@ void weir__siblings_join(struct weir_sibling *s) {
     pthread_mutex_unlock(&lock);
 }
 
-void weir__siblings_leave(struct weir_sibling *s) {
-    struct weir_sibling **at = &first;
+void weir__local_peers_leave(struct weir_local_peer *s) {
+    struct weir_local_peer **at = &first;
 
     pthread_mutex_lock(&lock);
     while (*at != s)
@@ -40,13 +40,14 @@ void weir__siblings_leave(struct weir_sibling *s) {
 }
 
 /* The caller holds the lock. */
-static void release(struct weir_sibling *s) {
+static void release(struct weir_local_peer *s) {
     if (--s->held == 0)
         pthread_cond_broadcast(&let_go);
 }
 
-struct weir_sibling *weir__siblings_next(const struct weir_sibling *s, struct weir_sibling *last) {
-    struct weir_sibling *found;
+struct weir_local_peer *weir__local_peers_next(const struct weir_local_peer *s,
+                                               struct weir_local_peer *last) {
+    struct weir_local_peer *found;
     uint64_t after;
 
     pthread_mutex_lock(&lock);
@@ -63,7 +64,7 @@ struct weir_sibling *weir__siblings_next(const struct weir_sibling *s, struct we
     return found;
 }
 
-void weir__siblings_let_go(struct weir_sibling *s) {
+void weir__local_peers_let_go(struct weir_local_peer *s) {
     pthread_mutex_lock(&lock);
     release(s);
     pthread_mutex_unlock(&lock);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* local_peers.h: the allocators of a process that share a device.
  *
- * A list with a lock of its own, under which nothing is called.  Who asks a sibling for something holds it
+ * A list with a lock of its own, under which nothing is called.  The caller a sibling for something holds it
  * by a count meanwhile, and no lock; leaving the list waits for the counts.
  *
  * Must not know: what an allocator is.
@@ -12,22 +12,23 @@
 #include <stdint.h>
 
 /* One in the list; zeroed: not in it.  `driver` and `device` are the owner's to set, all else is private. */
-struct weir_sibling {
+struct weir_local_peer {
     const void *driver;
     int device;
     void *owner;
-    struct weir_sibling *next;
+    struct weir_local_peer *next;
     uint64_t number; /* of joining, from 1 on; 0: not in the list */
     unsigned held;
 };
 
-void weir__siblings_join(struct weir_sibling *s);
+void weir__local_peers_join(struct weir_local_peer *s);
 /* Nobody has it any more when this returns: not to be called with a lock that a holder may want. */
-void weir__siblings_leave(struct weir_sibling *s);
+void weir__local_peers_leave(struct weir_local_peer *s);
 /* The next after `last` (NULL: the first) on the same device as `s`, which is left out, and holds it; `last`
  * is let go.  NULL: that was all. */
-struct weir_sibling *weir__siblings_next(const struct weir_sibling *s, struct weir_sibling *last);
+struct weir_local_peer *weir__local_peers_next(const struct weir_local_peer *s,
+                                               struct weir_local_peer *last);
 /* Lets one go before the end. */
-void weir__siblings_let_go(struct weir_sibling *s);
+void weir__local_peers_let_go(struct weir_local_peer *s);
 
 #endif

@@ -1,20 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /* process_peers.c: see process_peers.h.
  *
- * Who asks rings first, so that all write down what they have now: hits change that without a word.  Then it picks of
- * whom to ask how much, writes that into its own entry and rings again.  Those who are asked give, write the
- * answer into their own entry, and ring.  Nobody writes anywhere else, nobody waits but the one who asks, and it waits
- * a quarter of its time for one round; who has not been heard of by then is not asked again for a while, unless it
- * is, for which this request still waits as long as it may, and none that follows.
+ * The caller rings first, so that all write down what they have now: hits change that without a word.  Then it picks of
+ * whom to ask how much, writes that into its own entry and rings again.  Those who are asked give, write the answer into
+ * their own entry, and ring.  Nobody writes anywhere else.  Only the caller waits, a quarter of its time for one round.
+ * Who has not been heard of by then is not asked again for a while, unless it is ending: this request still waits for
+ * that as long as it may, and none that follows.
  *
- * At the end of the process the driver goes while the thread may be about to call it.  So `stepping' is held
- * while it does, and it does nothing more once the process has begun to exit, which waits for a second: it may
- * be in a call that never ends.  A child of fork has no thread, and every public call there ends before it could miss
- * it.
+ * At the end of the process the driver goes while the thread may be about to call it.  So `stepping' is held while it
+ * does, and it does nothing more once the process has begun to exit, which waits for a second: it may be in a call that
+ * never ends.  A child of fork has no thread, and every public call there ends before it could miss it.
  *
  * Locks: `joining' guards the list, and is held while one is made or ends; `asking', held by the thread that
- * asks; `stepping', under it whatever a trim takes; a `lock' is innermost but for its ledger's.
- *
+ * asks; `stepping', under it whatever a trim takes; a `lock' is innermost but for its registry's.
  * Must not know: what an allocator is, settings' names.
  */
 #include "ipc/process_peers.h"
@@ -32,13 +30,13 @@
 #include "base/thread.h"
 #include "base/who.h"
 #include "config/settings.h"
-#include "ipc/ledger.h"
+#include "ipc/registry.h"
 #include "ipc/local_peers.h"
 
 #define MILLISECOND UINT64_C(1000000)
 /* How long one that did not answer is left alone. */
 #define SILENCE_NS (2000 * MILLISECOND)
-/* How long one that is ending is waited for, in all requests; and what it may have beside its reserve. */
+/* How long one that is ending is waited for, in all requests; and what it may have beside its reserved memory. */
 #define ENDING_NS (2000 * MILLISECOND)
 #define BESIDE_RESERVE (UINT64_C(1) << 30)
 /* What others are given to say what they have, at most; and the thread's sleep, with shares and without, which a
@@ -62,36 +60,36 @@ struct ending {
 /* How often the allocators are asked again what they have, since one has grown meanwhile. */
 enum { REFRESHES = 8 };
 
-struct weir_neighbours {
-    struct weir_neighbours *next; /* guarded by `joining` */
-    struct weir_sibling own;      /* in no list: what the device's allocators are found by */
-    struct weir_neighbours_calls calls;
-    struct weir_ledger ledger;
+struct weir_process_peers {
+    struct weir_process_peers *next; /* guarded by `joining` */
+    struct weir_local_peer own;      /* in no list: what the device's allocators are found by */
+    struct weir_process_peers_calls calls;
+    struct weir_registry registry;
     pthread_t thread;
     atomic_int stopped, shares;
-    uint64_t seen[WEIR_LEDGER_ANSWERS]; /* the thread's own, as is */
+    uint64_t seen[WEIR_REGISTRY_ANSWERS]; /* the thread's own, as is */
     unsigned answers;
 
     pthread_mutex_t lock; /* guards the entry, and what follows */
-    struct weir_ledger_entry entry;
+    struct weir_registry_entry entry;
     struct weir_claim *claims;
-    uint64_t notes; /* how often a reserve was noted */
+    uint64_t notes; /* how often a reserved memory was noted */
 
-    pthread_mutex_t asking; /* held by who asks; guards what follows */
+    pthread_mutex_t asking; /* held by the caller; guards what follows */
     struct silent silent[SILENT];
-    struct ending ending[WEIR_LEDGER_SLOTS];
-    uint64_t kept[WEIR_LEDGER_SLOTS]; /* each one's part of what is kept (struct weir_answers) */
+    struct ending ending[WEIR_REGISTRY_SLOTS];
+    uint64_t kept[WEIR_REGISTRY_SLOTS]; /* each one's part of what is kept (struct weir_answers) */
 };
 
 static pthread_mutex_t joining = PTHREAD_MUTEX_INITIALIZER;
-static struct weir_neighbours *first; /* guarded by `joining`, as is */
+static struct weir_process_peers *first; /* guarded by `joining`, as is */
 static int has_failed;
 static pthread_mutex_t stepping = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static atomic_int exiting; /* a turn that has begun goes on */
 
-int weir__neighbours_device(const struct weir_driver *driver, CUdevice device,
-                            char name[WEIR_UUID_BYTES]) {
+int weir__process_peers_device(const struct weir_driver *driver, CUdevice device,
+                               char name[WEIR_UUID_BYTES]) {
     return (!driver->is_shared || driver->is_shared()) &&
            weir__driver_uuid(driver, device, name) == CUDA_SUCCESS;
 }
@@ -108,13 +106,13 @@ static void add(struct weir_holding *sum, const struct weir_holding *h) {
 }
 
 /* What the allocators have.  1: there are some. */
-static int sum_up(struct weir_neighbours *n, struct weir_holding *sum) {
-    struct weir_sibling *s = NULL;
+static int sum_up(struct weir_process_peers *n, struct weir_holding *sum) {
+    struct weir_local_peer *s = NULL;
     struct weir_holding h;
     int any = 0;
 
     memset(sum, 0, sizeof *sum);
-    while ((s = weir__siblings_next(&n->own, s))) {
+    while ((s = weir__local_peers_next(&n->own, s))) {
         memset(&h, 0, sizeof h);
         n->calls.holding(s->owner, &h);
         if (h.shown) /* what is in the sum is not noted once more */
@@ -126,7 +124,7 @@ static int sum_up(struct weir_neighbours *n, struct weir_holding *sum) {
 }
 
 /* What the allocators have now, by shares that are of that time. */
-static void refresh(struct weir_neighbours *n, uint64_t looked_ns) {
+static void refresh(struct weir_process_peers *n, uint64_t looked_ns) {
     struct weir_holding sum;
     uint64_t notes;
     int any, tries = 0;
@@ -148,12 +146,12 @@ static void refresh(struct weir_neighbours *n, uint64_t looked_ns) {
         n->entry.device_total = sum.device_total;
         n->entry.device_free = sum.device_free;
     }
-    weir__ledger_publish(&n->ledger, &n->entry);
+    weir__registry_publish(&n->registry, &n->entry);
     pthread_mutex_unlock(&n->lock);
 }
 
 /* Of all claims the largest.  The caller holds the lock. */
-static void claim_anew(struct weir_neighbours *n) {
+static void claim_anew(struct weir_process_peers *n) {
     int shares = 0;
 
     n->entry.priority = n->entry.weight = 0;
@@ -163,20 +161,20 @@ static void claim_anew(struct weir_neighbours *n) {
         shares |= c->shares;
     }
     atomic_store(&n->shares, shares);
-    weir__ledger_publish(&n->ledger, &n->entry);
+    weir__registry_publish(&n->registry, &n->entry);
 }
 
-static void put_claim(struct weir_neighbours *n, struct weir_claim *claim) {
+static void put_claim(struct weir_process_peers *n, struct weir_claim *claim) {
     pthread_mutex_lock(&n->lock);
     claim->next = n->claims;
     n->claims = claim;
     claim_anew(n);
     pthread_mutex_unlock(&n->lock);
-    weir__ledger_ring(&n->ledger);
+    weir__registry_ring(&n->registry);
 }
 
 /* 1: it was the last. */
-static int take_claim(struct weir_neighbours *n, struct weir_claim *claim) {
+static int take_claim(struct weir_process_peers *n, struct weir_claim *claim) {
     struct weir_claim **at = &n->claims;
     int was_last;
 
@@ -190,7 +188,8 @@ static int take_claim(struct weir_neighbours *n, struct weir_claim *claim) {
     return was_last;
 }
 
-void weir__neighbours_note(struct weir_neighbours *n, _Atomic uint64_t *shown, uint64_t reserve) {
+void weir__process_peers_note(struct weir_process_peers *n, _Atomic uint64_t *shown,
+                              uint64_t reserve) {
     uint64_t before;
 
     pthread_mutex_lock(&n->lock);
@@ -201,129 +200,132 @@ void weir__neighbours_note(struct weir_neighbours *n, _Atomic uint64_t *shown, u
         n->entry.reserve = reserve;
     n->entry.idle = weir__size_smaller(n->entry.idle, n->entry.reserve);
     n->entry.in_use = weir__size_smaller(n->entry.in_use, n->entry.reserve);
-    weir__ledger_publish(&n->ledger, &n->entry);
+    weir__registry_publish(&n->registry, &n->entry);
     pthread_mutex_unlock(&n->lock);
 }
 
-int weir__neighbours_any(struct weir_neighbours *n) {
-    int own = weir__ledger_slot(&n->ledger);
-    struct weir_ledger_entry entry;
+int weir__process_peers_any(struct weir_process_peers *n) {
+    int own = weir__registry_slot(&n->registry);
+    struct weir_registry_entry entry;
 
-    for (int slot = 0; slot < WEIR_LEDGER_SLOTS; slot++)
-        if (slot != own && weir__ledger_read(&n->ledger, slot, &entry))
+    for (int slot = 0; slot < WEIR_REGISTRY_SLOTS; slot++)
+        if (slot != own && weir__registry_read(&n->registry, slot, &entry))
             return 1;
     return 0;
 }
 
-static uint64_t weights_in(struct weir_ledger *ledger, uint64_t most) {
-    struct weir_ledger_entry entry;
+static uint64_t weights_in(struct weir_registry *registry, uint64_t most) {
+    struct weir_registry_entry entry;
     uint64_t sum = 0;
 
-    for (int slot = 0; slot < WEIR_LEDGER_SLOTS; slot++)
-        if (weir__ledger_read(ledger, slot, &entry) && entry.weight < most - sum)
+    for (int slot = 0; slot < WEIR_REGISTRY_SLOTS; slot++)
+        if (weir__registry_read(registry, slot, &entry) && entry.weight < most - sum)
             sum += entry.weight;
     return sum;
 }
 
-uint64_t weir__neighbours_weights(struct weir_neighbours *n) {
-    return weights_in(&n->ledger, UINT64_MAX);
+uint64_t weir__process_peers_weights(struct weir_process_peers *n) {
+    return weights_in(&n->registry, UINT64_MAX);
 }
 
-uint64_t weir__neighbours_look(const struct weir_driver *driver, CUdevice device, uint64_t most) {
+uint64_t weir__process_peers_look(const struct weir_driver *driver, CUdevice device,
+                                  uint64_t most) {
     char name[WEIR_UUID_BYTES];
-    struct weir_ledger ledger;
+    struct weir_registry registry;
     uint64_t sum;
 
-    if (!weir__neighbours_device(driver, device, name) || weir__ledger_look(&ledger, name) != 0)
+    if (!weir__process_peers_device(driver, device, name) ||
+        weir__registry_look(&registry, name) != 0)
         return 0;
-    sum = weights_in(&ledger, most);
-    weir__ledger_close(&ledger);
+    sum = weights_in(&registry, most);
+    weir__registry_close(&registry);
     return sum;
 }
 
-uint64_t weir__neighbours_reserve(const struct weir_driver *driver, CUdevice device) {
+uint64_t weir__process_peers_reserve(const struct weir_driver *driver, CUdevice device) {
     char name[WEIR_UUID_BYTES];
-    struct weir_ledger_entry entry;
-    struct weir_ledger ledger;
+    struct weir_registry_entry entry;
+    struct weir_registry registry;
     uint64_t sum = 0;
 
-    if (!weir__neighbours_device(driver, device, name) || weir__ledger_look(&ledger, name) != 0)
+    if (!weir__process_peers_device(driver, device, name) ||
+        weir__registry_look(&registry, name) != 0)
         return 0;
-    for (int slot = 0; slot < WEIR_LEDGER_SLOTS; slot++)
-        if (weir__ledger_read(&ledger, slot, &entry) && entry.pid != (uint64_t)getpid())
+    for (int slot = 0; slot < WEIR_REGISTRY_SLOTS; slot++)
+        if (weir__registry_read(&registry, slot, &entry) && entry.pid != (uint64_t)getpid())
             sum += entry.reserve;
-    weir__ledger_close(&ledger);
+    weir__registry_close(&registry);
     return sum;
 }
 
 /* ---- giving -------------------------------------------------------------------------------------- */
 
-static uint64_t give(struct weir_neighbours *n, uint64_t bytes) {
-    struct weir_sibling *s = NULL;
+static uint64_t give(struct weir_process_peers *n, uint64_t bytes) {
+    struct weir_local_peer *s = NULL;
     uint64_t given = 0;
 
-    while (given < bytes && (s = weir__siblings_next(&n->own, s)))
+    while (given < bytes && (s = weir__local_peers_next(&n->own, s)))
         given += n->calls.give(s->owner, bytes - given);
     if (s)
-        weir__siblings_let_go(s);
+        weir__local_peers_let_go(s);
     return given;
 }
 
-static int has_answered(const struct weir_neighbours *n, uint64_t sequence) {
-    for (int i = 0; i < WEIR_LEDGER_ANSWERS; i++)
+static int has_answered(const struct weir_process_peers *n, uint64_t sequence) {
+    for (int i = 0; i < WEIR_REGISTRY_ANSWERS; i++)
         if (n->seen[i] == sequence)
             return 1;
     return 0;
 }
 
-static void answer(struct weir_neighbours *n, uint64_t sequence, uint64_t bytes,
+static void answer(struct weir_process_peers *n, uint64_t sequence, uint64_t bytes,
                    uint64_t looked_ns) {
-    unsigned at = n->answers++ % WEIR_LEDGER_ANSWERS;
+    unsigned at = n->answers++ % WEIR_REGISTRY_ANSWERS;
     uint64_t given = give(n, bytes);
 
     n->seen[at] = sequence;
     refresh(n, looked_ns);
     pthread_mutex_lock(&n->lock);
-    n->entry.answer[at] = (struct weir_ledger_answer){sequence, given};
+    n->entry.answer[at] = (struct weir_registry_answer){sequence, given};
     n->entry.given += given;
-    weir__ledger_publish(&n->ledger, &n->entry);
+    weir__registry_publish(&n->registry, &n->entry);
     pthread_mutex_unlock(&n->lock);
-    weir__ledger_ring(&n->ledger);
+    weir__registry_ring(&n->registry);
 }
 
 /* What one asks of this process; 0: nothing, or it has been answered. */
-static uint64_t asked_by(const struct weir_neighbours *n, const struct weir_ledger_entry *entry,
-                         uint64_t own_slot) {
-    if (entry->until_ns <= weir__ledger_now() || has_answered(n, entry->sequence))
+static uint64_t asked_by(const struct weir_process_peers *n,
+                         const struct weir_registry_entry *entry, uint64_t own_slot) {
+    if (entry->until_ns <= weir__registry_now() || has_answered(n, entry->sequence))
         return 0;
-    for (int i = 0; i < WEIR_LEDGER_ASKS; i++)
+    for (int i = 0; i < WEIR_REGISTRY_ASKS; i++)
         if (entry->ask[i].bytes > 0 && entry->ask[i].slot == own_slot &&
-            entry->ask[i].start == n->ledger.start)
+            entry->ask[i].start == n->registry.start)
             return entry->ask[i].bytes;
     return 0;
 }
 
 /* Shares fall for who has come, and rise after who has gone: by when they knew of them. */
-static uint64_t fit_shares(struct weir_neighbours *n) {
-    uint64_t now = weir__ledger_now();
-    uint64_t weights = atomic_load(&n->shares) ? weir__neighbours_weights(n) : 0;
-    struct weir_sibling *s = NULL;
+static uint64_t fit_shares(struct weir_process_peers *n) {
+    uint64_t now = weir__registry_now();
+    uint64_t weights = atomic_load(&n->shares) ? weir__process_peers_weights(n) : 0;
+    struct weir_local_peer *s = NULL;
 
-    while (weights > 0 && (s = weir__siblings_next(&n->own, s)))
+    while (weights > 0 && (s = weir__local_peers_next(&n->own, s)))
         n->calls.resize(s->owner, weights);
     return now;
 }
 
 /* Everything that somebody may have rung for.  The caller holds `stepping`. */
-static void look(struct weir_neighbours *n) {
-    struct weir_ledger_entry entry;
+static void look(struct weir_process_peers *n) {
+    struct weir_registry_entry entry;
     uint64_t bytes;
     int own;
 
     refresh(n, fit_shares(n));
-    own = weir__ledger_slot(&n->ledger);
-    for (int slot = 0; slot < WEIR_LEDGER_SLOTS; slot++) {
-        if (!weir__ledger_read(&n->ledger, slot, &entry))
+    own = weir__registry_slot(&n->registry);
+    for (int slot = 0; slot < WEIR_REGISTRY_SLOTS; slot++) {
+        if (!weir__registry_read(&n->registry, slot, &entry))
             continue;
         bytes = slot == own ? 0 : asked_by(n, &entry, (uint64_t)own);
         if (bytes > 0) /* it may have come just now */
@@ -331,20 +333,20 @@ static void look(struct weir_neighbours *n) {
     }
 }
 
-static void *run(void *neighbours) {
-    struct weir_neighbours *n = neighbours;
+static void *run(void *peers) {
+    struct weir_process_peers *n = peers;
     uint32_t bell;
 
     weir__thread_begin();
     for (;;) {
-        bell = weir__ledger_bell(&n->ledger);
+        bell = weir__registry_bell(&n->registry);
         if (atomic_load(&n->stopped)) /* else it rings after this */
             return NULL;
         pthread_mutex_lock(&stepping);
         if (!atomic_load(&exiting))
             look(n);
         pthread_mutex_unlock(&stepping);
-        weir__ledger_wait(&n->ledger, bell, atomic_load(&n->shares) ? TICK_MS : LONG_TICK_MS);
+        weir__registry_wait(&n->registry, bell, atomic_load(&n->shares) ? TICK_MS : LONG_TICK_MS);
     }
 }
 
@@ -356,9 +358,9 @@ struct candidate {
     int is_asked;
 };
 
-static struct silent *silence_of(struct weir_neighbours *n, int slot,
-                                 const struct weir_ledger_entry *entry) {
-    uint64_t now = weir__ledger_now();
+static struct silent *silence_of(struct weir_process_peers *n, int slot,
+                                 const struct weir_registry_entry *entry) {
+    uint64_t now = weir__registry_now();
 
     for (int i = 0; i < SILENT; i++)
         if (n->silent[i].until_ns > now && n->silent[i].slot == (uint64_t)slot &&
@@ -367,13 +369,14 @@ static struct silent *silence_of(struct weir_neighbours *n, int slot,
     return NULL;
 }
 
-static void leave_alone(struct weir_neighbours *n, const struct candidate *c) {
+static void leave_alone(struct weir_process_peers *n, const struct candidate *c) {
     struct silent *oldest = &n->silent[0];
 
     for (int i = 1; i < SILENT; i++)
         if (n->silent[i].until_ns < oldest->until_ns)
             oldest = &n->silent[i];
-    *oldest = (struct silent){c->start, c->heartbeat_ns, c->slot, weir__ledger_now() + SILENCE_NS};
+    *oldest =
+        (struct silent){c->start, c->heartbeat_ns, c->slot, weir__registry_now() + SILENCE_NS};
 }
 
 static int in_turn(const void *one, const void *other) {
@@ -388,20 +391,20 @@ static int in_turn(const void *one, const void *other) {
 
 /* The others, in the order in which they are to give; *missing: how many have not been heard of since.  What
  * is known of answers before anybody is asked. */
-static size_t collect(struct weir_neighbours *n, struct candidate *out, uint64_t since,
+static size_t collect(struct weir_process_peers *n, struct candidate *out, uint64_t since,
                       uint64_t began, size_t *missing, struct weir_answers *answers) {
-    int own = weir__ledger_slot(&n->ledger);
-    struct weir_ledger_entry entry;
+    int own = weir__registry_slot(&n->registry);
+    struct weir_registry_entry entry;
     const struct silent *silent;
     size_t count = 0;
 
     *missing = 0;
     *answers = (struct weir_answers){.kept = UINT64_MAX};
-    for (int slot = 0; slot < WEIR_LEDGER_SLOTS; slot++) {
+    for (int slot = 0; slot < WEIR_REGISTRY_SLOTS; slot++) {
         struct candidate *c = &out[count];
 
         n->kept[slot] = 0;
-        if (slot == own || !weir__ledger_read(&n->ledger, slot, &entry))
+        if (slot == own || !weir__registry_read(&n->registry, slot, &entry))
             continue;
         *c = (struct candidate){.slot = (uint64_t)slot,
                                 .start = entry.start,
@@ -430,43 +433,43 @@ static size_t collect(struct weir_neighbours *n, struct candidate *out, uint64_t
 }
 
 /* Sleeps until somebody rings, or that time. */
-static void sleep_until(struct weir_neighbours *n, uint32_t bell, uint64_t until) {
-    uint64_t now = weir__ledger_now();
+static void sleep_until(struct weir_process_peers *n, uint32_t bell, uint64_t until) {
+    uint64_t now = weir__registry_now();
 
     if (now < until) /* unreached: it is later, as it was not a moment ago */
-        weir__ledger_wait(&n->ledger, bell,
-                          (unsigned)weir__size_smaller((until - now) / MILLISECOND + 1, 1000));
+        weir__registry_wait(&n->registry, bell,
+                            (unsigned)weir__size_smaller((until - now) / MILLISECOND + 1, 1000));
 }
 
 /* Has all say what they have. */
-static size_t survey(struct weir_neighbours *n, struct candidate *out, uint64_t began,
+static size_t survey(struct weir_process_peers *n, struct candidate *out, uint64_t began,
                      uint64_t deadline, struct weir_answers *answers) {
-    uint64_t now = weir__ledger_now(), until;
+    uint64_t now = weir__registry_now(), until;
     size_t count, missing;
 
     until = weir__size_smaller(deadline, now + REFRESH_MS * MILLISECOND);
     pthread_mutex_lock(&n->lock);
-    weir__ledger_publish(&n->ledger, &n->entry); /* which sees to it that there is a file */
+    weir__registry_publish(&n->registry, &n->entry); /* which sees to it that there is a file */
     pthread_mutex_unlock(&n->lock);
-    weir__ledger_ring(&n->ledger);
+    weir__registry_ring(&n->registry);
     for (;;) { /* who only says what it has does not ring */
         count = collect(n, out, now, began, &missing, answers);
-        if (missing == 0 || weir__ledger_now() >= until)
+        if (missing == 0 || weir__registry_now() >= until)
             return count;
         nanosleep(&(struct timespec){0, 200000}, NULL);
     }
 }
 
 /* What one has answered: 1 and bytes, or 0.  The dead have given what they had. */
-static int is_answered(struct weir_neighbours *n, const struct candidate *c, uint64_t sequence,
+static int is_answered(struct weir_process_peers *n, const struct candidate *c, uint64_t sequence,
                        uint64_t *bytes) {
-    struct weir_ledger_entry entry;
+    struct weir_registry_entry entry;
 
     *bytes = c->idle;
-    if (!weir__ledger_read(&n->ledger, (int)c->slot, &entry) || entry.start != c->start ||
+    if (!weir__registry_read(&n->registry, (int)c->slot, &entry) || entry.start != c->start ||
         entry.pid != c->pid)
         return 1;
-    for (int i = 0; i < WEIR_LEDGER_ANSWERS; i++)
+    for (int i = 0; i < WEIR_REGISTRY_ANSWERS; i++)
         if (entry.answer[i].sequence == sequence) {
             *bytes = entry.answer[i].bytes;
             return 1;
@@ -474,29 +477,29 @@ static int is_answered(struct weir_neighbours *n, const struct candidate *c, uin
     return 0;
 }
 
-static void put_question(struct weir_neighbours *n, const struct weir_ledger_ask *asks,
+static void put_question(struct weir_process_peers *n, const struct weir_registry_ask *asks,
                          uint64_t sequence, uint64_t until) {
     pthread_mutex_lock(&n->lock);
     memcpy(n->entry.ask, asks, sizeof n->entry.ask);
     n->entry.sequence = sequence;
     n->entry.until_ns = until;
-    weir__ledger_publish(&n->ledger, &n->entry);
+    weir__registry_publish(&n->registry, &n->entry);
     pthread_mutex_unlock(&n->lock);
 }
 
 /* Asks some of them, and waits for what they give; who has answered, and whether all have, is added to `answers'. */
-static void ask_some(struct weir_neighbours *n, struct candidate **some, size_t count,
-                     const struct weir_ledger_ask *asks, uint64_t until,
+static void ask_some(struct weir_process_peers *n, struct candidate **some, size_t count,
+                     const struct weir_registry_ask *asks, uint64_t until,
                      struct weir_answers *answers) {
-    static const struct weir_ledger_ask nothing[WEIR_LEDGER_ASKS];
-    uint64_t sequence = weir__ledger_now(), given, bytes;
+    static const struct weir_registry_ask nothing[WEIR_REGISTRY_ASKS];
+    uint64_t sequence = weir__registry_now(), given, bytes;
     size_t open;
 
     sequence = sequence << 8 ^ (uint64_t)getpid(); /* no other's */
     put_question(n, asks, sequence, until);
-    weir__ledger_ring(&n->ledger);
+    weir__registry_ring(&n->registry);
     for (;;) {
-        uint32_t bell = weir__ledger_bell(&n->ledger);
+        uint32_t bell = weir__registry_bell(&n->registry);
 
         given = 0;
         open = 0;
@@ -506,7 +509,7 @@ static void ask_some(struct weir_neighbours *n, struct candidate **some, size_t 
             else
                 open++;
         }
-        if (open == 0 || weir__ledger_now() >= until)
+        if (open == 0 || weir__registry_now() >= until)
             break;
         sleep_until(n, bell, until);
     }
@@ -521,29 +524,29 @@ static void ask_some(struct weir_neighbours *n, struct candidate **some, size_t 
 
 /* Picks those that are next; how many. */
 static size_t pick(struct candidate *all, size_t count, uint64_t bytes, struct candidate **some,
-                   struct weir_ledger_ask *asks) {
+                   struct weir_registry_ask *asks) {
     size_t picked = 0;
 
-    for (size_t i = 0; i < count && bytes > 0 && picked < WEIR_LEDGER_ASKS; i++) {
+    for (size_t i = 0; i < count && bytes > 0 && picked < WEIR_REGISTRY_ASKS; i++) {
         uint64_t part = all[i].is_late ? bytes : weir__size_smaller(all[i].idle, bytes);
 
         if (all[i].is_asked)
             continue;
         all[i].is_asked = 1;
         some[picked] = &all[i];
-        asks[picked++] = (struct weir_ledger_ask){all[i].slot, all[i].start, part};
+        asks[picked++] = (struct weir_registry_ask){all[i].slot, all[i].start, part};
         bytes -= all[i].is_late ? 0 : part;
     }
     return picked;
 }
 
 struct ending_sum {
-    struct weir_neighbours *n;
+    struct weir_process_peers *n;
     uint64_t now, bytes, kept;
 };
 
 /* Of one that does not come to its end (its driver does not) no memory is to be expected. */
-static void add_ending(int slot, const struct weir_ledger_entry *entry, void *context) {
+static void add_ending(int slot, const struct weir_registry_entry *entry, void *context) {
     struct ending_sum *sum = context;
     struct ending *e = &sum->n->ending[slot];
 
@@ -557,19 +560,19 @@ static void add_ending(int slot, const struct weir_ledger_entry *entry, void *co
 }
 
 /* Who is ending may still have its lock, and keeps nothing.  The caller holds `asking'. */
-static void look_for_ending(struct weir_neighbours *n, struct weir_answers *answers) {
-    struct ending_sum sum = {n, weir__ledger_now(), 0, 0};
+static void look_for_ending(struct weir_process_peers *n, struct weir_answers *answers) {
+    struct ending_sum sum = {n, weir__registry_now(), 0, 0};
 
-    weir__ledger_ending(&n->ledger, add_ending, &sum);
+    weir__registry_ending(&n->registry, add_ending, &sum);
     answers->ending = sum.bytes;
     if (answers->kept != UINT64_MAX)
         answers->kept -= sum.kept;
 }
 
-struct weir_answers weir__neighbours_ask(struct weir_neighbours *n, uint64_t bytes, uint64_t began,
-                                         uint64_t deadline) {
-    struct candidate all[WEIR_LEDGER_SLOTS], *some[WEIR_LEDGER_ASKS];
-    uint64_t now = weir__ledger_now(), round;
+struct weir_answers weir__process_peers_ask(struct weir_process_peers *n, uint64_t bytes,
+                                            uint64_t began, uint64_t deadline) {
+    struct candidate all[WEIR_REGISTRY_SLOTS], *some[WEIR_REGISTRY_ASKS];
+    uint64_t now = weir__registry_now(), round;
     struct weir_answers answers;
     size_t count, picked;
 
@@ -577,16 +580,16 @@ struct weir_answers weir__neighbours_ask(struct weir_neighbours *n, uint64_t byt
     round = deadline > now ? (deadline - now) / 4 + 1 : 0;
     count = survey(n, all, began, deadline, &answers);
     while (answers.given < bytes) {
-        struct weir_ledger_ask asks[WEIR_LEDGER_ASKS] = {{0}};
+        struct weir_registry_ask asks[WEIR_REGISTRY_ASKS] = {{0}};
 
         picked = pick(all, count, bytes - answers.given, some, asks);
         if (picked == 0)
             break;
-        if (weir__ledger_now() >= deadline) { /* another thread may have asked that long */
+        if (weir__registry_now() >= deadline) { /* another thread may have asked that long */
             answers.awaited = 1;
             break;
         }
-        ask_some(n, some, picked, asks, weir__size_smaller(deadline, weir__ledger_now() + round),
+        ask_some(n, some, picked, asks, weir__size_smaller(deadline, weir__registry_now() + round),
                  &answers);
     }
     if (answers.given < bytes)
@@ -605,7 +608,7 @@ struct weir_answers weir__neighbours_ask(struct weir_neighbours *n, uint64_t byt
 struct holder {
     struct weir_holder is;
     int is_silent;
-    char command[WEIR_LEDGER_COMMAND];
+    char command[WEIR_REGISTRY_COMMAND];
 };
 
 static int by_reserve(const void *one, const void *other) {
@@ -615,21 +618,21 @@ static int by_reserve(const void *one, const void *other) {
 }
 
 /* The others that have some of the device, who has most first. */
-static size_t read_holders(struct weir_neighbours *n, struct holder *all) {
-    struct weir_ledger_entry entry;
+static size_t read_holders(struct weir_process_peers *n, struct holder *all) {
+    struct weir_registry_entry entry;
     size_t count = 0;
 
     pthread_mutex_lock(&n->asking);
-    for (int slot = 0; slot < WEIR_LEDGER_SLOTS; slot++) {
+    for (int slot = 0; slot < WEIR_REGISTRY_SLOTS; slot++) {
         struct holder *h = &all[count];
 
-        if (slot == weir__ledger_slot(&n->ledger) || !weir__ledger_read(&n->ledger, slot, &entry) ||
-            entry.reserve == 0)
+        if (slot == weir__registry_slot(&n->registry) ||
+            !weir__registry_read(&n->registry, slot, &entry) || entry.reserve == 0)
             continue;
         h->is = (struct weir_holder){.pid = entry.pid,
                                      .reserve = entry.reserve,
                                      .idle = entry.idle,
-                                     .is_stopped = weir__ledger_is_stopped(&n->ledger, &entry)};
+                                     .is_stopped = weir__registry_is_stopped(&n->registry, &entry)};
         h->is_silent = h->is.is_stopped || silence_of(n, slot, &entry);
         memcpy(h->command, entry.command, sizeof entry.command);
         count++;
@@ -639,8 +642,8 @@ static size_t read_holders(struct weir_neighbours *n, struct holder *all) {
     return count;
 }
 
-struct weir_holders weir__neighbours_holders(struct weir_neighbours *n) {
-    struct holder all[WEIR_LEDGER_SLOTS];
+struct weir_holders weir__process_peers_holders(struct weir_process_peers *n) {
+    struct holder all[WEIR_REGISTRY_SLOTS];
     struct weir_holders holders = {0};
 
     for (size_t i = read_holders(n, all); i-- > 0;)
@@ -648,8 +651,8 @@ struct weir_holders weir__neighbours_holders(struct weir_neighbours *n) {
     return holders;
 }
 
-void weir__neighbours_show(struct weir_neighbours *n, char text[WEIR_NEIGHBOURS_SHOWN]) {
-    struct holder all[WEIR_LEDGER_SLOTS];
+void weir__process_peers_show(struct weir_process_peers *n, char text[WEIR_PROCESS_PEERS_SHOWN]) {
+    struct holder all[WEIR_REGISTRY_SLOTS];
     size_t count = read_holders(n, all), length = 0;
     char reserve[32], could_give[32], name[64];
 
@@ -658,7 +661,7 @@ void weir__neighbours_show(struct weir_neighbours *n, char text[WEIR_NEIGHBOURS_
         weir__bytes_show(all[i].is.reserve, reserve, sizeof reserve);
         weir__bytes_show(all[i].is.idle, could_give, sizeof could_give);
         weir__quote(all[i].command, name, sizeof name);
-        length += (size_t)snprintf(text + length, WEIR_NEIGHBOURS_SHOWN - length,
+        length += (size_t)snprintf(text + length, WEIR_PROCESS_PEERS_SHOWN - length,
                                    "%sprocess %llu %s has %s, could release %s%s", i ? "; " : "",
                                    (unsigned long long)all[i].is.pid, name, reserve, could_give,
                                    all[i].is.is_stopped ? ", is stopped"
@@ -679,10 +682,10 @@ static void leave_at_exit(void) {
     pthread_mutex_unlock(&stepping);
     if (!weir__thread_lock_at_end(&joining))
         return;
-    for (struct weir_neighbours *n = first; n; n = n->next) {
+    for (struct weir_process_peers *n = first; n; n = n->next) {
         if (!weir__thread_lock_at_end(&n->lock))
             continue;
-        weir__ledger_leave(&n->ledger);
+        weir__registry_leave(&n->registry);
         pthread_mutex_unlock(&n->lock);
     }
     pthread_mutex_unlock(&joining);
@@ -692,13 +695,13 @@ static void prepare_exit(void) {
     (void)atexit(leave_at_exit);
 }
 
-static int start(struct weir_neighbours *n) {
+static int start(struct weir_process_peers *n) {
     pthread_once(&once, prepare_exit);
     errno = weir__thread_start(&n->thread, run, n);
     return errno == 0;
 }
 
-static void discard(struct weir_neighbours *n) {
+static void discard(struct weir_process_peers *n) {
     pthread_mutex_destroy(&n->lock);
     pthread_mutex_destroy(&n->asking);
     free(n);
@@ -715,10 +718,10 @@ static void name_command(char *text, size_t bytes) {
     snprintf(text, bytes, "%.*s", (int)bytes - 1, name);
 }
 
-static struct weir_neighbours *make(const struct weir_driver *driver, CUdevice device,
-                                    const struct weir_neighbours_calls *calls, const char *name,
-                                    char *why, size_t why_bytes) {
-    struct weir_neighbours *n = calloc(1, sizeof *n);
+static struct weir_process_peers *make(const struct weir_driver *driver, CUdevice device,
+                                       const struct weir_process_peers_calls *calls,
+                                       const char *name, char *why, size_t why_bytes) {
+    struct weir_process_peers *n = calloc(1, sizeof *n);
 
     if (!n) {
         snprintf(why, why_bytes, "%s", strerror(errno));
@@ -729,8 +732,8 @@ static struct weir_neighbours *make(const struct weir_driver *driver, CUdevice d
     n->calls = *calls;
     pthread_mutex_init(&n->lock, NULL);
     pthread_mutex_init(&n->asking, NULL);
-    if (weir__ledger_open(&n->ledger, name) != 0) {
-        snprintf(why, why_bytes, "%s: %s", n->ledger.path, strerror(errno));
+    if (weir__registry_open(&n->registry, name) != 0) {
+        snprintf(why, why_bytes, "%s: %s", n->registry.path, strerror(errno));
         discard(n);
         return NULL;
     }
@@ -738,20 +741,21 @@ static struct weir_neighbours *make(const struct weir_driver *driver, CUdevice d
     if (start(n))
         return n;
     snprintf(why, why_bytes, "%s", strerror(errno));
-    weir__ledger_close(&n->ledger);
+    weir__registry_close(&n->registry);
     discard(n);
     return NULL;
 }
 
-struct weir_neighbours *weir__neighbours_join(const struct weir_driver *driver, CUdevice device,
-                                              const struct weir_neighbours_calls *calls,
-                                              struct weir_claim *claim, char *why,
-                                              size_t why_bytes) {
+struct weir_process_peers *weir__process_peers_join(const struct weir_driver *driver,
+                                                    CUdevice device,
+                                                    const struct weir_process_peers_calls *calls,
+                                                    struct weir_claim *claim, char *why,
+                                                    size_t why_bytes) {
     char name[WEIR_UUID_BYTES];
-    struct weir_neighbours *n;
+    struct weir_process_peers *n;
 
     why[0] = '\0';
-    if (!weir__neighbours_device(driver, device, name))
+    if (!weir__process_peers_device(driver, device, name))
         return NULL;
     pthread_mutex_lock(&joining);
     for (n = first; n; n = n->next)
@@ -773,14 +777,14 @@ struct weir_neighbours *weir__neighbours_join(const struct weir_driver *driver, 
     return n;
 }
 
-void weir__neighbours_leave(struct weir_neighbours *n, struct weir_claim *claim,
-                            _Atomic uint64_t *shown) {
-    struct weir_neighbours **at = &first;
+void weir__process_peers_leave(struct weir_process_peers *n, struct weir_claim *claim,
+                               _Atomic uint64_t *shown) {
+    struct weir_process_peers **at = &first;
 
-    weir__neighbours_note(n, shown, 0);
+    weir__process_peers_note(n, shown, 0);
     pthread_mutex_lock(&joining);
     if (!take_claim(n, claim)) {
-        weir__ledger_ring(&n->ledger);
+        weir__registry_ring(&n->registry);
         pthread_mutex_unlock(&joining);
         return;
     }
@@ -789,8 +793,8 @@ void weir__neighbours_leave(struct weir_neighbours *n, struct weir_claim *claim,
     *at = n->next;
     pthread_mutex_unlock(&joining);
     atomic_store(&n->stopped, 1);
-    weir__ledger_ring(&n->ledger);
+    weir__registry_ring(&n->registry);
     pthread_join(n->thread, NULL);
-    weir__ledger_close(&n->ledger);
+    weir__registry_close(&n->registry);
     discard(n);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* process_peers.h: what the processes that share a device do for each other, through its ledger (ledger.h).
+/* process_peers.h: what the processes that share a device do for each other, through its registry (registry.h).
  *
  * A process has one of these for each device, as long as it has an allocator there, with a thread that sleeps until
  * somebody rings: then it writes down what its allocators have, and gives back what it is asked for.
@@ -14,14 +14,15 @@
 
 #include "driver/driver.h"
 
-struct weir_neighbours;
+struct weir_process_peers;
 
 /* What one allocator has of the device; bytes. */
 struct weir_holding {
     uint64_t reserve, in_use, idle; /* idle: that it could give back */
     uint64_t limit;                 /* UINT64_MAX: none */
     uint64_t device_total, device_free;
-    _Atomic uint64_t *shown; /* the allocator's, as of weir__neighbours_note; NULL: there is none */
+    _Atomic uint64_t
+        *shown; /* the allocator's, as of weir__process_peers_note; NULL: there is none */
 };
 
 /* What counts of one that takes part, from before it is made until it is gone: of its process the largest. */
@@ -34,7 +35,7 @@ struct weir_claim {
 
 /* What is asked of the process's allocators, which are the owners in the list of siblings.  Called from the thread,
  * without a lock. */
-struct weir_neighbours_calls {
+struct weir_process_peers_calls {
     void (*holding)(void *owner, struct weir_holding *out);
     uint64_t (*give)(void *owner, uint64_t bytes); /* bytes that went */
     /* Some time has gone by, and there may be other processes: `weights` is the sum of all. */
@@ -43,17 +44,19 @@ struct weir_neighbours_calls {
 
 /* Takes part on that device, once more.  `claim' stays the caller's, and as it is, until it leaves.  NULL and a reason,
  * or NULL and "": nobody shares the device, or this has been said before. */
-struct weir_neighbours *weir__neighbours_join(const struct weir_driver *driver, CUdevice device,
-                                              const struct weir_neighbours_calls *calls,
-                                              struct weir_claim *claim, char *why,
-                                              size_t why_bytes);
+struct weir_process_peers *weir__process_peers_join(const struct weir_driver *driver,
+                                                    CUdevice device,
+                                                    const struct weir_process_peers_calls *calls,
+                                                    struct weir_claim *claim, char *why,
+                                                    size_t why_bytes);
 /* Takes part no more, once less; what an allocator had is given back.  Not to be called with a lock that a call
  * above may want. */
-void weir__neighbours_leave(struct weir_neighbours *n, struct weir_claim *claim,
-                            _Atomic uint64_t *shown);
+void weir__process_peers_leave(struct weir_process_peers *n, struct weir_claim *claim,
+                               _Atomic uint64_t *shown);
 
-/* An allocator's reserve has become another; `shown' is where it keeps what it said last. */
-void weir__neighbours_note(struct weir_neighbours *n, _Atomic uint64_t *shown, uint64_t reserve);
+/* An allocator's reserved memory has become another; `shown' is where it keeps what it said last. */
+void weir__process_peers_note(struct weir_process_peers *n, _Atomic uint64_t *shown,
+                              uint64_t reserve);
 
 /* What came of asking. */
 struct weir_answers {
@@ -71,7 +74,7 @@ struct weir_answers {
     uint64_t ending;
 };
 
-/* Of who asks for a context; zeroed: it has not yet. */
+/* Of the caller for a context; zeroed: it has not yet. */
 struct weir_admission {
     uint64_t began_ns;
     int is_over; /* all have given what they could */
@@ -79,8 +82,8 @@ struct weir_admission {
 
 /* Asks the others for bytes, those first whose priority is lower, then those that have most of it idle, until
  * `deadline', which is a time of CLOCK_MONOTONIC as is `began'. */
-struct weir_answers weir__neighbours_ask(struct weir_neighbours *n, uint64_t bytes, uint64_t began,
-                                         uint64_t deadline);
+struct weir_answers weir__process_peers_ask(struct weir_process_peers *n, uint64_t bytes,
+                                            uint64_t began, uint64_t deadline);
 
 /* Who has most of the device, of those that are stopped, or did not answer, and of the others; pid 0: nobody has any.
  * May wait for a thread that asks. */
@@ -92,26 +95,26 @@ struct weir_holder {
 struct weir_holders {
     struct weir_holder silent, heard;
 };
-struct weir_holders weir__neighbours_holders(struct weir_neighbours *n);
+struct weir_holders weir__process_peers_holders(struct weir_process_peers *n);
 
 /* Who else has most of the device, as a person reads it, and does not answer; "" if nobody has any.  May wait for a
  * thread that asks. */
-enum { WEIR_NEIGHBOURS_SHOWN = 600 };
-void weir__neighbours_show(struct weir_neighbours *n, char text[WEIR_NEIGHBOURS_SHOWN]);
+enum { WEIR_PROCESS_PEERS_SHOWN = 600 };
+void weir__process_peers_show(struct weir_process_peers *n, char text[WEIR_PROCESS_PEERS_SHOWN]);
 
 /* 1 if there are others. */
-int weir__neighbours_any(struct weir_neighbours *n);
+int weir__process_peers_any(struct weir_process_peers *n);
 
 /* The sum of all processes' weights, in millionths. */
-uint64_t weir__neighbours_weights(struct weir_neighbours *n);
-/* The same of a device on which this process does not take part, as a look at the ledger tells; `most' at most. */
-uint64_t weir__neighbours_look(const struct weir_driver *driver, CUdevice device, uint64_t most);
-/* What other processes have of the device, by its ledger; 0 where there is none.  What of it is idle they write down
+uint64_t weir__process_peers_weights(struct weir_process_peers *n);
+/* The same of a device on which this process does not take part, as a look at the registry tells; `most' at most. */
+uint64_t weir__process_peers_look(const struct weir_driver *driver, CUdevice device, uint64_t most);
+/* What other processes have of the device, by its registry; 0 where there is none.  What of it is idle they write down
  * only when they are asked. */
-uint64_t weir__neighbours_reserve(const struct weir_driver *driver, CUdevice device);
+uint64_t weir__process_peers_reserve(const struct weir_driver *driver, CUdevice device);
 
-/* The name that a device has in ledgers.  0: nobody else has memory of it, or it has no name. */
-int weir__neighbours_device(const struct weir_driver *driver, CUdevice device,
-                            char name[WEIR_UUID_BYTES]);
+/* The name that a device has in registries.  0: nobody else has memory of it, or it has no name. */
+int weir__process_peers_device(const struct weir_driver *driver, CUdevice device,
+                               char name[WEIR_UUID_BYTES]);
 
 #endif

@@ -239,7 +239,7 @@ static inline void node_drop(node *n, uint64_t mark) {
     }
 }
 
-/* Takes the last `count` entries of `from` to the front of `to`. */
+/* Takes the last `count` entries of `from` to the caches of `to`. */
 static void node_shift_right(node *from, node *to, unsigned count) {
     unsigned keep = from->count - count;
 

@@ -28,7 +28,7 @@ static inline void park_block(struct weir_placement *p, uint32_t id) {
     p->last_address = NOWHERE;
 }
 
-/* The parked block again.  What was cut off from it would have joined it and been cut off anew. */
+/* The parked block again.  What was cut off from it would have joined it and been cut off again. */
 static void take_parked(struct weir_placement *p, size_t bytes, struct weir_placement_block *out) {
     uint32_t id = p->parked;
     struct weir__chunk *c = &p->all.chunk[id];
@@ -66,8 +66,8 @@ INLINE void rest_settle(struct weir_placement *p, struct weir_placement_stream *
     p->all.kind[rest] = own == NULL ? CLEAN : TAGGED;
     if (!weir__bestfit_insert(own == NULL ? &p->clean : &own->fit, weir__bestfit_key(size, address),
                               rest)) {
-        p->all.kind[rest] |= STRAY;
-        p->strays++;
+        p->all.kind[rest] |= UNLISTED;
+        p->unlisted++;
         if (own != NULL) {
             list_remove(p, own, id);
             p->all.tag[rest].stream = own->id;
@@ -99,7 +99,7 @@ INLINE void take_carve(struct weir_placement *p, struct weir_placement_stream *o
     if (own != NULL) {
         p->tagged -= size;
     }
-    if (p->all.kind[next] == BORDER || p->all.kind[next] == HOLE) {
+    if (p->all.kind[next] == BORDER || p->all.kind[next] == UNMAPPED) {
         mark_end(p, next, address + size);
     }
     c->requested = bytes;
@@ -156,7 +156,7 @@ static int take_prepared(struct weir_placement *p, size_t bytes, uint64_t stream
         return WEIR_PLACEMENT_NO_FIT;
     }
     p->last_stream = stream;
-    /* The stream is looked up here and not before: bringing strays in may have forgotten it. */
+    /* The stream is looked up here and not before: bringing unlisted chunks in may have forgotten it. */
     return p->several && stream != 0
                ? take_tagged(p, stream_find(p, stream), want, bytes, most, out)
                : take_clean(p, want, bytes, most, out);
@@ -165,7 +165,7 @@ static int take_prepared(struct weir_placement *p, size_t bytes, uint64_t stream
 int weir__placement_take_within(struct weir_placement *p, size_t bytes, uint64_t stream,
                                 size_t most, struct weir_placement_block *out) {
     if (bytes - 1 < p->limit && stream == p->only && stream != 0 && p->parked == 0 &&
-        p->all.room > p->regions && p->strays == 0) {
+        p->all.room > p->regions && p->unlisted == 0) {
         return take_clean(p, (bytes + p->mask) >> p->shift, bytes, most, out);
     }
     return take_prepared(p, bytes, stream, most, out);
@@ -192,7 +192,7 @@ static int diagnose(const struct weir_placement *p, uint64_t address,
     while (p->all.chunk[id].address + p->all.chunk[id].size <= granule) {
         id = p->all.chunk[id].next;
     }
-    if (p->all.kind[id] == HOLE) {
+    if (p->all.kind[id] == UNMAPPED) {
         return WEIR_PLACEMENT_FOREIGN;
     }
     if (p->all.kind[id] != LIVE) {
@@ -204,21 +204,21 @@ static int diagnose(const struct weir_placement *p, uint64_t address,
     return WEIR_PLACEMENT_INTERIOR;
 }
 
-/* A freed chunk becomes a stray of a stream without a record.  What else the stream has freed are
- * strays then: it joins them here, since later only its direct neighbours are looked at. */
-static void chunk_stray(struct weir_placement *p, uint64_t stream, uint32_t id) {
+/* A freed chunk becomes an unlisted chunk of a stream without a record.  What else the stream has freed are
+ * unlisted chunks then: it joins them here, since later only its direct neighbours are looked at. */
+static void chunk_unlist(struct weir_placement *p, uint64_t stream, uint32_t id) {
     uint32_t prev = p->all.chunk[id].prev;
     uint32_t next = p->all.chunk[id].next;
 
-    p->all.kind[id] = TAGGED | STRAY;
+    p->all.kind[id] = TAGGED | UNLISTED;
     p->all.tag[id].stream = stream;
-    p->strays++;
-    if (p->all.kind[next] == (TAGGED | STRAY) && p->all.tag[next].stream == stream) {
-        p->strays--;
+    p->unlisted++;
+    if (p->all.kind[next] == (TAGGED | UNLISTED) && p->all.tag[next].stream == stream) {
+        p->unlisted--;
         chunk_join(p, id, next);
     }
-    if (p->all.kind[prev] == (TAGGED | STRAY) && p->all.tag[prev].stream == stream) {
-        p->strays--;
+    if (p->all.kind[prev] == (TAGGED | UNLISTED) && p->all.tag[prev].stream == stream) {
+        p->unlisted--;
         chunk_join(p, prev, id);
     }
 }
@@ -229,14 +229,14 @@ static void give_tagged(struct weir_placement *p, uint32_t id, uint64_t stream, 
     struct weir_placement_stream *s = stream_make(p, stream);
     struct weir__chunk *c = &p->all.chunk[id];
 
-    c->sequence = s != NULL ? pace_admit(&s->pace, sequence) : sequence + (sequence == 0);
+    c->sequence = s != NULL ? step_admit(&s->step, sequence) : sequence + (sequence == 0);
     if (c->sequence == 0) {
         weir__placement_settle_clean(p, id);
         return;
     }
     p->tagged += c->size;
     if (s == NULL) {
-        chunk_stray(p, stream, id);
+        chunk_unlist(p, stream, id);
         return;
     }
     if (park && stream == p->last_stream && stream != 0 && !chunk_joins(p, c->prev, s) &&
@@ -274,7 +274,7 @@ static void give_several(struct weir_placement *p, uint32_t id, uint64_t stream,
     if (p->several) {
         give_tagged(p, id, stream, sequence, park);
     } else {
-        p->all.chunk[id].sequence = pace_admit(&p->pace, sequence);
+        p->all.chunk[id].sequence = step_admit(&p->step, sequence);
         weir__placement_settle_clean(p, id);
     }
 }
@@ -292,7 +292,7 @@ int weir__placement_give(struct weir_placement *p, uint64_t address, uint64_t st
         give_several(p, id, stream, sequence);
         return WEIR_PLACEMENT_OK;
     }
-    p->all.chunk[id].sequence = pace_admit(&p->pace, sequence);
+    p->all.chunk[id].sequence = step_admit(&p->step, sequence);
     if (granule == p->last_address) {
         park_block(p, id);
     } else {

@@ -7,8 +7,8 @@
  *
  * Glossary
  *   region     one contiguous range that was added; spans never cross its ends
- *   chunk      a piece of a region: a live block, a free span or a hole; chunks tile their region
- *   hole       a piece that has no memory behind it now: nothing is placed there
+ *   chunk      a piece of a region: a live block, a free span or an unmapped range; chunks tile their region
+ *   unmapped range       a piece that has no memory behind it now: nothing is placed there
  *   tag        (stream, sequence) of a free: the span may be used by `stream` at once, by others
  *              only after that stream was observed past `sequence`
  *   clean      a free span whose last use everybody may follow: never used, or observed
@@ -35,7 +35,7 @@
  * host memory is proportional to the number of chunks, never to the size of the regions.  Linear
  * are: the answers INTERIOR and FREE (in the chunks of the region), adding, removing, withdrawing and
  * finding regions (in the regions), the largest free chunk (in the streams), once the coming of the
- * second stream, and what follows a refusal of host memory.
+ * second stream, and what follows a failure of host memory.
  */
 #ifndef WEIR_PLACEMENT_H
 #define WEIR_PLACEMENT_H
@@ -75,7 +75,7 @@ struct weir_placement_block {
 
 struct weir_placement_figures {
     size_t regions;
-    size_t total;     /* bytes in all regions, without holes */
+    size_t total;     /* bytes in all regions, without unmapped ranges */
     size_t used;      /* bytes in live blocks, as occupied */
     size_t requested; /* bytes in live blocks, as asked */
     size_t blocks;    /* live blocks */
@@ -91,8 +91,8 @@ struct weir_placement_span { /* one chunk, as weir__placement_walk shows it */
     uint64_t address;
     size_t size;
     size_t requested; /* of a live block; 0 when free */
-    int live;         /* 1: a live block, 0: free, or a hole */
-    int hole;         /* 1: a hole */
+    int live;         /* 1: a live block, 0: free, or an unmapped range */
+    int unmapped;         /* 1: an unmapped range */
     uint64_t stream;  /* tag of a free chunk; 0 with sequence 0: clean */
     uint64_t sequence;
 };
@@ -129,19 +129,19 @@ int weir__placement_withdraw(struct weir_placement *p, uint64_t base, uint64_t s
 /* Brings back what a lack of host memory kept out of the sets of free chunks, so that `punch` finds it.  1,
  * or 0: memory still lacks. */
 int weir__placement_settle(struct weir_placement *p);
-/* Adds a region that is all hole. OK, INVALID or NO_MEMORY. */
-int weir__placement_add_hole(struct weir_placement *p, uint64_t base, size_t bytes);
-/* [address, address + bytes), of the hole that starts at `within`, has memory from here on: `stream`
+/* Adds a region that is all unmapped range. OK, INVALID or NO_MEMORY. */
+int weir__placement_add_unmapped(struct weir_placement *p, uint64_t base, size_t bytes);
+/* [address, address + bytes), of the unmapped range that starts at `within`, has memory from here on: `stream`
  * freed it with `sequence`; sequence 0: it is clean, whatever the stream. OK, INVALID or NO_MEMORY. */
 int weir__placement_fill(struct weir_placement *p, uint64_t within, uint64_t address, size_t bytes,
                          uint64_t stream, uint64_t sequence);
-/* [address, address + bytes), of the free chunk that starts at `within`, is a hole from here on.  OK; BUSY:
+/* [address, address + bytes), of the free chunk that starts at `within`, is an unmapped range from here on.  OK; BUSY:
  * the chunk was not observed; INVALID (no clean chunk starts there that holds it) or NO_MEMORY. */
 int weir__placement_punch(struct weir_placement *p, uint64_t within, uint64_t address,
                           size_t bytes);
 
 /* [address, address + bytes), of free chunks side by side of which the first that it touches starts at
- * `within`, is a hole from here on, whoever may use them.  OK, INVALID or NO_MEMORY. */
+ * `within`, is an unmapped range from here on, whoever may use them.  OK, INVALID or NO_MEMORY. */
 int weir__placement_hollow(struct weir_placement *p, uint64_t within, uint64_t address,
                            size_t bytes);
 
@@ -186,9 +186,9 @@ int weir__placement_find(const struct weir_placement *p, uint64_t address,
 void weir__placement_observe(struct weir_placement *p, uint64_t stream, uint64_t sequence);
 
 void weir__placement_figures(const struct weir_placement *p, struct weir_placement_figures *out);
-/* The hole that ends the last region: 1, or 0 if something else does. */
-int weir__placement_last_hole(const struct weir_placement *p, uint64_t *address, size_t *bytes);
-/* Bytes of the clean free chunk that lies before that hole; 0: there is none. */
+/* The unmapped range that ends the last region: 1, or 0 if something else does. */
+int weir__placement_last_unmapped(const struct weir_placement *p, uint64_t *address, size_t *bytes);
+/* Bytes of the clean free chunk that lies before that unmapped range; 0: there is none. */
 size_t weir__placement_tail(struct weir_placement *p);
 /* What `visit` answers. */
 enum { WEIR_PLACEMENT_GO_ON, WEIR_PLACEMENT_STOP, WEIR_PLACEMENT_NEXT_REGION };
@@ -201,7 +201,7 @@ void weir__placement_walk(const struct weir_placement *p,
 void weir__placement_walk_free(struct weir_placement *p,
                                void (*visit)(void *context, const struct weir_placement_span *span),
                                void *context);
-size_t weir__placement_holes(const struct weir_placement *p);
+size_t weir__placement_unmapped_ranges(const struct weir_placement *p);
 /* Checks every invariant. 1 if all hold; else 0 and one line on `complain` (may be NULL). */
 int weir__placement_check(const struct weir_placement *p, FILE *complain);
 

@@ -97,7 +97,7 @@ int weir__placement_take_at(struct weir_placement *p, uint64_t address, size_t b
         return WEIR_PLACEMENT_NO_MEMORY;
     }
     id = weir__placement_around(p, address, CLEAN, address, bytes);
-    if (id == 0 || p->all.chunk[id].sequence > p->pace.observed) {
+    if (id == 0 || p->all.chunk[id].sequence > p->step.observed) {
         return WEIR_PLACEMENT_NO_FIT;
     }
     claim_block(p, id, address >> p->shift, bytes >> p->shift, bytes, out);

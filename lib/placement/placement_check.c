@@ -6,15 +6,15 @@
 #include <inttypes.h>
 
 /* What the walk over all chunks adds up, to be compared with what is kept. */
-struct tally {
+struct striped {
     size_t chunks;
     size_t blocks;
     size_t used;
     size_t requested;
     size_t tagged;
-    size_t settled; /* free chunks that are no strays */
-    size_t strays;
-    size_t holes;
+    size_t settled; /* free chunks that are no unlisted chunks */
+    size_t unlisted;
+    size_t unmapped_ranges;
     size_t hollow;
     size_t total;
     size_t extent;
@@ -28,7 +28,7 @@ static int complain_of(FILE *complain, const char *what, uint64_t address) {
 }
 
 /* A live block: found by its start, as large as asked. */
-static const char *check_block(const struct weir_placement *p, uint32_t id, struct tally *sum) {
+static const char *check_block(const struct weir_placement *p, uint32_t id, struct striped *sum) {
     const struct weir__chunk *c = &p->all.chunk[id];
 
     sum->blocks++;
@@ -44,9 +44,9 @@ static const char *check_block(const struct weir_placement *p, uint32_t id, stru
 }
 
 /* A free chunk: in the one right set, and not beside one that it should have joined. */
-static const char *check_free(struct weir_placement *p, uint32_t id, struct tally *sum) {
+static const char *check_free(struct weir_placement *p, uint32_t id, struct striped *sum) {
     const struct weir__chunk *c = &p->all.chunk[id];
-    unsigned kind = p->all.kind[id] & ~(unsigned)STRAY;
+    unsigned kind = p->all.kind[id] & ~(unsigned)UNLISTED;
     const struct weir_placement_stream *s = NULL;
     uint32_t value;
 
@@ -57,8 +57,8 @@ static const char *check_free(struct weir_placement *p, uint32_t id, struct tall
     if (kind == CLEAN && p->several && c->sequence != 0) {
         return "a clean chunk has a sequence";
     }
-    if ((p->all.kind[id] & STRAY) != 0) {
-        sum->strays++;
+    if ((p->all.kind[id] & UNLISTED) != 0) {
+        sum->unlisted++;
         return NULL;
     }
     sum->settled++;
@@ -71,27 +71,28 @@ static const char *check_free(struct weir_placement *p, uint32_t id, struct tall
     if (!weir__bestfit_find(s == NULL ? &p->clean : &s->fit, key_of(c), &value) || value != id) {
         return "a free chunk is not in its set";
     }
-    if ((p->all.kind[c->next] & STRAY) == 0 && chunk_joins(p, c->next, s)) {
+    if ((p->all.kind[c->next] & UNLISTED) == 0 && chunk_joins(p, c->next, s)) {
         return "two free chunks were not joined";
     }
     return NULL;
 }
 
-/* A hole: not beside another. */
-static const char *check_hole(const struct weir_placement *p, uint32_t id, struct tally *sum) {
+/* An unmapped range: not beside another. */
+static const char *check_unmapped(const struct weir_placement *p, uint32_t id,
+                                  struct striped *sum) {
     const struct weir__chunk *c = &p->all.chunk[id];
 
-    sum->holes++;
+    sum->unmapped_ranges++;
     sum->hollow += c->size;
-    if (weir__chunks_find(&p->all, c->address, HOLE) != id) {
+    if (weir__chunks_find(&p->all, c->address, UNMAPPED) != id) {
         return "an unmapped range is not found by its start";
     }
-    return p->all.kind[c->next] == HOLE ? "two unmapped ranges were not joined" : NULL;
+    return p->all.kind[c->next] == UNMAPPED ? "two unmapped ranges were not joined" : NULL;
 }
 
 /* The ring of one region tiles it. */
 static int check_region(struct weir_placement *p, const struct weir_placement_region *r,
-                        struct tally *sum, FILE *complain) {
+                        struct striped *sum, FILE *complain) {
     uint64_t address = r->base;
     uint32_t last = r->border;
 
@@ -107,8 +108,8 @@ static int check_region(struct weir_placement *p, const struct weir_placement_re
             if (c->address + c->size > (p->several ? r->high : r->used)) {
                 wrong = "a block lies above the mark";
             }
-        } else if (p->all.kind[id] == HOLE) {
-            wrong = check_hole(p, id, sum);
+        } else if (p->all.kind[id] == UNMAPPED) {
+            wrong = check_unmapped(p, id, sum);
         } else if (chunk_is(p, id, CLEAN) || chunk_is(p, id, TAGGED)) {
             wrong = check_free(p, id, sum);
         } else {
@@ -137,14 +138,14 @@ static const char *check_stream(const struct weir_placement *p,
                                 const struct weir_placement_stream *s) {
     size_t length = 0;
     uint32_t older = 0;
-    uint64_t sequence = s->pace.observed + 1;
+    uint64_t sequence = s->step.observed + 1;
 
     for (uint32_t id = s->oldest; id != 0; id = p->all.tag[id].newer) {
         if (p->all.kind[id] != TAGGED || p->all.tag[id].stream != s->id ||
             p->all.tag[id].older != older) {
             return "a stream's list is broken";
         }
-        if (p->all.chunk[id].sequence < sequence || p->all.chunk[id].sequence > s->pace.last) {
+        if (p->all.chunk[id].sequence < sequence || p->all.chunk[id].sequence > s->step.last) {
             return "a stream's list is out of order";
         }
         sequence = p->all.chunk[id].sequence;
@@ -158,7 +159,7 @@ static const char *check_stream(const struct weir_placement *p,
     return NULL;
 }
 
-static const char *check_sums(const struct weir_placement *p, const struct tally *sum) {
+static const char *check_sums(const struct weir_placement *p, const struct striped *sum) {
     size_t settled = weir__bestfit_count(&p->clean);
 
     for (size_t i = 0; i < p->stream_slots; i++) {
@@ -175,12 +176,13 @@ static const char *check_sums(const struct weir_placement *p, const struct tally
     if (!weir__bestfit_check(&p->clean)) {
         return "the set of clean chunks is broken";
     }
-    if (settled != sum->settled || p->strays != sum->strays) {
+    if (settled != sum->settled || p->unlisted != sum->unlisted) {
         return "the sets hold chunks that are not there";
     }
     if (chunk_count(p) != sum->chunks || p->blocks != sum->blocks || p->used != sum->used ||
         p->requested != sum->requested || p->tagged != sum->tagged || p->total != sum->total ||
-        p->extent != sum->extent || p->holes != sum->holes || p->hollow != sum->hollow) {
+        p->extent != sum->extent || p->unmapped_ranges != sum->unmapped_ranges ||
+        p->hollow != sum->hollow) {
         return "a sum is wrong";
     }
     if (!weir__chunks_check(&p->all)) {
@@ -194,7 +196,7 @@ static const char *check_sums(const struct weir_placement *p, const struct tally
 
 int weir__placement_check(const struct weir_placement *constant, FILE *complain) {
     struct weir_placement view = *unparked(constant); /* looking up a stream notes it as recent */
-    struct tally sum = {0};
+    struct striped sum = {0};
     uint64_t end = 0;
     const char *wrong;
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* placement_chunks.c: free chunks are cut, joined and claimed where no fast path is needed, and strays come back.
+/* placement_chunks.c: free chunks are cut, joined and claimed where no fast path is needed, and unlisted chunks come back.
  */
 #include "placement/placement_chunks.h"
 
@@ -12,15 +12,15 @@ uint32_t weir__placement_settle_tagged(struct weir_placement *p, struct weir_pla
     return settle(p, s, id);
 }
 
-int weir__placement_strays_adopt(struct weir_placement *p) {
-    for (size_t i = 0; i < p->regions && p->strays > 0; i++) {
+int weir__placement_unlisted_adopt(struct weir_placement *p) {
+    for (size_t i = 0; i < p->regions && p->unlisted > 0; i++) {
         uint32_t border = p->region[p->by_base[i]].border;
         uint32_t id = p->all.chunk[border].next;
 
         for (; id != border; id = p->all.chunk[id].next) {
             struct weir_placement_stream *s = NULL;
 
-            if ((p->all.kind[id] & STRAY) == 0) {
+            if ((p->all.kind[id] & UNLISTED) == 0) {
                 continue;
             }
             if (chunk_is(p, id, TAGGED)) {
@@ -28,11 +28,11 @@ int weir__placement_strays_adopt(struct weir_placement *p) {
                 if (s == NULL) {
                     return 0;
                 }
-                pace_admit(&s->pace, p->all.chunk[id].sequence);
+                step_admit(&s->step, p->all.chunk[id].sequence);
             }
-            p->strays--;
+            p->unlisted--;
             id = chunk_settle(p, s, id);
-            if ((p->all.kind[id] & STRAY) != 0) {
+            if ((p->all.kind[id] & UNLISTED) != 0) {
                 return 0;
             }
         }
@@ -42,7 +42,7 @@ int weir__placement_strays_adopt(struct weir_placement *p) {
 
 int weir__placement_settle(struct weir_placement *p) {
     unpark(p);
-    return p->strays == 0 || weir__placement_strays_adopt(p);
+    return p->unlisted == 0 || weir__placement_unlisted_adopt(p);
 }
 
 uint32_t weir__placement_around(const struct weir_placement *p, uint64_t within, unsigned kind,

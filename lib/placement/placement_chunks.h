@@ -4,7 +4,7 @@
  * What: each take and give runs through what is inline here.  placement_chunks.c has the rest.
  *
  * Invariants: a free needs no memory but for nodes of a set, or for a stream seen first.  Where the host refuses that,
- * the chunk stays outside the sets and lists as a stray.  The next take brings it in, or fails for want of memory.
+ * the chunk stays outside the sets and lists as an unlisted chunk.  The next take brings it in, or fails for want of memory.
  */
 #ifndef WEIR_PLACEMENT_CHUNKS_H
 #define WEIR_PLACEMENT_CHUNKS_H
@@ -13,7 +13,7 @@
 
 /* ---- lists of tagged chunks ---- */
 
-/* Into the list by its sequence: at the end, but for a stray that comes back. */
+/* Into the list by its sequence: at the end, but for an unlisted chunk that comes back. */
 static inline void list_insert(struct weir_placement *p, struct weir_placement_stream *s,
                                uint32_t id) {
     uint32_t older = s->newest;
@@ -57,13 +57,13 @@ static inline int chunk_joins(const struct weir_placement *p, uint32_t id,
     return chunk_is(p, id, TAGGED) && p->all.tag[id].stream == s->id;
 }
 
-/* A free chunk is about to change: out of its set and list.  A stray may be later than all that its
+/* A free chunk is about to change: out of its set and list.  An unlisted chunk may be later than all that its
  * stream knows of. */
 INLINE void chunk_leave(struct weir_placement *p, struct weir_placement_stream *s, uint32_t id) {
-    if ((p->all.kind[id] & STRAY) != 0) {
-        p->strays--;
+    if ((p->all.kind[id] & UNLISTED) != 0) {
+        p->unlisted--;
         if (s != NULL) {
-            pace_admit(&s->pace, p->all.chunk[id].sequence);
+            step_admit(&s->step, p->all.chunk[id].sequence);
         }
         return;
     }
@@ -104,8 +104,8 @@ INLINE uint32_t settle(struct weir_placement *p, struct weir_placement_stream *s
     kept = weir__bestfit_insert(s == NULL ? &p->clean : &s->fit, key_of(&p->all.chunk[id]), id);
     p->all.kind[id] = s == NULL ? CLEAN : TAGGED;
     if (!kept) {
-        p->all.kind[id] |= STRAY;
-        p->strays++;
+        p->all.kind[id] |= UNLISTED;
+        p->unlisted++;
     }
     if (s != NULL && kept) {
         list_insert(p, s, id);
@@ -126,8 +126,8 @@ static inline uint32_t chunk_settle(struct weir_placement *p, struct weir_placem
                      : weir__placement_settle_tagged(p, s, id);
 }
 
-/* Brings the strays back.  1, or 0 if memory still lacks. */
-int weir__placement_strays_adopt(struct weir_placement *p);
+/* Brings the unlisted chunks back.  1, or 0 if memory still lacks. */
+int weir__placement_unlisted_adopt(struct weir_placement *p);
 /* Cuts the chunk `id`, which is in no set, so that a record of `kind` begins at `address`, inside it; both
  * know no neighbours but each other's.  There is room for a record.  The new one. */
 uint32_t weir__placement_cut(struct weir_placement *p, uint32_t id, uint64_t address,

@@ -34,11 +34,11 @@ static uint64_t largest_free(const struct weir_placement *p) {
             largest = tagged;
         }
     }
-    for (size_t i = 0; i < p->regions && p->strays > 0; i++) {
+    for (size_t i = 0; i < p->regions && p->unlisted > 0; i++) {
         uint32_t border = p->region[p->by_base[i]].border;
 
         for (uint32_t id = p->all.chunk[border].next; id != border; id = p->all.chunk[id].next) {
-            if ((p->all.kind[id] & STRAY) != 0 && p->all.chunk[id].size > largest) {
+            if ((p->all.kind[id] & UNLISTED) != 0 && p->all.chunk[id].size > largest) {
                 largest = p->all.chunk[id].size;
             }
         }
@@ -49,7 +49,7 @@ static uint64_t largest_free(const struct weir_placement *p) {
 void weir__placement_figures(const struct weir_placement *p, struct weir_placement_figures *out) {
     size_t tagged = unparked(p)->tagged;
 
-    if (!p->several && p->pace.last > p->pace.observed) {
+    if (!p->several && p->step.last > p->step.observed) {
         tagged = (size_t)weir__size_smaller(p->extent, p->total - p->hollow) - p->used;
     }
     out->regions = p->regions;
@@ -57,7 +57,7 @@ void weir__placement_figures(const struct weir_placement *p, struct weir_placeme
     out->used = p->used << p->shift;
     out->requested = p->requested;
     out->blocks = p->blocks;
-    out->free_chunks = chunk_count(p) - p->blocks - p->holes;
+    out->free_chunks = chunk_count(p) - p->blocks - p->unmapped_ranges;
     out->largest_free = largest_free(p) << p->shift;
     out->unobserved = tagged << p->shift;
     out->extent = p->extent << p->shift;
@@ -69,12 +69,12 @@ static struct weir_placement_span span_of(const struct weir_placement *p, uint32
     struct weir_placement_span span = {.address = c->address << p->shift,
                                        .size = c->size << p->shift};
 
-    if (p->all.kind[id] == HOLE) {
-        span.hole = 1;
+    if (p->all.kind[id] == UNMAPPED) {
+        span.unmapped = 1;
     } else if (p->all.kind[id] == LIVE) {
         span.live = 1;
         span.requested = c->requested;
-    } else if (p->several ? chunk_is(p, id, TAGGED) : c->sequence > p->pace.observed) {
+    } else if (p->several ? chunk_is(p, id, TAGGED) : c->sequence > p->step.observed) {
         span.stream = p->several ? p->all.tag[id].stream : p->only;
         span.sequence = c->sequence;
     }

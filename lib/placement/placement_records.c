@@ -71,5 +71,5 @@ void weir__placement_stock(struct weir_placement *p, size_t chunks) {
 
 int weir__placement_take_reserve(struct weir_placement *p) {
     return weir__placement_records_reserve(p, p->regions + 1) &&
-           (p->strays == 0 || weir__placement_strays_adopt(p));
+           (p->unlisted == 0 || weir__placement_unlisted_adopt(p));
 }

@@ -192,7 +192,7 @@ static int region_is_idle(const struct weir_placement *p, const struct weir_plac
     uint32_t id = p->all.chunk[r->border].next;
 
     return p->all.chunk[id].next == r->border && chunk_is(p, id, CLEAN) &&
-           p->all.chunk[id].sequence <= p->pace.observed;
+           p->all.chunk[id].sequence <= p->step.observed;
 }
 
 /* Wholly free, and `stream` need not wait for any of it? */

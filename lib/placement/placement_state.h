@@ -3,7 +3,7 @@
  *
  * What: placement.c takes and gives back by best fit; placement_at.c takes at an address, and placement_behind.c behind
  * waits; placement_chunks.c cuts and joins free chunks; placement_records.c makes room for their records;
- * placement_streams.c keeps the streams; placement_regions.c adds and removes regions; placement_holes.c says which of
+ * placement_streams.c keeps the streams; placement_regions.c adds and removes regions; placement_unmapped.c says which of
  * their addresses have memory; placement_figures.c tells what there is, and placement_check.c checks it.
  *
  * Addresses and sizes are counted in granules.  Chunks are records in a table by address (chunk_table.h), named by their
@@ -40,9 +40,9 @@ enum kind {
     LIVE = 2,
     CLEAN = 3,
     TAGGED = 4,
-    PARKED = 5, /* see parked_settle */
-    HOLE = 6,   /* without memory */
-    STRAY = 8   /* with CLEAN or TAGGED: in no set and no list */
+    PARKED = 5,   /* see parked_settle */
+    UNMAPPED = 6, /* without memory */
+    UNLISTED = 8  /* with CLEAN or TAGGED: in no set and no list */
 };
 
 struct weir_placement_region {
@@ -60,7 +60,7 @@ struct weir_placement_pace {
 
 struct weir_placement_stream {
     uint64_t id;
-    struct weir_placement_pace pace;
+    struct weir_placement_pace step;
     uint32_t oldest; /* list of tagged chunks, sequences ascending; 0: empty */
     uint32_t newest;
     struct weir__bestfit fit;
@@ -74,10 +74,10 @@ struct weir_placement {
     uint64_t waste; /* of the split rule, in granules, rounded up */
     int own_first;  /* as the rule has it */
     uint64_t only;  /* the one stream seen so far; 0: none yet, or several */
-    struct weir_placement_pace pace; /* of the only stream */
+    struct weir_placement_pace step; /* of the only stream */
     struct weir__chunks all;         /* the records */
     size_t used;                     /* granules in live blocks */
-    size_t strays;
+    size_t unlisted;
     size_t requested; /* bytes asked for live blocks */
     size_t tagged;    /* granules in tagged chunks */
     size_t blocks;
@@ -101,8 +101,8 @@ struct weir_placement {
     size_t by_base_length;
     size_t regions;
     size_t total;  /* granules in all regions, */
-    size_t hollow; /* and of these in holes */
-    size_t holes;
+    size_t hollow; /* and of these in unmapped ranges */
+    size_t unmapped_ranges;
     size_t extent; /* granules below the regions' high marks */
     struct weir__bestfit_pool pool;
     struct weir__hostmem host;
@@ -118,7 +118,7 @@ static inline size_t chunk_count(const struct weir_placement *p) {
 }
 
 static inline int chunk_is(const struct weir_placement *p, uint32_t id, unsigned kind) {
-    return (p->all.kind[id] & ~(unsigned)STRAY) == kind;
+    return (p->all.kind[id] & ~(unsigned)UNLISTED) == kind;
 }
 
 /* The whole granules that hold so many bytes.  OK or INVALID. */
@@ -208,15 +208,15 @@ static inline struct weir_placement_stream *own_of(struct weir_placement *p, uin
 
 /* The sequence under which a free is kept: 0 if the stream was already observed past it.  One that
  * comes late counts as the latest, so that lists stay in order. */
-static inline uint64_t pace_admit(struct weir_placement_pace *pace, uint64_t sequence) {
+static inline uint64_t step_admit(struct weir_placement_pace *step, uint64_t sequence) {
     sequence += sequence == 0;
-    if (sequence <= pace->observed) {
+    if (sequence <= step->observed) {
         return 0;
     }
-    if (sequence < pace->last) {
-        sequence = pace->last;
+    if (sequence < step->last) {
+        sequence = step->last;
     }
-    pace->last = sequence;
+    step->last = sequence;
     return sequence;
 }
 
@@ -224,7 +224,7 @@ static inline uint64_t pace_admit(struct weir_placement_pace *pace, uint64_t seq
 
 /* Makes sure of room for so many more records.  1, or 0 if memory ran out. */
 int weir__placement_records_reserve(struct weir_placement *p, size_t room);
-/* All that a take may need: a record for the remainder, and no strays.  1, or 0 if memory ran out. */
+/* All that a take may need: a record for the remainder, and no unlisted chunks.  1, or 0 if memory ran out. */
 int weir__placement_take_reserve(struct weir_placement *p);
 
 /* ---- regions: placement_regions.c ---- */

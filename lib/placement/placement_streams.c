@@ -134,7 +134,7 @@ static void cut_at_mark(struct weir_placement *p, const struct weir_placement_re
         if (c->address + c->size <= r->used) {
             return;
         }
-        if (!chunk_is(p, id, CLEAN) || c->sequence <= p->pace.observed) {
+        if (!chunk_is(p, id, CLEAN) || c->sequence <= p->step.observed) {
             continue;
         }
         if (r->used <= c->address) {
@@ -147,12 +147,12 @@ static void cut_at_mark(struct weir_placement *p, const struct weir_placement_re
     }
 }
 
-/* Makes every free chunk a stray, with the tag that it has earned.  The tagged ones are chained in
+/* Makes every free chunk an unlisted chunk, with the tag that it has earned.  The tagged ones are chained in
  * no order through `newer`; the first of them is returned. */
 static uint32_t unsettle_all(struct weir_placement *p, uint64_t stream) {
     uint32_t chain = 0;
 
-    p->strays = 0;
+    p->unlisted = 0;
     for (size_t i = 0; i < p->regions; i++) {
         const struct weir_placement_region *r = &p->region[p->by_base[i]];
         cut_at_mark(p, r);
@@ -163,13 +163,13 @@ static uint32_t unsettle_all(struct weir_placement *p, uint64_t stream) {
             if (!chunk_is(p, id, CLEAN)) {
                 continue;
             }
-            p->strays++;
-            p->all.kind[id] = CLEAN | STRAY;
-            if (c->sequence <= p->pace.observed) {
+            p->unlisted++;
+            p->all.kind[id] = CLEAN | UNLISTED;
+            if (c->sequence <= p->step.observed) {
                 c->sequence = 0;
                 continue;
             }
-            p->all.kind[id] = TAGGED | STRAY;
+            p->all.kind[id] = TAGGED | UNLISTED;
             p->all.tag[id] = (struct weir__chunk_tag){.stream = stream, .newer = chain};
             p->tagged += c->size;
             chain = id;
@@ -193,16 +193,16 @@ static void second_stream(struct weir_placement *p) {
     chain = list_sort(p, unsettle_all(p, first));
     s = stream_make(p, first);
     if (s != NULL) {
-        s->pace = p->pace;
+        s->step = p->step;
     }
     while (s != NULL && chain != 0) {
         uint32_t id = chain;
 
         chain = p->all.tag[id].newer;
-        p->strays--;
+        p->unlisted--;
         chunk_settle(p, s, id);
     }
-    weir__placement_strays_adopt(p);
+    weir__placement_unlisted_adopt(p);
 }
 
 void weir__placement_stream_note(struct weir_placement *p, uint64_t stream) {
@@ -218,16 +218,16 @@ void weir__placement_stream_note(struct weir_placement *p, uint64_t stream) {
 
 /* ---- observe ---- */
 
-static void pace_observe(struct weir_placement_pace *pace, uint64_t sequence) {
-    if (sequence > pace->last) {
-        sequence = pace->last; /* what is freed later is not covered */
+static void step_observe(struct weir_placement_pace *step, uint64_t sequence) {
+    if (sequence > step->last) {
+        sequence = step->last; /* what is freed later is not covered */
     }
-    if (sequence > pace->observed) {
-        pace->observed = sequence;
+    if (sequence > step->observed) {
+        step->observed = sequence;
     }
 }
 
-/* A tagged chunk of `s` (NULL for a stray) becomes clean.  The record that it ends up in. */
+/* A tagged chunk of `s` (NULL for an unlisted chunk) becomes clean.  The record that it ends up in. */
 static uint32_t chunk_clean(struct weir_placement *p, struct weir_placement_stream *s,
                             uint32_t id) {
     chunk_leave(p, s, id);
@@ -236,14 +236,14 @@ static uint32_t chunk_clean(struct weir_placement *p, struct weir_placement_stre
     return weir__placement_settle_clean(p, id);
 }
 
-/* The strays of a stream that may have no record of its own. */
-static void observe_strays(struct weir_placement *p, uint64_t stream, uint64_t sequence) {
+/* The unlisted chunks of a stream that may have no record of its own. */
+static void observe_unlisted(struct weir_placement *p, uint64_t stream, uint64_t sequence) {
     for (size_t i = 0; i < p->regions; i++) {
         uint32_t border = p->region[p->by_base[i]].border;
         uint32_t id = p->all.chunk[border].next;
 
         for (; id != border; id = p->all.chunk[id].next) {
-            if (p->all.kind[id] == (TAGGED | STRAY) && p->all.tag[id].stream == stream &&
+            if (p->all.kind[id] == (TAGGED | UNLISTED) && p->all.tag[id].stream == stream &&
                 p->all.chunk[id].sequence <= sequence) {
                 id = chunk_clean(p, NULL, id);
             }
@@ -256,20 +256,20 @@ void weir__placement_observe(struct weir_placement *p, uint64_t stream, uint64_t
 
     if (!p->several) {
         if (stream == p->only) {
-            pace_observe(&p->pace, sequence);
+            step_observe(&p->step, sequence);
         }
         return;
     }
     unpark(p);
-    if (p->strays > 0) {
-        observe_strays(p, stream, sequence);
+    if (p->unlisted > 0) {
+        observe_unlisted(p, stream, sequence);
     }
     s = stream_find(p, stream);
     if (s == NULL) {
         return;
     }
-    pace_observe(&s->pace, sequence);
-    while (s->oldest != 0 && p->all.chunk[s->oldest].sequence <= s->pace.observed) {
+    step_observe(&s->step, sequence);
+    while (s->oldest != 0 && p->all.chunk[s->oldest].sequence <= s->step.observed) {
         chunk_clean(p, s, s->oldest);
     }
 }

@@ -2,24 +2,24 @@
 /* background_growth.c: growth ahead of demand, in the background.
  *
  * The thread makes steps towards a goal: first what is to be preallocated, of which prealloc.c says how much
- * may be had now; then what is to be idle, the headroom.
+ * may be had now; then what is to be idle, the grow-ahead.
  *
  * What tells whether the next request meets an empty reserve is what the engine has in no live block (what
  * the caches of streams hold is live to the engine), less what has proved to be of no use: pieces that are
- * too small, or wait for other streams.  That shows when a request has to grow the reserve though more
+ * too small, or wait for other streams.  That shows when a request has to grow the reserved memory though more
  * was idle than it asked for: then all that was idle is `useless`, for as long as there is so much.  Not where memory
  * moves: there it was in the wrong places.
  *
- * Where the reserve grows at an end, that sum deceives, too: a request as large as the largest so far may find
- * no piece as large.  If the last piece has most of it, it gets the rest.  Who asks waits as long for the rest as
+ * Where the reserved memory grows at an end, that sum deceives, too: a request as large as the largest so far may find
+ * no piece as large.  If the last piece has most of it, it gets the rest.  The caller waits as long for the rest as
  * for all; where more is missing it would cost more memory than it saves waits.
  *
- * Below `low` of what is left the thread is woken, and takes turns until it is `high`: a growth step, a
- * pause, and so on; likewise until all is preallocated.  A growth step holds the driver's lock
+ * Below `low` of what is left the thread is woken, and takes turns until it is `high`: a growth, a
+ * pause, and so on; likewise until all is preallocated.  A growth holds the driver's lock
  * for its whole length, and pace decides the tail of everybody's latencies (H200: 32 MiB back to back
  * take the pairs of another thread from 0.7 to 12 us, every millisecond they do not show).  So a step is
  * what the engine takes in about a tenth of a millisecond, and a pause ten times as long.  Below `low` the
- * pause of headroom is a quarter of that, and shorter by as much as is missing: a request that finds nothing idle
+ * pause of grow-ahead is a quarter of that, and shorter by as much as is missing: a request that finds nothing idle
  * makes the step itself, and waits for it.
  *
  * A request says that little is idle by exchanging `mark`, below which it would be told, for 0, and by a
@@ -28,12 +28,12 @@
  * thread look in any case: what it knows is old by then.  (tests/spin/ahead.pml goes through this;
  * the rest of the last piece is not in it: a request as large comes again, and looks again.)
  *
- * Headroom leaves the last part of the device to requests, which need it more.  A step for it that is refused, or left
- * out, is tried again after a pause that doubles; nobody hears of it but a counter.  A refusal ends a preallocation.
+ * Grow-ahead leaves the last part of the device to requests, which need it more.  A step for it that is refused, or left
+ * out, is tried again after a pause that doubles; nobody hears of it but a counter.  A failure ends a preallocation.
  *
  * On a modelled device time is virtual and one clock for all threads, and a real thread would make
  * figures depend on the scheduler.  There turns are played aside, by the first request of the engine
- * after the time has come that they are due, before it if it would grow the reserve; what they take is not charged to
+ * after the time has come that they are due, before it if it would grow the reserved memory; what they take is not charged to
  * it.  So a turn comes at the end of the pause before it rather than at once, the first after a rest when a thread
  * would have woken and made its step, and nobody waits for the driver beside it.
  *
@@ -42,9 +42,9 @@
  * to exit, which waits for one under way for a second: it may be in a call that never ends.  A child of fork has no
  * thread, and every public call there ends before it could miss it.
  *
- * Locks: `turning`, under it `stepping`, under that whatever a growth step takes; `lock` is innermost.
+ * Locks: `turning`, under it `stepping`, under that whatever a growth takes; `lock` is innermost.
  *
- * Must not know: any single engine, settings' names, who asks for memory.
+ * Must not know: any single engine, settings' names, the caller for memory.
  */
 #include "reserve/background_growth.h"
 
@@ -88,12 +88,12 @@ struct weir_ahead {
     _Atomic uint64_t largest; /* bytes of a request so far, no more than */
     uint64_t most_idle;       /* this, which is `high`; fixed */
 
-    pthread_mutex_t turning;      /* held during a turn; guards what follows */
-    uint64_t low, high;           /* bytes idle; 0: no step can be made */
-    struct weir_priming *priming; /* to be done first; NULL: nothing is */
-    int raising;                  /* little was idle, and not yet enough is */
-    uint64_t back_off_ns;         /* after the next refusal */
-    uint64_t due_ticks;           /* played: when the next turn comes; 0: when little is idle */
+    pthread_mutex_t turning;                  /* held during a turn; guards what follows */
+    uint64_t low, high;                       /* bytes idle; 0: no step can be made */
+    struct weir_preallocation *preallocation; /* to be done first; NULL: nothing is */
+    int raising;                              /* little was idle, and not yet enough is */
+    uint64_t back_off_ns;                     /* after the next failure */
+    uint64_t due_ticks; /* played: when the next turn comes; 0: when little is idle */
 
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t woken; /* one of these was set */
@@ -117,7 +117,7 @@ static uint64_t usable(struct weir_ahead *a, uint64_t idle) {
     return weir__size_less(idle, useless);
 }
 
-/* The reserve has grown for a request of so many bytes, and `idle` are now.  1: less is of use than was
+/* The reserved memory has grown for a request of so many bytes, and `idle` are now.  1: less is of use than was
  * thought. */
 static int learn(struct weir_ahead *a, size_t bytes, uint64_t idle) {
     uint64_t seen = atomic_load_explicit(&a->seen, memory_order_relaxed);
@@ -153,7 +153,7 @@ static uint64_t refused(struct weir_ahead *a) {
         atomic_store(&a->mark, a->low);
         return REST;
     }
-    atomic_fetch_add_explicit(&a->v->events.books->ahead_refusals, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&a->v->events.counters->ahead_refusals, 1, memory_order_relaxed);
     a->back_off_ns = pause * 2 < LONGEST_BACK_OFF_NS ? pause * 2 : LONGEST_BACK_OFF_NS;
     return pause;
 }
@@ -165,7 +165,7 @@ static uint64_t give_up(struct weir_ahead *a) {
     return REST;
 }
 
-/* What is idle of the reserve, and of use. */
+/* What is idle of the reserved memory, and of use. */
 static uint64_t idle_of(struct weir_ahead *a, uint64_t *reserve) {
     weir_statistics figures = {.size = sizeof figures};
 
@@ -174,12 +174,12 @@ static uint64_t idle_of(struct weir_ahead *a, uint64_t *reserve) {
     return usable(a, weir__size_less(figures.reserve, figures.in_use));
 }
 
-/* What a step should add; 0: nothing can be had.  What a preallocation lacks it may take. */
+/* What a step should add; 0: nothing is available.  What a preallocation lacks it may take. */
 static uint64_t step_of(const struct weir_ahead *a, uint64_t reserve, uint64_t lacks) {
     uint64_t room = weir__size_less(a->v->quota.limit, reserve), step = a->engine->step_bytes;
     uint64_t device;
 
-    if (a->priming)
+    if (a->preallocation)
         return weir__size_smaller(lacks, step);
     if (lacks < step)
         step = (lacks + PAGE - 1) / PAGE * PAGE;
@@ -198,11 +198,12 @@ static weir_status grow(struct weir_ahead *a, uint64_t reserve, uint64_t *lacks)
     if (step == 0)
         return WEIR_E_NO_MEMORY;
     *lacks = weir__size_less(*lacks, step);
-    return a->engine->ops->grow(a->engine, target, a->priming ? a->priming->target : target,
-                                a->priming ? WEIR_EVENT_BACKGROUND : WEIR_EVENT_HEADROOM);
+    return a->engine->ops->grow(a->engine, target,
+                                a->preallocation ? a->preallocation->target : target,
+                                a->preallocation ? WEIR_EVENT_BACKGROUND : WEIR_EVENT_HEADROOM);
 }
 
-/* What came of a step for headroom, which lacks so much now.  Nanoseconds until the next turn, or REST. */
+/* What came of a step for grow-ahead, which lacks so much now.  Nanoseconds until the next turn, or REST. */
 static uint64_t came_of(struct weir_ahead *a, weir_status status, uint64_t lacks) {
     double idle = (double)weir__size_less(a->high, lacks), low = (double)a->low;
 
@@ -219,28 +220,28 @@ static uint64_t came_of(struct weir_ahead *a, weir_status status, uint64_t lacks
                                     : PAUSE_NS;
 }
 
-/* Looks, and makes a step towards what is to be preallocated, then towards headroom.  Nanoseconds until the next turn,
+/* Looks, and makes a step towards what is to be preallocated, then towards grow-ahead.  Nanoseconds until the next turn,
  * or REST.  The caller holds `turning`. */
 static uint64_t take_turn(struct weir_ahead *a) {
     uint64_t reserve, idle, lacks, pause;
     weir_status status;
 
     atomic_store(&a->mark, 0);
-    if (weir__detour_is(&a->v->device->slow_path, WEIR_DETOUR_LOST)) {
-        if (a->priming)
-            weir__priming_close(a->priming);
-        a->priming = NULL;
+    if (weir__slow_path_is(&a->v->device->slow_path, WEIR_SLOW_PATH_LOST)) {
+        if (a->preallocation)
+            weir__preallocation_close(a->preallocation);
+        a->preallocation = NULL;
         return give_up(a);
     }
-    if (a->priming) {
+    if (a->preallocation) {
         atomic_store(&a->mark, a->is_played ? UINT64_MAX : 0);
-        lacks = weir__priming_lacks(a->priming, a->engine->step_bytes, &reserve);
+        lacks = weir__preallocation_lacks(a->preallocation, a->engine->step_bytes, &reserve);
         pause = lacks > 0 ? PAUSE_NS : OTHERS_PAUSE_NS;
         if (lacks > 0)
-            weir__priming_note(a->priming, grow(a, reserve, &lacks));
-        if (a->priming->has_begun)
+            weir__preallocation_note(a->preallocation, grow(a, reserve, &lacks));
+        if (a->preallocation->has_begun)
             return pause;
-        a->priming = NULL;
+        a->preallocation = NULL;
     }
     atomic_store(&a->mark, a->low);
     idle = idle_of(a, &reserve);
@@ -255,7 +256,7 @@ static uint64_t take_turn(struct weir_ahead *a) {
 
 /* What a turn left to be asked of others, who may take their time.  The caller holds `turning`. */
 static uint64_t ask_others(struct weir_ahead *a, uint64_t pause) {
-    return a->priming && weir__priming_ask(a->priming) ? AT_ONCE : pause;
+    return a->preallocation && weir__preallocation_ask(a->preallocation) ? AT_ONCE : pause;
 }
 
 /* Before there is a thread, and before anybody waits for a request: until `low` is idle.  The thread goes on
@@ -279,7 +280,7 @@ static void stop_for_good(void) {
     if (weir__driver_forked())
         return;
     atomic_store(&exiting, 1);
-    /* unreached: not to be had, for which the driver must hang */
+    /* unreached: not available, for which the driver must hang */
     if (weir__thread_lock_at_end(&stepping))
         pthread_mutex_unlock(&stepping);
 }
@@ -398,9 +399,9 @@ void weir__ahead_look(struct weir_ahead *a, size_t bytes, int grew) {
         wake(a);
 }
 
-void weir__ahead_prime(struct weir_ahead *a, struct weir_priming *priming) {
+void weir__ahead_prime(struct weir_ahead *a, struct weir_preallocation *preallocation) {
     pthread_mutex_lock(&a->turning);
-    a->priming = priming;
+    a->preallocation = preallocation;
     if (a->is_played) {
         atomic_store(&a->mark, UINT64_MAX);
         a->due_ticks = a->v->device->driver->ticks() + PAUSE_NS;
@@ -435,7 +436,7 @@ static void discard(struct weir_ahead *a) {
 }
 
 weir_status weir__ahead_open(struct weir_reserve *v, uint64_t low, uint64_t high,
-                             struct weir_priming *priming, struct weir_ahead **out) {
+                             struct weir_preallocation *preallocation, struct weir_ahead **out) {
     struct weir_ahead *a = calloc(1, sizeof *a);
     pthread_condattr_t monotonic;
 
@@ -454,8 +455,8 @@ weir_status weir__ahead_open(struct weir_reserve *v, uint64_t low, uint64_t high
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&a->woken, &monotonic);
     pthread_condattr_destroy(&monotonic);
-    if (priming)
-        weir__ahead_prime(a, priming);
+    if (preallocation)
+        weir__ahead_prime(a, preallocation);
     else
         begin(a);
     if (!a->is_played && !start(a)) {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* background_growth.h: growth ahead of demand, in the background.
  *
- * One thread of an allocator raises the reserve in small steps: to what is to be preallocated, where nobody is to wait
+ * One thread of an allocator raises the reserved memory in small steps: to what is to be preallocated, where nobody is to wait
  * for that; and when little of it is idle, so that a request seldom meets an empty one.
  *
- * Must not know: any single engine, settings' names, who asks for memory.
+ * Must not know: any single engine, settings' names, the caller for memory.
  */
 #ifndef WEIR_BACKGROUND_GROWTH_H
 #define WEIR_BACKGROUND_GROWTH_H
@@ -13,16 +13,16 @@
 #include "reserve/reserve.h"
 
 /* Preallocates, where `priming` is not NULL (as weir__ahead_prime), and then starts to keep `high` bytes idle as
- * soon as less than `low` are; 0: never.  Where it does not preallocate, it has the reserve grow until `low` is
- * idle before it returns, as far as that can be had.  `v', whose engine is open and has a step, outlives it.  OK;
- * E_HOST_MEMORY: there is no memory, or no thread to be had. */
+ * soon as less than `low` are; 0: never.  Where it does not preallocate, it has the reserved memory grow until `low` is
+ * idle before it returns, as far as that is available.  `v', whose engine is open and has a step, outlives it.  OK;
+ * E_HOST_MEMORY: there is no memory, or no thread available. */
 weir_status weir__ahead_open(struct weir_reserve *v, uint64_t low, uint64_t high,
-                             struct weir_priming *priming, struct weir_ahead **out);
+                             struct weir_preallocation *preallocation, struct weir_ahead **out);
 /* Ends it, after the step that may be under way.  NULL is fine. */
 void weir__ahead_close(struct weir_ahead *a);
 
 /* Preallocates, before anything else.  `priming` is the thread's until it is over, or `a` is closed. */
-void weir__ahead_prime(struct weir_ahead *a, struct weir_priming *priming);
+void weir__ahead_prime(struct weir_ahead *a, struct weir_preallocation *preallocation);
 
 /* Reserve has gone that proved useless, or may have.  NULL is fine. */
 void weir__ahead_forget(struct weir_ahead *a);
@@ -31,7 +31,7 @@ void weir__ahead_forget(struct weir_ahead *a);
 void weir__ahead_hold(struct weir_ahead *a);
 void weir__ahead_go_on(struct weir_ahead *a);
 
-/* Before the reserve grows for a request: on a modelled device, what the thread would have done by now is done.  1 if
+/* Before the reserved memory grows for a request: on a modelled device, what the thread would have done by now is done.  1 if
  * there was anything.  NULL is fine. */
 int weir__ahead_catch_up(struct weir_ahead *a);
 

@@ -4,7 +4,7 @@
 
 #include "reserve/reserve.h"
 
-/* What the reserve has beyond the need goes whole when it is no more. */
+/* What the reserved memory has beyond the need goes whole when it is no more. */
 #define LEAST ((uint64_t)64 << 20)
 enum { MOST_WINDOWS = 64 }; /* half of anything, so often, is nothing */
 

@@ -2,16 +2,16 @@
 /* decay.h: when reserve that lies idle goes back to the device: by halves, after a half-life each.
  *
  * Time is cut into windows of one half-life.  At the end of each it is known how much was in use at its
- * peak, and what it was needed for: that peak, times the reserve for each byte in use that was proved to be
- * enough.  A window in which the reserve grew proves that all of it was needed for that peak; one in which
- * it did not proves that it was enough.  Of what the reserve has beyond the need, and beyond the floor, half
+ * peak, and what it was needed for: that peak, times the reserved memory for each byte in use that was proved to be
+ * enough.  A window in which the reserved memory grew proves that all of it was needed for that peak; one in which
+ * it did not proves that it was enough.  Of what the reserved memory has beyond the need, and beyond the floor, half
  * goes; what is no more than 64 MiB goes at once.  So a load that reaches its peak once a half-life, however
  * low it falls between, keeps what it has.
  *
  * What goes are whole regions or handles.  If none is small enough, what was to go is remembered, and half of
  * the rest is to go with the next window, until one is.
  *
- * The floor is what was preallocated, and a release threshold that is finite.  What headroom (background_growth.h)
+ * The floor is what was preallocated, and a release threshold that is finite.  What grow-ahead (background_growth.h)
  * keeps idle is needed too, above all else, and proves nothing: so what decays is not grown again by it.
  *
  * Windows end in requests that the engine serves; nothing else looks at the clock.  A request that comes
@@ -46,7 +46,7 @@ struct weir_decay {
     pthread_mutex_t lock; /* guards what follows; nothing is called under it */
     uint64_t basis_reserve,
         basis_in_use; /* a reserve that was enough for so much in use; 0: none yet */
-    uint64_t aim;     /* what the reserve should have come down to */
+    uint64_t aim;     /* what the reserved memory should have come down to */
 };
 
 void weir__decay_open(struct weir_decay *d, uint64_t half_life_ns, uint64_t floor, int in_requests,

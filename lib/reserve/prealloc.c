@@ -3,17 +3,17 @@
  *
  * Processes that start at once and each want nine tenths of what is free would fail each other: all see
  * the same free memory.  So those of one user go one after the other for each device, by a lock (turn_lock.h)
- * under which shares of what is free are taken anew.  It is no more than manners: where it cannot be
+ * under which shares of what is free are taken again.  It is no more than manners: where it cannot be
  * had, or another holds it for too long, preallocation goes on without, says so in the log, and takes
  * what it gets.
  *
- * What it gets is what the reserve rose by, never what was asked; the rest is in the log and the books.
+ * What it gets is what the reserved memory rose by, never what was asked; the rest is in the log and the books.
  * It is a failure only where less is there than is needed, and then what it took goes back.
  *
  * A deadline is kept by chunks: what is under way is finished.  Time is the device's, but for waits for
  * other processes.
  *
- * Must not know: any single engine, who asks for memory.
+ * Must not know: any single engine, the caller for memory.
  */
 #include "reserve/prealloc.h"
 
@@ -31,7 +31,7 @@
 #include "config/settings.h"
 #include "reserve/decay.h"
 
-#define APPEAL_PAUSE_NS UINT64_C(10000000)
+#define RECLAIM_PAUSE_NS UINT64_C(10000000)
 /* For the lock, without a deadline. */
 #define LONGEST_WAIT_NS UINT64_C(10000000000)
 /* Chunks of a deadline's: few, since each must first fill what is idle, and of a millisecond or some. */
@@ -47,30 +47,30 @@ enum { CAUSE_BYTES = 80 };
 /* Of a deadline, what others have to give. */
 enum { OTHERS_PART = 4 };
 
-static uint64_t deadline_ns(const struct weir_priming *p) {
+static uint64_t deadline_ns(const struct weir_preallocation *p) {
     uint32_t ms = p->v->options->prealloc_deadline_ms;
 
     return ms == UINT32_MAX ? UINT64_MAX : (uint64_t)ms * 1000000;
 }
 
-static uint64_t reserve_of(const struct weir_priming *p) {
+static uint64_t reserve_of(const struct weir_preallocation *p) {
     return weir__engine_reserve(p->v->engine);
 }
 
 /* ---- who is next ----------------------------------------------------------------------------- */
 
-static void begin(struct weir_priming *p) {
+static void begin(struct weir_preallocation *p) {
     if (p->has_begun)
         return;
     p->has_begun = 1;
-    p->appeal = (struct weir_appeal){0};
+    p->reclaim = (struct weir_reclaim){0};
     p->begun_ticks = p->v->device->driver->ticks();
     p->begun_ns = weir__clock_ns();
 }
 
 /* Limits by what is free, and parts of it, taken now: others may have given meanwhile.  What is ours already is as good
  * as free. */
-static void look_again(struct weir_priming *p) {
+static void look_again(struct weir_preallocation *p) {
     const weir_amount *amount = &p->v->options->prealloc;
     struct weir_device_memory memory = {.total = p->v->device->total};
     uint64_t target;
@@ -89,7 +89,7 @@ static void look_again(struct weir_priming *p) {
 }
 
 /* As much of a reserve as leaves what a share does not take. */
-static uint64_t beside_others(const struct weir_priming *p, uint64_t reserve) {
+static uint64_t beside_others(const struct weir_preallocation *p, uint64_t reserve) {
     uint64_t device_free;
 
     if (p->v->options->prealloc.kind != WEIR_AMOUNT_SHARE)
@@ -102,7 +102,7 @@ static uint64_t beside_others(const struct weir_priming *p, uint64_t reserve) {
 }
 
 /* 1: it is our turn, with the lock or without; 0: not yet. */
-static int is_our_turn(struct weir_priming *p) {
+static int is_our_turn(struct weir_preallocation *p) {
     uint64_t deadline = deadline_ns(p), waited = weir__clock_ns() - p->begun_ns;
     int log = p->v->options->log, got;
     char name[WEIR_UUID_BYTES] = "";
@@ -121,18 +121,18 @@ static int is_our_turn(struct weir_priming *p) {
     if (got == 0)
         weir__log(log, WEIR_LOG_WARNING,
                   "preallocation: another process has not ended its own: it goes on beside it");
-    atomic_fetch_add(&p->v->events.books->prealloc.waited_ns, weir__clock_ns() - p->begun_ns);
+    atomic_fetch_add(&p->v->events.counters->prealloc.waited_ns, weir__clock_ns() - p->begun_ns);
     p->has_turn = 1;
     look_again(p);
     return 1;
 }
 
-int weir__appeal_look(const struct weir_reserve *v, struct weir_appeal *s, uint64_t enough,
-                      uint64_t wanted) {
+int weir__reclaim_look(const struct weir_reserve *v, struct weir_reclaim *s, uint64_t enough,
+                       uint64_t wanted) {
     uint64_t now = weir__clock_ns(), device_free = weir__device_free(v->device);
 
     if (device_free >= enough + v->quota.apart) { /* as is what the driver does not tell */
-        *s = (struct weir_appeal){0};
+        *s = (struct weir_reclaim){0};
         return 1;
     }
     if (s->is_answered) { /* that is all for now */
@@ -151,9 +151,9 @@ int weir__appeal_look(const struct weir_reserve *v, struct weir_appeal *s, uint6
     return 0;
 }
 
-void weir__appeal_ask(const struct weir_reserve *v, struct weir_appeal *s) {
-    struct weir_answers answers = weir__neighbours_ask(v->events.neighbours, s->lacks, s->began_ns,
-                                                       weir__clock_ns() + SHARE_NS);
+void weir__reclaim_ask(const struct weir_reserve *v, struct weir_reclaim *s) {
+    struct weir_answers answers = weir__process_peers_ask(v->events.peers, s->lacks, s->began_ns,
+                                                          weir__clock_ns() + SHARE_NS);
 
     s->lacks = 0;
     s->is_answered = !answers.awaited;
@@ -161,33 +161,33 @@ void weir__appeal_ask(const struct weir_reserve *v, struct weir_appeal *s) {
 
 /* 0: others may still give what there is no room for.  They have a quarter of the deadline: what is free is to be taken
  * before it has passed. */
-static int have_given(struct weir_priming *p, uint64_t enough, uint64_t wanted) {
-    const struct weir_appeal *s = &p->appeal;
+static int have_given(struct weir_preallocation *p, uint64_t enough, uint64_t wanted) {
+    const struct weir_reclaim *s = &p->reclaim;
 
     return (s->began_ns > 0 && weir__clock_ns() - s->began_ns >= deadline_ns(p) / OTHERS_PART) ||
-           p->look(p->v, &p->appeal, enough, wanted);
+           p->look(p->v, &p->reclaim, enough, wanted);
 }
 
-int weir__priming_ask(struct weir_priming *p) {
-    if (p->appeal.lacks == 0)
+int weir__preallocation_ask(struct weir_preallocation *p) {
+    if (p->reclaim.lacks == 0)
         return 0;
-    p->ask(p->v, &p->appeal);
-    return p->appeal.is_answered;
+    p->ask(p->v, &p->reclaim);
+    return p->reclaim.is_answered;
 }
 
-static void wait_for_others(struct weir_priming *p, uint64_t goal) {
+static void wait_for_others(struct weir_preallocation *p, uint64_t goal) {
     uint64_t lacks = weir__size_less(goal, reserve_of(p)), began = weir__clock_ns();
 
     if (!p->look)
         return;
     while (!have_given(p, lacks, lacks))
-        if (!weir__priming_ask(p))
-            nanosleep(&(struct timespec){0, APPEAL_PAUSE_NS}, NULL);
-    atomic_fetch_add(&p->v->events.books->prealloc.waited_ns, weir__clock_ns() - began);
+        if (!weir__preallocation_ask(p))
+            nanosleep(&(struct timespec){0, RECLAIM_PAUSE_NS}, NULL);
+    atomic_fetch_add(&p->v->events.counters->prealloc.waited_ns, weir__clock_ns() - began);
     (void)weir__quota_refresh(p->v); /* who has a share has a limit that moves */
 }
 
-static void wait_for_turn(struct weir_priming *p) {
+static void wait_for_turn(struct weir_preallocation *p) {
     struct timespec pause = {0, 1000000};
 
     while (!is_our_turn(p)) {
@@ -198,42 +198,42 @@ static void wait_for_turn(struct weir_priming *p) {
 }
 
 /* Of the device's time, and of what was waited for others. */
-static int is_late(const struct weir_priming *p) {
+static int is_late(const struct weir_preallocation *p) {
     uint64_t deadline = deadline_ns(p);
     uint64_t waited = p->v->device->driver->charge
-                          ? atomic_load(&p->v->events.books->prealloc.waited_ns)
+                          ? atomic_load(&p->v->events.counters->prealloc.waited_ns)
                           : 0; /* the device's clock is the host's */
 
     return deadline != UINT64_MAX &&
            weir__device_since(p->v->device, p->begun_ticks) + waited >= deadline;
 }
 
-void weir__priming_close(struct weir_priming *p) {
+void weir__preallocation_close(struct weir_preallocation *p) {
     weir__process_lock_give(&p->lock);
     p->has_begun = p->has_turn = 0;
 }
 
 /* ---- what came of it ------------------------------------------------------------------------- */
 
-static void note(struct weir_priming *p, uint64_t reserve, int is_over) {
-    struct weir_books *books = p->v->events.books;
+static void note(struct weir_preallocation *p, uint64_t reserve, int is_over) {
+    struct weir_counters *counters = p->v->events.counters;
 
-    atomic_store(&books->prealloc.asked, p->target);
-    atomic_store(&books->prealloc.kept, reserve);
+    atomic_store(&counters->prealloc.asked, p->target);
+    atomic_store(&counters->prealloc.kept, reserve);
     weir__decay_raise_floor(&p->v->decay, weir__size_smaller(reserve, p->target));
-    atomic_store(&books->prealloc.pending, is_over ? 0 : weir__size_less(p->target, reserve));
+    atomic_store(&counters->prealloc.pending, is_over ? 0 : weir__size_less(p->target, reserve));
 }
 
-/* What the reserve grows by at least. */
-static uint64_t unit_of(const struct weir_priming *p) {
+/* What the reserved memory grows by at least. */
+static uint64_t unit_of(const struct weir_preallocation *p) {
     size_t unit = p->v->engine->least_limit;
 
     return unit ? unit : PAGE;
 }
 
 /* Why there is no more than that, as a person reads it.  `apart': what was to stay of the device, of a share. */
-static void show_cause(const struct weir_priming *p, uint64_t reserve, uint64_t apart, int late,
-                       char *text, size_t text_bytes) {
+static void show_cause(const struct weir_preallocation *p, uint64_t reserve, uint64_t apart,
+                       int late, char *text, size_t text_bytes) {
     const struct weir_quota *q = &p->v->quota;
     int is_share = p->v->options->limit.kind == WEIR_AMOUNT_SHARE && !atomic_load(&q->no_share);
     uint64_t limit = q->limit, device_free;
@@ -265,13 +265,13 @@ static void show_cause(const struct weir_priming *p, uint64_t reserve, uint64_t 
     snprintf(text, text_bytes, "the driver refused more, with %s free", bytes);
 }
 
-static uint64_t apart_of(const struct weir_priming *p) {
+static uint64_t apart_of(const struct weir_preallocation *p) {
     return p->v->options->prealloc.kind == WEIR_AMOUNT_SHARE ? p->v->quota.apart : 0;
 }
 
 /* Less is there than was asked. */
-static void tell(const struct weir_priming *p, uint64_t target, uint64_t reserve, uint64_t apart,
-                 int late) {
+static void tell(const struct weir_preallocation *p, uint64_t target, uint64_t reserve,
+                 uint64_t apart, int late) {
     char asked[32], kept[32], cause[CAUSE_BYTES];
 
     weir__bytes_show(target, asked, sizeof asked);
@@ -281,17 +281,18 @@ static void tell(const struct weir_priming *p, uint64_t target, uint64_t reserve
               "preallocation: requested %s, got and kept %s; %s", asked, kept, cause);
 }
 
-void weir__priming_tell(const struct weir_priming *p, uint64_t asked, uint64_t reserve) {
+void weir__preallocation_tell(const struct weir_preallocation *p, uint64_t asked,
+                              uint64_t reserve) {
     tell(p, asked, reserve, 0, 0);
 }
 
 static int is_too_little(weir_status status) {
-    return status == WEIR_OK || weir__is_refusal(status);
+    return status == WEIR_OK || weir__is_failure(status);
 }
 
 /* Less is there than must be: nothing of it stays.  `figures` are the engine's, before and after. */
-static weir_status too_little(struct weir_priming *p, weir_status status, uint64_t keep, int late,
-                              weir_statistics *figures, char *text, size_t text_bytes) {
+static weir_status too_little(struct weir_preallocation *p, weir_status status, uint64_t keep,
+                              int late, weir_statistics *figures, char *text, size_t text_bytes) {
     char asked[32], least[32], got[32], cause[CAUSE_BYTES];
     size_t released;
 
@@ -317,14 +318,14 @@ static weir_status too_little(struct weir_priming *p, weir_status status, uint64
 
 /* ---- in the foreground ----------------------------------------------------------------------- */
 
-static weir_status grow(struct weir_priming *p, uint64_t to) {
+static weir_status grow(struct weir_preallocation *p, uint64_t to) {
     struct weir_engine *e = p->v->engine;
 
     return e->ops->grow(e, to, weir__size_larger(to, p->target), WEIR_EVENT_PREALLOC);
 }
 
 /* In one step if there is all the time in the world. */
-static weir_status grow_to(struct weir_priming *p, uint64_t goal, int *late) {
+static weir_status grow_to(struct weir_preallocation *p, uint64_t goal, int *late) {
     uint64_t chunk = goal / CHUNKS > CHUNK ? goal / CHUNKS : CHUNK, reserve, next;
     weir_status status = WEIR_OK;
 
@@ -340,9 +341,10 @@ static weir_status grow_to(struct weir_priming *p, uint64_t goal, int *late) {
     return status;
 }
 
-weir_status weir__priming_run(struct weir_priming *p, int all, char *text, size_t text_bytes) {
+weir_status weir__preallocation_run(struct weir_preallocation *p, int all, char *text,
+                                    size_t text_bytes) {
     weir_statistics before = {.size = sizeof before}, after = {.size = sizeof after};
-    struct weir_books *books = p->v->events.books;
+    struct weir_counters *counters = p->v->events.counters;
     int late = 0, lacks;
     uint64_t started, goal;
     weir_status status;
@@ -355,20 +357,20 @@ weir_status weir__priming_run(struct weir_priming *p, int all, char *text, size_
         p->target = beside_others(p, p->target);
     goal = all ? p->target : p->least;
     started = p->v->device->driver->ticks();
-    weir__books_read(books, &before);
+    weir__counters_read(counters, &before);
     p->v->engine->ops->figures(p->v->engine, &before);
     status = grow_to(p, goal, &late);
-    weir__books_read(books, &after);
+    weir__counters_read(counters, &after);
     p->v->engine->ops->figures(p->v->engine, &after);
-    atomic_fetch_add(&books->prealloc.got, after.growth_bytes - before.growth_bytes);
+    atomic_fetch_add(&counters->prealloc.got, after.growth_bytes - before.growth_bytes);
     lacks = after.reserve < p->least;
     if (lacks)
         status = too_little(p, status, before.reserve, late, &after, text, text_bytes);
     else
         p->prepare(p->context);
-    atomic_fetch_add(&books->prealloc.ns, weir__device_since(p->v->device, started));
+    atomic_fetch_add(&counters->prealloc.ns, weir__device_since(p->v->device, started));
     note(p, after.reserve, all);
-    weir__priming_close(p);
+    weir__preallocation_close(p);
     if (lacks || !is_too_little(status))
         return status;
     if (status == WEIR_OK && !late)
@@ -381,16 +383,16 @@ weir_status weir__priming_run(struct weir_priming *p, int all, char *text, size_
 
 /* ---- in the background ----------------------------------------------------------------------- */
 
-static uint64_t over(struct weir_priming *p, uint64_t reserve, int late) {
+static uint64_t over(struct weir_preallocation *p, uint64_t reserve, int late) {
     p->prepare(p->context);
     note(p, reserve, 1);
     if (reserve < p->target)
         tell(p, p->target, reserve, apart_of(p), late);
-    weir__priming_close(p);
+    weir__preallocation_close(p);
     return 0;
 }
 
-uint64_t weir__priming_lacks(struct weir_priming *p, uint64_t step, uint64_t *reserve) {
+uint64_t weir__preallocation_lacks(struct weir_preallocation *p, uint64_t step, uint64_t *reserve) {
     uint64_t lacks;
     int waits;
 
@@ -412,7 +414,7 @@ uint64_t weir__priming_lacks(struct weir_priming *p, uint64_t step, uint64_t *re
     return lacks > 0 ? lacks : over(p, *reserve, 0);
 }
 
-void weir__priming_note(struct weir_priming *p, weir_status status) {
+void weir__preallocation_note(struct weir_preallocation *p, weir_status status) {
     uint64_t reserve = reserve_of(p);
 
     if (status != WEIR_OK || reserve >= p->target)
@@ -423,16 +425,16 @@ void weir__priming_note(struct weir_priming *p, weir_status status) {
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
-void weir__priming_open(struct weir_priming *p, struct weir_reserve *v, uint64_t target,
-                        uint64_t least, weir__prepare_fn *prepare, void *context) {
-    *p = (struct weir_priming){.v = v,
-                               .prepare = prepare,
-                               .context = context,
-                               .target = target,
-                               .least = least,
-                               .lock = WEIR_PROCESS_LOCK_NONE};
-    if (v->events.neighbours && v->options->prealloc.kind == WEIR_AMOUNT_SHARE) {
-        p->look = weir__appeal_look;
-        p->ask = weir__appeal_ask;
+void weir__preallocation_open(struct weir_preallocation *p, struct weir_reserve *v, uint64_t target,
+                              uint64_t least, weir__prepare_fn *prepare, void *context) {
+    *p = (struct weir_preallocation){.v = v,
+                                     .prepare = prepare,
+                                     .context = context,
+                                     .target = target,
+                                     .least = least,
+                                     .lock = WEIR_PROCESS_LOCK_NONE};
+    if (v->events.peers && v->options->prealloc.kind == WEIR_AMOUNT_SHARE) {
+        p->look = weir__reclaim_look;
+        p->ask = weir__reclaim_ask;
     }
 }

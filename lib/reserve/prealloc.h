@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* prealloc.h: preallocation: how much, by when, and who is next.
  *
- * Must not know: any single engine, who asks for memory.
+ * Must not know: any single engine, the caller for memory.
  */
 #ifndef WEIR_PREALLOC_H
 #define WEIR_PREALLOC_H
@@ -10,7 +10,7 @@
 #include "reserve/reserve.h"
 
 /* What is known of others while they are asked for more than one round; zeroed: they were not yet. */
-struct weir_appeal {
+struct weir_reclaim {
     uint64_t began_ns, moved_ns; /* more was free than ever before */
     uint64_t most_free;          /* bytes */
     uint64_t lacks;              /* bytes that they are to be asked for now; 0: none */
@@ -22,49 +22,50 @@ struct weir_appeal {
 typedef void weir__prepare_fn(void *context);
 
 /* Of one allocator.  Used by one thread at a time. */
-struct weir_priming {
+struct weir_preallocation {
     struct weir_reserve *v;
     weir__prepare_fn *prepare;
     void *context;
-    /* How others are asked: weir__appeal_look and weir__appeal_ask; NULL: what others have is theirs. */
-    int (*look)(const struct weir_reserve *v, struct weir_appeal *appeal, uint64_t enough,
+    /* How others are asked: weir__reclaim_look and weir__reclaim_ask; NULL: what others have is theirs. */
+    int (*look)(const struct weir_reserve *v, struct weir_reclaim *reclaim, uint64_t enough,
                 uint64_t wanted);
-    void (*ask)(const struct weir_reserve *v, struct weir_appeal *appeal);
+    void (*ask)(const struct weir_reserve *v, struct weir_reclaim *reclaim);
     uint64_t target, least;         /* bytes of reserve: wanted, and needed */
     uint64_t begun_ticks, begun_ns; /* now, by the device's clock and by the host's */
     int has_begun, has_turn;        /* until it is over */
-    struct weir_appeal appeal;
+    struct weir_reclaim reclaim;
     struct weir_process_lock lock;
 };
 
-void weir__priming_open(struct weir_priming *p, struct weir_reserve *v, uint64_t target,
-                        uint64_t least, weir__prepare_fn *prepare, void *context);
+void weir__preallocation_open(struct weir_preallocation *p, struct weir_reserve *v, uint64_t target,
+                              uint64_t least, weir__prepare_fn *prepare, void *context);
 /* Gives up what it has begun. */
-void weir__priming_close(struct weir_priming *p);
+void weir__preallocation_close(struct weir_preallocation *p);
 
 /* Gets `least` or, with `all`, the target, as far as can be.  OK: at least `least` is there, and something;
  * else why not, with `text` saying what there is. */
-weir_status weir__priming_run(struct weir_priming *p, int all, char *text, size_t text_bytes);
+weir_status weir__preallocation_run(struct weir_preallocation *p, int all, char *text,
+                                    size_t text_bytes);
 
 /* A call of the program's asked for so much, and no more than `reserve` is there: the log says so, and why.  From any
  * thread. */
-void weir__priming_tell(const struct weir_priming *p, uint64_t asked, uint64_t reserve);
+void weir__preallocation_tell(const struct weir_preallocation *p, uint64_t asked, uint64_t reserve);
 
-/* The same by the steps of background_growth.h, each of at most `step` bytes: what the reserve lacks now, and in
+/* The same by the steps of background_growth.h, each of at most `step` bytes: what the reserved memory lacks now, and in
  * *reserve what there is.  0: other processes are waited for, and the caller asks again later; or it is over, and
  * `has_begun` is 0. */
-uint64_t weir__priming_lacks(struct weir_priming *p, uint64_t step, uint64_t *reserve);
+uint64_t weir__preallocation_lacks(struct weir_preallocation *p, uint64_t step, uint64_t *reserve);
 /* What came of a step: after it all may be over, likewise. */
-void weir__priming_note(struct weir_priming *p, weir_status status);
+void weir__preallocation_note(struct weir_preallocation *p, weir_status status);
 /* After each turn: asks others for what it lacks, without any call of the driver.  1: all have answered, and the
  * next turn may come at once. */
-int weir__priming_ask(struct weir_priming *p);
+int weir__preallocation_ask(struct weir_preallocation *p);
 /* 1: on the device `enough' bytes are free beside what stays there, or it is of no use to go on.  0: other processes are
  * to give, which have more than their share until they have heard of this one; and it is to be called again after
- * weir__appeal_ask. */
-int weir__appeal_look(const struct weir_reserve *v, struct weir_appeal *appeal, uint64_t enough,
-                      uint64_t wanted);
+ * weir__reclaim_ask. */
+int weir__reclaim_look(const struct weir_reserve *v, struct weir_reclaim *reclaim, uint64_t enough,
+                       uint64_t wanted);
 /* Asks them for what it lacks, which takes a tenth of a second at most, and no call of the driver. */
-void weir__appeal_ask(const struct weir_reserve *v, struct weir_appeal *appeal);
+void weir__reclaim_ask(const struct weir_reserve *v, struct weir_reclaim *reclaim);
 
 #endif

@@ -8,16 +8,16 @@
 #define FIRST_PAUSE_NS UINT64_C(1000000)
 enum { MOST_LOOKS = 11 }; /* the last a second after the first */
 
-void weir__relief_open(struct weir_relief *r, int in_requests) {
+void weir__pressure_open(struct weir_pressure *r, int in_requests) {
     pthread_mutex_init(&r->lock, NULL);
     r->in_requests = in_requests;
 }
 
-void weir__relief_close(struct weir_relief *r) {
+void weir__pressure_close(struct weir_pressure *r) {
     pthread_mutex_destroy(&r->lock);
 }
 
-void weir__relief_raise(struct weir_relief *r, uint64_t bytes) {
+void weir__pressure_raise(struct weir_pressure *r, uint64_t bytes) {
     uint64_t before = atomic_load_explicit(&r->wanted, memory_order_relaxed);
 
     atomic_fetch_add_explicit(&r->raised, 1, memory_order_relaxed);
@@ -29,12 +29,12 @@ void weir__relief_raise(struct weir_relief *r, uint64_t bytes) {
 }
 
 /* Less is wanted, unless that has changed. */
-static void want_less(struct weir_relief *r, uint64_t wanted, uint64_t rest) {
+static void want_less(struct weir_pressure *r, uint64_t wanted, uint64_t rest) {
     (void)atomic_compare_exchange_strong_explicit(&r->wanted, &wanted, rest, memory_order_relaxed,
                                                   memory_order_relaxed);
 }
 
-void weir__relief_end(struct weir_relief *r, uint64_t wanted) {
+void weir__pressure_end(struct weir_pressure *r, uint64_t wanted) {
     want_less(r, wanted, 0);
 }
 
@@ -53,7 +53,7 @@ static uint64_t give(struct weir_reserve *v, const struct weir_request *r, uint6
 
 /* The caller holds the lock. */
 static int look(struct weir_reserve *v, const struct weir_request *request) {
-    struct weir_relief *r = &v->relief;
+    struct weir_pressure *r = &v->pressure;
     const struct weir_device *device = v->engine->device;
     uint64_t wanted = atomic_load_explicit(&r->wanted, memory_order_acquire);
     unsigned raised = atomic_load_explicit(&r->raised, memory_order_relaxed);
@@ -75,12 +75,12 @@ static int look(struct weir_reserve *v, const struct weir_request *request) {
     return is_new;
 }
 
-int weir__relief_look(struct weir_reserve *v, const struct weir_request *request) {
+int weir__pressure_look(struct weir_reserve *v, const struct weir_request *request) {
     int is_new;
 
-    if (pthread_mutex_trylock(&v->relief.lock) != 0)
+    if (pthread_mutex_trylock(&v->pressure.lock) != 0)
         return 0;
     is_new = look(v, request);
-    pthread_mutex_unlock(&v->relief.lock);
+    pthread_mutex_unlock(&v->pressure.lock);
     return is_new;
 }

@@ -23,7 +23,7 @@
  * stands before its line (FNV-1a of 64 bits, which keeps out accidents, not enemies).  A file that is not
  * byte for byte what would be written for what was read of it is refused.
  *
- * The rule.  A run whose lifetimes were all recorded needed what its plan needs.  Another that grew needed all the reserve
+ * The rule.  A run whose lifetimes were all recorded needed what its plan needs.  Another that grew needed all the reserved memory
  * that it had.  One that did not needed what it had in
  * use, times what the last run that grew had to reserve for each byte in use (no such run: an eighth more
  * than in use); if that is less than the target by no more than an eighth, the target was right.  The

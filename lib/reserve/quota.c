@@ -31,11 +31,11 @@ uint64_t weir__quota_part(const struct weir_device *device, uint64_t apart, uint
 uint64_t weir__quota_weights(const struct weir_reserve *v) {
     uint64_t own = weir__quota_weight(v->options);
 
-    if (v->events.neighbours)
-        return weir__neighbours_weights(v->events.neighbours);
+    if (v->events.peers)
+        return weir__process_peers_weights(v->events.peers);
     return v->options->ledger == WEIR_SWITCH_ON
-               ? own +
-                     weir__neighbours_look(v->device->driver, v->device->ordinal, UINT64_MAX - own)
+               ? own + weir__process_peers_look(v->device->driver, v->device->ordinal,
+                                                UINT64_MAX - own)
                : own;
 }
 
@@ -61,8 +61,8 @@ static void apply(struct weir_quota *q, uint64_t bytes) {
     weir__lock_give(&q->limiting);
 }
 
-/* What the reserve may be so that as much as is to be is left on the device.  The figures are of two sides: where the
- * reserve has become another between, they are taken again. */
+/* What the reserved memory may be so that as much as is to be is left on the device.  The figures are of two sides: where the
+ * reserved memory has become another between, they are taken again. */
 static uint64_t limit_by_device(struct weir_reserve *v) {
     uint64_t before, after = weir__engine_reserve(v->engine), device_free;
 
@@ -87,10 +87,9 @@ int weir__quota_refresh_for(struct weir_reserve *v, uint64_t in_use) {
     if (!q->follows)
         return 0;
     if (v->options->limit.kind == WEIR_AMOUNT_SHARE && !atomic_load(&q->no_share))
-        limit =
-            weir__quota_part(v->device, q->leave, v->options->limit.value,
-                             v->events.neighbours ? weir__neighbours_weights(v->events.neighbours)
-                                                  : weir__quota_weight(v->options));
+        limit = weir__quota_part(v->device, q->leave, v->options->limit.value,
+                                 v->events.peers ? weir__process_peers_weights(v->events.peers)
+                                                 : weir__quota_weight(v->options));
     limit = weir__size_larger(weir__quota_units(v, weir__size_smaller(limit, q->most)),
                               weir__size_smaller(least_limit(v), asked));
     atomic_store_explicit(&q->own, limit, memory_order_relaxed);

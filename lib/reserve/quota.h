@@ -7,7 +7,7 @@
  *
  * Locks: `limiting` is held by whoever writes the limit; nothing is called under it.
  *
- * Must not know: any single engine, settings' names, who asks for memory.
+ * Must not know: any single engine, settings' names, the caller for memory.
  */
 #ifndef WEIR_QUOTA_H
 #define WEIR_QUOTA_H
@@ -21,7 +21,8 @@
 struct weir_reserve;
 
 struct weir_quota {
-    _Atomic uint64_t limit; /* the most the reserve may be; UINT64_MAX: none.  Engines read it */
+    _Atomic uint64_t
+        limit;      /* the most the reserved memory may be; UINT64_MAX: none.  Engines read it */
     uint64_t leave; /* bytes on the device that are others': the limit is lowered for them; fixed */
     uint64_t apart; /* bytes on the device that preallocated shares do not take; fixed */
     int follows;    /* the limit moves with other processes; fixed */

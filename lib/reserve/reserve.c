@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* reserve.c: a request that the caches could not serve, from the engine as it stands to the out-of-memory ladder, and
+/* reserve.c: a request that the caches could not serve, from the engine as it stands to OOM recovery, and
  * what is done after it.
  *
  * Each step but the first is taken only if the one before did not do, and tries again only if it changed something.
- * Before the reserve grows, or memory moves, the caches give what they have: the stream's own at once, others at their
+ * Before the reserved memory grows, or memory moves, the caches give what they have: the stream's own at once, others at their
  * next request.
  */
 #include "reserve/reserve.h"
@@ -11,7 +11,7 @@
 #include "base/result.h"
 #include "base/size.h"
 #include "reserve/background_growth.h"
-#include "reserve/oom_ladder.h"
+#include "reserve/oom_recovery.h"
 
 uint64_t weir__reserve_target(const struct weir_reserve *v, uint64_t reserve, uint64_t in_use,
                               uint64_t wanted) {
@@ -64,36 +64,36 @@ static int take(struct weir_reserve *v, struct weir_request *r, const struct wei
 
 static weir_status serve(struct weir_reserve *v, struct weir_request *r,
                          const struct weir_lender *caches) {
-    weir_status status = weir__ladder_try(v, r);
+    weir_status status = weir__oom_recovery_try(v, r);
 
     if (status == WEIR_OK || r->at)
         return status;
     r->flags |= WEIR_REQUEST_WAS_DRY;
     for (enum step step = CATCH_UP; status == WEIR_ENGINE_DRY && step < STEPS; step++)
         if (take(v, r, caches, step))
-            status = weir__ladder_try(v, r);
+            status = weir__oom_recovery_try(v, r);
     r->flags |= WEIR_REQUEST_MAY_GROW;
-    if (weir__is_refusal(status) && r->least > 0 && r->least < r->bytes) {
+    if (weir__is_failure(status) && r->least > 0 && r->least < r->bytes) {
         r->bytes = r->least;
         r->dry_at = 0;
-        status = weir__ladder_try(v, r);
+        status = weir__oom_recovery_try(v, r);
     }
-    if (weir__is_refusal(status) && may_wait(v) && lend(caches, r, WEIR_LEND_ALL))
-        status = weir__ladder_try(v, r);
-    return weir__is_refusal(status) ? weir__ladder_climb(v, r, status) : status;
+    if (weir__is_failure(status) && may_wait(v) && lend(caches, r, WEIR_LEND_ALL))
+        status = weir__oom_recovery_try(v, r);
+    return weir__is_failure(status) ? weir__oom_recovery_run(v, r, status) : status;
 }
 
-/* What is due of the reserve goes back, and more comes. */
+/* What is due of the reserved memory goes back, and more comes. */
 static int look_after(struct weir_reserve *v, const struct weir_request *r) {
     if (v->ahead)
         weir__ahead_look(v->ahead, r->bytes, r->grew);
     if (r->grew) {
         (void)weir__quota_refresh(v);
-        atomic_fetch_add_explicit(&v->events.books->growth_allocs, 1, memory_order_release);
+        atomic_fetch_add_explicit(&v->events.counters->growth_allocs, 1, memory_order_release);
     }
     if (v->decay.half_life_ns > 0)
         weir__decay_look(v, r);
-    return weir__relief_is_due(&v->relief) && weir__relief_look(v, r);
+    return weir__pressure_is_due(&v->pressure) && weir__pressure_look(v, r);
 }
 
 /* Notes a graph's block, so that its free is recognised.  E_HOST_MEMORY: the block could not be noted, and has

@@ -2,7 +2,7 @@
 /* reserve.h: an allocator's reserve: the engine that has it, how much it may be, when it grows and when it goes back.
  *
  * A request that the caches cannot serve goes through weir__reserve_alloc, or weir__reserve_alloc_alone.  Only a request for more than the device has
- * goes straight to the out-of-memory ladder.
+ * goes straight to OOM recovery.
  *
  * Must not know: any single engine, caches, the public API, settings' names.
  */
@@ -20,7 +20,7 @@ struct weir_ahead;
 enum weir_lending {
     WEIR_LEND_OWN,   /* what the request's stream has, at once */
     WEIR_LEND_STUCK, /* what only a wait for the device brings, where that is much */
-    WEIR_LEND_LATER, /* the reserve grows, or memory moves: other streams are to give at their next call */
+    WEIR_LEND_LATER, /* the reserved memory grows, or memory moves: other streams are to give at their next call */
     WEIR_LEND_ALL /* the request would fail: everything, behind a wait for the device */
 };
 
@@ -44,7 +44,7 @@ struct weir_reserve {
     struct weir_event_sink events;
     struct weir_quota quota;
     struct weir_decay decay;
-    struct weir_relief relief;
+    struct weir_pressure pressure;
     struct weir_ahead *ahead;          /* grows ahead of demand; NULL: nobody does */
     weir__lend_device_fn *lend_device; /* other allocators; NULL: there are none */
     void *lend_context;
@@ -54,13 +54,13 @@ struct weir_reserve {
  * the floor (decay.h). */
 uint64_t weir__reserve_target(const struct weir_reserve *v, uint64_t reserve, uint64_t in_use,
                               uint64_t wanted);
-/* After a request: gives idle reserve back until `target` is left, as far as that takes no wait. */
+/* After a request: gives idle memory back until `target` is left, as far as that takes no wait. */
 void weir__reserve_shed(struct weir_reserve *v, const struct weir_request *r, uint64_t target,
                         int cause);
 
 /* Serves r for a stream that is not being captured: from the engine as it stands; with what `caches` give; with growth;
- * by the out-of-memory ladder.  After a success it looks after background growth, the limit, decay and memory pressure.
- * On a failure of the ladder *r->refused, if not NULL, has the figures.  With r->at: from the engine alone. */
+ * by OOM recovery.  After a success it looks after background growth, the limit, decay and memory pressure.
+ * On a failure of OOM recovery *r->refused, if not NULL, has the figures.  With r->at: from the engine alone. */
 weir_status weir__reserve_alloc(struct weir_reserve *v, struct weir_request *r,
                                 const struct weir_lender *caches);
 /* The same without caches, also for a graph's block (WEIR_REQUEST_CAPTURED), after which nothing is looked after. */

@@ -58,7 +58,7 @@ static int note_piece(void *context, const struct weir_placement_span *span) {
     struct piece *moved;
     uintptr_t value;
 
-    if (span->hole)
+    if (span->unmapped)
         return WEIR_PLACEMENT_GO_ON;
     moved = weir__hostmem_room(s->pieces, s->piece_count, &s->piece_room, sizeof *s->pieces);
     if (!moved) {

@@ -23,7 +23,7 @@ static void read_reserve(weir_tensors *t, const weir_statistics *s, weir_tensors
     int64_t elsewhere = all->current;
 
     all->current = (int64_t)s->reserve + elsewhere;
-    all->peak += (int64_t)weir__books_reserve_peak(&t->allocator->books, s->reserve);
+    all->peak += (int64_t)weir__counters_reserve_peak(&t->allocator->counters, s->reserve);
     all->allocated += (int64_t)(s->growth_bytes - t->before.growth_bytes);
     all->freed = all->allocated - all->current + t->before.current;
     *small = f->active_bytes[1];
@@ -103,7 +103,7 @@ weir_status weir_tensors_reset_peaks(weir_tensors *t) {
         t->pending[i].peak_blocks = t->figures.allocation[i].current + t->pending[i].blocks;
         t->pending[i].peak_bytes = t->figures.allocated_bytes[i].current + t->pending[i].bytes;
     }
-    weir__books_renew_peak(&t->allocator->books, s.reserve);
+    weir__counters_renew_peak(&t->allocator->counters, s.reserve);
     weir__tensors_unlock(t);
     return WEIR_OK;
 }
@@ -287,7 +287,7 @@ static int show_chunk(void *context, const struct weir_placement_span *span) {
                                 .is_pending = span->live};
     uintptr_t value;
 
-    if (span->hole)
+    if (span->unmapped)
         return WEIR_PLACEMENT_GO_ON;
     if (span->address - v->segment.base >= v->segment.bytes)
         v->segment = weir__part_run(v->tensors, v->part, span->address);

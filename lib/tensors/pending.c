@@ -120,7 +120,7 @@ static weir_status record(weir_tensors *t, weir_stream stream, CUevent *event) {
     return weir__device_is_capture(result) ? WEIR_E_CAPTURE : weir__device_status(device, result);
 }
 
-/* No event can be had: the stream is another device's, or gone.  Then whatever it did ends with the work of the device.
+/* No event is available: the stream is another device's, or gone.  Then whatever it did ends with the work of the device.
  * 1, or 0: nothing is known. */
 static int wait_for(weir_tensors *t, weir_stream stream) {
     struct weir_device *device = &t->allocator->device;

@@ -283,11 +283,11 @@ static weir_status take_segment(weir_tensors *t, const weir_tensors_source *sour
         return *segment ? WEIR_OK : WEIR_E_NO_MEMORY;
     }
     status = weir_alloc_any(t->allocator, *bytes, segment);
-    if (weir__is_refusal(status) && *bytes > round_up(least, WEIR_TENSORS_UNIT)) {
+    if (weir__is_failure(status) && *bytes > round_up(least, WEIR_TENSORS_UNIT)) {
         *bytes = round_up(least, WEIR_TENSORS_UNIT);
         status = weir_alloc_any(t->allocator, *bytes, segment);
     }
-    if (weir__is_refusal(status) && weir__pools_trim(t, (weir_tensors_id){0, 0}))
+    if (weir__is_failure(status) && weir__pools_trim(t, (weir_tensors_id){0, 0}))
         status = weir_alloc_any(t->allocator, *bytes, segment);
     return status;
 }
@@ -356,9 +356,9 @@ static weir_status take_joined(weir_tensors *t, struct weir_tensor_part *part, s
     size_t bytes = step_for(part, 0, lacks, STEP_PART_JOINED);
     weir_status status = ask_apart(t, bytes, at, out);
 
-    if (weir__is_refusal(status) && bytes > round_up(lacks, PAGE))
+    if (weir__is_failure(status) && bytes > round_up(lacks, PAGE))
         status = ask_apart(t, round_up(lacks, PAGE), at, out);
-    if (weir__is_refusal(status) && weir__part_end(t, part) != end)
+    if (weir__is_failure(status) && weir__part_end(t, part) != end)
         return WEIR_OK;
     if (status == WEIR_E_NO_MEMORY && end > 0) /* something may lie there */
         status = ask_apart(t, round_up(least, PAGE), WEIR_ENGINE_FAR, out);
@@ -390,7 +390,7 @@ static weir_status grow(weir_tensors *t, struct weir_tensor_pool *pool,
     pool->pins++;
     if (joins(t, pool))
         status = take_joined(t, part, least, stream, &segment);
-    if (weir__is_refusal(status))
+    if (weir__is_failure(status))
         status = take_alone(t, pool, part, least, &segment);
     pool->pins--;
     if (status != WEIR_OK || segment.base == 0)

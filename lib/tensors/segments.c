@@ -2,7 +2,7 @@
 /* segments.c: the segments of a part of a pool, and what is free in them.
  *
  * Among the addresses that the engine keeps apart (weir__apart) segments side by side are one: the placement has one
- * region there, which is a hole where the part has no segment.  Elsewhere each segment is a region.
+ * region there, which is an unmapped range where the part has no segment.  Elsewhere each segment is a region.
  *
  * Must not know: where segments come from, pools, routes.
  */
@@ -71,7 +71,7 @@ struct weir_placement *weir__part_placement(const weir_tensors *t) {
     if (weir__placement_create(&rule, &p) != WEIR_PLACEMENT_OK)
         return NULL;
     if (t->apart.bytes == 0 ||
-        weir__placement_add_hole(p, t->apart.base, t->apart.bytes) == WEIR_PLACEMENT_OK)
+        weir__placement_add_unmapped(p, t->apart.base, t->apart.bytes) == WEIR_PLACEMENT_OK)
         return p;
     weir__placement_destroy(p);
     return NULL;
@@ -80,13 +80,14 @@ struct weir_placement *weir__part_placement(const weir_tensors *t) {
 int weir__part_place(const weir_tensors *t, struct weir_placement *p,
                      const struct weir_tensor_part *part, struct weir_tensor_segment segment) {
     size_t below = up_to(part, segment.base - 1);
-    uint64_t hole = t->apart.base;
+    uint64_t unmapped = t->apart.base;
 
     if (!is_apart(t, segment.base))
         return weir__placement_add(p, segment.base, segment.bytes) == WEIR_PLACEMENT_OK;
     if (below > 0 && is_apart(t, part->segments[below - 1].base))
-        hole = part->segments[below - 1].base + part->segments[below - 1].bytes;
-    return weir__placement_fill(p, hole, segment.base, segment.bytes, 0, 0) == WEIR_PLACEMENT_OK;
+        unmapped = part->segments[below - 1].base + part->segments[below - 1].bytes;
+    return weir__placement_fill(p, unmapped, segment.base, segment.bytes, 0, 0) ==
+           WEIR_PLACEMENT_OK;
 }
 
 /* ---- segments come and go ----------------------------------------------------------------------- */
@@ -120,7 +121,7 @@ static int see_cover(void *context, const struct weir_placement_span *span) {
 
     if (span->address + span->size < c->segment->base + c->segment->bytes)
         return WEIR_PLACEMENT_GO_ON;
-    if (!span->live && !span->hole && span->sequence == 0 && span->address <= c->segment->base)
+    if (!span->live && !span->unmapped && span->sequence == 0 && span->address <= c->segment->base)
         c->chunk = span->address;
     return WEIR_PLACEMENT_STOP;
 }
@@ -186,7 +187,7 @@ struct tail {
 static int see_tail(void *context, const struct weir_placement_span *span) {
     struct tail *tail = context;
 
-    if (span->hole)
+    if (span->unmapped)
         return WEIR_PLACEMENT_GO_ON;
     if (span->live || (span->sequence > 0 && span->stream != tail->stream))
         tail->bytes = 0;

@@ -318,7 +318,7 @@ refuse(weir_tensors *t, size_t bytes, weir_stream stream, void *note, weir_statu
     int result = weir_last_driver_result();
     uint64_t free_bytes;
 
-    if (!weir__is_refusal(status))
+    if (!weir__is_failure(status))
         return status;
     free_bytes = weir__device_free(&t->allocator->device);
     weir__tensors_lock(t);
@@ -401,7 +401,7 @@ weir_status weir_tensors_alloc(weir_tensors *t, size_t bytes, size_t requested, 
     status = alloc_unrouted(t, bytes, stream, &served);
     if (__builtin_expect(status == WEIR_E_STREAM, 0))
         status = alloc_in_context(t, bytes, stream, &served);
-    if (__builtin_expect(weir__is_refusal(status), 0))
+    if (__builtin_expect(weir__is_failure(status), 0))
         status = find_elsewhere(t, bytes, requested, stream, note, &served, &is_pools) == WEIR_OK
                      ? WEIR_OK
                      : status;

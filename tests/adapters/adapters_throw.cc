@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// adapters_throw.cc: as PyTorch calls weir_torch_alloc: from C++, which gets a refusal as an exception.
+// adapters_throw.cc: as PyTorch calls weir_torch_alloc: from C++, which gets a failure as an exception.
 //
 //     adapters_throw MODULE
 

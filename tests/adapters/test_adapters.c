@@ -48,7 +48,7 @@ static void end(void) {
     check_model();
 }
 
-/* A refusal is thrown where there is a C++ library, as sanitizers bring it: see check-adapters. */
+/* A failure is thrown where there is a C++ library, as sanitizers bring it: see check-adapters. */
 static int throws(void) {
     return dlopen("libstdc++.so.6", RTLD_LAZY | RTLD_NOLOAD) != NULL;
 }
@@ -194,8 +194,8 @@ TEST(torch_on_two_devices) {
     end();
 }
 
-/* Of what no allocator refused there is no verdict, and who has asked for verdicts knows of them. */
-TEST(refused_without_a_verdict) {
+/* Of what no allocator refused there is no OOM report, and who has asked for OOM reports knows of them. */
+TEST(refused_without_an_oom_report) {
     if (throws())
         return;
     if (_i == 0) {
@@ -487,7 +487,7 @@ static const struct {
     {"WEIR_LEAVE", "200GiB", "debug", "keep-free '200GiB' is above the device's 8GiB: ", NOTHING},
 };
 
-/* Once, whoever asks, and however often. */
+/* Once, the caller, and however often. */
 TEST(why_there_is_none_is_told_once) {
     setenv("WEIR_DEVICE", "model", 1);
     setenv(reasons[_i].name, reasons[_i].value, 1);
@@ -526,7 +526,7 @@ int main(void) {
               frees_after_the_driver_are_not_told, cupy_of_any_stream, cupy_of_one_stream,
               onnx_of_any_stream_and_of_one, onnx_on_the_current_device,
               handlers_of_an_allocator_and_of_the_process, nor_where_the_log_is_to_say_nothing);
-    tcase_add_loop_test(tests, refused_without_a_verdict, 0, 2);
+    tcase_add_loop_test(tests, refused_without_an_oom_report, 0, 2);
     tcase_add_loop_test(tests, why_there_is_none_is_told_once, 0,
                         sizeof reasons / sizeof reasons[0]);
     return run_suite(suite, CK_FORK);

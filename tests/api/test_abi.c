@@ -390,7 +390,7 @@ TEST(functions_have_their_types) {
     weir_status (*events)(weir_allocator *, uint64_t, weir_event *, size_t, size_t, size_t *) =
         weir_events;
     const char *(*cause)(int) = weir_event_cause_word;
-    weir_status (*refusal)(weir_refusal *) = weir_last_refusal;
+    weir_status (*failure)(weir_refusal *) = weir_last_refusal;
     weir_status (*verdict)(weir_allocator *, weir_verdict *) = weir_last_verdict;
     size_t (*text)(const weir_verdict *, int, char *, size_t) = weir_verdict_text;
     const char *(*why)(int) = weir_verdict_cause_word;
@@ -412,7 +412,7 @@ TEST(functions_have_their_types) {
     ck_assert(version && create && destroy && standard && of_device && of_stream && of_block &&
               alloc && release && alloc_any && release_any && use && range && bind && unbind &&
               preallocate && set_limit && pool && trim && decay && low_memory && save && stats &&
-              latencies && events && cause && refusal && verdict && text && why && init &&
+              latencies && events && cause && failure && verdict && text && why && init &&
               from_env && set && name && message && result && reader && close && next && reason &&
               field && comments);
 }

@@ -27,7 +27,7 @@ static void make(int world) {
     weir__drop_in_begin(a, NULL);
 }
 
-static int has_front(int world) {
+static int has_caches(int world) {
     return worlds[world].front == WEIR_SWITCH_ON;
 }
 
@@ -107,7 +107,7 @@ TEST(blocks_that_are_done_serve_everybody) {
         EXPECT(WEIR_E_NOT_OWNED, weir_free(a, block[i], A));
     }
     again = take(9 * MIB, B);
-    if (worlds[_i].kind != KIND_PLATFORM || has_front(_i))
+    if (worlds[_i].kind != KIND_DIRECT || has_caches(_i))
         MUST_LE(stats_of(a).reserve, reserve);
     give(again, B);
     end();
@@ -131,7 +131,7 @@ TEST(a_slot_that_is_done_comes_home) {
         else
             give(more, A);
     }
-    MUST(found || !has_front(_i));
+    MUST(found || !has_caches(_i));
     for (int i = 0; i < 64; i++)
         if (i != 20)
             give(block[i], A);
@@ -141,7 +141,7 @@ TEST(a_slot_that_is_done_comes_home) {
 /* ---- streams that end ------------------------------------------------------------------------- */
 
 /* What its cache held serves others once its work is done, without a wait for the device, and whoever has
- * its handle next begins anew. */
+ * its handle next begins again. */
 TEST(a_stream_ends) {
     unsigned char *block[40];
     CUstream stream, next;
@@ -162,7 +162,7 @@ TEST(a_stream_ends) {
     weir__drop_in_stream_ends(a, A); /* one that lives on may be told of too */
     for (int i = 0; i < 40; i++)
         block[i] = take(300000 + (size_t)i * 20000, A);
-    if (has_front(_i))
+    if (has_caches(_i))
         MUST_LE(stats_of(a).reserve, reserve);
     for (int i = 0; i < 40; i++)
         give(block[i], A);
@@ -192,7 +192,7 @@ TEST(a_stream_ends_that_left_nothing) {
     CU(driver->cuStreamCreate(&fresh, CU_STREAM_NON_BLOCKING));
     count_from_here();
     weir__drop_in_stream_ends(a, fresh);
-    if (has_front(_i)) /* else only the engine could know */
+    if (has_caches(_i)) /* else only the engine could know */
         EXPECT_CALLS({0, 0});
     kept = take(1000, fresh);
     weir__drop_in_stream_ends(a, fresh); /* too young to have one */
@@ -224,7 +224,7 @@ TEST(a_stream_ends_after_another_of_its_handle) {
     CUstream first, second;
 
     make(_i);
-    if (!has_front(_i)) { /* what was freed on a stream is the engine's to order */
+    if (!has_caches(_i)) { /* what was freed on a stream is the engine's to order */
         end();
         return;
     }
@@ -260,7 +260,7 @@ TEST(a_default_stream_ends) {
     idle = stats_of(a).front_idle;
     for (int i = 0; i < 300; i++)
         give(take(70000, per_thread), per_thread);
-    MUST(!has_front(_i) || stats_of(a).front_idle > idle);
+    MUST(!has_caches(_i) || stats_of(a).front_idle > idle);
     weir__drop_in_stream_ends(a, per_thread);
     MUST_LE(stats_of(a).front_idle, idle);
     end();
@@ -268,7 +268,7 @@ TEST(a_default_stream_ends) {
 
 /* ---- trims ------------------------------------------------------------------------------------ */
 
-/* Trims as for a program that has these streams.  Returns the reserve that is left. */
+/* Trims as for a program that has these streams.  Returns the reserved memory that is left. */
 static uint64_t trim(CUstream first, CUstream second) {
     const weir_stream streams[] = {first, second};
 
@@ -331,7 +331,7 @@ TEST(what_is_no_block_is_not_done) {
     large = take(3 * MIB, A);
     young = take(3000, B); /* a stream without a cache */
     give(young, B);
-    if (has_front(_i)) {
+    if (has_caches(_i)) {
         EXPECT(WEIR_E_NOT_OWNED, weir__drop_in_free_done(a, young));
         EXPECT(WEIR_E_NOT_OWNED, weir__drop_in_free_done(a, &host));
         EXPECT(WEIR_E_NOT_OWNED, weir__drop_in_free_done(a, small + 512));
@@ -502,8 +502,8 @@ TEST(a_peak_begins_anew) {
     void *small, *large;
 
     make(_i);
-    MUST_EQ(weir__drop_in_knows_peak(a), has_front(_i));
-    if (!has_front(_i)) {
+    MUST_EQ(weir__drop_in_knows_peak(a), has_caches(_i));
+    if (!has_caches(_i)) {
         end();
         return;
     }
@@ -555,12 +555,12 @@ TEST(a_context_goes) {
 
 TEST(what_lies_in_its_memory) {
     int host = 0, cuts = worlds[_i].kind == KIND_FIXED || worlds[_i].kind == KIND_REGIONS ||
-                         worlds[_i].kind == KIND_MAPPED || has_front(_i);
+                         worlds[_i].kind == KIND_MAPPED || has_caches(_i);
     unsigned char *block;
 
     make(_i);
     block = take(5000, A);
-    MUST_EQ(weir__drop_in_holds(a, (uintptr_t)block), cuts || worlds[_i].kind == KIND_PLATFORM);
+    MUST_EQ(weir__drop_in_holds(a, (uintptr_t)block), cuts || worlds[_i].kind == KIND_DIRECT);
     give(block, A);
     MUST_EQ(weir__drop_in_holds(a, (uintptr_t)block), cuts);
     MUST(!weir__drop_in_holds(a, (uintptr_t)&host));
@@ -572,8 +572,8 @@ TEST(what_lies_in_its_memory) {
 
 /* ---- the log --------------------------------------------------------------------------------- */
 
-/* Refusals that are told elsewhere are not in the log; what else there is to say is. */
-TEST(refusals_are_not_said_twice) {
+/* Failures that are told elsewhere are not in the log; what else there is to say is. */
+TEST(failures_are_not_said_twice) {
     weir_options options = options_of(worlds[_i].kind, "model", 512 * MIB);
     void *none = NULL;
 
@@ -599,15 +599,15 @@ int main(void) {
     TCase *tests = suite_add_case(suite, "each world", 60, start, NULL);
 
     for (int world = 0; world < WORLDS; world++) {
-        if (worlds[world].kind != KIND_POOL || has_front(world))
+        if (worlds[world].kind != KIND_POOL || has_caches(world))
             tcase_add_loop_test(tests, captured_requests_are_the_drivers, world, world + 1);
-        if (worlds[world].kind != KIND_POOL || has_front(world))
+        if (worlds[world].kind != KIND_POOL || has_caches(world))
             tcase_add_loop_test(tests, blocks_that_are_done_serve_everybody, world, world + 1);
-        if (has_front(world))
+        if (has_caches(world))
             tcase_add_loop_test(tests, a_handle_that_comes_again, world, world + 1);
     }
     for (int world = 0; world < WORLDS; world++)
-        if (has_front(world)) {
+        if (has_caches(world)) {
             tcase_add_loop_test(tests, who_is_watched_is_not_asked_about, world, world + 1);
             tcase_add_loop_test(tests, who_was_watched_is_not_who_has_the_handle_next, world,
                                 world + 1);
@@ -616,13 +616,13 @@ int main(void) {
                                 world + 1);
         }
     for (int world = 0; world < WORLDS; world++)
-        if (worlds[world].kind != KIND_FIXED && worlds[world].kind != KIND_PLATFORM) {
+        if (worlds[world].kind != KIND_FIXED && worlds[world].kind != KIND_DIRECT) {
             tcase_add_loop_test(tests, a_trim_waits_for_nothing, world, world + 1);
             tcase_add_loop_test(tests, a_trim_sees_what_the_legacy_stream_does, world, world + 1);
         }
     ADD_FOR_EACH(tests, WORLDS, a_slot_that_is_done_comes_home, a_stream_ends,
                  a_stream_ends_that_left_nothing, a_stream_ends_after_another_of_its_handle,
                  a_default_stream_ends, what_is_no_block_is_not_done, a_peak_begins_anew,
-                 a_context_goes, refusals_are_not_said_twice, what_lies_in_its_memory);
+                 a_context_goes, failures_are_not_said_twice, what_lies_in_its_memory);
     return run_suite(suite, CK_FORK_GETENV);
 }

@@ -21,7 +21,7 @@ TEST(both_sides_see_the_same_bytes) {
     size_t offset = 1;
     char *text;
 
-    make(fronts[_i]);
+    make(caches[_i]);
     block = take_marked(bytes, 1);
     text = text_of(block, &offset);
     MUST(pieces_of(text) >= 3);
@@ -47,7 +47,7 @@ TEST(an_address_inside) {
     size_t first = 0, offset = 0;
     char *text, *other;
 
-    make(fronts[_i]);
+    make(caches[_i]);
     block = take_marked(20 * MIB, 1);
     text = text_of(block, &first);
     for (size_t at = MIB; at < 20 * MIB; at += MIB) {
@@ -95,7 +95,7 @@ TEST(blocks_side_by_side) {
     char *text, *other;
     size_t offset[2];
 
-    make(fronts[_i]);
+    make(caches[_i]);
     one = take(a, 1000, A);
     two = take(a, 1000, A);
     fill(one, 1, 1000);
@@ -181,7 +181,7 @@ TEST(a_receiver_keeps_the_memory) {
     unsigned char *block, *base;
     size_t released = 0, offset = 0;
 
-    make(fronts[_i]);
+    make(caches[_i]);
     block = take_marked(20 * MIB, 1);
     base = open_block(block, &offset);
     give(a, block, A);
@@ -335,7 +335,7 @@ TEST(another_process_opens_a_block) {
     size_t offset = 0, released = 0;
     char word = 0;
 
-    make(fronts[_i]);
+    make(caches[_i]);
     block = take(a, letter.bytes, A);
     fill(block, 7, letter.bytes);
     OK(weir_ipc_make(a, block, letter.text, sizeof letter.text, NULL, &offset));
@@ -416,7 +416,7 @@ TEST(a_forked_child) {
 }
 
 int main(void) {
-    const int both = sizeof fronts / sizeof fronts[0];
+    const int both = sizeof caches / sizeof caches[0];
     const char *what = getenv("WEIR_TEST_IPC");
     Suite *suite;
     TCase *tests;

@@ -49,7 +49,7 @@ TEST(a_block_of_a_graph) {
     void *block = NULL;
     CUgraph graph;
 
-    make(fronts[_i]);
+    make(caches[_i]);
     CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_RELAXED));
     OK(weir_alloc(a, MIB, A, &block));
     EXPECT(WEIR_E_NOT_OWNED, weir_ipc_make(a, block, NULL, 0, NULL, NULL));
@@ -208,10 +208,10 @@ TEST(drivers_that_cannot) {
 }
 
 /* Whichever driver call fails, both sides can go on, and nothing stays open or mapped. */
-TEST(a_refusal_leaves_things_as_they_were) {
+TEST(a_failure_leaves_things_as_they_were) {
     unsigned char *block;
 
-    make(fronts[_i]);
+    make(caches[_i]);
     for (uint64_t k = 1, met = 1; met > 0; k++) {
         char text[1024];
         void *base = NULL;
@@ -314,7 +314,7 @@ TEST(numbers_that_are_lost) {
     MUST(own_file_is_whole(number));
 }
 
-/* ---- what cannot be had ------------------------------------------------------------------------ */
+/* ---- what is not available ------------------------------------------------------------------------ */
 
 #ifdef CAN_DENY
 /* No number is left beyond those that are open. */
@@ -451,7 +451,7 @@ TEST(kernels_that_refuse) {
 #endif
 
 int main(void) {
-    const int both = sizeof fronts / sizeof fronts[0];
+    const int both = sizeof caches / sizeof caches[0];
     Suite *suite = suite_create("ipc refused");
     TCase *tests;
 
@@ -460,7 +460,7 @@ int main(void) {
               allocators_that_cannot, the_mapped_engine_needs_no_setting,
               a_mapped_allocator_has_no_files_of_a_pool, drivers_that_cannot,
               what_the_driver_answers, a_lost_device, numbers_that_are_lost);
-    ADD_FOR_EACH(tests, both, a_block_of_a_graph, a_refusal_leaves_things_as_they_were);
+    ADD_FOR_EACH(tests, both, a_block_of_a_graph, a_failure_leaves_things_as_they_were);
 #ifdef CAN_DENY
     ADD_TESTS(tests, no_descriptor_is_left, no_host_memory, kernels_that_refuse);
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* test_misuse.c: what a program must not do: always a status, a line in the log, and nothing harmed.
  *
- * Over every engine, with the front and without (`worlds`).  Each test holds witnesses: live blocks
+ * Over every engine, with the caches and without (`worlds`).  Each test holds witnesses: live blocks
  * of all sizes with a pattern.  After each misuse they still have it, blocks that are made then do
  * not lie in them, the figures stand where they stood, and in the end all of them are freed as ever.
  * Memory of the model is memory of the host, so that patterns are written and read without a call.
@@ -16,7 +16,7 @@
 enum way {
     AT_ONCE,
     ON_ANOTHER_STREAM, /* a stray, of a slab */
-    BY_ANOTHER_THREAD, /* in the letter box */
+    BY_ANOTHER_THREAD, /* in the remote-free queue */
     BEHIND_USES,       /* on its way home, or pending, as long as a stream is at work */
     BOUND,
     AFTER_A_TRIM,
@@ -195,7 +195,7 @@ static void other_allocators(void) {
 
             MUST(bytes[0] == 0x77 && bytes[sizes[SIZES - 1 - i] - 1] == 0x77);
             OK(weir_free(others[w], block[w][i], A));
-            if (worlds[w].kind != KIND_PLATFORM)
+            if (worlds[w].kind != KIND_DIRECT)
                 expect_no_block(block[w][i]);
         }
         CU(driver->cuCtxSynchronize());
@@ -292,13 +292,13 @@ TEST(uses_of_what_is_no_block) {
 
 /* ---- streams --------------------------------------------------------------------------------- */
 
-static void expect_no_stream(CUstream stream, int is_platform) {
+static void expect_no_stream(CUstream stream, int is_direct) {
     void *none = &none;
 
     MISUSE(WEIR_E_STREAM, weir_alloc(a, 512, stream, &none));
     MISUSE(WEIR_E_STREAM, weir_alloc(a, 3 * MIB, stream, &none));
     MUST(none == &none);
-    if (is_platform) /* its free waits for the device, whatever the stream is */
+    if (is_direct) /* its free waits for the device, whatever the stream is */
         return;
     for (int i = 0; i < SIZES; i++)
         MISUSE(WEIR_E_STREAM, weir_free(a, witness[i], stream));
@@ -306,19 +306,19 @@ static void expect_no_stream(CUstream stream, int is_platform) {
 
 /* The model answers; a driver may crash. */
 TEST(unknown_streams) {
-    int bare_platform = worlds[_i].kind == KIND_PLATFORM && !has_front(_i);
+    int bare_direct = worlds[_i].kind == KIND_DIRECT && !has_caches(_i);
     CUstream gone;
 
     begin(_i);
     CU(driver->cuStreamCreate(&gone, CU_STREAM_NON_BLOCKING));
     CU(driver->cuStreamDestroy(gone));
-    if (!bare_platform) {
+    if (!bare_direct) {
         expect_no_stream(gone, 0);
         expect_no_stream((CUstream)(uintptr_t)0x12345677, 0);
         expect_no_stream((CUstream)(uintptr_t)0x12345670, 0);
         expect_no_stream((CUstream)(void *)witness, 0);
     }
-    if (has_front(_i)) {
+    if (has_caches(_i)) {
         MISUSE(WEIR_E_STREAM, weir_bind(a, gone));
         MISUSE(WEIR_E_STREAM, weir_bind(a, (CUstream)(void *)witness));
         MISUSE(WEIR_E_STREAM, weir_unbind(a, gone));
@@ -339,13 +339,14 @@ TEST(a_stream_that_is_gone) {
     block = take(3000, gone);
     busy(gone, 50 * MS);
     CU(driver->cuStreamDestroy(gone));
-    MUST(weir_free(a, block, gone) == (has_front(_i) ? WEIR_OK : WEIR_E_STREAM) ||
-         worlds[_i].kind == KIND_PLATFORM);
-    for (int i = 0; i < 50 && has_front(_i); i++)
+    MUST(weir_free(a, block, gone) == (has_caches(_i) ? WEIR_OK : WEIR_E_STREAM) ||
+         worlds[_i].kind == KIND_DIRECT);
+    for (int i = 0; i < 50 && has_caches(_i); i++)
         MUST(take(3000, A) != block);
-    for (int i = 0; i < SIZES && has_front(_i); i++)
+    for (int i = 0; i < SIZES && has_caches(_i); i++)
         MISUSE(WEIR_E_STREAM, weir_alloc(a, sizes[i], gone, &(void *){NULL}));
-    (void)weir__detour_set(&a->device.slow_path, WEIR_DETOUR_LOST, 1); /* live blocks are left */
+    (void)weir__slow_path_set(&a->device.slow_path, WEIR_SLOW_PATH_LOST,
+                              1); /* live blocks are left */
     OK(weir_allocator_destroy(a));
 }
 
@@ -383,7 +384,7 @@ TEST(a_stream_of_another_device) {
 
 TEST(bindings) {
     begin(_i);
-    if (has_front(_i))
+    if (has_caches(_i))
         MISUSE(WEIR_E_INVALID, weir_unbind(a, A));
     else
         OK(weir_unbind(a, A));
@@ -392,7 +393,7 @@ TEST(bindings) {
     expect_unharmed();
     OK(weir_unbind(a, A));
     OK(weir_unbind(a, A));
-    for (int i = 0; i < 3 && has_front(_i); i++) {
+    for (int i = 0; i < 3 && has_caches(_i); i++) {
         MISUSE(WEIR_E_INVALID, weir_unbind(a, A));
         MISUSE(WEIR_E_INVALID, weir_unbind(a, C)); /* never heard of */
         MISUSE(WEIR_E_INVALID, weir_unbind(a, NULL));
@@ -523,7 +524,7 @@ int main(void) {
     ADD_TESTS(tests, options_that_cannot_be);
     ADD_FOR_EACH(tests, 3 * WORLDS, a_creation_that_the_driver_refuses);
     for (int world = 0; world < WORLDS; world++)
-        if (has_front(world))
+        if (has_caches(world))
             tcase_add_loop_test(tests, a_stream_of_another_device, world, world + 1);
     add_misuse_ends(suite);
     return run_suite(suite, CK_FORK_GETENV);

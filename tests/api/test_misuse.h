@@ -18,13 +18,13 @@
 
 #define CAPACITY (4 * GIB)
 
-static inline int has_front(int world) {
+static inline int has_caches(int world) {
     return worlds[world].front == WEIR_SWITCH_ON;
 }
 
 /* Every block is the driver's own, and the driver frees what it knows. */
 static inline int is_bare_pool(int world) {
-    return worlds[world].kind == KIND_POOL && !has_front(world);
+    return worlds[world].kind == KIND_POOL && !has_caches(world);
 }
 
 /* The call answers this, and one line says so. */

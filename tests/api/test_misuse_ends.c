@@ -176,7 +176,7 @@ static void leave(int world) {
     setenv("WEIR_ENGINE", engines[worlds[world].kind], 1);
     if (arena)
         setenv("WEIR_ARENA", arena, 1);
-    setenv("WEIR_FRONT", has_front(world) ? "on" : "off", 1);
+    setenv("WEIR_FRONT", has_caches(world) ? "on" : "off", 1);
     start_model(CAPACITY);
     if (weir_default_allocator(&a) != WEIR_OK)
         _exit(3);
@@ -267,7 +267,7 @@ TEST(which_block_an_address_is_in) {
     for (size_t bytes = 1; bytes <= 3 * MIB; bytes *= 3) {
         block = take(bytes, A);
         expect_whole_range(block, bytes);
-        if (worlds[_i].kind != KIND_PLATFORM && bytes % 256 != 0)
+        if (worlds[_i].kind != KIND_DIRECT && bytes % 256 != 0)
             expect_no_range(block + bytes); /* the rest of what it was rounded up to */
         give(block, A);
         expect_no_range(block);

@@ -235,7 +235,7 @@ TEST(a_device_that_is_not_there) {
     MUST(a == NULL);
 }
 
-/* With what is set, but for what bears on no refusal. */
+/* With what is set, but for what bears on no failure. */
 TEST(why_a_device_has_none_is_told) {
     weir_allocator *a = NULL;
 

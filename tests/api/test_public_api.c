@@ -110,8 +110,8 @@ static void test_own_allocator(void) {
           "freed, it goes");
 }
 
-static void test_refusal(void) {
-    weir_refusal refusal = {.size = sizeof refusal};
+static void test_failure(void) {
+    weir_refusal failure = {.size = sizeof failure};
     weir_allocator *allocator = NULL;
     weir_options options;
     void *block = &options;
@@ -125,8 +125,8 @@ static void test_refusal(void) {
     check(weir_alloc(allocator, 2 << 20, own_stream(), &block) == WEIR_E_LIMIT &&
               block == (void *)&options,
           "a request above the limit is refused and nothing written");
-    check(weir_last_refusal(&refusal) == WEIR_OK && refusal.asked == 2 << 20 &&
-              refusal.limit == 1 << 20,
+    check(weir_last_refusal(&failure) == WEIR_OK && failure.asked == 2 << 20 &&
+              failure.limit == 1 << 20,
           "the refusal has its figures");
     check(strcmp(weir_status_name(WEIR_E_LIMIT), "WEIR_E_LIMIT") == 0 &&
               strlen(weir_status_message(WEIR_E_LIMIT)) > 0,
@@ -168,7 +168,7 @@ int main(void) {
     check(weir_version()[0] != '\0', "the library has a version");
     test_default_allocator();
     test_own_allocator();
-    test_refusal();
+    test_failure();
     test_trace();
     printf("1..%d\n", number);
     return failures != 0;

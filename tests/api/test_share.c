@@ -37,7 +37,7 @@ static weir_options options_for(int front) {
 }
 
 /* Loops are over these. */
-static const int fronts[] = {WEIR_SWITCH_ON, WEIR_SWITCH_OFF};
+static const int caches[] = {WEIR_SWITCH_ON, WEIR_SWITCH_OFF};
 
 static void start(void) {
     start_model(CAPACITY);
@@ -100,9 +100,9 @@ TEST(both_sides_see_the_same_bytes) {
     unsigned char *block[2], *there[2];
     weir_shared handle[2];
 
-    make(fronts[_i]);
+    make(caches[_i]);
     open_import();
-    for (int i = 0; i < 2; i++) { /* with the front they lie in one piece of the driver's */
+    for (int i = 0; i < 2; i++) { /* with the caches they lie in one piece of the driver's */
         block[i] = take(BYTES);
         handle[i] = share(block[i]);
         OK(weir_import_block(import, &handle[i], (void **)&there[i]));
@@ -129,7 +129,7 @@ TEST(the_importer_frees_first) {
     weir_shared handle;
     void *there = NULL;
 
-    make(fronts[_i]);
+    make(caches[_i]);
     open_import();
     block = take(BYTES);
     other = take(5000);
@@ -156,7 +156,7 @@ TEST(a_handle_is_imported_once) {
     unsigned char *block;
     void *there = NULL, *none = NULL;
 
-    make(fronts[_i]);
+    make(caches[_i]);
     open_import();
     OK(weir_import_create("model", files, NULL, &second));
     block = take(BYTES);
@@ -190,7 +190,7 @@ TEST(only_what_is_done_is_shared) {
     weir_shared handle;
     unsigned char *block;
 
-    make(fronts[_i]);
+    make(caches[_i]);
     open_import();
     block = take(BYTES);
     busy(A, 5 * MS);
@@ -229,7 +229,7 @@ TEST(after_the_exporter) {
 }
 
 TEST(who_cannot_export) {
-    static const int kinds[] = {KIND_REGIONS, KIND_FIXED, KIND_PLATFORM};
+    static const int kinds[] = {KIND_REGIONS, KIND_FIXED, KIND_DIRECT};
     weir_options options = options_of(kinds[_i], "model", 512 * MIB);
     weir_shared handle;
 
@@ -298,10 +298,10 @@ TEST(files_that_are_no_pair) {
 }
 
 /* Whichever driver call fails, both sides can go on. */
-TEST(a_refusal_leaves_things_as_they_were) {
+TEST(a_failure_leaves_things_as_they_were) {
     unsigned char *block;
 
-    make(fronts[_i]);
+    make(caches[_i]);
     open_import();
     block = take(BYTES);
     for (uint64_t k = 1, met = 1; met > 0; k++) {
@@ -402,7 +402,7 @@ TEST(another_process_uses_a_block_and_frees_it) {
     struct child child;
     weir_shared handle;
 
-    make(fronts[_i]);
+    make(caches[_i]);
     block = take(BYTES);
     handle = share(block);
     child = start_child("free");
@@ -439,7 +439,7 @@ TEST(an_importer_that_ended_has_nothing) {
     end();
 }
 
-/* ---- what cannot be had ------------------------------------------------------------------------ */
+/* ---- what is not available ------------------------------------------------------------------------ */
 
 static struct weir_loans loans;
 
@@ -759,7 +759,7 @@ int main(void) {
     tests = suite_add_case(suite, "one process", 30, start, NULL);
     ADD_FOR_EACH(tests, 2, both_sides_see_the_same_bytes, the_importer_frees_first,
                  a_handle_is_imported_once, only_what_is_done_is_shared,
-                 a_refusal_leaves_things_as_they_were);
+                 a_failure_leaves_things_as_they_were);
     ADD_TESTS(tests, after_the_exporter, drivers_that_cannot_export, files_that_are_no_pair);
     tcase_add_loop_test(tests, who_cannot_export, 0, 3);
     tests = suite_add_case(suite, "refused", 30, start, NULL);

@@ -16,29 +16,29 @@
 #include "base/counters.h"
 #include "driver/model/model.h"
 
-static struct weir_books books;
+static struct weir_counters counters;
 
 static void note(int cause, int shrink, uint64_t got) {
     weir_event event = {
         .cause = cause, .shrink = shrink, .got = got, .asked = 2 * got, .stall_ns = 10};
 
-    weir__books_event(&books, &event);
+    weir__counters_event(&counters, &event);
 }
 
 static size_t read_events(uint64_t after, weir_event *events, size_t capacity) {
-    return weir__books_events(&books, after, events, sizeof *events, capacity);
+    return weir__counters_events(&counters, after, events, sizeof *events, capacity);
 }
 
 TEST(growth_and_giving_back_are_counted_apart) {
     weir_statistics s = {.size = sizeof s, .reserve = 77};
 
-    ck_assert_int_eq(weir__books_open(&books, 8, 0), 1);
+    ck_assert_int_eq(weir__counters_open(&counters, 8, 0), 1);
     note(WEIR_EVENT_REQUEST, 0, 100);
     note(WEIR_EVENT_POLICY, 0, 20);
     note(WEIR_EVENT_PREALLOC, 0, 3);
     note(WEIR_EVENT_TRIM, 1, 50);
     note(WEIR_EVENT_RECOVERY, 1, 7); /* nobody asked for that one */
-    weir__books_read(&books, &s);
+    weir__counters_read(&counters, &s);
     ck_assert_uint_eq(s.growths, 3);
     ck_assert_uint_eq(s.growth_bytes, 123);
     ck_assert_uint_eq(s.trims, 1);
@@ -46,7 +46,7 @@ TEST(growth_and_giving_back_are_counted_apart) {
     ck_assert_uint_eq(s.stall_ns, 30); /* what is given back is no stall */
     /* what the books do not know is left alone */
     ck_assert_uint_eq(s.reserve, 77);
-    weir__books_close(&books);
+    weir__counters_close(&counters);
 }
 
 /* Rings from one event to a few, at every fill and every `after`. */
@@ -54,7 +54,7 @@ TEST(the_ring_at_every_fill) {
     weir_event events[16];
 
     for (size_t ring = 1; ring <= 5; ring++) {
-        ck_assert_int_eq(weir__books_open(&books, ring, 0), 1);
+        ck_assert_int_eq(weir__counters_open(&counters, ring, 0), 1);
         for (uint64_t noted = 0; noted <= 12; noted++) {
             uint64_t oldest = noted > ring ? noted - ring + 1 : 1;
 
@@ -74,7 +74,7 @@ TEST(the_ring_at_every_fill) {
             MUST_EQ(read_events(UINT64_MAX - 1, events, 16), 0);
             note(WEIR_EVENT_REQUEST, 0, noted + 1);
         }
-        weir__books_close(&books);
+        weir__counters_close(&counters);
     }
 }
 
@@ -83,9 +83,9 @@ enum { THREADS = 100, ROUNDS = 1000 };
 static void *raise_counters(void *arg) {
     (void)arg;
     for (int i = 0; i < ROUNDS; i++) {
-        weir__tally_add(&books.tally, WEIR_TALLY_ALLOCS);
+        weir__striped_add(&counters.striped, WEIR_STRIPED_ALLOCS);
         if (i % 2)
-            weir__tally_add(&books.tally, WEIR_TALLY_FREES);
+            weir__striped_add(&counters.striped, WEIR_STRIPED_FREES);
     }
     return NULL;
 }
@@ -95,18 +95,18 @@ TEST(more_threads_than_stripes) {
     weir_statistics s = {.size = sizeof s};
     pthread_t thread[THREADS];
 
-    ck_assert_int_gt(THREADS, WEIR_TALLY_STRIPES);
-    ck_assert_int_eq(weir__books_open(&books, 1, 0), 1);
+    ck_assert_int_gt(THREADS, WEIR_STRIPED_STRIPES);
+    ck_assert_int_eq(weir__counters_open(&counters, 1, 0), 1);
     for (int i = 0; i < THREADS; i++)
         ck_assert_int_eq(pthread_create(&thread[i], NULL, raise_counters, NULL), 0);
     for (int i = 0; i < THREADS; i++)
         ck_assert_int_eq(pthread_join(thread[i], NULL), 0);
-    weir__books_read(&books, &s);
+    weir__counters_read(&counters, &s);
     ck_assert_uint_eq(s.allocs, THREADS * ROUNDS);
     ck_assert_uint_eq(s.frees, THREADS * ROUNDS / 2);
     ck_assert_uint_eq(s.blocks, THREADS * ROUNDS / 2);
     ck_assert_uint_eq(s.attempts, s.allocs);
-    weir__books_close(&books);
+    weir__counters_close(&counters);
 }
 
 TEST(causes_have_words) {
@@ -191,7 +191,7 @@ TEST(latencies_of_every_size) {
     EXPECT(WEIR_E_INVALID, weir_latencies(a, WEIR_OPERATION_FREE, &out.l));
 }
 
-TEST(refusals_of_every_size) {
+TEST(failures_of_every_size) {
     union {
         weir_refusal r;
         unsigned char bytes[sizeof(weir_refusal) + 64];
@@ -263,7 +263,7 @@ int main(void) {
               more_threads_than_stripes, causes_have_words);
     suite_add_tcase(suite, alone);
     tcase_add_checked_fixture(sizes, open_allocator, close_allocator);
-    ADD_TESTS(sizes, statistics_of_every_size, latencies_of_every_size, refusals_of_every_size,
+    ADD_TESTS(sizes, statistics_of_every_size, latencies_of_every_size, failures_of_every_size,
               times_count_from_creation, who_is_told_nothing);
     suite_add_tcase(suite, sizes);
     return run_suite(suite, CK_FORK_GETENV);

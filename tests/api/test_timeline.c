@@ -83,7 +83,7 @@ TEST(test_as_it_was) {
     count(2000000, 4, WEIR_TIMELINE_UNKNOWN, 6);
     weir__timeline_event(timeline, 1000, &grew);
     weir__timeline_event(timeline, 1000, &went);
-    weir__timeline_refusal(timeline, 12345, 99);
+    weir__timeline_failure(timeline, 12345, 99);
     weir__timeline_iteration(timeline, 0, 10500, "warm \"up\"");
     write_text();
     ck_assert_uint_eq(occurrences("\"ph\":\"C\""), 2);
@@ -219,7 +219,7 @@ TEST(test_no_slice_is_dropped_unsaid) {
     const uint64_t more = 1000;
 
     for (uint64_t i = 0; i < WEIR_TIMELINE_SLICES + more; i++)
-        weir__timeline_refusal(timeline, i, i);
+        weir__timeline_failure(timeline, i, i);
     weir__timeline_lost(timeline, 5);
     ck_assert_uint_eq(weir__timeline_missing(timeline), more + 5);
     write_text();

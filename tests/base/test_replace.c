@@ -16,7 +16,7 @@
 
 static char folder[64];
 
-/* In memory where that can be had: hundreds of files are synchronised. */
+/* In memory where that is available: hundreds of files are synchronised. */
 static void set_up(void) {
     snprintf(folder, sizeof folder, "%s/weir-replace-XXXXXX",
              access("/dev/shm", W_OK | X_OK) == 0 ? "/dev/shm" : "/tmp");

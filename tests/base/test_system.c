@@ -229,7 +229,7 @@ START_TEST(work_is_waited_for_so_long) {
         (void)nanosleep(&(struct timespec){0, 10 * 1000000}, NULL);
     ANSWERS(1, atomic_exchange(&done, 0));
 #ifdef CAN_DENY
-    refuse_in = 1; /* then who asks does it */
+    refuse_in = 1; /* then the caller does it */
     ANSWERS(1, weir__thread_in_time(be_done, &done, 0));
     ANSWERS(1, atomic_exchange(&done, 0));
     deny("pthread_create", 1, 0, EAGAIN);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* test_harden.c: options.harden, over every engine, with the front and without.
+/* test_harden.c: options.harden, over every engine, with the caches and without.
  *
  * Memory of the model is memory of the host: a test plays the kernel that writes where it must not.
  * Each fault that is planted is found, once, and named; where none is, nothing is said, whatever the
@@ -264,7 +264,7 @@ START_TEST(a_late_write_is_found_at_the_end) {
 }
 END_TEST
 
-/* Freed again, inside, elsewhere: no pointer but a live block's, also without the front. */
+/* Freed again, inside, elsewhere: no pointer but a live block's, also without the caches. */
 START_TEST(what_lies_on_a_shelf_is_freed) {
     weir_allocator *first;
     unsigned char *block, *theirs;
@@ -685,7 +685,7 @@ START_TEST(beside_a_capture) {
     CUgraph graph;
 
     open_with(_i, POISON | GUARD | ZERO_ALWAYS);
-    give(take(40 * MIB, A), A); /* a pool without the front grows in no capture's presence */
+    give(take(40 * MIB, A), A); /* a pool without the caches grows in no capture's presence */
     CU(driver->cuStreamBeginCapture(C, CU_STREAM_CAPTURE_MODE_RELAXED));
     for (int i = 0; i < SIZES; i++)
         give(take(sizes[i], i % 2 ? A : B), A);
@@ -801,7 +801,7 @@ int main(void) {
     LOOP(tests, without_ids_there_is_no_poison, WORLDS / 2);
     LOOP(tests, overruns_are_found, WORLDS * 2);
     LOOP(tests, other_streams_memory_is_zeroed, WORLDS * 2);
-    LOOP(tests, under_capture, WORLDS - 2); /* the platform engine has no memory of graphs */
+    LOOP(tests, under_capture, WORLDS - 2); /* the direct engine has no memory of graphs */
     LOOP(tests, under_capture_as_it_is, WORLDS - 2);
     LOOP(tests, where_a_graph_had_memory_once, WORLDS - 2);
     LOOP(tests, beside_a_capture, WORLDS);

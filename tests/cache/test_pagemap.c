@@ -6,7 +6,7 @@
 #include <sys/prctl.h>
 
 #include "cache/page_map.h"
-#include "cache/span_table.h"
+#include "cache/slab_table.h"
 
 /* One table of each level. */
 #define LEAF_BYTES ((uint64_t)WEIR__PAGEMAP_LEAF_SLOTS * WEIR_PAGE)
@@ -89,10 +89,10 @@ START_TEST(words_of_large_blocks) {
     weir__pagemap_set_large(&map, place, &value);
     weir__pagemap_set_large(&map, place + WEIR_PAGE, &other);
     MUST(weir__pagemap_get_large(&map, place) == &value);
-    MUST(weir__pagemap_get_large(&map, place - WEIR_SPAN_SMALL + WEIR_PAGE) == &value);
-    MUST(weir__pagemap_get_large(&map, place - WEIR_SPAN_SMALL) == NULL);
-    MUST(weir__pagemap_get_large(&map, place + WEIR_SPAN_SMALL) == &other);
-    MUST(weir__pagemap_get_large(&map, place + WEIR_PAGE + WEIR_SPAN_SMALL) == NULL);
+    MUST(weir__pagemap_get_large(&map, place - WEIR_SLAB_SMALL + WEIR_PAGE) == &value);
+    MUST(weir__pagemap_get_large(&map, place - WEIR_SLAB_SMALL) == NULL);
+    MUST(weir__pagemap_get_large(&map, place + WEIR_SLAB_SMALL) == &other);
+    MUST(weir__pagemap_get_large(&map, place + WEIR_PAGE + WEIR_SLAB_SMALL) == NULL);
     MUST(weir__pagemap_get(&map, place) == NULL);
     weir__pagemap_set(&map, place, WEIR_PAGE, &other);
     MUST(weir__pagemap_get_large(&map, place) == &value);
@@ -127,7 +127,7 @@ START_TEST(what_was_never_touched_is_not_told) {
     uint64_t covers = WEIR__PAGEMAP_HOST_SLOTS * WEIR_PAGE;
 
     for (uint64_t i = 0; i < 4; i++)
-        MUST(weir__pagemap_reserve_large(&map, i * LEAF_BYTES, WEIR_SPAN_SMALL + WEIR_PAGE));
+        MUST(weir__pagemap_reserve_large(&map, i * LEAF_BYTES, WEIR_SLAB_SMALL + WEIR_PAGE));
     MUST_EQ(map.host_bytes, 4 * (leaf - words) + node);
     MUST(weir__pagemap_reserve(&map, 0, WEIR_PAGE));
     MUST(weir__pagemap_reserve(&map, WEIR_PAGE, covers - WEIR_PAGE));
@@ -144,7 +144,7 @@ END_TEST
 
 /* ---- records ----------------------------------------------------------------------------------- */
 
-#define LARGE (WEIR_SPAN_SMALL + WEIR_PAGE)
+#define LARGE (WEIR_SLAB_SMALL + WEIR_PAGE)
 
 static struct weir_records records;
 
@@ -157,14 +157,14 @@ static void close_records(void) {
     weir__records_close(&records);
 }
 
-static struct weir_span *find(uint64_t address) {
+static struct weir_slab *find(uint64_t address) {
     return weir__records_find(&map, address);
 }
 
 /* Records of whole blocks stay for the next block there, as long as they are not too many. */
 START_TEST(records_of_very_many_blocks) {
     enum { KEPT = 1 << 16, BLOCKS = KEPT + 100 };
-    static struct weir_span *block[BLOCKS];
+    static struct weir_slab *block[BLOCKS];
     uint64_t apart = _i ? LARGE : WEIR_PAGE;
     size_t left = BLOCKS;
 
@@ -188,10 +188,10 @@ END_TEST
 
 /* Large blocks that begin in one page of their map, one after the other, have one record. */
 START_TEST(large_blocks_share_a_record) {
-    uint64_t page = 6 * WEIR_SPAN_SMALL;
-    struct weir_span *s = weir__records_whole(&records, page, LARGE);
+    uint64_t page = 6 * WEIR_SLAB_SMALL;
+    struct weir_slab *s = weir__records_whole(&records, page, LARGE);
 
-    for (uint64_t at = 0; at < WEIR_SPAN_SMALL; at += WEIR_PAGE) {
+    for (uint64_t at = 0; at < WEIR_SLAB_SMALL; at += WEIR_PAGE) {
         MUST(weir__records_whole(&records, page + at, LARGE + at) == s);
         MUST(find(page + at) == s);
         MUST_EQ(s->base, page + at);
@@ -208,8 +208,8 @@ END_TEST
 
 /* Where a large block was, small ones begin, and large ones beside them. */
 START_TEST(small_blocks_where_a_large_one_was) {
-    uint64_t page = 6 * WEIR_SPAN_SMALL;
-    struct weir_span *large = weir__records_whole(&records, page, LARGE), *slab, *whole;
+    uint64_t page = 6 * WEIR_SLAB_SMALL;
+    struct weir_slab *large = weir__records_whole(&records, page, LARGE), *slab, *whole;
 
     weir__records_end(&records, large);
     slab = weir__records_slab(&records, page, 2 * WEIR_PAGE, 0, 64);
@@ -232,59 +232,59 @@ START_TEST(small_blocks_where_a_large_one_was) {
 END_TEST
 
 /* The slab has all its pages, and what lies beside it all of its own. */
-static void check_pages(uint64_t base, const struct weir_span *slab, const struct weir_span *before,
-                        const struct weir_span *behind) {
-    for (uint64_t at = 0; at < WEIR_SPAN_SMALL; at += WEIR_PAGE) {
+static void check_pages(uint64_t base, const struct weir_slab *slab, const struct weir_slab *before,
+                        const struct weir_slab *behind) {
+    for (uint64_t at = 0; at < WEIR_SLAB_SMALL; at += WEIR_PAGE) {
         MUST(find(base + at) == slab);
         MUST(find(base + at + WEIR_PAGE - 512) == slab);
-        MUST(find(base - WEIR_SPAN_SMALL + at) == before);
+        MUST(find(base - WEIR_SLAB_SMALL + at) == before);
     }
-    MUST(find(base + WEIR_SPAN_SMALL) == behind);
+    MUST(find(base + WEIR_SLAB_SMALL) == behind);
 }
 
 /* Slabs of 512 KiB, wherever in the 512 KiB of a word they begin, beside each other, a small block, nothing, or a large
  * block, where a large one was before. */
 START_TEST(slabs_have_one_word) {
-    enum { PAGES = WEIR_SPAN_SMALL / WEIR_PAGE, SLOTS = 16 };
-    uint64_t base = LEAF_BYTES + 6 * WEIR_SPAN_SMALL + (uint64_t)_i * WEIR_PAGE;
-    struct weir_span *slab, *before, *behind, *large;
+    enum { PAGES = WEIR_SLAB_SMALL / WEIR_PAGE, SLOTS = 16 };
+    uint64_t base = LEAF_BYTES + 6 * WEIR_SLAB_SMALL + (uint64_t)_i * WEIR_PAGE;
+    struct weir_slab *slab, *before, *behind, *large;
 
     large = weir__records_whole(&records, base, LARGE);
     weir__records_end(&records, large);
-    slab = weir__records_slab(&records, base, WEIR_SPAN_SMALL, 47, SLOTS);
+    slab = weir__records_slab(&records, base, WEIR_SLAB_SMALL, 47, SLOTS);
     MUST_EQ(records.wholes, 0);
     MUST_LE(map.host_bytes, sizeof(struct weir__pagemap_leaf) + sizeof(struct weir__pagemap_node));
     check_pages(base, slab, NULL, NULL);
-    before = weir__records_slab(&records, base - WEIR_SPAN_SMALL, WEIR_SPAN_SMALL, 47, SLOTS);
-    behind = weir__records_slab(&records, base + WEIR_SPAN_SMALL, WEIR_SPAN_SMALL, 47, SLOTS);
+    before = weir__records_slab(&records, base - WEIR_SLAB_SMALL, WEIR_SLAB_SMALL, 47, SLOTS);
+    behind = weir__records_slab(&records, base + WEIR_SLAB_SMALL, WEIR_SLAB_SMALL, 47, SLOTS);
     check_pages(base, slab, before, behind);
     weir__records_end(&records, behind);
     check_pages(base, slab, before, NULL);
-    behind = weir__records_slab(&records, base + WEIR_SPAN_SMALL, WEIR_PAGE, 0, 32);
+    behind = weir__records_slab(&records, base + WEIR_SLAB_SMALL, WEIR_PAGE, 0, 32);
     check_pages(base, slab, before, behind);
     weir__records_end(&records, behind);
-    behind = weir__records_whole(&records, base + WEIR_SPAN_SMALL, LARGE);
+    behind = weir__records_whole(&records, base + WEIR_SLAB_SMALL, LARGE);
     check_pages(base, slab, before, behind);
-    MUST(find(base + WEIR_SPAN_SMALL + WEIR_PAGE) == NULL);
+    MUST(find(base + WEIR_SLAB_SMALL + WEIR_PAGE) == NULL);
     weir__records_end(&records, slab);
     check_pages(base, NULL, before, behind);
     MUST(weir__records_whole(&records, base, LARGE - WEIR_PAGE) != NULL);
     weir__records_end(&records, before);
     MUST(find(base - WEIR_PAGE) == NULL);
-    MUST(find(base - WEIR_SPAN_SMALL) == NULL);
-    MUST(find(base + WEIR_SPAN_SMALL) == behind);
+    MUST(find(base - WEIR_SLAB_SMALL) == NULL);
+    MUST(find(base + WEIR_SLAB_SMALL) == behind);
 }
 END_TEST
 
 /* Where two tables meet, each tells of its own pages. */
 START_TEST(a_slab_astride_two_tables) {
-    uint64_t base = 3 * LEAF_BYTES - WEIR_SPAN_SMALL + (uint64_t)_i * WEIR_PAGE;
-    struct weir_span *slab = weir__records_slab(&records, base, WEIR_SPAN_SMALL, 47, 16), *again;
+    uint64_t base = 3 * LEAF_BYTES - WEIR_SLAB_SMALL + (uint64_t)_i * WEIR_PAGE;
+    struct weir_slab *slab = weir__records_slab(&records, base, WEIR_SLAB_SMALL, 47, 16), *again;
 
     check_pages(base, slab, NULL, NULL);
     weir__records_end(&records, slab);
     check_pages(base, NULL, NULL, NULL);
-    again = weir__records_slab(&records, base, WEIR_SPAN_SMALL, 47, 16);
+    again = weir__records_slab(&records, base, WEIR_SLAB_SMALL, 47, 16);
     check_pages(base, again, NULL, NULL);
 }
 END_TEST
@@ -292,14 +292,14 @@ END_TEST
 /* Memory across the border of two tables, of which threads take blocks and slabs of all sizes at random, beside each
  * other and where others were. */
 enum { WORLD_PAGES = 192, HELD = 4, THREADS = 4 };
-#define WORLD (2 * LEAF_BYTES - 5 * WEIR_SPAN_SMALL / 2)
+#define WORLD (2 * LEAF_BYTES - 5 * WEIR_SLAB_SMALL / 2)
 
 static pthread_mutex_t world_lock = PTHREAD_MUTEX_INITIALIZER;
 static uint8_t world_taken[WORLD_PAGES];
 static atomic_uint world_wrong;
 
 struct held {
-    struct weir_span *span;
+    struct weir_slab *span;
     uint64_t base;
     unsigned pages;
     int is_slab;
@@ -351,9 +351,9 @@ static void world_end(struct held *h) {
 
 /* A stranger's address leads to a record, or to none, which may be looked at. */
 static void look_anywhere(uint64_t *random) {
-    const struct weir_span *s = find(WORLD + next_random(random) % (WORLD_PAGES * WEIR_PAGE));
+    const struct weir_slab *s = find(WORLD + next_random(random) % (WORLD_PAGES * WEIR_PAGE));
 
-    if (s && weir__span_bytes(s) > WORLD_PAGES * WEIR_PAGE)
+    if (s && weir__slab_bytes(s) > WORLD_PAGES * WEIR_PAGE)
         atomic_fetch_add_explicit(&world_wrong, 1, memory_order_relaxed);
 }
 
@@ -380,7 +380,7 @@ static void *live_in_world(void *seed) {
     return NULL;
 }
 
-static void count_live(void *count, struct weir_span *s) {
+static void count_live(void *count, struct weir_slab *s) {
     *(unsigned *)count += s->bytes > 0;
 }
 
@@ -401,7 +401,7 @@ START_TEST(threads_find_their_own) {
     for (uint64_t at = WORLD; at < WORLD + WORLD_PAGES * WEIR_PAGE; at += WEIR_PAGE) {
         MUST(!find(at) || find(at)->bytes == 0);
         left += weir__pagemap_get(&map, at) != NULL;
-        left += (at == WORLD || at % WEIR_SPAN_SMALL == 0) && weir__pagemap_get_large(&map, at);
+        left += (at == WORLD || at % WEIR_SLAB_SMALL == 0) && weir__pagemap_get_large(&map, at);
     }
     MUST_EQ(records.wholes, left);
     weir__records_walk(&records, count_live, &live);
@@ -456,7 +456,7 @@ START_TEST(a_whole_block_needs_one_table) {
     size_t one = sizeof(struct weir__pagemap_leaf) + sizeof(struct weir__pagemap_node) - words +
                  (_i > 0 ? 0 : host);
     uint64_t base = LEAF_BYTES - WEIR_PAGE;
-    struct weir_span *block = weir__records_whole(&records, base, sizes[_i]);
+    struct weir_slab *block = weir__records_whole(&records, base, sizes[_i]);
 
     MUST(block != NULL);
     MUST_EQ(map.host_bytes, one);
@@ -485,7 +485,7 @@ int main(void) {
     tcase_add_checked_fixture(tests, open_records, close_records);
     tcase_add_loop_test(tests, records_of_very_many_blocks, 0, 2);
     tcase_add_test(tests, large_blocks_share_a_record);
-    tcase_add_loop_test(tests, slabs_have_one_word, 0, WEIR_SPAN_SMALL / WEIR_PAGE);
+    tcase_add_loop_test(tests, slabs_have_one_word, 0, WEIR_SLAB_SMALL / WEIR_PAGE);
     tcase_add_loop_test(tests, a_slab_astride_two_tables, 0, 2);
     tcase_add_loop_test(tests, threads_find_their_own, 0, 2);
     tcase_add_test(tests, small_blocks_where_a_large_one_was);

@@ -8,16 +8,16 @@
 #include "cache/slab.h"
 
 /* A slab with room for `slots` slots at that address. */
-static struct weir_span *make_slab(uint64_t base, unsigned size_class, uint32_t slots) {
-    size_t bytes = (sizeof(struct weir_span) + slots * sizeof(uint32_t) + 63) / 64 * 64;
-    struct weir_span *s = aligned_alloc(_Alignof(struct weir_span), bytes);
+static struct weir_slab *make_slab(uint64_t base, unsigned size_class, uint32_t slots) {
+    size_t bytes = (sizeof(struct weir_slab) + slots * sizeof(uint32_t) + 63) / 64 * 64;
+    struct weir_slab *s = aligned_alloc(_Alignof(struct weir_slab), bytes);
 
     MUST(s != NULL);
     memset(s, 0, bytes);
     s->base = base;
-    s->bytes = ((size_t)slots * weir__span_units(size_class) * WEIR_SPAN_UNIT + 16 * KIB - 1) /
+    s->bytes = ((size_t)slots * weir__slab_units(size_class) * WEIR_SLAB_UNIT + 16 * KIB - 1) /
                (16 * KIB) * (16 * KIB);
-    weir__span_cut(s, size_class, slots);
+    weir__slab_cut(s, size_class, slots);
     return s;
 }
 
@@ -26,21 +26,21 @@ static struct weir_span *make_slab(uint64_t base, unsigned size_class, uint32_t 
 START_TEST(every_size_has_its_class) {
     unsigned last = 0;
 
-    for (size_t bytes = 1; bytes <= WEIR_SPAN_SMALL; bytes++) {
-        unsigned size_class = weir__span_class(bytes);
-        size_t slot = (size_t)weir__span_units(size_class) * WEIR_SPAN_UNIT;
+    for (size_t bytes = 1; bytes <= WEIR_SLAB_SMALL; bytes++) {
+        unsigned size_class = weir__slab_class(bytes);
+        size_t slot = (size_t)weir__slab_units(size_class) * WEIR_SLAB_UNIT;
 
-        MUST_LE(size_class + 1, WEIR_SPAN_CLASSES);
+        MUST_LE(size_class + 1, WEIR_SLAB_CLASSES);
         MUST(size_class == last || size_class == last + 1);
         MUST_LE(bytes, slot);
         if (size_class > 0)
-            MUST((size_t)weir__span_units(size_class - 1) * WEIR_SPAN_UNIT < bytes);
+            MUST((size_t)weir__slab_units(size_class - 1) * WEIR_SLAB_UNIT < bytes);
         if (bytes > 4 * KIB)
             MUST_LE((slot - bytes) * 8, slot);
         last = size_class;
     }
-    MUST_EQ(last, WEIR_SPAN_CLASSES - 1);
-    MUST_EQ((size_t)weir__span_units(last) * WEIR_SPAN_UNIT, WEIR_SPAN_SMALL);
+    MUST_EQ(last, WEIR_SLAB_CLASSES - 1);
+    MUST_EQ((size_t)weir__slab_units(last) * WEIR_SLAB_UNIT, WEIR_SLAB_SMALL);
 }
 END_TEST
 
@@ -49,79 +49,79 @@ START_TEST(an_address_is_one_slots_or_none) {
     static const uint32_t counts[] = {1, 2, 7, 64, 1024};
     uint64_t base = UINT64_C(0x7f1234500000);
     unsigned size_class = (unsigned)_i;
-    uint64_t slot_bytes = (uint64_t)weir__span_units(size_class) * WEIR_SPAN_UNIT;
+    uint64_t slot_bytes = (uint64_t)weir__slab_units(size_class) * WEIR_SLAB_UNIT;
 
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
-        struct weir_span *s = make_slab(base, size_class, counts[i]);
+        struct weir_slab *s = make_slab(base, size_class, counts[i]);
 
         for (uint32_t slot = 0; slot < counts[i]; slot++) {
-            uint64_t address = weir__span_address(s, slot);
+            uint64_t address = weir__slab_address(s, slot);
 
             MUST_EQ(address, base + slot * slot_bytes);
-            MUST_EQ(weir__span_slot(s, address), slot);
-            MUST_EQ(weir__span_slot(s, address + 1), WEIR_SLOT_NONE);
-            MUST_EQ(weir__span_slot(s, address + 256), WEIR_SLOT_NONE);
-            MUST_EQ(weir__span_slot(s, address + slot_bytes - 1), WEIR_SLOT_NONE);
-            for (uint64_t at = WEIR_SPAN_UNIT; at < slot_bytes; at += WEIR_SPAN_UNIT)
-                MUST_EQ(weir__span_slot(s, address + at), WEIR_SLOT_NONE);
+            MUST_EQ(weir__slab_slot(s, address), slot);
+            MUST_EQ(weir__slab_slot(s, address + 1), WEIR_SLOT_NONE);
+            MUST_EQ(weir__slab_slot(s, address + 256), WEIR_SLOT_NONE);
+            MUST_EQ(weir__slab_slot(s, address + slot_bytes - 1), WEIR_SLOT_NONE);
+            for (uint64_t at = WEIR_SLAB_UNIT; at < slot_bytes; at += WEIR_SLAB_UNIT)
+                MUST_EQ(weir__slab_slot(s, address + at), WEIR_SLOT_NONE);
         }
         /* The waste behind the last slot, what lies behind the slab, and before it. */
-        for (uint64_t at = counts[i] * slot_bytes; at < s->bytes + 64 * KIB; at += WEIR_SPAN_UNIT)
-            MUST_EQ(weir__span_slot(s, base + at), WEIR_SLOT_NONE);
-        MUST_EQ(weir__span_slot(s, base - WEIR_SPAN_UNIT), WEIR_SLOT_NONE);
-        MUST_EQ(weir__span_slot(s, 0), WEIR_SLOT_NONE);
-        MUST_EQ(weir__span_slot(s, UINT64_MAX), WEIR_SLOT_NONE);
+        for (uint64_t at = counts[i] * slot_bytes; at < s->bytes + 64 * KIB; at += WEIR_SLAB_UNIT)
+            MUST_EQ(weir__slab_slot(s, base + at), WEIR_SLOT_NONE);
+        MUST_EQ(weir__slab_slot(s, base - WEIR_SLAB_UNIT), WEIR_SLOT_NONE);
+        MUST_EQ(weir__slab_slot(s, 0), WEIR_SLOT_NONE);
+        MUST_EQ(weir__slab_slot(s, UINT64_MAX), WEIR_SLOT_NONE);
         free(s);
     }
 }
 END_TEST
 
-/* Lowest first, then the one that came home last; what was asked for stands in its state. */
+/* Lowest first, then the one that came home last; the request stands in its state. */
 START_TEST(slots_go_and_come_home) {
     enum { SLOTS = 100 };
-    struct weir_span *s = make_slab(1 << 20, 3, SLOTS);
+    struct weir_slab *s = make_slab(1 << 20, 3, SLOTS);
 
     for (uint32_t i = 0; i < SLOTS; i++) {
         MUST_EQ(s->idle, SLOTS - i);
-        MUST(weir__span_take(s, 1600 + i) == i);
+        MUST(weir__slab_take(s, 1600 + i) == i);
         MUST_EQ(atomic_load(&s->slot[i]), 1600 + i);
     }
     MUST_EQ(s->idle, 0);
     MUST_EQ(s->head, WEIR_SLOT_NONE);
     for (uint32_t i = 0; i < SLOTS; i++) {
-        weir__span_put(s, i * 37 % SLOTS);
+        weir__slab_put(s, i * 37 % SLOTS);
         MUST(atomic_load(&s->slot[i * 37 % SLOTS]) & WEIR_SLOT_IDLE);
         MUST_EQ(s->idle, i + 1);
     }
     for (uint32_t i = SLOTS; i > 0; i--)
-        MUST(weir__span_take(s, 1) == (i - 1) * 37 % SLOTS);
+        MUST(weir__slab_take(s, 1) == (i - 1) * 37 % SLOTS);
     MUST_EQ(s->idle, 0);
     free(s);
 }
 END_TEST
 
 /* What lies in the remote-free queue comes home at once, before what was there, and goes again latest first. */
-START_TEST(slots_come_home_from_the_letter_box) {
+START_TEST(slots_come_home_from_the_remote_free_queue) {
     enum { SLOTS = 20 };
-    struct weir_span *s = make_slab(1 << 20, 3, SLOTS);
+    struct weir_slab *s = make_slab(1 << 20, 3, SLOTS);
     const uint32_t at_home = (uint32_t)_i; /* when the others come */
 
     for (uint32_t i = 0; i < SLOTS - at_home; i++)
-        MUST(weir__span_take(s, 1600) == i);
+        MUST(weir__slab_take(s, 1600) == i);
     for (int round = 0; round < 2; round++) {
         for (uint32_t i = 0; i < SLOTS - at_home; i++) {
-            MUST(weir__span_post(s, i) == (i == 0));
+            MUST(weir__slab_post(s, i) == (i == 0));
             MUST(atomic_load(&s->slot[i]) & WEIR_SLOT_IDLE);
             MUST_EQ(s->idle, at_home);
         }
-        weir__span_collect(s);
+        weir__slab_collect(s);
         MUST_EQ(s->idle, SLOTS);
         for (uint32_t i = SLOTS - at_home; i > 0; i--)
-            MUST(weir__span_take(s, 1600) == i - 1);
+            MUST(weir__slab_take(s, 1600) == i - 1);
         MUST_EQ(s->idle, at_home);
     }
     for (uint32_t i = SLOTS - at_home; i < SLOTS; i++)
-        MUST(weir__span_take(s, 1600) == i);
+        MUST(weir__slab_take(s, 1600) == i);
     MUST_EQ(s->head, WEIR_SLOT_NONE);
     free(s);
 }
@@ -129,7 +129,7 @@ END_TEST
 
 /* States tell live from idle for all that may be asked. */
 START_TEST(states_do_not_overlap) {
-    MUST_LE(WEIR_SPAN_SMALL, WEIR_SLOT_NONE);
+    MUST_LE(WEIR_SLAB_SMALL, WEIR_SLOT_NONE);
     MUST(WEIR_SLOT_AWAY & WEIR_SLOT_IDLE);
     MUST(!(WEIR_SLOT_NONE & WEIR_SLOT_IDLE));
     MUST(!(WEIR_SLOT_NONE & WEIR_SLOT_AWAY));
@@ -138,7 +138,7 @@ END_TEST
 
 static atomic_int is_over;
 
-/* As the front does it: beside whoever holds the cache's lock. */
+/* As the caches does it: beside whoever holds the cache's lock. */
 static void *change_most(void *cache) {
     struct weir_cache *c = cache;
 
@@ -150,7 +150,7 @@ static void *change_most(void *cache) {
 /* What may be kept changes between any two looks at it: a cache gives up only what it has. */
 START_TEST(what_may_be_kept_changes_beside_a_put) {
     enum { BLOCKS = 24, PUTS = 8000000 };
-    static struct weir_span block[BLOCKS];
+    static struct weir_slab block[BLOCKS];
     struct weir_cache *c = aligned_alloc(_Alignof(struct weir_cache), sizeof *c);
     int kept[BLOCKS] = {0}, count = 0;
     pthread_t thread;
@@ -160,11 +160,11 @@ START_TEST(what_may_be_kept_changes_beside_a_put) {
     MUST(weir__cache_open(c));
     atomic_store(&c->most, GIB);
     for (int i = 0; i < BLOCKS; i++)
-        block[i] = (struct weir_span){.base = (uint64_t)(i + 1) * MIB, .bytes = MIB};
+        block[i] = (struct weir_slab){.base = (uint64_t)(i + 1) * MIB, .bytes = MIB};
     MUST(pthread_create(&thread, NULL, change_most, c) == 0);
     for (int put = 0; put < PUTS; put++) {
         int i = put % BLOCKS;
-        struct weir_span *out = NULL;
+        struct weir_slab *out = NULL;
 
         if (kept[i])
             continue;
@@ -194,9 +194,9 @@ int main(void) {
 
     tcase_set_timeout(tests, 60);
     tcase_add_test(tests, every_size_has_its_class);
-    tcase_add_loop_test(tests, an_address_is_one_slots_or_none, 0, WEIR_SPAN_CLASSES);
+    tcase_add_loop_test(tests, an_address_is_one_slots_or_none, 0, WEIR_SLAB_CLASSES);
     tcase_add_test(tests, slots_go_and_come_home);
-    tcase_add_loop_test(tests, slots_come_home_from_the_letter_box, 0, 3);
+    tcase_add_loop_test(tests, slots_come_home_from_the_remote_free_queue, 0, 3);
     tcase_add_test(tests, states_do_not_overlap);
     tcase_add_test(tests, what_may_be_kept_changes_beside_a_put);
     suite_add_tcase(suite, tests);

@@ -118,7 +118,7 @@ TEST(test_numbers_of_iterations_differ) {
 }
 
 /* Of the one that was refused more, with its reason. */
-TEST(test_refusals_of_either) {
+TEST(test_failures_of_either) {
     static const char *const with[][2] = {
         {"{'failed': 0, 'iterations': []}",
          "{'failed': 3, 'oom_report': {'status': 1}, 'iterations': []}"},
@@ -141,7 +141,7 @@ int main(void) {
 
     ADD_TESTS(tests, test_times_of_iterations, test_steady_by_growths_of_singles,
               test_parts_on_a_model_only, test_no_iterations, test_numbers_of_iterations_differ);
-    tcase_add_loop_test(tests, test_refusals_of_either, 0, 3);
+    tcase_add_loop_test(tests, test_failures_of_either, 0, 3);
     suite_add_tcase(suite, tests);
     return run_suite(suite, CK_FORK_GETENV);
 }

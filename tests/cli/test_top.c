@@ -192,16 +192,16 @@ TEST(test_one_that_does_not_answer) {
 
 /* A slot with that much idle; of 0 bytes nothing has been said yet. */
 static int be_member(uint64_t bytes) {
-    static struct weir_ledger own;
-    struct weir_ledger_entry e = {.reserve = bytes, .idle = bytes, .command = "a program"};
+    static struct weir_registry own;
+    struct weir_registry_entry e = {.reserve = bytes, .idle = bytes, .command = "a program"};
 
     if (bytes > 0) { /* all that are asked later, too */
         e.heartbeat_ns = UINT64_MAX;
         e.limit = 8 * bytes;
     }
-    if (weir__ledger_open(&own, DEVICE) != 0)
+    if (weir__registry_open(&own, DEVICE) != 0)
         return 0;
-    weir__ledger_publish(&own, &e);
+    weir__registry_publish(&own, &e);
     return 1;
 }
 

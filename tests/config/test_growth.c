@@ -102,8 +102,8 @@ static const struct {
     {"exact", 1, 0, UNIT, SIZE_MAX, UNIT, UNIT},
     {"exact", 1, 0, UNIT - 1, SIZE_MAX, UNIT, 0},
     {"exact", UNIT + 1, 0, 2 * UNIT - 1, SIZE_MAX, UNIT, 0},
-    {"exact", 1, UNIT, UNIT, SIZE_MAX, UNIT, 0},     /* the reserve is the limit */
-    {"exact", 1, 2 * UNIT, UNIT, SIZE_MAX, UNIT, 0}, /* the reserve is above it */
+    {"exact", 1, UNIT, UNIT, SIZE_MAX, UNIT, 0},     /* the reserved memory is the limit */
+    {"exact", 1, 2 * UNIT, UNIT, SIZE_MAX, UNIT, 0}, /* the reserved memory is above it */
     {"step", 1, UNIT, 2 * UNIT, SIZE_MAX, UNIT, UNIT},
     {"geometric:2", 1, 0, 0, SIZE_MAX, UNIT, 0},
     {"remaining:0.5", 3 * UNIT, 0, 2 * UNIT, SIZE_MAX, UNIT, 0},
@@ -397,7 +397,7 @@ START_TEST(test_others_halve_the_way) {
 }
 END_TEST
 
-/* A refusal before any step, and one that cannot double any more. */
+/* A failure before any step, and one that cannot double any more. */
 START_TEST(test_ends_of_a_cursor) {
     use_policy("bfc");
     weir__growth_refused(&cursor);

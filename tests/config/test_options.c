@@ -456,7 +456,8 @@ static const struct {
     {"profile", "on", "it is a switch; a file of that name is ./on", "a file, a folder, or off"},
     {"profile", "0", "it is a switch", "a file, a folder, or off"},
     {"oom-report", "True", "it is a switch", "stderr, a file, or off"},
-    {"oom-report", "sterr", "it is nearly stderr; a file of that name is ./sterr", "stderr, a file"},
+    {"oom-report", "sterr", "it is nearly stderr; a file of that name is ./sterr",
+     "stderr, a file"},
     {"oom-report", "stdout", "it is nearly stderr", "stderr, a file, or off"},
     {"peers", "", "empty", "all or none"},
     {"peers", "1,", "empty", "all or none"},
@@ -1223,7 +1224,7 @@ static void break_latency(weir_options *o) {
 static void break_log(weir_options *o) {
     o->log = 6;
 }
-static void break_front(weir_options *o) {
+static void break_caches(weir_options *o) {
     o->front = 3;
 }
 static void break_cache_of_total(weir_options *o) {
@@ -1280,7 +1281,7 @@ static const struct {
     {break_log, "log: "},
     {break_device, "device: "},
     {break_share_of_in_use, "prealloc: it is a share of what is in use"},
-    {break_front, "cache: "},
+    {break_caches, "cache: "},
     {break_cache_of_total, "cache-limit: it is a share of the device"},
     {break_cache_of_free, "cache-limit: it is a share of what is free"},
     {break_cache_share, "cache-limit: it is more than 100%"},
@@ -1662,8 +1663,8 @@ START_TEST(test_switches_of_parts) {
 }
 END_TEST
 
-/* The platform engine has no reserve; JAX ignores the fraction there too. */
-START_TEST(test_platform_is_not_preallocated) {
+/* The direct engine has no reserved memory; JAX ignores the fraction there too. */
+START_TEST(test_direct_is_not_preallocated) {
     set_row(_i);
     set_variable("XLA_PYTHON_CLIENT_ALLOCATOR", "platform");
     ck_assert_int_eq(weir_options_from_env(&options, NULL, 0), WEIR_OK);
@@ -2290,7 +2291,7 @@ static TCase *environment_tests(void) {
     LOOP(tests, test_field_beats_every_variable, truth);
     LOOP(tests, test_time_that_is_set_stays, truth);
     LOOP(tests, test_no_compatibility, truth);
-    LOOP(tests, test_platform_is_not_preallocated, truth);
+    LOOP(tests, test_direct_is_not_preallocated, truth);
     tcase_add_test(tests, test_compatibility_switch);
     tcase_add_loop_test(tests, test_switches_of_parts, 0, 6);
     tcase_add_test(tests, test_words_of_preallocate);

@@ -400,7 +400,7 @@ TEST(what_is_ordered_goes_before_what_is_done) {
 }
 
 /* The replay of a busy trace reserved as much on an H200. */
-TEST(its_own_and_free_neighbours_are_not_taken_together) {
+TEST(its_own_and_free_adjacent_ranges_are_not_taken_together) {
     CUdeviceptr own = alloc(16 * MIB, s), other = alloc(16 * MIB, s);
 
     release(other, s);
@@ -412,7 +412,7 @@ TEST(its_own_and_free_neighbours_are_not_taken_together) {
 }
 
 /* The stream's own half, and one that it is ordered behind, without a span between. */
-TEST(neighbours_of_two_streams_are_not_taken_together) {
+TEST(adjacent_ranges_of_two_streams_are_not_taken_together) {
     CUdeviceptr first = alloc(16 * MIB, s), second = alloc(16 * MIB, t);
     CUevent event;
 
@@ -509,9 +509,9 @@ int main(void) {
         internal_dependencies_join_no_pieces, internal_policy_switched_off_is_out_of_memory_instead,
         internal_dependencies_see_nothing_else, internal_dependencies_help_at_the_maximum_too,
         what_is_ordered_goes_before_what_is_done,
-        its_own_and_free_neighbours_are_not_taken_together,
-        neighbours_of_two_streams_are_not_taken_together, only_what_the_host_waited_for_is_seen,
-        the_legacy_stream_has_what_blocking_streams_freed,
+        its_own_and_free_adjacent_ranges_are_not_taken_together,
+        adjacent_ranges_of_two_streams_are_not_taken_together,
+        only_what_the_host_waited_for_is_seen, the_legacy_stream_has_what_blocking_streams_freed,
         what_an_ended_stream_freed_serves_others);
     ADD_FOR_EACH(tests, 8, policies_alone_and_together_on_a_full_device);
     return run_suite(suite, CK_FORK_GETENV);

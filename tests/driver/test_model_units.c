@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* test_model_units.c: the reserve of a pool: units of 32 MiB, and where blocks are placed. */
+/* test_model_units.c: the reserved memory of a pool: units of 32 MiB, and where blocks are placed. */
 #include "test_model.h"
 
 /* ------------------------------------------------------------- units of 32 MiB ---- */
@@ -31,7 +31,7 @@ TEST(blocks_allocated_in_turn_or_together) {
     ck_assert_uint_eq(reserved(), 1024 * MIB);
 }
 
-TEST(freed_neighbours_serve_one_large_request_without_growth) {
+TEST(freed_adjacent_ranges_serve_one_large_request_without_growth) {
     CUdeviceptr blocks[8];
     uint64_t start;
 
@@ -45,17 +45,17 @@ TEST(freed_neighbours_serve_one_large_request_without_growth) {
     ck_assert_uint_eq(reserved(), 4 * GIB);
 }
 
-TEST(scattered_holes_are_remapped) {
-    CUdeviceptr holes[4], keep[4];
+TEST(scattered_free_ranges_are_remapped) {
+    CUdeviceptr free_ranges[4], keep[4];
     uint64_t before, start;
 
     for (int i = 0; i < 4; i++) {
-        holes[i] = alloc(512 * MIB, s);
+        free_ranges[i] = alloc(512 * MIB, s);
         keep[i] = alloc(32 * MIB, s);
     }
     before = reserved();
     for (int i = 0; i < 4; i++)
-        release(holes[i], s);
+        release(free_ranges[i], s);
     start = now();
     alloc(2 * GIB, s);
     ABOUT(now() - start, 2.1e6, 10);
@@ -64,7 +64,7 @@ TEST(scattered_holes_are_remapped) {
         release(keep[i], s);
 }
 
-TEST(holes_smaller_than_a_unit_serve_nothing_larger) {
+TEST(unmapped_ranges_smaller_than_a_unit_serve_nothing_larger) {
     static CUdeviceptr blocks[4096];
 
     for (int i = 0; i < 4096; i++)
@@ -246,7 +246,7 @@ TEST(whole_device_can_be_taken) {
 
 /* ---------------------------------------------------- where blocks are placed ---- */
 
-TEST(among_equal_holes_the_first_freed_serves_first) {
+TEST(among_equal_free_ranges_the_first_freed_serves_first) {
     static const int order[] = {9, 3, 12, 1, 7};
     CUdeviceptr blocks[16];
 
@@ -260,8 +260,8 @@ TEST(among_equal_holes_the_first_freed_serves_first) {
         ck_assert_uint_eq(alloc(4096, s), blocks[order[i]]);
 }
 
-/* One of the experiments on the device: eight holes freed in order, and where requests went. */
-TEST(the_smallest_hole_that_fits_is_cut_from_its_front) {
+/* One of the experiments on the device: eight unmapped ranges freed in order, and where requests went. */
+TEST(the_smallest_free_range_that_fits_is_cut_from_its_start) {
     static const size_t sizes[8] = {4 * MIB, 2 * MIB, 3 * MIB, 2 * MIB,
                                     8 * MIB, 2 * MIB, 5 * MIB, MIB};
     static const struct {
@@ -270,21 +270,21 @@ TEST(the_smallest_hole_that_fits_is_cut_from_its_front) {
                     {700000, 27267072}, {3145728, 6292992},  {300000, 27967488},
                     {4194304, 512},     {1048576, 22023680}, {100000, 21426176},
                     {512, 28267520},    {9437184, 28316160}};
-    CUdeviceptr base = alloc(512, s), holes[8];
+    CUdeviceptr base = alloc(512, s), free_ranges[8];
 
     for (int i = 0; i < 8; i++) {
-        holes[i] = alloc(sizes[i], s);
+        free_ranges[i] = alloc(sizes[i], s);
         alloc(512, s);
     }
     for (int i = 0; i < 8; i++)
-        release(holes[i], s);
+        release(free_ranges[i], s);
     for (size_t i = 0; i < sizeof requests / sizeof requests[0]; i++)
         ck_assert_uint_eq(alloc(requests[i].bytes, s) - base, requests[i].offset);
     ck_assert_uint_eq(reserved(), 64 * MIB);
 }
 
-/* Another one: holes of one and a half units, none of which holds a unit. */
-TEST(holes_that_were_settled_serve_latest_freed_first) {
+/* Another one: unmapped ranges of one and a half units, none of which holds a unit. */
+TEST(unmapped_ranges_that_were_settled_serve_latest_freed_first) {
     CUdeviceptr base = alloc(512, s), blocks[16];
 
     for (int i = 0; i < 16; i++)
@@ -300,22 +300,22 @@ TEST(holes_that_were_settled_serve_latest_freed_first) {
 
 /* The best fit may be one that the request is not ordered behind: measured where work kept all streams busy. */
 TEST(of_a_stream_the_best_fit_serves_or_else_the_oldest_that_holds_it) {
-    CUdeviceptr holes[3];
+    CUdeviceptr free_ranges[3];
     CUevent event;
 
     for (int i = 0; i < 3; i++) {
-        holes[i] = alloc((size_t)(8 - 2 * i) * MIB, s);
+        free_ranges[i] = alloc((size_t)(8 - 2 * i) * MIB, s);
         alloc(512, s);
     }
     OK(d->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
     OK(weir__model_kernel(s, 40 * MS));
-    release(holes[0], s);
-    release(holes[1], s);
+    release(free_ranges[0], s);
+    release(free_ranges[1], s);
     OK(d->cuEventRecord(event, s));
     OK(d->cuStreamWaitEvent(t, event, 0));
-    release(holes[2], s);
-    ck_assert_uint_eq(alloc(4 * MIB, t), holes[0]);
-    ck_assert_uint_eq(alloc(5 * MIB, t), holes[1]);
+    release(free_ranges[2], s);
+    ck_assert_uint_eq(alloc(4 * MIB, t), free_ranges[0]);
+    ck_assert_uint_eq(alloc(5 * MIB, t), free_ranges[1]);
 }
 
 /* The first requests of a load of four streams without work, STREAM:BYTES@OFFSET, and its frees, STREAM:free@REQUEST,
@@ -353,25 +353,25 @@ TEST(idle_streams_take_from_each_other_as_on_an_h200) {
 }
 
 /* The pool may grow a smaller, partly backed range although a larger backed one is free. */
-TEST(growth_takes_the_smallest_hole_backed_or_not) {
-    CUdeviceptr hole = alloc(100 * MIB, s), first, second;
+TEST(growth_takes_the_smallest_free_range_backed_or_not) {
+    CUdeviceptr free_range = alloc(100 * MIB, s), first, second;
 
     alloc(512, s);
     first = alloc(60 * MIB, s);
     second = alloc(60 * MIB, s);
     alloc(512, s);
-    release(hole, s);
+    release(free_range, s);
     OK(d->cuStreamSynchronize(s));
-    alloc(160 * MIB, s); /* moves units out of the hole */
+    alloc(160 * MIB, s); /* moves units out of the unmapped range */
     release(first, s);
     OK(d->cuStreamSynchronize(s));
     release(second, s);
-    ck_assert_uint_eq(alloc(90 * MIB, s), hole);
+    ck_assert_uint_eq(alloc(90 * MIB, s), free_range);
     ck_assert_uint_eq(alloc(100 * MIB, s), first);
 }
 
-/* Recorded programs, replayed on an H200: a hash of the offset and the reserve after each
- * allocation (FNV-1a, 64 bits, a step each), and the peak of the reserve.  Of the one with several
+/* Recorded programs, replayed on an H200: a hash of the offset and the reserved memory after each
+ * allocation (FNV-1a, 64 bits, a step each), and the peak of the reserved memory.  Of the one with several
  * streams the peak alone. */
 static const struct program {
     const char *name;
@@ -456,8 +456,9 @@ int main(void) {
 
     ADD_TESTS(tests, reserve_grows_in_units_and_blocks_pack_across_them,
               blocks_allocated_in_turn_or_together,
-              freed_neighbours_serve_one_large_request_without_growth, scattered_holes_are_remapped,
-              holes_smaller_than_a_unit_serve_nothing_larger, trim_rounds_up_to_units,
+              freed_adjacent_ranges_serve_one_large_request_without_growth,
+              scattered_free_ranges_are_remapped,
+              unmapped_ranges_smaller_than_a_unit_serve_nothing_larger, trim_rounds_up_to_units,
               trim_gives_back_what_was_waited_for_not_what_is_done, queries_let_no_threshold_act,
               threshold_acts_at_a_synchronisation_and_rounds_down,
               synchronising_the_context_lets_the_threshold_act, growth_and_trim_wait_for_no_kernel,
@@ -465,12 +466,12 @@ int main(void) {
               what_cuMemFree_took_counts_as_used, impossible_request_is_refused_after_159_ms,
               whole_device_can_be_taken);
     tests = suite_add_case(suite, "placement", 60, set_up, check_model);
-    ADD_TESTS(tests, among_equal_holes_the_first_freed_serves_first,
-              the_smallest_hole_that_fits_is_cut_from_its_front,
-              holes_that_were_settled_serve_latest_freed_first,
+    ADD_TESTS(tests, among_equal_free_ranges_the_first_freed_serves_first,
+              the_smallest_free_range_that_fits_is_cut_from_its_start,
+              unmapped_ranges_that_were_settled_serve_latest_freed_first,
               of_a_stream_the_best_fit_serves_or_else_the_oldest_that_holds_it,
               idle_streams_take_from_each_other_as_on_an_h200,
-              growth_takes_the_smallest_hole_backed_or_not);
+              growth_takes_the_smallest_free_range_backed_or_not);
     ADD_FOR_EACH(tests, (int)(sizeof programs / sizeof programs[0]),
                  recorded_programs_get_the_addresses_of_an_h200);
     return run_suite(suite, CK_FORK_GETENV);

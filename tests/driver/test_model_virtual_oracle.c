@@ -277,7 +277,7 @@ TEST(access_is_each_devices_own) {
     GIVES(WRONG, driver->cuMemcpyDtoHAsync(&byte, address, 1, far));
     MUST_EQ(read_byte(address), 4);
     CU(driver->cuMemUnmap(address, 2 * UNIT));
-    map(address, 2 * UNIT, memory); /* anew: nobody's */
+    map(address, 2 * UNIT, memory); /* again: nobody's */
     GIVES(WRONG, fill(address, 100, 3));
     check_model();
 }

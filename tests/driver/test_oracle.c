@@ -54,7 +54,7 @@ TEST(on_one_stream_all_is_ordered) {
 }
 
 /* One handle at two addresses: who uses it at one must be behind who used it at the other, and the first place
- * may not go before he was seen done. */
+ * may not go before he was completed. */
 TEST(memory_at_two_addresses_is_one) {
     CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
                                       .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};

@@ -16,7 +16,7 @@ static void set_up(void) {
     CU(driver->cuDevicePrimaryCtxRetain(&primary, 0));
     CU(driver->cuCtxPushCurrent(primary));
     CU(driver->cuStreamCreate(&A, CU_STREAM_NON_BLOCKING));
-    MUST(weir__books_open(&books, 8, 0));
+    MUST(weir__counters_open(&counters, 8, 0));
     engine = bare_engine();
     engine_options.log = WEIR_LOG_INFO;
     device.log = WEIR_LOG_INFO;
@@ -24,7 +24,7 @@ static void set_up(void) {
 }
 
 static void tear_down(void) {
-    weir__books_close(&books);
+    weir__counters_close(&counters);
 }
 
 /* What has no place in a list is left out, but what continues its last. */
@@ -182,7 +182,7 @@ START_TEST(a_wait_is_proved_once) {
 }
 END_TEST
 
-/* Where there is no proof to be had now, the next wait brings it. */
+/* Where there is no proof available now, the next wait brings it. */
 START_TEST(a_proof_that_fails) {
     device.ordinal = 2;
     weir__model_fail(WEIR_ENTRY_cuStreamCreate, 1, CUDA_ERROR_OUT_OF_MEMORY, 0);
@@ -239,57 +239,57 @@ END_TEST
 
 /* ---- siblings -------------------------------------------------------------------------------- */
 
-static struct weir_sibling sibling[4];
+static struct weir_local_peer local_peer[4];
 
 static void *leave_first(void *has_left) {
-    weir__siblings_leave(&sibling[0]);
+    weir__local_peers_leave(&local_peer[0]);
     atomic_store((atomic_int *)has_left, 1);
     return NULL;
 }
 
 /* Who leaves waits until nobody has it any more. */
-START_TEST(a_sibling_that_two_hold) {
-    struct weir_sibling *one, *other;
+START_TEST(a_local_peer_that_two_hold) {
+    struct weir_local_peer *one, *other;
     atomic_int has_left = 0;
     pthread_t thread;
 
     for (int i = 0; i < 4; i++) { /* of another driver, and another device: the last two */
-        sibling[i] = (struct weir_sibling){.driver = i == 2 ? (void *)&device : driver};
-        sibling[i].device = i == 3;
-        weir__siblings_join(&sibling[i]);
+        local_peer[i] = (struct weir_local_peer){.driver = i == 2 ? (void *)&device : driver};
+        local_peer[i].device = i == 3;
+        weir__local_peers_join(&local_peer[i]);
     }
-    one = weir__siblings_next(&sibling[1], NULL);
-    other = weir__siblings_next(&sibling[1], NULL);
-    MUST(one == &sibling[0] && other == one);
+    one = weir__local_peers_next(&local_peer[1], NULL);
+    other = weir__local_peers_next(&local_peer[1], NULL);
+    MUST(one == &local_peer[0] && other == one);
     ANSWERS(0, pthread_create(&thread, NULL, leave_first, &has_left));
     nanosleep(&(struct timespec){0, 20000000}, NULL);
-    weir__siblings_let_go(one);
+    weir__local_peers_let_go(one);
     nanosleep(&(struct timespec){0, 20000000}, NULL);
     MUST(!atomic_load(&has_left));
-    MUST(weir__siblings_next(&sibling[1], other) == NULL);
+    MUST(weir__local_peers_next(&local_peer[1], other) == NULL);
     ANSWERS(0, pthread_join(thread, NULL));
-    MUST(weir__siblings_next(&sibling[1], NULL) == NULL);
+    MUST(weir__local_peers_next(&local_peer[1], NULL) == NULL);
     for (int i = 1; i < 4; i++)
-        weir__siblings_leave(&sibling[i]);
+        weir__local_peers_leave(&local_peer[i]);
 }
 END_TEST
 
 /* ---- relief ---------------------------------------------------------------------------------- */
 
 /* The most that was asked for counts, and one thread gives at a time. */
-START_TEST(relief_that_another_gives) {
+START_TEST(memory_that_another_gives) {
     static struct weir_reserve v;
-    struct weir_relief *r = &v.relief;
+    struct weir_pressure *r = &v.pressure;
 
-    weir__relief_open(r, 0);
-    weir__relief_raise(r, 300);
-    weir__relief_raise(r, 200);
+    weir__pressure_open(r, 0);
+    weir__pressure_raise(r, 300);
+    weir__pressure_raise(r, 200);
     MUST_EQ(atomic_load(&r->wanted), 300);
     pthread_mutex_lock(&r->lock);
-    ANSWERS(0, weir__relief_look(&v, NULL));
+    ANSWERS(0, weir__pressure_look(&v, NULL));
     pthread_mutex_unlock(&r->lock);
     MUST_EQ(atomic_load(&r->wanted), 300);
-    weir__relief_close(r);
+    weir__pressure_close(r);
 }
 END_TEST
 
@@ -307,8 +307,8 @@ static Suite *suite(void) {
     tcase_add_test(tests, a_wait_is_proved_once);
     tcase_add_test(tests, a_proof_that_fails);
     tcase_add_test(tests, a_driver_whose_frees_do_not_wait);
-    tcase_add_test(tests, a_sibling_that_two_hold);
-    tcase_add_test(tests, relief_that_another_gives);
+    tcase_add_test(tests, a_local_peer_that_two_hold);
+    tcase_add_test(tests, memory_that_another_gives);
     return all;
 }
 

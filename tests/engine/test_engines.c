@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* test_engines.c: what only a modelled device can show of the engines.
  *
- * The engines alone, without the front.  What a user relies on (who may have a block when, waiting,
+ * The engines alone, without the caches.  What a user relies on (who may have a block when, waiting,
  * faults, a lost device, captures) is asked a second time of the allocator as a user has it.
  *
  * The driver calls of a hit, counted.  Virtual time: who may have a block when, how long the
- * out-of-memory ladder waits.  Growth, step by step, against figures worked out by hand.  Drivers
+ * OOM recovery waits.  Growth, step by step, against figures worked out by hand.  Drivers
  * that lack what newer ones have.  Faults of single calls are test_faults.c's.
  *
  * The random run at the end knows no address map and no policy, only one rule: no two blocks overlap
@@ -74,7 +74,7 @@ static void destroy(weir_allocator *a) {
 
 /* With its live blocks, as after the loss of the device. */
 static void abandon(weir_allocator *a) {
-    (void)weir__detour_set(&a->device.slow_path, WEIR_DETOUR_LOST, 1);
+    (void)weir__slow_path_set(&a->device.slow_path, WEIR_SLOW_PATH_LOST, 1);
     OK(weir_allocator_destroy(a));
 }
 
@@ -94,7 +94,7 @@ START_TEST(a_hit_of_the_pool_costs_one_call_and_one_question) {
     give(a, block, A);
     EXPECT_CALLS({WEIR_ENTRY_cuMemFreeAsync, 1});
     destroy(a);
-    /* With a finite threshold the reserve may fall unseen: it is asked for, twice. */
+    /* With a finite threshold the reserved memory may fall unseen: it is asked for, twice. */
     options.release_threshold = bytes_amount(64 * MIB);
     a = make(&options);
     give(a, take(a, 1000, A), A);
@@ -126,8 +126,8 @@ START_TEST(a_hit_of_the_arena_costs_no_memory_call) {
 }
 END_TEST
 
-START_TEST(a_block_of_the_platform_is_one_call) {
-    weir_options options = plain(KIND_PLATFORM, 0);
+START_TEST(a_block_of_the_direct_engine_is_one_call) {
+    weir_options options = plain(KIND_DIRECT, 0);
     weir_allocator *a = make(&options);
     void *block;
 
@@ -235,7 +235,7 @@ START_TEST(what_another_left_stays_there_for_it) {
 }
 END_TEST
 
-/* What A freed while busy serves B before the reserve grows, if B may wait for A on the device; else it grows,
+/* What A freed while busy serves B before the reserved memory grows, if B may wait for A on the device; else it grows,
  * or refuses where it cannot. */
 static void behind_another(int kind, int dependencies) {
     weir_options options = plain(kind, 64 * MIB);
@@ -425,9 +425,9 @@ START_TEST(the_free_is_the_point_in_order) {
 }
 END_TEST
 
-/* The platform engine waits for the device itself. */
-START_TEST(the_platform_waits_for_uses) {
-    weir_options options = plain(KIND_PLATFORM, 0);
+/* The direct engine waits for the device itself. */
+START_TEST(the_direct_engine_waits_for_uses) {
+    weir_options options = plain(KIND_DIRECT, 0);
     weir_allocator *a = make(&options);
     void *block = take(a, MIB, A);
 
@@ -577,7 +577,7 @@ static const struct growth_case arena_cases[] = {
     {"bfc", "bfc", 0, 40, {64, 128, 256, 256, 256, 512, 512, 512}},
 };
 
-/* The events add up to the reserve, and causes are what they should be. */
+/* The events add up to the reserved memory, and causes are what they should be. */
 static void check_growth_events(weir_allocator *a, int is_pool) {
     weir_event events[32];
     uint64_t total = 0, grown = 0;
@@ -617,7 +617,7 @@ static void run_growth_case(const struct growth_case *c, int kind) {
 
         if (c->reserve[i] == 0) {
             EXPECT(WEIR_E_LIMIT, status);
-            ck_assert_uint_le(s.reserve, before); /* the ladder gave idle units back */
+            ck_assert_uint_le(s.reserve, before); /* OOM recovery gave idle units back */
             continue;
         }
         OK(status);
@@ -754,7 +754,7 @@ START_TEST(refused_steps_do_not_double) {
     options.recovery_timeout_ms = 500;
     a = make(&options);
     take(a, MIB, A);
-    give(a, take(a, MIB, B), B); /* a silent stream, so that the ladder asks many times */
+    give(a, take(a, MIB, B), B); /* a silent stream, so that OOM recovery asks many times */
     CU(driver->cuMemAlloc(&others, 4 * GIB - 2 * MIB));
     EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, 2 * MIB, A, &none));
     CU(driver->cuMemFree(others));
@@ -858,7 +858,7 @@ static void ask_where_the_driver_does_not_tell(void) {
     destroy(a);
 }
 
-START_TEST(a_refusal_is_logged) {
+START_TEST(a_failure_is_logged) {
     log_warnings(KIND_FIXED, 64 * MIB);
     expect_logged(ask_for_too_much,
                   "limit is reached: could not allocate 65MiB; limit 64MiB, reserved 64MiB, in use "
@@ -919,7 +919,7 @@ START_TEST(settings_without_effect_draw_a_warning) {
     expect_words("");
     logging.arena = WEIR_ARENA_FIXED;
     expect_words("arena has no effect with engine mapped\n");
-    log_warnings(KIND_PLATFORM, 0);
+    log_warnings(KIND_DIRECT, 0);
     expect_words("");
     logging.prealloc = bytes_amount(MIB);
     logging.growth = WEIR_GROWTH_STEP;
@@ -1022,7 +1022,7 @@ START_TEST(preallocation_takes_what_is_there) {
     ck_assert_int_eq(weir_last_driver_result(), 0);
     give(a, take(a, 200 * MIB, A), A);
     destroy(a);
-    /* All of the device: nothing to be had. */
+    /* All of the device: nothing available. */
     CU(driver->cuMemFree(others));
     CU(driver->cuMemAlloc(&others, 4 * GIB));
     a = NULL;
@@ -1095,10 +1095,10 @@ START_TEST(amounts_are_of_the_device) {
 }
 END_TEST
 
-/* ---- the out-of-memory ladder ---------------------------------------------------------------- */
+/* ---- OOM recovery ---------------------------------------------------------------- */
 
 /* Frees pending on a busy stream are waited for, and no longer than they take. */
-START_TEST(the_ladder_waits_for_frees) {
+START_TEST(oom_recovery_waits_for_frees) {
     weir_options options = plain(_i, 64 * MIB);
     weir_allocator *a;
     uint64_t start, took;
@@ -1124,7 +1124,7 @@ START_TEST(the_ladder_waits_for_frees) {
 END_TEST
 
 /* The same without a noted use, where the driver or an event has to tell. */
-START_TEST(the_ladder_waits_for_another_stream) {
+START_TEST(oom_recovery_waits_for_another_stream) {
     weir_options options = plain(_i, 64 * MIB);
     weir_allocator *a;
     uint64_t start;
@@ -1252,7 +1252,7 @@ START_TEST(the_last_rung_waits_for_the_device) {
     options.growth = WEIR_GROWTH_REMAINING;
     options.growth_factor = 1;
     a = make(&options);
-    block = take(a, 24 * MIB, B); /* too little for a wait before the ladder */
+    block = take(a, 24 * MIB, B); /* too little for a wait before OOM recovery */
     pin = take(a, 38 * MIB, A);
     busy(B, 50 * MS);
     CU(driver->cuStreamBeginCapture(B, CU_STREAM_CAPTURE_MODE_GLOBAL));
@@ -1320,7 +1320,7 @@ START_TEST(hopeless_requests_are_refused_at_once) {
 END_TEST
 
 /* Idle regions are too small one by one: the last rung gives them back and takes one that fits. */
-START_TEST(the_ladder_trims_what_is_scattered) {
+START_TEST(oom_recovery_trims_what_is_scattered) {
     weir_options options = plain(KIND_REGIONS, 256 * MIB);
     weir_event events[8];
     weir_allocator *a;
@@ -1348,7 +1348,7 @@ START_TEST(the_ladder_trims_what_is_scattered) {
 }
 END_TEST
 
-/* The driver refuses for want of memory, the ladder succeeds: the thread's driver result stays. */
+/* The driver refuses for want of memory, OOM recovery succeeds: the thread's driver result stays. */
 START_TEST(a_recovered_request_leaves_the_driver_result) {
     weir_options options = plain(_i, 0);
     weir_allocator *a;
@@ -1625,7 +1625,7 @@ END_TEST
 
 /* ---- faults ---------------------------------------------------------------------------------- */
 
-/* What a growth step took to raise the reserve goes back, if not at once, then by the next step or trim. */
+/* What a growth took to raise the reserved memory goes back, if not at once, then by the next step or trim. */
 START_TEST(probe_blocks_that_stay_are_given_back_later) {
     weir_options options = plain(KIND_POOL, 0);
     weir_allocator *a;
@@ -1648,7 +1648,7 @@ START_TEST(probe_blocks_that_stay_are_given_back_later) {
 }
 END_TEST
 
-/* A small step above so much idle reserve that probe blocks of its size would not do to fill it. */
+/* A small step above so much idle memory that probe blocks of its size would not do to fill it. */
 START_TEST(a_small_step_above_much_idle_reserve) {
     weir_options options = plain(KIND_POOL, 0);
     weir_allocator *a;
@@ -1696,7 +1696,7 @@ START_TEST(everything_can_be_preallocated) {
 }
 END_TEST
 
-/* What cuMemAlloc packs beside others begins anywhere, and blocks under the front at whole pages alone; 1: the
+/* What cuMemAlloc packs beside others begins anywhere, and blocks under the caches at whole pages alone; 1: the
  * driver takes it back when it is asked again. */
 START_TEST(a_region_that_begins_inside_a_page_is_exchanged) {
     weir_options options = plain(KIND_REGIONS, 0);
@@ -1720,7 +1720,7 @@ START_TEST(a_region_that_begins_inside_a_page_is_exchanged) {
 }
 END_TEST
 
-/* Nor is there memory for the exchange: a refusal like others. */
+/* Nor is there memory for the exchange: a failure like others. */
 START_TEST(a_region_that_begins_inside_a_page_of_a_full_device) {
     weir_options options = plain(KIND_REGIONS, 0);
     weir_allocator *a;
@@ -1974,7 +1974,7 @@ START_TEST(the_block_around_an_address) {
 }
 END_TEST
 
-/* The driver lacks the entries, or the device the ability: addresses can be had there all the same. */
+/* The driver lacks the entries, or the device the ability: addresses is available there all the same. */
 START_TEST(a_device_that_maps_nothing) {
     struct weir_driver table = *older_driver(_i ? WEIR_CAP_VIRTUAL : 0);
     weir_options options = plain(KIND_REGIONS, 0);
@@ -1988,7 +1988,7 @@ START_TEST(a_device_that_maps_nothing) {
 }
 END_TEST
 
-/* Sizes and double frees are weir's to know then; the reserve is an estimate in units. */
+/* Sizes and double frees are weir's to know then; the reserved memory is an estimate in units. */
 /* That a blocking stream is idle does not say that it is not behind work of NULL: a handle in what was freed on
  * it stays where it is until that is done, and moves then. */
 START_TEST(an_idle_stream_is_no_proof) {
@@ -2022,7 +2022,7 @@ START_TEST(an_idle_stream_is_no_proof) {
 END_TEST
 
 /* Each pin leaves a gap that is too small for what comes next.  When there are no addresses any more (the
- * driver gave half of them) that is a refusal; nothing is mapped among the small blocks' addresses. */
+ * driver gave half of them) that is a failure; nothing is mapped among the small blocks' addresses. */
 START_TEST(addresses_last_long_and_end_well) {
     enum { PINS = 80, FEW = 40 };
     weir_options options = plain(KIND_MAPPED, 0);
@@ -2061,7 +2061,7 @@ START_TEST(addresses_last_long_and_end_well) {
 }
 END_TEST
 
-/* What the driver does not unmap stays part of the reserve and counts against the limit, nothing else is
+/* What the driver does not unmap stays part of the reserved memory and counts against the limit, nothing else is
  * mapped there, and it goes when the driver takes it. */
 START_TEST(what_cannot_be_unmapped_is_gone_round) {
     weir_options options = plain(KIND_MAPPED, 64 * MIB);
@@ -2140,19 +2140,19 @@ END_TEST
 /* Where memory lies at the very end of the addresses there is no more room behind it, though the device has some:
  * that is out of memory, in preallocation too, and what is refused is told what could be had. */
 START_TEST(the_end_of_the_addresses_is_out_of_memory) {
-    enum { HOLES = 3 };
+    enum { UNMAPPED_RANGES = 3 };
     struct weir_driver table = *driver;
     weir_options options = plain(KIND_MAPPED, 0);
     size_t bytes = 3754 * MIB, end = 15 * GIB; /* small requests have the rest */
-    weir_refusal refusal = {.size = sizeof refusal};
-    void *pin[HOLES], *large, *none = NULL;
+    weir_refusal failure = {.size = sizeof failure};
+    void *pin[UNMAPPED_RANGES], *large, *none = NULL;
     weir_allocator *a;
 
     table.cuMemAddressReserve = few_addresses;
     options.packing = WEIR_PACKING_COMPACT;
     options.front = WEIR_SWITCH_OFF;
     a = make_on(&table, &options);
-    for (int i = 0; i < HOLES; i++, bytes += 8 * MIB) {
+    for (int i = 0; i < UNMAPPED_RANGES; i++, bytes += 8 * MIB) {
         large = take(a, bytes, A);
         pin[i] = take(a, 6 * MIB, A); /* the rest of its last handle */
         give(a, large, A);
@@ -2160,13 +2160,13 @@ START_TEST(the_end_of_the_addresses_is_out_of_memory) {
         end -= bytes + 6 * MIB;
     }
     large = take(a, end, A);
-    MUST_EQ(check_identities(a).reserve, end + (size_t)HOLES * 8 * MIB);
+    MUST_EQ(check_identities(a).reserve, end + (size_t)UNMAPPED_RANGES * 8 * MIB);
     EXPECT(WEIR_E_NO_MEMORY, weir_preallocate(a, (size_t)stats_of(a).reserve + 8 * MIB, NULL));
     EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, bytes, A, &none));
-    OK(weir_last_refusal(&refusal));
-    MUST_EQ(refusal.largest, 2 * MIB); /* beside a pin */
-    give(a, take(a, (size_t)refusal.largest, A), A);
-    for (int i = 0; i < HOLES; i++)
+    OK(weir_last_refusal(&failure));
+    MUST_EQ(failure.largest, 2 * MIB); /* beside a pin */
+    give(a, take(a, (size_t)failure.largest, A), A);
+    for (int i = 0; i < UNMAPPED_RANGES; i++)
         give(a, pin[i], A);
     give(a, large, A);
     destroy(a);
@@ -2238,7 +2238,7 @@ START_TEST(what_cannot_be_unmapped_is_gone_round_still) {
 }
 END_TEST
 
-/* A handle that was on its way and could not be mapped goes with its old place, once that was seen done. */
+/* A handle that was on its way and could not be mapped goes with its old place, once that was completed. */
 START_TEST(what_cannot_be_put_goes_later) {
     weir_options options = plain(KIND_MAPPED, 64 * MIB);
     uint64_t all = device_free();
@@ -2305,7 +2305,7 @@ static CUresult unmap_elsewhere(CUdeviceptr at, size_t bytes) {
 }
 
 /* What goes back while it is still mapped where it was before is the device's no sooner than that ends. */
-START_TEST(what_was_moved_goes_with_its_shadow) {
+START_TEST(what_was_moved_goes_with_its_alias) {
     struct weir_driver table = *driver;
     weir_options options = plain(KIND_MAPPED, 64 * MIB);
     uint64_t all = device_free();
@@ -2336,7 +2336,7 @@ START_TEST(what_was_moved_goes_with_its_shadow) {
 }
 END_TEST
 
-/* However many handles move at once that were not seen done: each leaves its shadow. */
+/* However many handles move at once that were not completed: each leaves its shadow. */
 START_TEST(many_move_unseen) {
     enum { HANDLES = 64 };
     weir_options options = plain(KIND_MAPPED, 0);
@@ -2361,7 +2361,7 @@ START_TEST(many_move_unseen) {
 }
 END_TEST
 
-/* Of the idle handles those move that are seen done, and of these the largest that the request needs whole, then
+/* Of the idle handles those move that are completed, and of these the largest that the request needs whole, then
  * the smallest that it needs a part of: one stays. */
 START_TEST(the_best_of_the_idle_moves) {
     static const struct {
@@ -2409,7 +2409,7 @@ START_TEST(the_best_of_the_idle_moves) {
 }
 END_TEST
 
-/* A handle in which few pieces were not seen done moves, behind a wait for those of others; one of many pieces
+/* A handle in which few pieces were not completed moves, behind a wait for those of others; one of many pieces
  * stays. */
 START_TEST(a_handle_in_many_pieces_stays) {
     enum { MOST = 8 };
@@ -2442,7 +2442,7 @@ END_TEST
 
 /* What may be in use is not unmapped, nor its pool destroyed, because the device cannot be waited for. */
 START_TEST(an_end_that_cannot_wait_is_no_end) {
-    static const int kinds[] = {KIND_MAPPED, KIND_POOL, KIND_PLATFORM};
+    static const int kinds[] = {KIND_MAPPED, KIND_POOL, KIND_DIRECT};
     weir_options options = plain(kinds[_i], 0);
     weir_allocator *a;
     void *block;
@@ -2463,7 +2463,7 @@ START_TEST(an_end_that_cannot_wait_is_no_end) {
 }
 END_TEST
 
-/* All that the device has left can be had, though steps are larger, and what is refused leaves nothing behind
+/* All that the device has left is available, though steps are larger, and what is refused leaves nothing behind
  * in a place where it cannot move. */
 START_TEST(the_last_of_the_device_is_enough) {
     weir_options options = plain(KIND_MAPPED, 0);
@@ -2699,7 +2699,7 @@ START_TEST(a_stream_may_go_behind_several) {
 }
 END_TEST
 
-/* Without ids nothing moves that was not seen done: what it would be, whose stream is not known, could be had
+/* Without ids nothing moves that was not completed: what it would be, whose stream is not known, could be had
  * by nobody. */
 START_TEST(without_ids_nothing_moves_unseen) {
     weir_options options = plain(KIND_MAPPED, 64 * MIB);
@@ -2789,11 +2789,11 @@ START_TEST(a_captured_stream) {
     captured = A;
     count_from_here();
     /* A driver makes a node of it, but on the legacy stream. */
-    if (kind == KIND_PLATFORM || (kind != KIND_POOL && capture_result != CUDA_SUCCESS)) {
+    if (kind == KIND_DIRECT || (kind != KIND_POOL && capture_result != CUDA_SUCCESS)) {
         EXPECT(WEIR_E_CAPTURE, weir_alloc(a, 1000, A, &none));
         ck_assert_ptr_eq(none, &none);
     }
-    if (kind != KIND_PLATFORM) {
+    if (kind != KIND_DIRECT) {
         EXPECT(WEIR_E_CAPTURE, weir_free(a, used, B));
         OK(weir_use(a, block, B));
         EXPECT(WEIR_E_CAPTURE, weir_free(a, block, A));
@@ -3149,7 +3149,7 @@ static const struct {
     {KIND_REGIONS, 0, 0},
     {KIND_REGIONS, 64 * MIB, 0},
     {KIND_REGIONS, 0, WEIR_CAP_STREAM_ID},
-    {KIND_PLATFORM, 0, 0},
+    {KIND_DIRECT, 0, 0},
 };
 enum { WORLDS = sizeof worlds / sizeof worlds[0], SEEDS = 3 };
 
@@ -3394,7 +3394,7 @@ START_TEST(probe_blocks_are_nobodys) {
 }
 END_TEST
 
-/* Also where the driver does not begin its peak anew after a step, or takes no probe block back: the next
+/* Also where the driver does not begin its peak again after a step, or takes no probe block back: the next
  * step must not take them for anybody's either. */
 START_TEST(probe_blocks_that_stay_in_the_drivers_peak) {
     weir_options options = plain(KIND_POOL, 0);
@@ -3418,7 +3418,7 @@ START_TEST(probe_blocks_that_stay_in_the_drivers_peak) {
 END_TEST
 
 /* A stream that has settled ends with much freed, and the driver has refused it an event: that is waited for before
- * the reserve grows, unless nothing may be waited for, or cannot. */
+ * the reserved memory grows, unless nothing may be waited for, or cannot. */
 static void strand(int kind, int patient, int fails) {
     weir_options options = plain(kind, 0);
     void *pin, *block[2], *again;
@@ -3654,7 +3654,7 @@ START_TEST(what_was_refused_is_nobodys_growth) {
 END_TEST
 
 /* Nor does one that was served at last, after a try that the driver refused, count for one that is refused later. */
-START_TEST(a_later_refusal_keeps_what_was_preallocated) {
+START_TEST(a_later_failure_keeps_what_was_preallocated) {
     weir_options options = plain(KIND_POOL, GIB);
     void *block, *kept, *none = NULL;
     weir_allocator *a;
@@ -3708,7 +3708,7 @@ static TCase *add_case(Suite *suite, const char *name, void (*fixture)(void)) {
 static void add_order(TCase *tests) {
     tcase_add_test(tests, a_hit_of_the_pool_costs_one_call_and_one_question);
     LOOP(tests, a_hit_of_the_arena_costs_no_memory_call, ARENAS);
-    tcase_add_test(tests, a_block_of_the_platform_is_one_call);
+    tcase_add_test(tests, a_block_of_the_direct_engine_is_one_call);
     LOOP(tests, one_stream_never_records, ARENAS);
     tcase_add_test(tests, freed_on_a_busy_stream);
     LOOP(tests, a_stream_may_go_behind_another, KIND_FIXED, KIND_MAPPED + 1);
@@ -3719,7 +3719,7 @@ static void add_order(TCase *tests) {
     tcase_add_test(tests, a_second_stream_finds_the_unused_space);
     LOOP(tests, a_noted_use_holds_the_block, POOL_AND_ARENAS);
     LOOP(tests, the_free_is_the_point_in_order, POOL_AND_ARENAS);
-    tcase_add_test(tests, the_platform_waits_for_uses);
+    tcase_add_test(tests, the_direct_engine_waits_for_uses);
     tcase_add_test(tests, stale_notes_are_dropped);
     LOOP(tests, notes_do_not_pile_up, POOL_AND_ARENAS);
     LOOP(tests, notes_survive_a_failed_free, POOL_AND_ARENAS);
@@ -3770,14 +3770,14 @@ static void add_growth(TCase *tests) {
     LOOP(tests, preallocation_takes_what_is_there, POOL_AND_ARENAS);
     tcase_add_test(tests, amounts_are_of_the_device);
     tcase_add_test(tests, more_than_can_be_is_not_preallocated);
-    tcase_add_test(tests, a_refusal_is_logged);
+    tcase_add_test(tests, a_failure_is_logged);
     tcase_add_test(tests, growth_is_logged);
     LOOP(tests, two_threads_grow_at_once, 0, 2);
     LOOP(tests, trim_and_what_was_not_observed, POOL_AND_ARENAS);
     LOOP(tests, a_trim_gives_back_what_is_done, 0, 2);
     LOOP(tests, nothing_is_left_of_what_was_refused, 0, 4);
     tcase_add_test(tests, what_was_refused_is_nobodys_growth);
-    tcase_add_test(tests, a_later_refusal_keeps_what_was_preallocated);
+    tcase_add_test(tests, a_later_failure_keeps_what_was_preallocated);
     tcase_add_test(tests, without_ids_a_lost_event_is_not_replaced);
     LOOP(tests, a_stream_may_go_behind_several, 0, 2);
     tcase_add_test(tests, without_ids_nothing_moves_unseen);
@@ -3826,8 +3826,8 @@ START_TEST(what_was_foretold_of_another_request) {
 END_TEST
 
 static void add_recovery(TCase *tests) {
-    LOOP(tests, the_ladder_waits_for_frees, POOL_AND_ARENAS);
-    LOOP(tests, the_ladder_waits_for_another_stream, POOL_AND_ARENAS);
+    LOOP(tests, oom_recovery_waits_for_frees, POOL_AND_ARENAS);
+    LOOP(tests, oom_recovery_waits_for_another_stream, POOL_AND_ARENAS);
     LOOP(tests, the_deadline_is_kept, POOL_AND_ARENAS);
     LOOP(tests, no_deadline_no_wait, POOL_AND_ARENAS);
     LOOP(tests, at_the_deadline_nobody_sleeps, POOL_AND_ARENAS);
@@ -3836,7 +3836,7 @@ static void add_recovery(TCase *tests) {
     LOOP(tests, what_others_hold_is_not_waited_for, KIND_REGIONS, KIND_REGIONS + 1);
     LOOP(tests, hopeless_requests_are_refused_at_once, EVERY_KIND);
     tcase_add_test(tests, what_was_foretold_of_another_request);
-    tcase_add_test(tests, the_ladder_trims_what_is_scattered);
+    tcase_add_test(tests, oom_recovery_trims_what_is_scattered);
     LOOP(tests, a_recovered_request_leaves_the_driver_result, KIND_POOL, KIND_POOL + 1);
     LOOP(tests, a_recovered_request_leaves_the_driver_result, KIND_REGIONS, KIND_REGIONS + 1);
     tcase_add_test(tests, trim_chooses_regions);
@@ -3860,9 +3860,9 @@ static void add_faults(TCase *tests) {
     tcase_add_test(tests, regions_that_all_begin_inside_a_page);
     LOOP(tests, a_lost_device, 0, KIND_COUNT * 7);
     LOOP(tests, a_captured_stream, 0, 2 * KIND_COUNT);
-    LOOP(tests, a_graph_has_memory_of_its_own, KIND_FIXED, KIND_PLATFORM);
-    LOOP(tests, a_graph_that_never_was, KIND_FIXED, KIND_PLATFORM);
-    LOOP(tests, where_graphs_have_no_memory, 3 * KIND_FIXED, 3 * KIND_PLATFORM);
+    LOOP(tests, a_graph_has_memory_of_its_own, KIND_FIXED, KIND_DIRECT);
+    LOOP(tests, a_graph_that_never_was, KIND_FIXED, KIND_DIRECT);
+    LOOP(tests, where_graphs_have_no_memory, 3 * KIND_FIXED, 3 * KIND_DIRECT);
     LOOP(tests, a_device_without_pools, EVERY_KIND);
     LOOP(tests, a_device_that_maps_nothing, 0, 2);
     tcase_add_test(tests, an_idle_stream_is_no_proof);
@@ -3871,8 +3871,8 @@ static void add_faults(TCase *tests) {
     tcase_add_test(tests, what_cannot_be_unmapped_is_gone_round_still);
     tcase_add_test(tests, what_cannot_be_put_goes_later);
     tcase_add_test(tests, what_stays_in_two_places_goes_with_the_last);
-    tcase_add_test(tests, what_was_moved_goes_with_its_shadow);
-    tcase_add_loop_test(tests, what_is_pending_is_no_block, KIND_FIXED, KIND_PLATFORM);
+    tcase_add_test(tests, what_was_moved_goes_with_its_alias);
+    tcase_add_loop_test(tests, what_is_pending_is_no_block, KIND_FIXED, KIND_DIRECT);
     tcase_add_loop_test(tests, the_block_around_an_address, 0, 2 * KIND_COUNT);
     tcase_add_test(tests, many_move_unseen);
     tcase_add_loop_test(tests, the_best_of_the_idle_moves, 0, 8);
@@ -3889,7 +3889,7 @@ static void add_faults(TCase *tests) {
     tcase_add_loop_test(tests, what_was_undone_is_nobodys, 0, 2);
 }
 
-/* With the front. */
+/* With the caches. */
 static void add_for_users(TCase *tests) {
     tcase_add_test(tests, freed_on_a_busy_stream);
     tcase_add_test(tests, events_are_recycled);
@@ -3919,7 +3919,7 @@ int main(void) {
     add_recovery(add_case(suite, "recovery", open_device));
     add_faults(add_case(suite, "faults", open_device));
     LOOP(add_case(suite, "places", open_device), where_a_graph_had_memory_once, KIND_FIXED,
-         KIND_PLATFORM);
+         KIND_DIRECT);
     LOOP(add_case(suite, "random", open_device), no_two_owners_without_an_order, 0, WORLDS * SEEDS);
     add_for_users(add_case(suite, "for users", open_device_for_users));
     return run_suite(suite, CK_FORK_GETENV);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* test_mapped.c: where a mapped arena puts what it is asked for, and what moves there.
  *
- * On the device model, without the front: layouts of handles of 8 MiB, as the tightest packing makes them, and of
+ * On the device model, without the caches: layouts of handles of 8 MiB, as the tightest packing makes them, and of
  * those that large requests have for themselves; then one request, and where it lies, what it took from the device,
  * and which calls it made.  Shadows, and how they go.  What was preallocated, and how it moves.  What a shortage of the
  * host's memory leaves.
@@ -40,7 +40,7 @@ static size_t mib_above(const void *block, const void *base) {
     return ((uintptr_t)block - (uintptr_t)base) / MIB;
 }
 
-/* What was freed is seen done, where streams record that: by a trim to what no handle is small enough for. */
+/* What was freed is completed, where streams record that: by a trim to what no handle is small enough for. */
 static void see_done(void) {
     uint64_t before = reserve();
 
@@ -49,8 +49,8 @@ static void see_done(void) {
     MUST_EQ(reserve(), before);
 }
 
-/* Idle memory goes back to the device: a hole where it was. */
-static void make_holes(void) {
+/* Idle memory goes back to the device: an unmapped range where it was. */
+static void make_unmapped_ranges(void) {
     CU(driver->cuCtxSynchronize());
     OK(weir_trim(a, 0, NULL));
 }
@@ -76,12 +76,12 @@ static void begin_with_two_streams(int packing) {
     begin(packing, 0);
     other = take(1000, B);
     give(take(UNIT, B), B);
-    make_holes();
+    make_unmapped_ranges();
 }
 
 static void end(void) {
     CU(driver->cuCtxSynchronize());
-    make_holes();
+    make_unmapped_ranges();
     MUST_EQ(check_identities(a).reserve, 0);
     OK(weir_allocator_destroy(a));
     check_model();
@@ -89,7 +89,7 @@ static void end(void) {
 
 /* ---- which gap ------------------------------------------------------------------------------- */
 
-/* Handles side by side: taken, clean, the stream's own but not seen done, or a hole; and behind them the hole that
+/* Handles side by side: taken, clean, the stream's own but not completed, or an unmapped range; and behind them the unmapped range that
  * ends the addresses. */
 struct layout {
     const char *handles;
@@ -113,7 +113,7 @@ static void lay(const char *handles, void **block) {
     for (size_t i = 0; handles[i]; i++)
         MUST_EQ(mib_above(block[i], block[0]), i * (UNIT / MIB));
     give_those(handles, 'H', block);
-    make_holes();
+    make_unmapped_ranges();
     give_those(handles, 'C', block);
     see_done();
     busy(A, 5 * MS);
@@ -131,9 +131,9 @@ static const struct layout layouts[] = {
     {"HCHHT", 12, 1, 4, 0},
     /* What is idle right behind it moves into it, */
     {"TCHCT", 16, 1, 0, 1},
-    /* and what is idle right before it, though it was not seen done. */
+    /* and what is idle right before it, though it was not completed. */
     {"TOCHCT", 24, 2, 0, 0},
-    /* Beside what was not seen done, what was leaves its place at once. */
+    /* Beside what was not completed, what was leaves its place at once. */
     {"TOCT", 24, 4, 8, 1},
 };
 enum { LAYOUTS = sizeof layouts / sizeof layouts[0] };
@@ -161,7 +161,7 @@ END_TEST
 /* ---- handles of their own ---------------------------------------------------------------------- */
 
 /* The first block of all begins where the addresses do; later ones keep away from what lies before them, in the
- * lowest hole that is large enough for that. */
+ * lowest unmapped range that is large enough for that. */
 START_TEST(large_requests_lie_apart) {
     void *first, *pin, *large, *between;
 
@@ -169,13 +169,13 @@ START_TEST(large_requests_lie_apart) {
     first = take(64 * MIB, A);
     MUST_EQ(stats_of(a).extent, 64 * MIB);
     give(first, A);
-    make_holes();
+    make_unmapped_ranges();
     pin = take(8 * MIB, A);
     MUST(pin == first);
     MUST_EQ(reserve(), 40 * MIB);
     large = take(132 * MIB, A);
     MUST_EQ(mib_above(large, pin), 40 + 132 + 2);
-    between = take(64 * MIB, A); /* in a hole of 64 + 2 MiB before it, and 4 behind */
+    between = take(64 * MIB, A); /* in an unmapped range of 64 + 2 MiB before it, and 4 behind */
     MUST_EQ(mib_above(between, pin), 40 + 64 + 2);
     give(between, A);
     give(large, A);
@@ -184,7 +184,7 @@ START_TEST(large_requests_lie_apart) {
 }
 END_TEST
 
-/* One that begins with what another has left grows into the hole behind that, to its end.  What is new there is as
+/* One that begins with what another has left grows into the unmapped range behind that, to its end.  What is new there is as
  * free for everybody as what it joins. */
 START_TEST(large_requests_grow_in_their_place) {
     void *pin, *large, *between;
@@ -225,7 +225,7 @@ static void expect_no_recovery(void) {
         MUST(events[i].cause != WEIR_EVENT_RECOVERY);
 }
 
-/* Each is unmapped once, when its users were seen done, and its place serves again; that gives no memory back, so
+/* Each is unmapped once, when its users were completed, and its place serves again; that gives no memory back, so
  * that it is no event.  The handle that it showed goes at a trim, whatever other shadows there are. */
 START_TEST(shadows_go_one_by_one) {
     void *block[2], *pin[2], *moved[3], *again[2];
@@ -268,9 +268,9 @@ START_TEST(shadows_go_one_by_one) {
 END_TEST
 
 /* The first of the addresses of small requests may lie in one: those of large ones end before it, as ever. */
-START_TEST(a_shadow_behind_the_large_addresses_is_none_of_theirs) {
+START_TEST(a_alias_behind_the_large_addresses_is_none_of_theirs) {
     enum { SMALL = 4 };
-    weir_refusal refusal = {.size = sizeof refusal};
+    weir_refusal failure = {.size = sizeof failure};
     void *small[SMALL], *large, *last, *none = NULL;
 
     begin(WEIR_PACKING_COMPACT, 10 * MIB);
@@ -283,8 +283,8 @@ START_TEST(a_shadow_behind_the_large_addresses_is_none_of_theirs) {
     large = take(2 * MIB, A);
     MUST_EQ(reserve(), 2 * MIB);
     EXPECT(WEIR_E_LIMIT, weir_alloc(a, 20 * MIB, A, &none));
-    OK(weir_last_refusal(&refusal));
-    MUST_EQ(refusal.largest, 8 * MIB);
+    OK(weir_last_refusal(&failure));
+    MUST_EQ(failure.largest, 8 * MIB);
     last = take(8 * MIB, A);
     give(last, A);
     give(large, A);
@@ -343,7 +343,7 @@ static void *take_at_the_end(size_t bytes, size_t small) {
     return block;
 }
 
-/* Likewise of its own, but in the lowest hole, since the device has no more. */
+/* Likewise of its own, but in the lowest unmapped range, since the device has no more. */
 static void *take_exactly(size_t bytes) {
     CUdeviceptr hog;
     void *block;
@@ -371,7 +371,7 @@ START_TEST(the_last_address_serves) {
         large = take_at_the_end(196 * MIB, 12 * MIB);
         pin[i] = take_at_the_end(8 * MIB, 0);
         give(large, A);
-        make_holes();
+        make_unmapped_ranges();
     }
     idle[0] = take_exactly(72 * MIB);
     between = take_exactly(8 * MIB);
@@ -427,7 +427,7 @@ START_TEST(small_requests_have_their_part_beforehand) {
 END_TEST
 
 /* Of what is preallocated every other block is idle: a request that none of them has room for gets handles from within
- * them, and the reserve stays. */
+ * them, and the reserved memory stays. */
 START_TEST(what_is_preallocated_moves) {
     static const struct {
         int packing;
@@ -492,7 +492,7 @@ START_TEST(small_blocks_stay_apart_above_the_limit) {
             small[count++] = take(400 * KIB, A);
         CU(driver->cuStreamSynchronize(A));
     }
-    make_holes();
+    make_unmapped_ranges();
     MUST_LE(reserve(), 64 * MIB);
     while (count > 0)
         give(small[--count], A);
@@ -655,7 +655,7 @@ int main(void) {
     tcase_add_test(tests, large_requests_lie_apart);
     tcase_add_test(tests, large_requests_grow_in_their_place);
     tcase_add_test(tests, shadows_go_one_by_one);
-    tcase_add_test(tests, a_shadow_behind_the_large_addresses_is_none_of_theirs);
+    tcase_add_test(tests, a_alias_behind_the_large_addresses_is_none_of_theirs);
     tcase_add_test(tests, what_is_preallocated_goes_round_shadows);
     tcase_add_test(tests, the_last_address_serves);
     tcase_add_loop_test(tests, small_requests_have_their_part_beforehand, 0, 3);

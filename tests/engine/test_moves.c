@@ -2,7 +2,7 @@
 /* test_moves.c: what a mapped arena moves, makes and waits for, call by call.
  *
  * The engine alone, on the device model.  What is promised in doc/design.md about idle handles, about those of a
- * request's own and about the growth that is left, each in a case of which all sizes are known: how much the reserve
+ * request's own and about the growth that is left, each in a case of which all sizes are known: how much the reserved memory
  * grows by, how many handles are made and unmapped for it, which events are noted, whose work is waited for.
  */
 #include "config.h"
@@ -214,8 +214,8 @@ START_TEST(what_is_fast_moves_nothing) {
 }
 END_TEST
 
-/* Headroom has requests wait little, but a mapped arena that fits tightly moves as ever. */
-START_TEST(who_fits_tightly_moves_beside_headroom) {
+/* Grow-ahead has requests wait little, but a mapped arena that fits tightly moves as ever. */
+START_TEST(who_fits_tightly_moves_beside_grow_ahead) {
     weir_allocator *a = plain(_i, 0);
     size_t bytes = (_i == WEIR_PACKING_COMPACT ? 8 : 64) * MIB;
     void *block[3], *large;
@@ -292,7 +292,8 @@ END_TEST
  * is smaller joins what there is, and what lacks an eighth of its size there or less. */
 START_TEST(a_twelfth_has_handles_of_its_own) {
     static const struct {
-        size_t reserve, taken, bytes, grows; /* MiB; small requests have 16 of the reserve */
+        size_t reserve, taken, bytes,
+            grows; /* MiB; small requests have 16 of the reserved memory */
     } cases[] = {{0, 16, 32, 32},    {0, 16, 30, 40},    {616, 590, 50, 50},
                  {616, 590, 48, 40}, {256, 16, 256, 32}, {256, 16, 258, 58}}; /* 200 move */
     weir_allocator *a = plain(WEIR_PACKING_BALANCED, 0);
@@ -371,7 +372,7 @@ START_TEST(a_step_ends_at_the_limit) {
 }
 END_TEST
 
-/* Before the reserve grows each event is asked about twice: as a request that did not fit looks around, and when all
+/* Before the reserved memory grows each event is asked about twice: as a request that did not fit looks around, and when all
  * are asked about. */
 START_TEST(who_grows_asks_about_events_twice) {
     weir_allocator *a = plain(WEIR_PACKING_COMPACT, 0);
@@ -390,7 +391,7 @@ START_TEST(who_grows_asks_about_events_twice) {
 END_TEST
 
 /* What is refused was asked of the driver as often as there are other ways, and no size twice. */
-START_TEST(a_refusal_asks_each_size_once) {
+START_TEST(a_failure_asks_each_size_once) {
     weir_allocator *a = plain(WEIR_PACKING_COMPACT, 0);
     uint64_t all = device_free();
     CUdeviceptr hog = leave(14 * MIB);
@@ -461,22 +462,22 @@ START_TEST(what_is_preallocated_comes_in_large_handles) {
 }
 END_TEST
 
-/* What a refusal says would fit is all that would: what is free at the end, what is idle elsewhere, and what is new. */
-START_TEST(a_refusal_tells_all_that_would_fit) {
+/* What a failure says would fit is all that would: what is free at the end, what is idle elsewhere, and what is new. */
+START_TEST(a_failure_tells_all_that_would_fit) {
     weir_allocator *a = plain(WEIR_PACKING_COMPACT, 64 * MIB);
-    weir_refusal refusal = {.size = sizeof refusal};
+    weir_refusal failure = {.size = sizeof failure};
     void *block[4], *none = NULL;
 
     EXPECT(WEIR_E_LIMIT, weir_alloc(a, 66 * MIB, A, &none));
-    OK(weir_last_refusal(&refusal));
-    MUST_EQ(refusal.largest, 64 * MIB);
+    OK(weir_last_refusal(&failure));
+    MUST_EQ(failure.largest, 64 * MIB);
     for (int i = 0; i < 4; i++)
         block[i] = take(a, (i < 3 ? 8 : 4) * MIB, A);
     give(a, block[1], A);
     EXPECT(WEIR_E_LIMIT, weir_alloc(a, 46 * MIB, A, &none));
-    OK(weir_last_refusal(&refusal));
-    MUST_EQ(refusal.largest, (8 + 4 + 32) * MIB);
-    give(a, take(a, (size_t)refusal.largest, A), A);
+    OK(weir_last_refusal(&failure));
+    MUST_EQ(failure.largest, (8 + 4 + 32) * MIB);
+    give(a, take(a, (size_t)failure.largest, A), A);
     give(a, block[0], A);
     give(a, block[2], A);
     give(a, block[3], A);
@@ -575,20 +576,20 @@ static CUresult few_addresses(CUdeviceptr *base, size_t bytes, size_t alignment,
                             : driver->cuMemAddressReserve(base, bytes, alignment, at, flags);
 }
 
-/* Where memory lies at the very end of the addresses nothing can be had behind it, and a refusal says so; that is
+/* Where memory lies at the very end of the addresses nothing is available behind it, and a failure says so; that is
  * out of memory in preallocation too, also where that memory is to go, but the driver keeps it mapped. */
 START_TEST(behind_the_last_address_is_nothing) {
-    enum { HOLES = 3 };
+    enum { UNMAPPED_RANGES = 3 };
     struct weir_driver table = *driver;
     weir_options options = packed(WEIR_PACKING_COMPACT, 0);
     size_t bytes = 3754 * MIB, end = 15 * GIB; /* small requests have the rest */
-    weir_refusal refusal = {.size = sizeof refusal};
-    void *pin[HOLES], *rest[HOLES], *large, *none = NULL;
+    weir_refusal failure = {.size = sizeof failure};
+    void *pin[UNMAPPED_RANGES], *rest[UNMAPPED_RANGES], *large, *none = NULL;
     weir_allocator *a;
 
     table.cuMemAddressReserve = few_addresses;
     a = make(&table, &options);
-    for (int i = 0; i < HOLES; i++, bytes += 8 * MIB) {
+    for (int i = 0; i < UNMAPPED_RANGES; i++, bytes += 8 * MIB) {
         large = take(a, bytes, A);
         pin[i] = take(a, 6 * MIB, A); /* the rest of its last handle */
         give(a, large, A);
@@ -596,19 +597,19 @@ START_TEST(behind_the_last_address_is_nothing) {
         end -= bytes + 6 * MIB;
     }
     large = take(a, end, A);
-    for (int i = 0; i < HOLES; i++)
+    for (int i = 0; i < UNMAPPED_RANGES; i++)
         rest[i] = take(a, 2 * MIB, A); /* what lies before a pin in its handle */
-    MUST_EQ(reserve(a), end + (size_t)HOLES * 8 * MIB);
+    MUST_EQ(reserve(a), end + (size_t)UNMAPPED_RANGES * 8 * MIB);
     EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, bytes, A, &none));
-    OK(weir_last_refusal(&refusal));
-    MUST_EQ(refusal.largest, 0);
+    OK(weir_last_refusal(&failure));
+    MUST_EQ(failure.largest, 0);
     give(a, large, A);
     weir__model_fail(WEIR_ENTRY_cuMemUnmap, 1, CUDA_ERROR_UNKNOWN, 1);
     EXPECT(WEIR_E_DRIVER, weir_trim(a, 0, NULL));
     weir__model_fail(WEIR_ENTRY_cuMemUnmap, 1, CUDA_ERROR_UNKNOWN, 1);
     EXPECT(WEIR_E_NO_MEMORY, weir_preallocate(a, (size_t)stats_of(a).reserve + 8 * MIB, NULL));
     weir__model_faults_clear();
-    for (int i = 0; i < HOLES; i++) {
+    for (int i = 0; i < UNMAPPED_RANGES; i++) {
         give(a, pin[i], A);
         give(a, rest[i], A);
     }
@@ -663,9 +664,9 @@ START_TEST(without_host_memory_nothing_has_changed) {
 }
 END_TEST
 
-/* Where nothing is to be had a verdict says so, also if the host has no memory for all the pieces that were cut since
- * the refusal. */
-START_TEST(without_host_memory_a_verdict_promises_nothing) {
+/* Where nothing is available an OOM report says so, also if the host has no memory for all the pieces that were cut since
+ * the failure. */
+START_TEST(without_host_memory_an_oom_report_promises_nothing) {
     enum { PIECES = 32 };
     weir_allocator *a = plain(WEIR_PACKING_COMPACT, PIECES * 2 * MIB);
     weir_verdict verdict = {.size = sizeof verdict};
@@ -804,7 +805,7 @@ static Suite *suite(void) {
     tcase_add_test(tests, a_large_move_counts_by_what_it_takes);
     tcase_add_test(tests, growth_earns_no_more_than_its_part_of_moves);
     tcase_add_test(tests, what_is_fast_moves_nothing);
-    tcase_add_loop_test(tests, who_fits_tightly_moves_beside_headroom, WEIR_PACKING_COMPACT,
+    tcase_add_loop_test(tests, who_fits_tightly_moves_beside_grow_ahead, WEIR_PACKING_COMPACT,
                         WEIR_PACKING_BALANCED + 1);
     tcase_add_test(tests, what_moves_unseen_is_recorded_once);
     tcase_add_test(tests, an_end_leaves_nothing_mapped);
@@ -813,9 +814,9 @@ static Suite *suite(void) {
     tcase_add_test(tests, near_the_end_of_the_device_it_joins_what_there_is);
     tcase_add_test(tests, a_step_ends_at_the_limit);
     tcase_add_test(tests, who_grows_asks_about_events_twice);
-    tcase_add_test(tests, a_refusal_asks_each_size_once);
+    tcase_add_test(tests, a_failure_asks_each_size_once);
     tcase_add_test(tests, large_steps_are_foretold);
-    tcase_add_test(tests, a_refusal_tells_all_that_would_fit);
+    tcase_add_test(tests, a_failure_tells_all_that_would_fit);
     tcase_add_test(tests, what_is_preallocated_comes_in_large_handles);
     tcase_add_test(tests, a_trim_that_has_seen_all_waits_for_nothing);
     tcase_add_test(tests, a_trim_that_has_enough_waits_for_nothing);
@@ -828,7 +829,7 @@ static Suite *suite(void) {
     tcase_add_test(tests, what_is_known_of_graphs_is_counted);
 #ifdef CAN_REFUSE_HOST_MEMORY
     tcase_add_test(tests, without_host_memory_nothing_has_changed);
-    tcase_add_test(tests, without_host_memory_a_verdict_promises_nothing);
+    tcase_add_test(tests, without_host_memory_an_oom_report_promises_nothing);
 #endif
     return all;
 }

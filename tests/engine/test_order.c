@@ -49,7 +49,7 @@ static uint64_t free_on(CUstream stream, uint64_t id, size_t bytes) {
     struct weir_order_stream *s = weir__order_stream(&order, id);
     uint64_t sequence = weir__order_freed(&order, s, bytes);
 
-    weir__order_tend(&order, s, stream);
+    weir__order_maintain(&order, s, stream);
     return sequence;
 }
 
@@ -184,7 +184,7 @@ static uint64_t begin_bursts(void) {
 }
 
 /* What a stream leaves when another one calls has an event, however few it records on the way there. */
-START_TEST(who_records_in_vain_does_so_less_often) {
+START_TEST(useless_records_become_rarer) {
     uint64_t first = begin_bursts(), next;
 
     MUST_LE(32, first);
@@ -250,7 +250,7 @@ START_TEST(who_is_asked_learns_a_new_low) {
     free_on(A, a_id, 10 * MIB);
     MUST_EQ(records() - before, 0);
     weir__order_dry(&order);
-    weir__order_tend(&order, stream_of(a_id), A);
+    weir__order_maintain(&order, stream_of(a_id), A);
     MUST_EQ(records() - before, 1);
     take_often(10 * MIB, 4);
     free_often(A, a_id, 10 * MIB, 3);
@@ -273,7 +273,7 @@ START_TEST(settled_streams_record_on_demand) {
     MUST_EQ(records() - before, 0);
     weir__order_dry(&order);
     MUST_EQ(records() - before, 0);
-    weir__order_tend(&order, stream_of(a_id), A);
+    weir__order_maintain(&order, stream_of(a_id), A);
     MUST_EQ(records() - before, 1);
     MUST_EQ(told_id, a_id);
     MUST_EQ(told_sequence, order.sequence);
@@ -321,7 +321,7 @@ START_TEST(a_refused_record_is_tried_again) {
     s = stream_of(a_id);
     MUST_EQ(s->open, 1);
     MUST(s->covered < sequence);
-    weir__order_tend(&order, s, A);
+    weir__order_maintain(&order, s, A);
     MUST_EQ(s->open, 0);
     MUST_EQ(s->covered, sequence);
     MUST_EQ(order.open_bytes, 0);
@@ -458,7 +458,7 @@ START_TEST(who_is_not_known_to_be_apart_has_events) {
     MUST_EQ(weir__model_calls(WEIR_ENTRY_cuStreamQuery), 0);
     s = stream_of(0);
     (void)weir__order_freed(&order, s, MIB);
-    weir__order_tend(&order, s, apart);
+    weir__order_maintain(&order, s, apart);
     MUST_EQ(records(), 3);
     (void)free_on(thread, id_of(thread), MIB);
     MUST_EQ(records(), 4);
@@ -484,13 +484,13 @@ START_TEST(a_captured_stream_is_not_asked) {
     MUST_EQ(stream_of(apart_id)->open, 1);
     CU(driver->cuStreamEndCapture(apart, &graph));
     CU(driver->cuGraphDestroy(graph));
-    weir__order_tend(&order, stream_of(apart_id), apart);
+    weir__order_maintain(&order, stream_of(apart_id), apart);
     MUST_EQ(records(), 0);
     MUST_EQ(stream_of(apart_id)->open, 0);
 }
 END_TEST
 
-/* Who asks for it is told at once, and needs no event. */
+/* The caller for it is told at once, and needs no event. */
 START_TEST(who_asks_an_idle_stream_waits_for_nothing) {
     uint64_t sequence = weir__order_freed(&order, stream_of(apart_id), MIB);
 
@@ -530,7 +530,7 @@ END_TEST
 
 /* A glance asks no more than it may, goes on where the last one left off, and asks nobody else. */
 START_TEST(glances_go_round) {
-    enum { MARKED = 100, GLANCE = 32 };
+    enum { MARKED = 100, PEEK = 32 };
     struct weir_order_stream *last;
     uint64_t before, sequence;
 
@@ -539,19 +539,19 @@ START_TEST(glances_go_round) {
     busy(A, 5 * MS);
     mark_streams(10000, MARKED);
     before = weir__model_calls(WEIR_ENTRY_cuEventQuery);
-    MUST(!weir__order_look_around(&order, GLANCE));
-    MUST_EQ(queries_from(before), GLANCE);
+    MUST(!weir__order_look_around(&order, PEEK));
+    MUST_EQ(queries_from(before), PEEK);
     MUST(!weir__order_look_around(&order, SIZE_MAX));
-    MUST_EQ(queries_from(before), GLANCE + MARKED);
+    MUST_EQ(queries_from(before), PEEK + MARKED);
     last = stream_of(20000);
     OK(weir__order_freed_marked(&order, last, B, &sequence)); /* behind all of them, and done */
     before = weir__model_calls(WEIR_ENTRY_cuEventQuery);
-    for (int i = 0; i < MARKED / GLANCE; i++)
-        MUST(!weir__order_look_around(&order, GLANCE));
-    MUST(weir__order_look_around(&order, GLANCE));
+    for (int i = 0; i < MARKED / PEEK; i++)
+        MUST(!weir__order_look_around(&order, PEEK));
+    MUST(weir__order_look_around(&order, PEEK));
     MUST_EQ(told_id, 20000);
     MUST_EQ(told_sequence, sequence);
-    MUST_EQ(queries_from(before), (MARKED / GLANCE + 1) * GLANCE);
+    MUST_EQ(queries_from(before), (MARKED / PEEK + 1) * PEEK);
     weir__model_advance(5 * MS);
     MUST(weir__order_look_around(&order, SIZE_MAX));
     MUST_EQ(order.waiting_marks, 0);
@@ -560,7 +560,7 @@ START_TEST(glances_go_round) {
 END_TEST
 
 /* A glance may end in the middle of one stream's marks. */
-START_TEST(a_glance_ends_within_a_stream) {
+START_TEST(a_peek_ends_within_a_stream) {
     struct weir_order_stream *s = stream_of(a_id);
     uint64_t sequence[10], before;
 
@@ -796,7 +796,7 @@ int main(void) {
     tcase_add_test(alone, a_young_stream_records_each_free);
     tcase_add_test(alone, a_burst_ends_with_one_event);
     tcase_add_test(alone, much_has_an_event_anywhere);
-    tcase_add_test(alone, who_records_in_vain_does_so_less_often);
+    tcase_add_test(alone, useless_records_become_rarer);
     tcase_add_test(alone, a_burst_that_ends_elsewhere_begins_anew);
     tcase_add_test(alone, an_event_must_be_worth_it);
     tcase_add_test(alone, who_is_asked_learns_a_new_low);
@@ -813,7 +813,7 @@ int main(void) {
     tcase_add_test(beside, who_asks_an_idle_stream_waits_for_nothing);
     tcase_add_test(alone, a_busy_stream_is_not_observed);
     tcase_add_test(alone, glances_go_round);
-    tcase_add_test(alone, a_glance_ends_within_a_stream);
+    tcase_add_test(alone, a_peek_ends_within_a_stream);
     tcase_add_test(alone, a_wait_for_the_device_observes_all);
     tcase_add_test(alone, ended_streams_are_forgotten);
     tcase_add_test(alone, open_frees_are_not_forgotten);

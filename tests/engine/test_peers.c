@@ -113,7 +113,7 @@ static int has_access(void *block) {
     return result == CUDA_SUCCESS;
 }
 
-/* Blocks of all sizes that come and go, and grow the reserve, and move: each is another device's to use. */
+/* Blocks of all sizes that come and go, and grow the reserved memory, and move: each is another device's to use. */
 START_TEST(a_peer_uses_all_that_comes) {
     static const size_t sizes[] = {300, 5000, 70000, 600000, 3 * MIB, 17 * MIB, 40 * MIB};
     struct {
@@ -283,8 +283,8 @@ static const struct {
 } closed[] = {
     {KIND_REGIONS, WEIR_SWITCH_ON},
     {KIND_FIXED, WEIR_SWITCH_ON},
-    {KIND_PLATFORM, WEIR_SWITCH_ON},
-    {KIND_PLATFORM, WEIR_SWITCH_OFF},
+    {KIND_DIRECT, WEIR_SWITCH_ON},
+    {KIND_DIRECT, WEIR_SWITCH_OFF},
 };
 
 START_TEST(memory_of_cuMemAlloc_is_the_programs_to_open) {

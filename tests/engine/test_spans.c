@@ -35,7 +35,7 @@ static void begin_on(const struct weir_driver *table, int kind, uint64_t limit,
     device.total = 4 * GIB;
     engine_limit = limit;
     setup.threshold = threshold;
-    MUST(weir__books_open(&books, 8, 0));
+    MUST(weir__counters_open(&counters, 8, 0));
     engine_options.engine = kind;
     OK(weir__blocks_open(&setup, &engine));
 }
@@ -66,7 +66,7 @@ static void end(void) {
     weir__engine_reclaim(engine, NULL);
     MUST_EQ(figures().in_use, 0);
     engine->ops->close(engine);
-    weir__books_close(&books);
+    weir__counters_close(&counters);
     MUST_EQ(device_free(), 4 * GIB);
     check_model();
 }
@@ -418,7 +418,7 @@ START_TEST(dry_before_growth_and_swaps) {
 }
 END_TEST
 
-/* What the reserve has beside the regions is there for all that must not grow. */
+/* What the reserved memory has beside the regions is there for all that must not grow. */
 START_TEST(preallocated_reserve_is_not_dry) {
     CUdeviceptr block;
     int grew;
@@ -472,7 +472,7 @@ START_TEST(the_limit_holds) {
 END_TEST
 
 /* The inner engine refuses: all that is idle goes back first. */
-START_TEST(a_refusal_gives_idle_regions_back) {
+START_TEST(a_failure_gives_idle_regions_back) {
     enum weir_driver_entry entry =
         _i == 0 ? WEIR_ENTRY_cuMemAllocFromPoolAsync : WEIR_ENTRY_cuMemAlloc;
     CUdeviceptr block[4], last;
@@ -540,7 +540,7 @@ START_TEST(the_first_valley_makes_a_base) {
 }
 END_TEST
 
-/* What a stream freed in the base serves another behind a wait, before the reserve grows. */
+/* What a stream freed in the base serves another behind a wait, before the reserved memory grows. */
 START_TEST(a_base_serves_behind_another_stream) {
     CUdeviceptr left, block, large, behind;
     uint64_t before;
@@ -784,18 +784,18 @@ START_TEST(tending_records_what_is_due) {
     for (int i = 0; i < 10; i++) /* young */
         MUST(give_silently(block[i], id_of(A)));
     count_from_here();
-    weir__engine_tend(engine, A, id_of(A));
+    weir__engine_maintain(engine, A, id_of(A));
     MUST_EQ(calls(WEIR_ENTRY_cuEventRecord), 1);
-    weir__engine_tend(engine, A, id_of(A));
+    weir__engine_maintain(engine, A, id_of(A));
     MUST_EQ(calls(WEIR_ENTRY_cuEventRecord), 1);
     for (int i = 10; i < 19; i++)
         (void)give_silently(block[i], id_of(A));
-    weir__engine_tend(engine, A, id_of(A));
+    weir__engine_maintain(engine, A, id_of(A));
     MUST_EQ(calls(WEIR_ENTRY_cuEventRecord), 2);
     for (int i = 0; i < 5; i++)
         block[i] = take(600 << 10, A);
     MUST(!give_silently(block[0], id_of(A))); /* in the midst of its work, and not much */
-    weir__engine_tend(engine, A, id_of(A));
+    weir__engine_maintain(engine, A, id_of(A));
     MUST_EQ(calls(WEIR_ENTRY_cuEventRecord), 2);
     for (int i = 1; i < 5; i++)
         give(block[i], A);
@@ -825,7 +825,7 @@ START_TEST(what_the_first_stream_leaves_serves_before_growth) {
 }
 END_TEST
 
-/* However many streams there were, of which some are not seen done. */
+/* However many streams there were, of which some are not completed. */
 START_TEST(giving_asks_nothing) {
     CUdeviceptr block[100];
     uint64_t id = id_of(C) + 1000;
@@ -907,7 +907,7 @@ START_TEST(a_finite_threshold_gives_idle_regions_back) {
 }
 END_TEST
 
-/* What caches give back before the reserve may grow lets idle regions go by the threshold: above a lowered limit
+/* What caches give back before the reserved memory may grow lets idle regions go by the threshold: above a lowered limit
  * none would come again, so a request has what fits before, whatever the region is for. */
 START_TEST(above_a_lowered_limit_what_fits_is_had_at_once) {
     CUdeviceptr small, pin, block;
@@ -965,7 +965,7 @@ START_TEST(each_request_for_host_memory_fails_once) {
 END_TEST
 #endif
 
-/* An inner engine's refusal leaves all as it was; the next try succeeds. */
+/* An inner engine's failure leaves all as it was; the next try succeeds. */
 START_TEST(each_memory_call_fails_once) {
     static const enum weir_driver_entry entries[] = {WEIR_ENTRY_cuMemAllocFromPoolAsync,
                                                      WEIR_ENTRY_cuMemFreeAsync,
@@ -1142,7 +1142,7 @@ static void add_growth(TCase *tests) {
     tcase_add_test(tests, preallocated_reserve_is_not_dry);
     tcase_add_test(tests, a_region_does_not_leave_on_another_stream);
     BOTH(the_limit_holds);
-    BOTH(a_refusal_gives_idle_regions_back);
+    BOTH(a_failure_gives_idle_regions_back);
 }
 
 static void add_back(TCase *tests) {

@@ -27,7 +27,7 @@
 #define NO_STREAM ((CUstream)0x5550000)
 
 enum { CREATED = 6, LEGACY = CREATED, PER_THREAD, STREAMS = ORACLE_STREAMS };
-enum { MOST_CALLS = 300, MOST_LIVE = 100, MOST_OLD = 32, ENGINES = 4, POOL = 0, PLATFORM = 3 };
+enum { MOST_CALLS = 300, MOST_LIVE = 100, MOST_OLD = 32, ENGINES = 4, POOL = 0, DIRECT = 3 };
 
 static const struct weir_driver *driver;
 static CUcontext primary;
@@ -42,7 +42,7 @@ static struct world {
     void *old[MOST_OLD]; /* freed once */
     unsigned old_count;
     uint64_t refusals;
-    /* A refusal of the driver's that waits for the next call of weir's. */
+    /* A failure of the driver's that waits for the next call of weir's. */
     enum weir_driver_entry entry;
     unsigned call;
     CUresult result;
@@ -79,7 +79,7 @@ static const CUresult results[] = {CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_INVALID_
                                    CUDA_ERROR_NOT_SUPPORTED, CUDA_ERROR_UNKNOWN,
                                    CUDA_ERROR_INVALID_HANDLE};
 
-static void plan_refusal(struct fuzz_bytes *in) {
+static void plan_failure(struct fuzz_bytes *in) {
     w.entry = entries[fuzz_choice(in, sizeof entries / sizeof entries[0])];
     w.call = fuzz_choice(in, 4) + 1;
     w.result = results[fuzz_choice(in, sizeof results / sizeof results[0])];
@@ -262,8 +262,8 @@ static int free_block(int i, int s) {
         oracle_gone(&oracle, i);
         return 1;
     }
-    /* Of the platform engine a capture keeps nothing. */
-    oracle_given(&oracle, i, s, w.captured[s] && w.engine != PLATFORM, now);
+    /* Of the direct engine a capture keeps nothing. */
+    oracle_given(&oracle, i, s, w.captured[s] && w.engine != DIRECT, now);
     w.old[w.old_count++ % MOST_OLD] = block;
     return 1;
 }
@@ -330,9 +330,9 @@ static void use_block(int i, int s) {
         HOLDS(w.refused);
 }
 
-static int has_front(void) {
+static int has_caches(void) {
     return w.options.front == WEIR_SWITCH_ON ||
-           (w.options.front == WEIR_SWITCH_DEFAULT && w.engine != PLATFORM);
+           (w.options.front == WEIR_SWITCH_DEFAULT && w.engine != DIRECT);
 }
 
 /* ---- what is no block ------------------------------------------------------------------------ */
@@ -375,10 +375,10 @@ static void call_wrong(struct fuzz_bytes *in) {
         return;
     HOLDS(weir_alloc(w.allocator, KIB, NO_STREAM, &block) == WEIR_E_STREAM && block == NULL);
     if (!w.bound[s])
-        HOLDS((weir_unbind(w.allocator, w.stream[s]) == WEIR_OK) == !has_front());
+        HOLDS((weir_unbind(w.allocator, w.stream[s]) == WEIR_OK) == !has_caches());
     if (oracle.blocks > 0) {
         HOLDS(weir_allocator_destroy(w.allocator) == WEIR_E_BUSY);
-        if (w.engine != PLATFORM)
+        if (w.engine != DIRECT)
             SAME(weir_free(w.allocator, block_at(0), NO_STREAM), WEIR_E_STREAM);
     }
     w.refusals = figures().refusals;
@@ -440,7 +440,7 @@ static void renew_stream(int s, int heir) {
 static void begin_capture(int s, unsigned mode) {
     if (s >= CREATED || w.captured[s] || w.options.stream_checks == WEIR_SWITCH_OFF)
         return;
-    if (w.engine == POOL && !has_front())
+    if (w.engine == POOL && !has_caches())
         mode = CU_STREAM_CAPTURE_MODE_RELAXED; /* others are broken by the engine's own calls */
     TELL("capture of %d begins, mode %u\n", s, mode % 3);
     CU(driver->cuStreamBeginCapture(w.stream[s], (CUstreamCaptureMode)(mode % 3)));
@@ -570,7 +570,7 @@ static void call_something(struct fuzz_bytes *in) {
         break;
     case 34:
     case 35:
-        plan_refusal(in);
+        plan_failure(in);
         break;
     case 36:
         free_wrong(in);

@@ -340,7 +340,7 @@ static int give_up(const weir_oom *oom, void *data) {
 
 /* A struct of a caller who is older, newer, or out of his mind; pointers are good. */
 static void take_struct(struct fuzz_bytes *in) {
-    static const char *const verdicts[] = {NULL, "", "stderr", "a file"};
+    static const char *const oom_reports[] = {NULL, "", "stderr", "a file"};
     static const char *const peers[] = {NULL, "", "none", "all", "0,5", "x"};
     static _Alignas(weir_options) uint8_t bytes[2 * sizeof(weir_options)];
     weir_options *options = (weir_options *)(void *)bytes, *exact;
@@ -357,7 +357,7 @@ static void take_struct(struct fuzz_bytes *in) {
     options->oom_callback = pointers & 16 ? give_up : NULL;
     options->oom_callback_data = pointers & 32 ? bytes : NULL;
     options->profile = pointers & 64 ? "a file" : pointers & 128 ? "" : NULL;
-    options->verdict = verdicts[bytes[offsetof(weir_options, verdict)] % 4];
+    options->verdict = oom_reports[bytes[offsetof(weir_options, verdict)] % 4];
     options->peers = peers[bytes[offsetof(weir_options, peers)] % 6];
     options->size = pointers & 8 ? sizeof *options : (size_t)size / 4 * 8; /* no half pointers */
     if (options->size > sizeof bytes)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* test_asking.c: how a process asks others for memory, and is asked: by itself, against ledgers that this test writes
- * in the place of other processes (test_neighbours has whole ones).
+/* test_asking.c: how a process asks others for memory, and is asked: by itself, against registries that this test writes
+ * in the place of other processes (test_process_peers has whole ones).
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -16,7 +16,7 @@
 #include "tests/fixtures/model_device.h"
 
 #include "api/allocator_internal.h"
-#include "ipc/ledger.h"
+#include "ipc/registry.h"
 #include "ipc/process_peers.h"
 #include "ipc/local_peers.h"
 #include "base/thread.h"
@@ -24,15 +24,15 @@
 enum { OTHERS = 10 };
 
 static char folder[40], name[WEIR_UUID_BYTES];
-static struct weir_ledger other[OTHERS]; /* each as another process would have it */
-static struct weir_neighbours *own;      /* in the first slot */
+static struct weir_registry other[OTHERS]; /* each as another process would have it */
+static struct weir_process_peers *own;     /* in the first slot */
 
 static void nap(long ms) {
     nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000}, NULL);
 }
 
 static uint64_t ms_from_now(uint64_t ms) {
-    return weir__ledger_now() + ms * MS;
+    return weir__registry_now() + ms * MS;
 }
 
 static void set_up(void) {
@@ -49,7 +49,7 @@ static void set_up(void) {
 static void open_devices(void) {
     start_model(GIB);
     ANSWERS(0, weir__model_reset(&(struct weir_model_setup){.devices = 2, .capacity = GIB}));
-    MUST(weir__neighbours_device(driver, 0, name));
+    MUST(weir__process_peers_device(driver, 0, name));
 }
 
 static void set_up_device(void) {
@@ -66,7 +66,7 @@ static void tear_down(void) {
 
 /* ---- an allocator of this process ------------------------------------------------------------ */
 
-static struct weir_sibling sibling;
+static struct weir_local_peer local_peer;
 static _Atomic uint64_t has_reserve, gives, was_asked;
 static void (*_Atomic in_give)(void);   /* called there, if it is not NULL */
 static void (*_Atomic in_resize)(void); /* likewise, once */
@@ -108,19 +108,19 @@ static void resize(void *owner, uint64_t weights) {
 
 /* What takes part: NULL, or where. */
 static struct member {
-    struct weir_neighbours *on;
+    struct weir_process_peers *on;
     struct weir_claim claim;
 } members[8];
 
 static struct member *try_join(const struct weir_driver *on, int device, struct weir_claim claim,
                                char why[96]) {
-    static const struct weir_neighbours_calls its_calls = {tell, give, resize};
+    static const struct weir_process_peers_calls its_calls = {tell, give, resize};
     struct member *m = members;
 
     while (m->on)
         m++;
     m->claim = claim;
-    m->on = weir__neighbours_join(on, device, &its_calls, &m->claim, why, 96);
+    m->on = weir__process_peers_join(on, device, &its_calls, &m->claim, why, 96);
     return m;
 }
 
@@ -133,7 +133,7 @@ static struct member *join_as(uint64_t weight, uint64_t priority) {
     return m;
 }
 
-static struct weir_neighbours *join(const struct weir_driver *on, int device) {
+static struct weir_process_peers *join(const struct weir_driver *on, int device) {
     char why[96];
     struct member *m = try_join(on, device, (struct weir_claim){0}, why);
 
@@ -144,11 +144,11 @@ static struct weir_neighbours *join(const struct weir_driver *on, int device) {
 static void leave_as(struct member *m) {
     _Atomic uint64_t shown = 0;
 
-    weir__neighbours_leave(m->on, &m->claim, &shown);
+    weir__process_peers_leave(m->on, &m->claim, &shown);
     m->on = NULL;
 }
 
-static void leave(struct weir_neighbours *n) {
+static void leave(struct weir_process_peers *n) {
     struct member *m = members;
 
     while (m->on != n)
@@ -157,39 +157,39 @@ static void leave(struct weir_neighbours *n) {
 }
 
 static void has_allocator(void) {
-    sibling = (struct weir_sibling){.driver = driver, .device = 0};
-    weir__siblings_join(&sibling);
+    local_peer = (struct weir_local_peer){.driver = driver, .device = 0};
+    weir__local_peers_join(&local_peer);
 }
 
 /* ---- and what others are told, and tell ------------------------------------------------------- */
 
-static void says(int i, struct weir_ledger_entry entry) {
+static void says(int i, struct weir_registry_entry entry) {
     other[i].looked_ns = 0;
-    entry.heartbeat_ns = weir__ledger_now();
-    weir__ledger_publish(&other[i], &entry);
+    entry.heartbeat_ns = weir__registry_now();
+    weir__registry_publish(&other[i], &entry);
 }
 
 static void has_idle(int i, uint64_t idle, uint64_t priority) {
-    says(i, (struct weir_ledger_entry){.reserve = idle, .idle = idle, .priority = priority});
+    says(i, (struct weir_registry_entry){.reserve = idle, .idle = idle, .priority = priority});
 }
 
 static void comes(int i, uint64_t idle, uint64_t priority) {
-    ANSWERS(0, weir__ledger_open(&other[i], name));
+    ANSWERS(0, weir__registry_open(&other[i], name));
     other[i].namespace = 1; /* its pid is not for this process to judge */
     has_idle(i, idle, priority);
 }
 
 /* What this process says. */
-static struct weir_ledger_entry own_entry(void) {
-    int by = weir__ledger_slot(&other[0]) < 0; /* it has left */
-    struct weir_ledger_entry e;
+static struct weir_registry_entry own_entry(void) {
+    int by = weir__registry_slot(&other[0]) < 0; /* it has left */
+    struct weir_registry_entry e;
 
-    MUST(weir__ledger_read(&other[by], 0, &e));
+    MUST(weir__registry_read(&other[by], 0, &e));
     return e;
 }
 
 static uint64_t ask(uint64_t bytes, uint64_t ms, struct weir_answers *said) {
-    *said = weir__neighbours_ask(own, bytes, weir__ledger_now(), ms_from_now(ms));
+    *said = weir__process_peers_ask(own, bytes, weir__registry_now(), ms_from_now(ms));
     return said->given;
 }
 
@@ -199,12 +199,12 @@ TEST(devices_without_a_name) {
     struct weir_driver alone = *driver;
 
     alone.is_shared = NULL; /* as a real one has it */
-    MUST(weir__neighbours_device(&alone, 0, name));
+    MUST(weir__process_peers_device(&alone, 0, name));
     weir__model_fail(WEIR_ENTRY_cuDeviceGetUuid, 1, CUDA_ERROR_UNKNOWN, 0);
-    MUST(!weir__neighbours_device(driver, 0, name));
+    MUST(!weir__process_peers_device(driver, 0, name));
     weir__model_fail(WEIR_ENTRY_cuDeviceGetUuid, 1, CUDA_ERROR_UNKNOWN, 0);
-    ANSWERS(0, weir__neighbours_look(driver, 0, UINT64_MAX));
-    MUST(weir__neighbours_device(driver, 0, name));
+    ANSWERS(0, weir__process_peers_look(driver, 0, UINT64_MAX));
+    MUST(weir__process_peers_device(driver, 0, name));
 }
 
 TEST(nobody_is_there_or_no_time) {
@@ -214,7 +214,7 @@ TEST(nobody_is_there_or_no_time) {
     ANSWERS(0, ask(MIB, 1, &said));
     MUST_EQ(said.kept, UINT64_MAX);
     comes(0, 10 * MIB, 0);
-    said = weir__neighbours_ask(own, MIB, 0, 0);
+    said = weir__process_peers_ask(own, MIB, 0, 0);
     MUST_EQ(said.given, 0);
     MUST_EQ(said.kept, 0);
     MUST_EQ(said.late, 0);    /* it was not asked, */
@@ -227,7 +227,7 @@ enum { ASKING_MS = 400, SILENCE_MS = 2000, LOOKS = 5 };
 /* Asks one after the other; what becomes of who is silent meanwhile.  1, or 0: it took so long that nothing is told by
  * it: a deadline was over before anybody may have been asked, or who was silent may be asked again. */
 static int ask_the_silent(struct weir_answers said[LOOKS]) {
-    uint64_t began = weir__ledger_now(), until;
+    uint64_t began = weir__registry_now(), until;
     int in_time = 1;
 
     for (int i = 0; i < LOOKS; i++) {
@@ -238,10 +238,10 @@ static int ask_the_silent(struct weir_answers said[LOOKS]) {
             has_idle(2, 40, 3);
         }
         until = ms_from_now(ASKING_MS);
-        said[i] = weir__neighbours_ask(own, MIB, i < 2 ? began : weir__ledger_now(), until);
-        in_time &= weir__ledger_now() < until;
+        said[i] = weir__process_peers_ask(own, MIB, i < 2 ? began : weir__registry_now(), until);
+        in_time &= weir__registry_now() < until;
     }
-    return in_time && weir__ledger_now() < began + SILENCE_MS * MS;
+    return in_time && weir__registry_now() < began + SILENCE_MS * MS;
 }
 
 /* Who has not answered is left alone for a while; not who has been heard of since, or has its slot. */
@@ -294,7 +294,7 @@ static atomic_int has_asked; /* it was too late to act */
 
 /* The first of the others, once it is asked; or all the time. */
 static void *act(void *way) {
-    struct weir_ledger_entry question, entry = {.reserve = 10, .idle = 10};
+    struct weir_registry_entry question, entry = {.reserve = 10, .idle = 10};
     int how = *(const int *)way;
 
     do {
@@ -303,13 +303,13 @@ static void *act(void *way) {
             says(0, entry);
         if (atomic_load(&has_asked))
             return NULL;
-    } while (!weir__ledger_read(&other[0], 0, &question) || question.until_ns == 0);
+    } while (!weir__registry_read(&other[0], 0, &question) || question.until_ns == 0);
     if (how == ANSWERS_IT)
-        entry.answer[3] = (struct weir_ledger_answer){question.sequence, 7};
+        entry.answer[3] = (struct weir_registry_answer){question.sequence, 7};
     if (how == IS_ANOTHER)
         other[0].start++;
     if (how == IS_GONE) {
-        weir__ledger_leave(&other[0]);
+        weir__registry_leave(&other[0]);
     } else if (how == IS_ANOTHERS_CHILD) {
         pid_t child = fork();
 
@@ -321,7 +321,7 @@ static void *act(void *way) {
     } else {
         says(0, entry);
     }
-    weir__ledger_ring(&other[0]);
+    weir__registry_ring(&other[0]);
     return NULL;
 }
 
@@ -339,8 +339,8 @@ TEST(what_counts_as_an_answer) {
     comes(0, 10, 0);
     comes(1, 20, 1); /* which is silent */
     for (int i = 0; i < TRIES && (said.given != given[_i] || !said.heard); i++) {
-        if (i > 0 && weir__ledger_slot(&other[0]) < 0) {
-            weir__ledger_close(&other[0]);
+        if (i > 0 && weir__registry_slot(&other[0]) < 0) {
+            weir__registry_close(&other[0]);
             comes(0, 10, 0);
         }
         for (int k = 0; k < 2; k++) { /* others, of which nothing is known */
@@ -377,7 +377,7 @@ TEST(a_context_asks_for_all_once) {
 /* As long as more and more is free, and others answer, a share is waited for. */
 TEST(how_long_a_share_asks) {
     weir_options options = options_of(KIND_POOL, "model", 0);
-    struct weir_appeal said = {0};
+    struct weir_reclaim said = {0};
     CUdeviceptr most, more;
     weir_allocator *a;
 
@@ -389,20 +389,20 @@ TEST(how_long_a_share_asks) {
     CU(driver->cuCtxPushCurrent(primary));
     CU(driver->cuMemAlloc(&most, 512 * MIB));
     CU(driver->cuMemAlloc(&more, 384 * MIB));
-    ANSWERS(0, weir__appeal_look(&a->reserve, &said, 960 * MIB, 960 * MIB));
+    ANSWERS(0, weir__reclaim_look(&a->reserve, &said, 960 * MIB, 960 * MIB));
     MUST_EQ(said.most_free, 128 * MIB);
     MUST_EQ(said.lacks, 960 * MIB + GIB / 64 - 128 * MIB);
     CU(driver->cuMemFree(more));
     said.moved_ns = 1; /* long ago */
-    ANSWERS(0, weir__appeal_look(&a->reserve, &said, 960 * MIB, 960 * MIB));
+    ANSWERS(0, weir__reclaim_look(&a->reserve, &said, 960 * MIB, 960 * MIB));
     MUST_EQ(said.most_free, 512 * MIB);
     MUST_LE(2, said.moved_ns);
     said.moved_ns = 1;
-    ANSWERS(1, weir__appeal_look(&a->reserve, &said, 960 * MIB,
-                                 960 * MIB)); /* nothing has come since */
-    said.moved_ns = weir__ledger_now();
+    ANSWERS(1, weir__reclaim_look(&a->reserve, &said, 960 * MIB,
+                                  960 * MIB)); /* nothing has come since */
+    said.moved_ns = weir__registry_now();
     weir__model_fail(WEIR_ENTRY_cuMemGetInfo, 1, CUDA_ERROR_UNKNOWN, 0);
-    ANSWERS(1, weir__appeal_look(&a->reserve, &said, 960 * MIB, 960 * MIB));
+    ANSWERS(1, weir__reclaim_look(&a->reserve, &said, 960 * MIB, 960 * MIB));
     MUST_EQ(said.began_ns, 0);
     CU(driver->cuMemFree(most));
     OK(weir_allocator_destroy(a));
@@ -418,7 +418,7 @@ TEST(settings_beside_others) {
     OK(weir__allocator_check_on(driver, &options, &prealloc, NULL, 0));
     MUST_EQ(prealloc, 600 * MIB);
     comes(0, 0, 0);
-    says(0, (struct weir_ledger_entry){.weight = 1000000});
+    says(0, (struct weir_registry_entry){.weight = 1000000});
     EXPECT(WEIR_E_LIMIT, weir__allocator_check_on(driver, &options, &prealloc, NULL, 0));
     options.ledger = WEIR_SWITCH_OFF;
     OK(weir__allocator_check_on(driver, &options, &prealloc, NULL, 0));
@@ -426,7 +426,7 @@ TEST(settings_beside_others) {
     options.limit = bytes_amount(512 * MIB);
     OK(weir__allocator_check_on(driver, &options, &prealloc, NULL, 0));
     MUST_EQ(prealloc, 512 * MIB);
-    MUST(!weir__ledger_read(&other[0], 1, &(struct weir_ledger_entry){0}));
+    MUST(!weir__registry_read(&other[0], 1, &(struct weir_registry_entry){0}));
     weir__model_fail(WEIR_ENTRY_cuDevicePrimaryCtxRetain, 1, CUDA_ERROR_OUT_OF_MEMORY, 0);
     EXPECT(WEIR_E_NO_MEMORY, weir__allocator_check_on(driver, &options, &prealloc, NULL, 0));
     options.device = "model:7";
@@ -438,11 +438,11 @@ TEST(settings_beside_others) {
 /* ---- being asked ----------------------------------------------------------------------------- */
 
 static void asks(uint64_t slot, uint64_t start, uint64_t sequence) {
-    struct weir_ledger_entry entry = {.sequence = sequence, .until_ns = ms_from_now(20000)};
+    struct weir_registry_entry entry = {.sequence = sequence, .until_ns = ms_from_now(20000)};
 
-    entry.ask[2] = (struct weir_ledger_ask){slot, start, 5};
+    entry.ask[2] = (struct weir_registry_ask){slot, start, 5};
     says(0, entry);
-    weir__ledger_ring(&other[0]);
+    weir__registry_ring(&other[0]);
 }
 
 /* A question to another, or to whoever had the slot before, is not this one's, and one is answered once. */
@@ -462,19 +462,19 @@ TEST(only_who_is_asked_gives) {
     while (own_entry().answer[0].sequence != 18)
         nap(1);
     MUST_EQ(own_entry().answer[0].bytes, 5);
-    weir__ledger_ring(&other[0]);
+    weir__registry_ring(&other[0]);
     nap(30);
     MUST_EQ(atomic_load(&gives), 1);
     MUST_EQ(atomic_load(&was_asked), 5);
     leave(own);
-    weir__siblings_leave(&sibling);
+    weir__local_peers_leave(&local_peer);
 }
 
 static _Atomic uint64_t came_ns;
 
 static void come_meanwhile(void) {
-    says(0, (struct weir_ledger_entry){.weight = 10});
-    atomic_store(&came_ns, weir__ledger_now());
+    says(0, (struct weir_registry_entry){.weight = 10});
+    atomic_store(&came_ns, weir__registry_now());
 }
 
 /* Who comes while the shares are taken is not told, as news, what there was to give before. */
@@ -489,15 +489,15 @@ TEST(what_is_told_knows_of_who_was_there) {
     atomic_store(&in_resize, come_meanwhile);
     has_reserve = 100;
     has_allocator();
-    weir__ledger_ring(&other[0]);
+    weir__registry_ring(&other[0]);
     while (atomic_load(&came_ns) == 0)
         nap(1);
-    for (struct weir_ledger_entry e = {0}; e.heartbeat_ns < atomic_load(&came_ns);) {
-        MUST(weir__ledger_read(&other[0], 1, &e));
+    for (struct weir_registry_entry e = {0}; e.heartbeat_ns < atomic_load(&came_ns);) {
+        MUST(weir__registry_read(&other[0], 1, &e));
         if (e.heartbeat_ns >= atomic_load(&came_ns))
             MUST_EQ(e.idle, 15);
     }
-    weir__siblings_leave(&sibling);
+    weir__local_peers_leave(&local_peer);
     leave_as(m);
 }
 
@@ -507,24 +507,24 @@ static void has_told(void) {
     own = join(driver, 0);
     comes(0, 10, 0);
     has_allocator();
-    weir__neighbours_note(own, &noted, 20);
+    weir__process_peers_note(own, &noted, 20);
 }
 
 static void grow_meanwhile(void) {
     atomic_store(&has_reserve, 50);
-    weir__neighbours_note(own, &noted, 50);
+    weir__process_peers_note(own, &noted, 50);
 }
 
 /* The thread looks what the allocator has, and the allocator grows before the thread writes it down. */
 TEST(growth_during_a_look_is_told) {
     has_told();
     atomic_store(&in_tell, grow_meanwhile);
-    weir__ledger_ring(&other[0]);
+    weir__registry_ring(&other[0]);
     while (atomic_load(&in_tell))
         nap(1);
     nap(20); /* it has written by then */
     MUST_EQ(own_entry().reserve, 50);
-    weir__siblings_leave(&sibling);
+    weir__local_peers_leave(&local_peer);
     leave(own);
 }
 
@@ -532,26 +532,26 @@ TEST(growth_during_a_look_is_told) {
 TEST(growth_that_was_seen_counts_once) {
     has_told();
     atomic_store(&has_reserve, 50);
-    weir__ledger_ring(&other[0]);
+    weir__registry_ring(&other[0]);
     while (own_entry().reserve != 50)
         nap(1);
     nap(20);
-    weir__neighbours_note(own, &noted, 50);
+    weir__process_peers_note(own, &noted, 50);
     MUST_EQ(own_entry().reserve, 50);
-    weir__siblings_leave(&sibling);
+    weir__local_peers_leave(&local_peer);
     leave(own);
 }
 
 /* It has a second, in which one that has been asked once may still give. */
 TEST(a_context_waits_for_who_has_not_answered) {
     struct weir_admission admission = {0};
-    uint64_t began = weir__ledger_now();
+    uint64_t began = weir__registry_now();
 
     own = join(driver, 0);
     comes(0, 10, 0);
     while (weir__allocator_admit(own, &admission))
         ;
-    MUST_LE(1000 * MS, weir__ledger_now() - began);
+    MUST_LE(1000 * MS, weir__registry_now() - began);
     admission = (struct weir_admission){0};
     MUST(!weir__allocator_admit(own, &admission)); /* who did not answer another is left alone */
     leave(own);
@@ -562,9 +562,9 @@ TEST(weights_are_added_up) {
     own = join(driver, 0);
     comes(0, 0, 0);
     comes(1, 0, 0);
-    says(0, (struct weir_ledger_entry){.weight = UINT64_MAX});
-    says(1, (struct weir_ledger_entry){.weight = 5});
-    ANSWERS(5, weir__neighbours_weights(own));
+    says(0, (struct weir_registry_entry){.weight = UINT64_MAX});
+    says(1, (struct weir_registry_entry){.weight = 5});
+    ANSWERS(5, weir__process_peers_weights(own));
     leave(own);
 }
 
@@ -579,13 +579,13 @@ TEST(claims_count_until_they_end) {
     MUST_EQ(own_entry().priority, 2);
     atomic_store(&has_reserve, 20);
     has_allocator();
-    weir__ledger_ring(&other[0]);
+    weir__registry_ring(&other[0]);
     while (own_entry().reserve != 20)
         nap(1);
     MUST_EQ(own_entry().weight, 30);
     leave_as(in_making);
     MUST_EQ(own_entry().weight, 10);
-    weir__siblings_leave(&sibling);
+    weir__local_peers_leave(&local_peer);
     leave_as(made);
     MUST_EQ(own_entry().weight, 0);
     MUST_EQ(own_entry().priority, 0);
@@ -598,24 +598,24 @@ TEST(a_step_that_was_counted_before) {
 
     own = join(driver, 0);
     comes(0, 0, 0);
-    weir__neighbours_note(own, &shown, 100);
+    weir__process_peers_note(own, &shown, 100);
     MUST_EQ(own_entry().reserve, 100);
     atomic_store(&has_reserve, 20);
     has_allocator();
-    weir__ledger_ring(&other[0]);
+    weir__registry_ring(&other[0]);
     while (own_entry().reserve != 20)
         nap(1);
-    weir__neighbours_note(own, &shown, 30);
+    weir__process_peers_note(own, &shown, 30);
     MUST_LE(own_entry().reserve, 30);
     leave(own);
-    weir__siblings_leave(&sibling);
+    weir__local_peers_leave(&local_peer);
 }
 
 /* ---- joining and leaving --------------------------------------------------------------------- */
 
 TEST(one_for_each_device) {
     struct weir_driver second = *driver;
-    struct weir_neighbours *on_one, *on_second;
+    struct weir_process_peers *on_one, *on_second;
 
     own = join(driver, 0);
     MUST(join(driver, 0) == own);
@@ -652,7 +652,7 @@ TEST(what_joining_takes_is_denied) {
         MUST_EQ(deny_none(), i % 2);
         MUST((why[0] != '\0') == (i == 0));
         ANSWERS(files, files_open());
-        MUST(weir__ledger_look(&other[0], name) != 0);
+        MUST(weir__registry_look(&other[0], name) != 0);
     }
     leave(join(driver, 0));
 }
@@ -687,7 +687,7 @@ static void *note_and_stick(void *unused) {
     static _Atomic uint64_t shown;
 
     meanwhile = stick_at_write;
-    weir__neighbours_note(own, &shown, 1);
+    weir__process_peers_note(own, &shown, 1);
     return unused;
 }
 
@@ -696,7 +696,7 @@ static __attribute__((noreturn)) void end_with(int lock) {
     char path[64];
     pthread_t thread;
 
-    snprintf(path, sizeof path, "%s/%d", folder, lock); /* with a ledger of its own */
+    snprintf(path, sizeof path, "%s/%d", folder, lock); /* with a registry of its own */
     MUST(mkdir(path, 0700) == 0 && setenv("WEIR_RUN_FOLDER", path, 1) == 0);
     open_devices();
     if (lock == 2)
@@ -716,7 +716,7 @@ static __attribute__((noreturn)) void end_with(int lock) {
 }
 
 TEST(a_thread_that_never_comes_back) {
-    uint64_t began = weir__ledger_now();
+    uint64_t began = weir__registry_now();
     pid_t child[3];
     int state;
 
@@ -729,7 +729,7 @@ TEST(a_thread_that_never_comes_back) {
         MUST(waitpid(child[i], &state, 0) == child[i]);
         MUST_EQ(state, 0);
     }
-    MUST_LE(weir__ledger_now() - began, 20000 * MS);
+    MUST_LE(weir__registry_now() - began, 20000 * MS);
 }
 #endif
 
@@ -751,14 +751,14 @@ static void watch(void) {
 
 /* The bell that it is to hear has rung by the time that it listens. */
 TEST(it_leaves_as_the_thread_begins) {
-    uint64_t began = weir__ledger_now();
+    uint64_t began = weir__registry_now();
 
     weir__thread_watch(watch);
     own = join(driver, 0);
     while (!atomic_load(&is_at_bell))
         nap(1);
     leave(own);
-    MUST_LE(weir__ledger_now() - began, 5000 * MS);
+    MUST_LE(weir__registry_now() - began, 5000 * MS);
 }
 #endif
 

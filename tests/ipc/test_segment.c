@@ -283,7 +283,7 @@ static void await(int way) {
     ck_assert_int_eq(read(way, &byte, 1), 1);
 }
 
-/* A program of a login session and one of a service, or one for which /dev/shm cannot be had, see each other. */
+/* A program of a login session and one of a service, or one for which /dev/shm is not available, see each other. */
 TEST(test_seen_whatever_the_environment) {
     int ready[2], go[2], status;
     pid_t parent = getpid(), child;

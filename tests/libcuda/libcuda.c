@@ -266,7 +266,7 @@ static CUresult in_rows(CUdeviceptr *block, size_t *pitch, size_t width, size_t 
 OTHER_FORMS(OTHER_FORM)
 OTHER_STREAM_FORMS(OTHER_STREAM_FORM)
 
-/* ---- A context anew ---- */
+/* ---- A context again ---- */
 
 EXPORT CUresult cuDevicePrimaryCtxReset_v2(CUdevice device);
 

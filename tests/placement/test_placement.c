@@ -237,8 +237,8 @@ END_TEST
 
 /* --------------------------------------------------------------------- split -- */
 
-/* A hole of `hole` bytes at 0 (a block of 256 keeps it from the rest); what a request of `bytes`
- * gets.  The hole is smaller than the rest, so that it is the best fit. */
+/* An unmapped range of `hole` bytes at 0 (a block of 256 keeps it from the rest); what a request of `bytes`
+ * gets.  The unmapped range is smaller than the rest, so that it is the best fit. */
 static void split_case(const struct weir_placement_rule *rule, size_t hole, size_t bytes,
                        size_t expected) {
     size_t at;
@@ -288,8 +288,8 @@ END_TEST
 /* ----------------------------------------------------------------------- fit -- */
 
 /* Blocks of the given sizes from 0 on, each followed by one of 256 that stays; then all given back.
- * A last block fills the region, so that only the holes are free. */
-static void holes(const size_t *sizes, size_t count, size_t *at) {
+ * A last block fills the region, so that only the unmapped ranges are free. */
+static void unmapped_ranges(const size_t *sizes, size_t count, size_t *at) {
     for (size_t i = 0; i < count; i++) {
         at[i] = take(sizes[i], A);
         take(256, A);
@@ -304,8 +304,8 @@ START_TEST(smallest_that_fits_is_taken) {
     size_t at[5];
 
     begin(&bfc, MIB);
-    holes(sizes, 5, at);
-    /* holes of 4096 at 0, 1024 at 4352, 2048 at 5632, 512 at 7936, 768 at 8704 */
+    unmapped_ranges(sizes, 5, at);
+    /* unmapped ranges of 4096 at 0, 1024 at 4352, 2048 at 5632, 512 at 7936, 768 at 8704 */
     ck_assert_uint_eq(take_sized(600, A, 768), 8704);  /* exact */
     ck_assert_uint_eq(take_sized(600, A, 1024), 4352); /* 1024 < 2 x 768: whole */
     ck_assert_uint_eq(take_sized(600, A, 768), 5632);  /* 2048 >= 2 x 768: cut, 1280 at 6400 left */
@@ -325,7 +325,7 @@ START_TEST(lowest_address_of_equals_is_taken) {
     size_t at[4];
 
     begin(&bfc, 64 * KIB);
-    holes(sizes, 4, at);
+    unmapped_ranges(sizes, 4, at);
     /* all free at 0, 768, 1536, 2304; the order of the frees must not matter */
     ck_assert_uint_eq(take(512, A), 0);
     ck_assert_uint_eq(take(512, A), 768);
@@ -365,7 +365,7 @@ START_TEST(size_decides_before_address_within_an_octave) {
     size_t at[3];
 
     begin(&bfc, MIB);
-    holes(sizes, 3, at);
+    unmapped_ranges(sizes, 3, at);
     ck_assert_uint_eq(take_sized(255 * 256, A, 256 * 256), at[2]);
     ck_assert_uint_eq(take_sized(255 * 256, A, 257 * 256), at[1]);
     ck_assert_uint_eq(take_sized(255 * 256, A, 258 * 256), at[0]);
@@ -480,7 +480,7 @@ START_TEST(a_block_can_name_its_address) {
     struct weir_placement_block block;
 
     begin(&bfc, 4096);
-    ck_assert_int_eq(weir__placement_add_hole(p, end, 8192), WEIR_PLACEMENT_OK);
+    ck_assert_int_eq(weir__placement_add_unmapped(p, end, 8192), WEIR_PLACEMENT_OK);
     if (_i) {
         ck_assert_uint_eq(take(512, B), 0);
         give(0, B);
@@ -1908,7 +1908,7 @@ START_TEST(a_take_may_forget_its_own_stream) {
 END_TEST
 
 /* Frees next to each other that could not be noted are one free chunk, which waits for the last. */
-START_TEST(strays_join_each_other) {
+START_TEST(unlisted_chunks_join_each_other) {
     uint64_t first;
 
     begin_spoiling(4096);
@@ -1931,7 +1931,7 @@ END_TEST
 
 /* A free that comes late joins a stray that its stream does not know of: both wait for the stray,
  * and once that was observed the region can go. */
-START_TEST(late_frees_join_strays) {
+START_TEST(late_frees_join_unlisted_chunks) {
     begin_spoiling(4096);
     take(512, A), take(3584, B);
     refuse_from_now_on(1);
@@ -2138,8 +2138,8 @@ static void add_random_tests(Suite *suite) {
 
     tcase_set_timeout(memory_case, 120);
     tcase_add_test(memory_case, a_take_may_forget_its_own_stream);
-    tcase_add_test(memory_case, strays_join_each_other);
-    tcase_add_test(memory_case, late_frees_join_strays);
+    tcase_add_test(memory_case, unlisted_chunks_join_each_other);
+    tcase_add_test(memory_case, late_frees_join_unlisted_chunks);
     tcase_add_test(memory_case, any_one_request_may_be_refused);
     tcase_add_loop_test(memory_case, all_requests_from_one_on_may_be_refused, 0, 2);
     suite_add_tcase(suite, memory_case);

@@ -93,7 +93,7 @@ static uint64_t real_ms(void) {
         }                                                                                          \
     } while (0)
 
-/* The reserve is the same for as long as some steps would take. */
+/* The reserved memory is the same for as long as some steps would take. */
 static void expect_rest(weir_allocator *a) {
     uint64_t steps = stats_of(a).ahead_steps;
 
@@ -133,7 +133,7 @@ static void check_steps(weir_allocator *a) {
     MUST_EQ(s.ahead_steps, steps);
     MUST_EQ(s.ahead_bytes, bytes);
     MUST_EQ(s.ahead_ns, ns);
-    MUST_LE(stall, s.stall_ns); /* the ladder's waits are in it too */
+    MUST_LE(stall, s.stall_ns); /* OOM recovery's waits are in it too */
     MUST_EQ(s.stall_ns, stall);
 }
 
@@ -239,7 +239,7 @@ static enum weir_driver_entry grows_by(int way) {
                              : WEIR_ENTRY_cuMemCreate;
 }
 
-START_TEST(a_refusal_is_tried_again_ever_later) {
+START_TEST(a_failure_is_tried_again_ever_later) {
     weir_allocator *a;
     uint64_t refusals, from;
 
@@ -799,7 +799,7 @@ START_TEST(a_lost_device_is_left_alone) {
     a = make_on(&real, &options);
     AWAIT(stats_of(a).ahead_steps > 0);
     weir__ahead_hold(a->reserve.ahead);
-    weir__detour_set(&a->device.slow_path, WEIR_DETOUR_LOST, 1);
+    weir__slow_path_set(&a->device.slow_path, WEIR_SLOW_PATH_LOST, 1);
     steps = stats_of(a).ahead_steps;
     weir__ahead_go_on(a->reserve.ahead);
     nap(20);
@@ -808,7 +808,7 @@ START_TEST(a_lost_device_is_left_alone) {
 }
 END_TEST
 
-/* No thread can be had from now on. */
+/* No thread is available from now on. */
 static void refuse_threads(void) {
     pthread_attr_t huge;
 
@@ -879,10 +879,10 @@ START_TEST(a_high_mark_below_the_low_one) {
 }
 END_TEST
 
-/* What a refusal says could be had is not taken before the program can ask for it. */
-START_TEST(a_refusal_leaves_what_there_is) {
+/* What a failure says could be had is not taken before the program can ask for it. */
+START_TEST(a_failure_leaves_what_there_is) {
     weir_options options = options_for(_i, 0, 0);
-    weir_refusal refusal = {.size = sizeof refusal};
+    weir_refusal failure = {.size = sizeof failure};
     weir_allocator *a;
     void *block = NULL;
     CUdeviceptr hog;
@@ -894,14 +894,14 @@ START_TEST(a_refusal_leaves_what_there_is) {
     CU(driver->cuMemAlloc(&hog, 8 * GIB - 128 * MIB));
     weir__model_advance(5 * MS);
     EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, 200 * MIB, A, &block));
-    OK(weir_last_refusal(&refusal));
-    OK(weir_free(a, take(a, refusal.largest, A), A));
+    OK(weir_last_refusal(&failure));
+    OK(weir_free(a, take(a, failure.largest, A), A));
     destroy(a);
     CU(driver->cuMemFree(hog));
 }
 END_TEST
 
-START_TEST(pauses_after_refusals_double_to_a_bound) {
+START_TEST(pauses_after_failures_double_to_a_bound) {
     weir_allocator *a = make(driver, _i, 256 * MIB, 512 * MIB);
     uint64_t pause = 0, before = 0, refusals;
 
@@ -995,7 +995,7 @@ START_TEST(what_cannot_be_told_is_left_alone) {
 }
 END_TEST
 
-/* The thread, which has given headroom up, still does what it is told. */
+/* The thread, which has given grow-ahead up, still does what it is told. */
 START_TEST(what_cannot_be_told_is_preallocated_as_far_as_can_be) {
     weir_options options = options_for(_i, 64 * MIB, 0);
     weir_allocator *a;
@@ -1056,7 +1056,7 @@ static void *ask_meanwhile(void *grower) {
     return NULL;
 }
 
-/* A mapped arena of 64 MiB that grows to so many bytes, held where the first new handle is about to be had, or
+/* A mapped arena of 64 MiB that grows to so many bytes, held where the first new handle is about available, or
  * another. */
 static weir_allocator *make_held(struct grower *g, size_t bytes) {
     static struct weir_driver holding;
@@ -1082,7 +1082,7 @@ static void let_go(struct grower *g) {
     ck_assert_msg(!gave_up, "what had room waited for a step of growth");
 }
 
-/* Who finds room meanwhile does not wait, and sees the step in the reserve. */
+/* Who finds room meanwhile does not wait, and sees the step in the reserved memory. */
 START_TEST(what_has_room_does_not_wait_for_a_step) {
     struct grower g;
     weir_allocator *a = make_held(&g, 256 * MIB);
@@ -1127,7 +1127,7 @@ START_TEST(who_has_to_grow_waits_for_what_comes) {
 END_TEST
 
 /* What does not come is nowhere, and the next step has its place; what the driver does not take back stays mapped,
- * part of the reserve, and the next step comes behind it, also if it is for small requests. */
+ * part of the reserved memory, and the next step comes behind it, also if it is for small requests. */
 START_TEST(what_does_not_come_leaves_nothing) {
     uint64_t all = device_free();
     struct grower g;
@@ -1179,7 +1179,7 @@ END_TEST
 static weir_allocator *_Atomic beside;
 static _Atomic int asked, went_on;
 
-static int lacks_some(const struct weir_reserve *v, struct weir_appeal *s, uint64_t enough,
+static int lacks_some(const struct weir_reserve *v, struct weir_reclaim *s, uint64_t enough,
                       uint64_t wanted) {
     (void)v, (void)enough;
     s->lacks = s->is_answered ? 0 : wanted;
@@ -1187,7 +1187,7 @@ static int lacks_some(const struct weir_reserve *v, struct weir_appeal *s, uint6
 }
 
 /* Answers when the other one's thread has made a step, or a long time is over. */
-static void wait_for_a_step(const struct weir_reserve *v, struct weir_appeal *s) {
+static void wait_for_a_step(const struct weir_reserve *v, struct weir_reclaim *s) {
     uint64_t before = stats_of(atomic_load(&beside)).ahead_steps;
 
     (void)v;
@@ -1209,8 +1209,8 @@ START_TEST(others_are_asked_beside_the_steps_of_all) {
     options.prealloc_mode = WEIR_PREALLOC_BACKGROUND;
     options.prealloc_at = WEIR_PREALLOC_AT_FIRST;
     a = make_on(&real, &options);
-    a->priming.look = lacks_some;
-    a->priming.ask = wait_for_a_step;
+    a->preallocation.look = lacks_some;
+    a->preallocation.ask = wait_for_a_step;
     atomic_store(&beside, b);
     OK(weir_free(a, take(a, MIB, A), A));
     while (!atomic_load(&asked))
@@ -1233,7 +1233,7 @@ static Suite *suite(void) {
     tcase_add_loop_test(tests, another_stream_is_served_from_it, 0, WAYS);
     tcase_add_loop_test(tests, the_limit_holds, 0, WAYS);
     tcase_add_loop_test(tests, the_last_part_is_for_requests, 0, WAYS);
-    tcase_add_loop_test(tests, a_refusal_is_tried_again_ever_later, 0, WAYS);
+    tcase_add_loop_test(tests, a_failure_is_tried_again_ever_later, 0, WAYS);
     tcase_add_loop_test(tests, a_child_of_fork_neither_grows_nor_hangs, 0, WAYS);
     tcase_add_loop_test(tests, destroying_ends_it_promptly, 0, WAYS);
     tcase_add_loop_test(tests, destroying_ends_a_long_pause, POOL, POOL + 1);
@@ -1273,9 +1273,9 @@ static Suite *suite(void) {
     tcase_add_loop_test(tests, without_a_thread_there_is_an_allocator, 0, WAYS);
     tcase_add_loop_test(tests, without_a_thread_memory_moves, 0, 2);
     tcase_add_loop_test(tests, a_high_mark_below_the_low_one, 0, WAYS);
-    tcase_add_loop_test(tests, a_refusal_leaves_what_there_is, 0, WAYS);
-    tcase_add_loop_test(tests, pauses_after_refusals_double_to_a_bound, 0, 1);
-    tcase_add_loop_test(tests, pauses_after_refusals_double_to_a_bound, REGIONS, WAYS);
+    tcase_add_loop_test(tests, a_failure_leaves_what_there_is, 0, WAYS);
+    tcase_add_loop_test(tests, pauses_after_failures_double_to_a_bound, 0, 1);
+    tcase_add_loop_test(tests, pauses_after_failures_double_to_a_bound, REGIONS, WAYS);
     tcase_add_loop_test(tests, a_hit_costs_what_it_did, 0, POOL_ALONE);
     tcase_add_loop_test(tests, a_hit_costs_what_it_did, REGIONS, WAYS);
     return all;

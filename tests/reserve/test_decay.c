@@ -94,7 +94,7 @@ START_TEST(the_floor_stays) {
 END_TEST
 
 /* It is above what was in use, and no part of what was enough. */
-START_TEST(what_headroom_keeps_idle_stays) {
+START_TEST(what_grow_ahead_keeps_idle_stays) {
     memset(&d, 0, sizeof d);
     weir__decay_open(&d, 1000, 0, 1, GIB);
     atomic_store(&d.grew, 1);
@@ -106,7 +106,7 @@ START_TEST(what_headroom_keeps_idle_stays) {
 }
 END_TEST
 
-/* Who comes late begins anew; who says that time has passed does not. */
+/* Who comes late begins again; who says that time has passed does not. */
 START_TEST(a_pause_is_not_counted) {
     uint64_t pause;
 
@@ -126,7 +126,7 @@ END_TEST
 
 enum {
     POOL,
-    POOL_WITHOUT_FRONT,
+    POOL_WITHOUT_CACHES,
     MAPPED_FIT,
     MAPPED,
     MAPPED_FAST,
@@ -145,7 +145,7 @@ static weir_options options_for(int way) {
     options.decay_ms = HALF_LIFE_MS;
     options.log = WEIR_LOG_WARNING;
     options.engine = way >= MAPPED_FIT ? WEIR_ENGINE_ARENA : WEIR_ENGINE_POOL;
-    if (way == POOL_WITHOUT_FRONT)
+    if (way == POOL_WITHOUT_CACHES)
         options.front = WEIR_SWITCH_OFF;
     if (way >= MAPPED_FIT && way != REGIONS) {
         options.arena = WEIR_ARENA_MAPPED;
@@ -226,7 +226,7 @@ START_TEST(a_load_that_comes_back_keeps_its_reserve) {
 }
 END_TEST
 
-/* The large load is over and a small one goes on: the reserve comes down to what that needs, which then
+/* The large load is over and a small one goes on: the reserved memory comes down to what that needs, which then
  * grows no more; and nothing is waited for. */
 START_TEST(what_a_smaller_load_does_not_need_goes) {
     weir_statistics large, s;
@@ -262,8 +262,8 @@ START_TEST(what_a_smaller_load_does_not_need_goes) {
 }
 END_TEST
 
-/* Decay and headroom agree on what is to be idle. */
-START_TEST(what_has_gone_is_not_grown_again_by_headroom) {
+/* Decay and grow-ahead agree on what is to be idle. */
+START_TEST(what_has_gone_is_not_grown_again_by_grow_ahead) {
     weir_options options = options_for(_i);
     weir_statistics large, small, s;
 
@@ -540,12 +540,12 @@ int main(void) {
     tcase_add_test(rule, what_was_enough_is_known_later_too);
     tcase_add_test(rule, the_floor_stays);
     tcase_add_test(rule, what_nobody_ever_used_goes);
-    tcase_add_test(rule, what_headroom_keeps_idle_stays);
+    tcase_add_test(rule, what_grow_ahead_keeps_idle_stays);
     tcase_add_test(rule, a_pause_is_not_counted);
     suite_add_tcase(suite, rule);
     tcase_add_loop_test(loads, a_load_that_comes_back_keeps_its_reserve, 0, WAYS);
     tcase_add_loop_test(loads, what_a_smaller_load_does_not_need_goes, 0, IN_REQUESTS);
-    tcase_add_loop_test(loads, what_has_gone_is_not_grown_again_by_headroom, 0, IN_REQUESTS);
+    tcase_add_loop_test(loads, what_has_gone_is_not_grown_again_by_grow_ahead, 0, IN_REQUESTS);
     tcase_add_loop_test(loads, nothing_goes_that_work_still_uses, 0, IN_REQUESTS);
     tcase_add_loop_test(loads, what_was_preallocated_stays, 0, IN_REQUESTS);
     tcase_add_loop_test(loads, a_release_threshold_that_is_set_stays, 0, 2);

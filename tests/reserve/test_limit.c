@@ -157,12 +157,12 @@ START_TEST(a_reserve_above_it_serves_and_does_not_rise) {
     OK(weir_set_limit(a, bytes_amount(128 * MIB)));
     reserve = stats_of(a).reserve;
     MUST_LE(800 * MIB, reserve);
-    for (int i = 0; i < 3 && worlds[_i].kind != KIND_PLATFORM; i++) { /* it has no reserve */
+    for (int i = 0; i < 3 && worlds[_i].kind != KIND_DIRECT; i++) { /* it has no reserved memory */
         give(block);
         block = take(30 * MIB);
         MUST_EQ(check_identities(a).reserve, reserve);
     }
-    /* Within the limit, but the reserve would rise unless it has room. */
+    /* Within the limit, but the reserved memory would rise unless it has room. */
     for (count = 0; count < 20; count++)
         if (weir_alloc(a, 120 * MIB, A, &more[count]) != WEIR_OK)
             break;
@@ -198,7 +198,7 @@ START_TEST(a_piece_above_it_serves) {
     reserve = stats_of(a).reserve;
     OK(weir_set_limit(a, bytes_amount(64 * MIB)));
     MUST_EQ(stats_of(a).reserve, reserve);
-    if (is_bare && (worlds[_i].kind == KIND_POOL || worlds[_i].kind == KIND_PLATFORM))
+    if (is_bare && (worlds[_i].kind == KIND_POOL || worlds[_i].kind == KIND_DIRECT))
         refused(300 * MIB);
     else
         give(take(300 * MIB));
@@ -206,12 +206,12 @@ START_TEST(a_piece_above_it_serves) {
 }
 END_TEST
 
-/* For more than it what goes back is of no use: a refusal leaves what was preallocated where it is. */
-START_TEST(a_refusal_of_more_gives_nothing_back) {
+/* For more than it what goes back is of no use: a failure leaves what was preallocated where it is. */
+START_TEST(a_failure_of_more_gives_nothing_back) {
     void *block = NULL;
     weir_status status;
 
-    if (is_fixed(_i) || worlds[_i].kind == KIND_PLATFORM)
+    if (is_fixed(_i) || worlds[_i].kind == KIND_DIRECT)
         return;
     begin(_i, GIB);
     OK(weir_preallocate(a, 512 * MIB, NULL));
@@ -230,15 +230,15 @@ START_TEST(a_refusal_of_more_gives_nothing_back) {
 END_TEST
 
 START_TEST(as_a_share_of_the_device) {
-    weir_refusal refusal = {.size = sizeof refusal};
+    weir_refusal failure = {.size = sizeof failure};
 
     if (is_fixed(_i))
         return;
     begin(_i, 8 * GIB);
     OK(weir_set_limit(a, of_total(25)));
     refused(2 * GIB + 1);
-    OK(weir_last_refusal(&refusal));
-    MUST_EQ(refusal.limit, 2 * GIB);
+    OK(weir_last_refusal(&failure));
+    MUST_EQ(failure.limit, 2 * GIB);
     give(take(GIB));
     end();
 }
@@ -347,7 +347,7 @@ START_TEST(less_than_there_is) {
         MUST_EQ(check_identities(a).reserve, 0);
         refused(100 * MIB);
         refused(limits[i] < 32 * MIB ? 32 * MIB : 97 * MIB);
-        if (worlds[world].kind != KIND_PLATFORM)
+        if (worlds[world].kind != KIND_DIRECT)
             EXPECT(WEIR_E_LIMIT, weir_preallocate(a, 128 * MIB, NULL));
         OK(weir_set_limit(a, none));
         MUST_LE(check_identities(a).reserve, limits[i]);
@@ -410,7 +410,7 @@ END_TEST
  * place. */
 START_TEST(a_share_with_nobody_beside_it) {
     weir_options options = options_of(worlds[_i].kind, "model", 0);
-    weir_refusal refusal = {.size = sizeof refusal};
+    weir_refusal failure = {.size = sizeof failure};
     void *block = NULL;
 
     start_model(512 * MIB + 8 * MIB);
@@ -421,8 +421,8 @@ START_TEST(a_share_with_nobody_beside_it) {
     if (worlds[_i].kind == KIND_FIXED)
         MUST_EQ(stats_of(a).reserve, 512 * MIB);
     MUST(weir_alloc(a, 513 * MIB, A, &block) != WEIR_OK && block == NULL);
-    OK(weir_last_refusal(&refusal));
-    MUST_EQ(refusal.limit, 512 * MIB);
+    OK(weir_last_refusal(&failure));
+    MUST_EQ(failure.limit, 512 * MIB);
     give(take(480 * MIB));
     if (worlds[_i].kind != KIND_FIXED) {
         CU(driver->cuCtxSynchronize());
@@ -492,7 +492,7 @@ static void start_older(int version) {
     CU(driver->cuStreamCreate(&B, CU_STREAM_NON_BLOCKING));
 }
 
-/* Drivers before 12.2 know no limit at all, the oldest no reserve either. */
+/* Drivers before 12.2 know no limit at all, the oldest no reserved memory either. */
 START_TEST(with_older_drivers) {
     static const int versions[] = {11020, 12010};
     weir_options options = options_of(KIND_POOL, "model", 0);
@@ -579,7 +579,7 @@ START_TEST(what_is_undone_breaks_no_capture) {
         void *block = NULL;
         CUgraph graph;
 
-        begin(_i, GIB); /* of a pool: with the front, and without */
+        begin(_i, GIB); /* of a pool: with the caches, and without */
         OK(weir_set_limit(a, bytes_amount(512 * MIB)));
         CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_GLOBAL));
         weir__model_fail(WEIR_ENTRY_cuMemPoolGetAttribute, k, CUDA_ERROR_OUT_OF_MEMORY, 1);
@@ -763,7 +763,7 @@ int main(void) {
     tcase_add_loop_test(tests, never_past_that_of_the_options, 0, WORLDS);
     tcase_add_loop_test(tests, a_reserve_above_it_serves_and_does_not_rise, 0, WORLDS);
     tcase_add_loop_test(tests, a_piece_above_it_serves, 0, WORLDS);
-    tcase_add_loop_test(tests, a_refusal_of_more_gives_nothing_back, 0, WORLDS);
+    tcase_add_loop_test(tests, a_failure_of_more_gives_nothing_back, 0, WORLDS);
     tcase_add_loop_test(tests, as_a_share_of_the_device, 0, WORLDS);
     tcase_add_loop_test(tests, mistakes_are_told, 0, WORLDS);
     tcase_add_test(tests, what_is_wrong_with_a_limit_is_told);

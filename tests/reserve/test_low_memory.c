@@ -56,7 +56,7 @@ static void end(weir_allocator *a) {
 
 enum { PIECES = 12 };
 
-/* So much reserve that nothing uses, in pieces of 256 MiB that work on the stream used until now and for so
+/* So much reserved memory that nothing uses, in pieces of 256 MiB that work on the stream used until now and for so
  * long. */
 static void fill_for(weir_allocator *a, int pieces, CUstream stream, uint64_t ns) {
     void *block[PIECES];
@@ -120,16 +120,16 @@ static int is_refused(weir_allocator *a, size_t bytes, CUstream stream) {
     return 1;
 }
 
-/* Of a platform engine nothing lies idle, and a fixed arena keeps what it has; with the front on
- * regions of the platform engine do. */
+/* Of a direct engine nothing lies idle, and a fixed arena keeps what it has; with the caches on
+ * regions of the direct engine do. */
 static int has_idle(int world) {
-    return worlds[world].kind != KIND_PLATFORM && worlds[world].kind != KIND_FIXED;
+    return worlds[world].kind != KIND_DIRECT && worlds[world].kind != KIND_FIXED;
 }
 
 /* ---- another allocator asks ---------------------------------------------------------------------- */
 
 /* Each kind holds 3 GiB idle of 4, and each kind asks for 2. */
-START_TEST(a_sibling_is_served) {
+START_TEST(a_local_peer_is_served) {
     int from = _i / WORLDS, to = _i % WORLDS;
     weir_statistics before, after, s;
     uint64_t bytes;
@@ -152,7 +152,7 @@ START_TEST(a_sibling_is_served) {
     MUST_EQ(s.refusals, 0);
     MUST_EQ(s.retries, 1);
     MUST_EQ(s.attempts, 1);
-    if (worlds[to].kind != KIND_PLATFORM) {
+    if (worlds[to].kind != KIND_DIRECT) {
         MUST_LE(1, events_of(poor, WEIR_EVENT_REQUEST, &bytes));
         MUST_LE(2 * GIB, bytes);
     }
@@ -228,7 +228,7 @@ START_TEST(more_than_one_gives) {
 END_TEST
 
 /* All that there is would not do: nobody gives anything. */
-START_TEST(not_in_vain) {
+START_TEST(has_worked) {
     void *live;
     uint64_t before;
 
@@ -278,7 +278,7 @@ START_TEST(not_for_a_limit) {
 END_TEST
 
 /* Nor where what it has idle within the limit is enough, and lies in pieces: what others would give is of no use. */
-START_TEST(not_for_a_limit_with_holes) {
+START_TEST(not_for_a_limit_with_unmapped_ranges) {
     weir_options options = options_for(_i);
     void *block[8];
 
@@ -714,15 +714,15 @@ int main(void) {
     TCase *siblings = suite_add_case(suite, "siblings", 60, set_up, tear_down);
     TCase *said = suite_add_case(suite, "said", 60, set_up, tear_down);
 
-    tcase_add_loop_test(siblings, a_sibling_is_served, 0, WORLDS * WORLDS);
+    tcase_add_loop_test(siblings, a_local_peer_is_served, 0, WORLDS * WORLDS);
     tcase_add_loop_test(siblings, work_that_uses_it_is_waited_for, 0, WORLDS);
     tcase_add_loop_test(siblings, the_rest_stays, 0, WORLDS);
     tcase_add_test(siblings, more_than_one_gives);
     tcase_add_test(siblings, who_has_nothing_gives_nothing);
-    tcase_add_loop_test(siblings, not_in_vain, 0, WORLDS);
+    tcase_add_loop_test(siblings, has_worked, 0, WORLDS);
     tcase_add_loop_test(siblings, all_of_it_may_not_do, 0, WORLDS);
     tcase_add_loop_test(siblings, not_for_a_limit, 0, WORLDS);
-    tcase_add_loop_test(siblings, not_for_a_limit_with_holes, 0, WORLDS);
+    tcase_add_loop_test(siblings, not_for_a_limit_with_unmapped_ranges, 0, WORLDS);
     tcase_add_loop_test(siblings, not_for_a_limit_beside_room, 0, WORLDS);
     tcase_add_loop_test(siblings, up_to_the_own_limit, 0, WORLDS);
     tcase_add_loop_test(siblings, beside_room_for_others, 0, WORLDS);

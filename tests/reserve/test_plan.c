@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* test_plan.c: the plan of one run places the blocks of the next one, and does no harm to another program.
  *
- * The program has small blocks that stay, taken between large ones that go, so that best fit leaves holes which the
+ * The program has small blocks that stay, taken between large ones that go, so that best fit leaves unmapped ranges which the
  * largest block does not fit in.
  */
 #include "tests/fixtures/model_device.h"

@@ -25,7 +25,7 @@
 static char all[200]; /* the folders of the tests: one that fails does not come to remove its own */
 static char folder[240], file[256];
 
-/* Where run-tap clears up, or in memory where that can be had: some hundreds of files are synchronised. */
+/* Where run-tap clears up, or in memory where that is available: some hundreds of files are synchronised. */
 static int make_all(void) {
     const char *own = getenv("WEIR_RUN_FOLDER");
 
@@ -63,7 +63,7 @@ static void tear_down(void) {
 
 /* ---- runs ------------------------------------------------------------------------------------ */
 
-enum { POOL, POOL_WITHOUT_FRONT, REGIONS, MAPPED_FIT, MAPPED, MAPPED_FAST, WAYS };
+enum { POOL, POOL_WITHOUT_CACHES, REGIONS, MAPPED_FIT, MAPPED, MAPPED_FAST, WAYS };
 
 static weir_options options_for(int way) {
     weir_options options;
@@ -73,7 +73,7 @@ static weir_options options_for(int way) {
     options.profile = file;
     options.log = WEIR_LOG_WARNING;
     options.engine = way >= REGIONS ? WEIR_ENGINE_ARENA : WEIR_ENGINE_POOL;
-    if (way == POOL_WITHOUT_FRONT)
+    if (way == POOL_WITHOUT_CACHES)
         options.front = WEIR_SWITCH_OFF;
     if (way >= MAPPED_FIT) {
         options.arena = WEIR_ARENA_MAPPED;
@@ -228,7 +228,7 @@ END_TEST
 
 /* What it preallocates stays, whatever the release threshold. */
 START_TEST(a_threshold_below_it_is_raised) {
-    weir_options options = options_for(POOL_WITHOUT_FRONT);
+    weir_options options = options_for(POOL_WITHOUT_CACHES);
     weir_allocator *a;
 
     options.release_threshold = bytes_amount(0);
@@ -404,7 +404,7 @@ START_TEST(the_rule_by_numbers) {
     ANSWERS(1748, learn_run(2000, 500, 0)); /* 2000 counts half */
     ANSWERS(1000, learn_run(2000, 500, 0));
     ANSWERS(1000, learn_run(2000, 100, 0));
-    /* more than was given beforehand, but the reserve was there */
+    /* more than was given beforehand, but the reserved memory was there */
     ANSWERS(3000, learn_run(4000, 1500, 0));
     MUST_EQ(learned.merged, 11);
     MUST_EQ(learned.runs, WEIR_PROFILE_RUNS);
@@ -819,7 +819,7 @@ static void other_growth(weir_options *o) {
 static void other_limit(weir_options *o) {
     o->limit = bytes_amount(4 * GIB);
 }
-static void other_front(weir_options *o) {
+static void other_caches(weir_options *o) {
     o->front = WEIR_SWITCH_OFF;
 }
 static void other_arena(weir_options *o) {
@@ -827,7 +827,7 @@ static void other_arena(weir_options *o) {
     o->growth = WEIR_GROWTH_EXACT;
 }
 static void (*const others[])(weir_options *o) = {other_engine, other_packing, other_growth,
-                                                  other_limit,  other_front,   other_arena};
+                                                  other_limit,  other_caches,  other_arena};
 
 START_TEST(other_settings_are_told_apart) {
     weir_options options = options_for(MAPPED);

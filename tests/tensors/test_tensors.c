@@ -124,7 +124,7 @@ START_TEST(a_note_stays_with_its_block) {
 }
 END_TEST
 
-START_TEST(a_refusal_is_counted_and_told) {
+START_TEST(a_failure_is_counted_and_told) {
     void *block = &block;
     int note;
 
@@ -308,7 +308,8 @@ START_TEST(blocks_outlive_their_pool) {
     }
     OK(weir_tensors_trim(t, none));
     MUST_EQ(figures().reserved_bytes[0].current, 0);
-    OK(weir_tensors_pool_open(t, graph, NULL)); /* may have the memory that the record of that pool had */
+    OK(weir_tensors_pool_open(t, graph,
+                              NULL)); /* may have the memory that the record of that pool had */
     block[0] = take(4 * MIB, A);
     OK(weir_tensors_find(block[0], &whose, &found));
     MUST(found.pool.first == 0 && found.pool.second == 0);
@@ -594,7 +595,7 @@ int main(void) {
     tcase_add_test(blocks, a_stream_that_is_gone_is_no_harm);
     tcase_add_test(blocks, figures_are_those_of_the_blocks);
     tcase_add_test(blocks, a_note_stays_with_its_block);
-    tcase_add_test(blocks, a_refusal_is_counted_and_told);
+    tcase_add_test(blocks, a_failure_is_counted_and_told);
     tcase_add_test(blocks, calls_that_cannot_be);
     tcase_add_test(pools, a_capture_has_memory_of_its_pool);
     tcase_add_test(pools, other_streams_of_a_capture_have_other_memory);

@@ -205,7 +205,7 @@ static uint64_t figure(CUmemoryPool pool, CUmemPool_attribute attribute) {
     return value;
 }
 
-/* The reserve is whoever's serves, but never less than what is used. */
+/* The reserved memory is whoever's serves, but never less than what is used. */
 static void show_figures(const char *when, CUmemoryPool pool) {
     uint64_t used = figure(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT);
     uint64_t high = figure(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* stays.c: a program that works on until its standard input ends, and does what it is told there meanwhile, a letter
  * each: g holds 96 MiB more, r frees them one by one, f forks a child that waits for the end too, x becomes itself
- * anew, t is refused, c closes all descriptors but its driver's and has a file of its own in the place of each that it
+ * again, t is refused, c closes all descriptors but its driver's and has a file of its own in the place of each that it
  * closed, d looks whether those are as they were. */
 #include "work.h"
 

@@ -2,7 +2,7 @@
 /* conformance.c: the public contract, sentence by sentence, on the device model and on a GPU.
  *
  * WEIR_TEST_DEVICE=model (the default) or cuda chooses the device; the tests are the same, and go
- * over every engine, with the front and without.  They call weir as a user does, and the driver table
+ * over every engine, with the caches and without.  They call weir as a user does, and the driver table
  * for what a user does with CUDA itself: streams, fills, copies back.  What only the model can show (faults, virtual
  * time) is in test_engines.c.
  *
@@ -284,7 +284,7 @@ TEST(own_stream_reuses_at_once) {
     uint64_t reserve = stats_of(a).reserve;
 
     for (int i = 0; i < 20; i++) {
-        if (_i != KIND_PLATFORM)
+        if (_i != KIND_DIRECT)
             busy(s);
         fill(block, 24 * MIB, (unsigned char)i, s);
         OK(weir_free(a, block, s));
@@ -292,7 +292,7 @@ TEST(own_stream_reuses_at_once) {
     }
     ck_assert_uint_eq(stats_of(a).reserve, reserve);
     ck_assert_uint_eq(stats_of(a).reserve_peak, reserve);
-    if (_i != KIND_PLATFORM)
+    if (_i != KIND_DIRECT)
         ck_assert_uint_ge(stats_of(a).hits, 20);
     OK(weir_free(a, block, s));
     finish(a, s);
@@ -507,7 +507,7 @@ static void one_of_each_call(int kind, CUstream s, CUstream t) {
         KEEPS_CONTEXT(weir_alloc(a, 1000, i % 2 ? s : t, &block));
         KEEPS_CONTEXT(weir_free(a, block, i % 2 ? s : t));
     }
-    if (kind != KIND_PLATFORM)
+    if (kind != KIND_DIRECT)
         KEEPS_CONTEXT(weir_preallocate(a, 200 * MIB, &bytes));
     KEEPS_CONTEXT(weir_stats(a, &stats));
     KEEPS_CONTEXT(weir_trim(a, 0, &bytes));
@@ -665,12 +665,12 @@ static Suite *make_suite(void) {
     Suite *suite = suite_create("conformance");
     TCase *tests;
 
-    add_each(with_front(suite, "each engine"));
-    add_each(without_front(suite, "each engine alone"));
-    tcase_add_test(with_front(suite, "several engines"), several_allocators_beside_each_other);
-    tcase_add_test(without_front(suite, "several engines alone"),
+    add_each(with_caches(suite, "each engine"));
+    add_each(without_caches(suite, "each engine alone"));
+    tcase_add_test(with_caches(suite, "several engines"), several_allocators_beside_each_other);
+    tcase_add_test(without_caches(suite, "several engines alone"),
                    several_allocators_beside_each_other);
-    tests = with_front(suite, "default allocator");
+    tests = with_caches(suite, "default allocator");
     ADD_TESTS(tests, without_a_driver_there_is_no_device, the_default_allocator);
     add_limits(suite);
     add_reserve(suite);

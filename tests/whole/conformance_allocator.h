@@ -44,12 +44,12 @@ static inline void open_device(void) {
         CU(driver->cuMemAlloc(&scratch, 256 * MIB));
 }
 
-static inline void open_device_with_front(void) {
+static inline void open_device_with_caches(void) {
     front = WEIR_SWITCH_ON;
     open_device();
 }
 
-static inline void open_device_without_front(void) {
+static inline void open_device_without_caches(void) {
     front = WEIR_SWITCH_OFF;
     open_device();
 }
@@ -202,18 +202,18 @@ static inline void expect_capturing_at(int line, CUstream stream) {
 }
 #define expect_capturing(stream) expect_capturing_at(__LINE__, (stream))
 
-/* The memory grows by 32 MiB or more at a time: a pool's always, behind the front the platform's too. */
+/* The memory grows by 32 MiB or more at a time: a pool's always, behind the caches the platform's too. */
 static inline int grows_by_regions(int kind) {
-    return kind == KIND_POOL || (kind == KIND_PLATFORM && front == WEIR_SWITCH_ON);
+    return kind == KIND_POOL || (kind == KIND_DIRECT && front == WEIR_SWITCH_ON);
 }
 
-/* A case of the suite, with the front or without. */
-static inline TCase *with_front(Suite *suite, const char *name) {
-    return suite_add_case(suite, name, 120, open_device_with_front, close_device);
+/* A case of the suite, with the caches or without. */
+static inline TCase *with_caches(Suite *suite, const char *name) {
+    return suite_add_case(suite, name, 120, open_device_with_caches, close_device);
 }
 
-static inline TCase *without_front(Suite *suite, const char *name) {
-    return suite_add_case(suite, name, 120, open_device_without_front, close_device);
+static inline TCase *without_caches(Suite *suite, const char *name) {
+    return suite_add_case(suite, name, 120, open_device_without_caches, close_device);
 }
 
 /* The parts. */

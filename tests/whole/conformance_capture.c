@@ -14,8 +14,8 @@ static CUgraphExec instantiate(CUgraph graph) {
 }
 
 /* What a free of a block from outside the capture answers on a captured stream, by weir/allocator.h:
- * the pool's driver knows no such free, the arena and the front let it wait for the end of the
- * capture, and the platform engine's is no matter of streams.  1: the block is freed. */
+ * the pool's driver knows no such free, the arena and the caches let it wait for the end of the
+ * capture, and the direct engine's is no matter of streams.  1: the block is freed. */
 static int free_uncaptured(int kind, weir_allocator *a, void *block, CUstream captured) {
     int is_freed = kind != KIND_POOL || front == WEIR_SWITCH_ON;
 
@@ -82,10 +82,10 @@ end:
     drop_stream(s);
 }
 
-/* The platform engine has no memory that a graph could own; the capture goes on. */
+/* The direct engine has no memory that a graph could own; the capture goes on. */
 TEST(captured_requests_are_refused) {
     CUstream s = make_stream();
-    weir_allocator *a = make(KIND_PLATFORM);
+    weir_allocator *a = make(KIND_DIRECT);
     weir_statistics first, last;
     void *none = &none;
 
@@ -137,7 +137,7 @@ TEST(streams_beside_a_capture_are_served) {
     drop_stream(s);
 }
 
-/* The platform engine alone, without the front, waits for the device, whatever uses there were. */
+/* The direct engine alone, without the caches, waits for the device, whatever uses there were. */
 TEST(frees_of_blocks_from_outside_a_capture) {
     CUstream s = make_stream(), other = make_stream();
     size_t before = device_free();
@@ -152,7 +152,7 @@ TEST(frees_of_blocks_from_outside_a_capture) {
         begin_capture(s, mode);
         is_freed = free_uncaptured(_i, a, block, s);
         expect_capturing(s);
-        if (_i != KIND_PLATFORM || front == WEIR_SWITCH_ON)
+        if (_i != KIND_DIRECT || front == WEIR_SWITCH_ON)
             EXPECT(WEIR_E_CAPTURE, weir_free(a, used, other));
         expect_capturing(s);
         CU(driver->cuGraphDestroy(end_capture(s)));
@@ -186,7 +186,7 @@ TEST(aborted_capture_leaks_nothing) {
         CUgraph graph = NULL;
 
         begin_capture(s, mode);
-        if (_i != KIND_PLATFORM) {
+        if (_i != KIND_DIRECT) {
             block = take(a, MIB, s);
             fill(take(a, MIB, s), MIB, 1, s); /* whose free was still to come */
             OK(weir_free(a, block, s));
@@ -526,16 +526,16 @@ static void add_each(TCase *tests) {
 }
 
 static void add_single(TCase *tests) {
-    tcase_add_loop_test(tests, captured_blocks_are_the_graph_s, 0, KIND_PLATFORM * CAPTURE_MODES);
+    tcase_add_loop_test(tests, captured_blocks_are_the_graph_s, 0, KIND_DIRECT * CAPTURE_MODES);
 }
 
 void add_captures(Suite *suite) {
     TCase *tests;
 
-    add_each(with_front(suite, "captures"));
-    add_each(without_front(suite, "captures alone"));
-    add_single(with_front(suite, "captures of one engine"));
-    add_single(without_front(suite, "captures of one engine alone"));
-    tests = with_front(suite, "the rest");
+    add_each(with_caches(suite, "captures"));
+    add_each(without_caches(suite, "captures alone"));
+    add_single(with_caches(suite, "captures of one engine"));
+    add_single(without_caches(suite, "captures of one engine alone"));
+    tests = with_caches(suite, "the rest");
     tcase_add_loop_test(tests, a_driver_forbids_what_the_model_does, 0, CAPTURE_MODES);
 }

@@ -399,7 +399,7 @@ TEST(when_a_threshold_acts) {
     answer("a threshold acts at a query of an event", falls_after(query_event), 0);
 }
 
-/* What other programs see is the reserve. */
+/* What other programs see is the reserved memory. */
 TEST(the_device_loses_the_reserve) {
     size_t before = 0, after = 0, total;
     CUdeviceptr block;
@@ -493,8 +493,8 @@ TEST(free_units_are_moved) {
         give(keep[i], s);
 }
 
-/* The smallest hole that fits, cut from its front; of equal ones the first that was freed. */
-TEST(the_best_fit_is_cut_from_its_front) {
+/* The smallest unmapped range that fits, cut from its front; of equal ones the first that was freed. */
+TEST(the_best_fit_is_cut_from_its_caches) {
     static const size_t sizes[8] = {4 * MIB, 2 * MIB, 3 * MIB, 2 * MIB,
                                     8 * MIB, 2 * MIB, 5 * MIB, MIB};
     static const struct {
@@ -504,14 +504,14 @@ TEST(the_best_fit_is_cut_from_its_front) {
                     {4194304, 512},     {1048576, 22023680}, {100000, 21426176},
                     {512, 28267520},    {9437184, 28316160}};
     enum { REQUESTS = sizeof requests / sizeof requests[0] };
-    CUdeviceptr base = take(512, s), holes[8], keep[8], block[REQUESTS];
+    CUdeviceptr base = take(512, s), unmapped_ranges[8], keep[8], block[REQUESTS];
 
     for (int i = 0; i < 8; i++) {
-        holes[i] = take(sizes[i], s);
+        unmapped_ranges[i] = take(sizes[i], s);
         keep[i] = take(512, s);
     }
     for (int i = 0; i < 8; i++)
-        give(holes[i], s);
+        give(unmapped_ranges[i], s);
     for (size_t i = 0; i < REQUESTS; i++) {
         block[i] = take(requests[i].bytes, s);
         MUST_EQ(block[i] - base, requests[i].offset);
@@ -569,7 +569,7 @@ void add_driver_points(Suite *suite) {
               the_reserve_grows_by_units, trims_round_up_and_thresholds_down,
               a_trim_of_what_was_not_seen, a_trim_of_what_another_stream_had, when_a_threshold_acts,
               the_device_loses_the_reserve, free_units_are_moved,
-              the_best_fit_is_cut_from_its_front, the_maximum_holds, the_device_holds);
+              the_best_fit_is_cut_from_its_caches, the_maximum_holds, the_device_holds);
     tcase_add_loop_test(tests, what_is_asked_alone, 0, ALONE);
     add_conformance_driver_reuse(suite);
 }

@@ -283,7 +283,7 @@ TEST(done_or_ordered_first) {
 }
 
 /* Halves of a unit side by side, one the stream's own and one that it is ordered behind. */
-TEST(neighbours_of_two_streams) {
+TEST(adjacent_ranges_of_two_streams) {
     CUdeviceptr first, second, other;
 
     if (!has_figures())
@@ -452,7 +452,7 @@ void add_conformance_driver_reuse(Suite *suite) {
     ADD_TESTS(tests, policies_are_on_at_first, room_in_pieces_behind_work,
               an_event_before_the_free_does_not_count, an_event_recorded_again,
               order_through_a_third_stream, what_counts_as_seen, done_or_ordered_first,
-              neighbours_of_two_streams, the_legacy_stream_is_behind_blocking_ones,
+              adjacent_ranges_of_two_streams, the_legacy_stream_is_behind_blocking_ones,
               what_an_idle_stream_proves, frees_wait_for_a_host_function, a_refused_block_is_none,
               who_was_given_what_is_pending_is_at_work, a_captured_stream_tells_nothing_of_itself);
     ADD_FOR_EACH(tests, ROOMS * POLICIES, each_policy_alone_and_together);

@@ -3,7 +3,7 @@
 #include "conformance_allocator.h"
 
 /* What an arena that maps memory behind its end wants of a driver.  The rules are those of the comments
- * in <cuda.h>, which name the results that a call may have but not for which fault; so any refusal will
+ * in <cuda.h>, which name the results that a call may have but not for which fault; so any failure will
  * do, but for a lack of memory. */
 static struct {
     size_t unit;
@@ -359,7 +359,7 @@ TEST(memory_is_mapped_beside_a_capture) {
 }
 
 void add_handles(Suite *suite) {
-    TCase *tests = with_front(suite, "handles");
+    TCase *tests = with_caches(suite, "handles");
 
     ADD_TESTS(tests, handles_keep_their_bytes_wherever_they_are_mapped,
               handles_side_by_side_are_one_range, a_released_handle_lives_while_it_is_mapped,

@@ -55,7 +55,7 @@ TEST(the_limit_can_be_lowered) {
     finish(a, s);
 }
 
-/* What others take from weir's pool is of its reserve and under its limit, and nobody else's. */
+/* What others take from weir's pool is of its reserved memory and under its limit, and nobody else's. */
 TEST(the_pool_can_be_shared) {
     weir_allocator *a = make_limited(KIND_POOL, 128 * MIB);
     CUstream s = make_stream(), t = make_stream();
@@ -122,7 +122,7 @@ TEST(the_limit_is_never_passed) {
 }
 
 /* Why the last request was refused; the text of it is printed. */
-static weir_verdict verdict_of(weir_allocator *a) {
+static weir_verdict oom_report_of(weir_allocator *a) {
     weir_verdict v = {.size = sizeof v};
     char text[4096];
 
@@ -134,14 +134,14 @@ static weir_verdict verdict_of(weir_allocator *a) {
     return v;
 }
 
-TEST(a_refusal_has_a_verdict) {
+TEST(a_failure_has_an_oom_report) {
     weir_allocator *a = make_limited(_i, 256 * MIB);
     CUstream s = make_stream();
     void *block = take(a, 200 * MIB, s), *none = NULL;
     weir_verdict v;
 
     EXPECT(WEIR_E_LIMIT, weir_alloc(a, 200 * MIB, s, &none));
-    v = verdict_of(a);
+    v = oom_report_of(a);
     ck_assert_int_eq(v.cause, WEIR_VERDICT_LIMIT);
     ck_assert_int_eq(v.status, WEIR_E_LIMIT);
     ck_assert_uint_eq(v.asked, 200 * MIB);
@@ -151,12 +151,12 @@ TEST(a_refusal_has_a_verdict) {
     ck_assert_ptr_nonnull(v.settings[0].name);
     ck_assert_str_eq(v.settings[0].name, "limit");
     EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, SIZE_MAX, s, &none));
-    ck_assert_int_eq(verdict_of(a).cause, WEIR_VERDICT_TOO_LARGE);
+    ck_assert_int_eq(oom_report_of(a).cause, WEIR_VERDICT_TOO_LARGE);
     OK(weir_free(a, block, s));
     finish(a, s);
 }
 
-TEST(a_refusal_tells_its_figures) {
+TEST(a_failure_tells_its_figures) {
     weir_allocator *a = make_limited(_i, 256 * MIB);
     CUstream s = make_stream();
     weir_refusal r = {.size = sizeof r};
@@ -226,7 +226,7 @@ TEST(a_callback_makes_room) {
     finish(a, s);
 }
 
-/* What a refusal says could be had can be had: of an empty reserve, of an idle one, of one in pieces. */
+/* What a failure says could be had is available: of an empty reserve, of an idle one, of one in pieces. */
 TEST(the_largest_request_is_served) {
     static const size_t sizes[] = {257 * MIB, 200 * MIB, 128 * MIB, 100 * MIB};
     enum { COUNT = 24 };
@@ -281,7 +281,7 @@ TEST(the_largest_request_on_a_full_device) {
         OK(weir_free(a, block, s));
     } else {
         OK(weir_last_refusal(&r));
-        cause = verdict_of(a).cause;
+        cause = oom_report_of(a).cause;
         if (!on_cuda && _i != KIND_FIXED)
             ck_assert_int_eq(cause, WEIR_VERDICT_OTHERS);
         status = r.largest > 0 ? weir_alloc(a, (size_t)r.largest, s, &block) : WEIR_OK;
@@ -301,7 +301,7 @@ TEST(the_largest_request_on_a_full_device) {
 }
 
 /* What a thread that allocates from `a` finds wrong, or NULL. */
-static const char *wrong_at_first_refusal(weir_allocator *a) {
+static const char *wrong_at_first_failure(weir_allocator *a) {
     weir_refusal r = {.size = sizeof r};
     void *none;
 
@@ -324,11 +324,11 @@ struct refused {
 static void *refused_once(void *arg) {
     struct refused *refused = arg;
 
-    refused->wrong = wrong_at_first_refusal(refused->allocator);
+    refused->wrong = wrong_at_first_failure(refused->allocator);
     return NULL;
 }
 
-TEST(refusals_and_results_are_the_threads_own) {
+TEST(failures_and_results_are_the_threads_own) {
     weir_allocator *a = make(_i);
     weir_refusal r = {.size = sizeof r};
     struct refused refused = {.allocator = a};
@@ -345,13 +345,13 @@ TEST(refusals_and_results_are_the_threads_own) {
 }
 
 /* Every failing call sets the driver's part in it, to 0 if it had none; successes leave it alone. */
-/* The front refuses by itself what it does not know: here the driver does. */
+/* The caches refuses by itself what it does not know: here the driver does. */
 TEST(the_driver_result_is_of_the_last_failure) {
     weir_allocator *a = make(KIND_POOL);
     CUstream s = make_stream();
     weir_options options;
     void *block = take(a, 1000, s);
-    weir_refusal refusal = {.size = 0};
+    weir_refusal failure = {.size = 0};
     weir_event event;
     weir_trace_reader *reader;
     size_t count;
@@ -375,7 +375,7 @@ TEST(the_driver_result_is_of_the_last_failure) {
                        weir_latencies(a, 0, &(weir_latency){.size = sizeof(weir_latency)}));
     DRIVER_HAD_NO_PART(WEIR_E_INVALID, weir_events(a, 0, &event, 0, 1, &count));
     DRIVER_HAD_NO_PART(WEIR_E_INVALID, weir_last_refusal(NULL));
-    DRIVER_HAD_NO_PART(WEIR_E_INVALID, weir_last_refusal(&refusal));
+    DRIVER_HAD_NO_PART(WEIR_E_INVALID, weir_last_refusal(&failure));
     DRIVER_HAD_NO_PART(WEIR_E_INVALID, weir_options_init_sized(NULL, 1));
     DRIVER_HAD_NO_PART(WEIR_E_PARSE, weir_options_set(&options, "prealloc", "12 apples", NULL, 0));
     DRIVER_HAD_NO_PART(WEIR_E_INVALID, weir_options_set(&options, "pralloc", "1", NULL, 0));
@@ -389,9 +389,10 @@ TEST(the_driver_result_is_of_the_last_failure) {
 
 static void add_each(TCase *tests) {
     ADD_FOR_EACH(tests, KIND_COUNT, the_limit_is_exact, the_limit_can_be_lowered,
-                 the_limit_is_never_passed, a_refusal_tells_its_figures, a_refusal_has_a_verdict,
-                 the_largest_request_is_served, the_largest_request_on_a_full_device,
-                 a_callback_makes_room, refusals_and_results_are_the_threads_own);
+                 the_limit_is_never_passed, a_failure_tells_its_figures,
+                 a_failure_has_an_oom_report, the_largest_request_is_served,
+                 the_largest_request_on_a_full_device, a_callback_makes_room,
+                 failures_and_results_are_the_threads_own);
 }
 
 static void add_single(TCase *tests) {
@@ -401,10 +402,10 @@ static void add_single(TCase *tests) {
 void add_limits(Suite *suite) {
     TCase *tests;
 
-    add_each(with_front(suite, "limits"));
-    add_each(without_front(suite, "limits alone"));
-    add_single(with_front(suite, "limits of one engine"));
-    add_single(without_front(suite, "limits of one engine alone"));
-    tests = without_front(suite, "the driver's results");
+    add_each(with_caches(suite, "limits"));
+    add_each(without_caches(suite, "limits alone"));
+    add_single(with_caches(suite, "limits of one engine"));
+    add_single(without_caches(suite, "limits of one engine alone"));
+    tests = without_caches(suite, "the driver's results");
     tcase_add_test(tests, the_driver_result_is_of_the_last_failure);
 }

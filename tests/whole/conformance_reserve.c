@@ -9,7 +9,7 @@ TEST(preallocate_grows_to_what_was_asked) {
     weir_statistics stats;
     void *block[8];
 
-    if (_i == KIND_PLATFORM) {
+    if (_i == KIND_DIRECT) {
         EXPECT(WEIR_E_NOT_SUPPORTED, weir_preallocate(a, MIB, &reserve));
         ck_assert_uint_eq(reserve, 77);
         goto done;
@@ -55,7 +55,7 @@ TEST(preallocation_as_an_option) {
             ck_assert_uint_eq(stats.reserve, 0);
         block = take(a, 100 * MIB, s);
         stats = check_identities(a);
-        if (_i == KIND_PLATFORM) {
+        if (_i == KIND_DIRECT) {
             ck_assert_uint_eq(stats.reserve, grows_by_regions(_i) ? 128 * MIB : 100 * MIB);
             ck_assert_uint_eq(stats.prealloc_got, 0);
         } else {
@@ -75,7 +75,7 @@ TEST(preallocation_as_an_option) {
     drop_stream(s);
 }
 
-/* A part of the preallocation at once, the rest and headroom by the thread, or, on the model, by requests of
+/* A part of the preallocation at once, the rest and grow-ahead by the thread, or, on the model, by requests of
  * the engine while time passes. */
 TEST(in_the_background_the_reserve_grows_too) {
     weir_options options = options_for(_i, 512 * MIB);
@@ -331,8 +331,8 @@ static void add_single(TCase *tests) {
 }
 
 void add_reserve(Suite *suite) {
-    add_each(with_front(suite, "reserve"));
-    add_each(without_front(suite, "reserve alone"));
-    add_single(with_front(suite, "reserve of one engine"));
-    add_single(without_front(suite, "reserve of one engine alone"));
+    add_each(with_caches(suite, "reserve"));
+    add_each(without_caches(suite, "reserve alone"));
+    add_single(with_caches(suite, "reserve of one engine"));
+    add_single(without_caches(suite, "reserve of one engine alone"));
 }

@@ -164,7 +164,7 @@ static void check_events(weir_allocator *a) {
 TEST(random_work_on_several_streams) {
     size_t before = device_free();
     weir_options options = options_for(_i, 256 * MIB);
-    int steps = !on_cuda ? 20000 : _i == KIND_PLATFORM ? 1500 : 6000;
+    int steps = !on_cuda ? 20000 : _i == KIND_DIRECT ? 1500 : 6000;
     struct work *w = malloc(sizeof *w);
     weir_allocator *a;
 
@@ -376,8 +376,8 @@ static void add_single(TCase *tests) {
 }
 
 void add_work(Suite *suite) {
-    add_each(with_front(suite, "work"));
-    add_each(without_front(suite, "work alone"));
-    add_single(with_front(suite, "work of one engine"));
-    add_single(without_front(suite, "work of one engine alone"));
+    add_each(with_caches(suite, "work"));
+    add_each(without_caches(suite, "work alone"));
+    add_single(with_caches(suite, "work of one engine"));
+    add_single(without_caches(suite, "work of one engine alone"));
 }

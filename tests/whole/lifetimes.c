@@ -129,7 +129,7 @@ static CUdeviceptr wrong; /* how many words, and where, what was wanted and what
 static struct worker workers[THREADS];
 static unsigned threads = 8;
 static uint64_t wanted = 1000000, seed = 1;
-static int has_front; /* without it the pool breaks captures as the driver does */
+static int has_caches; /* without it the pool breaks captures as the driver does */
 static _Atomic uint64_t values;
 
 static __attribute__((format(printf, 1, 2), noreturn)) void die(const char *format, ...) {
@@ -336,8 +336,8 @@ static void capture(struct worker *w) {
     void *address = NULL;
 
     b.value = atomic_fetch_add_explicit(&values, 1, memory_order_relaxed) << 32;
-    CU(driver->cuStreamBeginCapture(stream, has_front ? (CUstreamCaptureMode)draw(w, 3)
-                                                      : CU_STREAM_CAPTURE_MODE_RELAXED));
+    CU(driver->cuStreamBeginCapture(stream, has_caches ? (CUstreamCaptureMode)draw(w, 3)
+                                                       : CU_STREAM_CAPTURE_MODE_RELAXED));
     status = weir_alloc(allocator, b.bytes, stream, &address);
     if (status != WEIR_E_CAPTURE)
         OK(status);
@@ -407,7 +407,7 @@ static void open_all(void) {
     if (weir_options_from_env(&options, message, sizeof message) != WEIR_OK)
         die("%s", message);
     OK(weir_allocator_create(&options, &allocator));
-    has_front = options.front != WEIR_SWITCH_OFF;
+    has_caches = options.front != WEIR_SWITCH_OFF;
     CU(driver->cuDevicePrimaryCtxRetain(&context, 0));
     CU(driver->cuCtxPushCurrent(context));
     CU(driver->cuModuleLoadData(&module, ptx));

@@ -27,7 +27,7 @@ struct sim_script {
 /* What is worth counting: X(name, words in output). */
 #define SIM_COUNTS(X)                                                                              \
     X(ALLOCS, "allocations")                                                                       \
-    X(REFUSALS, "refusals")                                                                        \
+    X(FAILURES, "refusals")                                                                        \
     X(LARGEST, "requests for what a refusal said")                                                 \
     X(ASKED, "calls of the program's callback")                                                    \
     X(USES, "uses checked")                                                                        \

@@ -91,7 +91,7 @@ static const unsigned weights[] = {
 
 /* ---- The world ---- */
 
-enum kind { POOL, ARENA_FIXED, ARENA_REGIONS, ARENA_MAPPED, PLATFORM, KINDS };
+enum kind { POOL, ARENA_FIXED, ARENA_REGIONS, ARENA_MAPPED, DIRECT, KINDS };
 
 struct settings {
     int kind, front, checks;
@@ -158,8 +158,9 @@ struct world {
     unsigned born; /* streams since the device was waited for */
     struct capture capture;
     CUevent event;
-    unsigned asked_on;    /* the stream of the request that is under way */
-    uint64_t limit, most; /* set in the middle, UINT64_MAX: not; and what the reserve may be */
+    unsigned asked_on; /* the stream of the request that is under way */
+    uint64_t limit,
+        most; /* set in the middle, UINT64_MAX: not; and what the reserved memory may be */
     uint64_t owners;
     char *gone;       /* freed last */
     int any_of_graph; /* a graph had memory of a block's */
@@ -262,7 +263,7 @@ static void draw_settings(struct settings *s, uint64_t seed) {
     static const int kinds[] = {POOL,         POOL,         POOL,          POOL,
                                 POOL,         ARENA_FIXED,  ARENA_FIXED,   ARENA_MAPPED,
                                 ARENA_MAPPED, ARENA_MAPPED, ARENA_REGIONS, ARENA_REGIONS,
-                                PLATFORM};
+                                DIRECT};
     uint64_t state = sim_mix(seed ^ UINT64_C(0x77656972));
 
     memset(s, 0, sizeof *s);
@@ -295,12 +296,12 @@ static void draw_settings(struct settings *s, uint64_t seed) {
     s->asks = pick(&state, 3) == 0;
     if (pick(&state, 4) == 0)
         s->headroom = (uint64_t)MIB << pick(&state, 8);
-    if (pick(&state, 5) == 0 && s->kind != PLATFORM)
+    if (pick(&state, 5) == 0 && s->kind != DIRECT)
         s->prealloc = (s->limit ? s->limit : s->capacity) / 64 * (1 + pick(&state, 48));
     s->at_first = (int)pick(&state, 2);
     s->behind = (int)pick(&state, 2);
     s->hurries = pick(&state, 4) == 0;
-    if (pick(&state, 3) == 0 && s->kind != PLATFORM && s->kind != ARENA_FIXED)
+    if (pick(&state, 3) == 0 && s->kind != DIRECT && s->kind != ARENA_FIXED)
         s->half_life_ms = 1 + pick(&state, 100);
     s->learns = pick(&state, 6) == 0;
     s->dependencies =
@@ -376,9 +377,9 @@ static weir_options options_of(const struct settings *s) {
 
     weir_options_init(&options);
     options.device = "model";
-    options.engine = s->kind == POOL       ? WEIR_ENGINE_POOL
-                     : s->kind == PLATFORM ? WEIR_ENGINE_PLATFORM
-                                           : WEIR_ENGINE_ARENA;
+    options.engine = s->kind == POOL     ? WEIR_ENGINE_POOL
+                     : s->kind == DIRECT ? WEIR_ENGINE_PLATFORM
+                                         : WEIR_ENGINE_ARENA;
     options.arena = s->kind == ARENA_FIXED    ? WEIR_ARENA_FIXED
                     : s->kind == ARENA_MAPPED ? WEIR_ARENA_MAPPED
                                               : WEIR_ARENA_DEFAULT;
@@ -598,23 +599,23 @@ static uint64_t steps_behind(void) {
     return weir_stats(w.allocator, &s) == WEIR_OK ? s.ahead_steps : UINT64_MAX;
 }
 
-/* After a refusal: what it says could be had can be had.  0 if nothing is said, or a fault or a step in the
+/* After a failure: what it says could be had is available.  0 if nothing is said, or a fault or a step in the
  * background, which takes of the same, came between; else the block is as if it had been asked for in the first
  * place. */
 static int ask_for_largest(unsigned stream, size_t *bytes, void **address) {
-    weir_refusal refusal = {.size = sizeof refusal};
+    weir_refusal failure = {.size = sizeof failure};
     weir_status status;
     uint64_t steps;
     int faulted;
 
-    /* What the program's callback trims above a lowered limit goes for good, after the refusal was written. */
+    /* What the program's callback trims above a lowered limit goes for good, after the failure was written. */
     if (w.set.asks && w.limit != UINT64_MAX)
         return 0;
     /* Beside a capture the driver's own call may break it: see weir_alloc. */
-    if (weir_last_refusal(&refusal) != WEIR_OK || refusal.asked != *bytes || refusal.largest == 0 ||
+    if (weir_last_refusal(&failure) != WEIR_OK || failure.asked != *bytes || failure.largest == 0 ||
         (w.capture.runs && w.set.kind == POOL && !w.set.front))
         return 0;
-    *bytes = (size_t)refusal.largest;
+    *bytes = (size_t)failure.largest;
     tell("alloc %zu on stream %u, as it said: ", *bytes, stream);
     steps = steps_behind();
     faulted = CALL(status, weir_alloc(w.allocator, *bytes, handle(stream), address));
@@ -647,14 +648,14 @@ static void do_alloc(uint64_t r) {
     faulted = CALL(status, weir_alloc(w.allocator, bytes, handle(stream), &address));
     tell("%s, block %u at %p\n", weir_status_name(status), at, address);
     if (status != WEIR_OK) {
-        if (captured && w.set.kind == PLATFORM) {
+        if (captured && w.set.kind == DIRECT) {
             if (!faulted)
                 expect(status, WEIR_E_CAPTURE, "weir_alloc under capture");
         } else if (!faulted && status != WEIR_E_NO_MEMORY && status != WEIR_E_LIMIT) {
             fail("weir_alloc: %s (driver result %d)", weir_status_name(status),
                  weir_last_driver_result());
         }
-        add(SIM_REFUSALS, 1);
+        add(SIM_FAILURES, 1);
         if (captured || faulted || !ask_for_largest(stream, &bytes, &address))
             return;
     }
@@ -690,7 +691,7 @@ static void do_alloc_any(uint64_t r) {
         if (!faulted && status != WEIR_E_NO_MEMORY && status != WEIR_E_LIMIT)
             fail("weir_alloc_any: %s (driver result %d)", weir_status_name(status),
                  weir_last_driver_result());
-        add(SIM_REFUSALS, 1);
+        add(SIM_FAILURES, 1);
         return;
     }
     w.blocks[at] = (struct block){
@@ -1031,8 +1032,7 @@ static void do_preallocate(uint64_t r) {
 
     tell("preallocate %zu: ", bytes);
     if (!CALL(status, weir_preallocate(w.allocator, bytes, NULL)) && status != WEIR_E_NO_MEMORY &&
-        status != WEIR_E_LIMIT &&
-        status != (w.set.kind == PLATFORM ? WEIR_E_NOT_SUPPORTED : WEIR_OK))
+        status != WEIR_E_LIMIT && status != (w.set.kind == DIRECT ? WEIR_E_NOT_SUPPORTED : WEIR_OK))
         fail("weir_preallocate: %s", weir_status_name(status));
     tell("%s\n", weir_status_name(status));
 }
@@ -1055,7 +1055,7 @@ static void do_limit(uint64_t r) {
 
 /* Somebody says that so much is wanted, or all. */
 static void say_low_memory(size_t bytes) {
-    int fixed = w.set.kind == PLATFORM || w.set.kind == ARENA_FIXED;
+    int fixed = w.set.kind == DIRECT || w.set.kind == ARENA_FIXED;
     weir_status status = weir_low_memory(w.allocator, bytes);
 
     tell("memory is low, %zu bytes are wanted: %s\n", bytes, weir_status_name(status));

@@ -296,7 +296,7 @@ static int free_on(struct worker *w, const struct block *b, int stream, int capt
     return 1;
 }
 
-/* On its own stream if it lives, else on any.  0: a stream was not to be had. */
+/* On its own stream if it lives, else on any.  0: a stream was not available. */
 static int release(struct worker *w, const struct block *b) {
     int stream = chance(w, 75) && b->home != OWN ? b->home : any_stream(w), done = 0;
 

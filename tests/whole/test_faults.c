@@ -45,12 +45,12 @@ static const struct world {
     {"fixed arena", KIND_FIXED, WEIR_SWITCH_OFF, 0},
     {"arena of regions", KIND_REGIONS, WEIR_SWITCH_OFF, 0},
     {"mapped arena", KIND_MAPPED, WEIR_SWITCH_OFF, 0},
-    {"platform", KIND_PLATFORM, WEIR_SWITCH_OFF, 0},
+    {"platform", KIND_DIRECT, WEIR_SWITCH_OFF, 0},
     {"pool, front", KIND_POOL, WEIR_SWITCH_ON, 0},
     {"fixed arena, front", KIND_FIXED, WEIR_SWITCH_ON, 0},
     {"arena of regions, front", KIND_REGIONS, WEIR_SWITCH_ON, 0},
     {"mapped arena, front", KIND_MAPPED, WEIR_SWITCH_ON, 0},
-    {"platform, front", KIND_PLATFORM, WEIR_SWITCH_ON, 0},
+    {"platform, front", KIND_DIRECT, WEIR_SWITCH_ON, 0},
     {"pool, driver 11.2", KIND_POOL, WEIR_SWITCH_OFF, BEFORE_11_3},
     {"pool, driver 12.1", KIND_POOL, WEIR_SWITCH_OFF, BEFORE_12_2},
     {"arena of regions, driver 11.8", KIND_REGIONS, WEIR_SWITCH_OFF, BEFORE_12_0},
@@ -103,7 +103,7 @@ struct scene {
     int stage;           /* of the operation */
 };
 
-static int has_front(const struct scene *s) {
+static int has_caches(const struct scene *s) {
     return s->world->front == WEIR_SWITCH_ON;
 }
 
@@ -173,7 +173,7 @@ static void grow_up(struct scene *s, CUstream stream) {
 
 /* Until whole blocks are kept, where there is a front. */
 static void calm_down(struct scene *s, CUstream stream) {
-    for (int i = 0; i < 1100 && has_front(s); i++)
+    for (int i = 0; i < 1100 && has_caches(s); i++)
         touch(s, MIB, stream);
 }
 
@@ -230,7 +230,7 @@ enum {
     NEW = 1,     /* the operation makes the allocator */
     SHORT = 2,   /* memory is short: what should have made room may fail, and the request with it */
     SPANS = 4,   /* of blocks that are cut from regions alone */
-    FRONT = 8,   /* of the front alone */
+    CACHES = 8,  /* of the caches alone */
     IDS = 16,    /* of drivers with ids alone */
     GRAPHS = 32, /* of captures: what cannot be put back may break one */
     REGIONS = 64 /* of arenas of regions alone */
@@ -290,7 +290,7 @@ static void with_decay(weir_options *o) {
     o->decay_ms = 10;
 }
 
-static void with_headroom(weir_options *o) {
+static void with_grow_ahead(weir_options *o) {
     o->headroom = bytes_amount(100 * MIB);
 }
 
@@ -434,7 +434,7 @@ static weir_status give_used_under_capture(struct scene *s) {
     return drop_on(s, 3, A);
 }
 
-/* A stream that has ended holds much of the reserve: while it was alone no event was recorded for what it freed. */
+/* A stream that has ended holds much of the reserved memory: while it was alone no event was recorded for what it freed. */
 static void much_is_stranded(struct scene *s) {
     CUstream stream = make_stream();
 
@@ -454,7 +454,7 @@ static int has_failed(void) {
     return weir__model_faults_met(NULL) > 0;
 }
 
-/* The device is waited for rather than that the reserve grows, by those that can tell whose it is. */
+/* The device is waited for rather than that the reserved memory grows, by those that can tell whose it is. */
 static weir_status take_past_it(struct scene *s) {
     int waits = (s->world->kind == KIND_REGIONS || s->world->kind == KIND_MAPPED) &&
                 !(s->world->without & WEIR_CAP_STREAM_ID);
@@ -765,8 +765,8 @@ static void halves_are_idle(struct scene *s) {
     CU(driver->cuCtxSynchronize());
 }
 
-/* Below many blocks a hole, and a handle that is idle. */
-static void a_hole_below(struct scene *s) {
+/* Below many blocks an unmapped range, and a handle that is idle. */
+static void unmapped_below(struct scene *s) {
     OK(want(s, SLOTS - 5, 24 * MIB, A));
     OK(want(s, SLOTS - 4, 8 * MIB, A));
     OK(want_some(s, 0, pieces, MIB, A));
@@ -778,8 +778,8 @@ static void a_hole_below(struct scene *s) {
 }
 
 /* The handle is not idle any more, and nothing moves. */
-static void blocks_beside_a_hole(struct scene *s) {
-    a_hole_below(s);
+static void blocks_beside_unmapped(struct scene *s) {
+    unmapped_below(s);
     OK(want_some(s, SLOTS - 16, SLOTS - 13, MIB, A));
 }
 
@@ -871,9 +871,9 @@ static const struct situation situations[] = {
     {"stranded reserve", ALLOC_MAY, 0, with_exact_growth, much_is_stranded, take_past_it},
     {"swap", ALLOC_MAY, SPANS, NULL, a_large_idle, take_a_tenth},
     {"base", ALLOC_MAY, SPANS, NULL, a_valley, take_a_tenth},
-    {"batches come home", ALLOC_MAY, FRONT, NULL, batches_on_their_way, take_many},
+    {"batches come home", ALLOC_MAY, CACHES, NULL, batches_on_their_way, take_many},
     {"recycled handle", ALLOC_MAY, 0, NULL, a_handle_means_another, take_on_that},
-    {"demand", ALLOC_MAY, FRONT, NULL, others_are_dry, take_whole},
+    {"demand", ALLOC_MAY, CACHES, NULL, others_are_dry, take_whole},
     {"frees", FREE_MAY, 0, NULL, a_few, give_a_few},
     {"frees on two streams", FREE_MAY, 0, NULL, many_on_two_streams, give_many_on_two_streams},
     {"free on a new stream", FREE_MAY, 0, NULL, one_small, give_on_new},
@@ -881,8 +881,8 @@ static const struct situation situations[] = {
     {"frees under capture", FREE_MAY, GRAPHS, NULL, a_capture, give_under_capture},
     {"free of a used block under capture", FREE_MAY, GRAPHS, NULL, a_capture,
      give_used_under_capture},
-    {"strays", FREE_MAY, FRONT, NULL, slots_of_another_stream, give_on_another_stream},
-    {"full caches", FREE_MAY, FRONT, with_small_caches, many_whole, give_many_whole},
+    {"strays", FREE_MAY, CACHES, NULL, slots_of_another_stream, give_on_another_stream},
+    {"full caches", FREE_MAY, CACHES, with_small_caches, many_whole, give_many_whole},
     {"free of nobody's", FREE_MAY, 0, NULL, one_small, give_nobodys},
     {"no threshold", ALLOC_MAY | FREE_MAY, 0, with_no_threshold, shed_and_waited, give_and_take},
     {"use", USE_MAY, 0, NULL, one_small, use_twice},
@@ -899,7 +899,7 @@ static const struct situation situations[] = {
     {"moves", ALLOC_MAY, SHORT, with_limit, idle_in_pieces, take_pieces},
     {"decay beside a request", ALLOC_MAY, 0, with_decay, idle_for_long, take_three},
     {"decay", TRIM_MAY | MAY(E_NOT_SUPPORTED), 0, with_decay, idle_for_long, decay},
-    {"steps of headroom", ALLOC_MAY, 0, with_headroom, little_is_idle, take_three},
+    {"steps of headroom", ALLOC_MAY, 0, with_grow_ahead, little_is_idle, take_three},
     {"create, preallocated behind", CREATE_MAY, NEW, with_prealloc_behind, NULL, create},
     {"preallocation behind", ALLOC_MAY, 0, with_prealloc_behind, little_is_idle, take_three},
     {"create, latency", CREATE_MAY, NEW, with_latency, NULL, create},
@@ -918,9 +918,10 @@ static const struct situation of_pieces[] = {
      take_more_than_there_is},
     {"moves of handles between halves", ALLOC_MAY, SHORT, with_moves, halves_are_idle, take_across},
     {"trim of handles between halves", TRIM_MAY, 0, with_moves, halves_are_idle, trim},
-    {"into a hole", ALLOC_MAY, SHORT, with_moves, a_hole_below, take_into_it},
-    {"into a hole beside blocks", ALLOC_MAY, SHORT, with_moves, blocks_beside_a_hole, take_into_it},
-    {"trim beside a hole", TRIM_MAY, 0, with_moves, a_hole_below, trim},
+    {"into a hole", ALLOC_MAY, SHORT, with_moves, unmapped_below, take_into_it},
+    {"into a hole beside blocks", ALLOC_MAY, SHORT, with_moves, blocks_beside_unmapped,
+     take_into_it},
+    {"trim beside a hole", TRIM_MAY, 0, with_moves, unmapped_below, trim},
 };
 enum { OF_PIECES = sizeof of_pieces / sizeof of_pieces[0] };
 
@@ -947,10 +948,9 @@ enum { HARDENED = sizeof hardened / sizeof hardened[0] };
 static int is_met(const struct situation *it, const struct world *world) {
     int front = world->front == WEIR_SWITCH_ON;
 
-    if ((it->about & FRONT) && !front)
+    if ((it->about & CACHES) && !front)
         return 0;
-    if ((it->about & SPANS) &&
-        !(front && (world->kind == KIND_POOL || world->kind == KIND_PLATFORM)))
+    if ((it->about & SPANS) && !(front && (world->kind == KIND_POOL || world->kind == KIND_DIRECT)))
         return 0;
     if ((it->about & REGIONS) && world->kind != KIND_REGIONS)
         return 0;
@@ -1052,7 +1052,7 @@ static void check_events(const struct scene *s) {
     uint64_t bytes = 0;
     size_t count = 0;
 
-    if (s->world->kind == KIND_POOL || s->world->kind == KIND_PLATFORM)
+    if (s->world->kind == KIND_POOL || s->world->kind == KIND_DIRECT)
         return;
     OK(weir_events(s->a, 0, events, sizeof events[0], MOST, &count));
     if (count == 0 || events[0].sequence > 1) /* the ring has not all of them */
@@ -1073,7 +1073,7 @@ static void check_accounts(const struct scene *s) {
 }
 
 static int is_lost(const struct scene *s) {
-    return s->a && weir__detour_is(&s->a->device.slow_path, WEIR_DETOUR_LOST);
+    return s->a && weir__slow_path_is(&s->a->device.slow_path, WEIR_SLOW_PATH_LOST);
 }
 
 /* Nothing works any more but the figures and the end. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* test_service.c: what a user gets of each engine with its default settings, as bounds: how much of the device can be
- * used, what is reserved beside what was asked for, and how long a request takes while nothing is queued.
+ * used, what is reserved beside the request, and how long a request takes while nothing is queued.
  *
  * Loads that the shipped traces do not have.  Times are the device model's.
  */
@@ -43,7 +43,7 @@ static void take(size_t bytes, CUstream stream) {
 }
 
 /* The engines that take memory as they need it; the last one leaves all to the driver. */
-static const int kinds[] = {KIND_POOL, KIND_REGIONS, KIND_MAPPED, KIND_PLATFORM};
+static const int kinds[] = {KIND_POOL, KIND_REGIONS, KIND_MAPPED, KIND_DIRECT};
 enum { KINDS = sizeof kinds / sizeof kinds[0], OWN_KINDS = KINDS - 1 };
 
 /* ---- how much of the device can be used -------------------------------------------------------- */
@@ -124,8 +124,8 @@ enum { MODELS = sizeof models / sizeof models[0] };
 TEST(weights_take_little_more_than_they_are) {
     static const struct {
         int kind;
-        double most; /* times what was asked for */
-    } engines[] = {{KIND_POOL, 1.11}, {KIND_MAPPED, 1.03}, {KIND_PLATFORM, 1.11}};
+        double most; /* times the request */
+    } engines[] = {{KIND_POOL, 1.11}, {KIND_MAPPED, 1.03}, {KIND_DIRECT, 1.11}};
     const struct model *model = &models[_i % MODELS];
     const int kind = engines[_i / MODELS].kind;
     uint64_t asked = 0;
@@ -197,9 +197,9 @@ static void sawtooth(void) {
 }
 
 /* Each block is twice the one before, which is freed then. */
-static void doubling_ladder(void) {
-    for (size_t ladder = 0; ladder < 4; ladder++) {
-        struct block last = get(MIB + ladder * 64 * KIB);
+static void doubling_sizes(void) {
+    for (size_t series = 0; series < 4; series++) {
+        struct block last = get(MIB + series * 64 * KIB);
 
         for (int step = 0; step < 12; step++) {
             struct block next = get(2 * last.bytes);
@@ -326,7 +326,7 @@ static const struct {
     double most[OWN_KINDS]; /* peak reserve / peak of live bytes, at most, by engine */
 } patterns[] = {
     {"sawtooth", sawtooth, {1.25, 2.05, 1.22}},
-    {"doubling ladder", doubling_ladder, {1.31, 2.30, 1.05}},
+    {"doubling ladder", doubling_sizes, {1.31, 2.30, 1.05}},
     {"vector growth", vector_growth, {1.25, 1.75, 1.15}},
     {"sizes that never repeat", sizes_that_never_repeat, {1.70, 1.95, 1.28}},
     {"first in, first out", first_in_first_out, {1.20, 1.85, 1.10}},

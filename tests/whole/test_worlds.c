@@ -25,7 +25,7 @@
  * sequence that ends with a trim, everything must be back.
  *
  * How far it goes is printed by each run, and stands in `small_placements`, `small_arenas` and
- * `small_fronts`: sequences of up to 4 to 7 operations, more than two million of them.  WEIR_TEST_DEPTH=N
+ * `small_caches`: sequences of up to 4 to 7 operations, more than two million of them.  WEIR_TEST_DEPTH=N
  * makes all of them N operations longer (-N: shorter), which is about ten times the work each time.
  */
 #include "test_worlds.h"
@@ -317,28 +317,28 @@ TEST(every_short_life_of_an_arena) {
 
 /* ---- fronts ---------------------------------------------------------------------------------- */
 
-static const struct small_front {
+static const struct small_cache {
     const char *name;
     size_t sizes[3];
     int streams;
     int bound; /* all of them, from the beginning */
     int uses, trims, binds, captures;
     int steps;
-} small_fronts[] = {
+} small_caches[] = {
     {"slots and whole blocks", {32 * KIB, 600 * KIB}, 2, 0, 0, 0, 0, 0, 5},
     {"bound streams", {32 * KIB, 600 * KIB}, 2, 1, 0, 0, 0, 0, 4},
     {"slots of three streams", {32 * KIB}, 3, 0, 0, 0, 0, 0, 4},
     {"uses and captures", {32 * KIB, 600 * KIB}, 2, 0, 1, 0, 0, 1, 4},
     {"trims and bindings", {32 * KIB, 600 * KIB}, 2, 0, 0, 1, 1, 0, 4},
 };
-enum { SMALL_FRONTS = sizeof small_fronts / sizeof small_fronts[0] };
+enum { SMALL_CACHES = sizeof small_caches / sizeof small_caches[0] };
 
-static const struct small_front *front;
+static const struct small_cache *front;
 static weir_statistics at_rest;  /* when the sequence began */
 static unsigned captured, bound; /* one bit for each stream */
 
 /* Every stream has its cache, and the engine is calm, so that the caches keep whole blocks too. */
-static void warm_front(void) {
+static void warm_caches(void) {
     for (int s = 0; s < front->streams; s++)
         for (int i = 0; i < 1200; i++) {
             void *block = NULL;
@@ -349,7 +349,7 @@ static void warm_front(void) {
     CU(driver->cuCtxSynchronize());
 }
 
-static void make_front(void) {
+static void make_caches(void) {
     weir_options options = options_of(KIND_POOL, "model", 0);
 
     options.front = WEIR_SWITCH_ON;
@@ -358,7 +358,7 @@ static void make_front(void) {
     SAME(weir_allocator_create(&options, &allocator), WEIR_OK);
     for (int s = 0; front->bound && s < front->streams; s++)
         SAME(weir_bind(allocator, streams[s]), WEIR_OK);
-    warm_front();
+    warm_caches();
 }
 
 /* The graph has freed what it allocated when its capture ends. */
@@ -386,7 +386,7 @@ static void alloc_captured(size_t bytes, int s) {
 }
 
 /* Under capture a block with uses is not taken back. */
-static void free_in_front(int i, int s) {
+static void free_in_caches(int i, int s) {
     struct oracle_block *b = &oracle.block[i];
 
     if (b->graph) {
@@ -413,7 +413,7 @@ static void do_call(const struct step *step) {
             SAME(alloc_on(front->sizes[step->what], s), WEIR_OK);
         break;
     case FREE:
-        free_in_front(step->what, s);
+        free_in_caches(step->what, s);
         break;
     case USE:
         use_on(step->what, s);
@@ -444,7 +444,7 @@ static void do_call(const struct step *step) {
     }
 }
 
-static weir_statistics expect_front_figures(void) {
+static weir_statistics expect_caches_figures(void) {
     weir_statistics s = check_identities(allocator);
 
     SAME(s.allocs - at_rest.allocs, oracle.allocs);
@@ -456,25 +456,25 @@ static weir_statistics expect_front_figures(void) {
     return s;
 }
 
-/* Everything is back on the device, and the caches are filled anew. */
+/* Everything is back on the device, and the caches are filled again. */
 static void expect_nothing_kept(void) {
     weir_statistics s;
 
     SAME(weir_trim(allocator, 0, NULL), WEIR_OK);
     s = check_identities(allocator);
     HOLDS(s.reserve == 0 && s.front_idle == 0 && s.in_use == 0);
-    warm_front();
+    warm_caches();
 }
 
 /* The sequence so far, in an allocator at rest: nothing is live, all work is over, caches are warm. */
-static void live_in_front(struct outlook *outlook) {
+static void live_in_caches(struct outlook *outlook) {
     weir_statistics s;
 
     oracle_begin(&oracle);
     at_rest = stats_of(allocator);
     for (int i = 0; i < search.depth; i++)
         do_call(&search.done[i]);
-    expect_front_figures();
+    expect_caches_figures();
     outlook->blocks = oracle.blocks;
     outlook->captured = captured;
     outlook->bound = bound;
@@ -486,26 +486,26 @@ static void live_in_front(struct outlook *outlook) {
             do_call(&(struct step){BIND, 0, t});
     }
     while (oracle.blocks > 0)
-        free_in_front(oracle.blocks - 1, oracle.block[oracle.blocks - 1].stream);
+        free_in_caches(oracle.blocks - 1, oracle.block[oracle.blocks - 1].stream);
     CU(driver->cuCtxSynchronize());
-    s = expect_front_figures();
+    s = expect_caches_figures();
     SAME(s.in_use, 0);
     if (search.done[search.depth - 1].kind == TRIM)
         expect_nothing_kept();
     else if (s.growths > at_rest.growths || s.trims > at_rest.trims)
-        warm_front();
+        warm_caches();
 }
 
-static void explore_front(const struct outlook *o);
+static void explore_caches(const struct outlook *o);
 
-static void try_in_front(int kind, int what, int stream) {
+static void try_in_caches(int kind, int what, int stream) {
     struct outlook next = {0};
 
     search.done[search.depth++] = (struct step){kind, what, stream};
     search.sequences++;
-    live_in_front(&next);
+    live_in_caches(&next);
     if (search.depth < search.steps)
-        explore_front(&next);
+        explore_caches(&next);
     search.depth--;
 }
 
@@ -517,45 +517,45 @@ static void explore_block(const struct outlook *o, int i) {
         int apart = s != b->stream && ((o->captured >> s & 1) || (o->captured >> b->stream & 1));
 
         if (!apart && (!b->graph || s == b->stream))
-            try_in_front(FREE, i, s);
+            try_in_caches(FREE, i, s);
         if (front->uses && !apart && !b->graph && s != b->stream && !(b->users >> s & 1))
-            try_in_front(USE, i, s);
+            try_in_caches(USE, i, s);
     }
 }
 
-static void explore_front(const struct outlook *o) {
+static void explore_caches(const struct outlook *o) {
     for (int s = 0; s < front->streams; s++) {
         unsigned is_captured = o->captured >> s & 1;
 
         for (int size = 0; size < 3 && front->sizes[size]; size++)
             if (!(is_captured && (o->bound >> s & 1)))
-                try_in_front(ALLOC, size, s);
+                try_in_caches(ALLOC, size, s);
         for (int t = 0; t < front->streams && !o->captured; t++)
             if (t != s)
-                try_in_front(WAIT, t, s);
+                try_in_caches(WAIT, t, s);
         if (front->binds && !is_captured)
-            try_in_front(BIND, 0, s);
+            try_in_caches(BIND, 0, s);
         if (front->captures)
-            try_in_front(is_captured ? END : BEGIN, 0, s);
+            try_in_caches(is_captured ? END : BEGIN, 0, s);
     }
     for (int i = 0; i < o->blocks; i++)
         explore_block(o, i);
     if (!o->captured && !is_last(SYNC))
-        try_in_front(SYNC, 0, 0);
+        try_in_caches(SYNC, 0, 0);
     if (!is_last(PASS))
-        try_in_front(PASS, 0, 0);
+        try_in_caches(PASS, 0, 0);
     if (front->trims && !is_last(TRIM))
-        try_in_front(TRIM, 0, 0);
+        try_in_caches(TRIM, 0, 0);
 }
 
-TEST(every_short_life_in_a_front) {
+TEST(every_short_life_in_a_cache) {
     struct outlook nothing = {0};
 
-    front = &small_fronts[_i];
+    front = &small_caches[_i];
     begin_search(depth_of(front->steps), tell_calls);
     captured = bound = 0;
-    make_front();
-    explore_front(&nothing);
+    make_caches();
+    explore_caches(&nothing);
     SAME(weir_trim(allocator, 0, NULL), WEIR_OK);
     SAME(weir_allocator_destroy(allocator), WEIR_OK);
     SAME(device_free(), device_bytes);
@@ -569,7 +569,7 @@ int main(void) {
 
     ADD_FOR_EACH(tests, SMALL_ARENAS, every_short_life_of_an_arena);
     tests = suite_add_case(suite, "fronts", 300, start_calls, NULL);
-    ADD_FOR_EACH(tests, SMALL_FRONTS, every_short_life_in_a_front);
+    ADD_FOR_EACH(tests, SMALL_CACHES, every_short_life_in_a_cache);
     add_worlds_placements(suite);
     return run_suite(suite, CK_FORK_GETENV);
 }

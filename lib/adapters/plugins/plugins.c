@@ -45,7 +45,7 @@ static double mib(uint64_t bytes) {
     return (double)bytes / (1 << 20);
 }
 
-/* The driver's part in the refusal. */
+/* The driver's part in the failure. */
 static const char *driver_part(char *text, size_t bytes) {
     int result = weir_last_driver_result();
 

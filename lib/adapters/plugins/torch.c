@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* torch.c: PyTorch's CUDAPluggableAllocator.
  *
- * PyTorch (2.11) hands NULL on to kernels, so a refusal must leave this file in another way: it is thrown, as
+ * PyTorch (2.11) hands NULL on to kernels, so a failure must leave this file in another way: it is thrown, as
  * PyTorch's own allocator does.  The C++ library that PyTorch has in the process throws: weir has none, and
  * this file is compiled with -fexceptions, so that the exception passes through it.  Nothing is held then.
  *

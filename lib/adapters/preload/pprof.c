@@ -4,7 +4,7 @@
  * A message of protobuf is its fields one after the other, each a key (number and kind) and a value, so that messages
  * can be put together in pieces of memory and joined.  Numbers of fields are those of profile.proto.
  *
- * Must not know: what is counted, who asks.
+ * Must not know: what is counted, the caller.
  */
 #include "adapters/preload/pprof.h"
 

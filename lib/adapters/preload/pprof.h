@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* pprof.h: a profile of call stacks in the format of pprof (profile.proto), written without its libraries.
  *
- * Must not know: what is counted, who asks.
+ * Must not know: what is counted, the caller.
  */
 #ifndef WEIR_PPROF_H
 #define WEIR_PPROF_H

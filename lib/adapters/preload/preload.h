@@ -67,7 +67,7 @@ struct weir_served {
     int is_plain;    /* it serves cuMemAlloc */
     int learns;      /* at the end it writes what it needed: options.profile */
     int needs_notes; /* it cannot tell its blocks, */
-    int needs_sums;  /* or cannot begin its peak anew: both are kept here then */
+    int needs_sums;  /* or cannot begin its peak again: both are kept here then */
     struct weir_pool_kind kind;
     _Atomic int state;
     _Atomic int is_stuck; /* lost while a call of it went on, which may have its locks for ever */
@@ -79,7 +79,7 @@ struct weir_served {
     char device_text[WEIR_DEVICE_TEXT];
     char engine[WEIR_SHOW_WORD];      /* of which it is: "mapped" */
     _Atomic uint64_t used, used_peak; /* requested, where it needs sums */
-    /* The peak of the reserve since it was last begun anew: */
+    /* The peak of the reserved memory since it was last begun again: */
     _Atomic uint64_t high_from;  /* the first event that counts, */
     _Atomic uint64_t high_least; /* and what was there then */
 };
@@ -145,14 +145,14 @@ int weir__any_refused(void);
 int weir__any_asked(void);
 /* Writes down what it needed, where it learns that.  What cannot be written is in weir's log. */
 void weir__served_save(struct weir_served *s);
-/* The context of a device is about to be reset: its pools begin anew with their next request. */
+/* The context of a device is about to be reset: its pools begin again with their next request. */
 void weir__served_lose(int device);
 /* Its own stream, made if there is none.  NULL: it cannot be. */
 CUstream weir__served_apart(struct weir_served *s);
-/* The most bytes that were requested at once since that was last begun anew, and beginning it anew. */
+/* The most bytes that were requested at once since that was last begun again, and beginning it again. */
 uint64_t weir__served_peak(struct weir_served *s);
 void weir__served_renew_peak(struct weir_served *s);
-/* The same of its reserve. */
+/* The same of its reserved memory. */
 uint64_t weir__served_highest_reserve(const struct weir_served *s, const weir_statistics *figures);
 void weir__served_renew_reserve(struct weir_served *s);
 /* Gives back memory whose work is known to be complete, until at most `keep` bytes are left.  Waits for no work. */
@@ -248,7 +248,7 @@ int weir__run_switch(const char *variable, int standard);
 /* A line, if `weir run' was told to be verbose. */
 void weir__run_tell(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* It has refused a request of this thread for good: says why. */
-void weir__report_refusal(const struct weir_served *s);
+void weir__report_oom(const struct weir_served *s);
 /* A request of this thread failed, of weir or of the driver: the first time, what is written at the end is written now. */
 void weir__report_failure(void);
 /* The first allocator was made: statistics are due at the end. */
@@ -265,7 +265,7 @@ int weir__start_thread(void *(*run)(void *), const char *name);
 /* From hold to go on nothing is asked of the driver for those who look.  Brief. */
 void weir__show_hold(void);
 void weir__show_go_on(void);
-/* 1, or 0: whoever asks has had no answer for a second, and is not waited for. */
+/* 1, or 0: the caller has had no answer for a second, and is not waited for. */
 int weir__show_hold_in_time(void);
 /* The driver is about to go, or the process. */
 void weir__show_end(void);

@@ -2,7 +2,7 @@
 /* preload_blocks.c: from an address to the allocator that handed it out.
  *
  * Allocators are few, and each knows its blocks by a look in its page map, so they are asked in turn, the one
- * that knew the last block first.  One that has no records of its own (the pool engine with the front off,
+ * that knew the last block first.  One that has no records of its own (the pool engine with the caches off,
  * as with drivers before 12.0) gets them here, in a map under a lock.
  *
  * Locks: `lock` guards the maps; nothing is called under it.

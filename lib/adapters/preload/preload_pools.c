@@ -306,7 +306,7 @@ static struct weir_served *make(int device, struct weir_pool_kind kind, int *sta
     s->kind = kind;
     if (read_options(&options, s) != WEIR_OK)
         goto fail;
-    /* The first one of a device says what somebody should know; but refusals, which are told by verdicts. */
+    /* The first one of a device says what somebody should know; but failures, which are told by OOM reports. */
     is_told = options.log == WEIR_LOG_DEFAULT && is_first_of_device(device);
     if (is_told)
         options.log = WEIR_LOG_WARNING;

@@ -57,7 +57,7 @@ enum {
     TEXT_BYTES = 400,
     LINE_BYTES = 524288,
     FIGURES_BYTES = 65536, /* of them, for what is no event */
-    VERDICT_BYTES = 4096,
+    OOM_REPORT_BYTES = 4096,
     MOST_EVENTS = 256,
     EVENTS_AT_ONCE = 64,
     MOST_PARTS = 512 /* of a time line */
@@ -386,9 +386,9 @@ static void report_text(const struct figures *all, const char *when) {
 }
 
 /* Standard error has it where nothing else was asked for; the statistics have a line of their own then. */
-__attribute__((cold)) void weir__report_refusal(const struct weir_served *s) {
+__attribute__((cold)) void weir__report_oom(const struct weir_served *s) {
     const char *path = weir__variable("WEIR_RUN_JSON");
-    char json[VERDICT_BYTES];
+    char json[OOM_REPORT_BYTES];
     struct line *line;
     weir_verdict verdict;
 
@@ -519,7 +519,7 @@ static void say_missing(int has_all_figures, int wants_figures, int learns) {
             wants_figures ? " its statistics," : "", learns ? " its profile," : "");
 }
 
-/* Where no thread can be had this one does it. */
+/* Where no thread is available this one does it. */
 static void gather_in_time(int wants_figures) {
     int learns = any_learns(), figures = 0, profiles = 0;
 

@@ -6,7 +6,7 @@
  * this, with all signals blocked, and only once the program is served.
  *
  * A child of fork does not have the thread, and weir serves it nothing: so it shows
- * nothing.  A program that is executed begins anew, in the same file.
+ * nothing.  A program that is executed begins again, in the same file.
  *
  * Locks: `asking' is held while the driver may be asked for figures, so that whoever takes the driver away, or a
  * context, waits for that; for no longer than a second.

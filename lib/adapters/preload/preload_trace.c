@@ -3,7 +3,7 @@
  * memory what a report shows (`weir run --report').
  *
  * A thread of its own looks at the figures of each allocator a hundred times a second and takes the steps
- * that it noted since; refusals come from the requests themselves.  The file is written when the process ends, after
+ * that it noted since; failures come from the requests themselves.  The file is written when the process ends, after
  * a last look, which preload_report.c waits for as long as is good: what the thread had seen before is in it anyway.
  * The first process to be served has the file that was asked for, others have their pids behind its name.  Until the
  * end that file says whose it is: a program that a process becomes by exec has the file of the one that it was, which
@@ -130,7 +130,7 @@ void weir__trace_refused(const struct weir_served *s, size_t bytes) {
         struct row *row = weir__served_at(i) == s ? row_of(i) : NULL;
 
         if (row)
-            weir__timeline_refusal(row->timeline, row->made_ns + weir__show_age(s->allocator),
+            weir__timeline_failure(row->timeline, row->made_ns + weir__show_age(s->allocator),
                                    bytes);
     }
     pthread_mutex_unlock(&lock);

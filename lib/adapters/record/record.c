@@ -6,7 +6,7 @@
  * seen to come and go in order.  A thread whose ring is full waits for the recorder: nothing is lost.
  *
  * Before the first event nothing is made, so that a process without CUDA does not notice the library.  A child of
- * fork records nothing; a program that is executed begins anew.
+ * fork records nothing; a program that is executed begins again.
  *
  * Must not know: how a call gets here, what a trace looks like.
  */

@@ -598,7 +598,7 @@ class Allocator final : public cca::CUDAAllocator {
         };
         weir_status status = ask();
         if (C10_UNLIKELY(status != WEIR_OK)) {
-            if (is_refusal(status) && free_elsewhere())
+            if (is_failure(status) && free_elsewhere())
                 status = ask();
             if (status != WEIR_OK)
                 refuse(device, tensors, size, status);
@@ -611,7 +611,7 @@ class Allocator final : public cca::CUDAAllocator {
             (*trace)->trace_gpu_memory_allocation(c10::kCUDA, reinterpret_cast<uintptr_t>(block));
         return block;
     }
-    static bool is_refusal(weir_status status) {
+    static bool is_failure(weir_status status) {
         return status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT;
     }
     // Others in the process that hold memory back.
@@ -634,7 +634,7 @@ class Allocator final : public cca::CUDAAllocator {
     }
     [[noreturn]] C10_NOINLINE void refuse(DeviceIndex device, weir_tensors *tensors, size_t bytes,
                                           weir_status status) {
-        TORCH_CHECK(is_refusal(status), "weir: request of ", shown(bytes), ": ",
+        TORCH_CHECK(is_failure(status), "weir: request of ", shown(bytes), ": ",
                     weir_status_message(status));
         std::string advice = advice_on(weir_tensors_allocator(tensors));
         auto f = figures_of(tensors);

@@ -3,7 +3,7 @@
  *
  * The model is one per process, as a driver is.  weir__driver_model (driver.h) makes it from the
  * built-in profile, or from the file that WEIR_MODEL_PROFILE names, with WEIR_MODEL_DEVICES
- * devices; weir__model_reset makes it anew.  Time on it is virtual: calls advance one clock by what
+ * devices; weir__model_reset makes it again.  Time on it is virtual: calls advance one clock by what
  * the profile says they cost, so the same calls take the same time in every run.
  *
  * Must not know: anything above driver.h.
@@ -66,7 +66,7 @@ uint64_t weir__model_calls(enum weir_driver_entry entry);
 struct weir_model_sequence {
     uint64_t calls, digest;
 };
-/* Begins anew; a reset ends it.  `lines` gets a line for each call, if it is not NULL. */
+/* Begins again; a reset ends it.  `lines` gets a line for each call, if it is not NULL. */
 void weir__model_sequence_start(FILE *lines);
 void weir__model_sequence(struct weir_model_sequence *out);
 

@@ -123,7 +123,7 @@ static void let_go(struct model_graph_block *block) {
         drop_block(block);
 }
 
-/* Mapped anew, not protected: Valgrind goes through what is protected byte by byte. */
+/* Mapped again, not protected: Valgrind goes through what is protected byte by byte. */
 static int remap(const struct model_graph_block *block, int protection) {
     return mmap(mapping(block), block->mapped, protection,
                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) == MAP_FAILED

@@ -32,7 +32,7 @@ struct model_share {
     struct model_node node; /* key: address */
     uint64_t bytes;
     uint64_t owner;
-    struct model_orders uses; /* that the host has not seen done, as far as it matters */
+    struct model_orders uses; /* that the host has not completed, as far as it matters */
 };
 
 static struct {
@@ -359,7 +359,7 @@ void weir__model_oracle_unmapped(uint64_t address, uint64_t bytes) {
     lose(address, bytes, "unmapped before the host saw its uses done");
 }
 
-/* What the host has seen done is behind all that it submits later, so that nothing is lost with it. */
+/* What the host has completed is behind all that it submits later, so that nothing is lost with it. */
 void weir__model_oracle_closed(uint64_t address, uint64_t bytes) {
     lose(address, bytes, "access taken before the host saw its uses done");
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* model_pool_alloc.c: allocation from memory pools and frees to them: who may have which span.
  *
- * An allocation goes up this ladder, and each rung but the first may be switched off or be impossible:
+ * An allocation goes up this OOM recovery, and each rung but the first may be switched off or be impossible:
  *   own        a span that the same stream freed, or a free backed one (R3): no order is needed
  *   ordered    a span of another stream that this stream is ordered behind by an event
  *              (REUSE_FOLLOW_EVENT_DEPENDENCIES, R4); neighbours of two streams do not serve as one

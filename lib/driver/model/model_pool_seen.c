@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* model_pool_seen.c: what a pool makes of work that the host has seen done: spans become free, and units go back.
+/* model_pool_seen.c: what a pool makes of work that the host has completed: spans become free, and units go back.
  *
  * Facts played here (measured on the device of the profile): thresholds act at a synchronisation, rounded down to units,
  * trims at once, rounded up; a trim gives back what the host has waited for, not what is merely done, was found done by a
  * query, or was waited for by cuMemFree on the way; what is done when its stream ends is free for every stream; a trim
  * waits for no kernel.
- * Documented: a synchronisation makes what it has seen done free for every stream, whatever the attributes.
+ * Documented: a synchronisation makes what it has completed free for every stream, whatever the attributes.
  */
 #include "driver/model/model_pool.h"
 

@@ -6,7 +6,7 @@
  * model that knows nothing of weir (tests/libcuda).  They have CUDA's own names, types and order of
  * parameters; each counts, fails by plan and costs as the entry of the table that it is like.
  *
- * Must not know: who asks.
+ * Must not know: the caller.
  */
 #ifndef WEIR_MODEL_PROGRAM_H
 #define WEIR_MODEL_PROGRAM_H

@@ -110,7 +110,7 @@ static int is_backed(const struct model_range *range, uint64_t from, uint64_t to
     return 1;
 }
 
-/* Mapped anew, not protected: Valgrind goes through what is protected byte by byte. */
+/* Mapped again, not protected: Valgrind goes through what is protected byte by byte. */
 static int remap(struct model_range *range, char *base, uint64_t bytes, int protection) {
     int kind = range->file >= 0 ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS;
     off_t place = range->file >= 0 ? (off_t)(base - range->mapping) : 0;

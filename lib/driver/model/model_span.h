@@ -14,7 +14,7 @@
  * agree, and every reserve peak of a program.  The addresses match for all 1.9 million allocations of the synthetic loads
  * whose results do not depend on timing (bench/results/model-h200-2026-11-21.txt).
  *   R1  best fit; among equal sizes, what was put back first;
- *   R2  a block is cut from the front of its span;
+ *   R2  a block is cut from the caches of its span;
  *   R3  a stream's own pending spans are tried first, then backed free spans, and no run of both;
  *   R4  then pending spans of other streams: first those whose free the request is ordered after, then those whose work
  *       is completed.  Streams are tried in the order of their first requests.  From each: the best fit; if that one may
@@ -84,11 +84,11 @@ int weir__model_range_provide(struct model_range *range);
 
 /* The best span in a tree of spans, or NULL. */
 struct model_span *weir__model_range_fit(struct model_node *tree, uint64_t bytes);
-/* Cuts a block from the front of a run of neighbours that begins with `span` and together holds it.
+/* Cuts a block from the caches of a run of neighbours that begins with `span` and together holds it.
  * Units under it must have memory. */
 struct model_span *weir__model_range_take(struct model_range *range, struct model_span *span,
                                           uint64_t bytes);
-/* Units that a block at the front of `span` lacks, and those that could be moved there. */
+/* Units that a block at the caches of `span` lacks, and those that could be moved there. */
 uint64_t weir__model_range_lacks(const struct model_range *range, const struct model_span *span,
                                  uint64_t bytes);
 uint64_t weir__model_range_movable(const struct model_range *range, const struct model_span *span,
@@ -97,7 +97,7 @@ uint64_t weir__model_range_movable(const struct model_range *range, const struct
  * the process cannot have the memory; then nothing has changed. */
 struct model_span *weir__model_range_grow(struct model_range *range, struct model_span *span,
                                           uint64_t bytes, uint64_t *moved);
-/* Gives so many units memory where R6 would place such a block, from its front on, and places none.  0, or -1 with
+/* Gives so many units memory where R6 would place such a block, from its caches on, and places none.  0, or -1 with
  * nothing changed. */
 int weir__model_range_add(struct model_range *range, uint64_t bytes, uint64_t units);
 

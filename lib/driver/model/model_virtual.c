@@ -45,7 +45,7 @@
  * address under a mapping is not freed; a device that is no peer of the memory's is an invalid device, and
  * then nothing has changed; a file that cannot be opened is an operating system error; imported memory counts as its
  * maker's as long as that has it, and then as nobody's (within one process, until all handles and mappings have gone);
- * in a child of fork() all are as before cuInit.  All refusals but M2's and those for
+ * in a child of fork() all are as before cuInit.  All failures but M2's and those for
  * want of memory are INVALID_VALUE.
  *
  * Must not know: pools, blocks; what a stream or a capture does.
@@ -350,7 +350,7 @@ static uint64_t count_mappings(uint64_t address, uint64_t bytes) {
     return at == address + bytes ? count : 0;
 }
 
-/* What is mapped is mapped anew, not protected: Valgrind goes through what is protected byte by byte. */
+/* What is mapped is mapped again, not protected: Valgrind goes through what is protected byte by byte. */
 static int place(uint64_t address, const struct model_memory *memory, int protection) {
     return mmap(host(address), memory->bytes, protection, MAP_SHARED | MAP_FIXED | MAP_NORESERVE,
                 memory->file < 0 ? space.file : memory->file, (off_t)memory->place) == MAP_FAILED

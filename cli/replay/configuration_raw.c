@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: MIT */
+/* configuration_raw.c: a private memory pool of the driver, called directly.
+ *
+ * What an application does that uses cuMemAllocFromPoolAsync and cuMemFreeAsync as they are: a use on
+ * another stream is ordered, at the free, by an event recorded there and a wait on the stream that
+ * frees.  Growth is read off the pool's reserved attribute: after requests that were slow enough to
+ * have grown it, and at iteration ends.
+ *
+ * Knows the driver table only; nothing of weir's allocators.
+ */
+#include "cli/replay/configuration.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/text.h"
+
+/* A stream noted for a block; index 0 is none. */
+struct note {
+    CUstream stream;
+    uint32_t next;
+};
+
+struct raw {
+    struct session *session;
+    const struct configuration *self;
+    CUmemoryPool pool;
+    uint32_t *first_note; /* by block; NULL before the first use */
+    struct note *notes;
+    uint32_t note_count; /* 0 and idle ones included */
+    uint32_t note_room;
+    uint32_t idle_note; /* a list through next */
+    uint64_t reserve;   /* as last seen */
+    uint64_t threshold;
+    struct figures so_far;
+};
+
+static void *refuse(struct session *session, const char *call, CUresult result) {
+    session->refused = result == CUDA_ERROR_OUT_OF_MEMORY;
+    snprintf(session->message, sizeof session->message, "%s failed: %s", call,
+             weir__driver_error_name(session->driver, result));
+    return NULL;
+}
+
+static void look(struct raw *raw, uint64_t stall_ns);
+
+/* What an application does that primes its pool: one block of the peak requested memory, allocated and freed on
+ * a stream of its own, which then ends. */
+static CUresult prime(struct raw *raw) {
+    const struct weir_driver *driver = raw->session->counted;
+    uint64_t started = driver->ticks();
+    CUdeviceptr block = 0;
+    CUstream stream = NULL;
+    CUresult result = driver->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = driver->cuMemAllocFromPoolAsync(&block, (size_t)raw->session->live_peak_bytes,
+                                             raw->pool, stream);
+    if (result == CUDA_SUCCESS)
+        result = driver->cuMemFreeAsync(block, stream);
+    if (result == CUDA_SUCCESS)
+        result = driver->cuStreamSynchronize(stream);
+    driver->cuStreamDestroy(stream);
+    raw->so_far.prealloc_ns = driver->ticks_to_ns(driver->ticks() - started);
+    look(raw, raw->so_far.prealloc_ns);
+    raw->so_far.prealloc_bytes = raw->reserve;
+    return result;
+}
+
+void *raw_open(struct session *session, const struct configuration *self) {
+    CUmemPoolProps properties = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                 .handleTypes = CU_MEM_HANDLE_TYPE_NONE,
+                                 .location = {CU_MEM_LOCATION_TYPE_DEVICE, session->device}};
+    struct raw *raw = calloc(1, sizeof *raw);
+    CUresult result;
+
+    if (!raw) {
+        snprintf(session->message, sizeof session->message, "out of memory");
+        return NULL;
+    }
+    raw->threshold = self->release_threshold_max ? UINT64_MAX : 0;
+    if (session->threshold)
+        raw->threshold =
+            session->threshold->kind == WEIR_AMOUNT_MAX ? UINT64_MAX : session->threshold->value;
+    properties.maxSize = (size_t)session->limit;
+    raw->session = session;
+    raw->self = self;
+    result = session->counted->cuMemPoolCreate(&raw->pool, &properties);
+    if (result != CUDA_SUCCESS) {
+        free(raw);
+        return refuse(session, "cuMemPoolCreate", result);
+    }
+    result = session->counted->cuMemPoolSetAttribute(raw->pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD,
+                                                     &raw->threshold);
+    if (result != CUDA_SUCCESS) {
+        session->driver->cuMemPoolDestroy(raw->pool);
+        free(raw);
+        return refuse(session, "cuMemPoolSetAttribute", result);
+    }
+    if (self->primed && session->live_peak_bytes > 0) {
+        result = prime(raw);
+        if (result != CUDA_SUCCESS) {
+            session->driver->cuMemPoolDestroy(raw->pool);
+            free(raw);
+            return refuse(session, "preallocation in the pool", result);
+        }
+    }
+    return raw;
+}
+
+weir_status raw_alloc(void *allocator, uint32_t block, size_t bytes, CUstream stream, void **out) {
+    struct raw *raw = allocator;
+    CUdeviceptr address = 0;
+    CUresult result =
+        raw->session->counted->cuMemAllocFromPoolAsync(&address, bytes, raw->pool, stream);
+
+    (void)block;
+    if (result == CUDA_SUCCESS) {
+        *out = (void *)(uintptr_t)address;
+        return WEIR_OK;
+    }
+    return result == CUDA_ERROR_OUT_OF_MEMORY ? WEIR_E_NO_MEMORY : WEIR_E_DRIVER;
+}
+
+/* Orders `stream` behind every stream noted for the block, and forgets the notes. */
+static CUresult follow_notes(struct raw *raw, uint32_t block, CUstream stream) {
+    const struct weir_driver *driver = raw->session->counted;
+    CUresult result = CUDA_SUCCESS;
+    uint32_t i = raw->first_note[block];
+
+    raw->first_note[block] = 0;
+    while (i) {
+        uint32_t next = raw->notes[i].next;
+
+        if (result == CUDA_SUCCESS)
+            result = driver->cuEventRecord(raw->session->event, raw->notes[i].stream);
+        if (result == CUDA_SUCCESS)
+            result = driver->cuStreamWaitEvent(stream, raw->session->event, 0);
+        raw->notes[i].next = raw->idle_note;
+        raw->idle_note = i;
+        i = next;
+    }
+    return result;
+}
+
+weir_status raw_free(void *allocator, uint32_t block, void *address, CUstream stream) {
+    struct raw *raw = allocator;
+    CUresult result = CUDA_SUCCESS;
+
+    if (raw->first_note && raw->first_note[block])
+        result = follow_notes(raw, block, stream);
+    if (result == CUDA_SUCCESS)
+        result = raw->session->counted->cuMemFreeAsync((CUdeviceptr)(uintptr_t)address, stream);
+    return result == CUDA_SUCCESS ? WEIR_OK : WEIR_E_DRIVER;
+}
+
+/* The index of a note that is not in use; 0: out of memory. */
+static uint32_t new_note(struct raw *raw) {
+    uint32_t i = raw->idle_note;
+
+    if (i) {
+        raw->idle_note = raw->notes[i].next;
+        return i;
+    }
+    if (raw->note_count == raw->note_room) {
+        uint32_t room = raw->note_room ? raw->note_room * 2 : 64;
+        struct note *notes = room ? reallocarray(raw->notes, room, sizeof *notes) : NULL;
+
+        if (!notes)
+            return 0;
+        raw->notes = notes;
+        raw->note_room = room;
+        if (raw->note_count == 0)
+            raw->note_count = 1;
+    }
+    return raw->note_count++;
+}
+
+weir_status raw_use(void *allocator, uint32_t block, void *address, CUstream stream) {
+    struct raw *raw = allocator;
+    uint32_t i;
+
+    (void)address;
+    if (!raw->first_note)
+        raw->first_note = calloc(raw->session->blocks, sizeof *raw->first_note);
+    if (!raw->first_note)
+        return WEIR_E_HOST_MEMORY;
+    for (i = raw->first_note[block]; i; i = raw->notes[i].next)
+        if (raw->notes[i].stream == stream)
+            return WEIR_OK;
+    i = new_note(raw);
+    if (!i)
+        return WEIR_E_HOST_MEMORY;
+    raw->notes[i] = (struct note){stream, raw->first_note[block]};
+    raw->first_note[block] = i;
+    return WEIR_OK;
+}
+
+static int attribute(const struct raw *raw, CUmemPool_attribute which, uint64_t *value) {
+    const struct weir_driver *driver = raw->session->driver;
+
+    return (driver->capabilities & WEIR_CAP_POOL_FIGURES) &&
+           driver->cuMemPoolGetAttribute(raw->pool, which, value) == CUDA_SUCCESS;
+}
+
+/* What the reserved memory did since it was last looked at. */
+static void look(struct raw *raw, uint64_t stall_ns) {
+    uint64_t reserve = raw->reserve;
+
+    raw->so_far.has_reserve = attribute(raw, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserve);
+    if (reserve > raw->reserve) {
+        raw->so_far.growths++;
+        raw->so_far.growth_bytes += reserve - raw->reserve;
+        raw->so_far.stall_ns += stall_ns;
+    } else if (reserve < raw->reserve) {
+        raw->so_far.given_back++;
+    }
+    raw->reserve = reserve;
+}
+
+void raw_after_slow(void *allocator, uint64_t took_ns) {
+    look(allocator, took_ns);
+}
+
+void raw_figures(void *allocator, struct figures *out) {
+    struct raw *raw = allocator;
+
+    look(raw, 0);
+    raw->so_far.reserve = raw->reserve;
+    raw->so_far.has_in_use = attribute(raw, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &raw->so_far.in_use);
+    attribute(raw, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, &raw->so_far.reserve_peak);
+    *out = raw->so_far;
+}
+
+json_t *raw_options(void *allocator) {
+    const struct raw *raw = allocator;
+    weir_amount amount = {raw->threshold,
+                          raw->threshold == UINT64_MAX ? WEIR_AMOUNT_MAX : WEIR_AMOUNT_BYTES, 0};
+    char text[WEIR_SPELL_BYTES];
+
+    weir__amount_spell(&amount, text, sizeof text);
+    return json_pack("{s:s}", "release-threshold", text);
+}
+
+int raw_close(void *allocator) {
+    struct raw *raw = allocator;
+    struct session *session = raw->session;
+    CUresult result = session->counted->cuMemPoolDestroy(raw->pool);
+
+    free(raw->first_note);
+    free(raw->notes);
+    free(raw);
+    if (result == CUDA_SUCCESS)
+        return 1;
+    refuse(session, "cuMemPoolDestroy", result);
+    return 0;
+}

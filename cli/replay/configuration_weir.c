@@ -1,0 +1,296 @@
+/* SPDX-License-Identifier: MIT */
+/* configuration_weir.c: weir through its public interface, on the counted driver table.
+ *
+ * Knows of the library's inside only how to make an allocator on a given table.
+ */
+#include "cli/replay/configuration.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <weir/weir.h>
+
+#include "api/allocator_internal.h"
+#include "api/drop_in.h"
+#include "api/timeline.h"
+#include "base/size.h"
+#include "base/text.h"
+#include "cli/common/flags.h"
+
+struct public {
+    struct session *session;
+    weir_allocator *allocator;
+    weir_options options;
+    uint64_t last_event; /* sequence of the newest one that was seen */
+    uint64_t shrinks;    /* events that gave reserve back */
+    struct figures seen; /* by events */
+    uint64_t last_step;  /* sequence of the newest one in a timeline */
+};
+
+static void refuse(struct session *session, const char *what, weir_status status) {
+    int result = weir_last_driver_result();
+
+    session->refused = status == WEIR_E_LIMIT || status == WEIR_E_NO_MEMORY;
+
+    if (status == WEIR_E_DRIVER || status == WEIR_E_DEVICE_LOST)
+        snprintf(session->message, sizeof session->message, "%s: %s (%s)", what,
+                 weir_status_message(status),
+                 weir__driver_error_name(session->driver, (CUresult)result));
+    else
+        snprintf(session->message, sizeof session->message, "%s: %s", what,
+                 weir_status_message(status));
+}
+
+void *public_open(struct session *session, const struct configuration *self) {
+    struct public *opened = calloc(1, sizeof *opened);
+    char message[CONFIGURATION_MESSAGE_BYTES - 40] = "";
+    weir_options options;
+    weir_status status;
+
+    if (!opened) {
+        snprintf(session->message, sizeof session->message, "out of memory");
+        return NULL;
+    }
+    opened->session = session;
+    status = weir_options_init(&opened->options);
+    if (status == WEIR_OK) {
+        opened->options.device = session->given->device;
+        opened->options.log = session->given->log;
+        self->choose(session, &opened->options);
+        if (opened->options.log == WEIR_LOG_DEFAULT)
+            opened->options.log = WEIR_LOG_WARNING;
+        if (session->limit)
+            opened->options.limit = (weir_amount){session->limit, WEIR_AMOUNT_BYTES, 0};
+        if (session->threshold)
+            opened->options.release_threshold = *session->threshold;
+        options = opened->options;
+        options.verdict = NULL; /* contest.c writes the OOM report, with the advice that it tried */
+        status = weir__allocator_create_on(session->counted, &options, &opened->allocator, message,
+                                           sizeof message);
+    }
+    if (status != WEIR_OK) {
+        refuse(session, "the allocator cannot be made", status);
+        if (message[0])
+            snprintf(session->message, sizeof session->message, "the allocator cannot be made: %s",
+                     message);
+        free(opened);
+        return NULL;
+    }
+    opened->options.engine = opened->allocator->options.engine; /* which they may not have named */
+    opened->options.arena = opened->allocator->options.arena;
+    if (session->forgets) {
+        weir__learn_close(opened->allocator->learn);
+        opened->allocator->learn = NULL;
+    }
+    if (session->given->log == WEIR_LOG_DEFAULT) /* failures are counted, and told at the end */
+        weir__drop_in_hush(opened->allocator);
+    return opened;
+}
+
+weir_status public_alloc(void *allocator, uint32_t block, size_t bytes, CUstream stream,
+                         void **out) {
+    const struct public *opened = allocator;
+
+    (void)block;
+    return weir_alloc(opened->allocator, bytes, stream, out);
+}
+
+weir_status public_free(void *allocator, uint32_t block, void *address, CUstream stream) {
+    const struct public *opened = allocator;
+
+    (void)block;
+    return weir_free(opened->allocator, address, stream);
+}
+
+weir_status public_use(void *allocator, uint32_t block, void *address, CUstream stream) {
+    const struct public *opened = allocator;
+
+    (void)block;
+    return weir_use(opened->allocator, address, stream);
+}
+
+static void see(struct figures *seen, const weir_event *event) {
+    int is_ahead = event->cause == WEIR_EVENT_HEADROOM || event->cause == WEIR_EVENT_BACKGROUND;
+
+    seen->reserve = event->reserve_after;
+    seen->given_back += event->shrink != 0;
+    seen->growths += event->shrink == 0;
+    if (!event->shrink && !is_ahead)
+        seen->stall_ns += event->stall_ns;
+}
+
+/* Counts the events since the last look that gave reserve back.  Some may have left the ring: the
+ * statistics count growths and trims without it, so only give-backs by OOM recovery can be missed. */
+static void look_at_events(struct public *opened) {
+    weir_event events[64];
+    size_t count;
+
+    do {
+        if (weir_events(opened->allocator, opened->last_event, events, sizeof events[0],
+                        sizeof events / sizeof events[0], &count) != WEIR_OK)
+            return;
+        for (size_t i = 0; i < count; i++) {
+            if (events[i].shrink && events[i].cause != WEIR_EVENT_TRIM)
+                opened->shrinks++;
+            see(&opened->seen, &events[i]);
+        }
+        if (count)
+            opened->last_event = events[count - 1].sequence;
+    } while (count == sizeof events / sizeof events[0]);
+}
+
+void public_figures(void *allocator, struct figures *out) {
+    struct public *opened = allocator;
+    weir_statistics stats;
+
+    memset(out, 0, sizeof *out);
+    memset(&stats, 0, sizeof stats);
+    stats.size = sizeof stats;
+    if (weir_stats(opened->allocator, &stats) != WEIR_OK)
+        return;
+    look_at_events(opened);
+    out->in_use = stats.in_use;
+    out->reserve = stats.reserve;
+    out->reserve_peak = stats.reserve_peak;
+    out->growths = stats.growths;
+    out->growth_bytes = stats.growth_bytes;
+    out->stall_ns = stats.stall_ns;
+    out->ahead_growths = stats.ahead_steps;
+    out->ahead_bytes = stats.ahead_bytes;
+    out->ahead_ns = stats.ahead_ns;
+    out->given_back = stats.trims + opened->shrinks;
+    out->extent = stats.extent;
+    out->prealloc_ns = stats.prealloc_ns;
+    out->prealloc_bytes = stats.prealloc_got;
+    out->has_in_use = out->has_reserve = 1;
+    out->has_extent = opened->options.engine == WEIR_ENGINE_ARENA;
+}
+
+/* By events alone: weir_stats adds up what caches hold, and they are larger behind a higher peak.  The platform
+ * engine has neither events nor caches. */
+void public_watch(void *allocator, struct figures *out) {
+    struct public *opened = allocator;
+
+    if (opened->options.engine == WEIR_ENGINE_DIRECT) {
+        public_figures(allocator, out);
+        return;
+    }
+    look_at_events(opened);
+    *out = opened->seen;
+    out->has_reserve = 1;
+}
+
+void public_steps(void *allocator, struct weir_timeline *timeline, uint64_t began_ticks) {
+    struct public *opened = allocator;
+    const struct weir_device *device = &opened->allocator->device;
+    uint64_t made_ns = device->driver->ticks_to_ns(device->created_ticks - began_ticks);
+    weir_event events[64];
+    size_t count;
+
+    do {
+        if (weir_events(opened->allocator, opened->last_step, events, sizeof events[0],
+                        sizeof events / sizeof events[0], &count) != WEIR_OK)
+            return;
+        opened->last_step =
+            weir__timeline_events(timeline, made_ns, opened->last_step, events, count);
+    } while (count == sizeof events / sizeof events[0]);
+}
+
+json_t *public_options(void *allocator) {
+    const struct public *opened = allocator;
+    weir_options complete;
+    char message[256];
+
+    if (weir__options_complete(&opened->options, &complete, message, sizeof message) != WEIR_OK)
+        complete = opened->options;
+    return weir_cli_options_json(&complete);
+}
+
+static json_t *latency_of(const struct public *opened, int operation) {
+    weir_latency latency;
+
+    memset(&latency, 0, sizeof latency);
+    latency.size = sizeof latency;
+    if (weir_latencies(opened->allocator, operation, &latency) != WEIR_OK)
+        return json_null();
+    return json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "count", (json_int_t)latency.count, "p50",
+                     (json_int_t)latency.p50_ns, "p90", (json_int_t)latency.p90_ns, "p99",
+                     (json_int_t)latency.p99_ns, "p999", (json_int_t)latency.p999_ns, "max",
+                     (json_int_t)latency.max_ns, "total", (json_int_t)latency.total_ns);
+}
+
+json_t *public_latency(void *allocator) {
+    const struct public *opened = allocator;
+
+    if (opened->options.latency != WEIR_SWITCH_ON)
+        return NULL;
+    return json_pack("{s:o,s:o}", "alloc", latency_of(opened, 0), "free", latency_of(opened, 1));
+}
+
+/* What would serve this request would not serve the trace: nothing but more memory does, however blocks lie. */
+static void advise_for_trace(const struct session *session, weir_verdict *verdict) {
+    uint64_t live = session->live_peak_bytes, unit = UINT64_C(32) << 20;
+    uint64_t needed = (live + unit - 1) / unit * unit, there = verdict->device_total;
+    int leaves = verdict->leave > 0;
+
+    if (live <= verdict->limit && live <= verdict->device_total)
+        return;
+    if (verdict->cause == WEIR_VERDICT_FRAGMENTED || verdict->cause == WEIR_VERDICT_PENDING ||
+        (verdict->cause == WEIR_VERDICT_LIMIT && live > verdict->device_total))
+        verdict->cause = live > verdict->device_total ? WEIR_VERDICT_IN_USE : WEIR_VERDICT_LIMIT;
+    memset(verdict->settings, 0, sizeof verdict->settings);
+    if (leaves)
+        there = verdict->reserve + verdict->device_free;
+    if (live > there)
+        return;
+    verdict->settings[0].name =
+        weir__setting_row(leaves ? WEIR_SETTING_KEEP_FREE : WEIR_SETTING_LIMIT)->name;
+    weir__bytes_spell(leaves ? weir__size_less(there, needed) / unit * unit : needed,
+                      verdict->settings[0].value, sizeof verdict->settings[0].value);
+}
+
+/* With the text that a person reads. */
+json_t *public_oom_report(void *allocator) {
+    const struct public *opened = allocator;
+    weir_verdict verdict = {.size = sizeof verdict};
+    char written[4096];
+    json_t *out;
+
+    if (weir_last_verdict(opened->allocator, &verdict) != WEIR_OK)
+        return NULL;
+    advise_for_trace(opened->session, &verdict);
+    weir_verdict_text(&verdict, WEIR_VERDICT_AS_JSON, written, sizeof written);
+    out = json_loads(written, 0, NULL);
+    weir_verdict_text(&verdict, WEIR_VERDICT_AS_TEXT, written, sizeof written);
+    if (out)
+        json_object_set_new(out, "text", json_string(written));
+    return out;
+}
+
+json_t *public_caches(void *allocator) {
+    const struct public *opened = allocator;
+    weir_statistics stats = {.size = sizeof stats};
+
+    if (weir_stats(opened->allocator, &stats) != WEIR_OK)
+        return json_null();
+    return json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "hits", (json_int_t)stats.front_hits,
+                     "misses_young", (json_int_t)stats.front_misses_young, "misses_empty",
+                     (json_int_t)stats.front_misses_empty, "misses_capture",
+                     (json_int_t)stats.front_misses_capture, "steals", (json_int_t)stats.steals,
+                     "event_records", (json_int_t)stats.event_records, "deferred_frees",
+                     (json_int_t)stats.deferred_frees, "idle_bytes", (json_int_t)stats.front_idle,
+                     "streams", (json_int_t)stats.front_streams);
+}
+
+int public_close(void *allocator) {
+    struct public *opened = allocator;
+    struct session *session = opened->session;
+    weir_status status = weir_allocator_destroy(opened->allocator);
+
+    free(opened);
+    if (status == WEIR_OK)
+        return 1;
+    refuse(session, "the allocator cannot be destroyed", status);
+    return 0;
+}

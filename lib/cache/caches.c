@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: MIT */
+/* caches.c: the beginning and the end of the caches of all streams.
+ *
+ * Must not know: how a request finds its cache (caches_state.h names the files that do).
+ */
+#include "cache/caches_state.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/result.h"
+#include "base/size.h"
+#include "cache/slab_table.h"
+#include "config/amount.h"
+#include "engine/stream_order.h"
+
+void weir__caches_prepare(struct weir_caches *f, const struct weir_extent *extents, size_t count,
+                          size_t most) {
+    size_t left = most;
+
+    for (size_t i = 0; i < count; i++) {
+        size_t bytes = (size_t)weir__size_smaller(extents[i].bytes, left);
+
+        weir__records_prepare(&f->records, extents[i].base, bytes, extents[i].large);
+        left -= bytes;
+    }
+    weir__records_stock(&f->records, most - left);
+}
+
+weir_status weir__caches_open(struct weir_reserve *v, struct weir_caches **out) {
+    struct weir_caches *f = aligned_alloc(_Alignof(struct weir_caches), sizeof *f);
+    uint32_t idle_ms = v->options->front_idle_ms;
+
+    if (f)
+        memset(f, 0, sizeof *f);
+    if (!f || !weir__cache_table_open(&f->hits.by_handle) ||
+        !weir__cache_table_open(&f->hits.by_id) || !weir__records_open(&f->records, &f->pages) ||
+        !(f->loose = weir__caches_make(f))) {
+        if (f) {
+            weir__records_close(&f->records);
+            weir__cache_table_close(&f->hits.by_id);
+            weir__cache_table_close(&f->hits.by_handle);
+        }
+        free(f);
+        return weir__without_driver(WEIR_E_HOST_MEMORY);
+    }
+    weir__bias_prepare();
+    f->v = v;
+    f->engine = v->engine;
+    f->hits.device = v->device;
+    f->batches_end = &f->batches;
+    f->hits.reclaim_epoch = 1; /* above a cache's pass that is none */
+    f->hits.checks = v->options->stream_checks != WEIR_SWITCH_OFF;
+    f->sheds = v->engine->threshold < v->device->total;
+    f->alone = !f->sheds;
+    f->span_ticks = v->device->driver->ticks();
+    f->idle_ns = idle_ms == UINT32_MAX ? UINT64_MAX : (uint64_t)idle_ms * 1000000;
+    pthread_mutex_init(&f->lock, NULL);
+    weir__order_open(&f->order, v->device, NULL, NULL); /* no frees, so nothing to be told of */
+    *out = f;
+    return WEIR_OK;
+}
+
+void weir__caches_close(struct weir_caches *f) {
+    struct weir_driver_scope scope;
+    int entered;
+
+    if (!f)
+        return;
+    while (f->batches) {
+        struct weir_remote_slots *batch = f->batches;
+
+        f->batches = batch->next;
+        if (batch->fence)
+            weir__order_fence_drop(&f->order, batch->fence);
+        while (batch) {
+            struct weir_remote_slots *more = batch->more;
+
+            free(batch);
+            batch = more;
+        }
+    }
+    entered =
+        weir__driver_enter(f->hits.device->driver, f->hits.device->context, &scope) == CUDA_SUCCESS;
+    weir__order_close(&f->order);
+    if (entered)
+        weir__driver_leave(f->hits.device->driver, &scope);
+    while (f->caches) {
+        struct weir_cache *c = f->caches;
+
+        f->caches = c->next;
+        weir__cache_close(c);
+        free(c);
+    }
+    weir__cache_table_close(&f->hits.by_handle);
+    weir__cache_table_close(&f->hits.by_id);
+    weir__records_close(&f->records);
+    pthread_mutex_destroy(&f->lock);
+    free(f);
+}

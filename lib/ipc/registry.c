@@ -1,0 +1,566 @@
+/* SPDX-License-Identifier: MIT */
+/* registry.c: see registry.h.
+ *
+ * Slots are claimed by locks of open files (fcntl, F_OFD_SETLK), one byte each, without ever waiting: so two cannot
+ * have one, and the kernel frees it as its process dies, whatever that was about to do.  A child of fork has the
+ * lock too, as long as it does not become another program: the slot then stays taken, but its entry names a process
+ * that is no more, and counts for nothing.  Where pids are of another namespace the lock alone tells.
+ *
+ * The lock of a slot belongs to the open file that the bell's page is a mapping of: a program that closes the number does
+ * not take the slot away (kept.h), and who finds that its number is another's opens the file again and takes another
+ * slot before it gives up the one it had.
+ *
+ * Everything is read and written by pread and pwrite: any process of the user may cut the file short, and
+ * touching what is gone is a signal.  One pwrite is an entry; the sum over it shows one that was read while it was
+ * written, or that somebody else wrote.  The bell's page is mapped for its address alone: FUTEX_WAIT and FUTEX_WAKE_OP
+ * touch it in the kernel, which answers an error where it is gone.  WAKE_OP adds one to it and wakes, at once.
+ *
+ * A fresh file has no name until it is whole (O_TMPFILE), so that none is left behind half made.  Whoever leaves gives
+ * its slot up and then tries to lock all slots at once: who can is alone, keeps everybody out while it looks whether
+ * one is still ending and, if not, takes the name away; who had opened the file before finds no slot in it, or no name
+ * on it, and begins again.  So no file loses its name while somebody has a slot, and of those that leave the last one
+ * removes it; one that was left by who was killed is taken up by who comes next, or removed by who looks
+ * (doc/design.md, tests/spin/registry.pml).
+ *
+ * Whoever publishes looks whether the file still has its name, its size and its head, and finds or makes another if
+ * not; who sleeps on the bell of the old one is woken first.  Two that make one at the same time lose one of them,
+ * which is noticed likewise.
+ *
+ * Must not know: what an allocator is.
+ */
+#include "ipc/registry.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/futex.h"
+#include "base/runfile.h"
+#include "base/who.h"
+
+#define MAGIC "weirledg"
+/* Between two looks at the file: growth comes in bursts. */
+#define LOOK_NS UINT64_C(1000000)
+
+enum { PAGE = 4096, BELL_AT = 64, TRIES = 64 };
+/* What who removes a file takes, at most, and how often who comes looks meanwhile: it looks who is ending, and does so
+ * in three calls, unless it is stopped between them. */
+enum { REMOVALS = 500 };
+#define REMOVAL_PAUSE_NS 1000000
+
+struct head {
+    char magic[8];
+    uint32_t version, slots, slot_bytes, entry_bytes;
+};
+
+struct slot {
+    uint64_t sum;
+    struct weir_registry_entry entry;
+};
+
+_Static_assert(sizeof(struct slot) == 512, "another layout is another version");
+
+#define FILE_BYTES ((size_t)PAGE + WEIR_REGISTRY_SLOTS * sizeof(struct slot))
+
+static const struct head the_head = {MAGIC, WEIR_REGISTRY_VERSION, WEIR_REGISTRY_SLOTS,
+                                     sizeof(struct slot), sizeof(struct weir_registry_entry)};
+
+uint64_t weir__registry_now(void) {
+    return weir__clock_ns();
+}
+
+static off_t place_of(int slot) {
+    return (off_t)(PAGE + (size_t)slot * sizeof(struct slot));
+}
+
+/* FNV-1a over words; never 0, as a file of zeros would have it. */
+static uint64_t sum_of(const struct weir_registry_entry *entry) {
+    const char *at = (const char *)entry;
+    uint64_t sum = UINT64_C(14695981039346656037), word;
+
+    for (size_t i = 0; i < sizeof *entry; i += sizeof word) {
+        memcpy(&word, at + i, sizeof word);
+        sum = (sum ^ word) * UINT64_C(1099511628211);
+    }
+    return sum | 1;
+}
+
+/* ---- the file ------------------------------------------------------------------------------------ */
+
+static int name_file(char path[WEIR_REGISTRY_PATH], const char *device) {
+    return weir__runfile_path(path, WEIR_REGISTRY_PATH, "ledger%d-%s", WEIR_REGISTRY_VERSION,
+                              device);
+}
+
+/* 1 if it is ours, whole, and has its name. */
+static int is_sound(int file) {
+    struct stat is;
+    struct head head;
+
+    return weir__runfile_is_own(file, &is) && (is.st_mode & 077) == 0 && is.st_nlink == 1 &&
+           is.st_size == (off_t)FILE_BYTES &&
+           pread(file, &head, sizeof head, 0) == (ssize_t)sizeof head &&
+           memcmp(&head, &the_head, sizeof head) == 0;
+}
+
+/* Gives the name to a fresh file.  0: it has it, or another process was first; -1 and errno. */
+static int make_file(const struct weir_registry *l) {
+    char in[WEIR_REGISTRY_PATH], from[64];
+    int file, error = 0;
+
+    snprintf(in, sizeof in, "%s", l->path);
+    *strrchr(in, '/') = '\0';
+    file = open(in, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    if (file < 0)
+        return -1;
+    snprintf(from, sizeof from, "/proc/self/fd/%d", file);
+    if (weir__runfile_fill(file, FILE_BYTES, &the_head, sizeof the_head) != 0 ||
+        linkat(AT_FDCWD, from, AT_FDCWD, l->path, AT_SYMLINK_FOLLOW) != 0)
+        error = errno;
+    close(file);
+    errno = error;
+    return error == 0 || error == EEXIST ? 0 : -1;
+}
+
+/* Does that errno of open() say that something else has the name?  What others say (no room for another open file) says
+ * nothing of it, and what answers EPERM may not be removed either. */
+static int is_in_the_way(int error) {
+    return error == ELOOP || error == ENXIO || error == EISDIR || error == EACCES;
+}
+
+/* A sound file with that name, whatever was there.  -1 and errno. */
+static int find_file(const struct weir_registry *l) {
+    int file, error;
+
+    for (int i = 0; i < TRIES; i++) {
+        file = weir__runfile_open(l->path, O_RDWR);
+        if (file >= 0 && is_sound(file))
+            return file;
+        if (file >= 0) {
+            error = weir__runfile_unname(file, l->path) == 0 ? ENOENT : errno;
+            close(file);
+        } else { /* a link is not followed, but removed like everything else that is none of ours */
+            error = errno;
+            if (is_in_the_way(error))
+                error = unlink(l->path) == 0 ? ENOENT : errno;
+        }
+        errno = error;
+        if (error != ENOENT || make_file(l) != 0)
+            return -1;
+    }
+    errno = EAGAIN;
+    return -1;
+}
+
+/* ---- slots --------------------------------------------------------------------------------------- */
+
+static struct flock slots(short type, int first, int count) {
+    return (struct flock){.l_type = type,
+                          .l_whence = SEEK_SET,
+                          .l_start = place_of(first),
+                          .l_len = place_of(first + count - 1) - place_of(first) + 1};
+}
+
+/* 0: it has them; 1: another has one of them; -1 and errno: there are no locks here. */
+static int lock_slots(int file, int first, int count) {
+    struct flock lock = slots(F_WRLCK, first, count);
+
+    if (fcntl(file, F_OFD_SETLK, &lock) == 0)
+        return 0;
+    return errno == EAGAIN || errno == EACCES ? 1 : -1;
+}
+
+/* Also for a child of fork, which has the open file as well. */
+static void unlock_slots(int file) {
+    struct flock lock = slots(F_UNLCK, 0, WEIR_REGISTRY_SLOTS);
+
+    (void)fcntl(file, F_OFD_SETLK, &lock);
+}
+
+/* 1: who has slots has them all, to remove the file, or has just let them go. */
+static int is_being_removed(int file) {
+    struct flock lock = slots(F_WRLCK, 0, WEIR_REGISTRY_SLOTS);
+
+    /* Where nobody has any that is left as it is. */
+    return fcntl(file, F_OFD_GETLK, &lock) == 0 && lock.l_len != 1;
+}
+
+static int is_locked(int file, int slot) {
+    struct flock lock = slots(F_WRLCK, slot, 1);
+
+    return fcntl(file, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+}
+
+static int is_whole(const struct slot *slot) {
+    return slot->sum != 0 && slot->sum == sum_of(&slot->entry);
+}
+
+/* What stands in a slot.  1, if it is whole. */
+static int read_slot(int file, int number, struct slot *out) {
+    return pread(file, out, sizeof *out, place_of(number)) == (ssize_t)sizeof *out && is_whole(out);
+}
+
+/* Its pid says something here. */
+static int is_near(const struct weir_registry *l, const struct weir_registry_entry *entry) {
+    return entry->namespace == l->namespace && l->namespace != 0;
+}
+
+static int is_ending(const struct weir_registry *l, const struct weir_registry_entry *entry) {
+    return is_near(l, entry) && weir__process_is_ending((pid_t)entry->pid, entry->start);
+}
+
+static int has_ending(const struct weir_registry *l, int file, int number) {
+    struct slot left;
+
+    return read_slot(file, number, &left) && is_ending(l, &left.entry);
+}
+
+/* A slot; -1 and errno, which is EAGAIN where the file is being removed.  Those of who is ending come last, once each
+ * of the rest was seen taken, one after another: what stands there is to be known. */
+static int claim(const struct weir_registry *l, int file) {
+    static const struct slot nothing;
+
+    for (int all = 0; all < 2; all++) {
+        for (int number = 0; number < WEIR_REGISTRY_SLOTS; number++) {
+            int taken;
+
+            if (!all && !is_locked(file, number) && has_ending(l, file, number))
+                continue;
+            taken = lock_slots(file, number, 1);
+            if (taken < 0)
+                return -1;
+            if (taken > 0)
+                continue;
+            if (all || !has_ending(l, file, number)) { /* it may have begun to end meanwhile */
+                (void)!pwrite(file, &nothing, sizeof nothing, place_of(number));
+                return number;
+            }
+            unlock_slots(file); /* there is no other */
+        }
+        if (is_being_removed(file)) {
+            errno = EAGAIN;
+            return -1;
+        }
+    }
+    errno = EUSERS;
+    return -1;
+}
+
+/* 1: it is the same file, which another part of the process has opened as well and got the number for: to that the slot
+ * is locked. */
+static int is_another(const struct weir_registry *l) {
+    return weir__kept_is(&l->file) && l->slot >= 0 && is_locked(l->file.number, l->slot);
+}
+
+static int has_file(const struct weir_registry *l) {
+    return weir__kept_is(&l->file) && !is_another(l);
+}
+
+/* It lets go of the slot that it had by the page before. */
+static int map_bell(struct weir_registry *l, int file) {
+    void *page = mmap(l->page, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | (l->page ? MAP_FIXED : 0),
+                      file, 0);
+
+    if (page == MAP_FAILED)
+        return -1;
+    if (!l->page) /* else it is where it was, and others may look */
+        l->page = page;
+    return 0;
+}
+
+/* Before it loses the slot that it had in that file: nobody is to find its entry twice. */
+static void clear_before(const struct weir_registry *l, const struct weir_kept *file) {
+    static const struct slot nothing;
+
+    if (l->slot >= 0 && weir__kept_are_same(&l->file, file))
+        (void)!pwrite(file->number, &nothing, sizeof nothing, place_of(l->slot));
+}
+
+/* A file, a slot in it, and the bell, in the place of what was there.  Who is stopped while it removes a file keeps
+ * nobody: after a while its name is taken by a fresh one. */
+static int attach(struct weir_registry *l) {
+    int file, slot, error, removals = 0;
+    struct weir_kept kept;
+
+    for (int i = 0; i < TRIES;) {
+        file = find_file(l);
+        if (file < 0)
+            return -1;
+        slot = claim(l, file);
+        if (slot >= 0 && is_sound(file) && weir__kept_set(&kept, file) == 0) {
+            clear_before(l, &kept);
+            if (map_bell(l, file) == 0) {
+                l->file = kept;
+                l->slot = slot;
+                return 0;
+            }
+        }
+        error = errno;
+        if (slot < 0 && error == EAGAIN && ++removals < REMOVALS)
+            nanosleep(&(struct timespec){0, REMOVAL_PAUSE_NS}, NULL);
+        else
+            i++;
+        if (removals == REMOVALS)
+            (void)weir__runfile_unname(file, l->path);
+        close(file);
+        errno = error;
+        if (slot < 0 && error != EAGAIN)
+            return -1;
+    }
+    errno = EAGAIN;
+    return -1;
+}
+
+/* ---- the bell ------------------------------------------------------------------------------------ */
+
+static void *bell_of(const struct weir_registry *l) {
+    return (char *)l->page + BELL_AT;
+}
+
+void weir__registry_ring(struct weir_registry *l) {
+    /* Wakes all that sleep on the bell, and nobody on its second word, after adding 1 to it. */
+    (void)syscall(SYS_futex, bell_of(l), WEIR_FUTEX_WAKE_OP, INT32_MAX, (long)0, bell_of(l),
+                  WEIR_FUTEX_ADD_1);
+}
+
+static int sleep_on(struct weir_registry *l, uint32_t bell, const struct timespec *longest) {
+    return syscall(SYS_futex, bell_of(l), WEIR_FUTEX_WAIT, bell, longest, NULL, 0) == 0 ||
+           errno != EFAULT;
+}
+
+uint32_t weir__registry_bell(struct weir_registry *l) {
+    uint32_t bell = 0;
+
+    pthread_mutex_lock(&l->lock);
+    if (weir__kept_is(&l->file))
+        (void)!pread(l->file.number, &bell, sizeof bell, BELL_AT);
+    pthread_mutex_unlock(&l->lock);
+    return bell;
+}
+
+/* The page may be another file's by now. */
+static int has_bell(struct weir_registry *l) {
+    int is;
+
+    pthread_mutex_lock(&l->lock);
+    is = weir__kept_is(&l->file);
+    pthread_mutex_unlock(&l->lock);
+    return is;
+}
+
+void weir__registry_wait(struct weir_registry *l, uint32_t bell, unsigned milliseconds) {
+    struct timespec longest = {milliseconds / 1000, (long)(milliseconds % 1000) * 1000000};
+
+    if (has_bell(l) && sleep_on(l, bell, &longest))
+        return;
+    longest = (struct timespec){0, 20000000}; /* no bell, or its page is gone: not for ever */
+    nanosleep(&longest, NULL);
+}
+
+/* ---- for others ---------------------------------------------------------------------------------- */
+
+static int begin(struct weir_registry *l, const char *device) {
+    memset(l, 0, sizeof *l);
+    l->file.number = l->slot = -1;
+    l->start = weir__process_start(getpid());
+    l->namespace = weir__process_namespace();
+    return name_file(l->path, device);
+}
+
+struct visit {
+    void (*device)(const char *device, void *context);
+    void *context;
+};
+
+/* Only where it would be looked for. */
+static void visit_device(const char *path, const char *device, void *context) {
+    const struct visit *visit = context;
+    char own[WEIR_REGISTRY_PATH];
+
+    if (strlen(device) < WEIR_REGISTRY_DEVICE && name_file(own, device) == 0 &&
+        strcmp(path, own) == 0)
+        visit->device(device, visit->context);
+}
+
+void weir__registry_each(void (*visit)(const char *device, void *context), void *context) {
+    char begins[32];
+
+    snprintf(begins, sizeof begins, "ledger%d-", WEIR_REGISTRY_VERSION);
+    weir__runfile_each(begins, visit_device, &(struct visit){visit, context});
+}
+
+int weir__registry_open(struct weir_registry *l, const char *device) {
+    if (begin(l, device) != 0 || attach(l) != 0)
+        return -1;
+    pthread_mutex_init(&l->lock, NULL);
+    return 0;
+}
+
+int weir__registry_look(struct weir_registry *l, const char *device) {
+    int file;
+
+    if (begin(l, device) != 0)
+        return -1;
+    file = weir__runfile_open(l->path, O_RDWR);
+    if (file < 0)
+        return -1;
+    if (!is_sound(file) || weir__kept_set(&l->file, file) != 0 || map_bell(l, file) != 0) {
+        close(file);
+        return -1;
+    }
+    pthread_mutex_init(&l->lock, NULL);
+    return 0;
+}
+
+/* Visits those who have lost their slots and are about to end.  Likewise. */
+static void visit_ending(const struct weir_registry *l,
+                         void (*visit)(int slot, const struct weir_registry_entry *entry,
+                                       void *context),
+                         void *context) {
+    struct slot some[16];
+    enum { SOME = sizeof some / sizeof some[0] };
+
+    _Static_assert(WEIR_REGISTRY_SLOTS % SOME == 0, "none is left over");
+    for (int i = 0; i < WEIR_REGISTRY_SLOTS; i++) {
+        const struct slot *slot = &some[i % SOME];
+
+        if (i % SOME == 0 &&
+            pread(l->file.number, some, sizeof some, place_of(i)) != (ssize_t)sizeof some)
+            return;
+        if (i != l->slot && is_whole(slot) && is_ending(l, &slot->entry))
+            visit(i, &slot->entry, context);
+    }
+}
+
+static void note_any(int slot, const struct weir_registry_entry *entry, void *any) {
+    (void)slot, (void)entry;
+    *(int *)any = 1;
+}
+
+static int any_ending(const struct weir_registry *l) {
+    int any = 0;
+
+    visit_ending(l, note_any, &any);
+    return any;
+}
+
+/* The caller holds the lock. */
+static void look_after(struct weir_registry *l) {
+    if (l->has_left || (has_file(l) && is_sound(l->file.number)))
+        return;
+    if (has_file(l)) /* nobody who sleeps on a page that is gone could be woken */
+        (void)posix_fallocate(l->file.number, 0, (off_t)FILE_BYTES);
+    weir__registry_ring(l);
+    if (is_another(l))
+        l->file.number = -1;
+    weir__kept_close(&l->file);
+    if (l->file.number < 0)
+        (void)attach(l);
+}
+
+void weir__registry_leave(struct weir_registry *l) {
+    static const struct slot nothing;
+
+    pthread_mutex_lock(&l->lock);
+    if (l->file.number >= 0 && l->slot >= 0 && !has_file(l))
+        look_after(l);
+    if (has_file(l)) {
+        if (l->slot >= 0)
+            (void)!pwrite(l->file.number, &nothing, sizeof nothing, place_of(l->slot));
+        unlock_slots(l->file.number); /* of two that leave at once one finds itself alone */
+        if (lock_slots(l->file.number, 0, WEIR_REGISTRY_SLOTS) == 0) {
+            if (!any_ending(l)) /* else who comes is to know of it */
+                (void)weir__runfile_unname(l->file.number, l->path);
+            unlock_slots(l->file.number);
+        }
+        weir__registry_ring(l);
+    }
+    l->slot = -1;
+    weir__kept_close(&l->file);
+    l->has_left = 1;
+    pthread_mutex_unlock(&l->lock);
+}
+
+void weir__registry_close(struct weir_registry *l) {
+    weir__registry_leave(l);
+    munmap(l->page, PAGE);
+    pthread_mutex_destroy(&l->lock);
+    l->page = NULL;
+}
+
+void weir__registry_publish(struct weir_registry *l, struct weir_registry_entry *entry) {
+    struct slot slot;
+    int saved_errno = errno, is_kept;
+    uint64_t now;
+
+    pthread_mutex_lock(&l->lock);
+    entry->pid = (uint64_t)getpid();
+    entry->start = l->start;
+    entry->namespace = l->namespace;
+    slot.entry = *entry;
+    slot.sum = sum_of(entry);
+    now = weir__registry_now();
+    is_kept = now - l->looked_ns <= LOOK_NS && weir__kept_is(&l->file);
+    if (!is_kept) {
+        look_after(l);
+        l->looked_ns = now;
+        is_kept = weir__kept_is(&l->file);
+    }
+    if (l->slot >= 0 && is_kept)
+        (void)!pwrite(l->file.number, &slot, sizeof slot, place_of(l->slot));
+    pthread_mutex_unlock(&l->lock);
+    errno = saved_errno;
+}
+
+/* Has its process ended, as far as its pid tells? */
+static int has_ended(const struct weir_registry *l, const struct weir_registry_entry *entry) {
+    return is_near(l, entry) && !weir__process_lives((pid_t)entry->pid, entry->start);
+}
+
+int weir__registry_read(struct weir_registry *l, int number, struct weir_registry_entry *out) {
+    struct slot slot;
+    int is_there = 0;
+
+    pthread_mutex_lock(&l->lock);
+    for (int i = 0; i < TRIES && !is_there; i++) {
+        if ((number != l->slot && !is_locked(l->file.number, number)) || !weir__kept_is(&l->file))
+            break;
+        is_there = read_slot(l->file.number, number, &slot);
+    }
+    pthread_mutex_unlock(&l->lock);
+    if (!is_there || has_ended(l, &slot.entry))
+        return 0;
+    *out = slot.entry;
+    out->command[sizeof out->command - 1] = '\0';
+    return 1;
+}
+
+void weir__registry_ending(struct weir_registry *l,
+                           void (*visit)(int slot, const struct weir_registry_entry *entry,
+                                         void *context),
+                           void *context) {
+    pthread_mutex_lock(&l->lock);
+    if (weir__kept_is(&l->file))
+        visit_ending(l, visit, context);
+    pthread_mutex_unlock(&l->lock);
+}
+
+int weir__registry_is_stopped(const struct weir_registry *l,
+                              const struct weir_registry_entry *entry) {
+    return is_near(l, entry) && weir__process_is_stopped((pid_t)entry->pid);
+}
+
+int weir__registry_slot(struct weir_registry *l) {
+    int slot;
+
+    pthread_mutex_lock(&l->lock);
+    slot = l->slot;
+    pthread_mutex_unlock(&l->lock);
+    return slot;
+}

@@ -1,0 +1,718 @@
+/* SPDX-License-Identifier: MIT */
+/* test_oom_report.c: why a request was refused, on the device model, on every engine.
+ *
+ * Each cause is brought about by what it is named for, and the setting that a report names first is tried: with it
+ * the same requests are served.  Where several causes hold, the one that is told is the first of the header's order.
+ * Here: what is told beside the cause, live blocks by size and stream, also where the host has no memory; and where.
+ */
+#include "test_oom_report.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/fixtures/deny.h"
+#include "api/drop_in.h"
+
+/* ---- live blocks ----------------------------------------------------------------------------- */
+
+static void expect_group(uint32_t at, size_t bytes, uint64_t count, uint64_t stream) {
+    MUST(at < v.group_count);
+    MUST_EQ(v.groups[at].bytes, bytes);
+    MUST_EQ(v.groups[at].blocks, count);
+    MUST_EQ(v.groups[at].total, bytes * count);
+    MUST_EQ(v.groups[at].stream, stream);
+}
+
+TEST(live_blocks_by_size_and_stream) {
+    int front = worlds[_i].front == WEIR_SWITCH_ON;
+    uint64_t of_a = front ? id_of(A) : 0, of_b = front ? id_of(B) : 0;
+
+    make_for(_i, 256 * MIB);
+    for (int i = 0; i < 100; i++) { /* streams get their caches, and leave slabs behind */
+        void *gone[2];
+
+        OK(weir_alloc(a, 40000, A, &gone[0]));
+        OK(weir_alloc(a, 50000, B, &gone[1]));
+        OK(weir_free(a, gone[0], A));
+        OK(weir_free(a, gone[1], B));
+    }
+    for (int i = 0; i < 6; i++)
+        take(20 * MIB, A);
+    for (int i = 0; i < 3; i++)
+        take(8 * MIB, B);
+    for (int i = 0; i < 4; i++)
+        take(3 * MIB, A);
+    for (int i = 0; i < 10; i++)
+        take(300 * KIB, A);
+    for (int i = 0; i < 10; i++)
+        take(100 * KIB, B);
+    take(777, B);
+    take(5 * MIB, A);
+    OK(weir_free(a, block[--blocks], A)); /* live no more */
+    REFUSED(LIMIT, 250 * MIB, A);
+    if (is_bare(_i, KIND_POOL)) {
+        MUST_EQ(v.group_count, 0);
+        end();
+        return;
+    }
+    MUST_EQ(v.group_count, 5);
+    expect_group(0, 20 * MIB, 6, of_a);
+    expect_group(1, 8 * MIB, 3, of_b);
+    expect_group(2, 3 * MIB, 4, of_a);
+    expect_group(3, 300 * KIB, 10, of_a);
+    expect_group(4, 100 * KIB, 10, of_b);
+    MUST_EQ(v.ungrouped, 0);
+    end();
+}
+
+/* Of one size they are told apart by stream; of equal ones that of the larger blocks comes first. */
+TEST(streams_tell_groups_apart) {
+    options = options_for(_i, 256 * MIB);
+    if (worlds[_i].front == WEIR_SWITCH_OFF)
+        return;
+    make();
+    take(20 * MIB, A);
+    take(100 * KIB, B);
+    OK(weir_free(a, block[--blocks], B)); /* of no slab, and live no more */
+    take(20 * MIB, B);
+    take(20 * MIB, B);
+    take(10 * MIB, A);
+    take(10 * MIB, A);
+    REFUSED(LIMIT, 250 * MIB, C);
+    MUST_EQ(v.group_count, 3);
+    expect_group(0, 20 * MIB, 2, id_of(B));
+    expect_group(1, 20 * MIB, 1, id_of(A));
+    expect_group(2, 10 * MIB, 2, id_of(A));
+    end();
+}
+
+/* Small ones of a stream that has ended are nobody's, once its handle is another's, and what it freed waits for the
+ * device. */
+TEST(blocks_outlive_their_stream) {
+    CUstream stream, next;
+    uint32_t at = 0;
+
+    options = options_for(_i, 256 * MIB);
+    if (worlds[_i].front == WEIR_SWITCH_OFF)
+        return;
+    options.recovery_timeout_ms = UINT32_MAX;
+    make();
+    CU(driver->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    take(3000, stream);
+    take(300 * KIB, stream);
+    OK(weir_free(a, block[--blocks], stream));
+    REFUSED(LIMIT, 300 * MIB, A);
+    MUST_EQ(v.group_count, 1);
+    expect_group(0, 3000, 1, id_of(stream));
+    CU(driver->cuStreamDestroy(stream));
+    CU(driver->cuStreamCreate(&next, CU_STREAM_NON_BLOCKING));
+    MUST(next == stream);
+    take(5000, next);
+    REFUSED(LIMIT, 300 * MIB, A);
+    MUST_EQ(v.group_count, 2);
+    expect_group(0, 5000, 1, id_of(next));
+    expect_group(1, 3000, 1, 0);
+    while (at < v.pending_streams && v.pending_by[at].stream != 0)
+        at++;
+    MUST(at < v.pending_streams);
+    MUST_LE(300 * KIB, v.pending_by[at].bytes);
+    end();
+}
+
+#ifdef CAN_REFUSE_HOST_MEMORY
+static void oom_report_without_host_memory(void) {
+    refuse_in = 1;
+    refuse_for_good = 1;
+    EXPECT(WEIR_OK, weir_last_verdict(a, &v));
+    refuse_in = 0;
+    refuse_for_good = 0;
+}
+
+/* It says less then: of more sizes than a small table has places. */
+TEST(without_host_memory) {
+    enum { PLACES = 48 };
+    weir_verdict with;
+    uint64_t told = 0;
+
+    options = options_for(_i, 256 * MIB);
+    if (is_bare(_i, KIND_POOL))
+        return;
+    make();
+    for (int i = 0; i < MOST; i++)
+        take((size_t)(i + 1) * 4096, A);
+    REFUSED(LIMIT, 255 * MIB, A);
+    with = v;
+    MUST_EQ(with.ungrouped, 0);
+    oom_report_without_host_memory();
+    MUST_EQ(v.cause, with.cause);
+    MUST_EQ(v.largest, with.largest);
+    MUST_LE(1, v.ungrouped);
+    MUST_EQ(v.group_count, 5);
+    for (uint32_t i = 0; i < v.group_count; i++)
+        told += v.groups[i].total;
+    MUST_LE(told + v.ungrouped, (uint64_t)MOST * (MOST + 1) / 2 * 4096);
+    while (blocks > PLACES)
+        OK(weir_free(a, block[--blocks], A));
+    oom_report_without_host_memory();
+    MUST_EQ(v.ungrouped, 0);
+    take((PLACES + 1) * 4096, A);
+    oom_report_without_host_memory();
+    MUST_LE(1, v.ungrouped);
+    end();
+}
+
+/* Nor does a small table take blocks of one size for one stream's. */
+TEST(without_host_memory_streams_are_apart) {
+    enum { STREAMS = 40 };
+
+    options = options_for(_i, 256 * MIB);
+    if (worlds[_i].front == WEIR_SWITCH_OFF)
+        return;
+    make();
+    for (int i = 0; i < STREAMS; i++) {
+        CUstream stream;
+
+        for (int skip = i * i % 5; skip >= 0; skip--) /* ids with gaps between */
+            CU(driver->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+        take(MIB, stream);
+    }
+    REFUSED(LIMIT, 255 * MIB, A);
+    oom_report_without_host_memory();
+    MUST_EQ(v.ungrouped, 0);
+    MUST_EQ(v.group_count, WEIR_VERDICT_GROUPS);
+    for (uint32_t i = 0; i < v.group_count; i++) {
+        MUST_EQ(v.groups[i].blocks, 1);
+        MUST(i == 0 || v.groups[i - 1].stream < v.groups[i].stream);
+    }
+    end();
+}
+#endif
+
+/* ---- the call -------------------------------------------------------------------------------- */
+
+TEST(what_it_refuses_itself) {
+    struct {
+        size_t size;
+        weir_status status;
+        int cause;
+    } less = {.size = sizeof less, .cause = 77};
+    weir_allocator *other;
+
+    make_for(_i, 256 * MIB);
+    EXPECT(WEIR_E_INVALID, weir_last_verdict(a, &v)); /* nothing was refused */
+    REFUSED(LIMIT, 300 * MIB, A);
+    EXPECT(WEIR_E_INVALID, weir_last_verdict(NULL, &v));
+    EXPECT(WEIR_E_INVALID, weir_last_verdict(a, NULL));
+    v.size = 0;
+    EXPECT(WEIR_E_INVALID, weir_last_verdict(a, &v));
+    v.size = sizeof v.size;
+    OK(weir_last_verdict(a, &v));
+    MUST_EQ(v.size, sizeof v.size);
+    OK(weir_last_verdict(a, (weir_verdict *)(void *)&less));
+    MUST_EQ(less.size, sizeof less);
+    MUST_EQ(less.cause, WEIR_VERDICT_LIMIT);
+    options.limit = bytes_amount(64 * MIB);
+    OK(weir_allocator_create(&options, &other));
+    v.size = sizeof v;
+    EXPECT(WEIR_E_INVALID, weir_last_verdict(other, &v)); /* by another */
+    OK(weir_allocator_destroy(other));
+    weir__slow_path_set(&a->device.slow_path, WEIR_SLOW_PATH_LOST, 1);
+    EXPECT(WEIR_E_DEVICE_LOST, weir_last_verdict(a, &v));
+    weir__slow_path_set(&a->device.slow_path, WEIR_SLOW_PATH_LOST, 0);
+    end();
+}
+
+/* The host gives a new allocator the address of one that has gone, though not every time. */
+TEST(the_next_at_an_address_has_refused_nothing) {
+    int any = 0;
+
+    options = options_for(0, 256 * MIB);
+    for (int i = 0; i < 20 && !any; i++) {
+        weir_allocator *gone;
+
+        make();
+        REFUSED(LIMIT, 300 * MIB, A);
+        gone = a;
+        end();
+        make();
+        any = a == gone;
+        if (any)
+            EXPECT(WEIR_E_INVALID, weir_last_verdict(a, &v));
+        end();
+    }
+    if (!any)
+        printf("# no address came again\n");
+}
+
+/* What the driver does not tell is not known, and the cause is drawn from the rest. */
+TEST(where_the_driver_does_not_answer) {
+    make_for(_i, 256 * MIB);
+    take(200 * MIB, A);
+    REFUSED(LIMIT, 300 * MIB, A);
+    oom_report_without(WEIR_ENTRY_cuMemGetInfo);
+    MUST_EQ(v.cause, WEIR_VERDICT_LIMIT);
+    MUST_EQ(v.device_free, UINT64_MAX);
+    MUST_EQ(v.others, UINT64_MAX);
+    expect_json("\"device_free\":null,");
+    expect_json("\"others\":null");
+    oom_report_without(WEIR_ENTRY_cuDeviceGetGraphMemAttribute);
+    MUST_EQ(v.cause, WEIR_VERDICT_LIMIT);
+    MUST_EQ(v.graphs, 0);
+    oom_report_without(WEIR_ENTRY_cuCtxPushCurrent);
+    MUST_EQ(v.cause, WEIR_VERDICT_LIMIT);
+    MUST_EQ(v.graphs, 0);
+    MUST_EQ(weir_last_driver_result(), 0); /* the limit's doing, as before */
+    end();
+}
+
+/* A child of fork has nothing to ask about. */
+TEST(not_after_a_fork) {
+    int state;
+    pid_t child;
+
+    make_for(_i, 256 * MIB);
+    REFUSED(LIMIT, 300 * MIB, A);
+    child = fork();
+    if (child == 0)
+        _exit(weir_last_verdict(a, &v) == WEIR_E_FORKED ? 0 : 1);
+    MUST(waitpid(child, &state, 0) == child && WIFEXITED(state) && WEXITSTATUS(state) == 0);
+    oom_report_now();
+    end();
+}
+
+/* ---- beside others --------------------------------------------------------------------------- */
+
+static atomic_int others_go_on;
+
+static void *come_and_go(void *stream) {
+    uint64_t seed = id_of(stream);
+    void *held[16] = {0};
+
+    while (atomic_load(&others_go_on)) {
+        int at = (int)(next_random(&seed) % 16);
+
+        if (held[at]) {
+            OK(weir_free(a, held[at], stream));
+            held[at] = NULL;
+        } else if (!is_failure(weir_alloc(a, random_size(&seed, 2 * MIB), stream, &held[at]))) {
+            MUST(held[at] != NULL);
+        }
+    }
+    for (int i = 0; i < 16; i++)
+        OK(weir_free(a, held[i], stream));
+    return NULL;
+}
+
+/* It is come to while all of it changes: each figure is one that was there. */
+TEST(beside_threads_at_work) {
+    pthread_t thread[2];
+    void *none = NULL;
+
+    options = options_for(_i, 256 * MIB);
+    options.recovery_timeout_ms = UINT32_MAX;
+    make();
+    atomic_store(&others_go_on, 1);
+    MUST(pthread_create(&thread[0], NULL, come_and_go, B) == 0);
+    MUST(pthread_create(&thread[1], NULL, come_and_go, C) == 0);
+    for (int i = 0; i < 100; i++) {
+        MUST(is_failure(weir_alloc(a, 300 * MIB, A, &none)));
+        OK(weir_last_verdict(a, &v));
+        MUST_EQ(v.cause, WEIR_VERDICT_LIMIT);
+        MUST_LE(v.reserve, 256 * MIB);
+        for (uint32_t g = 0; g < v.group_count; g++) {
+            MUST_LE(v.groups[g].bytes, 2 * MIB);
+            MUST_LE(v.groups[g].blocks, 32);
+            MUST(v.groups[g].stream != id_of(A));
+        }
+    }
+    atomic_store(&others_go_on, 0);
+    MUST(pthread_join(thread[0], NULL) == 0);
+    MUST(pthread_join(thread[1], NULL) == 0);
+    end();
+}
+
+/* ---- unasked --------------------------------------------------------------------------------- */
+
+static char told_path[] = "/tmp/weir-verdict-XXXXXX.json";
+
+static void start_telling(void) {
+    int file;
+
+    snprintf(told_path, sizeof told_path, "/tmp/weir-verdict-XXXXXX.json");
+    file = mkstemps(told_path, 5);
+    MUST(file >= 0 && close(file) == 0);
+    options.verdict = told_path;
+}
+
+/* Lines in the file; all of them speak of that cause. */
+static int told(const char *cause) {
+    char line[4096], start[64];
+    FILE *file = fopen(told_path, "r");
+    int count = 0;
+
+    MUST(file != NULL);
+    snprintf(start, sizeof start, "{\"cause\":\"%s\",", cause);
+    while (fgets(line, sizeof line, file)) {
+        MUST(strncmp(line, start, strlen(start)) == 0);
+        count++;
+    }
+    MUST(fclose(file) == 0);
+    return count;
+}
+
+static void ask(size_t bytes, int served) {
+    void *found = NULL;
+    weir_status status = weir_alloc(a, bytes, A, &found);
+
+    MUST(served ? status == WEIR_OK : is_failure(status));
+    if (found)
+        OK(weir_free(a, found, A));
+}
+
+#ifdef CAN_REFUSE_HOST_MEMORY
+/* Where there is none for the name of the file, there is no allocator. */
+TEST(without_host_memory_for_the_name) {
+    options = options_for(_i, 256 * MIB);
+    start_telling();
+    for (uint64_t k = 1; k < 3; k++) {
+        refuse_in = k;
+        a = NULL;
+        EXPECT(WEIR_E_HOST_MEMORY, weir__allocator_create_on(driver, &options, &a, NULL, 0));
+        refuse_in = 0;
+        MUST(a == NULL);
+    }
+    make();
+    ask(300 * MIB, 0);
+    MUST_EQ(told("limit"), 1);
+    end();
+    MUST(unlink(told_path) == 0);
+}
+#endif
+
+TEST(the_first_of_each_cause_is_told) {
+    options = options_for(_i, 256 * MIB);
+    start_telling();
+    make();
+    memset(told_path, 0, 0); /* the name was copied */
+    ask(100 * MIB, 1);
+    MUST_EQ(told("limit"), 0);
+    ask(300 * MIB, 0);
+    MUST_EQ(told("limit"), 1);
+    ask(301 * MIB, 0);
+    MUST_EQ(told("limit"), 1);
+    MUST(truncate(told_path, 0) == 0);
+    ask(5 * GIB, 0);
+    MUST_EQ(told("too-large"), 1);
+    end();
+    MUST(unlink(told_path) == 0);
+}
+
+static int frees_one(const weir_oom *oom, void *data) {
+    (void)data;
+    if (blocks == 0)
+        return 0;
+    OK(weir_free(a, block[--blocks], oom->stream));
+    return 1;
+}
+
+/* What is served in the end was not refused; what is refused in the end is told once. */
+TEST(a_callback_is_asked_before) {
+    options = options_for(_i, 256 * MIB);
+    start_telling();
+    options.oom_callback = frees_one;
+    options.recovery_timeout_ms = 1;
+    if (_i % 2)
+        options.harden = WEIR_HARDEN_GUARD;
+    make();
+    for (int i = 0; i < 10; i++)
+        take(20 * MIB, A);
+    ask(100 * MIB, 1);
+    MUST_EQ(told("limit"), 0);
+    MUST_LE(blocks, 9);
+    ask(300 * MIB, 0);
+    MUST_EQ(blocks, 0);
+    MUST_EQ(told("limit"), 1);
+    end();
+    MUST(unlink(told_path) == 0);
+}
+
+/* Who stands in the place of the driver's pools tells by itself, when nobody else serves the request. */
+TEST(a_stand_in_tells_by_itself) {
+    options = options_for(_i, 256 * MIB);
+    start_telling();
+    if (_i % 2)
+        options.harden = WEIR_HARDEN_GUARD;
+    make();
+    MUST(!weir__drop_in_tell(a, &v)); /* nothing was refused */
+    weir__drop_in_begin(a, NULL);
+    ask(300 * MIB, 0);
+    MUST_EQ(told("limit"), 0);
+    MUST(weir__drop_in_tell(a, &v));
+    MUST_EQ(v.cause, WEIR_VERDICT_LIMIT);
+    MUST_EQ(told("limit"), 1);
+    MUST(!weir__drop_in_tell(a, &v)); /* no news */
+    MUST_EQ(told("limit"), 1);
+    end();
+    MUST(unlink(told_path) == 0);
+}
+
+/* A program that asks again and again is not looked at for ever. */
+TEST(not_all_of_them_are_looked_at) {
+    options = options_for(_i, 256 * MIB);
+    start_telling();
+    make();
+    for (int i = 0; i < 64; i++)
+        ask(300 * MIB, 0);
+    ask(5 * GIB, 0); /* another cause, and too late */
+    MUST_EQ(told("limit"), 1);
+    end();
+    MUST(unlink(told_path) == 0);
+}
+
+/* A callback may ask for one itself. */
+static int judges(const weir_oom *oom, void *data) {
+    weir_verdict *judged = data;
+
+    judged->size = sizeof *judged;
+    OK(weir_last_verdict(oom->allocator, judged));
+    return 0;
+}
+
+TEST(a_callback_may_ask) {
+    options = options_for(_i, 256 * MIB);
+    options.oom_callback = judges;
+    options.oom_callback_data = &v;
+    make();
+    ask(300 * MIB, 0);
+    MUST_EQ(v.cause, WEIR_VERDICT_LIMIT);
+    MUST_EQ(v.asked, 300 * MIB);
+    end();
+}
+
+/* A request of a graph: nothing is asked of its stream, and the capture stays. */
+TEST(under_capture) {
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    void *none = NULL;
+    CUgraph graph;
+
+    options = options_for(_i, 0);
+    start_telling();
+    make();
+    CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, 8 * GIB, A, &none));
+    OK(weir_last_verdict(a, &v));
+    MUST_EQ(v.cause, WEIR_VERDICT_TOO_LARGE);
+    MUST_EQ(v.stream, 0);
+    MUST_EQ(v.largest, 0);
+    CU(driver->cuStreamIsCapturing(A, &status));
+    MUST(status == CU_STREAM_CAPTURE_STATUS_ACTIVE);
+    CU(driver->cuStreamEndCapture(A, &graph));
+    CU(driver->cuGraphDestroy(graph));
+    MUST_EQ(told("too-large"), 1);
+    end();
+    MUST(unlink(told_path) == 0);
+}
+
+static CUgraph end_capture(void) {
+    CUgraph graph;
+
+    CU(driver->cuStreamEndCapture(A, &graph));
+    return graph;
+}
+
+/* Of a request under capture that is refused, by the driver or by the limit of its pool. */
+static void refused_to_a_graph(size_t bytes, weir_status status, const char *advice) {
+    void *none;
+
+    CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    if (status == WEIR_E_NO_MEMORY)
+        weir__model_fail(WEIR_ENTRY_cuMemAllocFromPoolAsync, 1, CUDA_ERROR_OUT_OF_MEMORY, 0);
+    EXPECT(status, weir_alloc(a, bytes, A, &none));
+    oom_report_now();
+    check_lines();
+    expect_text(advice);
+    expect_none();
+    CU(driver->cuGraphDestroy(end_capture()));
+}
+
+/* Idle reserve serves no graph: it is to go before.  Blocks that live cannot. */
+TEST(a_graph_beside_reserve) {
+    options = options_for(_i, is(_i, KIND_FIXED) ? 3584 * MIB : 0);
+    if (is(_i, KIND_DIRECT))
+        return; /* graphs have nothing of it, and it has no reserved memory */
+    make();
+    OK(weir_preallocate(a, 3584 * MIB, NULL));
+    refused_to_a_graph(
+        GIB, WEIR_E_NO_MEMORY,
+        "\n  Trim before the capture (weir_trim), or use a smaller --prealloc or --limit.\n");
+    MUST_EQ(v.cause, WEIR_VERDICT_RESERVE);
+    MUST_EQ(v.idle, 3584 * MIB);
+    take(3 * GIB, B);
+    refused_to_a_graph(1536 * MIB, WEIR_E_NO_MEMORY,
+                       "\n  Request less, or free live blocks first: no setting makes room.\n");
+    MUST_EQ(v.cause, WEIR_VERDICT_IN_USE);
+    end();
+}
+
+/* Nor what the caches' regions have idle within a limit that the driver does not know. */
+TEST(a_graph_beside_reserve_and_a_limit) {
+    void *node;
+
+    options = options_for(_i, GIB);
+    if (!is(_i, KIND_POOL) || is_bare(_i, KIND_POOL))
+        return;
+    make();
+    for (int i = 0; i < 7; i++)
+        take(64 * MIB, A);
+    give(1, 1, A);
+    CU(driver->cuCtxSynchronize());
+    OK(weir_set_limit(a, bytes_amount(480 * MIB)));
+    refused_to_a_graph(256 * MIB, WEIR_E_LIMIT, "or use a larger limit (weir_set_limit).\n");
+    MUST_EQ(v.cause, WEIR_VERDICT_RESERVE);
+    OK(weir_trim(a, 0, NULL));
+    CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    OK(weir_alloc(a, 256 * MIB, A, &node));
+    OK(weir_free(a, node, A));
+    CU(driver->cuGraphDestroy(end_capture()));
+    end();
+}
+
+/* ---- words ----------------------------------------------------------------------------------- */
+
+/* What a file has, which goes. */
+static void expect_file(const char *path, const char *begins, char ends) {
+    char text[4096];
+    FILE *file = fopen(path, "r");
+    size_t bytes = file ? fread(text, 1, sizeof text - 1, file) : 0;
+
+    MUST(file && fclose(file) == 0 && unlink(path) == 0 && bytes > 0);
+    text[bytes] = '\0';
+    MUST(strncmp(text, begins, strlen(begins)) == 0 && text[bytes - 1] == ends);
+}
+
+/* The allocator is made all the same, and failures are told. */
+TEST(a_place_that_cannot_be_is_said) {
+    char said[] = "/tmp/weir-said-XXXXXX";
+    int error = dup(STDERR_FILENO), file = mkstemp(said);
+
+    options = options_for(0, 256 * MIB);
+    MUST(dup2(file, STDERR_FILENO) == STDERR_FILENO && close(file) == 0);
+    options.log = WEIR_LOG_ERROR; /* who wants to hear of no more than that does not */
+    options.verdict = "/nonexistent/another";
+    make();
+    end();
+    options.log = WEIR_LOG_DEFAULT;
+    options.verdict = "/nonexistent/file";
+    make();
+    end();
+    make(); /* of which it is said no more */
+    end();
+    MUST(dup2(error, STDERR_FILENO) == STDERR_FILENO && close(error) == 0);
+    expect_file(
+        said,
+        "weir: warning: oom-report '/nonexistent/file': No such file or directory; expected "
+        "stderr, off or a file that can be written: OOM reports go to standard error until then\n",
+        '\n');
+}
+
+TEST(where_it_is_told) {
+    char path[] = "/tmp/weir-told-XXXXXX", json[48], said[48];
+    int error = dup(STDERR_FILENO), file = mkstemp(path);
+
+    MUST(file >= 0 && close(file) == 0);
+    snprintf(json, sizeof json, "%s.json", path);
+    snprintf(said, sizeof said, "%s.said", path);
+    weir__oom_report_tell(&some, path);
+    expect_file(path, "weir: ", '\n');
+    weir__oom_report_tell(&some, json);
+    expect_file(json, "{\"cause\"", '\n');
+    for (int i = 0; i < 3; i++) { /* where there is no such file, too */
+        file = open(said, O_CREAT | O_RDWR | O_TRUNC, 0600);
+        MUST(dup2(file, STDERR_FILENO) == STDERR_FILENO && close(file) == 0);
+#ifdef CAN_DENY
+        deny("write", i == 2, 0, EINTR);
+#endif
+        weir__oom_report_tell(&some, i == 1 ? "/nonexistent/file" : "stderr");
+#ifdef CAN_DENY
+        ANSWERS(i == 2, deny_none());
+#endif
+        MUST(dup2(error, STDERR_FILENO) == STDERR_FILENO);
+        expect_file(said,
+                    i == 1 ? "weir: warning: oom-report '/nonexistent/file': No such file or "
+                             "directory: this OOM report goes to standard error\nweir: "
+                           : "weir: ",
+                    '\n');
+    }
+#ifdef CAN_DENY
+    deny("write", 1, 0, EIO); /* it is lost, then */
+    weir__oom_report_tell(&some, "stderr");
+    MUST_EQ(deny_none(), 1);
+#endif
+    MUST_EQ(weir__oom_report_problem("off"), 0);
+    MUST_EQ(weir__oom_report_problem("stderr"), 0);
+    MUST_EQ(weir__oom_report_problem(said + strlen("/tmp/")), 0); /* which would be made */
+    MUST_EQ(weir__oom_report_problem("/abcd"), access("/", W_OK) == 0 ? 0 : EACCES);
+    MUST_EQ(weir__oom_report_problem("/nonexistent/file"), ENOENT);
+    MUST_EQ(weir__oom_report_problem("/tmp"), EISDIR);
+    MUST_EQ(weir__oom_report_problem("/dev/null"), 0);
+    weir__oom_report_tell(&some, "abcd"); /* a name that is shorter than an ending */
+    expect_file("abcd", "weir: ", '\n');
+}
+
+/* What a file does not take, or no more than the beginning of, is told all the same, and why it is not there. */
+TEST(where_there_is_no_space) {
+    char path[] = "/tmp/weir-told-XXXXXX", said[8192], expected[256];
+    const char *to[] = {"/dev/full", path};
+    int error = dup(STDERR_FILENO), file = mkstemp(path), ends[2];
+    void (*before)(int) = signal(SIGXFSZ, SIG_IGN);
+    struct rlimit least = {.rlim_cur = 100}, limit;
+    ssize_t bytes;
+
+    MUST(file >= 0 && close(file) == 0 && getrlimit(RLIMIT_FSIZE, &limit) == 0);
+    least.rlim_max = limit.rlim_max;
+    for (int i = 0; i < 2; i++) {
+        MUST(pipe(ends) == 0 && dup2(ends[1], STDERR_FILENO) == STDERR_FILENO);
+        MUST(setrlimit(RLIMIT_FSIZE, &least) == 0);
+        weir__oom_report_tell(&some, to[i]);
+        MUST(setrlimit(RLIMIT_FSIZE, &limit) == 0);
+        MUST(dup2(error, STDERR_FILENO) == STDERR_FILENO && close(ends[1]) == 0);
+        bytes = read(ends[0], said, sizeof said - 1);
+        MUST(bytes > 0 && close(ends[0]) == 0);
+        said[bytes] = '\0';
+        snprintf(
+            expected, sizeof expected,
+            "weir: warning: oom-report '%s': %s: this OOM report goes to standard error\nweir: ",
+            to[i], strerror(i ? EFBIG : ENOSPC));
+        MUST(strncmp(said, expected, strlen(expected)) == 0 && said[bytes - 1] == '\n');
+    }
+    MUST(unlink(path) == 0 && signal(SIGXFSZ, before) == SIG_IGN);
+}
+
+int main(void) {
+    Suite *suite = suite_create("verdict");
+    TCase *tests = suite_add_case(suite, "report", 60, start_device, NULL);
+
+    ADD_FOR_EACH(tests, WORLDS, live_blocks_by_size_and_stream, streams_tell_groups_apart,
+                 blocks_outlive_their_stream, what_it_refuses_itself,
+                 where_the_driver_does_not_answer, not_after_a_fork, beside_threads_at_work,
+                 the_first_of_each_cause_is_told, a_callback_is_asked_before,
+                 a_stand_in_tells_by_itself, not_all_of_them_are_looked_at, a_callback_may_ask,
+                 under_capture, a_graph_beside_reserve, a_graph_beside_reserve_and_a_limit);
+    ADD_TESTS(tests, the_next_at_an_address_has_refused_nothing, a_place_that_cannot_be_is_said,
+              where_it_is_told, where_there_is_no_space);
+#ifdef CAN_REFUSE_HOST_MEMORY
+    ADD_FOR_EACH(tests, WORLDS, without_host_memory, without_host_memory_streams_are_apart);
+    ADD_TESTS(tests, without_host_memory_for_the_name);
+#endif
+    add_oom_report_limits(suite);
+    add_oom_report_idle(suite);
+    add_oom_report_others(suite);
+    add_oom_report_words(suite);
+    return run_suite(suite, CK_FORK_GETENV);
+}

@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: MIT */
+/* test_oom_report.h: what the parts of the suite of OOM reports share: an allocator that refuses, and what its report says.
+ *
+ * Must not know: how a report is come to.
+ */
+#ifndef WEIR_TEST_OOM_REPORT_H
+#define WEIR_TEST_OOM_REPORT_H
+
+#include "tests/fixtures/model_device.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "api/allocator_internal.h"
+#include "api/oom_report.h"
+#include "tests/fixtures/every_kind.h"
+
+enum { MOST = 64 };
+
+static weir_allocator *a;
+static weir_options options; /* of it */
+static weir_verdict v;       /* the last that was asked for */
+static void *block[MOST];
+static int blocks;
+
+static inline void start_device(void) {
+    start_model(4 * GIB);
+    v = (weir_verdict){.size = sizeof v};
+}
+
+static inline weir_options options_for(int world, size_t limit) {
+    weir_options made = options_of(worlds[world].kind, "model", limit ? limit : 3 * GIB);
+
+    if (limit)
+        made.limit = bytes_amount(limit);
+    made.front = worlds[world].front;
+    return made;
+}
+
+static inline void make(void) {
+    blocks = 0;
+    OK(weir_allocator_create(&options, &a));
+}
+
+static inline void make_for(int world, size_t limit) {
+    options = options_for(world, limit);
+    make();
+}
+
+static inline int is(int world, int kind) {
+    return worlds[world].kind == kind;
+}
+
+/* Blocks are the driver's. */
+static inline int is_bare(int world, int kind) {
+    return is(world, kind) && worlds[world].front == WEIR_SWITCH_OFF;
+}
+
+static inline int is_failure(weir_status status) {
+    return status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT;
+}
+
+static inline void take(size_t bytes, CUstream stream) {
+    MUST(blocks < MOST);
+    OK(weir_alloc(a, bytes, stream, &block[blocks]));
+    blocks++;
+}
+
+static inline void give(int first, int step, CUstream stream) {
+    for (int i = first; i < blocks; i += step) {
+        OK(weir_free(a, block[i], stream));
+        block[i] = NULL;
+    }
+}
+
+static inline void end(void) {
+    CU(driver->cuCtxSynchronize());
+    for (int i = 0; i < blocks; i++)
+        OK(weir_free(a, block[i], A));
+    CU(driver->cuCtxSynchronize());
+    check_identities(a);
+    OK(weir_allocator_destroy(a));
+    check_model();
+}
+
+/* Asks for the report, whose figures are those of the allocator. */
+static inline void oom_report_now(void) {
+    weir_statistics s = stats_of(a);
+
+    v = (weir_verdict){.size = sizeof v};
+    OK(weir_last_verdict(a, &v));
+    MUST_EQ(v.size, sizeof v);
+    MUST_EQ(v.reserve, s.reserve);
+    MUST_EQ(v.in_use, s.in_use);
+    MUST_EQ(v.idle, v.reserve - v.in_use);
+    MUST_EQ(v.limit, a->reserve.quota.limit);
+    MUST_EQ(v.device_total, 4 * GIB);
+    if (v.pending != UINT64_MAX) {
+        MUST_LE(v.pending, v.idle);
+        MUST(v.hole <= v.idle || v.hole == UINT64_MAX);
+    }
+}
+
+/* Asks for it where that call fails. */
+static inline void oom_report_without(enum weir_driver_entry entry) {
+    weir__model_fail(entry, 1, CUDA_ERROR_UNKNOWN, 1);
+    OK(weir_last_verdict(a, &v));
+    weir__model_faults_clear();
+}
+
+/* The report's lines are no longer than a terminal's. */
+static inline void check_lines(void) {
+    char text[4096], *line = text;
+
+    MUST_LE(weir_verdict_text(&v, WEIR_VERDICT_AS_TEXT, text, sizeof text), sizeof text - 1);
+    for (size_t length; *line; line += length + 1) {
+        length = strcspn(line, "\n");
+        MUST(line[length] == '\n');
+        if (length >= 90)
+            ck_abort_msg("%zu letters: %.*s", length, (int)length, line);
+    }
+}
+
+/* A request that must be refused, for that cause; what is available is as weir_last_refusal has it. */
+static inline void refused_for(int line, int cause, size_t bytes, CUstream stream) {
+    weir_refusal r = {.size = sizeof r};
+    void *none = NULL;
+    weir_status status = weir_alloc(a, bytes, stream, &none);
+
+    MUST(is_failure(status));
+    oom_report_now();
+    if (v.cause != cause)
+        ck_abort_msg("line %d: %s, not %s", line, weir_verdict_cause_word(v.cause),
+                     weir_verdict_cause_word(cause));
+    check_lines();
+    MUST_EQ(v.status, status);
+    MUST_EQ(v.asked, bytes);
+    MUST_EQ(v.stream, id_of(stream));
+    OK(weir_last_refusal(&r));
+    MUST_EQ(v.largest, r.largest);
+    MUST_EQ(v.waited_ns, r.waited_ns);
+    MUST_EQ(v.reserve, r.reserve);
+    MUST_EQ(v.in_use, r.in_use);
+    MUST_EQ(v.limit, r.limit);
+    MUST_EQ(v.device_free, r.device_free);
+}
+#define REFUSED(cause, bytes, stream) refused_for(__LINE__, WEIR_VERDICT_##cause, bytes, stream)
+
+/* The same where there is more to say about than the cause. */
+static inline void oom_report_of_failure(size_t bytes) {
+    void *none = NULL;
+
+    MUST(is_failure(weir_alloc(a, bytes, A, &none)) && none == NULL);
+    oom_report_now();
+}
+
+/* The report names that setting, the (at + 1)th; with that value, if it is not NULL. */
+static inline void expect_setting(int at, const char *name, const char *value) {
+    ck_assert_msg(v.settings[at].name != NULL, "no setting");
+    ck_assert_str_eq(v.settings[at].name, name);
+    if (value)
+        ck_assert_str_eq(v.settings[at].value, value);
+}
+
+static inline void expect_only(const char *name, const char *value) {
+    expect_setting(0, name, value);
+    MUST(v.settings[1].name == NULL);
+}
+
+static inline void expect_none(void) {
+    MUST(v.settings[0].name == NULL);
+}
+
+static inline void expect_words(int format, const char *words) {
+    char text[4096];
+
+    MUST(weir_verdict_text(&v, format, text, sizeof text) < sizeof text);
+    ck_assert_msg(strstr(text, words) != NULL, "not \"%s\": %s", words, text);
+}
+
+static inline void expect_text(const char *words) {
+    expect_words(WEIR_VERDICT_AS_TEXT, words);
+}
+
+static inline void expect_json(const char *words) {
+    expect_words(WEIR_VERDICT_AS_JSON, words);
+}
+
+/* The allocator goes, and what comes has those settings beside these. */
+static inline void make_as_told(void) {
+    weir_options before = options;
+
+    end();
+    for (int i = 0; i < WEIR_VERDICT_SETTINGS && v.settings[i].name; i++)
+        OK(weir_options_set(&options, v.settings[i].name, v.settings[i].value, NULL, 0));
+    make();
+    options = before;
+}
+
+/* With those settings the request is served. */
+static inline void serves_as_told(size_t bytes) {
+    make_as_told();
+    take(bytes, A);
+    end();
+}
+
+static inline void fill_to_the_limit(void) {
+    for (int i = 0; i < 24; i++)
+        take(9 * MIB, A);
+}
+
+/* A graph that has so much memory for a launch, and after it. */
+static inline CUgraphExec run_graph(size_t bytes) {
+    CUmemPoolProps properties = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                 .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+    CUmemoryPool pool;
+    CUdeviceptr memory;
+    CUgraphExec exec;
+    CUgraph graph;
+
+    CU(driver->cuMemPoolCreate(&pool, &properties));
+    CU(driver->cuStreamBeginCapture(C, CU_STREAM_CAPTURE_MODE_RELAXED));
+    CU(driver->cuMemAllocFromPoolAsync(&memory, bytes, pool, C));
+    CU(driver->cuMemFreeAsync(memory, C));
+    CU(driver->cuStreamEndCapture(C, &graph));
+    CU(driver->cuGraphInstantiateWithFlags(&exec, graph, 0));
+    CU(driver->cuGraphDestroy(graph));
+    CU(driver->cuGraphLaunch(exec, C));
+    CU(driver->cuStreamSynchronize(C));
+    CU(driver->cuMemPoolDestroy(pool));
+    return exec;
+}
+
+/* All of it is idle, on a stream that is at work; another wants it, and does not wait. */
+static inline void fill_and_free_behind_work(void) {
+    for (int i = 0; i < 12; i++)
+        take(16 * MIB, B);
+    busy(B, 200 * MS);
+    give(0, 1, B);
+    blocks = 0;
+}
+
+/* A report made by hand. */
+static const weir_verdict some = {.size = sizeof some,
+                                  .limit = UINT64_MAX,
+                                  .reserve = 3 << 20,
+                                  .in_use = 1 << 20,
+                                  .idle = 2 << 20,
+                                  .device_total = 1 << 30,
+                                  .others = UINT64_MAX,
+                                  .siblings = 5 << 20};
+
+/* The parts. */
+void add_oom_report_limits(Suite *suite);
+void add_oom_report_idle(Suite *suite);
+void add_oom_report_others(Suite *suite);
+void add_oom_report_words(Suite *suite);
+
+#endif

@@ -1,0 +1,415 @@
+/* SPDX-License-Identifier: MIT */
+/* test_oom_report_idle.c: requests that idle memory would serve, if it lay together or waited for no stream. */
+#include "test_oom_report.h"
+
+static void make_gaps(void) {
+    while (weir_alloc(a, 10 * MIB, A, &block[blocks]) == WEIR_OK)
+        MUST(++blocks < MOST);
+    give(0, 2, A);
+    CU(driver->cuCtxSynchronize());
+}
+
+TEST(what_is_idle_lies_in_pieces) {
+    options = options_for(_i, 256 * MIB);
+    if (is_bare(_i, KIND_DIRECT))
+        return; /* nothing is ever idle */
+    make();
+    make_gaps();
+    REFUSED(FRAGMENTED, 56 * MIB, A);
+    MUST_LE(56 * MIB, v.idle + v.limit - v.reserve);
+    if (is_bare(_i, KIND_POOL)) {
+        MUST_EQ(v.hole, UINT64_MAX);
+        MUST_EQ(v.pending, UINT64_MAX);
+        expect_setting(0, "cache", "on");
+        end();
+        return;
+    }
+    MUST_LE(10 * MIB, v.hole);
+    MUST_LE(v.hole, 56 * MIB - 1);
+    MUST_EQ(v.pending, 0);
+    if (is(_i, KIND_MAPPED)) {
+        MUST(v.settings[1].name == NULL);
+    } else {
+        expect_setting(1, "engine", "mapped");
+    }
+    expect_setting(0, "packing", "compact");
+    make_as_told();
+    make_gaps();
+    take(56 * MIB, A);
+    end();
+}
+
+static void make_small_gaps(size_t limit, size_t bytes) {
+    while (stats_of(a).in_use + bytes <= limit)
+        take(bytes, A);
+    give(0, 2, A);
+    CU(driver->cuCtxSynchronize());
+}
+
+/* No page of which is idle: nothing is there to be put together, but more is available. */
+TEST(what_is_idle_lies_in_small_pieces) {
+    int is_pool = is(_i, KIND_POOL) || is(_i, KIND_DIRECT);
+    size_t bytes = is_pool ? 1100 * KIB : 400 * KIB, limit = is_pool ? 32 * MIB : 2 * MIB;
+    CUdeviceptr others;
+
+    options = options_for(_i, limit);
+    if (is_bare(_i, KIND_DIRECT) || is_bare(_i, KIND_POOL))
+        return; /* whose pieces are not known */
+    make();
+    make_small_gaps(limit, bytes);
+    REFUSED(FRAGMENTED, 2 * bytes, A);
+    MUST_LE(1, v.hole);
+    expect_only("limit", is_pool ? "64MiB" : "4MiB");
+    CU(driver->cuMemAlloc(&others, device_free())); /* or it cannot */
+    REFUSED(FRAGMENTED, 2 * bytes, A);
+    expect_setting(0, "packing", "compact");
+    CU(driver->cuMemFree(others));
+    REFUSED(FRAGMENTED, 2 * bytes, A);
+    make_as_told();
+    make_small_gaps(limit, bytes);
+    take(2 * bytes, A);
+    end();
+}
+
+/* Of what was preallocated in the driver's pool nobody knows how it lies, but it does serve. */
+TEST(what_is_idle_lies_in_one_piece) {
+    options = options_for(_i, 512 * MIB);
+    if (is(_i, KIND_DIRECT))
+        return; /* nothing is ever idle */
+    if (!is(_i, KIND_FIXED))
+        options.prealloc = bytes_amount(512 * MIB);
+    make();
+    REFUSED(LIMIT, 600 * MIB, A);
+    MUST_LE(480 * MIB, v.hole);
+    if (is(_i, KIND_POOL)) {
+        MUST_EQ(v.hole, UINT64_MAX);
+        expect_text(" limit,\n  device has ");
+        expect_json(",\"largest_free_block\":null,");
+    }
+    take(480 * MIB, A);
+    end();
+}
+
+/* Drivers without ids have no front, and those without virtual memory no mapped arena. */
+TEST(what_older_drivers_can_try) {
+    struct weir_driver table = *driver;
+
+    options = options_for(_i, 256 * MIB);
+    if (!is_bare(_i, KIND_POOL) && !is_bare(_i, KIND_REGIONS))
+        return;
+    table.capabilities &=
+        ~(unsigned)(is(_i, KIND_POOL) ? WEIR_CAP_STREAM_ID : WEIR_CAP_STREAM_ID | WEIR_CAP_VIRTUAL);
+    OK(weir__allocator_create_on(&table, &options, &a, NULL, 0));
+    make_gaps();
+    oom_report_of_failure(56 * MIB);
+    MUST_EQ(v.cause, WEIR_VERDICT_FRAGMENTED);
+    if (is(_i, KIND_POOL)) {
+        expect_setting(0, "packing", "compact");
+        expect_setting(1, "engine", "mapped");
+    } else {
+        expect_setting(0, "limit", NULL); /* no other way */
+    }
+    end();
+}
+
+static void make_on_old(struct weir_driver *table) {
+    *table = *driver;
+    table->capabilities &= ~(unsigned)(WEIR_CAP_STREAM_ID | WEIR_CAP_VIRTUAL);
+    OK(weir__allocator_create_on(table, &options, &a, NULL, 0));
+}
+
+/* There is no other way than a limit that is higher, and the device has no room for that either. */
+TEST(no_limit_would_do) {
+    struct weir_driver table;
+    CUdeviceptr others;
+
+    options = options_for(_i, 250 * MIB);
+    if (!is_bare(_i, KIND_REGIONS))
+        return;
+    make_on_old(&table);
+    make_gaps();
+    CU(driver->cuMemAlloc(&others, device_free() - 32 * MIB));
+    oom_report_of_failure(110 * MIB);
+    MUST_EQ(v.cause, WEIR_VERDICT_FRAGMENTED);
+    MUST_LE(v.device_free, 110 * MIB - 1);
+    expect_none();
+    CU(driver->cuMemFree(others));
+    oom_report_of_failure(110 * MIB);
+    MUST_EQ(v.cause, WEIR_VERDICT_FRAGMENTED);
+    expect_setting(0, "limit", NULL);
+    MUST_EQ(v.set_limit, 0);
+    OK(weir_set_limit(a, bytes_amount(249 * MIB)));
+    oom_report_of_failure(110 * MIB);
+    MUST_EQ(v.cause, WEIR_VERDICT_FRAGMENTED);
+    expect_setting(0, "limit", NULL);
+    MUST_LE(300 * MIB, v.set_limit);
+    end();
+}
+
+/* None is set: the device has the request, but not in the steps that its pools take. */
+TEST(no_limit_is_told_where_none_forbids_it) {
+    CUdeviceptr others;
+
+    options = options_for(_i, 0);
+    if (!is(_i, KIND_POOL) || is_bare(_i, KIND_POOL))
+        return;
+    make();
+    make_small_gaps(32 * MIB, 1100 * KIB);
+    MUST_EQ(stats_of(a).reserve, 32 * MIB);
+    CU(driver->cuMemAlloc(&others, device_free() - 34 * MIB));
+    oom_report_of_failure(34 * MIB);
+    MUST_EQ(v.cause, WEIR_VERDICT_FRAGMENTED);
+    MUST_LE(34 * MIB, v.device_free);
+    expect_setting(0, "packing", "compact");
+    CU(driver->cuMemFree(others));
+    end();
+}
+
+/* A graph has nothing of what is idle, and it is the driver that refuses it: the limit has room already. */
+TEST(no_limit_is_in_the_way) {
+    void *none = NULL;
+    CUgraph graph;
+
+    options = options_for(_i, GIB);
+    if (!is(_i, KIND_MAPPED))
+        return;
+    options.packing = WEIR_PACKING_COMPACT;
+    make();
+    OK(weir_preallocate(a, 64 * MIB, NULL));
+    take(8 * MIB, A);
+    CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_RELAXED));
+    weir__model_fail(WEIR_ENTRY_cuMemAllocFromPoolAsync, 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
+    EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, 48 * MIB, A, &none));
+    OK(weir_last_verdict(a, &v));
+    MUST_EQ(v.cause, WEIR_VERDICT_DRIVER);
+    expect_none();
+    weir__model_faults_clear();
+    CU(driver->cuStreamEndCapture(A, &graph));
+    CU(driver->cuGraphDestroy(graph));
+    end();
+}
+
+TEST(what_is_idle_waits_for_a_stream) {
+    options = options_for(_i, 256 * MIB);
+    if (is_bare(_i, KIND_DIRECT) || is_bare(_i, KIND_POOL))
+        return; /* nothing is pending, or the driver does not tell */
+    options.recovery_timeout_ms = UINT32_MAX;
+    make();
+    fill_and_free_behind_work();
+    REFUSED(PENDING, 160 * MIB, A);
+    MUST_LE(96 * MIB, v.pending);
+    MUST_EQ(v.pending_streams, 1);
+    MUST_EQ(v.pending_by[0].stream, id_of(B));
+    MUST_EQ(v.pending_by[0].bytes, v.pending);
+    expect_setting(0, "recovery-timeout", "1s");
+    make_as_told();
+    fill_and_free_behind_work();
+    take(160 * MIB, A);
+    end();
+}
+
+/* It would serve in one piece, also what is more than a limit that was set since. */
+TEST(more_than_a_limit_waits_for_a_stream) {
+    options = options_for(_i, 256 * MIB);
+    if (!is_bare(_i, KIND_MAPPED))
+        return; /* others have none of that size, or take regions again */
+    options.recovery_timeout_ms = UINT32_MAX;
+    make();
+    fill_and_free_behind_work();
+    OK(weir_set_limit(a, bytes_amount(96 * MIB)));
+    REFUSED(PENDING, 192 * MIB, A); /* all of it */
+    make_as_told();
+    fill_and_free_behind_work();
+    OK(weir_set_limit(a, bytes_amount(96 * MIB)));
+    take(192 * MIB, A);
+    end();
+}
+
+/* It has waited as long as it may: streams may wait for each other, or it longer. */
+TEST(what_waiting_would_do) {
+    options = options_for(_i, 256 * MIB);
+    if (!is(_i, KIND_FIXED))
+        return; /* where a trim waits for the device, nothing pends any more */
+    for (int on = 0; on < 2; on++) {
+        options.internal_dependencies = on ? WEIR_SWITCH_ON : WEIR_SWITCH_OFF;
+        options.recovery_timeout_ms = on ? 700 : 20;
+        make();
+        take(KIB, A);
+        for (int i = 0; i < 12; i++)
+            take(16 * MIB, B);
+        busy(B, 2000 * MS);
+        if (on) { /* what a stream waits for, another may not */
+            for (int i = 1; i <= 12; i++)
+                OK(weir_use(a, block[i], C));
+            busy(C, 4000 * MS);
+        }
+        for (int i = 1; i <= 12; i++)
+            OK(weir_free(a, block[i], B));
+        blocks = 1;
+        REFUSED(PENDING, 160 * MIB, A);
+        if (on)
+            expect_setting(0, "recovery-timeout", "2s");
+        else
+            expect_setting(0, "internal-dependencies", "on");
+        end();
+    }
+}
+
+/* Pieces that live blocks keep apart: what is pending of them is in the way only if the rest would not do. */
+TEST(pending_pieces) {
+    int world = _i / 2, most = _i % 2;
+    void *live[MOST];
+    int count = 0;
+
+    options = options_for(world, 256 * MIB);
+    if (is_bare(world, KIND_DIRECT) || is_bare(world, KIND_POOL))
+        return;
+    options.recovery_timeout_ms = UINT32_MAX;
+    make();
+    take(KIB, A);
+    while (weir_alloc(a, 10 * MIB, B, &live[count]) == WEIR_OK)
+        MUST(++count < MOST);
+    for (int i = 0; i < count; i += 2) {
+        if (i == (most ? 2 : count / 2 * 2 - 2))
+            busy(B, 200 * MS);
+        OK(weir_free(a, live[i], B));
+        if (i == 0)
+            CU(driver->cuCtxSynchronize());
+        if (!most && i < count / 2 * 2 - 4)
+            CU(driver->cuCtxSynchronize());
+    }
+    refused_for(__LINE__, most ? WEIR_VERDICT_PENDING : WEIR_VERDICT_FRAGMENTED, 56 * MIB, A);
+    for (int i = 1; i < count; i += 2)
+        OK(weir_free(a, live[i], B));
+    end();
+}
+
+/* Of several streams the one that most waits for comes first; what several use is not one's. */
+TEST(what_is_idle_waits_for_several) {
+    options = options_for(_i, 256 * MIB);
+    if (is_bare(_i, KIND_DIRECT) || is_bare(_i, KIND_POOL) || !is_roomy())
+        return; /* with few addresses a mapped arena has its pieces elsewhere */
+    options.recovery_timeout_ms = UINT32_MAX;
+    make();
+    take(30 * MIB, B);
+    take(60 * MIB, C);
+    take(60 * MIB, C);
+    take(32 * MIB, B);
+    busy(B, 200 * MS);
+    busy(C, 200 * MS);
+    OK(weir_free(a, block[0], B));
+    OK(weir_free(a, block[1], C));
+    OK(weir_free(a, block[2], C));
+    OK(weir_use(a, block[3], C));
+    OK(weir_free(a, block[3], B));
+    blocks = 0;
+    take(MIB, A);
+    REFUSED(PENDING, 150 * MIB, A);
+    MUST_EQ(v.group_count, 1); /* what is pending is live no more */
+    MUST_EQ(v.groups[0].total, MIB);
+    MUST_EQ(v.pending_streams, 3);
+    MUST_EQ(v.pending_by[0].stream, id_of(C));
+    MUST_LE(120 * MIB, v.pending_by[0].bytes);
+    MUST_EQ(v.pending_by[1].stream, 0);
+    MUST_LE(32 * MIB, v.pending_by[1].bytes);
+    MUST_EQ(v.pending_by[2].stream, id_of(B));
+    MUST_LE(30 * MIB, v.pending_by[2].bytes);
+    end();
+}
+
+/* Of more streams than there is room for, those that most waits for. */
+TEST(what_is_idle_waits_for_many) {
+    enum { STREAMS = WEIR_VERDICT_STREAMS + 2 };
+    CUstream stream[STREAMS];
+
+    options = options_for(_i, 256 * MIB);
+    if (is_bare(_i, KIND_DIRECT) || is_bare(_i, KIND_POOL))
+        return;
+    options.recovery_timeout_ms = UINT32_MAX;
+    make();
+    for (int i = 0; i < STREAMS; i++) {
+        CU(driver->cuStreamCreate(&stream[i], CU_STREAM_NON_BLOCKING));
+        take((size_t)(16 + 8 * (i % 3)) * MIB, stream[i]); /* some of them equal */
+        busy(stream[i], 200 * MS);
+    }
+    for (int i = 0; i < STREAMS; i++)
+        OK(weir_free(a, block[i], stream[i]));
+    blocks = 0;
+    REFUSED(PENDING, 140 * MIB, A);
+    MUST_EQ(v.pending_streams, WEIR_VERDICT_STREAMS);
+    for (int i = 1; i < WEIR_VERDICT_STREAMS; i++)
+        MUST_LE(v.pending_by[i].bytes, v.pending_by[i - 1].bytes);
+    MUST_LE(24 * MIB, v.pending_by[WEIR_VERDICT_STREAMS - 1].bytes);
+    end();
+}
+
+/* What the caches of other streams hold waits for those, what its own holds for nobody. */
+TEST(what_is_idle_is_its_own) {
+    options = options_for(_i, 256 * MIB);
+    if (worlds[_i].front == WEIR_SWITCH_OFF)
+        return;
+    options.recovery_timeout_ms = UINT32_MAX;
+    make();
+    for (int i = 0; i < 100; i++) {
+        take(3000, A);
+        take(3000, B);
+        give(0, 2, A);
+        give(1, 2, B);
+        blocks = 0;
+    }
+    REFUSED(LIMIT, 300 * MIB, A);
+    MUST_EQ(v.pending_streams, 1);
+    MUST_EQ(v.pending_by[0].stream, id_of(B));
+    end();
+}
+
+/* Nothing that is missing elsewhere matters while enough is idle: pending, in pieces, the limit, the device. */
+TEST(the_nearest_cause_is_told) {
+    CUdeviceptr others;
+
+    options = options_for(_i, 256 * MIB);
+    if (is_bare(_i, KIND_DIRECT) || is_bare(_i, KIND_POOL))
+        return;
+    options.recovery_timeout_ms = UINT32_MAX;
+    make();
+    CU(driver->cuMemAlloc(&others, 3 * GIB));
+    fill_and_free_behind_work();
+    REFUSED(PENDING, 160 * MIB, A); /* the limit forbids more, too */
+    CU(driver->cuCtxSynchronize());
+    OK(weir_trim(a, 0, NULL));
+    fill_to_the_limit();
+    REFUSED(LIMIT, 2 * GIB, A); /* and the device has too little, whatever the limit */
+    end();
+    CU(driver->cuMemFree(others));
+}
+
+/* Whoever frees first is told of another state. */
+TEST(nothing_stands_in_its_way_any_more) {
+    make_for(_i, 256 * MIB);
+    fill_to_the_limit();
+    REFUSED(LIMIT, 96 * MIB, A);
+    give(0, 1, A);
+    blocks = 0;
+    CU(driver->cuCtxSynchronize());
+    OK(weir_trim(a, 0, NULL));
+    oom_report_now();
+    MUST_EQ(v.cause, WEIR_VERDICT_NONE);
+    MUST_LE(96 * MIB, v.largest);
+    MUST_EQ(v.asked, 96 * MIB);
+    MUST_EQ(v.group_count, 0);
+    expect_none();
+    end();
+}
+
+void add_oom_report_idle(Suite *suite) {
+    TCase *tests = suite_add_case(suite, "idle", 60, start_device, NULL);
+
+    ADD_FOR_EACH(tests, WORLDS, what_is_idle_lies_in_pieces, what_is_idle_lies_in_small_pieces,
+                 what_is_idle_lies_in_one_piece, what_older_drivers_can_try, no_limit_would_do,
+                 no_limit_is_told_where_none_forbids_it, no_limit_is_in_the_way,
+                 what_is_idle_waits_for_a_stream, more_than_a_limit_waits_for_a_stream,
+                 what_waiting_would_do, what_is_idle_waits_for_several, what_is_idle_waits_for_many,
+                 what_is_idle_is_its_own, the_nearest_cause_is_told,
+                 nothing_stands_in_its_way_any_more);
+    tcase_add_loop_test(tests, pending_pieces, 0, WORLDS * 2);
+}

@@ -1,0 +1,397 @@
+/* SPDX-License-Identifier: MIT */
+/* test_oom_report_limits.c: requests that a limit refuses, and the limit that would do. */
+#include "test_oom_report.h"
+
+TEST(the_limit) {
+    make_for(_i, 256 * MIB);
+    fill_to_the_limit();
+    REFUSED(LIMIT, 96 * MIB, A);
+    MUST_EQ(v.limit, 256 * MIB);
+    expect_only("limit", NULL);
+    make_as_told();
+    fill_to_the_limit();
+    take(96 * MIB, A);
+    end();
+}
+
+/* Requests and frees as a seed has them, until one is refused: 0. */
+static int can_work(uint64_t seed) {
+    CUstream streams[2] = {A, B};
+
+    for (int i = 0; i < 200; i++) {
+        size_t bytes = (size_t)(next_random(&seed) % 40 + 1) * MIB / 2;
+        int place = (int)(next_random(&seed) % MOST);
+        void *got;
+
+        if (place < blocks && block[place]) {
+            OK(weir_free(a, block[place], streams[place % 2]));
+            block[place] = NULL;
+        } else if (blocks < MOST) {
+            if (is_failure(weir_alloc(a, bytes, streams[blocks % 2], &got)))
+                return 0;
+            block[blocks++] = got;
+        }
+    }
+    return 1;
+}
+
+/* One limit is an estimate, since under it all else lies in other places; who does as told each time gets there. */
+TEST(advice_leads_there) {
+    enum { MOST_TIMES = 16 };
+    int all = 0;
+
+    for (uint64_t seed = 1; seed <= 12; seed++) {
+        int times = 0;
+
+        options = options_for(_i, 256 * MIB);
+        for (make(); !can_work(seed); make()) {
+            oom_report_now();
+            if (!v.settings[0].name || ++times > MOST_TIMES)
+                ck_abort_msg("seed %d: told %d times, and then %s", (int)seed, times,
+                             weir_verdict_cause_word(v.cause));
+            end();
+            all++;
+            for (int i = 0; i < WEIR_VERDICT_SETTINGS && v.settings[i].name; i++)
+                OK(weir_options_set(&options, v.settings[i].name, v.settings[i].value, NULL, 0));
+        }
+        end();
+    }
+    ck_assert_int_gt(all, 12); /* else there was little to be told */
+}
+
+/* More than the limit at once, with nothing in use. */
+TEST(the_limit_at_once) {
+    make_for(_i, 256 * MIB);
+    REFUSED(LIMIT, 300 * MIB, A);
+    serves_as_told(300 * MIB);
+}
+
+/* Nor is more than a little of it told to be tried. */
+TEST(a_small_limit) {
+    options = options_for(_i, 4 * MIB);
+    if (is(_i, KIND_POOL) || (is(_i, KIND_DIRECT) && !is_bare(_i, KIND_DIRECT)))
+        return; /* which has no such */
+    make();
+    take(3 * MIB, A);
+    REFUSED(LIMIT, 5 * MIB / 4, A);
+    expect_only("limit", "6MiB");
+    make_as_told();
+    take(3 * MIB, A);
+    take(5 * MIB / 4, A);
+    end();
+}
+
+/* What it leaves is no page, of which a mapped arena's memory is made: nobody else has what is lacking. */
+TEST(a_limit_below_a_page) {
+    static const struct {
+        size_t limit, asked;
+    } cases[] = {{MIB, 900 * KIB}, {1900 * KIB, 900 * KIB}, {3 * MIB, 2900 * KIB}};
+
+    if (!is(_i, KIND_MAPPED))
+        return;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        for (int fit = 0; fit < 2; fit++) {
+            options = options_for(_i, cases[i].limit);
+            options.packing = fit ? WEIR_PACKING_COMPACT : WEIR_PACKING_DEFAULT;
+            make();
+            REFUSED(LIMIT, cases[i].asked, A);
+            expect_text("\n              less is left than one growth needs\n");
+            expect_setting(0, "limit", NULL);
+            MUST(v.settings[1].name == NULL);
+            make_as_told();
+            take(cases[i].asked, A);
+            end();
+        }
+}
+
+/* The same of what --keep-free makes of it. */
+TEST(no_page_is_left_to_it) {
+    options = options_for(_i, 0);
+    if (!is(_i, KIND_MAPPED))
+        return;
+    options.leave = bytes_amount(device_free() - 5 * MIB / 4);
+    make();
+    REFUSED(LIMIT, 900 * KIB, A);
+    MUST_LE(1, v.leave);
+    expect_text("\n              less is left than one growth needs\n");
+    expect_only("keep-free", NULL);
+    serves_as_told(900 * KIB);
+}
+
+/* No limit is set: what forbids it is what is to be left. */
+TEST(what_is_left_to_others) {
+    options = options_for(_i, 0);
+    if (is(_i, KIND_FIXED))
+        return;
+    options.leave = bytes_amount(3840 * MIB);
+    make();
+    fill_to_the_limit();
+    REFUSED(LIMIT, 96 * MIB, A);
+    MUST_EQ(v.leave, 3840 * MIB);
+    expect_only("keep-free", NULL);
+    expect_text("limit: --keep-free keeps 3.75GiB for others: this process may have 2");
+    expect_text("WEIR_KEEP_FREE=");
+    make_as_told();
+    fill_to_the_limit();
+    take(96 * MIB, A);
+    end();
+}
+
+/* The limit is a little higher: both forbid it. */
+TEST(what_is_left_to_others_and_a_limit) {
+    options = options_for(_i, 288 * MIB);
+    if (is(_i, KIND_FIXED))
+        return;
+    options.leave = bytes_amount(3840 * MIB);
+    make();
+    REFUSED(LIMIT, 512 * MIB, A);
+    expect_setting(0, "keep-free", NULL);
+    expect_setting(1, "limit", NULL);
+    MUST(v.settings[2].name == NULL);
+    serves_as_told(512 * MIB);
+}
+
+/* The limit alone forbids it: there is enough to leave. */
+TEST(a_limit_below_what_may_be_had) {
+    options = options_for(_i, 256 * MIB);
+    if (is(_i, KIND_FIXED))
+        return;
+    options.leave = bytes_amount(64 * MIB);
+    make();
+    REFUSED(LIMIT, 300 * MIB, A);
+    MUST_EQ(v.leave, 0);
+    expect_only("limit", NULL);
+    serves_as_told(300 * MIB);
+}
+
+/* Leaving nothing would not do. */
+TEST(what_is_left_to_others_and_a_full_device) {
+    CUdeviceptr other;
+
+    options = options_for(_i, 0);
+    if (is(_i, KIND_FIXED))
+        return;
+    options.leave = bytes_amount(256 * MIB);
+    make();
+    CU(driver->cuMemAlloc(&other, 3 * GIB));
+    REFUSED(OTHERS, 2 * GIB, A);
+    end();
+    make(); /* and its limit is what they have left */
+    REFUSED(OTHERS, 2 * GIB, A);
+    CU(driver->cuMemFree(other));
+    end();
+}
+
+/* Which has a number like any other. */
+TEST(on_the_default_stream) {
+    make_for(_i, 64 * MIB);
+    REFUSED(LIMIT, 200 * MIB, NULL);
+    MUST_EQ(v.default_stream, id_of(NULL));
+    expect_text("\n  request     for the default stream: WEIR_E_LIMIT, waited ");
+    REFUSED(LIMIT, 200 * MIB, A);
+    expect_text("\n  request     for stream id ");
+    end();
+}
+
+/* The limit that the program has set forbids it: no setting would do, but one that forbids it as well. */
+static void refused_by_the_program(size_t bytes, const char *also) {
+    REFUSED(LIMIT, bytes, A);
+    MUST_EQ(v.limit_is_set, 1);
+    MUST_LE(bytes, v.set_limit);
+    MUST_EQ(v.leave, 0);
+    MUST_EQ(v.is_share, 0);
+    if (also)
+        expect_setting(0, also, NULL);
+    else
+        expect_none();
+    MUST(v.settings[1].name == NULL);
+    expect_text("limit: the program's own limit of ");
+    expect_text("\n  Call weir_set_limit with ");
+    expect_json(",\"limit_is_set\":true,");
+}
+
+/* A limit as it is now counts, not as it was. */
+TEST(a_limit_that_was_set_later) {
+    options = options_for(_i, 0);
+    if (is(_i, KIND_FIXED))
+        return;
+    make();
+    OK(weir_set_limit(a, bytes_amount(128 * MIB)));
+    refused_by_the_program(200 * MIB, NULL);
+    MUST_EQ(v.limit, 128 * MIB);
+    OK(weir_set_limit(a, bytes_amount(v.set_limit)));
+    take(200 * MIB, A);
+    OK(weir_set_limit(a, (weir_amount){.kind = WEIR_AMOUNT_MAX}));
+    REFUSED(TOO_LARGE, 5 * GIB, A);
+    MUST_EQ(v.limit_is_set, 0);
+    end();
+}
+
+/* That of the options is a little higher: both forbid it. */
+TEST(a_limit_that_was_set_below_another) {
+    options = options_for(_i, 256 * MIB);
+    if (is(_i, KIND_FIXED))
+        return;
+    make();
+    OK(weir_set_limit(a, bytes_amount(128 * MIB)));
+    refused_by_the_program(200 * MIB, NULL);
+    refused_by_the_program(256 * MIB, NULL);
+    refused_by_the_program(300 * MIB, "limit");
+    OK(weir_set_limit(a,
+                      bytes_amount(v.set_limit))); /* which is no more than that of the options */
+    REFUSED(LIMIT, 300 * MIB, A);
+    MUST_EQ(v.limit_is_set, 0);
+    MUST_EQ(v.set_limit, 0);
+    make_as_told();
+    OK(weir_set_limit(a, bytes_amount(v.limit)));
+    refused_by_the_program(300 * MIB, NULL);
+    OK(weir_set_limit(a, bytes_amount(v.set_limit)));
+    take(300 * MIB, A);
+    end();
+}
+
+/* What is left to others does not stand against it, as long as it leaves as much. */
+TEST(a_limit_that_was_set_beside_what_is_left) {
+    options = options_for(_i, 0);
+    if (is(_i, KIND_FIXED))
+        return;
+    options.leave = bytes_amount(3584 * MIB);
+    make();
+    OK(weir_set_limit(a, bytes_amount(100 * MIB))); /* no whole units */
+    refused_by_the_program(200 * MIB, NULL);
+    OK(weir_set_limit(a, bytes_amount(v.set_limit)));
+    take(200 * MIB, A);
+    OK(weir_set_limit(a, bytes_amount(100 * MIB)));
+    refused_by_the_program(100 * MIB, NULL); /* more is in use than that */
+    MUST_LE(v.limit, 100 * MIB);
+    end();
+    options.leave = bytes_amount(3968 * MIB);
+    make();
+    OK(weir_set_limit(a, bytes_amount(256 * MIB)));
+    REFUSED(LIMIT, 512 * MIB, A); /* both forbid it */
+    MUST_EQ(v.leave, 3968 * MIB);
+    expect_only("keep-free", NULL);
+    expect_text("limit: --keep-free keeps ");
+    expect_text(" that keep-free leaves");
+    expect_text("\n  Call weir_set_limit with 512MiB or more, and\n  Try --keep-free ");
+    make_as_told();
+    OK(weir_set_limit(a, bytes_amount(v.set_limit)));
+    take(512 * MIB, A);
+    end();
+}
+
+/* As much as that the device cannot hold, so no limit is the advice. */
+static void refused_by_any_limit(size_t bytes, const char *limit) {
+    REFUSED(LIMIT, bytes, A);
+    expect_none();
+    MUST_EQ(v.set_limit, 0);
+    expect_text(limit);
+    expect_text(v.in_use > 0
+                    ? "\n  Request less, or free live blocks first: no setting makes room.\n"
+                    : "\n  Request less: no setting makes room.\n");
+}
+
+TEST(a_limit_that_the_device_cannot_hold) {
+    weir_allocator *other;
+    CUdeviceptr others;
+    void *held;
+
+    options = options_for(_i, 3 * GIB);
+    options.ledger = _i % 2 ? WEIR_SWITCH_OFF : WEIR_SWITCH_ON; /* nobody else is there */
+    make();
+    take(2 * GIB, A);
+    refused_by_any_limit(2 * GIB + 256 * MIB, "limit: the limit of 3GiB, of which 2GiB is in use");
+    end();
+    if (is(_i, KIND_FIXED)) { /* which has what there is, however much more it is told to have */
+        options.limit = bytes_amount(5 * GIB);
+        make();
+        take(2 * GIB, A);
+        refused_by_any_limit(2 * GIB + 256 * MIB, "limit: the limit of 4GiB, of which ");
+        end();
+        return;
+    }
+    options.limit = (weir_amount){.kind = WEIR_AMOUNT_MAX};
+    make();
+    OK(weir_set_limit(a, bytes_amount(3 * GIB)));
+    take(2 * GIB, A);
+    refused_by_any_limit(2 * GIB + 256 * MIB, "limit: the program's own limit of 3GiB; ");
+    end();
+    options.limit = bytes_amount(512 * MIB); /* beside others */
+    CU(driver->cuMemAlloc(&others, 2 * GIB));
+    make();
+    refused_by_any_limit(2 * GIB + 256 * MIB, "limit: the limit of 512MiB, of which 0B is in use");
+    CU(driver->cuMemFree(others));
+    oom_report_now();
+    expect_setting(0, "limit", "2304MiB");
+    end();
+    options.limit = bytes_amount(GIB); /* and beside what is idle of theirs */
+    OK(weir_allocator_create(&options, &other));
+    make();
+    OK(weir_alloc(other, 960 * MIB, A, &held));
+    refused_by_any_limit(3 * GIB + 256 * MIB, "limit: the limit of 1GiB, of which ");
+    OK(weir_free(other, held, A));
+    CU(driver->cuCtxSynchronize());
+    oom_report_now();
+    expect_setting(0, "limit", "3328MiB");
+    end();
+    OK(weir_allocator_destroy(other));
+    if (worlds[_i].kind == KIND_DIRECT)
+        return;
+    options.limit = bytes_amount(3 * GIB); /* and in the place of what is idle of its own */
+    make();
+    OK(weir_preallocate(a, GIB, NULL));
+    EXPECT(WEIR_E_LIMIT, weir_alloc(a, 3 * GIB + 256 * MIB, A, &held));
+    oom_report_now();
+    expect_setting(0, "limit", "3328MiB");
+    end();
+}
+
+/* What is idle above it serves as it lies; in pieces it does not serve a request for more than the limit, with any
+ * packing. */
+TEST(more_than_a_limit_that_was_set_later) {
+    options = options_for(_i, 0);
+    if (is(_i, KIND_FIXED) || is(_i, KIND_MAPPED))
+        return; /* which has no growth, or puts pieces together */
+    make();
+    for (int i = 0; i < 8; i++)
+        take(40 * MIB, A);
+    give(0, 2, A);
+    CU(driver->cuCtxSynchronize());
+    if (is(_i, KIND_REGIONS)) {
+        OK(weir_set_limit(a, bytes_amount(144 * MIB)));
+        REFUSED(FRAGMENTED, 144 * MIB, A); /* which the limit allows for */
+    }
+    OK(weir_set_limit(a, bytes_amount(128 * MIB)));
+    refused_by_the_program(144 * MIB, NULL);
+    end();
+}
+
+/* Nor is it a share any more. */
+TEST(a_limit_that_was_a_share) {
+    options = options_for(_i, 0);
+    if (is(_i, KIND_FIXED))
+        return;
+    options.limit = (weir_amount){.value = 2000000, .kind = WEIR_AMOUNT_SHARE};
+    make();
+    REFUSED(TOO_LARGE, 5 * GIB, A);
+    MUST_EQ(v.is_share, 1);
+    MUST_EQ(v.weight, 2000000);
+    OK(weir_set_limit(a, bytes_amount(128 * MIB)));
+    refused_by_the_program(200 * MIB, NULL);
+    MUST_EQ(v.weight, 0);
+    OK(weir_set_limit(a, bytes_amount(v.set_limit)));
+    take(200 * MIB, A);
+    end();
+}
+
+void add_oom_report_limits(Suite *suite) {
+    TCase *tests = suite_add_case(suite, "limit", 60, start_device, NULL);
+
+    ADD_FOR_EACH(tests, WORLDS, the_limit, advice_leads_there, the_limit_at_once, a_small_limit,
+                 a_limit_below_a_page, no_page_is_left_to_it, what_is_left_to_others,
+                 what_is_left_to_others_and_a_limit, a_limit_below_what_may_be_had,
+                 what_is_left_to_others_and_a_full_device, on_the_default_stream,
+                 a_limit_that_was_set_later, a_limit_that_was_set_below_another,
+                 a_limit_that_was_set_beside_what_is_left, a_limit_that_the_device_cannot_hold,
+                 more_than_a_limit_that_was_set_later, a_limit_that_was_a_share);
+}

@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: MIT */
+/* test_oom_report_others.c: requests that the device has no room for: others, graphs or live blocks have it. */
+#include "test_oom_report.h"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+TEST(others_have_the_device) {
+    CUdeviceptr others;
+
+    options = options_for(_i, 0);
+    if (is(_i, KIND_FIXED))
+        return;                                                 /* it has all it will */
+    options.ledger = _i % 2 ? WEIR_SWITCH_OFF : WEIR_SWITCH_ON; /* nobody else is there */
+    CU(driver->cuMemAlloc(&others, 3 * GIB));
+    make();
+    take(64 * MIB, A);
+    REFUSED(OTHERS, GIB, A);
+    MUST_LE(3 * GIB, v.others);
+    MUST_LE(v.others, 3 * GIB + 512 * MIB);
+    MUST_EQ(v.graphs + v.siblings, 0);
+    expect_none(); /* they were first, so that it could not have had it from the beginning */
+    end();
+    CU(driver->cuMemFree(others));
+    make();
+    take(64 * MIB, A);
+    CU(driver->cuMemAlloc(&others, 3 * GIB));
+    REFUSED(OTHERS, GIB, A);
+    if (is(_i, KIND_DIRECT)) {
+        expect_none();
+    } else {
+        expect_setting(0, "prealloc", NULL);
+        CU(driver->cuMemFree(others)); /* they come later */
+        make_as_told();
+        CU(driver->cuMemAlloc(&others, 2 * GIB + 512 * MIB));
+        take(64 * MIB, A);
+        take(GIB, A);
+    }
+    end();
+    CU(driver->cuMemFree(others));
+}
+
+/* Which is not more than the limit allows. */
+TEST(others_have_what_a_limit_allows) {
+    CUdeviceptr others;
+
+    options = options_for(_i, 72 * MIB);
+    if (!is(_i, KIND_REGIONS) && !is(_i, KIND_MAPPED))
+        return; /* others have all of theirs, or less, or none */
+    make();
+    CU(driver->cuMemAlloc(&others, device_free() - 10 * MIB));
+    REFUSED(OTHERS, 66 * MIB, A);
+    expect_only("prealloc", "66MiB");
+    CU(driver->cuMemFree(others));
+    make_as_told();
+    CU(driver->cuMemAlloc(&others, device_free() - 10 * MIB));
+    take(66 * MIB, A);
+    end();
+    CU(driver->cuMemFree(others));
+}
+
+/* As much was to be preallocated, and others had come by then. */
+TEST(others_had_what_was_preallocated) {
+    CUdeviceptr others;
+
+    options = options_for(_i, 0);
+    if (is(_i, KIND_FIXED) || is(_i, KIND_DIRECT))
+        return;
+    options.prealloc = bytes_amount(2 * GIB);
+    options.prealloc_at = WEIR_PREALLOC_AT_FIRST;
+    make();
+    CU(driver->cuMemAlloc(&others, 3 * GIB + 512 * MIB));
+    REFUSED(OTHERS, 2 * GIB, A);
+    expect_none();
+    REFUSED(OTHERS, 2 * GIB + 256, A);
+    expect_setting(0, "prealloc", NULL); /* more */
+    REFUSED(OTHERS, 4 * GIB, A);
+    expect_setting(0, "prealloc", "4GiB"); /* all that there was */
+    expect_text(v.largest > v.hole ? "MiB would fit now: weir can add or move memory\n"
+                                   : "MiB would fit now\n");
+    end();
+    CU(driver->cuMemFree(others));
+}
+
+/* Of the same process: what they hold idle OOM recovery takes; what they have in use counts. */
+TEST(another_allocator_has_the_device) {
+    weir_allocator *other;
+    void *held;
+
+    options = options_for(_i, 0);
+    if (is(_i, KIND_FIXED))
+        return;
+    OK(weir_allocator_create(&options, &other));
+    OK(weir_alloc(other, 3 * GIB, A, &held));
+    make();
+    REFUSED(OTHERS, GIB + 256 * MIB, A);
+    MUST_LE(3 * GIB, v.siblings);
+    MUST_LE(v.siblings, 4 * GIB);
+    MUST_LE(v.others, 512 * MIB);
+    expect_text("others: other weir pools of this process have ");
+    end();
+    OK(weir_free(other, held, A));
+    CU(driver->cuCtxSynchronize());
+    OK(weir_allocator_destroy(other));
+}
+
+TEST(graphs_have_the_device) {
+    CUgraphExec exec;
+
+    options = options_for(_i, 0);
+    if (is(_i, KIND_FIXED))
+        return;
+    exec = run_graph(3 * GIB);
+    make();
+    REFUSED(GRAPHS, 2 * GIB, A);
+    expect_none(); /* they had it before */
+    end();
+    CU(driver->cuGraphExecDestroy(exec));
+    CU(driver->cuDeviceGraphMemTrim(0));
+    make();
+    exec = run_graph(3 * GIB);
+    REFUSED(GRAPHS, 2 * GIB, A);
+    MUST_EQ(v.graphs, 3 * GIB);
+    MUST_EQ(v.graphs_idle, 3 * GIB);
+    MUST_LE(v.others, 512 * MIB);
+    if (!is(_i, KIND_DIRECT))
+        expect_setting(0, "prealloc", "2GiB");
+    CU(driver->cuGraphExecDestroy(exec));
+    CU(driver->cuDeviceGraphMemTrim(0));
+    oom_report_now();
+    MUST_EQ(v.cause, WEIR_VERDICT_NONE);
+    take(2 * GIB, A);
+    end();
+}
+
+TEST(all_of_it_is_in_use) {
+    options = options_for(_i, 0);
+    if (is(_i, KIND_FIXED))
+        return; /* its size is its limit */
+    make();
+    for (int i = 0; i < 14; i++)
+        take(256 * MIB, A);
+    REFUSED(IN_USE, GIB, A);
+    expect_none();
+    expect_text("in-use: only 512MiB is idle or free; live blocks have 3.5GiB\n");
+
+    end();
+}
+
+TEST(more_than_there_is) {
+    make_for(_i, 0);
+    REFUSED(TOO_LARGE, 5 * GIB, A);
+    expect_none();
+    REFUSED(TOO_LARGE, SIZE_MAX - 5, A); /* which nothing can be added to */
+    expect_none();
+    REFUSED(TOO_LARGE, SIZE_MAX, A); /* nor is it unknown */
+    expect_text("could not allocate 16777216TiB on model:0\n");
+    expect_json(",\"asked\":18446744073709551615,");
+    end();
+}
+
+/* A driver may refuse what it says is free: that is nobody's doing here. */
+TEST(what_is_free_is_refused) {
+    static const enum weir_driver_entry entries[] = {
+        WEIR_ENTRY_cuMemAlloc, WEIR_ENTRY_cuMemAllocFromPoolAsync, WEIR_ENTRY_cuMemCreate};
+    void *none = NULL;
+
+    options = options_for(_i, 0);
+    if (is(_i, KIND_FIXED))
+        return;
+    options.ledger = _i % 2 ? WEIR_SWITCH_OFF : WEIR_SWITCH_ON;
+    make();
+    for (int i = 0; i < 3; i++)
+        weir__model_fail(entries[i], 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
+    EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, GIB, A, &none));
+    OK(weir_last_verdict(a, &v));
+    MUST_EQ(v.cause, WEIR_VERDICT_DRIVER);
+    MUST_EQ(v.driver_result, CUDA_ERROR_OUT_OF_MEMORY);
+    MUST_EQ(v.no_descriptors, 0);
+    MUST(v.largest < GIB); /* what is free is no promise then */
+    expect_none();
+    expect_text("cause       driver: the driver answers CUDA_ERROR_OUT_OF_MEMORY with ");
+    expect_text("what the driver lacks");
+    expect_json(",\"driver_result\":2,\"no_descriptors\":false,");
+    weir__model_faults_clear();
+    end();
+}
+
+/* The model, as the driver, needs one to make memory behind addresses. */
+TEST(no_file_descriptor_is_left) {
+    struct rlimit before, none_left;
+    void *none = NULL;
+
+    options = options_for(_i, 0);
+    if (!is(_i, KIND_MAPPED))
+        return;
+    make();
+    MUST_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+    none_left = before;
+    none_left.rlim_cur = 0;
+    MUST_EQ(setrlimit(RLIMIT_NOFILE, &none_left), 0);
+    EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, GIB, A, &none));
+    OK(weir_last_verdict(a, &v));
+    MUST_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+    MUST_EQ(v.cause, WEIR_VERDICT_DRIVER);
+    MUST_EQ(v.no_descriptors, 1);
+    expect_text("free: no file descriptor is left\n");
+    expect_text("\n  Raise the limit of open files (ulimit -n): no setting makes room.\n");
+    take(GIB, A); /* as told */
+    end();
+}
+
+/* Graphs and others: who has more. */
+TEST(the_larger_part_is_told) {
+    CUdeviceptr others;
+    CUgraphExec exec;
+
+    options = options_for(_i, 0);
+    if (is(_i, KIND_FIXED))
+        return;
+    exec = run_graph(GIB);
+    CU(driver->cuMemAlloc(&others, 2 * GIB));
+    make();
+    REFUSED(OTHERS, GIB + 256 * MIB, A);
+    CU(driver->cuMemFree(others));
+    CU(driver->cuMemAlloc(&others, 512 * MIB));
+    CU(driver->cuGraphExecDestroy(exec));
+    CU(driver->cuDeviceGraphMemTrim(0));
+    exec = run_graph(2 * GIB + 512 * MIB);
+    REFUSED(GRAPHS, GIB + 512 * MIB, A);
+    CU(driver->cuGraphExecDestroy(exec));
+    end();
+    CU(driver->cuMemFree(others));
+}
+
+/* MiB that each has, and the request beyond what is free. */
+static const struct {
+    size_t graphs, others, lacks;
+    int cause;
+} parts[] = {
+    {128, 192, 64, WEIR_VERDICT_GRAPHS}, /* others have no more than a context takes */
+    {0, 192, 64, WEIR_VERDICT_IN_USE},
+    {1024, 1536, 2048, WEIR_VERDICT_OTHERS}, /* neither has enough */
+    {1536, 1024, 2048, WEIR_VERDICT_GRAPHS},
+    {1024, 192, 1152, WEIR_VERDICT_GRAPHS},
+    {0, 1024, 2048, WEIR_VERDICT_IN_USE}, /* nor do both */
+    {0, 256, 64,
+     WEIR_VERDICT_IN_USE}, /* just as much as counts for nothing, or as is lacking, or as the other has */
+    {256, 192, 320, WEIR_VERDICT_IN_USE},
+    {128, 64, 128, WEIR_VERDICT_GRAPHS},
+    {512, 512, 256, WEIR_VERDICT_GRAPHS},
+    {1024, 1024, 1536, WEIR_VERDICT_OTHERS},
+    {512, 1024, 1024, WEIR_VERDICT_OTHERS},
+    {1024, 1536, 2560, WEIR_VERDICT_OTHERS}, /* all of the device */
+};
+enum { PARTS = sizeof parts / sizeof parts[0] };
+
+TEST(parts_of_the_device) {
+    int world = _i / PARTS, at = _i % PARTS;
+    size_t free_bytes, total;
+    CUdeviceptr others = 0;
+    CUgraphExec exec = NULL;
+
+    options = options_for(world, 0);
+    if (is(world, KIND_FIXED))
+        return;
+    if (parts[at].graphs)
+        exec = run_graph(parts[at].graphs * MIB);
+    CU(driver->cuMemAlloc(&others, parts[at].others * MIB));
+    if (at % 2 == 0)
+        options.limit = bytes_amount(4 * GIB); /* does not stand against it */
+    make();
+    if (parts[at].lacks > parts[at].graphs + parts[at].others)
+        take(GIB + 512 * MIB, A);
+    CU(driver->cuMemGetInfo(&free_bytes, &total));
+    refused_for(__LINE__, parts[at].cause, free_bytes + parts[at].lacks * MIB, A);
+    end();
+    CU(driver->cuMemFree(others));
+    if (exec) {
+        CU(driver->cuGraphExecDestroy(exec));
+        CU(driver->cuDeviceGraphMemTrim(0));
+    }
+}
+
+/* Of drivers that do not tell of graphs' memory, or of what is free, the rest is told. */
+TEST(where_the_driver_cannot_tell) {
+    struct weir_driver table = *driver;
+    CUdeviceptr others;
+    CUgraphExec exec;
+    void *none = NULL;
+
+    options = options_for(_i, 0);
+    if (is(_i, KIND_FIXED))
+        return;
+    table.capabilities &= ~(unsigned)WEIR_CAP_GRAPH;
+    exec = run_graph(GIB);
+    OK(weir__allocator_create_on(&table, &options, &a, NULL, 0));
+    CU(driver->cuMemAlloc(&others, 2 * GIB));
+    EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, GIB + 256 * MIB, A, &none));
+    OK(weir_last_verdict(a, &v));
+    MUST_EQ(v.graphs, 0);
+    MUST_LE(3 * GIB, v.others); /* they are anybody's then */
+    MUST_EQ(v.cause, WEIR_VERDICT_OTHERS);
+    oom_report_without(WEIR_ENTRY_cuMemGetInfo);
+    MUST_EQ(v.others, UINT64_MAX);
+    MUST_EQ(v.cause, WEIR_VERDICT_OTHERS); /* nothing else stands in its way */
+    CU(driver->cuMemFree(others));
+    CU(driver->cuGraphExecDestroy(exec));
+    CU(driver->cuDeviceGraphMemTrim(0));
+    OK(weir_allocator_destroy(a));
+}
+
+void add_oom_report_others(Suite *suite) {
+    TCase *tests = suite_add_case(suite, "others", 60, start_device, NULL);
+
+    ADD_FOR_EACH(tests, WORLDS, others_have_the_device, others_have_what_a_limit_allows,
+                 others_had_what_was_preallocated, another_allocator_has_the_device,
+                 graphs_have_the_device, all_of_it_is_in_use, more_than_there_is,
+                 what_is_free_is_refused, no_file_descriptor_is_left, the_larger_part_is_told,
+                 where_the_driver_cannot_tell);
+    tcase_add_loop_test(tests, parts_of_the_device, 0, WORLDS * PARTS);
+}

@@ -1,0 +1,396 @@
+/* SPDX-License-Identifier: MIT */
+/* test_process_peers.c: processes on one modelled device, which give way to each other.
+ *
+ * The others are this program again, told by lines what to do; each answers with a line.  Time is real here: what
+ * has a deadline in the tests has one that nobody meets by being slow.
+ */
+#include "test_process_peers.h"
+
+/* ---- the other processes ------------------------------------------------------------------------- */
+
+static weir_allocator *own;
+static void *blocks[MOST_BLOCKS];
+static size_t block_count;
+
+/* Check's own words are for its own process. */
+static void must_hold(int holds, int line) {
+    if (holds)
+        return;
+    fprintf(stderr, "process %d: line %d\n", (int)getpid(), line);
+    _exit(9);
+}
+#define must(condition) must_hold(condition, __LINE__)
+
+/* Contexts take memory where a profile says so. */
+static void open_driver(void) {
+    uint64_t capacity = getenv("WEIR_MODEL_PROFILE") ? 0 : CAPACITY;
+    struct weir_driver_failure failure;
+
+    driver = weir__driver_open("model", &failure);
+    must(driver != NULL);
+    must(weir__model_reset(&(struct weir_model_setup){.capacity = capacity}) == 0);
+}
+
+static void open_device(void) {
+    must(driver->cuDevicePrimaryCtxRetain(&primary, 0) == CUDA_SUCCESS);
+    must(driver->cuCtxPushCurrent(primary) == CUDA_SUCCESS);
+    must(driver->cuStreamCreate(&A, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
+}
+
+static weir_status take(size_t bytes) {
+    void *block;
+    weir_status status = weir_alloc(own, bytes, A, &block);
+
+    if (status == WEIR_OK)
+        blocks[block_count++] = block;
+    return status;
+}
+
+static weir_status give_all(void) {
+    weir_status status = WEIR_OK;
+
+    while (block_count > 0 && status == WEIR_OK)
+        status = weir_free(own, blocks[--block_count], A);
+    return status;
+}
+
+/* Every other block. */
+static weir_status give_half(void) {
+    weir_status status = WEIR_OK;
+    size_t left = 0;
+
+    for (size_t i = 0; i < block_count && status == WEIR_OK; i++)
+        if (i % 2 == 0)
+            status = weir_free(own, blocks[i], A);
+        else
+            blocks[left++] = blocks[i];
+    block_count = left;
+    return status;
+}
+
+static void tell_figures(void) {
+    weir_statistics f = {.size = sizeof f};
+
+    must(weir_stats(own, &f) == WEIR_OK);
+    printf("%llu %llu %llu %llu %llu %llu %llu %llu\n", (unsigned long long)(f.reserve / MIB),
+           (unsigned long long)(f.in_use / MIB), (unsigned long long)f.appeals,
+           (unsigned long long)(f.appeal_bytes / MIB), (unsigned long long)f.yields,
+           (unsigned long long)(f.yield_bytes / MIB), (unsigned long long)f.refusals,
+           (unsigned long long)f.growths);
+}
+
+/* Of that cause: how many, and bytes. */
+static void tell_events(int cause) {
+    weir_event events[64];
+    uint64_t bytes = 0;
+    size_t count = 0, found = 0;
+
+    must(weir_events(own, 0, events, sizeof events[0], 64, &count) == WEIR_OK);
+    for (size_t i = 0; i < count; i++)
+        if (events[i].cause == cause) {
+            found++;
+            bytes += events[i].got;
+            must(events[i].shrink == (cause == WEIR_EVENT_YIELD));
+        }
+    printf("%zu %llu\n", found, (unsigned long long)(bytes / MIB));
+}
+
+/* The kernel takes mappings and files, and with them locks, before a process has ended.  A thread that still runs opens
+ * none again. */
+static void lose_registry(void) {
+    const struct rlimit none = {0};
+    char line[512], link[64];
+    unsigned long from, to;
+    FILE *maps = fopen("/proc/self/maps", "r");
+
+    must(maps != NULL);
+    while (fgets(line, sizeof line, maps))
+        if (strstr(line, "ledger") && sscanf(line, "%lx-%lx", &from, &to) == 2)
+            must(munmap((void *)(uintptr_t)from, to - from) == 0);
+    fclose(maps);
+    must(setrlimit(RLIMIT_NOFILE, &none) == 0);
+    for (int file = 3; file < 256; file++) {
+        ssize_t length;
+
+        snprintf(link, sizeof link, "/proc/self/fd/%d", file);
+        length = readlink(link, line, sizeof line - 1);
+        line[length < 0 ? 0 : length] = '\0';
+        if (strstr(line, "ledger"))
+            close(file);
+    }
+}
+
+static void obey(const char *line) {
+    size_t mib = 0;
+
+    if (sscanf(line, "take %zu", &mib) == 1) {
+        printf("%s\n", weir_status_name(take(mib * MIB)));
+    } else if (strcmp(line, "give\n") == 0) {
+        printf("%s\n", weir_status_name(give_all()));
+    } else if (strcmp(line, "half\n") == 0) {
+        printf("%s\n", weir_status_name(give_half()));
+    } else if (strcmp(line, "figures\n") == 0) {
+        tell_figures();
+    } else if (strcmp(line, "yields\n") == 0) {
+        tell_events(WEIR_EVENT_YIELD);
+    } else if (strcmp(line, "appeals\n") == 0) {
+        tell_events(WEIR_EVENT_APPEAL);
+    } else if (strcmp(line, "limit\n") == 0) {
+        weir_refusal r = {.size = sizeof r};
+
+        (void)take(64 * GIB);
+        must(weir_last_refusal(&r) == WEIR_OK);
+        printf("%llu\n", r.limit == UINT64_MAX ? 0ULL : (unsigned long long)(r.limit / MIB));
+    } else if (strcmp(line, "why\n") == 0) { /* the last failure, in one line */
+        weir_verdict v = {.size = sizeof v};
+        char text[4096];
+
+        must(weir_last_verdict(own, &v) == WEIR_OK);
+        must(weir_verdict_text(&v, WEIR_VERDICT_AS_TEXT, text, sizeof text) < sizeof text);
+        for (char *at = text; (at = strchr(at, '\n'));)
+            *at = '|';
+        printf("%s\n", text);
+    } else if (sscanf(line, "work %zu", &mib) ==
+               1) { /* ms, behind which what is freed is pending */
+        printf("%s\n", weir__model_kernel(A, mib * MS) == CUDA_SUCCESS ? "busy" : "not busy");
+    } else if (sscanf(line, "later %zu", &mib) == 1) { /* ms, and a request that no cache serves */
+        weir__model_advance(mib * MS);
+        printf("%s\n", weir_status_name(take(2 * MIB)));
+    } else if (strcmp(line, "fail\n") == 0) {
+        weir__model_fail(WEIR_ENTRY_cuMemPoolTrimTo, 1, CUDA_ERROR_UNKNOWN, 0);
+        printf("it will\n");
+    } else if (strcmp(line, "context\n") == 0) { /* for which there is no room */
+        weir_options options = options_of(KIND_POOL, "model", 0);
+        struct weir_admission admission = {0};
+        uint64_t began = now_ms();
+        int any = weir__drop_in_ask_on(driver, 0, &options, &admission);
+
+        printf("%d %llu\n", any, (unsigned long long)(now_ms() - began));
+    } else if (strcmp(line, "share\n") == 0) { /* the first allocator, with a share */
+        weir_options options = options_of(KIND_POOL, "model", 0);
+        char message[320];
+
+        must(weir_options_set(&options, "limit", "share", message, sizeof message) == WEIR_OK);
+        printf("%s\n",
+               weir_status_name(weir__allocator_create_on(driver, &options, &own, NULL, 0)));
+    } else if (sscanf(line, "preallocate %zu", &mib) == 1) {
+        printf("%s\n", weir_status_name(weir_preallocate(own, mib * MIB, NULL)));
+    } else if (strcmp(line, "trims\n") == 0) { /* what only they call here */
+        printf("%llu\n", (unsigned long long)(weir__model_calls(WEIR_ENTRY_cuMemPoolTrimTo) +
+                                              weir__model_calls(WEIR_ENTRY_cuMemFree) +
+                                              weir__model_calls(WEIR_ENTRY_cuStreamSynchronize)));
+    } else if (strcmp(line, "blind\n") == 0) {
+        weir__model_fail(WEIR_ENTRY_cuMemGetInfo, 1, CUDA_ERROR_UNKNOWN, 1);
+        printf("it is\n");
+    } else if (strcmp(line, "nameless\n") == 0) { /* the device */
+        weir__model_fail(WEIR_ENTRY_cuDeviceGetUuid, 1, CUDA_ERROR_UNKNOWN, 1);
+        printf("it is\n");
+    } else if (strcmp(line, "looks\n") == 0) { /* at what is free, for a try and beside them */
+        printf("%llu\n", (unsigned long long)weir__model_calls(WEIR_ENTRY_cuMemGetInfo));
+    } else if (strcmp(line, "refuse\n") == 0) { /* what it says is free */
+        weir__model_fail(WEIR_ENTRY_cuMemAllocFromPoolAsync, 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
+        printf("it will\n");
+    } else if (sscanf(line, "set-limit %zu", &mib) == 1) {
+        printf("%s\n", weir_status_name(weir_set_limit(own, bytes_amount(mib * MIB))));
+    } else if (sscanf(line, "also %zu", &mib) ==
+               1) { /* another allocator, without a share, that has so much */
+        weir_options options = options_of(KIND_POOL, "model", 0);
+        weir_allocator *other = NULL;
+        void *block;
+
+        must(weir__allocator_create_on(driver, &options, &other, NULL, 0) == WEIR_OK);
+        printf("%s\n", weir_status_name(weir_alloc(other, mib * MIB, A, &block)));
+    } else if (strcmp(line, "lose\n") == 0) {
+        weir__model_fail_any(1, 0, CUDA_ERROR_ILLEGAL_ADDRESS, 1);
+        printf("%s\n", weir_status_name(weir_trim(own, 0, NULL)));
+        weir__model_faults_clear();
+    } else if (strcmp(line, "ending\n") ==
+               0) { /* as one that was killed, before its memory is gone */
+        printf("it is\n");
+        fflush(stdout);
+        lose_registry();
+        syscall(SYS_exit, 0);                  /* pthread_exit would open a library */
+    } else if (strcmp(line, "dying\n") == 0) { /* likewise, and its lock is not gone either */
+        printf("it is\n");
+        fflush(stdout);
+        syscall(SYS_exit, 0);
+    } else if (strcmp(line, "end\n") == 0) {
+        must(give_all() == WEIR_OK);
+        must(weir_allocator_destroy(own) == WEIR_OK);
+        exit(0);
+    } else {
+        printf("what?\n");
+    }
+}
+
+/* Works until its input ends: at most one of all is at its peak, who has the lock on that file. */
+static int work(const char *turns, size_t low, size_t peak) {
+    struct pollfd input = {.fd = 0, .events = POLLIN};
+    int turn = open(turns, O_RDWR | O_CLOEXEC);
+    uint64_t random = (uint64_t)getpid() * UINT64_C(2862933555777941757) + 1;
+
+    if (turn < 0)
+        return 2;
+    while (poll(&input, 1, 0) == 0) {
+        int is_peak = flock(turn, LOCK_EX | LOCK_NB) == 0;
+        size_t most = is_peak ? peak : low, held = 0, bytes;
+        weir_status status = WEIR_OK;
+
+        while (status == WEIR_OK && held < most) {
+            random = random * UINT64_C(6364136223846793005) + 1442695040888963407;
+            bytes = MIB * (1 + (random >> 33) % 48);
+            bytes = bytes < most - held ? bytes : most - held;
+            status = take(bytes);
+            held += bytes;
+        }
+        if (status == WEIR_OK)
+            status = give_all();
+        if (is_peak)
+            flock(turn, LOCK_UN);
+        if (status != WEIR_OK) {
+            weir_refusal r = {.size = sizeof r};
+
+            must(weir_last_refusal(&r) == WEIR_OK);
+            fprintf(stderr, "%d: %s, %s, held %zu MiB, device free %llu MiB, waited %llu ms\n",
+                    (int)getpid(), weir_status_name(status), is_peak ? "peak" : "low", held / MIB,
+                    (unsigned long long)(r.device_free / MIB),
+                    (unsigned long long)(r.waited_ns / 1000000));
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* As in a program under `weir run', of whose contexts weir knows. */
+static void open_as_a_program(void) {
+    weir_options options = options_of(KIND_POOL, "model", 0);
+    struct weir_admission admission = {0};
+
+    if (driver->cuDevicePrimaryCtxRetain(&primary, 0) == CUDA_SUCCESS)
+        return;
+    printf("CUDA_ERROR_OUT_OF_MEMORY\n");
+    while (weir__drop_in_ask_on(driver, 0, &options, &admission))
+        if (driver->cuDevicePrimaryCtxRetain(&primary, 0) == CUDA_SUCCESS)
+            return;
+    must(0); /* it is not admitted */
+}
+
+/* child KIND [OPTION VALUE]...; KIND "none", "program": without an allocator, the latter with a context; with "work"
+ * FILE LOW PEAK behind that. */
+static int be_child(int count, char **words) {
+    weir_options options = options_of(atoi(words[0]), "model", CAPACITY);
+    char line[256], message[640];
+    int i, status;
+
+    open_driver();
+    options.recovery_timeout_ms = 20000;
+    for (i = 1; i + 1 < count && strcmp(words[i], "work") != 0; i += 2)
+        if (weir_options_set(&options, words[i], words[i + 1], message, sizeof message) != 0) {
+            fprintf(stderr, "%s\n", message);
+            return 3;
+        }
+    if (strcmp(words[0], "program") == 0)
+        open_as_a_program();
+    status = words[0][0] < '0' || words[0][0] > '9'
+                 ? WEIR_OK
+                 : weir__allocator_create_on(driver, &options, &own, message, sizeof message);
+    if (status == WEIR_OK)
+        open_device(); /* it has a context by then, unless there is no allocator */
+    printf("%s\n", status == WEIR_OK ? "ready" : message);
+    fflush(stdout);
+    if (status != WEIR_OK) {
+        fprintf(stderr, "%s\n", message);
+        return 4;
+    }
+    if (i < count) {
+        status =
+            work(words[i + 1], (size_t)atol(words[i + 2]) * MIB, (size_t)atol(words[i + 3]) * MIB);
+        return status != 0 || weir_allocator_destroy(own) != WEIR_OK ? 1 : 0;
+    }
+    while (fgets(line, sizeof line, stdin)) {
+        obey(line);
+        fflush(stdout);
+    }
+    return 0;
+}
+
+/* ---- all at once --------------------------------------------------------------------------------- */
+
+enum { WORKERS = 5, LOW = 48, PEAK = 560 };
+
+static struct child workers[WORKERS];
+
+static void start_worker(struct child *c) {
+    static unsigned started;
+    char words[200];
+
+    snprintf(words, sizeof words, "%d work %s/turns %d %d", kinds[started++ % 3], folder, LOW,
+             PEAK);
+    begin(c, words);
+}
+
+/* One of them, at a time, is stopped: its reserved memory is not available, and there is room for one such beside a peak. */
+static void torment(uint64_t for_ms, unsigned *kills) {
+    uint64_t until = now_ms() + for_ms, step = 0, random = 42;
+
+    for (int i = 0; i < WORKERS; i++)
+        start_worker(&workers[i]);
+    nap(50);
+    while (now_ms() < until) {
+        struct child *c;
+
+        random = random * UINT64_C(6364136223846793005) + 1442695040888963407;
+        c = &workers[(random >> 33) % WORKERS];
+        if (step++ % 4 == 3) {
+            ck_assert_int_eq(kill(c->pid, SIGSTOP), 0);
+            nap(5);
+            ck_assert_int_eq(kill(c->pid, SIGCONT), 0);
+        } else {
+            end_by(c, SIGKILL);
+            start_worker(c);
+            ++*kills;
+        }
+        nap((long)((random >> 40) % 12));
+    }
+}
+
+static void expect_peace(void) {
+    uint64_t began;
+
+    for (int i = 0; i < WORKERS; i++) {
+        fclose(workers[i].to);
+        workers[i].to = fopen("/dev/null", "w");
+    }
+    for (int i = 0; i < WORKERS; i++)
+        ck_assert_int_eq(wait_for(&workers[i]), 0); /* no request of theirs has failed */
+    began = now_ms();
+    start_model(CAPACITY);
+    while (device_free() < CAPACITY)
+        ck_assert_uint_le(now_ms() - began, 1000);
+}
+
+TEST(test_killed_and_stopped_at_random) {
+    const char *seconds = getenv("WEIR_TEST_SECONDS");
+    unsigned kills = 0;
+
+    torment(seconds ? (uint64_t)atol(seconds) * 1000 : 3000, &kills);
+    expect_peace();
+    printf("# %u processes were killed\n", kills);
+    ck_assert_uint_ge(kills, 20);
+}
+
+int main(int argc, char **argv) {
+    Suite *suite;
+    TCase *tests;
+
+    if (argc > 2 && strcmp(argv[1], "child") == 0)
+        return be_child(argc - 2, argv + 2);
+    suite = suite_create("neighbours");
+    add_process_peers_giving(suite);
+    add_process_peers_silent(suite);
+    add_process_peers_contexts(suite);
+    add_process_peers_shares(suite);
+    tests = suite_add_case(suite, "many", 3600, set_up, tear_down);
+    tcase_add_test(tests, test_killed_and_stopped_at_random);
+    return run_suite(suite, CK_FORK);
+}

@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: MIT */
+/* test_process_peers.h: what the parts of the suite of processes on one device share: how the other processes are told what to do. */
+#ifndef WEIR_TEST_PROCESS_PEERS_H
+#define WEIR_TEST_PROCESS_PEERS_H
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "api/drop_in.h"
+#include "ipc/registry.h"
+#include "ipc/process_peers.h"
+#include "ipc/turn_lock.h"
+#include "driver/model/model_shared.h"
+#include "tests/fixtures/model_device.h"
+#include "api/allocator_internal.h"
+
+enum { MOST_BLOCKS = 4096, MOST_CHILDREN = 16 };
+
+#define CAPACITY (1024 * MIB)
+
+static char folder[] = "/tmp/weir-neighbours-XXXXXX";
+
+static inline uint64_t now_ms(void) {
+    return weir__registry_now() / 1000000;
+}
+
+static inline void nap(long ms) {
+    nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000}, NULL);
+}
+
+struct child {
+    pid_t pid;
+    FILE *to, *from;
+    char reply[4096];
+};
+
+static struct {
+    pid_t pid; /* 0: none */
+    int to;
+} living[MOST_CHILDREN];
+
+static inline void hear(struct child *c) {
+    ck_assert_msg(fgets(c->reply, sizeof c->reply, c->from) != NULL, "process %d ended",
+                  (int)c->pid);
+    c->reply[strcspn(c->reply, "\n")] = '\0';
+}
+
+/* `words': KIND and options, with blanks between. */
+static inline void begin(struct child *c, const char *words) {
+    char copy[256],
+        *argv[32] = {(char *)(uintptr_t) "test_process_peers", (char *)(uintptr_t) "child"}, *at;
+    int in[2], out[2], count = 2;
+
+    snprintf(copy, sizeof copy, "%s", words);
+    for (at = strtok(copy, " "); at; at = strtok(NULL, " "))
+        argv[count++] = at;
+    ck_assert_int_eq(pipe2(in, O_CLOEXEC), 0);
+    ck_assert_int_eq(pipe2(out, O_CLOEXEC), 0);
+    c->pid = fork();
+    if (c->pid == 0) {
+        dup2(in[0], 0);
+        dup2(out[1], 1);
+        exec_itself(argv);
+        _exit(127);
+    }
+    close(in[0]);
+    close(out[1]);
+    c->to = fdopen(in[1], "w");
+    c->from = fdopen(out[0], "r");
+    for (int i = 0; i < MOST_CHILDREN; i++)
+        if (living[i].pid == 0) {
+            living[i].pid = c->pid;
+            living[i].to = in[1];
+            break;
+        }
+}
+
+__attribute__((format(printf, 2, 3))) static inline void start(struct child *c, const char *format,
+                                                               ...) {
+    char words[256];
+    va_list values;
+
+    va_start(values, format);
+    vsnprintf(words, sizeof words, format, values);
+    va_end(values);
+    begin(c, words);
+    hear(c);
+    ck_assert_str_eq(c->reply, "ready");
+}
+
+static inline void say(struct child *c, const char *line) {
+    fprintf(c->to, "%s\n", line);
+    fflush(c->to);
+}
+
+static inline void expect(struct child *c, const char *line, const char *reply) {
+    say(c, line);
+    hear(c);
+    if (strcmp(c->reply, reply) != 0)
+        ck_abort_msg("process %d: %s: %s, not %s", (int)c->pid, line, c->reply, reply);
+}
+
+struct figures {
+    unsigned long long reserve, in_use, appeals, reclaim_mib, yields, yield_mib, refusals, growths;
+};
+
+static inline struct figures figures_of(struct child *c) {
+    struct figures f = {0};
+
+    say(c, "figures");
+    hear(c);
+    ck_assert_int_eq(sscanf(c->reply, "%llu %llu %llu %llu %llu %llu %llu %llu", &f.reserve,
+                            &f.in_use, &f.appeals, &f.reclaim_mib, &f.yields, &f.yield_mib,
+                            &f.refusals, &f.growths),
+                     8);
+    return f;
+}
+
+static inline int wait_for(struct child *c) {
+    int status;
+
+    ck_assert_int_eq(waitpid(c->pid, &status, 0), c->pid);
+    fclose(c->to);
+    fclose(c->from);
+    for (int i = 0; i < MOST_CHILDREN; i++)
+        if (living[i].pid == c->pid)
+            living[i].pid = 0;
+    c->pid = 0;
+    return status;
+}
+
+static inline void end_by(struct child *c, int how) {
+    int status;
+
+    ck_assert_int_eq(kill(c->pid, how), 0);
+    status = wait_for(c);
+    if (!WIFSIGNALED(status)) /* it had ended by itself */
+        ck_abort_msg("a process failed: %d", WEXITSTATUS(status));
+}
+
+/* As /proc has it: of its first thread. */
+static inline char state_of(const struct child *c) {
+    char path[64], text[256], *at;
+    FILE *file;
+
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)c->pid);
+    file = fopen(path, "r");
+    ck_assert_ptr_nonnull(file);
+    at = fgets(text, sizeof text, file) ? strrchr(text, ')') : NULL;
+    fclose(file);
+    return at ? at[2] : '?';
+}
+
+/* And it is. */
+static inline void stop(const struct child *c) {
+    int status;
+
+    ck_assert_int_eq(kill(c->pid, SIGSTOP), 0);
+    ck_assert_int_eq(waitpid(c->pid, &status, WUNTRACED), c->pid);
+    ck_assert(WIFSTOPPED(status));
+}
+
+static inline void end(struct child *c) {
+    say(c, "end");
+    ck_assert_int_eq(wait_for(c), 0);
+}
+
+/* Holds nothing, and has so much reserved memory. */
+static inline void fill(struct child *c, unsigned mib) {
+    char line[32];
+
+    for (unsigned i = 0; i < mib / 64; i++) {
+        snprintf(line, sizeof line, "take 64");
+        expect(c, line, "WEIR_OK");
+    }
+    expect(c, "give", "WEIR_OK");
+    ck_assert_uint_ge(figures_of(c).reserve, mib);
+}
+
+/* One that has so much idle, and one that wants memory. */
+static inline void start_beside(struct child *idle, unsigned mib, struct child *needy,
+                                const char *words) {
+    start(idle, "0");
+    start(needy, "%s", words);
+    fill(idle, mib);
+}
+
+static inline void set_up(void) {
+    char path[128];
+    FILE *file;
+
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    ck_assert_int_eq(setenv("WEIR_RUN_FOLDER", folder, 1), 0);
+    snprintf(path, sizeof path, "%s/device", folder);
+    ck_assert_int_eq(setenv("WEIR_MODEL_SHARED", path, 1), 0);
+    snprintf(path, sizeof path, "%s/turns", folder);
+    file = fopen(path, "w");
+    fclose(file);
+    signal(SIGPIPE, SIG_IGN);
+}
+
+/* Those that are left end by themselves as their input does. */
+static inline void tear_down(void) {
+    char command[128];
+    int status;
+
+    for (int i = 0; i < MOST_CHILDREN; i++)
+        if (living[i].pid > 0) {
+            kill(living[i].pid, SIGCONT);
+            close(living[i].to);
+            ck_assert_int_eq(waitpid(living[i].pid, &status, 0), living[i].pid);
+            ck_assert(WIFSIGNALED(status) || WEXITSTATUS(status) == 0);
+            living[i].pid = 0;
+        }
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    ck_assert_int_eq(system(command), 0);
+    strcpy(folder + strlen(folder) - 6, "XXXXXX");
+}
+
+static inline int registries(void) {
+    char command[160];
+    int status;
+
+    snprintf(command, sizeof command, "ls %s | grep -q ledger", folder);
+    status = system(command);
+    return status == 0;
+}
+
+static const int kinds[] = {KIND_POOL, KIND_REGIONS, KIND_MAPPED};
+
+/* The parts. */
+void add_process_peers_giving(Suite *suite);
+void add_process_peers_silent(Suite *suite);
+void add_process_peers_contexts(Suite *suite);
+void add_process_peers_shares(Suite *suite);
+
+#endif

@@ -1,0 +1,475 @@
+/* SPDX-License-Identifier: MIT */
+/* test_process_peers_contexts.c: room for contexts, and what is left on the device. */
+#include "test_process_peers.h"
+
+static struct weir_registry registry;
+static struct weir_registry_entry entry;
+
+/* ---- room for contexts --------------------------------------------------------------------------- */
+
+/* As on a GPU: half a GiB; MiB. */
+enum { CONTEXT = 512, LARGE = 8192 };
+
+/* From here on, in processes that begin. */
+static void charge_contexts(void) {
+    char path[128];
+    FILE *file;
+
+    snprintf(path, sizeof path, "%s/profile", folder);
+    file = fopen(path, "w");
+    ck_assert_ptr_nonnull(file);
+    fprintf(file, "capacity = %llu\ncontext_bytes = %llu\n", LARGE * (unsigned long long)MIB,
+            CONTEXT * (unsigned long long)MIB);
+    ck_assert_int_eq(fclose(file), 0);
+    ck_assert_int_eq(setenv("WEIR_MODEL_PROFILE", path, 1), 0);
+}
+
+/* Holds nothing, and leaves less than a context takes. */
+static void fill_device(struct child *c) {
+    for (int i = 0; i < (LARGE - CONTEXT - CONTEXT / 2) / 256; i++)
+        expect(c, "take 256", "WEIR_OK");
+    expect(c, "give", "WEIR_OK");
+    ck_assert_uint_gt(figures_of(c).reserve, LARGE - 2 * CONTEXT);
+}
+
+TEST(test_a_context_beside_idle_reserve) {
+    struct child idle, needy;
+
+    charge_contexts();
+    start(&idle, "%d", kinds[_i]);
+    fill_device(&idle);
+    start(&needy, "%d", kinds[_i]);
+    expect(&needy, "take 256", "WEIR_OK");
+}
+
+/* The first one has all of the device, and what it was promised falls as others come.  A mapped arena gives handles of
+ * half a GiB. */
+TEST(test_contexts_beside_preallocated_shares) {
+    struct child c[3];
+    unsigned long long sum = 0;
+
+    charge_contexts();
+    for (int i = 0; i < 3; i++) {
+        start(&c[i], "%d prealloc share", _i == 0 ? KIND_POOL : KIND_MAPPED);
+        expect(&c[i], "take 64", "WEIR_OK");
+    }
+    for (int i = 0; i < 3; i++) {
+        unsigned long long reserve = figures_of(&c[i]).reserve;
+
+        ck_assert_uint_ge(reserve, LARGE / 3 - 4 * CONTEXT);
+        sum += reserve;
+    }
+    ck_assert_uint_le(sum, LARGE - 3 * CONTEXT - LARGE / 64);
+}
+
+/* Of one that has no allocator yet. */
+TEST(test_a_programs_context_beside_a_preallocated_share) {
+    struct child one, late;
+    struct figures f;
+
+    charge_contexts();
+    start(&one, "0 prealloc share");
+    begin(&late, "program");
+    hear(&late);
+    ck_assert_str_eq(late.reply, "CUDA_ERROR_OUT_OF_MEMORY");
+    hear(&late);
+    ck_assert_str_eq(late.reply, "ready");
+    f = figures_of(&one);
+    ck_assert_uint_ge(f.yield_mib, CONTEXT);
+    ck_assert_uint_ge(f.reserve, LARGE / 2 - LARGE / 64);
+}
+
+/* They had nothing left to give when they were asked: their shares had fallen for who came, and what was above them had
+ * gone. */
+TEST(test_a_context_for_which_shares_fell) {
+    struct child one, late;
+
+    charge_contexts();
+    start(&one, "0 limit share prealloc max");
+    ck_assert_uint_gt(figures_of(&one).reserve, LARGE - 2 * CONTEXT);
+    if (_i == 0) {
+        start(&late, "0");
+    } else {
+        begin(&late, "program");
+        hear(&late);
+        ck_assert_str_eq(late.reply, "CUDA_ERROR_OUT_OF_MEMORY");
+        hear(&late);
+        ck_assert_str_eq(late.reply, "ready");
+    }
+    ck_assert_uint_le(figures_of(&one).reserve, LARGE / 2);
+}
+
+TEST(test_a_context_that_cannot_be) {
+    char pid[32], said[1024], path[96];
+    struct child full, also, less, least, none, needy;
+    FILE *file;
+    size_t length;
+
+    charge_contexts();
+    start(&full, "0");
+    start(&also, "0");
+    start(&less, "0");
+    start(&least, "0");
+    start(&none, "0");
+    for (int i = 0; i < 16; i++)
+        expect(&full, "take 256", "WEIR_OK");
+    for (int i = 0; i < 4; i++)
+        expect(&also, "take 256", "WEIR_OK");
+    expect(&less, "take 64", "WEIR_OK");
+    expect(&least, "take 32", "WEIR_OK");
+    if (_i == 0)
+        stop(&also);
+    snprintf(path, sizeof path, "%s/said", folder);
+    ck_assert_ptr_nonnull(freopen(path, "w", stderr));
+    begin(&needy, _i == 0 ? "0" : "program");
+    if (_i == 0) {
+        hear(&needy);
+        ck_assert_ptr_nonnull(strstr(needy.reply, "cannot open the device's context"));
+        ck_assert_int_eq(WEXITSTATUS(wait_for(&needy)), 4);
+    } else {
+        ck_assert_int_eq(WEXITSTATUS(wait_for(&needy)), 9);
+    }
+    file = fopen(path, "r");
+    ck_assert_ptr_nonnull(file);
+    length = fread(said, 1, sizeof said - 1, file);
+    said[length] = '\0';
+    fclose(file);
+    ck_assert_msg(strstr(said, "keep-free 1GiB (--keep-free)") != NULL, "%s", said);
+    snprintf(pid, sizeof pid, "process %d ", (int)full.pid);
+    ck_assert_msg(strstr(said, pid) != NULL, "%s", said);
+    ck_assert_msg(strstr(said, "has 4GiB, could release 0B; process ") != NULL, "%s", said);
+    snprintf(pid, sizeof pid, "process %d ", (int)also.pid);
+    ck_assert_msg(strstr(said, pid) != NULL, "%s", said);
+    ck_assert_msg(strstr(said, _i == 0 ? "has 1GiB, could release 0B, is stopped; process "
+                                       : "has 1GiB, could release 0B; process ") != NULL,
+                  "%s", said);
+    ck_assert_ptr_nonnull(strstr(said, "has 64MiB, could release 0B"));
+    ck_assert_ptr_null(strstr(said, "32MiB"));
+}
+
+/* Has nearly all of the device, and does not answer, though nobody has stopped it. */
+static void be_silent(uint64_t capacity) {
+    char name[WEIR_UUID_BYTES];
+
+    start_model(capacity);
+    ck_assert(weir__process_peers_device(driver, 0, name));
+    ck_assert_int_eq(weir__registry_open(&registry, name), 0);
+    entry = (struct weir_registry_entry){
+        .reserve = capacity - 128 * MIB, .idle = capacity - 128 * MIB, .command = "silent"};
+    weir__registry_publish(&registry, &entry);
+    ck_assert_int_eq(weir__model_shared_take(0, capacity, capacity - 128 * MIB), 0);
+}
+
+/* To whose request is refused, or whose context. */
+TEST(test_who_does_not_answer_is_named) {
+    char wanted[160];
+    struct child needy;
+
+    be_silent(_i == 0 ? CAPACITY : LARGE * MIB);
+    if (_i == 0) {
+        start(&needy, "0 recovery-timeout 500ms");
+        expect(&needy, "take 512", "WEIR_E_NO_MEMORY");
+        say(&needy, "why");
+        snprintf(wanted, sizeof wanted, "|              process %d has 896MiB of it, and %s|",
+                 (int)getpid(), "does not answer");
+    } else {
+        charge_contexts();
+        begin(&needy, "0");
+        snprintf(wanted, sizeof wanted,
+                 ": process %d 'silent' has 7.88GiB, could release 7.88GiB, %s", (int)getpid(),
+                 "does not answer");
+    }
+    hear(&needy);
+    ck_assert_msg(strstr(needy.reply, wanted) != NULL, "%s", needy.reply);
+    if (_i == 1)
+        ck_assert_int_eq(WEXITSTATUS(wait_for(&needy)), 4);
+    weir__registry_close(&registry);
+}
+
+TEST(test_others_give_beside_a_stopped_one) {
+    struct child stopped, idle, needy;
+
+    start(&stopped, "0");
+    start(&idle, "0");
+    start(&needy, "0");
+    fill(&stopped, 512);
+    fill(&idle, 384);
+    stop(&stopped);
+    expect(&needy, "take 320", "WEIR_OK");
+    ck_assert_uint_ge(figures_of(&idle).yield_mib, 192);
+    end_by(&stopped, SIGKILL);
+    expect(&needy, "take 512", "WEIR_OK"); /* what it had is free */
+}
+
+TEST(test_a_killed_one_leaves_its_memory) {
+    struct child killed, needy;
+    uint64_t began;
+
+    start(&killed, "0");
+    start(&needy, "0");
+    for (int i = 0; i < 14; i++)
+        expect(&killed, "take 64", "WEIR_OK");
+    ck_assert_int_eq(kill(killed.pid, SIGKILL), 0);
+    began = now_ms();
+    do {
+        say(&needy, "take 512");
+        hear(&needy);
+    } while (strcmp(needy.reply, "WEIR_OK") != 0 && now_ms() - began < 1000);
+    ck_assert_str_eq(needy.reply, "WEIR_OK");
+}
+
+/* Who is killed while it is waited for gives all that it had, in use or not. */
+TEST(test_who_dies_asked_gives_all) {
+    struct child killed, needy;
+
+    start(&killed, "0");
+    start(&needy, "0");
+    for (int i = 0; i < 14; i++)
+        expect(&killed, "take 64", "WEIR_OK");
+    stop(&killed);
+    say(&needy, "take 512");
+    nap(100);
+    ck_assert_int_eq(kill(killed.pid, SIGKILL), 0);
+    hear(&needy);
+    ck_assert_str_eq(needy.reply, "WEIR_OK");
+}
+
+/* A process that has so much, and is ending, with a thread that does not go on. */
+static void start_ending(struct child *c, unsigned mib, struct child *also) {
+    start(c, "0");
+    if (also)
+        start(also, "0 recovery-timeout 2s");
+    for (unsigned taken = 0; taken < mib; taken += 64)
+        expect(c, "take 64", "WEIR_OK");
+    expect(c, "ending", "it is");
+    while (state_of(c) != 'Z')
+        nap(1);
+    stop(c);
+}
+
+/* It is known to be ending by then, also to one that has come since, and what it had is waited for, longer than anybody
+ * would be who lives. */
+TEST(test_who_is_ending_is_waited_for) {
+    struct child killed, needy;
+    uint64_t began, took;
+
+    start_ending(&killed, 896, _i == 0 ? &needy : NULL);
+    if (_i == 1)
+        start(&needy, "0 recovery-timeout 2s");
+    began = now_ms();
+    say(&needy, "take 512");
+    nap(400);
+    ck_assert_int_eq(kill(killed.pid, SIGKILL), 0);
+    hear(&needy);
+    ck_assert_str_eq(needy.reply, "WEIR_OK");
+    took = now_ms() - began;
+    say(&needy, "looks");
+    hear(&needy);
+    ck_assert_uint_le((uint64_t)atol(needy.reply), 50 + took / 2); /* with pauses */
+}
+
+/* Nor does it keep what it has, though it has its slot still and answers. */
+TEST(test_who_is_ending_keeps_nothing) {
+    struct child killed, needy;
+
+    start(&killed, "0");
+    start(&needy, "0 recovery-timeout 2s");
+    for (unsigned taken = 0; taken < 896; taken += 64)
+        expect(&killed, "take 64", "WEIR_OK");
+    expect(&killed, "dying", "it is");
+    while (state_of(&killed) != 'Z')
+        nap(1);
+    say(&needy, "take 512");
+    nap(400);
+    ck_assert_int_eq(kill(killed.pid, SIGKILL), 0);
+    hear(&needy);
+    ck_assert_str_eq(needy.reply, "WEIR_OK");
+}
+
+/* Where the living keep too much in any case. */
+TEST(test_a_process_that_is_ending_is_not_waited_for) {
+    struct child ending, needy, busy;
+    uint64_t began;
+
+    start_ending(&ending, 64, NULL);
+    start(&busy, "0");
+    start(&needy, "0");
+    for (int i = 0; i < 10; i++)
+        expect(&busy, "take 64", "WEIR_OK");
+    began = now_ms();
+    expect(&needy, "take 512", "WEIR_E_NO_MEMORY");
+    ck_assert_uint_lt(now_ms() - began, 1000); /* of two seconds */
+    end_by(&ending, SIGKILL);
+}
+
+/* Or what it has, with its context, is not enough, and nobody else is there. */
+TEST(test_who_is_ending_has_too_little) {
+    uint64_t began, others = (uint64_t)6000 * MIB, enough;
+    struct child ending, needy;
+    char words[32];
+
+    start_model(LARGE * MIB);
+    charge_contexts();
+    start_ending(&ending, 64, NULL);
+    start(&needy, "0");
+    enough = (device_free() - others) / MIB + 1024; /* a context is taken to have a GiB */
+    ck_assert_int_eq(weir__model_shared_take(0, LARGE * MIB, others), 0);
+    snprintf(words, sizeof words, "take %llu",
+             (unsigned long long)(_i == 0 ? enough + 65 : enough));
+    began = now_ms();
+    say(&needy, words);
+    if (_i == 1) {
+        nap(200);
+        weir__model_shared_give(0, others);
+    }
+    hear(&needy);
+    ck_assert_str_eq(needy.reply, _i == 0 ? "WEIR_E_NO_MEMORY" : "WEIR_OK");
+    if (_i == 0) {
+        ck_assert_uint_lt(now_ms() - began, 1000);
+        weir__model_shared_give(0, others);
+    }
+    end_by(&ending, SIGKILL);
+}
+
+/* Or nobody is, and what is free is refused. */
+TEST(test_nobody_is_waited_for_where_nobody_is) {
+    struct child needy;
+    uint64_t began;
+
+    start(&needy, "0");
+    expect(&needy, "refuse", "it will");
+    began = now_ms();
+    expect(&needy, "take 64", "WEIR_E_NO_MEMORY");
+    ck_assert_uint_lt(now_ms() - began, 1000);
+}
+
+/* Nor for ever, where it does not come to its end. */
+TEST(test_who_does_not_come_to_its_end) {
+    struct child ending[2], needy;
+    uint64_t began;
+
+    start_ending(&ending[0], 448, &needy);
+    start_ending(&ending[1], 448, NULL);
+    expect(&needy, "take 512", "WEIR_E_NO_MEMORY");
+    nap(500);
+    for (int i = 0; i < 3; i++) {
+        began = now_ms();
+        expect(&needy, "take 512", "WEIR_E_NO_MEMORY");
+        ck_assert_uint_lt(now_ms() - began, 1000);
+    }
+    for (int i = 0; i < 2; i++)
+        end_by(&ending[i], SIGKILL);
+}
+
+/* So does who is killed, at whatever moment, before it was heard of. */
+TEST(test_who_dies_before_it_is_asked_gives_all) {
+    struct child killed, needy;
+
+    start(&killed, "0");
+    start(&needy, "0");
+    for (int i = 0; i < 14; i++)
+        expect(&killed, "take 64", "WEIR_OK");
+    stop(&killed);
+    say(&needy, "take 512");
+    nap(_i);
+    ck_assert_int_eq(kill(killed.pid, SIGKILL), 0);
+    hear(&needy);
+    ck_assert_str_eq(needy.reply, "WEIR_OK");
+}
+
+TEST(test_the_file_is_ruined_meanwhile) {
+    struct child idle, needy;
+    char command[200];
+    uint64_t began;
+
+    start_beside(&idle, 896, &needy, "0");
+    snprintf(command, sizeof command,
+             _i == 0 ? "truncate -s 0 %s/weir-*ledger*" : "rm %s/weir-*ledger*", folder);
+    ck_assert_int_eq(system(command), 0);
+    began = now_ms();
+    do { /* the caller makes it again, and the other is told of that */
+        say(&needy, "take 512");
+        hear(&needy);
+    } while (strcmp(needy.reply, "WEIR_OK") != 0 && now_ms() - began < 5000);
+    ck_assert_str_eq(needy.reply, "WEIR_OK");
+    ck_assert_uint_ge(figures_of(&idle).yield_mib, 384);
+}
+
+/* ---- what is left on the device ------------------------------------------------------------------ */
+
+TEST(test_growth_leaves_room) {
+    struct child c;
+    unsigned taken = 0;
+
+    start(&c, "%d leave 256MiB", kinds[_i]);
+    do {
+        say(&c, "take 32");
+        hear(&c);
+        taken += 32;
+    } while (strcmp(c.reply, "WEIR_OK") == 0);
+    ck_assert_str_eq(c.reply, "WEIR_E_LIMIT");
+    ck_assert_uint_ge(taken, 640);
+    ck_assert_uint_le(figures_of(&c).reserve, 768);
+}
+
+/* What others hold idle is no reason to refuse a request for the room's sake. */
+TEST(test_idle_reserve_goes_to_who_leaves_room) {
+    struct child idle, needy;
+    struct figures f;
+
+    start(&idle, "%d leave 128MiB", kinds[_i]);
+    start(&needy, "%d leave 128MiB", kinds[_i]);
+    fill(&idle, 768);
+    for (int i = 0; i < 4; i++)
+        expect(&needy, "take 128", "WEIR_OK");
+    f = figures_of(&needy);
+    ck_assert_uint_eq(f.refusals, 0);
+    ck_assert_uint_ge(f.reclaim_mib, 384);
+    ck_assert_uint_le(f.reserve + figures_of(&idle).reserve, 896);
+    expect(&needy, "take 512", "WEIR_E_LIMIT");
+}
+
+/* A program without weir takes some, and gives it back. */
+TEST(test_room_is_measured) {
+    struct child c;
+
+    start_model(CAPACITY);
+    start(&c, "0 leave 256MiB");
+    ck_assert_int_eq(weir__model_shared_take(0, CAPACITY, 512 * MIB), 0);
+    expect(&c, "take 128", "WEIR_OK");
+    expect(&c, "take 256", "WEIR_E_LIMIT");
+    weir__model_shared_give(0, 512 * MIB);
+    expect(&c, "take 256", "WEIR_OK");
+}
+
+TEST(test_more_than_there_is) {
+    struct child c;
+
+    begin(&c, _i == 0 ? "0 leave 2GiB" : "0 leave max");
+    hear(&c);
+    ck_assert_ptr_nonnull(strstr(c.reply, _i == 0 ? "keep-free '2GiB' is above the device's 1GiB"
+                                                  : "keep-free 'max' is above the device's 1GiB"));
+    ck_assert_int_eq(WEXITSTATUS(wait_for(&c)), 4);
+}
+
+void add_process_peers_contexts(Suite *suite) {
+    TCase *tests = suite_add_case(suite, "silent", 60, set_up, tear_down);
+
+    ADD_TESTS(tests, test_others_give_beside_a_stopped_one, test_a_killed_one_leaves_its_memory,
+              test_who_dies_asked_gives_all, test_who_is_ending_keeps_nothing,
+              test_a_process_that_is_ending_is_not_waited_for,
+              test_nobody_is_waited_for_where_nobody_is, test_who_does_not_come_to_its_end);
+    ADD_FOR_EACH(tests, 2, test_who_does_not_answer_is_named, test_who_is_ending_is_waited_for,
+                 test_who_is_ending_has_too_little);
+    tcase_add_loop_test(tests, test_who_dies_before_it_is_asked_gives_all, 8, 22);
+    ADD_FOR_EACH(tests, 2, test_the_file_is_ruined_meanwhile);
+    tests = suite_add_case(suite, "contexts", 60, set_up, tear_down);
+    ADD_FOR_EACH(tests, 3, test_a_context_beside_idle_reserve);
+    ADD_FOR_EACH(tests, 2, test_contexts_beside_preallocated_shares,
+                 test_a_context_for_which_shares_fell, test_a_context_that_cannot_be);
+    ADD_TESTS(tests, test_a_programs_context_beside_a_preallocated_share);
+    tests = suite_add_case(suite, "shares", 60, set_up, tear_down);
+    ADD_TESTS(tests, test_room_is_measured);
+    ADD_FOR_EACH(tests, 3, test_growth_leaves_room, test_idle_reserve_goes_to_who_leaves_room);
+    ADD_FOR_EACH(tests, 2, test_more_than_there_is);
+}

@@ -1,0 +1,453 @@
+/* SPDX-License-Identifier: MIT */
+/* test_process_peers_giving.c: a process gives its idle memory to another that needs it. */
+#include "test_process_peers.h"
+
+TEST(test_idle_reserve_goes_to_who_needs_it) {
+    struct child idle, needy;
+    struct figures f;
+    char words[64];
+
+    start(&idle, "%d", kinds[_i]);
+    start(&needy, "%d", kinds[_i]);
+    fill(&idle, 896);
+    for (int i = 0; i < 6; i++) /* regions grow by more than is asked */
+        expect(&needy, "take 128", "WEIR_OK");
+    f = figures_of(&needy);
+    ck_assert_uint_eq(f.in_use, 768);
+    ck_assert_uint_ge(f.appeals, 1);
+    ck_assert_uint_eq(f.refusals, 0);
+    ck_assert_uint_ge(f.reclaim_mib, 640);
+    f = figures_of(&idle);
+    ck_assert_uint_ge(f.yields, 1);
+    ck_assert_uint_ge(f.yield_mib, 640);
+    ck_assert_uint_le(f.reserve, 256);
+    /* the events say the same as the counters */
+    snprintf(words, sizeof words, "%llu %llu", f.yields, f.yield_mib);
+    expect(&idle, "yields", words);
+    f = figures_of(&needy);
+    snprintf(words, sizeof words, "%llu %llu", f.appeals, f.reclaim_mib);
+    expect(&needy, "appeals", words);
+    ck_assert(registries());
+    end(&idle);
+    end(&needy);
+    ck_assert(!registries());
+}
+
+/* Nobody would have what is idle beside it otherwise. */
+TEST(test_one_block_keeps_its_region_alone) {
+    struct child one, needy;
+
+    start(&one, "%d", kinds[_i]);
+    start(&needy, "%d", kinds[_i]);
+    fill(&one, 896);
+    expect(&one, "take 40", "WEIR_OK");
+    expect(&needy, "take 512", "WEIR_OK");
+}
+
+/* Who shares the device says so before there is anybody to share it with. */
+TEST(test_one_block_beside_who_comes_later) {
+    struct child one, needy;
+
+    start(&one, "%s", _i == 0 ? "0 limit share:8" : "0 leave 32MiB");
+    fill(&one, 896);
+    expect(&one, "take 40", "WEIR_OK");
+    start(&needy, "0");
+    expect(&needy, "take 512", "WEIR_OK");
+}
+
+TEST(test_without_the_registry_it_is_refused) {
+    struct child idle, needy;
+
+    start(&idle, "%s", _i == 0 ? "0 ledger off" : "0");
+    start(&needy, "%s", _i == 1 ? "0 ledger off" : "0");
+    fill(&idle, 896);
+    expect(&needy, "take 512", "WEIR_E_NO_MEMORY");
+    ck_assert_uint_eq(figures_of(&needy).reclaim_mib, 0);
+    ck_assert_uint_ge(figures_of(&idle).reserve, 896);
+}
+
+TEST(test_what_is_in_use_stays) {
+    struct child busy_one, needy;
+
+    start(&busy_one, "0");
+    start(&needy, "0");
+    for (int i = 0; i < 14; i++)
+        expect(&busy_one, "take 64", "WEIR_OK");
+    expect(&needy, "take 512", "WEIR_E_NO_MEMORY");
+    ck_assert_uint_eq(figures_of(&busy_one).in_use, 896);
+    ck_assert_uint_eq(figures_of(&busy_one).yields, 0);
+    ck_assert_uint_eq(figures_of(&needy).refusals, 1);
+    expect(&busy_one, "give", "WEIR_OK");
+    expect(&needy, "take 512", "WEIR_OK");
+}
+
+TEST(test_lower_priority_gives_first) {
+    struct child low, high, needy;
+
+    start(&high, "0 priority 7");
+    start(&low, "0 priority 2");
+    start(&needy, "0");
+    fill(&high, 512);
+    fill(&low, 384);
+    expect(&needy, "take 320", "WEIR_OK");
+    ck_assert_uint_ge(figures_of(&low).yield_mib, 128);
+    ck_assert_uint_eq(figures_of(&high).yield_mib, 0);
+    expect(&needy, "take 320", "WEIR_OK");
+    ck_assert_uint_ge(figures_of(&high).yield_mib, 64);
+}
+
+/* Whose figures come too late on a machine with more to do is asked behind others, so that only one of some tries need
+ * show it. */
+TEST(test_most_idle_gives_first) {
+    struct child little, much, needy;
+    uint64_t given = 0;
+
+    for (int tries = 0; tries < 8; tries++) {
+        start(&little, "0");
+        start(&much, "0");
+        start(&needy, "0");
+        fill(&little, 320);
+        fill(&much, 576);
+        expect(&needy, "take 384", "WEIR_OK");
+        given = figures_of(&much).yield_mib;
+        if (figures_of(&little).yield_mib == 0 && given >= 224)
+            break;
+        given = 0;
+        end(&needy);
+        end(&much);
+        end(&little);
+    }
+    ck_assert_uint_ge(given, 224);
+    ck_assert_uint_le(given, 384); /* what is missing, and little more */
+}
+
+/* What is idle is not done yet: the device is waited for. */
+TEST(test_work_that_uses_it_is_waited_for) {
+    struct child idle, needy;
+
+    start(&idle, "0 front off");
+    start(&needy, "0");
+    for (int i = 0; i < 14; i++)
+        expect(&idle, "take 64", "WEIR_OK");
+    expect(&idle, "work 50", "busy");
+    expect(&idle, "give", "WEIR_OK");
+    expect(&needy, "take 512", "WEIR_OK");
+    ck_assert_uint_ge(figures_of(&idle).yield_mib, 384);
+}
+
+/* Where the driver takes nothing back, it is asked again. */
+TEST(test_what_cannot_be_given_once) {
+    struct child idle, needy;
+
+    start(&idle, "0 front off");
+    start(&needy, "0");
+    fill(&idle, 896);
+    expect(&idle, "fail", "it will");
+    expect(&needy, "take 512", "WEIR_OK");
+    ck_assert_uint_ge(figures_of(&idle).yield_mib, 384);
+}
+
+/* Where the driver does not say what is free, others are asked once, for all of it. */
+TEST(test_what_is_free_is_not_known) {
+    struct child idle, needy;
+
+    start_beside(&idle, 960, &needy, "0");
+    expect(&needy, "blind", "it is");
+    expect(&needy, "take 256", "WEIR_OK");
+    ck_assert_uint_eq(figures_of(&needy).appeals, 1);
+    ck_assert_uint_ge(figures_of(&idle).yield_mib, 256);
+}
+
+/* All that the own limit lets it have. */
+TEST(test_up_to_the_own_limit) {
+    struct child idle, needy;
+
+    start_beside(&idle, 896, &needy, "0 limit 512MiB");
+    expect(&needy, "take 512", "WEIR_OK");
+}
+
+/* Not even asked, where no wait is wanted. */
+TEST(test_without_a_wait_nobody_is_asked) {
+    struct child idle, needy;
+
+    start_beside(&idle, 896, &needy, "0 recovery-timeout 0");
+    expect(&needy, "take 512", "WEIR_E_NO_MEMORY");
+    ck_assert_uint_eq(figures_of(&needy).appeals, 0);
+    ck_assert_uint_eq(figures_of(&idle).yields, 0);
+}
+
+/* All of the device, and all that another holds. */
+TEST(test_the_whole_device) {
+    struct child idle, needy;
+
+    start_beside(&idle, 896, &needy, "0");
+    expect(&needy, "take 1024", "WEIR_OK");
+    ck_assert_uint_eq(figures_of(&idle).reserve, 0);
+}
+
+/* Where the own limit stands against it, too, nobody is asked, whatever is to be left on the device. */
+TEST(test_not_above_the_own_limit) {
+    static const char *const words[] = {"0 limit 256MiB front off",
+                                        "0 limit 256MiB leave 32MiB front off"};
+    struct child idle, needy;
+
+    start(&needy, "%s", words[_i]);
+    expect(&needy, "take 250", "WEIR_OK");
+    start(&idle, "0");
+    fill(&idle, 768); /* all that is left: the limit is not met */
+    say(&needy, "take 100");
+    hear(&needy);
+    ck_assert_str_ne(needy.reply, "WEIR_OK");
+    ck_assert_uint_eq(figures_of(&idle).yields, 0);
+    ck_assert_uint_eq(figures_of(&needy).appeals, 0);
+}
+
+/* What a program without weir has may go back yet, but is not waited for longer than the program wants. */
+TEST(test_until_the_deadline) {
+    struct child one, needy;
+    uint64_t began;
+
+    start_model(CAPACITY);
+    start(&one, "0");
+    start(&needy, "0 recovery-timeout 200ms");
+    expect(&one, "take 64", "WEIR_OK");
+    ck_assert_int_eq(weir__model_shared_take(0, CAPACITY, 768 * MIB), 0);
+    began = now_ms();
+    expect(&needy, "take 256", "WEIR_E_NO_MEMORY");
+    ck_assert_uint_ge(now_ms() - began, 20);
+    ck_assert_uint_eq(figures_of(&needy).appeals, 1); /* however often it looked */
+    ck_assert_uint_eq(figures_of(&needy).reclaim_mib, 0);
+    weir__model_shared_give(0, 768 * MIB);
+    expect(&needy, "take 256", "WEIR_OK");
+}
+
+/* And where others use just so much that it would fit, others than they may give it. */
+TEST(test_until_what_fits_is_free) {
+    struct child one, needy;
+
+    start_model(CAPACITY);
+    start(&one, "0 front off");
+    start(&needy, "0 front off");
+    for (int i = 0; i < 8; i++)
+        expect(&one, "take 64", "WEIR_OK");
+    ck_assert_uint_eq(figures_of(&one).in_use, 512);
+    ck_assert_int_eq(weir__model_shared_take(0, CAPACITY, 256 * MIB), 0);
+    say(&needy, "take 512");
+    nap(100);
+    weir__model_shared_give(0, 256 * MIB);
+    hear(&needy);
+    ck_assert_str_eq(needy.reply, "WEIR_OK");
+}
+
+/* MiB that a process has asked others for, with the driver opened here. */
+static uint64_t asked_by(const struct child *c) {
+    struct weir_registry_entry says = {0};
+    char name[WEIR_UUID_BYTES];
+    struct weir_registry look;
+    uint64_t since = weir__registry_now();
+
+    ck_assert(weir__process_peers_device(driver, 0, name));
+    ck_assert_int_eq(weir__registry_look(&look, name), 0);
+    weir__registry_ring(&look);
+    for (int slot = 0; says.pid != (uint64_t)c->pid || says.heartbeat_ns < since;
+         slot = (slot + 1) % WEIR_REGISTRY_SLOTS) {
+        ck_assert_uint_lt(weir__registry_now() - since, 20000 * MS);
+        (void)weir__registry_read(&look, slot, &says);
+    }
+    weir__registry_close(&look);
+    return says.asked / MIB;
+}
+
+/* Who waits asks for no more than it needs, so that others keep the rest when they have some. */
+TEST(test_who_waits_asks_for_what_it_needs) {
+    struct child one, needy;
+
+    start_model(CAPACITY);
+    start(&one, "0 front off");
+    start(&needy, "0 front off");
+    for (int i = 0; i < 13; i++)
+        expect(&one, "take 64", "WEIR_OK");
+    ck_assert_int_eq(weir__model_shared_take(0, CAPACITY, 128 * MIB), 0);
+    say(&needy, "take 128"); /* 64 are free */
+    nap(100);
+    expect(&one, "give", "WEIR_OK");
+    hear(&needy);
+    ck_assert_str_eq(needy.reply, "WEIR_OK");
+    ck_assert_uint_ge(figures_of(&one).yield_mib, 64);
+    ck_assert_uint_le(figures_of(&one).yield_mib, 256);
+}
+
+/* Where others need what is missing themselves they are asked once, and where there are none for as long as who was
+ * killed may take to go. */
+TEST(test_who_is_refused_has_asked_little) {
+    struct child one, needy;
+
+    start_model(CAPACITY);
+    start(&needy, "0 front off");
+    if (_i == 0) {
+        start(&one, "0 front off");
+        for (int i = 0; i < 13; i++)
+            expect(&one, "take 64", "WEIR_OK");
+    } else {
+        ck_assert_int_eq(weir__model_shared_take(0, CAPACITY, 832 * MIB), 0);
+    }
+    expect(&needy, "take 256", "WEIR_E_NO_MEMORY");
+    ck_assert_uint_ge(asked_by(&needy), _i == 0 ? 64 : 2 * 64);
+    ck_assert_uint_le(asked_by(&needy), _i == 0 ? 256 : 7 * 256);
+    ck_assert_uint_eq(figures_of(&needy).appeals, _i == 0);
+}
+
+static struct weir_registry registry;
+static struct weir_registry_entry entry;
+
+/* Of the only other process, as another would ask it: bytes that it answers with. */
+static uint64_t ask_for(uint64_t bytes) {
+    struct weir_registry_entry other;
+    uint64_t began = now_ms();
+    int slot = 0;
+
+    while (slot == weir__registry_slot(&registry) || !weir__registry_read(&registry, slot, &other))
+        ck_assert_int_lt(++slot, WEIR_REGISTRY_SLOTS);
+    entry.sequence++;
+    entry.until_ns = weir__registry_now() + 20000 * MS;
+    entry.ask[0] = (struct weir_registry_ask){(uint64_t)slot, other.start, bytes};
+    weir__registry_publish(&registry, &entry);
+    weir__registry_ring(&registry);
+    for (;;) {
+        ck_assert(weir__registry_read(&registry, slot, &other));
+        for (int i = 0; i < WEIR_REGISTRY_ANSWERS; i++)
+            if (other.answer[i].sequence == entry.sequence)
+                return other.answer[i].bytes;
+        ck_assert_uint_le(now_ms() - began, 20000);
+        nap(1);
+    }
+}
+
+/* It gives what it has, and that is all. */
+TEST(test_asked_for_more_than_there_is) {
+    char name[WEIR_UUID_BYTES];
+    struct child idle;
+
+    start(&idle, "0 front off");
+    fill(&idle, 512);
+    start_model(CAPACITY);
+    ck_assert(weir__process_peers_device(driver, 0, name));
+    ck_assert_int_eq(weir__registry_open(&registry, name), 0);
+    ck_assert_uint_ge(ask_for(4 * GIB), 512 * MIB);
+    ck_assert_uint_eq(figures_of(&idle).reserve, 0);
+    ck_assert_uint_eq(ask_for(4 * GIB), 0);
+    expect(&idle, "take 40", "WEIR_OK"); /* of two units, which both are in use */
+    ck_assert_uint_ge(figures_of(&idle).reserve, 64);
+    ck_assert_uint_eq(ask_for(4 * GIB), 0);
+    ck_assert_uint_eq(figures_of(&idle).in_use, 40);
+    weir__registry_leave(&registry);
+    weir__registry_close(&registry);
+}
+
+/* What the first process says that it could give, MiB. */
+static uint64_t could_give(void) {
+    struct weir_registry_entry says = {0};
+    char name[WEIR_UUID_BYTES];
+    struct weir_registry look;
+    uint64_t since = weir__registry_now();
+
+    ck_assert(weir__process_peers_device(driver, 0, name));
+    ck_assert_int_eq(weir__registry_look(&look, name), 0);
+    weir__registry_ring(&look);
+    while (says.heartbeat_ns < since) {
+        ck_assert_uint_lt(weir__registry_now() - since, 20000 * MS);
+        (void)weir__registry_read(&look, 0, &says);
+    }
+    weir__registry_close(&look);
+    return says.idle / MIB;
+}
+
+/* A region goes whole or not at all: what lies beside a block is nobody's. */
+TEST(test_what_lies_beside_a_block_cannot_be_given) {
+    static const char *const harden[] = {"", " harden poison"};
+    char name[WEIR_UUID_BYTES];
+    struct child one;
+    uint64_t gives;
+
+    start(&one, "%d%s", kinds[_i % 3], harden[_i / 3]);
+    start_model(CAPACITY);
+    ck_assert(weir__process_peers_device(driver, 0, name));
+    fill(&one, 896);
+    ck_assert_uint_eq(could_give(), figures_of(&one).reserve);
+    expect(&one, "take 40", "WEIR_OK");
+    expect(&one, "take 1", "WEIR_OK");
+    gives = could_give();
+    ck_assert_uint_lt(gives + 41, figures_of(&one).reserve);
+    ck_assert_int_eq(weir__registry_open(&registry, name), 0);
+    ck_assert_uint_eq(ask_for(GIB) / MIB, gives);
+    ck_assert_uint_eq(could_give(), 0);
+    weir__registry_close(&registry);
+}
+
+/* One region was preallocated, and is more than is above its share. */
+TEST(test_a_region_that_is_part_of_a_share_cannot_be_given) {
+    struct child one, two;
+
+    start(&one, "%d limit share prealloc 768MiB%s", KIND_REGIONS, _i == 0 ? "" : " front off");
+    start_model(CAPACITY);
+    ck_assert_uint_eq(could_give(), 0); /* it was promised */
+    start(&two, "0 limit share");
+    expect(&two, "take 64", "WEIR_OK");
+    ck_assert_uint_eq(could_give(), 0);
+    ck_assert_uint_eq(figures_of(&one).reserve, 768);
+}
+
+TEST(test_several_give_together) {
+    struct child idle[3], needy;
+
+    for (int i = 0; i < 3; i++) {
+        start(&idle[i], "0");
+        fill(&idle[i], 320);
+    }
+    start(&needy, "0");
+    expect(&needy, "take 896", "WEIR_OK");
+    for (int i = 0; i < 3; i++)
+        ck_assert_uint_ge(figures_of(&idle[i]).yield_mib, 192);
+}
+
+/* A line of the log, and everything as without it. */
+TEST(test_no_registry_can_be_made) {
+    char path[96], text[512] = "";
+    struct child one, two;
+    FILE *file;
+
+    snprintf(path, sizeof path, "%s/said", folder);
+    ck_assert_int_eq(setenv("WEIR_RUN_FOLDER", "/nonexistent/folder", 1), 0);
+    ck_assert_ptr_nonnull(freopen(path, "w", stderr));
+    start(&one, "0 log warning");
+    start(&two, "0 log none");
+    fill(&one, 896);
+    expect(&two, "take 512", "WEIR_E_NO_MEMORY");
+    ck_assert_uint_eq(figures_of(&two).appeals, 0);
+    file = fopen(path, "r");
+    ck_assert_ptr_nonnull(fgets(text, sizeof text, file));
+    ck_assert_ptr_nonnull(
+        strstr(text, "no shared registry of the device's processes (/nonexistent/folder/weir-"));
+    ck_assert_ptr_nonnull(strstr(text, ": No such file"));
+    ck_assert_ptr_null(fgets(text, sizeof text, file)); /* one line */
+    fclose(file);
+}
+
+void add_process_peers_giving(Suite *suite) {
+    TCase *tests = suite_add_case(suite, "giving", 60, set_up, tear_down);
+
+    ADD_FOR_EACH(tests, 3, test_idle_reserve_goes_to_who_needs_it,
+                 test_one_block_keeps_its_region_alone);
+    ADD_FOR_EACH(tests, 2, test_one_block_beside_who_comes_later,
+                 test_a_region_that_is_part_of_a_share_cannot_be_given,
+                 test_without_the_registry_it_is_refused, test_not_above_the_own_limit,
+                 test_who_is_refused_has_asked_little);
+    ADD_FOR_EACH(tests, 6, test_what_lies_beside_a_block_cannot_be_given);
+    ADD_TESTS(tests, test_what_is_in_use_stays, test_lower_priority_gives_first,
+              test_most_idle_gives_first, test_several_give_together,
+              test_work_that_uses_it_is_waited_for, test_what_cannot_be_given_once,
+              test_asked_for_more_than_there_is, test_what_is_free_is_not_known,
+              test_the_whole_device, test_up_to_the_own_limit, test_without_a_wait_nobody_is_asked,
+              test_until_the_deadline, test_until_what_fits_is_free,
+              test_who_waits_asks_for_what_it_needs, test_no_registry_can_be_made);
+}

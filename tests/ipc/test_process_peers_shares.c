@@ -1,0 +1,461 @@
+/* SPDX-License-Identifier: MIT */
+/* test_process_peers_shares.c: shares of the device. */
+#include "test_process_peers.h"
+
+static struct weir_registry registry;
+
+/* As soon as the thread has heard of it, or half a second later. */
+static void expect_limit(struct child *c, unsigned mib) {
+    uint64_t began = now_ms();
+    unsigned is;
+
+    do {
+        say(c, "limit");
+        hear(c);
+        is = (unsigned)atoi(c->reply);
+        nap(5);
+    } while (is != mib && now_ms() - began < 10000);
+    ck_assert_uint_eq(is, mib);
+}
+
+TEST(test_equal_shares_as_processes_come_and_go) {
+    struct child one, two, three;
+
+    start(&one, "0 limit share");
+    expect_limit(&one, 1024);
+    start(&two, "0 limit share");
+    expect_limit(&one, 512);
+    expect_limit(&two, 512);
+    start(&three, "0"); /* has no share itself, but is there */
+    expect_limit(&one, 320);
+    end_by(&three, SIGKILL);
+    expect_limit(&one, 512);
+    end(&two);
+    expect_limit(&one, 1024);
+}
+
+TEST(test_weighted_shares) {
+    struct child heavy, light, none;
+
+    start(&heavy, "0 limit share:3");
+    start(&light, "0 limit share:0.5 ");
+    start(&none, "0 limit share:0.5");
+    expect_limit(&heavy, 768);
+    expect_limit(&light, 128);
+    expect_limit(&none, 128);
+}
+
+TEST(test_a_share_is_never_below_what_is_in_use) {
+    struct child full, late;
+
+    start(&full, "0 limit share");
+    for (int i = 0; i < 12; i++)
+        expect(&full, "take 64", "WEIR_OK");
+    start(&late, "0 limit share");
+    expect_limit(&late, 512);
+    expect_limit(&full, 768);
+    ck_assert_uint_eq(figures_of(&full).in_use, 768);
+    expect(&full, "give", "WEIR_OK");
+    expect_limit(&full, 512);
+    expect(&late, "take 480", "WEIR_OK");
+}
+
+static void until_reserve(struct child *c, uint64_t most) {
+    uint64_t began = now_ms();
+
+    while (figures_of(c).reserve > most && now_ms() - began < 20000)
+        nap(5);
+    ck_assert_uint_le(figures_of(c).reserve, most);
+}
+
+/* A mapped arena gives whole handles, one more where those that are no more than is above it do not do. */
+TEST(test_reserve_above_a_share_goes) {
+    struct child full, late;
+    const char *also = _i == 2 ? " front off" : "";
+    int kind = _i == 1 ? KIND_MAPPED : KIND_POOL;
+    uint64_t began;
+
+    start(&full, "%d limit share%s", kind, also);
+    fill(&full, 896);
+    expect(&full, "take 40", "WEIR_OK");
+    start(&late, "%d limit share%s", kind, also);
+    until_reserve(&full, 512);
+    ck_assert_uint_ge(figures_of(&full).reserve, 384);         /* and no more than that */
+    for (began = now_ms(); figures_of(&full).yield_mib < 384;) /* noted once it has gone */
+        ck_assert_uint_lt(now_ms() - began, 20000);
+}
+
+/* What lies beside blocks does not go however often it is tried, and caches are not emptied for it, until the program
+ * has called. */
+TEST(test_reserve_above_a_share_that_cannot_go) {
+    static const char *const ways[] = {"0", "0 harden poison"};
+    struct child full, late;
+    char before[4096];
+
+    start(&full, "%s limit share:4", ways[_i]);
+    for (int i = 0; i < 14; i++)
+        expect(&full, i % 2 ? "take 30" : "take 34", "WEIR_OK");
+    expect(&full, "half", "WEIR_OK");
+    start(&late, "0 limit share:12");
+    expect_limit(&late, 768);
+    do { /* until what can go has gone */
+        say(&full, "trims");
+        hear(&full);
+        snprintf(before, sizeof before, "%s", full.reply);
+        nap(200);
+        say(&full, "trims");
+        hear(&full);
+    } while (strcmp(full.reply, before) != 0);
+    nap(1200); /* it looks twice */
+    expect(&full, "trims", before);
+    expect(&full, "give", "WEIR_OK");
+    until_reserve(&full, 256);
+}
+
+/* In units of 32 MiB, and beside a 64th of the device. */
+TEST(test_preallocated_shares) {
+    struct child one, two;
+
+    start(&one, "0 prealloc share");
+    ck_assert_uint_eq(figures_of(&one).reserve, 992);
+    start(&two, "0 prealloc share");
+    ck_assert_uint_le(figures_of(&one).reserve, 512);
+    ck_assert_uint_eq(figures_of(&two).reserve, 480);
+}
+
+/* What comes down to its share does so by units of a pool, or handles: MiB that it may keep above it, for which another
+ * one has less. */
+static unsigned piece_of(int kind) {
+    return kind == KIND_MAPPED ? 40 : 0;
+}
+
+/* A thread takes it, whose turns requests play here: nobody waits, and others give as it goes on. */
+TEST(test_preallocated_shares_in_the_background) {
+    static const struct {
+        int kind;
+        const char *one, *two;
+        unsigned reserve;
+    } ways[] = {
+        {KIND_POOL, "share", "share", 480},
+        {KIND_MAPPED, "share", "share", 480},
+        {KIND_POOL, "share:4 leave 128MiB", "share:3 leave 128MiB", 384},
+        {KIND_MAPPED, "share:4 leave 128MiB", "share:3 leave 128MiB", 384},
+    };
+    struct child one, two;
+
+    start(&one, "%d prealloc %s", ways[_i].kind, ways[_i].one);
+    start(&two, "%d prealloc %s prealloc-mode background", ways[_i].kind, ways[_i].two);
+    ck_assert_uint_eq(figures_of(&two).reserve, 0);
+    for (int i = 0; i < 100 && figures_of(&two).reserve < ways[_i].reserve; i++)
+        expect(&two, "later 20", "WEIR_OK");
+    ck_assert_uint_ge(figures_of(&two).reserve, ways[_i].reserve - piece_of(ways[_i].kind));
+    ck_assert_uint_le(figures_of(&one).reserve, 512 + piece_of(ways[_i].kind));
+}
+
+/* A part of the deadline, and no longer. */
+TEST(test_a_share_beside_a_stopped_one_has_a_deadline) {
+    struct child slow, two;
+
+    start(&slow, "0 prealloc share");
+    stop(&slow);
+    start(&two, "0 prealloc share prealloc-deadline 300ms");
+    ck_assert_uint_le(figures_of(&two).reserve, 32);
+    ck_assert_int_eq(kill(slow.pid, SIGCONT), 0);
+}
+
+/* The thread comes again until the other one answers. */
+TEST(test_a_share_in_the_background_beside_a_stopped_one) {
+    struct child slow, two;
+
+    start(&slow, "0 prealloc share");
+    start(&two, "0 prealloc share prealloc-mode background prealloc-deadline 60s");
+    stop(&slow);
+    say(&two, "later 20"); /* nobody gives: what a share leaves is had by the request itself */
+    hear(&two);
+    ck_assert_uint_le(figures_of(&two).reserve, 32);
+    ck_assert_int_eq(kill(slow.pid, SIGCONT), 0);
+    for (int i = 0; i < 1000 && figures_of(&two).reserve < 480; i++) {
+        say(&two, "later 20");
+        hear(&two);
+    }
+    ck_assert_uint_ge(figures_of(&two).reserve, 480);
+}
+
+/* Who comes meanwhile has it end where its share is by then. */
+TEST(test_a_share_in_the_background_falls_for_who_comes) {
+    struct weir_registry_entry says = {0};
+    char name[WEIR_UUID_BYTES];
+    struct child one, two;
+    uint64_t since;
+
+    start(&one, "0 prealloc share prealloc-mode background");
+    expect(&one, "later 2", "WEIR_OK");
+    ck_assert_uint_lt(figures_of(&one).reserve, 512);
+    start(&two, "0");
+    since = weir__registry_now();
+    start_model(CAPACITY);
+    ck_assert(weir__process_peers_device(driver, 0, name));
+    ck_assert_int_eq(weir__registry_look(&registry, name), 0);
+    weir__registry_ring(&registry);
+    for (int slot = 0; says.pid != (uint64_t)one.pid || says.heartbeat_ns < since;
+         slot = (slot + 1) % 2)
+        (void)weir__registry_read(&registry, slot, &says); /* until it has heard of that */
+    weir__registry_close(&registry);
+    for (int i = 0; i < 100; i++)
+        expect(&one, "later 20", "WEIR_OK");
+    ck_assert_uint_ge(figures_of(&one).reserve, 480);
+    ck_assert_uint_le(figures_of(&one).reserve, 512);
+}
+
+/* What others have given back by the time that its turn comes is had. */
+TEST(test_a_share_asks_when_its_turn_has_come) {
+    struct weir_process_lock lock = WEIR_PROCESS_LOCK_NONE;
+    char name[WEIR_UUID_BYTES];
+    struct child full, two;
+
+    start(&full, "0");
+    for (int i = 0; i < 14; i++)
+        expect(&full, "take 64", "WEIR_OK");
+    start_model(CAPACITY);
+    ck_assert_int_eq(weir__driver_uuid(driver, 0, name), CUDA_SUCCESS);
+    ck_assert_int_eq(weir__process_lock_try(&lock, name), 1);
+    begin(&two, "0 prealloc share");
+    nap(300); /* it waits for its turn, whatever it has asked */
+    expect(&full, "give", "WEIR_OK");
+    weir__process_lock_give(&lock);
+    hear(&two);
+    ck_assert_str_eq(two.reply, "ready");
+    ck_assert_uint_eq(figures_of(&two).reserve, 480);
+}
+
+/* 1: it asks somebody now. */
+static int is_asking(const struct child *c) {
+    struct weir_registry_entry its;
+
+    for (int slot = 0; slot < 2; slot++)
+        if (weir__registry_read(&registry, slot, &its) && its.pid == (uint64_t)c->pid)
+            return its.until_ns != 0;
+    return 0;
+}
+
+static int has_said(const struct child *c) {
+    struct pollfd reply = {.fd = fileno(c->from), .events = POLLIN};
+
+    return poll(&reply, 1, 0) != 0;
+}
+
+/* MiB that one has for its share, whom the other answers late. */
+static uint64_t share_beside_a_slow_one(void) {
+    struct child slow, two;
+    char name[WEIR_UUID_BYTES];
+    uint64_t got;
+
+    start(&slow, "0 prealloc share");
+    start_model(CAPACITY);
+    ck_assert(weir__process_peers_device(driver, 0, name));
+    ck_assert_int_eq(weir__registry_look(&registry, name), 0);
+    stop(&slow);
+    begin(&two, "0 prealloc share prealloc-deadline 20s");
+    while (!is_asking(&two) && !has_said(&two))
+        nap(1);
+    nap(150);
+    ck_assert_int_eq(kill(slow.pid, SIGCONT), 0);
+    hear(&two);
+    ck_assert_str_eq(two.reply, "ready");
+    got = figures_of(&two).reserve;
+    weir__registry_close(&registry);
+    end(&two);
+    end(&slow);
+    return got;
+}
+
+/* As one that has much to give. */
+TEST(test_a_share_waits_for_those_that_are_slow) {
+    uint64_t got = 0;
+
+    /* The caller gives up when nothing has come free for a second, which a busy machine may take. */
+    for (int tries = 0; tries < 8 && got != 480; tries++)
+        got = share_beside_a_slow_one();
+    ck_assert_uint_eq(got, 480);
+}
+
+/* What is free is taken before the deadline, though others do not answer until then. */
+TEST(test_a_share_is_not_waited_for_until_the_deadline) {
+    struct child stopped, two;
+
+    start(&stopped, "0");
+    fill(&stopped, 704);
+    stop(&stopped);
+    start(&two, "0 prealloc share prealloc-min 128MiB prealloc-deadline 800ms");
+    ck_assert_uint_ge(figures_of(&two).reserve, 256);
+}
+
+/* Who grows again by what it gave is not asked for ever. */
+TEST(test_a_share_beside_one_that_grows_again) {
+    struct weir_registry_entry two_says = {0};
+    char name[WEIR_UUID_BYTES];
+    struct child one, two;
+
+    start_model(CAPACITY);
+    ck_assert_int_eq(weir__model_shared_take(0, CAPACITY, 700 * MIB), 0);
+    start(&one, "3 work %s/turns 96 96", folder);
+    start(&two, "0 prealloc share");
+    ck_assert(weir__process_peers_device(driver, 0, name));
+    ck_assert_int_eq(weir__registry_look(&registry, name), 0);
+    for (int slot = 0; two_says.pid != (uint64_t)two.pid; slot++) {
+        ck_assert_int_lt(slot, WEIR_REGISTRY_SLOTS);
+        (void)weir__registry_read(&registry, slot, &two_says);
+    }
+    ck_assert_uint_ge(two_says.asked, 64 * MIB);
+    ck_assert_uint_le(two_says.asked, 1024 * MIB);
+    weir__registry_close(&registry);
+    weir__model_shared_give(0, 700 * MIB);
+}
+
+/* The room on the device is none of the shares', and what others gave for one counts.  A mapped arena gives whole
+ * handles: here the first one has two, the larger of which is its share. */
+TEST(test_preallocated_shares_leave_room) {
+    int kind = _i % 2 == 0 ? KIND_POOL : KIND_MAPPED;
+    struct child one, two;
+
+    start(&one, "%d prealloc share:4 leave 128MiB", kind);
+    ck_assert_uint_eq(figures_of(&one).reserve, 896);
+    start(&two, "%d prealloc share:3 leave 128MiB prealloc-at %s", kind,
+          _i / 2 == 0 ? "create" : "first");
+    expect(&two, "take 1", "WEIR_OK");
+    ck_assert_uint_le(512, figures_of(&one).reserve);
+    ck_assert_uint_le(figures_of(&one).reserve, 512 + piece_of(kind));
+    ck_assert_uint_eq(figures_of(&one).reserve + figures_of(&two).reserve, 896);
+}
+
+TEST(test_weights_of_nothing) {
+    struct child one, two;
+
+    begin(&one, "0 limit share:0");
+    hear(&one);
+    ck_assert_ptr_nonnull(strstr(one.reply, "weights of all processes on the device sum to 0"));
+    ck_assert_int_eq(WEXITSTATUS(wait_for(&one)), 4);
+    start(&two, "0 limit share");
+    start(&one, "0 limit share:0"); /* none of it, but what it uses */
+    expect_limit(&two, 1024);
+    end(&two);
+    expect(&one, "take 64", "WEIR_E_LIMIT");
+    say(&one, "why");
+    hear(&one);
+    ck_assert_msg(strstr(one.reply, "limit share:0 is 32MiB now, of which 0B is in use|") != NULL,
+                  "%s", one.reply);
+}
+
+/* A share caps what was preallocated like any limit: what is in use stays, and the rest goes as it falls. */
+TEST(test_a_share_caps_what_was_preallocated) {
+    struct child one, two, three;
+
+    start(&one, "%s",
+          _i == 0 ? "0 limit share prealloc 768MiB"
+                  : "0 limit share prealloc 768MiB prealloc-mode background");
+    while (figures_of(&one).reserve < 768)
+        expect(&one, "later 10", "WEIR_OK");
+    expect(&one, "take 320", "WEIR_OK");
+    start(&two, "0 limit share");
+    expect_limit(&one, 512);
+    until_reserve(&one, 512);
+    start(&three, "0 limit share");
+    expect_limit(&two, 320);
+    until_reserve(&one, 352); /* what is in use, in whole units */
+    expect(&one, "give", "WEIR_OK");
+    until_reserve(&one, 320);
+}
+
+/* Nor is there a share any more once the program has set a limit, by which nothing is given back. */
+TEST(test_a_limit_in_place_of_a_share) {
+    struct child one, two;
+
+    start(&one, "0 limit share prealloc 768MiB");
+    expect(&one, "set-limit 640", "WEIR_OK");
+    start(&two, "0 limit share");
+    expect_limit(&two, 512);
+    nap(100); /* the thread has looked again */
+    ck_assert_uint_eq(figures_of(&one).reserve, 768);
+    expect_limit(&one, 640);
+}
+
+/* One that was asked for above it from the beginning is as large as the share. */
+TEST(test_a_share_caps_what_is_preallocated) {
+    struct child one, two;
+
+    start(&one, "0 limit share");
+    start(&two, "0 limit share prealloc 768MiB");
+    ck_assert_uint_eq(figures_of(&two).reserve, 512);
+}
+
+/* What the program, or a setting in bytes, promises stays, whatever the share is. */
+TEST(test_reserve_that_was_promised_stays) {
+    static const char *const ways[] = {"0 limit share prealloc 512MiB prealloc-min 512MiB",
+                                       "0 limit share release-threshold 512MiB prealloc 512MiB"};
+    struct child one, two, three;
+
+    start(&one, "%s", ways[_i]);
+    start(&two, "0 limit share");
+    start(&three, "0 limit share");
+    expect_limit(&one, 320);
+    nap(100); /* the thread has looked again */
+    ck_assert_uint_eq(figures_of(&one).reserve, 512);
+    ck_assert_uint_eq(figures_of(&one).yields, 0);
+}
+
+/* Also beside a preallocated share. */
+TEST(test_reserve_that_was_promised_stays_beside_a_share) {
+    static const char *const ways[] = {
+        "0 prealloc share", "0 prealloc share prealloc-min 512MiB",
+        "0 prealloc share release-threshold 512MiB front off",
+        "3 prealloc share prealloc-mode background prealloc-min 512MiB"};
+    struct child one, others[3], needy;
+
+    start(&one, "%s", ways[_i]);
+    if (_i == 0)
+        expect(&one, "preallocate 512", "WEIR_OK");
+    for (int i = 0; i < 3; i++)
+        start(&others[i], "0");
+    start(&needy, "0");
+    expect(&needy, "take 320", "WEIR_OK");
+    say(&needy, "take 600");
+    hear(&needy);
+    ck_assert_str_eq(needy.reply, "WEIR_E_NO_MEMORY");
+    ck_assert_uint_ge(figures_of(&one).reserve, 512);
+}
+
+/* One that has no share is left alone beside one that has, and so is one whose device is lost. */
+TEST(test_shares_are_of_those_that_have_one) {
+    struct child one, two, three;
+
+    start(&one, "0 limit share");
+    expect(&one, "also 0", "WEIR_OK");
+    start(&two, "0 limit share");
+    expect_limit(&one, 512);
+    expect(&one, "lose", "WEIR_E_DEVICE_LOST");
+    start(&three, "0 limit share");
+    expect_limit(&two, 320);
+    nap(100);
+    expect(&one, "take 1", "WEIR_E_DEVICE_LOST");
+}
+
+void add_process_peers_shares(Suite *suite) {
+    TCase *tests = suite_add_case(suite, "shares", 60, set_up, tear_down);
+
+    ADD_TESTS(tests, test_equal_shares_as_processes_come_and_go, test_weighted_shares,
+              test_a_share_is_never_below_what_is_in_use, test_preallocated_shares,
+              test_a_share_in_the_background_falls_for_who_comes,
+              test_a_share_asks_when_its_turn_has_come, test_a_share_waits_for_those_that_are_slow,
+              test_a_share_in_the_background_beside_a_stopped_one,
+              test_a_share_beside_a_stopped_one_has_a_deadline,
+              test_a_share_is_not_waited_for_until_the_deadline,
+              test_a_share_beside_one_that_grows_again, test_weights_of_nothing,
+              test_a_limit_in_place_of_a_share, test_a_share_caps_what_is_preallocated,
+              test_shares_are_of_those_that_have_one);
+    ADD_FOR_EACH(tests, 3, test_reserve_above_a_share_goes);
+    ADD_FOR_EACH(tests, 2, test_reserve_above_a_share_that_cannot_go,
+                 test_a_share_caps_what_was_preallocated, test_reserve_that_was_promised_stays);
+    ADD_FOR_EACH(tests, 4, test_preallocated_shares_in_the_background,
+                 test_preallocated_shares_leave_room,
+                 test_reserve_that_was_promised_stays_beside_a_share);
+}

@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: MIT */
+/* test_process_peers_silent.c: processes that do not answer, end, or have ended. */
+#include "test_process_peers.h"
+
+TEST(test_nobody_waits_long_for_a_stopped_one) {
+    struct child stopped, needy;
+    uint64_t began, first, second;
+
+    start_beside(&stopped, 896, &needy, "0 recovery-timeout 2s"); /* others have 200 ms */
+    stop(&stopped);
+    began = now_ms();
+    expect(&needy, "take 512", "WEIR_E_NO_MEMORY");
+    first = now_ms() - began;
+    ck_assert_uint_le(first, 1900); /* far less, unless the machine is busy */
+    began = now_ms();
+    expect(&needy, "take 512", "WEIR_E_NO_MEMORY"); /* it is left alone */
+    second = now_ms() - began;
+    ck_assert_uint_le(second, first + 100);
+    ck_assert_uint_eq(figures_of(&needy).reclaim_mib, 0);
+    ck_assert_int_eq(kill(stopped.pid, SIGCONT), 0);
+    nap(2100);
+    expect(&needy, "take 512", "WEIR_OK");
+    ck_assert_uint_ge(figures_of(&stopped).yield_mib, 384);
+}
+
+/* Why it was refused names who has what it lacks, and no setting that would not have helped; but where nobody is silent
+ * the advice to who came first is to preallocate, and to who did not to wait. */
+TEST(test_an_oom_report_beside_a_stopped_one) {
+    struct child stopped, needy;
+    char wanted[160];
+
+    if (_i == 0)
+        start(&needy, "0 recovery-timeout 500ms");
+    start(&stopped, "0");
+    fill(&stopped, 896);
+    expect(&stopped, "take 256", "WEIR_OK");
+    stop(&stopped);
+    if (_i == 1)
+        start(&needy, "0 recovery-timeout 500ms");
+    expect(&needy, "take 512", "WEIR_E_NO_MEMORY");
+    say(&needy, "why");
+    hear(&needy);
+    snprintf(wanted, sizeof wanted, "|              process %d has 896MiB of it, and is stopped|",
+             (int)stopped.pid);
+    ck_assert_msg(strstr(needy.reply, wanted) != NULL, "%s", needy.reply);
+    snprintf(wanted, sizeof wanted, "|  Continue process %d (kill -CONT %d), or end it.|",
+             (int)stopped.pid, (int)stopped.pid);
+    ck_assert_msg(strstr(needy.reply, wanted) != NULL, "%s", needy.reply);
+    ck_assert_ptr_null(strstr(needy.reply, "--prealloc"));
+    ck_assert_int_eq(kill(stopped.pid, SIGCONT), 0);
+    expect(&stopped, "take 512", "WEIR_OK");
+    do { /* on a machine that is busy it may be late */
+        expect(&needy, "take 576", "WEIR_E_NO_MEMORY");
+        say(&needy, "why");
+        hear(&needy);
+    } while (strstr(needy.reply, "of it, and does not answer"));
+    ck_assert_msg(strstr(needy.reply, _i == 0 ? "|  Try --prealloc 576MiB"
+                                              : "|  Wait for other processes") != NULL,
+                  "%s", needy.reply);
+    ck_assert_ptr_null(strstr(needy.reply, "of it, and "));
+}
+
+/* Of several that answer the one that has most is named, with what it could give: nothing more, where it was asked;
+ * where nobody was, since no wait is wanted, a wait is what to try, if that is enough. */
+TEST(test_an_oom_report_beside_living_ones) {
+    static const struct {
+        const char *words, *request, *has, *advice;
+    } cases[] = {
+        {"0", "take 512", "512MiB of it, of which it could release 0B", "Wait for other processes"},
+        {"0 recovery-timeout 0", "take 512", "640MiB of it, of which it could release 128MiB",
+         "Wait for other processes"},
+        {"0 recovery-timeout 0", "take 192", "640MiB of it, of which it could release 128MiB",
+         "Try --recovery-timeout 1s"},
+    };
+    struct child more, less, needy;
+    char wanted[160];
+
+    start(&less, "0");
+    start(&more, "0");
+    expect(&less, "take 256", "WEIR_OK");
+    fill(&more, 640);
+    expect(&more, "take 512", "WEIR_OK");
+    start(&needy, "%s", cases[_i].words);
+    snprintf(wanted, sizeof wanted, "|              process %d has %s|", (int)more.pid,
+             cases[_i].has);
+    for (int i = 0; i < 1000; i++) { /* it says what it has once it has heard of somebody */
+        expect(&needy, cases[_i].request, "WEIR_E_NO_MEMORY");
+        say(&needy, "why");
+        hear(&needy);
+        if (strstr(needy.reply, wanted))
+            break;
+    }
+    ck_assert_msg(strstr(needy.reply, wanted) != NULL, "not \"%s\": %s", wanted, needy.reply);
+    snprintf(wanted, sizeof wanted, "|  %s", cases[_i].advice);
+    ck_assert_msg(strstr(needy.reply, wanted) != NULL, "%s", needy.reply);
+    end(&needy);
+    start(&needy, "0 recovery-timeout 1s");
+    expect(&needy, "take 192", "WEIR_OK");
+}
+
+/* Who takes no part in the registry is told to, where those who do have what is lacking; not for what its own process has
+ * there, nor for what others have who take no part either. */
+TEST(test_an_oom_report_without_the_registry) {
+    static const struct {
+        const char *other, *request, *advice;
+    } cases[] = {
+        {"0", "0 ledger off", "Try --registry on (WEIR_REGISTRY=on).|"},
+        {"0", "0 ledger off recovery-timeout 0", "Try --registry on --recovery-timeout 1s|"},
+        {"0 ledger off", "0 ledger off", "Wait for other processes, or end them (weir info "},
+        {"", "4 ledger off", "Trim the other pools, or free their blocks: no setting makes room.|"},
+        {"0", "0 ledger off", "Wait for other processes, or end them (weir info "},
+        {"0 ledger off", "0 ledger off", "Wait for other processes, or end them (weir info "},
+    };
+    struct child other, small, needy;
+    char wanted[160];
+
+    if (cases[_i].other[0]) {
+        start(&other, "%s", cases[_i].other);
+        fill(&other, 768);
+    }
+    if (_i == 2) { /* too little */
+        start(&small, "0");
+        expect(&small, "take 64", "WEIR_OK");
+    }
+    start(&needy, "%s", cases[_i].request);
+    if (!cases[_i].other[0])
+        expect(&needy, "also 768", "WEIR_OK");
+    if (_i == 4) /* whose registry it would be, nobody can tell */
+        expect(&needy, "nameless", "it is");
+    expect(&needy, "take 512", "WEIR_E_NO_MEMORY");
+    say(&needy, "why");
+    hear(&needy);
+    snprintf(wanted, sizeof wanted, "|  %s", cases[_i].advice);
+    ck_assert_msg(strstr(needy.reply, wanted) != NULL, "not \"%s\": %s", wanted, needy.reply);
+    end(&needy);
+    if (_i >= 2)
+        return;
+    start(&needy, "0 recovery-timeout 1s");
+    expect(&needy, "take 512", "WEIR_OK");
+}
+
+/* Where an allocator beside it has more, no other process is named, unless it could give enough. */
+TEST(test_an_oom_report_beside_one_of_its_own) {
+    struct child other, needy;
+    char wanted[160];
+
+    start(&other, "0");
+    if (_i == 0)
+        expect(&other, "take 256", "WEIR_OK");
+    else
+        fill(&other, 256);
+    start(&needy, "0 recovery-timeout 0");
+    expect(&needy, "also 384", "WEIR_OK");
+    snprintf(wanted, sizeof wanted, "|              process %d has 256MiB of it, ", (int)other.pid);
+    for (int i = 0; i < 100; i++) { /* it says what it has once it has heard of somebody */
+        expect(&needy, "take 480", "WEIR_E_NO_MEMORY");
+        say(&needy, "why");
+        hear(&needy);
+        ck_assert_msg(strstr(needy.reply, ": other weir pools of this process have 384MiB of the "
+                                          "device|") != NULL,
+                      "%s", needy.reply);
+        if (_i == 0)
+            ck_assert_msg(strstr(needy.reply, "|              process ") == NULL, "%s",
+                          needy.reply);
+        else if (strstr(needy.reply, wanted))
+            break;
+        nap(_i == 0 ? 1 : 10);
+    }
+    ck_assert_msg((strstr(needy.reply, wanted) != NULL) == _i, "%s", needy.reply);
+}
+
+/* Of several that have a little each, none is. */
+TEST(test_an_oom_report_beside_small_ones) {
+    struct child one, other, needy;
+
+    start(&one, "0");
+    start(&other, "0");
+    start(&needy, "0 recovery-timeout 0");
+    expect(&one, "take 64", "WEIR_OK");
+    expect(&other, "take 64", "WEIR_OK");
+    expect(&needy, "take 960", "WEIR_E_NO_MEMORY");
+    say(&needy, "why");
+    hear(&needy);
+    ck_assert_msg(strstr(needy.reply, "others have 128MiB of it|  request") != NULL, "%s",
+                  needy.reply);
+}
+
+/* Nor where the driver does not say what is free, so that it is not known what is lacking. */
+TEST(test_an_oom_report_without_what_is_free) {
+    struct child other, needy;
+
+    start(&other, "0");
+    start(&needy, "0 recovery-timeout 0");
+    expect(&other, "take 896", "WEIR_OK");
+    expect(&needy, "blind", "it is");
+    expect(&needy, "take 512", "WEIR_E_NO_MEMORY");
+    say(&needy, "why");
+    hear(&needy);
+    ck_assert_msg(strstr(needy.reply, "  cause       others: ") != NULL, "%s", needy.reply);
+    ck_assert_ptr_null(strstr(needy.reply, "of it, "));
+}
+
+/* What it has would not have done, or the driver refuses what nobody has. */
+TEST(test_an_oom_report_beside_a_stopped_one_that_has_little) {
+    struct child stopped, busy, needy;
+
+    start(&stopped, "0");
+    start(&busy, "0");
+    start(&needy, "0 recovery-timeout 500ms");
+    expect(&stopped, "take 64", "WEIR_OK");
+    for (int i = 0; i < 10; i++)
+        expect(&busy, "take 64", "WEIR_OK");
+    stop(&stopped);
+    for (int i = 0; i < 2; i++) {
+        expect(&needy, i == 0 ? "take 512" : "take 128", "WEIR_E_NO_MEMORY");
+        say(&needy, "why");
+        hear(&needy);
+        ck_assert_msg(
+            strstr(needy.reply, i == 0 ? "cause       others: " : "cause       driver: ") != NULL,
+            "%s", needy.reply);
+        ck_assert_ptr_null(strstr(needy.reply, "of it, and "));
+        expect(&needy, "refuse", "it will");
+    }
+    ck_assert_int_eq(kill(stopped.pid, SIGCONT), 0);
+}
+
+/* Who is asked may be late, on a machine that is busy; the request has time. */
+TEST(test_who_answers_late_is_waited_for) {
+    struct child late, needy;
+
+    start_beside(&late, 896, &needy, "0"); /* others have 2 s, and a quarter of it to answer */
+    stop(&late);
+    say(&needy, "take 512");
+    nap(900);
+    ck_assert_int_eq(kill(late.pid, SIGCONT), 0);
+    hear(&needy);
+    ck_assert_str_eq(needy.reply, "WEIR_OK");
+    ck_assert_uint_ge(figures_of(&late).yield_mib, 384);
+    ck_assert_uint_ge(figures_of(&needy).reclaim_mib, 384);
+}
+
+/* Not each time again either: a program may ask for its context again and again. */
+TEST(test_a_context_waits_for_a_stopped_one_once) {
+    struct child stopped, idle, needy;
+    unsigned long long took, least = UINT64_MAX;
+    int any, all = 0;
+
+    start_beside(&stopped, 512, &needy, "none");
+    stop(&stopped);
+    for (int i = 0; i < 6; i++) {
+        say(&needy, "context");
+        hear(&needy);
+        ck_assert_int_eq(sscanf(needy.reply, "%d %llu", &any, &took), 2);
+        all += any; /* once it may still give */
+        least = took < least ? took : least;
+    }
+    ck_assert_int_lt(all, 6);
+    ck_assert_uint_lt(least, 100); /* a quarter of a second, if it waited */
+    start(&idle, "0");
+    fill(&idle, 384);
+    say(&needy, "context");
+    hear(&needy);
+    ck_assert_int_eq(sscanf(needy.reply, "%d %llu", &any, &took), 2);
+    ck_assert_int_eq(any, 1);
+    ck_assert_uint_ge(figures_of(&idle).yield_mib, 320);
+    ck_assert_int_eq(kill(stopped.pid, SIGCONT), 0);
+}
+
+/* It weighs nothing, as long as it has no allocator. */
+TEST(test_a_share_after_a_context) {
+    struct child first, second;
+
+    start(&first, "none");
+    say(&first, "context");
+    hear(&first);
+    expect(&first, "share", "WEIR_OK");
+    expect(&first, "limit", "1024");
+    start(&second, "0 limit share");
+    expect(&second, "limit", "512");
+}
+
+void add_process_peers_silent(Suite *suite) {
+    TCase *tests = suite_add_case(suite, "silent", 60, set_up, tear_down);
+
+    ADD_TESTS(tests, test_nobody_waits_long_for_a_stopped_one, test_an_oom_report_beside_small_ones,
+              test_an_oom_report_without_what_is_free,
+              test_an_oom_report_beside_a_stopped_one_that_has_little,
+              test_who_answers_late_is_waited_for, test_a_context_waits_for_a_stopped_one_once,
+              test_a_share_after_a_context);
+    ADD_FOR_EACH(tests, 2, test_an_oom_report_beside_a_stopped_one,
+                 test_an_oom_report_beside_one_of_its_own);
+    ADD_FOR_EACH(tests, 3, test_an_oom_report_beside_living_ones);
+    ADD_FOR_EACH(tests, 6, test_an_oom_report_without_the_registry);
+}

@@ -1,0 +1,582 @@
+/* SPDX-License-Identifier: MIT */
+/* test_registry.c: the registry's file: who has a slot, who has lost it, and what becomes of a file that is not as it
+ * should be.
+ *
+ * Every test has a folder of its own by $WEIR_RUN_FOLDER.
+ */
+#include "test_registry.h"
+
+#include "tests/fixtures/deny.h"
+
+/* ---- slots --------------------------------------------------------------------------------------- */
+
+TEST(test_file_is_private_and_goes_with_the_last) {
+    struct weir_registry other;
+    struct stat is;
+
+    umask(0);
+    open_registry(&registry);
+    open_registry(&other);
+    ck_assert_int_eq(strncmp(registry.path, folder, strlen(folder)), 0);
+    ck_assert_int_eq(lstat(registry.path, &is), 0);
+    ck_assert(S_ISREG(is.st_mode));
+    ck_assert_uint_eq(is.st_mode & 07777, 0600);
+    ck_assert_uint_eq(is.st_uid, geteuid());
+    weir__registry_close(&registry);
+    ck_assert_int_eq(files_in_folder(), 1);
+    weir__registry_close(&other);
+    ck_assert_int_eq(files_in_folder(), 0);
+}
+
+TEST(test_each_sees_the_others) {
+    struct weir_registry other;
+
+    open_registry(&registry);
+    open_registry(&other);
+    ck_assert_int_ne(weir__registry_slot(&registry), weir__registry_slot(&other));
+    expect_count(0, 0);
+    publish(&registry, 1000);
+    for (uint64_t reserve = 0; reserve <= 300; reserve++) { /* faster than the file is looked at */
+        entry = (struct weir_registry_entry){
+            .reserve = reserve, .in_use = ~reserve, .command = "a test"};
+        weir__registry_publish(&other, &entry);
+    }
+    expect_count(2, 1300);
+    ck_assert(weir__registry_read(&registry, weir__registry_slot(&other), &entry));
+    ck_assert_uint_eq(entry.pid, (uint64_t)getpid());
+    ck_assert_str_eq(entry.command, "a test");
+    weir__registry_close(&other);
+    expect_count(1, 1000);
+}
+
+TEST(test_the_dead_have_no_entry) {
+    pid_t one, two;
+
+    open_registry(&registry);
+    publish(&registry, 1);
+    one = holder(be_member, 10);
+    two = holder(be_member, 100);
+    expect_count(3, 111);
+    end(one, SIGKILL);
+    expect_count(2, 101);
+    ck_assert_int_eq(kill(two, SIGSTOP), 0);
+    expect_count(2, 101);
+    end(two, SIGKILL);
+    expect_count(1, 1);
+    one = holder(be_member, 20); /* has the slot of one that is dead */
+    expect_count(2, 21);
+    end(one, SIGKILL);
+    weir__registry_close(&registry);
+    ck_assert_int_eq(files_in_folder(), 0);
+}
+
+/* A zombie's pid is still there, and its parent may never ask. */
+TEST(test_a_zombie_has_no_entry) {
+    uint64_t reserve;
+    pid_t other;
+    int i;
+
+    open_registry(&registry);
+    other = holder(be_member, 10);
+    ck_assert_int_eq(kill(other, SIGKILL), 0);
+    for (i = 0; i < 1000 && count(&reserve) > 0; i++)
+        nap(1000000);
+    ck_assert_int_lt(i, 1000);
+    ck_assert_int_eq(waitpid(other, NULL, 0), other);
+}
+
+/* What a child of fork inherits keeps the slot, but the entry names the dead. */
+TEST(test_a_child_is_not_its_parent) {
+    int ready[2];
+    pid_t parent, child = 0;
+
+    open_registry(&registry);
+    ck_assert_int_eq(pipe(ready), 0);
+    parent = fork();
+    if (parent == 0) {
+        struct weir_registry own;
+
+        if (weir__registry_open(&own, DEVICE) != 0)
+            _exit(1);
+        publish(&own, 10);
+        child = fork();
+        if (child == 0)
+            for (;;)
+                pause();
+        if (write(ready[1], &child, sizeof child) != (ssize_t)sizeof child)
+            _exit(1);
+        for (;;)
+            pause();
+    }
+    ck_assert_int_eq(read(ready[0], &child, sizeof child), (ssize_t)sizeof child);
+    expect_count(1, 10);
+    end(parent, SIGKILL);
+    expect_count(0, 0);
+    ck_assert_int_eq(kill(child, SIGKILL), 0);
+}
+
+#ifdef CAN_DENY
+/* Then its pid says nothing, and the lock alone tells. */
+TEST(test_a_start_that_is_not_known) {
+    deny("open", 1, 0, EACCES); /* of what tells when it began */
+    open_registry(&registry);
+    ck_assert_uint_eq(deny_none(), 1);
+    publish(&registry, 10);
+    expect_count(1, 10);
+}
+#endif
+
+TEST(test_full) {
+    static struct weir_registry all[WEIR_REGISTRY_SLOTS];
+
+    for (int i = 0; i < WEIR_REGISTRY_SLOTS; i++)
+        open_registry(&all[i]);
+    ck_assert_int_eq(weir__registry_open(&registry, DEVICE), -1);
+    ck_assert_int_eq(errno, EUSERS);
+    weir__registry_close(&all[7]);
+    open_registry(&registry);
+    ck_assert_int_eq(weir__registry_slot(&registry), 7);
+}
+
+/* Writers that are killed while they write: whoever reads finds whole entries, of those that live. */
+TEST(test_killed_while_they_write) {
+    pid_t writers[WRITERS] = {0};
+    uint64_t reserve, most = 0;
+    int found, i;
+
+    open_registry(&registry);
+    for (i = 0; i < KILLS; i++) {
+        pid_t *at = &writers[i % WRITERS];
+
+        if (*at > 0)
+            end(*at, SIGKILL);
+        *at = fork();
+        if (*at == 0) {
+            struct weir_registry own;
+
+            if (weir__registry_open(&own, DEVICE) != 0)
+                _exit(1);
+            for (uint64_t n = 1;; n++)
+                publish(&own, n);
+        }
+        for (int look = 0; look < 20; look++) {
+            found = count(&reserve);
+            ck_assert_int_le(found, WRITERS);
+            most = reserve > most ? reserve : most;
+            nap(100000);
+        }
+    }
+    ck_assert_uint_gt(most, 0);
+    for (i = 0; i < WRITERS; i++)
+        end(writers[i], SIGKILL);
+    expect_count(0, 0);
+    ck_assert_int_lt(weir__registry_slot(&registry), WRITERS + 1);
+    weir__registry_close(&registry);
+    ck_assert_int_eq(files_in_folder(), 0);
+}
+
+/* ---- calls that fail ----------------------------------------------------------------------------- */
+
+#ifdef CAN_DENY
+static struct weir_registry tried;
+
+/* At once, and with a look at the file. */
+static void write_entry(struct weir_registry *l, uint64_t reserve) {
+    struct weir_registry_entry e = {.reserve = reserve, .in_use = ~reserve};
+
+    l->looked_ns = 0;
+    weir__registry_publish(l, &e);
+}
+
+/* What a process does with a registry: 0, or -1 and errno. */
+static int try_open(void) {
+    return weir__registry_open(&tried, DEVICE);
+}
+
+static int try_look(void) {
+    return weir__registry_look(&tried, DEVICE);
+}
+
+static int try_publish(void) {
+    write_entry(&tried, 7);
+    return 0;
+}
+
+static int try_read(void) {
+    for (int slot = 0; slot < 3; slot++)
+        if (weir__registry_read(&tried, slot, &entry))
+            ck_assert_uint_eq(entry.reserve, slot == weir__registry_slot(&tried) ? 7 : 3);
+    return 0;
+}
+
+static int try_leave(void) {
+    weir__registry_leave(&tried);
+    return 0;
+}
+
+static int try_bell(void) {
+    (void)weir__registry_bell(&tried);
+    return 0;
+}
+
+enum { NO_FILE, SOUND, CUT, REMOVED, FOREIGN, STATES };
+
+static const struct {
+    int (*attempt)(void);
+    int has_slot, states; /* in how many of these it is tried */
+} attempts[] = {{try_open, 0, STATES}, {try_look, 0, STATES},  {try_publish, 1, STATES},
+                {try_read, 1, STATES}, {try_leave, 1, STATES}, {try_bell, 1, SOUND + 1}};
+
+/* What is there before: `other' has a slot in it in each state but the first. */
+static void prepare(int state, struct weir_registry *other, int has_slot) {
+    uint32_t version = WEIR_REGISTRY_VERSION + 1;
+
+    if (state != NO_FILE) {
+        open_registry(other);
+        write_entry(other, 3);
+    }
+    if (has_slot) {
+        open_registry(&tried);
+        write_entry(&tried, 7);
+    }
+    if (state == CUT)
+        ck_assert_int_eq(truncate(other->path, 100), 0);
+    else if (state == REMOVED)
+        ck_assert_int_eq(unlink(other->path), 0);
+    else if (state == FOREIGN)
+        write_over(other->path, 8, &version, sizeof version);
+}
+
+/* Nothing is in the way of those that come later, or of the file's end. */
+static void expect_sound(int state, struct weir_registry *other) {
+    struct weir_registry late;
+
+    if (state != NO_FILE)
+        write_entry(other, 3);
+    open_registry(&late);
+    write_entry(&late, 5);
+    ck_assert(weir__registry_read(&late, weir__registry_slot(&late), &entry));
+    ck_assert(state == NO_FILE || weir__registry_read(&late, weir__registry_slot(other), &entry));
+    if (state != NO_FILE)
+        weir__registry_close(other);
+    weir__registry_close(&late);
+    ck_assert_int_eq(files_in_folder(), 0);
+}
+
+/* With the k-th call denied, for each k: it works or says why not, nothing stays open, and the next one works. */
+static void deny_each(int which, int state, int for_good, int with) {
+    int files = files_open(), has_slot = attempts[which].has_slot, result, reason;
+    struct weir_registry other;
+
+    for (uint64_t k = 1, all = 1; all > 0; k++) {
+        ck_assert_uint_lt(k, 400);
+        prepare(state, &other, has_slot);
+        errno = 0;
+        deny(NULL, k, for_good, with);
+        result = attempts[which].attempt();
+        reason = errno;
+        all = deny_none();
+        ck_assert(result == 0 || attempts[which].attempt == try_look || reason == with ||
+                  reason == EAGAIN || (reason == EUSERS && with == EACCES));
+        if (has_slot || result == 0) {
+            write_entry(&tried, 7);
+            if (weir__registry_slot(&tried) >= 0 &&
+                tried.start != 0) /* it was told that it has ended */
+                ck_assert(weir__registry_read(&tried, weir__registry_slot(&tried), &entry));
+            weir__registry_close(&tried);
+        }
+        expect_sound(state, &other);
+        ck_assert_int_eq(files_open(), files);
+    }
+}
+
+TEST(test_each_call_denied) {
+    static const int with[] = {EIO, EACCES, EEXIST, ENOENT};
+
+    for (int state = 0; state < attempts[_i].states; state++)
+        for (int i = 0; i < 8; i += state % 2 ? 3 : 1)
+            deny_each(_i, state, i % 2, with[i / 2]);
+}
+
+/* Neither a file that is never sound nor a bell that is not available is tried for ever. */
+TEST(test_no_end_of_tries) {
+    static const char *const calls[] = {"fstat", "mmap", "linkat"};
+
+    deny(calls[_i], 1, 1, EEXIST);
+    ck_assert_int_eq(weir__registry_open(&registry, DEVICE), -1);
+    ck_assert_int_eq(errno, EAGAIN);
+    ck_assert_uint_gt(deny_none(), 1);
+    open_registry(&registry);
+    weir__registry_close(&registry);
+    ck_assert_int_eq(files_in_folder(), 0);
+}
+
+static void expect_folder(const char *begins) {
+    if (weir__registry_look(&registry, DEVICE) == 0)
+        weir__registry_close(&registry);
+    ck_assert_msg(strncmp(registry.path, begins, strlen(begins)) == 0, "%s", registry.path);
+}
+
+/* Where no folder is told: the first one, or the other where nothing can be made there. */
+TEST(test_folders) {
+    ck_assert_int_eq(_i == 0 ? unsetenv("WEIR_RUN_FOLDER") : setenv("WEIR_RUN_FOLDER", "run", 1),
+                     0);
+    expect_folder("/dev/shm/weir-");
+    deny("access", 1, 0, EACCES);
+    expect_folder("/tmp/weir-");
+    ck_assert_uint_eq(deny_none(), 1);
+}
+#endif
+
+static void count_own(const char *device, void *context) {
+    int *visits = context;
+
+    *visits += atol(device) == (long)getpid();
+}
+
+/* A process of a login session and one of a service. */
+TEST(test_the_same_whatever_the_environment) {
+    char device[WEIR_REGISTRY_DEVICE], elsewhere[WEIR_REGISTRY_PATH];
+    int status, visits = 0;
+    pid_t pid;
+
+    ck_assert_int_eq(unsetenv("WEIR_RUN_FOLDER"), 0);
+    ck_assert_int_eq(_i == 0 ? unsetenv("XDG_RUNTIME_DIR") : setenv("XDG_RUNTIME_DIR", folder, 1),
+                     0);
+    snprintf(device, sizeof device, "%ld", (long)getpid()); /* this process's alone */
+    ck_assert_int_eq(weir__registry_open(&registry, device), 0);
+    publish(&registry, 5);
+    pid = fork();
+    if (pid == 0) {
+        if ((_i == 0 ? setenv("XDG_RUNTIME_DIR", folder, 1) : unsetenv("XDG_RUNTIME_DIR")) != 0 ||
+            weir__registry_look(&registry, device) != 0)
+            _exit(1);
+        _exit(weir__registry_read(&registry, 0, &entry) && entry.reserve == 5 ? 0 : 2);
+    }
+    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    snprintf(elsewhere, sizeof elsewhere, "/tmp%s", strrchr(registry.path, '/'));
+    close(open(elsewhere, O_CREAT | O_WRONLY, 0600)); /* nobody looks for it there */
+    weir__registry_each(count_own, &visits);
+    weir__registry_close(&registry);
+    ck_assert_int_eq(unlink(elsewhere), 0);
+    ck_assert_int_eq(status, 0);
+    ck_assert_int_eq(visits, 1);
+}
+
+TEST(test_a_name_that_is_too_long) {
+    char name[WEIR_REGISTRY_PATH];
+
+    memset(name, 'x', sizeof name);
+    name[sizeof name - 1] = '\0';
+    ck_assert_int_eq(weir__registry_open(&registry, name), -1);
+    ck_assert_int_eq(errno, ENAMETOOLONG);
+    ck_assert_int_eq(weir__registry_look(&registry, name), -1);
+}
+
+static void visit(const char *device, void *context) {
+    ck_assert_int_eq(strcmp(device, DEVICE), 0);
+    ++*(int *)context;
+}
+
+TEST(test_devices_that_have_one) {
+    char path[2 * WEIR_REGISTRY_PATH];
+    int visits = 0;
+
+    open_registry(&registry);
+    snprintf(path, sizeof path, "%s%064d", registry.path, 0); /* no device's name is so long */
+    close(open(path, O_CREAT | O_WRONLY, 0600));
+    weir__registry_each(visit, &visits);
+    ck_assert_int_eq(visits, 1);
+    ck_assert_int_eq(setenv("WEIR_RUN_FOLDER", "/nonexistent/folder", 1), 0);
+    weir__registry_each(visit, &visits);
+    ck_assert_int_eq(visits, 1);
+    snprintf(path, sizeof path, "%s", folder);
+    while (strlen(path) < WEIR_REGISTRY_PATH) /* a registry's path is not so long */
+        strcat(path, "/.");
+    ck_assert_int_eq(setenv("WEIR_RUN_FOLDER", path, 1), 0);
+    weir__registry_each(visit, &visits);
+    ck_assert_int_eq(visits, 1);
+}
+
+/* Its pid says nothing here. */
+TEST(test_of_another_namespace) {
+    pid_t pid;
+
+    open_registry(&registry);
+    pid = holder(be_member, 10);
+    expect_count(1, 10);
+    ck_assert(weir__registry_read(&registry, 1, &entry));
+    ck_assert_int_eq(weir__registry_is_stopped(&registry, &entry), 0);
+    ck_assert_int_eq(kill(pid, SIGSTOP), 0);
+    ck_assert_int_eq(waitpid(pid, NULL, WUNTRACED), pid);
+    ck_assert_int_eq(weir__registry_is_stopped(&registry, &entry), 1);
+    registry.namespace = 1;
+    expect_count(1, 10);
+    ck_assert_int_eq(weir__registry_is_stopped(&registry, &entry), 0);
+    registry.namespace = entry.namespace = 0; /* neither can tell */
+    ck_assert_int_eq(weir__registry_is_stopped(&registry, &entry), 0);
+    end(pid, SIGKILL); /* the lock tells */
+    expect_count(0, 0);
+    weir__registry_close(&registry);
+    pid = begin_ending();
+    registry.namespace = 1;
+    ck_assert(ending() == 0);
+    end(pid, SIGKILL);
+}
+
+#ifdef CAN_DENY
+static pid_t ender;
+static int ends_in, tell; /* calls, and how it is told */
+
+static void have_it_end(const char *name) {
+    uint64_t start;
+
+    (void)name;
+    if (--ends_in > 0)
+        return;
+    meanwhile = NULL;
+    start = weir__process_start(ender);
+    ck_assert_int_eq(write(tell, "", 1), 1);
+    while (!weir__process_is_ending(ender, start))
+        nap(100000);
+}
+
+/* The first in its file, which lives until have_it_end was called for the k-th time. */
+static void begin_ender(int k) {
+    int ready[2], told[2];
+    char byte;
+
+    ck_assert_int_lt(k, 200);
+    ck_assert_int_eq(pipe(ready), 0);
+    ck_assert_int_eq(pipe(told), 0);
+    ender = fork();
+    if (ender == 0)
+        be_ending(ready[1], told[0]);
+    ck_assert_int_eq(read(ready[0], &byte, 1), 1);
+    close(ready[0]);
+    close(ready[1]);
+    close(told[0]);
+    tell = told[1];
+    ends_in = k;
+}
+
+/* 1 if it had been told: another call may be the one that matters. */
+static int end_ender(void) {
+    end(ender, SIGKILL);
+    close(tell);
+    return ends_in <= 0;
+}
+
+/* Whenever somebody begins to end while another leaves: that one is not the last as long as the slot is there, and
+ * sees who is ending when it is not. */
+TEST(test_it_stays_for_who_begins_to_end_meanwhile) {
+    int k = 0;
+
+    do {
+        begin_ender(++k);
+        open_registry(&registry);
+        meanwhile = have_it_end;
+        weir__registry_leave(&registry);
+        meanwhile = NULL;
+        ck_assert_msg(files_in_folder() == 1, "at call %d", k);
+        weir__registry_close(&registry);
+    } while (end_ender());
+    ck_assert_int_gt(k, 3);
+}
+
+/* Nor does who comes take its slot, whenever that is. */
+TEST(test_who_begins_to_end_meanwhile_keeps_its_slot) {
+    int k = 0, more;
+
+    do {
+        begin_ender(++k);
+        meanwhile = have_it_end;
+        open_registry(&registry);
+        meanwhile = NULL;
+        ck_assert_msg(weir__registry_slot(&registry) != 0, "at call %d", k);
+        ck_assert_msg(ends_in > 0 || ending() == 10, "at call %d", k);
+        weir__registry_close(&registry);
+        more = end_ender();
+        ck_assert_int_eq(weir__registry_look(&registry, DEVICE), 0); /* which removes it */
+        weir__registry_close(&registry);
+    } while (more);
+    ck_assert_int_gt(k, 3);
+}
+#endif
+
+#ifdef CAN_DENY
+/* Who cannot open it does not remove it: others are in there. */
+TEST(test_who_cannot_open_it_leaves_it) {
+    static const int with[] = {EMFILE, ENFILE, ENOMEM, EINTR, EIO};
+    struct weir_registry other;
+
+    open_registry(&registry);
+    for (size_t i = 0; i < sizeof with / sizeof with[0]; i++) {
+        memset(&other, 0, sizeof other);
+        deny("open", 2, 0, with[i]); /* the first is of what tells when it began */
+        ck_assert_int_eq(weir__registry_open(&other, DEVICE), -1);
+        ck_assert_int_eq(errno, with[i]);
+        ck_assert_uint_eq(deny_none(), 1);
+        ck_assert(has_its_name(&registry));
+    }
+    weir__registry_close(&registry);
+}
+#endif
+
+#ifdef CAN_DENY
+static int of_all, lets_go_in; /* the open file of who has all slots, and calls */
+
+static void let_go(const char *name) {
+    if (strcmp(name, "fcntl") != 0 || --lets_go_in > 0)
+        return;
+    meanwhile = NULL;
+    close(of_all);
+}
+
+/* It has seen that somebody is ending: whenever it lets them go, who comes does not take that one's slot. */
+TEST(test_who_had_all_lets_go_meanwhile) {
+    struct flock all = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    pid_t pid = begin_ending();
+
+    for (int k = 1; k <= WEIR_REGISTRY_SLOTS + 3; k++) {
+        weir__registry_close(&registry);
+        of_all = open(registry.path, O_RDWR);
+        ck_assert_int_eq(fcntl(of_all, F_OFD_SETLK, &all), 0);
+        lets_go_in = k;
+        meanwhile = let_go;
+        open_registry(&registry);
+        ck_assert_ptr_null(meanwhile);
+        ck_assert_msg(weir__registry_slot(&registry) != 0 && ending() == 10, "at call %d", k);
+    }
+    end(pid, SIGKILL);
+    weir__registry_close(&registry);
+    ck_assert_int_eq(files_in_folder(), 0);
+}
+#endif
+
+int main(void) {
+    Suite *suite = suite_create("ledger");
+    TCase *tests = suite_add_case(suite, "slots", 30, set_up, tear_down);
+
+    ADD_TESTS(tests, test_file_is_private_and_goes_with_the_last, test_each_sees_the_others,
+              test_the_dead_have_no_entry, test_a_zombie_has_no_entry,
+              test_a_child_is_not_its_parent, test_full, test_killed_while_they_write,
+              test_of_another_namespace);
+    tests = suite_add_case(suite, "bad", 30, set_up, tear_down);
+    ADD_TESTS(tests, test_a_name_that_is_too_long);
+    tests = suite_add_case(suite, "bell", 30, set_up, tear_down);
+    ADD_TESTS(tests, test_devices_that_have_one);
+    ADD_FOR_EACH(tests, 2, test_the_same_whatever_the_environment);
+#ifdef CAN_DENY
+    tests = suite_add_case(suite, "denied", 60, set_up, tear_down);
+    ADD_TESTS(tests, test_it_stays_for_who_begins_to_end_meanwhile,
+              test_who_begins_to_end_meanwhile_keeps_its_slot, test_who_cannot_open_it_leaves_it,
+              test_who_had_all_lets_go_meanwhile, test_a_start_that_is_not_known);
+    ADD_FOR_EACH(tests, 6, test_each_call_denied);
+    ADD_FOR_EACH(tests, 3, test_no_end_of_tries);
+    ADD_FOR_EACH(tests, 2, test_folders);
+#endif
+    add_registry_going(suite);
+    add_registry_bad(suite);
+    return run_suite(suite, CK_FORK);
+}

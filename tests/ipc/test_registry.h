@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: MIT */
+/* test_registry.h: what the parts of the suite of the registry share: a folder of their own, and what is in it. */
+#ifndef WEIR_TEST_REGISTRY_H
+#define WEIR_TEST_REGISTRY_H
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tests/fixtures/holder.h"
+#include "ipc/registry.h"
+#include "tests/fixtures/own_file.h"
+#include "tests/fixtures/support.h"
+#include "base/who.h"
+
+#define DEVICE "00112233445566778899aabbccddeeff"
+
+enum { WRITERS = 3, KILLS = 60, GUESTS = 4, VISITS = 600 };
+
+static char folder[40];
+static struct weir_registry registry;
+static struct weir_registry_entry entry;
+
+/* Files are made by the thousand. */
+static inline void set_up(void) {
+    const char *in = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
+
+    snprintf(folder, sizeof folder, "%s/weir-ledger-XXXXXX", in);
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    ck_assert_int_eq(setenv("WEIR_RUN_FOLDER", folder, 1), 0);
+    memset(&entry, 0, sizeof entry);
+}
+
+static inline void tear_down(void) {
+    char command[128];
+
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    ck_assert_int_eq(system(command), 0);
+}
+
+static inline void nap(long ns) {
+    nanosleep(&(struct timespec){0, ns}, NULL);
+}
+
+static inline void publish(struct weir_registry *l, uint64_t reserve) {
+    struct weir_registry_entry e = {.reserve = reserve, .in_use = ~reserve, .command = "a test"};
+
+    nap(1200000); /* so that it looks at its file */
+    weir__registry_publish(l, &e);
+}
+
+static inline void open_registry(struct weir_registry *l) {
+    ck_assert_msg(weir__registry_open(l, DEVICE) == 0, "%s", strerror(errno));
+}
+
+/* Entries that can be read, and the sum of what they have. */
+static inline int count(uint64_t *reserve) {
+    int found = 0;
+
+    *reserve = 0;
+    for (int slot = 0; slot < WEIR_REGISTRY_SLOTS; slot++)
+        if (weir__registry_read(&registry, slot, &entry)) {
+            ck_assert_uint_eq(entry.in_use, ~entry.reserve);
+            *reserve += entry.reserve;
+            found++;
+        }
+    return found;
+}
+
+static inline void expect_count(int wanted, uint64_t wanted_reserve) {
+    uint64_t reserve;
+
+    ck_assert_int_eq(count(&reserve), wanted);
+    ck_assert_uint_eq(reserve, wanted_reserve);
+}
+
+static inline int files_in_folder(void) {
+    DIR *entries = opendir(folder);
+    int files = 0;
+
+    while (readdir(entries))
+        files++;
+    closedir(entries);
+    return files - 2;
+}
+
+/* A slot with so much in it. */
+static inline int be_member(uint64_t reserve) {
+    struct weir_registry own;
+
+    if (weir__registry_open(&own, DEVICE) != 0)
+        return 0;
+    publish(&own, reserve);
+    return 1;
+}
+
+static inline void note_ending(int slot, const struct weir_registry_entry *of, void *reserve) {
+    (void)slot;
+    *(uint64_t *)reserve += of->reserve;
+}
+
+/* What those who are ending have. */
+static inline uint64_t ending(void) {
+    uint64_t reserve = 0;
+
+    weir__registry_ending(&registry, note_ending, &reserve);
+    return reserve;
+}
+
+static inline void *stay(void *unused) {
+    for (;;)
+        pause();
+    return unused;
+}
+
+/* What is left of a process that was killed, as the kernel takes it apart: neither file nor first thread.  Once it is
+ * told to, if it is. */
+static inline void be_ending(int ready, int told) {
+    char byte = 0;
+    pthread_t other;
+
+    if (weir__registry_open(&registry, DEVICE) != 0 ||
+        pthread_create(&other, NULL, stay, NULL) != 0)
+        _exit(1);
+    publish(&registry, 10);
+    if (write(ready, &byte, 1) != 1 || (told >= 0 && read(told, &byte, 1) != 1))
+        _exit(1);
+    close(registry.file.number);
+    munmap(registry.page, 4096);
+    pthread_exit(NULL);
+}
+
+/* It is the first in its file, and is looked at. */
+static inline pid_t begin_ending(void) {
+    int ready[2];
+    char byte;
+    pid_t pid;
+
+    ck_assert_int_eq(pipe(ready), 0);
+    pid = fork();
+    if (pid == 0)
+        be_ending(ready[1], -1);
+    ck_assert_int_eq(read(ready[0], &byte, 1), 1);
+    close(ready[0]);
+    close(ready[1]);
+    ck_assert_int_eq(weir__registry_look(&registry, DEVICE), 0);
+    while (ending() == 0)
+        nap(1000000);
+    return pid;
+}
+
+/* All slots, as one has that removes the file. */
+static inline int have_all(uint64_t unused) {
+    struct flock all = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    int file = open(registry.path, O_RDWR);
+
+    (void)unused;
+    return file >= 0 && fcntl(file, F_OFD_SETLK, &all) == 0;
+}
+
+static inline void write_over(const char *path, size_t at, const void *bytes, size_t length) {
+    int file = open(path, O_WRONLY);
+
+    ck_assert_int_ge(file, 0);
+    ck_assert_int_eq(pwrite(file, bytes, length, (off_t)at), (ssize_t)length);
+    close(file);
+}
+
+/* 1: whoever comes now finds the file that it has a slot in. */
+static inline int has_its_name(const struct weir_registry *l) {
+    struct stat is, named;
+
+    return fstat(l->file.number, &is) == 0 && lstat(l->path, &named) == 0 &&
+           is.st_ino == named.st_ino;
+}
+
+/* The parts. */
+void add_registry_going(Suite *suite);
+void add_registry_bad(Suite *suite);
+
+#endif

@@ -1,0 +1,357 @@
+/* SPDX-License-Identifier: MIT */
+/* test_registry_bad.c: a file that is not as it should be, and a program that closes what is not its own. */
+#include "test_registry.h"
+
+/* ---- a file that is not as it should be ---------------------------------------------------------- */
+
+/* Two that had the file find each other again, as soon as both have written. */
+static void expect_healed(struct weir_registry *other) {
+    publish(&registry, 5);
+    publish(other, 6);
+    publish(&registry, 5);
+    expect_count(2, 11);
+}
+
+TEST(test_truncated) {
+    struct weir_registry other, late;
+    off_t length;
+
+    open_registry(&registry);
+    open_registry(&other);
+    for (length = 0; length < 200000; length = length * 3 + 100) {
+        uint32_t bell = weir__registry_bell(&registry);
+
+        publish(&registry, 1);
+        ck_assert_int_eq(truncate(registry.path, length), 0);
+        weir__registry_ring(&registry);
+        weir__registry_wait(&registry, bell, 1);
+        (void)weir__registry_read(&registry, 3, &entry);
+        (void)weir__registry_read(&registry, 0, &entry);
+        expect_healed(&other);
+    }
+    ck_assert_int_eq(truncate(registry.path, 10), 0);
+    open_registry(&late);
+    expect_healed(&late);
+}
+
+TEST(test_another_version) {
+    struct weir_registry other;
+    uint32_t version = WEIR_REGISTRY_VERSION + 1;
+
+    open_registry(&registry);
+    publish(&registry, 1);
+    write_over(registry.path, 8, &version, sizeof version);
+    open_registry(&other);
+    publish(&other, 6);
+    ck_assert(weir__registry_read(&other, weir__registry_slot(&other), &entry));
+    expect_healed(&other);
+}
+
+TEST(test_random_bytes) {
+    static unsigned char noise[300000];
+    struct weir_registry other;
+    uint64_t reserve;
+    struct stat is;
+
+    open_registry(&registry);
+    open_registry(&other);
+    ck_assert_int_eq(stat(registry.path, &is), 0);
+    for (unsigned seed = 1; seed <= 8; seed++) {
+        srand(seed);
+        for (size_t i = 0; i < sizeof noise; i++)
+            noise[i] = (unsigned char)rand();
+        publish(&registry, 1);
+        publish(&other, 2);
+        /* everything, or all but the head: the size is right */
+        if (seed % 2)
+            write_over(registry.path, 0, noise, (size_t)is.st_size);
+        else
+            write_over(registry.path, 64, noise, (size_t)is.st_size - 64);
+        ck_assert_int_eq(count(&reserve), 0);
+        expect_healed(&other);
+    }
+    write_over(registry.path, 0, noise, sizeof noise); /* longer */
+    expect_healed(&other);
+}
+
+TEST(test_removed) {
+    struct weir_registry other, late;
+
+    open_registry(&registry);
+    open_registry(&other);
+    ck_assert_int_eq(unlink(registry.path), 0);
+    open_registry(&late);
+    publish(&registry, 5);
+    publish(&other, 6);
+    publish(&late, 100);
+    expect_count(3, 111);
+    ck_assert_int_eq(files_in_folder(), 1);
+}
+
+TEST(test_links_are_not_followed) {
+    char target[64], path[WEIR_REGISTRY_PATH];
+    struct stat is;
+    int file;
+
+    open_registry(&registry);
+    snprintf(path, sizeof path, "%s", registry.path);
+    weir__registry_close(&registry);
+    snprintf(target, sizeof target, "%s/precious", folder);
+    file = open(target, O_CREAT | O_WRONLY, 0600);
+    ck_assert_int_eq(ftruncate(file, 200000), 0);
+    close(file);
+    ck_assert_int_eq(symlink(target, path), 0);
+    open_registry(&registry);
+    publish(&registry, 5);
+    expect_count(1, 5);
+    ck_assert_int_eq(lstat(path, &is), 0);
+    ck_assert(S_ISREG(is.st_mode));
+    ck_assert_int_eq(stat(target, &is), 0);
+    ck_assert_int_eq(is.st_size, 200000);
+    ck_assert_int_eq(is.st_blocks, 0); /* nobody wrote */
+}
+
+TEST(test_no_plain_file) {
+    char path[WEIR_REGISTRY_PATH];
+
+    open_registry(&registry);
+    snprintf(path, sizeof path, "%s", registry.path);
+    weir__registry_close(&registry);
+    for (int i = 0; i < 2; i++) {
+        ck_assert_int_eq(mknod(path, (i == 0 ? S_IFIFO : S_IFSOCK) | 0600, 0), 0);
+        open_registry(&registry); /* instead of it */
+        weir__registry_close(&registry);
+    }
+    ck_assert_int_eq(mkdir(path, 0700), 0);
+    ck_assert_int_eq(weir__registry_open(&registry, DEVICE), -1);
+    ck_assert_int_ne(errno, 0);
+}
+
+TEST(test_others_may_open_it) {
+    struct stat is;
+    struct weir_registry other;
+
+    open_registry(&registry);
+    ck_assert_int_eq(chmod(registry.path, 0666), 0);
+    open_registry(&other);
+    ck_assert_int_eq(stat(other.path, &is), 0);
+    ck_assert_uint_eq(is.st_mode & 07777, 0600);
+    expect_healed(&other);
+}
+
+/* In one's own folder it is replaced; where one may not remove it there is no registry. */
+TEST(test_of_another_user) {
+    struct weir_registry other;
+    pid_t pid;
+    int status;
+
+    if (geteuid() != 0)
+        return; /* only root can give a file away */
+    open_registry(&registry);
+    publish(&registry, 1);
+    ck_assert_int_eq(chown(registry.path, 65534, 65534), 0);
+    open_registry(&other);
+    expect_healed(&other);
+    /* the other way round: nobody finds root's, in a folder like /tmp */
+    ck_assert_int_eq(chmod(folder, 01777), 0);
+    pid = fork();
+    if (pid == 0) {
+        struct weir_registry own;
+        char path[WEIR_REGISTRY_PATH];
+        int file;
+
+        snprintf(path, sizeof path, "%s/weir-65534-ledger%d-" DEVICE, folder,
+                 WEIR_REGISTRY_VERSION);
+        file = open(path, O_CREAT | O_WRONLY, 0666);
+        if (file < 0 || setuid(65534) != 0)
+            _exit(2);
+        _exit(weir__registry_open(&own, DEVICE) == -1 && errno == EPERM ? 0 : 3);
+    }
+    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    ck_assert_int_eq(status, 0);
+}
+
+TEST(test_no_folder) {
+    ck_assert_int_eq(setenv("WEIR_RUN_FOLDER", "/nonexistent/folder", 1), 0);
+    ck_assert_int_eq(weir__registry_open(&registry, DEVICE), -1);
+    ck_assert_int_eq(errno, ENOENT);
+    ck_assert_int_eq(weir__registry_look(&registry, DEVICE), -1);
+}
+
+/* ---- a program that closes what is not its own --------------------------------------------------- */
+
+/* Others find its slot taken. */
+static void expect_held(struct weir_registry *l) {
+    struct flock lock = {.l_type = F_WRLCK,
+                         .l_whence = SEEK_SET,
+                         .l_start = 4096 + weir__registry_slot(l) * 512,
+                         .l_len = 1};
+    int file = open(l->path, O_RDWR | O_CLOEXEC);
+
+    ck_assert_int_eq(fcntl(file, F_OFD_GETLK, &lock), 0);
+    ck_assert_int_ne(lock.l_type, F_UNLCK);
+    close(file);
+}
+
+/* Whatever has the number since is left alone, and the slot stays taken until there is another. */
+TEST(test_a_number_that_was_lost) {
+    struct weir_registry other;
+    int number, is_own = _i % 2, leaves = _i / 2;
+
+    open_registry(&other);
+    open_registry(&registry);
+    publish(&other, 3);
+    publish(&registry, 5);
+    number = other.file.number;
+    if (is_own)
+        ck_assert(own_file_put(number));
+    else
+        close(number);
+    expect_count(2, 8);
+    if (leaves) {
+        weir__registry_leave(&other);
+        expect_count(1, 5);
+    } else {
+        for (uint64_t i = 0; i < 3; i++) {
+            publish(&other, 10 + i);
+            expect_count(2, 15 + i);
+        }
+        ck_assert(weir__registry_read(&other, weir__registry_slot(&other), &entry));
+    }
+    ck_assert(!is_own || own_file_is_whole(number));
+    weir__registry_close(&other);
+    expect_count(1, 5);
+    weir__registry_close(&registry);
+    ck_assert_int_eq(files_in_folder(), 0);
+}
+
+/* Between two looks at the file, too. */
+TEST(test_a_number_that_was_lost_just_now) {
+    int number;
+
+    open_registry(&registry);
+    publish(&registry, 5);
+    number = registry.file.number;
+    ck_assert(own_file_put(number));
+    registry.looked_ns = UINT64_MAX / 2; /* it need not look for long */
+    for (uint64_t i = 0; i < 3; i++) {
+        entry = (struct weir_registry_entry){.reserve = i, .in_use = ~i};
+        weir__registry_publish(&registry, &entry);
+    }
+    ck_assert(own_file_is_whole(number));
+    expect_count(1, 2);
+}
+
+/* Another allocator of the process has opened the same file, and has the number. */
+TEST(test_a_number_that_another_has) {
+    struct weir_registry another;
+    int number;
+
+    open_registry(&registry);
+    publish(&registry, 5);
+    number = registry.file.number;
+    close(number);
+    open_registry(&another);
+    ck_assert_int_eq(another.file.number, number);
+    publish(&another, 3);
+    if (_i == 0)
+        publish(&registry, 6);
+    else
+        weir__registry_leave(&registry);
+    ck_assert_int_eq(fcntl(number, F_GETFD), FD_CLOEXEC);
+    expect_held(&another);
+    weir__registry_close(&another);
+    weir__registry_close(&registry);
+    ck_assert_int_eq(files_in_folder(), 0);
+}
+
+/* ---- looking, and the bell ----------------------------------------------------------------------- */
+
+TEST(test_who_looks_has_no_slot) {
+    struct weir_registry other;
+
+    ck_assert_int_eq(weir__registry_look(&registry, DEVICE), -1);
+    ck_assert_int_eq(files_in_folder(), 0);
+    open_registry(&other);
+    publish(&other, 8);
+    ck_assert_int_eq(weir__registry_look(&registry, DEVICE), 0);
+    expect_count(1, 8);
+    weir__registry_close(&other);
+    ck_assert_int_eq(files_in_folder(), 0);
+    weir__registry_close(&registry);
+}
+
+TEST(test_bell_wakes_others) {
+    uint32_t bell;
+    uint64_t began;
+    pid_t pid;
+    int status;
+
+    open_registry(&registry);
+    bell = weir__registry_bell(&registry);
+    pid = fork();
+    if (pid == 0) {
+        struct weir_registry own;
+
+        if (weir__registry_open(&own, DEVICE) != 0)
+            _exit(1);
+        weir__registry_wait(&own, bell, 20000);
+        _exit(weir__registry_bell(&own) == bell);
+    }
+    began = weir__registry_now();
+    nap(30000000);
+    weir__registry_ring(&registry);
+    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    ck_assert_int_eq(status, 0);
+    ck_assert_uint_lt(weir__registry_now() - began, UINT64_C(10000000000));
+    weir__registry_wait(&registry, bell, 20000); /* it rang before */
+    ck_assert_uint_lt(weir__registry_now() - began, UINT64_C(10000000000));
+}
+
+/* Who has left, or whose folder is gone, sleeps a little all the same, whatever the bell was. */
+TEST(test_without_a_file) {
+    uint64_t began;
+
+    open_registry(&registry);
+    weir__registry_ring(&registry);
+    if (_i == 0) {
+        weir__registry_leave(&registry);
+    } else {
+        ck_assert_int_eq(unlink(registry.path), 0);
+        ck_assert_int_eq(rmdir(folder), 0);
+        publish(&registry, 1);
+    }
+    ck_assert(ending() == 0);
+    began = weir__registry_now();
+    weir__registry_wait(&registry, weir__registry_bell(&registry), 20000);
+    ck_assert_uint_ge(weir__registry_now() - began, UINT64_C(10000000));
+    ck_assert_uint_lt(weir__registry_now() - began, UINT64_C(10000000000));
+}
+
+TEST(test_who_has_left_stays_away) {
+    open_registry(&registry);
+    publish(&registry, 1);
+    weir__registry_leave(&registry);
+    ck_assert_int_eq(files_in_folder(), 0);
+    publish(&registry, 1);
+    expect_count(0, 0);
+    ck_assert_uint_eq(weir__registry_bell(&registry), 0);
+    ck_assert_int_eq(files_in_folder(), 0);
+    weir__registry_close(&registry);
+}
+
+void add_registry_bad(Suite *suite) {
+    TCase *tests = suite_add_case(suite, "bad", 30, set_up, tear_down);
+
+    ADD_TESTS(tests, test_truncated, test_another_version, test_random_bytes, test_removed,
+              test_links_are_not_followed, test_no_plain_file, test_others_may_open_it,
+              test_of_another_user, test_no_folder);
+    tests = suite_add_case(suite, "lost", 30, set_up, tear_down);
+    ADD_FOR_EACH(tests, 4, test_a_number_that_was_lost);
+    ADD_TESTS(tests, test_a_number_that_was_lost_just_now);
+    ADD_FOR_EACH(tests, 2, test_a_number_that_another_has);
+    tests = suite_add_case(suite, "bell", 30, set_up, tear_down);
+    ADD_TESTS(tests, test_who_looks_has_no_slot, test_bell_wakes_others,
+              test_who_has_left_stays_away);
+    ADD_FOR_EACH(tests, 2, test_without_a_file);
+}

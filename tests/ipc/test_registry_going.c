@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: MIT */
+/* test_registry_going.c: the file goes with the last that has a slot, or stays. */
+#include "test_registry.h"
+
+/* Comes and goes: 0 as long as its file never lost its name meanwhile. */
+static int visit_often(void) {
+    for (int i = 0; i < VISITS; i++) {
+        struct weir_registry own;
+
+        if (weir__registry_open(&own, DEVICE) != 0)
+            return 1;
+        for (int looks = 0; looks < 3; looks++) {
+            if (!has_its_name(&own))
+                return 2;
+            nap(50000);
+        }
+        weir__registry_close(&own);
+        nap(i % 8 * 50000); /* and often nobody is there */
+    }
+    return 0;
+}
+
+/* Many that come and go at once are never in two files, and the last one leaves none. */
+TEST(test_they_come_and_go) {
+    pid_t guests[GUESTS];
+    int status;
+
+    for (int i = 0; i < GUESTS; i++) {
+        guests[i] = fork();
+        if (guests[i] == 0)
+            _exit(visit_often());
+    }
+    for (int i = 0; i < GUESTS; i++) {
+        ck_assert_int_eq(waitpid(guests[i], &status, 0), guests[i]);
+        ck_assert_int_eq(status, 0);
+    }
+    ck_assert_int_eq(files_in_folder(), 0);
+}
+
+TEST(test_two_that_leave_at_once) {
+    for (int i = 0; i < 300; i++) {
+        int ready[2], go[2], status;
+        pid_t pid;
+        char byte = 0;
+
+        open_registry(&registry);
+        ck_assert_int_eq(pipe(ready), 0);
+        ck_assert_int_eq(pipe(go), 0);
+        pid = fork();
+        if (pid == 0) {
+            struct weir_registry own;
+
+            if (weir__registry_open(&own, DEVICE) != 0 || write(ready[1], &byte, 1) != 1 ||
+                read(go[0], &byte, 1) != 1)
+                _exit(1);
+            weir__registry_close(&own);
+            _exit(0);
+        }
+        ck_assert_int_eq(read(ready[0], &byte, 1), 1);
+        ck_assert_int_eq(write(go[1], &byte, 1), 1);
+        nap(i % 30 * 10000);
+        weir__registry_close(&registry);
+        ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+        ck_assert_int_eq(status, 0);
+        ck_assert_int_eq(files_in_folder(), 0);
+        for (int end = 0; end < 2; end++) {
+            close(ready[end]);
+            close(go[end]);
+        }
+    }
+}
+
+/* A child of fork has the open file, but no slot any more. */
+TEST(test_it_goes_beside_a_child) {
+    pid_t child;
+
+    open_registry(&registry);
+    child = fork();
+    if (child == 0)
+        for (;;)
+            pause();
+    weir__registry_close(&registry);
+    ck_assert_int_eq(files_in_folder(), 0);
+    end(child, SIGKILL);
+}
+
+TEST(test_what_was_left_goes_with_who_looks) {
+    end(holder(be_member, 10), SIGKILL);
+    ck_assert_int_eq(files_in_folder(), 1);
+    ck_assert_int_eq(weir__registry_look(&registry, DEVICE), 0);
+    expect_count(0, 0);
+    weir__registry_close(&registry);
+    ck_assert_int_eq(files_in_folder(), 0);
+}
+
+/* It may still have memory, which who comes is to know. */
+TEST(test_it_stays_while_somebody_is_ending) {
+    pid_t pid = begin_ending();
+
+    for (int i = 0; i < 2; i++) {
+        weir__registry_close(&registry);
+        ck_assert_int_eq(files_in_folder(), 1);
+        ck_assert_int_eq(weir__registry_look(&registry, DEVICE), 0);
+        ck_assert(ending() == 10);
+    }
+    weir__registry_close(&registry);
+    end(pid, SIGKILL);
+    ck_assert_int_eq(weir__registry_look(&registry, DEVICE), 0);
+    ck_assert(ending() == 0);
+    weir__registry_close(&registry);
+    ck_assert_int_eq(files_in_folder(), 0);
+}
+
+/* What stands there is to be known as long as there is room. */
+TEST(test_who_is_ending_loses_its_slot_last) {
+    static struct weir_registry all[WEIR_REGISTRY_SLOTS];
+    pid_t pid;
+    int last = WEIR_REGISTRY_SLOTS - 1;
+
+    pid = begin_ending();
+    for (int i = 0; i < last; i++) {
+        open_registry(&all[i]);
+        ck_assert_int_eq(weir__registry_slot(&all[i]), i + 1);
+    }
+    ck_assert(ending() == 10);
+    open_registry(&all[last]);
+    ck_assert_int_eq(weir__registry_slot(&all[last]), 0);
+    ck_assert(ending() == 0);
+    ck_assert_int_eq(weir__registry_open(&all[last], DEVICE), -1);
+    ck_assert_int_eq(errno, EUSERS);
+    end(pid, SIGKILL);
+    weir__registry_close(&registry);
+}
+
+static void *ask_of_itself(void *ready) {
+    char is_it;
+
+    while (!weir__process_is_ending(getpid(), registry.start))
+        nap(1000000);
+    is_it = ending() != 0;
+    if (write(*(int *)ready, &is_it, 1) != 1)
+        _exit(1);
+    return stay(NULL);
+}
+
+/* Whose first thread has ended, as the others go on, does not wait for itself. */
+TEST(test_who_asks_is_not_ending) {
+    static int ready[2]; /* on no stack, as that thread ends first */
+    char is_it = 1;
+    pid_t pid;
+
+    ck_assert_int_eq(pipe(ready), 0);
+    pid = fork();
+    if (pid == 0) {
+        pthread_t other;
+
+        if (weir__registry_open(&registry, DEVICE) != 0)
+            _exit(1);
+        publish(&registry, 10);
+        if (pthread_create(&other, NULL, ask_of_itself, &ready[1]) != 0)
+            _exit(1);
+        pthread_exit(NULL);
+    }
+    close(ready[1]);
+    ck_assert_int_eq(read(ready[0], &is_it, 1), 1);
+    ck_assert_int_eq(is_it, 0);
+    close(ready[0]);
+    end(pid, SIGKILL);
+}
+
+/* Who comes while a file is being removed waits for that, but not for long. */
+TEST(test_who_is_stopped_as_it_removes_it) {
+    uint64_t began;
+    struct stat is, was;
+    pid_t pid;
+
+    end(holder(be_member, 10), SIGKILL);
+    ck_assert_int_eq(weir__registry_look(&registry, DEVICE), 0);
+    ck_assert_int_eq(lstat(registry.path, &was), 0);
+    pid = holder(have_all, 0);
+    began = weir__registry_now();
+    open_registry(&registry);
+    ck_assert_uint_ge(weir__registry_now() - began, UINT64_C(100000000));
+    ck_assert(has_its_name(&registry));
+    ck_assert_int_eq(lstat(registry.path, &is), 0);
+    ck_assert_uint_ne(is.st_ino, was.st_ino);
+    weir__registry_close(&registry);
+    end(pid, SIGKILL);
+    ck_assert_int_eq(files_in_folder(), 0);
+}
+
+void add_registry_going(Suite *suite) {
+    TCase *tests = suite_add_case(suite, "going", 60, set_up, tear_down);
+
+    ADD_TESTS(tests, test_they_come_and_go, test_two_that_leave_at_once,
+              test_it_goes_beside_a_child, test_what_was_left_goes_with_who_looks,
+              test_it_stays_while_somebody_is_ending, test_who_is_ending_loses_its_slot_last,
+              test_who_asks_is_not_ending, test_who_is_stopped_as_it_removes_it);
+}

@@ -1,0 +1,850 @@
+/* SPDX-License-Identifier: MIT */
+/* test_oom_recovery.c: the end of OOM recovery, on the device model: what a request that cannot be
+ * served tells, and whom it asks.
+ *
+ * The largest request that would have been served: the caller for just that gets it, whatever came
+ * before, on every engine; and where the engine knows its memory to the byte, 256 bytes more fail.
+ * The program's callback: when it is asked, what it is told, what it may do, and what is left of it.
+ *
+ * Must not know: how an engine finds that out.
+ */
+#include "tests/fixtures/model_device.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "api/allocator_internal.h"
+#include "tests/fixtures/calls.h"
+#include "tests/fixtures/every_kind.h"
+
+static weir_allocator *a;
+
+static void start_device(void) {
+    start_model(4 * GIB);
+}
+
+/* One of the worlds, with a limit (0: none), and as long a wait (0: none at all). */
+static weir_options options_for(int world, size_t limit, uint32_t wait_ms) {
+    weir_options options = options_of(worlds[world].kind, "model", limit ? limit : 3 * GIB);
+
+    if (limit)
+        options.limit = bytes_amount(limit);
+    options.front = worlds[world].front;
+    options.recovery_timeout_ms = wait_ms ? wait_ms : UINT32_MAX;
+    return options;
+}
+
+static void make(const weir_options *options) {
+    OK(weir_allocator_create(options, &a));
+}
+
+/* The arena alone knows all that there is. */
+static int is_exact(int world) {
+    return worlds[world].front == WEIR_SWITCH_OFF &&
+           (worlds[world].kind == KIND_FIXED || worlds[world].kind == KIND_REGIONS);
+}
+
+/* The driver does not tell what lies free inside. */
+static int is_driver_pool(int world) {
+    return worlds[world].front == WEIR_SWITCH_OFF && worlds[world].kind == KIND_POOL;
+}
+
+static void *take(size_t bytes, CUstream stream) {
+    void *block = NULL;
+
+    OK(weir_alloc(a, bytes, stream, &block));
+    return block;
+}
+
+static int is_failure(weir_status status) {
+    return status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT;
+}
+
+/* A request that must be refused: what would have been served. */
+static size_t refused(size_t bytes, CUstream stream) {
+    weir_refusal r = {.size = sizeof r};
+    void *none = NULL;
+
+    MUST(is_failure(weir_alloc(a, bytes, stream, &none)));
+    OK(weir_last_refusal(&r));
+    MUST_EQ(r.asked, bytes);
+    MUST(r.largest < bytes);
+    return (size_t)r.largest;
+}
+
+/* After a failure: it is true; `exact`: and no less than the truth. */
+static void check_largest(size_t largest, CUstream stream, int exact) {
+    if (exact)
+        MUST_EQ(refused(largest + 256, stream), largest);
+    if (largest > 0)
+        OK(weir_free(a, take(largest, stream), stream));
+}
+
+static void end(void) {
+    CU(driver->cuCtxSynchronize());
+    OK(weir_trim(a, 0, NULL));
+    check_identities(a);
+    OK(weir_allocator_destroy(a));
+    check_model();
+}
+
+/* ---- the largest request --------------------------------------------------------------------- */
+
+enum { BLOCKS = 64 };
+static void *block[BLOCKS];
+static int blocks;
+
+/* Takes blocks of about so many bytes until there is no room for another. */
+static void fill_up(size_t bytes, CUstream stream) {
+    for (blocks = 0; blocks < BLOCKS; blocks++)
+        if (weir_alloc(a, bytes + (size_t)blocks * 4 * KIB, stream, &block[blocks]) != WEIR_OK)
+            return;
+    ck_abort_msg("there is room for more than %d", BLOCKS);
+}
+
+/* Gives every step-th back, from the first-th on. */
+static void give_back(int first, int step, CUstream stream) {
+    for (int i = first; i < blocks; i += step) {
+        OK(weir_free(a, block[i], stream));
+        block[i] = NULL;
+    }
+}
+
+static void give_rest_back(CUstream stream) {
+    for (int i = 0; i < blocks; i++)
+        if (block[i])
+            OK(weir_free(a, block[i], stream));
+}
+
+/* Nothing is left; every other block free; all but two. */
+static void check_fragments(int world, size_t least) {
+    fill_up(9 * MIB, A);
+    check_largest(refused(16 * MIB, A), A, is_exact(world));
+    give_back(0, 2, A);
+    check_largest(refused(200 * MIB, A), A, is_exact(world));
+    give_back(1, 4, A);
+    MUST_LE(least, refused(300 * MIB, A));
+    check_largest(refused(300 * MIB, A), A, is_exact(world));
+    give_rest_back(A);
+}
+
+START_TEST(within_a_limit) {
+    for (uint32_t wait_ms = 0; wait_ms < 2; wait_ms++) {
+        weir_options options = options_for(_i, 256 * MIB, wait_ms);
+
+        make(&options);
+        check_fragments(_i, is_driver_pool(_i) ? 0 : 18 * MIB);
+        check_largest(refused(257 * MIB, A), A, is_exact(_i));
+        if (wait_ms && !is_driver_pool(_i)) /* all of it is idle */
+            MUST_EQ(refused(257 * MIB, A), 256 * MIB);
+        end();
+    }
+}
+END_TEST
+
+/* All that was freed is known to be done: a wait can bring nothing. */
+START_TEST(without_a_wait) {
+    weir_options options = options_for(_i, 256 * MIB, 1000);
+    weir_refusal r = {.size = sizeof r};
+
+    if (is_driver_pool(_i) || (worlds[_i].kind != KIND_POOL && worlds[_i].kind != KIND_FIXED))
+        return; /* only a try tells there; or whole regions come free, and serve */
+    make(&options);
+    fill_up(9 * MIB, A);
+    give_back(0, 4, A);
+    give_back(2, 4, B); /* several streams */
+    CU(driver->cuCtxSynchronize());
+    for (int i = 0; i < 2; i++) { /* the first finds regions to give back, perhaps */
+        (void)refused(16 * MIB, A);
+        OK(weir_last_refusal(&r));
+        MUST_LE(r.waited_ns, UINT64_C(100000000));
+    }
+    give_rest_back(A);
+    end();
+}
+END_TEST
+
+/* The driver takes long to refuse much, or to give a part of it: one try in the end asks it, by two requests, or by
+ * handles of its own, of 256 MiB and less for the GiB that there is, and some that it has not. */
+START_TEST(without_asking_the_driver) {
+    weir_options options = options_for(_i, 0, 1000);
+    CUdeviceptr others;
+    void *none;
+
+    if (is_driver_pool(_i) || (worlds[_i].kind != KIND_POOL && worlds[_i].kind != KIND_MAPPED))
+        return;
+    CU(driver->cuMemAlloc(&others, 3 * GIB));
+    make(&options);
+    OK(weir_free(a, take(MIB, A), A));
+    count_from_here();
+    MUST_EQ(weir_alloc(a, 2 * GIB, A, &none), WEIR_E_NO_MEMORY);
+    MUST_LE(calls(WEIR_ENTRY_cuMemAllocFromPoolAsync), 2);
+    MUST_LE(calls(WEIR_ENTRY_cuMemCreate), 26);
+    MUST_EQ(weir_last_driver_result(), CUDA_ERROR_OUT_OF_MEMORY);
+    end();
+    CU(driver->cuMemFree(others));
+}
+END_TEST
+
+START_TEST(on_a_full_device) {
+    CUdeviceptr others;
+
+    CU(driver->cuMemAlloc(&others, 4 * GIB - 257 * MIB));
+    for (uint32_t wait_ms = 0; wait_ms < 2; wait_ms++) {
+        weir_options options = options_for(_i, 0, wait_ms);
+
+        if (worlds[_i].kind == KIND_FIXED)
+            options.limit = bytes_amount(250 * MIB);
+        make(&options);
+        check_fragments(_i, 0);
+        check_largest(refused(2 * GIB, A), A, is_exact(_i));
+        end();
+    }
+    CU(driver->cuMemFree(others));
+}
+END_TEST
+
+/* What B has freed is not A's while B is at work, nor is what several use. */
+START_TEST(beside_pending_frees) {
+    weir_options options = options_for(_i, 256 * MIB, 0);
+    size_t largest;
+
+    if (worlds[_i].kind == KIND_DIRECT && worlds[_i].front == WEIR_SWITCH_OFF)
+        return; /* its frees wait */
+    make(&options);
+    fill_up(9 * MIB, B);
+    busy(B, 100 * MS);
+    give_back(0, 2, B);
+    largest = refused(128 * MIB, A);
+    check_largest(largest, A, is_exact(_i));
+    OK(weir_use(a, block[1], A));
+    give_back(1, 2, B);
+    MUST_EQ(refused(200 * MIB, A), largest);
+    CU(driver->cuCtxSynchronize());
+    take(1, B); /* lets weir see it */
+    largest = refused(256 * MIB, A);
+    if (is_exact(_i))
+        MUST_LE(128 * MIB, largest);
+    check_largest(largest, A, is_exact(_i));
+    weir__slow_path_set(&a->device.slow_path, WEIR_SLOW_PATH_LOST, 1);
+    OK(weir_allocator_destroy(a));
+}
+END_TEST
+
+/* Whatever comes free first pays for what is above a limit that was lowered. */
+START_TEST(above_a_lowered_limit) {
+    weir_options options = options_for(_i, 256 * MIB, 1);
+
+    if (worlds[_i].kind == KIND_FIXED)
+        return; /* its region is its limit */
+    options.growth = WEIR_GROWTH_EXACT;
+    make(&options);
+    fill_up(9 * MIB, A);
+    OK(weir_set_limit(a, bytes_amount(160 * MIB)));
+    for (int i = 0; i < 3; i++) {
+        give_back(2 * i, BLOCKS, A);
+        check_largest(refused(100 * MIB, A), A, 0);
+    }
+    give_rest_back(A);
+    end();
+}
+END_TEST
+
+/* An idle region of another kind is the answer: given back for one of its own, it would be lost. */
+START_TEST(in_what_is_above_a_lowered_limit) {
+    weir_options options = options_for(_i, 256 * MIB, 1);
+    void *small, *live;
+
+    if (worlds[_i].kind == KIND_FIXED)
+        return; /* its region is its limit */
+    options.growth = WEIR_GROWTH_EXACT;
+    make(&options);
+    small = take(256 * KIB, A);
+    live = take(20 * MIB, B);
+    OK(weir_free(a, small, A));
+    CU(driver->cuCtxSynchronize());
+    OK(weir_set_limit(a, bytes_amount(32 * MIB)));
+    check_largest(refused(60 * MIB, A), A, 0);
+    OK(weir_free(a, live, B));
+    end();
+}
+END_TEST
+
+/* Regions that lie idle here and there, all of it completed, are given back for a larger one on a stream at
+ * work, where the driver moves nothing before that is done: the trim waits for it. */
+START_TEST(behind_work_of_its_own) {
+    weir_options options = options_for(0, 256 * MIB, 1);
+    void *own[2], *others[2], *served;
+
+    MUST(worlds[0].kind == KIND_POOL && worlds[0].front == WEIR_SWITCH_ON);
+    make(&options);
+    for (int i = 0; i < 2; i++) {
+        own[i] = take(60 * MIB, A);
+        others[i] = take(30 * MIB, B);
+    }
+    (void)refused(70 * MIB, A); /* has what is not recorded yet recorded, */
+    for (int i = 0; i < 2; i++) {
+        OK(weir_use(a, own[i], B)); /* and so is this */
+        OK(weir_free(a, own[i], A));
+    }
+    CU(driver->cuCtxSynchronize());
+    busy(A, 100 * MS);
+    served = take(120 * MIB, A);
+    OK(weir_free(a, served, A));
+    OK(weir_free(a, others[0], B));
+    OK(weir_free(a, others[1], B));
+    end();
+}
+END_TEST
+
+/* Small ones, on a stream with a cache: a slab of one slot must do. */
+START_TEST(less_than_a_slab) {
+    weir_options options = options_for(_i, 64 * MIB, 1);
+    void *most[40];
+    int count = 0;
+
+    make(&options);
+    for (int i = 0; i < 200; i++)
+        OK(weir_free(a, take(20 * KIB, A), A));
+    while (weir_alloc(a, 2 * MIB - 48 * KIB, A, &most[count]) == WEIR_OK)
+        count++;
+    for (int i = 0; i < 3; i++) {
+        size_t largest = refused(2 * MIB, A);
+
+        check_largest(largest, A, 0);
+        if (largest > 0)
+            take(largest, A);
+    }
+    CU(driver->cuCtxSynchronize());
+    weir__slow_path_set(&a->device.slow_path, WEIR_SLOW_PATH_LOST, 1);
+    OK(weir_allocator_destroy(a));
+}
+END_TEST
+
+/* Small requests have regions of their own as long as there may be another. */
+START_TEST(a_region_of_another_kind_will_do) {
+    weir_options options = options_for(_i, 64 * MIB, 1);
+    void *most, *small, *large, *none = NULL;
+
+    if (worlds[_i].kind == KIND_FIXED || worlds[_i].kind == KIND_REGIONS)
+        return; /* all share them */
+    options.front = WEIR_SWITCH_ON;
+    make(&options);
+    most = take(40 * MIB, A); /* of a region of 64 */
+    small = take(4 * KIB, A);
+    MUST(is_failure(weir_alloc(a, 30 * MIB, A, &none)));
+    OK(weir_free(a, most, A));
+    OK(weir_free(a, small, A));
+    CU(driver->cuCtxSynchronize());
+    OK(weir_trim(a, 0, NULL));
+    small = take(4 * KIB, A);
+    most = take(30 * MIB, A);
+    large = take(20 * MIB, A); /* beside the small one */
+    check_largest(refused(20 * MIB, A), A, 0);
+    OK(weir_free(a, most, A));
+    OK(weir_free(a, small, A));
+    OK(weir_free(a, large, A));
+    end();
+}
+END_TEST
+
+/* Gaps, and what a block is rounded up to. */
+START_TEST(with_gaps) {
+    weir_options options = options_for(_i, 256 * MIB, 1);
+
+    options.harden = WEIR_HARDEN_GUARD;
+    options.log = WEIR_LOG_NONE;
+    make(&options);
+    check_fragments(_i, 0);
+    end();
+}
+END_TEST
+
+/* Whatever came before: three streams at work, blocks of all sizes that come and go, trims. */
+START_TEST(whatever_came_before) {
+    static const uint32_t waits[] = {0, 1, 50};
+    uint64_t seed = 88172645463325252u + (uint64_t)_i;
+    CUstream stream[] = {A, B, C};
+    size_t told = 0, most = 0;
+
+    for (int round = 0; round < 12; round++) {
+        weir_options options =
+            options_for(_i, (96 + 32 * (size_t)(round % 4)) * MIB, waits[round % 3]);
+
+        make(&options);
+        blocks = BLOCKS;
+        memset(block, 0, sizeof block);
+        for (int step = 0; step < 600; step++) {
+            CUstream on = stream[next_random(&seed) % 3];
+            int at = (int)(next_random(&seed) % BLOCKS);
+            size_t bytes = (size_t)1 << (8 + next_random(&seed) % 18);
+
+            bytes += next_random(&seed) % bytes;
+            if (next_random(&seed) % 8 == 0)
+                busy(on, next_random(&seed) % (2 * MS));
+            if (next_random(&seed) % 64 == 0)
+                OK(weir_trim(a, 0, NULL));
+            if (block[at]) {
+                OK(weir_free(a, block[at], on));
+                block[at] = NULL;
+            } else if (is_failure(weir_alloc(a, bytes, on, &block[at]))) {
+                weir_refusal r = {.size = sizeof r};
+
+                OK(weir_last_refusal(&r));
+                MUST_EQ(r.asked, bytes);
+                most += r.largest > 0;
+                told++;
+                if (r.largest > 0)
+                    block[at] = take((size_t)r.largest, on);
+            }
+        }
+        give_rest_back(A);
+        end();
+    }
+    printf("# world %d: %zu refusals, %zu told of something\n", _i, told, most);
+    MUST(told > 10);
+}
+END_TEST
+
+/* ---- the callback ---------------------------------------------------------------------------- */
+
+/* What a callback does, and what it was told. */
+static struct asked {
+    unsigned calls, again; /* tries again so many times */
+    weir_oom oom;          /* of the last call */
+    CUstream stream;
+    void *gives[4]; /* a block for each call, NULL: none */
+    int fails;      /* asks for what cannot be, inside */
+} asked;
+
+static int answer(const weir_oom *oom, void *data) {
+    struct asked *to = data;
+    weir_statistics s = {.size = sizeof s};
+    void *served = NULL;
+
+    MUST(to == &asked);
+    MUST_EQ(oom->size, sizeof *oom);
+    MUST(oom->allocator == a);
+    to->calls++;
+    MUST_EQ(oom->attempt, to->calls);
+    MUST_EQ(oom->reserved, 0);
+    to->oom = *oom;
+    OK(weir_stats(a, &s));
+    MUST_LE(1, s.refusals); /* this one, so far */
+    if (to->calls <= 4 && to->gives[to->calls - 1])
+        OK(weir_free(a, to->gives[to->calls - 1], to->stream));
+    if (to->fails) {
+        MUST(is_failure(weir_alloc(a, 3 * GIB, to->stream, &served)));
+        EXPECT(WEIR_E_NOT_OWNED, weir_free(a, to, to->stream));
+        OK(weir_trim(a, 0, NULL));
+    }
+    return to->calls <= to->again;
+}
+
+static void make_asking(int world, weir_options *options) {
+    memset(&asked, 0, sizeof asked);
+    asked.stream = A;
+    *options = options_for(world, 256 * MIB, 1);
+    options->oom_callback = answer;
+    options->oom_callback_data = &asked;
+    make(options);
+}
+
+/* Nobody is asked as long as OOM recovery itself finds something. */
+START_TEST(it_is_asked_last) {
+    weir_options options;
+    void *most, *more;
+
+    make_asking(_i, &options);
+    most = take(200 * MIB, B);
+    busy(B, MS / 2);
+    OK(weir_free(a, most, B)); /* in time, or given back by the trim */
+    more = take(160 * MIB, A);
+    MUST_EQ(asked.calls, 0);
+    OK(weir_free(a, more, A));
+    MUST_EQ(check_identities(a).refusals, 0);
+    end();
+}
+END_TEST
+
+START_TEST(it_is_told_the_request) {
+    weir_options options;
+    weir_refusal r = {.size = sizeof r};
+    void *most, *none = NULL;
+
+    make_asking(_i, &options);
+    most = take(200 * MIB, A);
+    MUST(weir_alloc(a, 150 * MIB + 1, B, &none) == asked.oom.status);
+    MUST(none == NULL);
+    MUST_EQ(asked.calls, 1);
+    MUST(is_failure(asked.oom.status));
+    MUST(asked.oom.stream == B);
+    MUST_EQ(asked.oom.bytes, 150 * MIB + 1);
+    OK(weir_last_refusal(&r));
+    MUST_EQ(r.asked, 150 * MIB + 1);
+    MUST_EQ(asked.oom.largest, r.largest);
+    MUST_EQ(check_identities(a).refusals, 1);
+    MUST_EQ(stats_of(a).attempts, 2);
+    OK(weir_free(a, most, A));
+    end();
+}
+END_TEST
+
+/* What it frees serves the request, at the third try; nothing is left of the failures. */
+START_TEST(what_it_frees_serves) {
+    weir_options options;
+    weir_refusal before = {.size = sizeof before}, after = {.size = sizeof after};
+    void *most[4], *served;
+
+    make_asking(_i, &options);
+    for (int i = 0; i < 4; i++)
+        most[i] = take(60 * MIB, A);
+    asked.gives[1] = most[0];
+    asked.gives[2] = most[1];
+    asked.again = 9;
+    EXPECT(WEIR_E_NOT_OWNED, weir_free(a, &asked, A));
+    MUST_EQ(weir_last_driver_result(), is_driver_pool(_i) ? CUDA_ERROR_INVALID_VALUE : 0);
+    OK(weir_last_refusal(&before));
+    served = take(110 * MIB, A);
+    MUST_EQ(asked.calls, 3);
+    MUST_EQ(weir_last_driver_result(), is_driver_pool(_i) ? CUDA_ERROR_INVALID_VALUE : 0);
+    MUST_EQ(check_identities(a).refusals, 0);
+    MUST_EQ(stats_of(a).attempts, 5);
+    OK(weir_free(a, served, A));
+    OK(weir_free(a, most[2], A));
+    OK(weir_free(a, most[3], A));
+    end();
+}
+END_TEST
+
+/* Its answer alone ends it. */
+START_TEST(it_is_asked_as_often_as_it_wants) {
+    weir_options options;
+    void *most, *none = NULL;
+
+    make_asking(_i, &options);
+    most = take(200 * MIB, A);
+    asked.again = 12;
+    MUST(is_failure(weir_alloc(a, 100 * MIB, A, &none)));
+    MUST_EQ(asked.calls, 13);
+    MUST_EQ(check_identities(a).refusals, 1);
+    OK(weir_free(a, most, A));
+    end();
+}
+END_TEST
+
+/* What was preallocated, and what may be added to it, though no block tells yet how it lies. */
+START_TEST(what_is_preallocated_can_be_had) {
+    weir_options options = options_for(_i, 256 * MIB, 100);
+    size_t largest;
+
+    if (worlds[_i].kind != KIND_DIRECT && worlds[_i].kind != KIND_FIXED)
+        options.prealloc = bytes_amount(192 * MIB);
+    make(&options);
+    largest = refused(300 * MIB, A);
+    MUST_LE(250 * MIB, largest);
+    MUST_LE(largest, 256 * MIB);
+    OK(weir_free(a, take(largest, A), A));
+    CU(driver->cuStreamSynchronize(A));
+    OK(weir_trim(a, 0, NULL)); /* again, when some have been there */
+    if (options.prealloc.value > 0)
+        OK(weir_preallocate(a, 192 * MIB, NULL));
+    check_largest(refused(300 * MIB, A), A, 0);
+    end();
+}
+END_TEST
+
+/* Where nothing goes back it does not count: a pool that other processes may share keeps all of it. */
+START_TEST(what_stays_preallocated_does_not_count) {
+    weir_options options = options_of(KIND_POOL, "model", 256 * MIB);
+    size_t largest;
+
+    options.limit = bytes_amount(256 * MIB);
+    options.front = WEIR_SWITCH_OFF;
+    options.exportable = WEIR_SWITCH_ON;
+    options.prealloc = bytes_amount(192 * MIB);
+    make(&options);
+    largest = refused(300 * MIB, A);
+    MUST_EQ(largest, 64 * MIB);
+    check_largest(largest, A, 0);
+    end();
+}
+END_TEST
+
+/* Requests inside fail by themselves, and leave nothing behind. */
+START_TEST(it_may_fail_itself) {
+    weir_options options;
+    weir_refusal r = {.size = sizeof r};
+    void *most, *none = NULL;
+
+    make_asking(_i, &options);
+    most = take(200 * MIB, A);
+    asked.fails = 1;
+    MUST(is_failure(weir_alloc(a, 100 * MIB, A, &none)));
+    MUST_EQ(asked.calls, 1);
+    OK(weir_last_refusal(&r));
+    MUST_EQ(r.asked, 100 * MIB);
+    MUST_EQ(r.largest, asked.oom.largest);
+    MUST_EQ(weir_last_driver_result(), 0); /* the limit, not the driver */
+    MUST_EQ(check_identities(a).refusals, 2);
+    asked.calls = 0; /* the next request asks again */
+    OK(weir_free(a, most, A));
+    end();
+}
+END_TEST
+
+/* A request of a graph's is not for it: what it may do would break the capture. */
+START_TEST(it_is_not_asked_under_capture) {
+    weir_options options;
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    void *none = NULL;
+    CUgraph graph;
+
+    make_asking(_i, &options);
+    asked.again = 5;
+    CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, 8 * GIB, A, &none));
+    MUST_EQ(asked.calls, 0);
+    CU(driver->cuStreamIsCapturing(A, &status));
+    MUST(status == CU_STREAM_CAPTURE_STATUS_ACTIVE);
+    CU(driver->cuStreamEndCapture(A, &graph));
+    CU(driver->cuGraphDestroy(graph));
+    asked.again = 0;
+    EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, 8 * GIB, A, &none)); /* but now */
+    MUST_EQ(asked.calls, 1);
+    end();
+}
+END_TEST
+
+/* And nothing else is done. */
+START_TEST(a_graphs_request_that_is_refused_is_noted) {
+    weir_options options = options_for(_i, 256 * MIB, 1);
+    weir_refusal r = {.size = sizeof r};
+    weir_verdict v = {.size = sizeof v};
+    void *held, *most, *node = NULL;
+    CUgraph graph;
+    CUgraphExec exec;
+
+    if (worlds[_i].kind == KIND_DIRECT)
+        return; /* graphs have nothing of it */
+    make(&options);
+    held = take(100 * MIB, B);
+    most = take(60 * MIB, B);
+    OK(weir_free(a, most, B));
+    for (int i = 0; i < 200; i++) /* what the stream's own cache has */
+        OK(weir_free(a, take(i % 2 ? 1000 : 4 * MIB, A), A));
+    CU(driver->cuCtxSynchronize());
+    CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    weir__model_fail(WEIR_ENTRY_cuMemAllocFromPoolAsync, 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
+    MUST(is_failure(weir_alloc(a, 48 * MIB, A, &node)));
+    MUST(node == NULL);
+    OK(weir_last_refusal(&r));
+    MUST_EQ(r.asked, 48 * MIB);
+    MUST_EQ(r.largest, 0);
+    MUST_EQ(check_identities(a).refusals, 1);
+    MUST_LE(160 * MIB, stats_of(a).reserve); /* what is idle is of no use to a graph */
+    OK(weir_last_verdict(a, &v));
+    /* The driver says what it does; a limit that the reserved memory fills may be why. */
+    MUST_EQ(v.cause, v.status == WEIR_E_LIMIT && v.limit - v.reserve < v.asked
+                         ? WEIR_VERDICT_RESERVE
+                         : WEIR_VERDICT_DRIVER);
+    MUST(v.settings[0].name == NULL);
+    weir__model_faults_clear();
+    MUST(is_failure(weir_alloc(a, 1024 * GIB, A, &node)));
+    OK(weir_last_verdict(a, &v));
+    MUST_EQ(v.cause, WEIR_VERDICT_TOO_LARGE);
+    if (worlds[_i].kind == KIND_POOL) {
+        OK(weir_set_limit(a, bytes_amount(220 * MIB)));
+        EXPECT(WEIR_E_LIMIT, weir_alloc(a, 150 * MIB, A, &node));
+        OK(weir_last_verdict(a, &v));
+        MUST_EQ(v.cause, WEIR_VERDICT_LIMIT);
+    }
+    CU(driver->cuStreamEndCapture(A, &graph));
+    CU(driver->cuGraphInstantiateWithFlags(&exec, graph, 0));
+    for (int i = 0; i < 2; i++) /* and nothing of it goes back at each launch */
+        CU(driver->cuGraphLaunch(exec, A));
+    CU(driver->cuStreamSynchronize(A));
+    CU(driver->cuGraphExecDestroy(exec));
+    CU(driver->cuGraphDestroy(graph));
+    OK(weir_free(a, held, B));
+    end();
+}
+END_TEST
+
+/* Nor about a preallocation that the request was to make, with no request refused. */
+START_TEST(it_is_not_asked_about_a_preallocation) {
+    weir_options options = options_for(_i, 0, 1);
+    size_t free_bytes, total;
+    CUdeviceptr hoard;
+    void *none = NULL;
+
+    if (worlds[_i].kind == KIND_DIRECT || worlds[_i].kind == KIND_FIXED) /* have none */
+        return;
+    memset(&asked, 0, sizeof asked);
+    asked.again = 5;
+    options.oom_callback = answer;
+    options.oom_callback_data = &asked;
+    options.prealloc = options.prealloc_min = bytes_amount(GIB);
+    options.prealloc_at = WEIR_PREALLOC_AT_FIRST;
+    make(&options);
+    CU(driver->cuMemGetInfo(&free_bytes, &total));
+    CU(driver->cuMemAlloc(&hoard, free_bytes - 512 * MIB));
+    EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, MIB, A, &none));
+    MUST(none == NULL);
+    MUST_EQ(asked.calls, 0);
+    CU(driver->cuMemFree(hoard));
+    OK(weir_free(a, take(MIB, A), A));
+    end();
+}
+END_TEST
+
+static int loses_the_device(const weir_oom *oom, void *data) {
+    void *none = NULL;
+
+    (void)data;
+    while (driver->cuDevicePrimaryCtxRelease(0) == CUDA_SUCCESS)
+        ;
+    EXPECT(WEIR_E_DEVICE_LOST, weir_alloc(oom->allocator, MIB, A, &none));
+    return 1;
+}
+
+/* The context goes while it is asked: nothing is tried again. */
+START_TEST(it_may_lose_the_device) {
+    weir_options options = options_for(_i, 256 * MIB, 1);
+    void *none = NULL;
+
+    options.oom_callback = loses_the_device;
+    make(&options);
+    EXPECT(WEIR_E_DEVICE_LOST, weir_alloc(a, 257 * MIB, A, &none));
+    MUST(none == NULL);
+    OK(weir_allocator_destroy(a));
+}
+END_TEST
+
+static pid_t child;
+
+static int fork_away(const weir_oom *oom, void *data) {
+    (void)data;
+    MUST_EQ(oom->attempt, 1);
+    child = fork();
+    return child == 0;
+}
+
+/* Neither in a child, nor does one that came of it try again. */
+START_TEST(it_is_not_asked_after_a_fork) {
+    weir_options options = options_for(_i, 256 * MIB, 1);
+    void *none = NULL;
+    weir_status status;
+    int code;
+
+    options.oom_callback = fork_away;
+    make(&options);
+    status = weir_alloc(a, 257 * MIB, A, &none);
+    if (child == 0)
+        _exit(status == WEIR_E_FORKED && weir_alloc(a, 257 * MIB, A, &none) == WEIR_E_FORKED ? 0
+                                                                                             : 1);
+    MUST(is_failure(status));
+    MUST(waitpid(child, &code, 0) == child);
+    MUST(WIFEXITED(code) && WEXITSTATUS(code) == 0);
+    end();
+}
+END_TEST
+
+/* ---- threads: each waits in its callback until the other has used the allocator there. */
+
+static pthread_barrier_t both;
+
+static int meet(const weir_oom *oom, void *data) {
+    void *served = NULL;
+
+    (void)data;
+    pthread_barrier_wait(&both);
+    OK(weir_alloc(a, MIB, oom->stream, &served));
+    OK(weir_free(a, served, oom->stream));
+    OK(weir_trim(a, 0, NULL));
+    (void)stats_of(a);
+    pthread_barrier_wait(&both);
+    return 0;
+}
+
+static void *fail_on(void *stream) {
+    void *none = NULL;
+
+    MUST(is_failure(weir_alloc(a, 257 * MIB, stream, &none)));
+    return NULL;
+}
+
+START_TEST(it_holds_no_lock) {
+    weir_options options = options_for(_i, 256 * MIB, 1);
+    pthread_t thread;
+
+    options.oom_callback = meet;
+    make(&options);
+    MUST(pthread_barrier_init(&both, NULL, 2) == 0);
+    MUST(pthread_create(&thread, NULL, fail_on, B) == 0);
+    fail_on(A);
+    MUST(pthread_join(thread, NULL) == 0);
+    MUST_EQ(check_identities(a).refusals, 2);
+    end();
+}
+END_TEST
+
+/* Behind the shelves of hardening too, and about the program's bytes. */
+START_TEST(it_is_asked_behind_shelves) {
+    weir_options options = options_for(_i, 256 * MIB, 1);
+    void *served;
+
+    memset(&asked, 0, sizeof asked);
+    asked.stream = A;
+    options.harden = WEIR_HARDEN_GUARD | WEIR_HARDEN_POISON;
+    options.oom_callback = answer;
+    options.oom_callback_data = &asked;
+    make(&options);
+    OK(weir_free(a, take(60 * MIB, A), A));
+    served = take(224 * MIB - 4 * KIB, A); /* needs what lies on the shelf */
+    MUST_EQ(asked.calls, 0);
+    MUST_EQ(check_identities(a).refusals, 0);
+    MUST_EQ(stats_of(a).attempts, 2);
+    OK(weir_free(a, served, A));
+    CU(driver->cuCtxSynchronize());
+    OK(weir_trim(a, 0, NULL));
+    OK(weir_allocator_destroy(a));
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("ladder");
+    TCase *tests = suite_add_case(suite, "largest", 60, start_device, NULL);
+
+    tcase_add_loop_test(tests, within_a_limit, 0, WORLDS);
+    tcase_add_loop_test(tests, without_a_wait, 0, WORLDS);
+    tcase_add_loop_test(tests, without_asking_the_driver, 0, WORLDS);
+    tcase_add_loop_test(tests, on_a_full_device, 0, WORLDS);
+    tcase_add_loop_test(tests, beside_pending_frees, 0, WORLDS);
+    tcase_add_loop_test(tests, above_a_lowered_limit, 0, WORLDS);
+    tcase_add_loop_test(tests, in_what_is_above_a_lowered_limit, 0, WORLDS);
+    tcase_add_test(tests, behind_work_of_its_own);
+    tcase_add_loop_test(tests, less_than_a_slab, 0, WORLDS);
+    tcase_add_loop_test(tests, a_region_of_another_kind_will_do, 0, WORLDS);
+    tcase_add_loop_test(tests, with_gaps, 0, WORLDS);
+    tcase_add_loop_test(tests, whatever_came_before, 0, WORLDS);
+    tests = suite_add_case(suite, "callback", 60, start_device, NULL);
+    tcase_add_loop_test(tests, it_is_asked_last, 0, WORLDS);
+    tcase_add_loop_test(tests, it_is_told_the_request, 0, WORLDS);
+    tcase_add_loop_test(tests, what_it_frees_serves, 0, WORLDS);
+    tcase_add_loop_test(tests, it_is_asked_as_often_as_it_wants, 0, WORLDS);
+    tcase_add_loop_test(tests, what_is_preallocated_can_be_had, 0, WORLDS);
+    tcase_add_test(tests, what_stays_preallocated_does_not_count);
+    tcase_add_loop_test(tests, it_may_fail_itself, 0, WORLDS);
+    tcase_add_loop_test(tests, it_is_not_asked_under_capture, 0, WORLDS);
+    tcase_add_loop_test(tests, a_graphs_request_that_is_refused_is_noted, 0, WORLDS);
+    tcase_add_loop_test(tests, it_is_not_asked_about_a_preallocation, 0, WORLDS);
+    tcase_add_loop_test(tests, it_may_lose_the_device, 0, WORLDS);
+    tcase_add_loop_test(tests, it_is_not_asked_after_a_fork, 0, WORLDS);
+    tcase_add_loop_test(tests, it_holds_no_lock, 0, WORLDS);
+    tcase_add_loop_test(tests, it_is_asked_behind_shelves, 0, WORLDS);
+    return run_suite(suite, CK_FORK_GETENV);
+}
