@@ -136,6 +136,8 @@ lib_libweir_core_la_SOURCES = \
 	lib/placement/plan.c \
 	lib/placement/plan.h \
 	lib/placement/plan_places.c \
+	lib/placement/plan_search.c \
+	lib/placement/plan_search.h \
 	lib/engine/block_engine.c \
 	lib/engine/block_engine.h \
 	lib/engine/backing_mapped.c \

@@ -87,6 +87,7 @@ unit_tests = \
 	tests/cache/test_pagemap \
 	tests/engine/test_peers \
 	tests/placement/test_placement \
+	tests/placement/test_plan_search \
 	tests/reserve/test_plan \
 	tests/reserve/test_preallocation \
 	tests/api/test_process \

@@ -6,8 +6,7 @@
  * other is read off the events up to the end of the second round: so a place is free again when the next round comes
  * back to it.  A program without rounds has places if it is short.
  *
- * Places.  One after another the blocks get the lowest offset that no block has which is ever live beside them, the
- * largest first; then the same with those first that are live when most is.  The better one is kept.
+ * Places.  plan_search.c finds them.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +14,7 @@
 #include "base/map.h"
 #include "base/size.h"
 #include "placement/plan.h"
+#include "placement/plan_search.h"
 
 #define NONE UINT32_MAX
 
@@ -26,7 +26,7 @@ struct solver {
     uint64_t *most_beside;            /* by place: the most bytes that are live while it is */
     uint64_t *beside; /* a bit for each two places that are live at once; `words` for each place */
     size_t words;
-    uint32_t *order, *by_offset;
+    uint32_t *life; /* by place: events that it lives for */
 };
 
 static uint32_t granules(size_t bytes) {
@@ -124,24 +124,23 @@ static void set_beside(struct solver *v, uint32_t one, uint32_t other) {
     v->beside[other * v->words + one / 64] |= UINT64_C(1) << one % 64;
 }
 
-static int is_beside(const struct solver *v, uint32_t one, uint32_t other) {
-    return v->beside[one * v->words + other / 64] >> other % 64 & 1;
-}
-
 /* The places that are live, in no order. */
 struct live {
     uint32_t *place;
-    uint32_t *at; /* by place: where it stands there; NONE: it is not live */
+    uint32_t *at;   /* by place: where it stands there; NONE: it is not live, */
+    uint32_t *born; /* and by which event it began to live last */
     size_t count;
     uint64_t bytes; /* in granules */
 };
 
-static void begin_life(struct solver *v, struct live *l, uint32_t place, uint32_t size) {
+static void begin_life(struct solver *v, struct live *l, uint32_t place, uint32_t size,
+                       size_t now) {
     if (l->at[place] != NONE) { /* that of the round before is still live */
         v->place[place].offset = WEIR_PLAN_NOWHERE;
         return;
     }
     v->place[place].size = size;
+    l->born[place] = (uint32_t)now;
     l->bytes += size;
     for (size_t i = 0; i < l->count; i++) {
         set_beside(v, place, l->place[i]);
@@ -152,12 +151,13 @@ static void begin_life(struct solver *v, struct live *l, uint32_t place, uint32_
     l->place[l->count++] = place;
 }
 
-static void end_life(const struct solver *v, struct live *l, uint32_t place) {
+static void end_life(struct solver *v, struct live *l, uint32_t place, size_t now) {
     uint32_t at = l->at[place];
 
     if (at == NONE)
         return;
     l->bytes -= v->place[place].size;
+    v->life[place] = (uint32_t)now - l->born[place];
     l->place[at] = l->place[--l->count];
     l->at[l->place[at]] = at;
     l->at[place] = NONE;
@@ -176,134 +176,60 @@ static int see_lives(struct solver *v, struct live *l) {
 
         if (e->bytes == 0) {
             if (weir__map_take(&places, e->address, &place))
-                end_life(v, l, (uint32_t)place);
+                end_life(v, l, (uint32_t)place, i);
             continue;
         }
         if (request == v->rounds_end)
             break;
         place = place_of(v, request++);
         result = weir__map_put(&places, e->address, place);
-        begin_life(v, l, (uint32_t)place, granules(e->bytes));
+        begin_life(v, l, (uint32_t)place, granules(e->bytes), i);
     }
     weir__map_clear(&places);
+    for (size_t i = 0; i < l->count; i++)
+        v->life[l->place[i]] = (uint32_t)(v->count - l->born[l->place[i]]);
     return result;
 }
 
 /* ---- places ---------------------------------------------------------------------------------- */
 
-static int by_key(const void *one, const void *other, void *key) {
-    uint32_t a = *(const uint32_t *)one, b = *(const uint32_t *)other;
-    const uint64_t *keys = key;
-
-    if (keys[a] != keys[b])
-        return keys[a] < keys[b] ? 1 : -1;
-    return a < b ? -1 : 1;
-}
-
-/* The lowest offset for the block, among `placed` others by offset. */
-static uint64_t lowest(const struct solver *v, const uint32_t *offset, uint32_t block,
-                       size_t placed) {
-    uint64_t at = 0;
-
-    for (size_t i = 0; i < placed; i++) {
-        uint32_t other = v->by_offset[i];
-
-        if (offset[other] >= at + v->place[block].size)
-            break;
-        if (is_beside(v, block, other))
-            at = weir__size_larger(at, (uint64_t)offset[other] + v->place[other].size);
-    }
-    return at;
-}
-
-/* Where among `placed` others a block of that offset belongs. */
-static size_t rank_of(const struct solver *v, const uint32_t *offset, uint64_t at, size_t placed) {
-    size_t low = 0, high = placed;
-
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-
-        if (offset[v->by_offset[middle]] > at)
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    return low;
-}
-
-/* Places all in the order of `key`, the largest first: the granules that they take. */
-static uint64_t place_all(struct solver *v, uint64_t *key, uint32_t *offset) {
-    uint64_t most = 0;
-    size_t placed = 0;
+static uint64_t find_places(struct solver *v, uint32_t *size, uint32_t *offset) {
+    const struct weir_plan_blocks blocks = {.count = v->places,
+                                            .size = size,
+                                            .life = v->life,
+                                            .most_beside = v->most_beside,
+                                            .beside = v->beside,
+                                            .words = v->words};
+    uint64_t taken;
 
     for (size_t i = 0; i < v->places; i++)
-        v->order[i] = (uint32_t)i;
-    qsort_r(v->order, v->places, sizeof *v->order, by_key, key);
-    for (size_t i = 0; i < v->places; i++) {
-        uint32_t block = v->order[i];
-        uint64_t at;
-        size_t rank;
-
-        offset[block] = WEIR_PLAN_NOWHERE;
-        if (v->place[block].offset == WEIR_PLAN_NOWHERE)
-            continue;
-        at = lowest(v, offset, block, placed);
-        if (at + v->place[block].size >= WEIR_PLAN_NOWHERE)
-            return UINT64_MAX;
-        rank = rank_of(v, offset, at, placed);
-        memmove(&v->by_offset[rank + 1], &v->by_offset[rank],
-                (placed - rank) * sizeof *v->by_offset);
-        v->by_offset[rank] = block;
-        placed++;
-        offset[block] = (uint32_t)at;
-        most = weir__size_larger(most, at + v->place[block].size);
-    }
-    return most;
-}
-
-/* The better of two orders: the granules that it takes. */
-static uint64_t find_places(struct solver *v, uint64_t *key, uint32_t *one, uint32_t *other) {
-    uint64_t most_live = 0, first, second;
-
-    for (size_t i = 0; i < v->places; i++) {
-        key[i] = v->place[i].size;
-        most_live = weir__size_larger(most_live, v->most_beside[i]);
-    }
-    first = place_all(v, key, one);
-    if (first > most_live) {
-        for (size_t i = 0; i < v->places; i++)
-            key[i] = v->most_beside[i] << 32 | v->place[i].size;
-        second = place_all(v, key, other);
-        if (second < first) {
-            first = second;
-            one = other;
-        }
-    }
+        size[i] = v->place[i].offset == WEIR_PLAN_NOWHERE ? 0 : v->place[i].size;
+    taken = weir__plan_search(&blocks, WEIR_PLAN_NOWHERE - 1, offset);
     for (size_t i = 0; i < v->places; i++)
-        v->place[i].offset = one[i];
-    return first;
+        if (size[i] > 0)
+            v->place[i].offset = offset[i];
+    return taken;
 }
 
 static int solve(struct solver *v, struct weir_plan *out) {
     size_t n = v->places;
-    uint32_t *live = malloc(4 * n * sizeof *live);
-    uint64_t *key = malloc(n * sizeof *key), taken = UINT64_MAX;
-    struct live l = {.place = live, .at = live ? live + n : NULL};
+    uint32_t *room = malloc(5 * n * sizeof *room);
+    uint64_t taken = 0;
+    struct live l = {
+        .place = room, .at = room ? room + n : NULL, .born = room ? room + 2 * n : NULL};
 
     v->words = (n + 63) / 64;
     v->beside = calloc(n * v->words, sizeof *v->beside);
     v->most_beside = calloc(n, sizeof *v->most_beside);
-    v->order = malloc(2 * n * sizeof *v->order);
-    v->by_offset = v->order ? v->order + n : NULL;
+    v->life = calloc(n, sizeof *v->life);
     v->place = calloc(n, sizeof *v->place);
-    if (live && key && v->beside && v->most_beside && v->order && v->place && see_lives(v, &l))
-        taken = find_places(v, key, live + 2 * n, live + 3 * n);
-    free(live);
-    free(key);
+    if (room && v->beside && v->most_beside && v->life && v->place && see_lives(v, &l))
+        taken = find_places(v, room + 3 * n, room + 4 * n);
+    free(room);
     free(v->beside);
     free(v->most_beside);
-    free(v->order);
-    if (taken == UINT64_MAX || taken == 0) {
+    free(v->life);
+    if (taken == 0) {
         free(v->place);
         return 0;
     }
