@@ -9,9 +9,10 @@ endif
 .PHONY: bench
 
 # What is measured beside the program: `make bench-programs', or one by its name.
-developer_programs += bench/bare_driver bench/bare_growth bench/phases bench/two_builds
+developer_programs += bench/bare_driver bench/bare_growth bench/group_cost bench/phases bench/two_builds
 bench_bare_driver_LDADD = lib/libweir-core.la
 bench_bare_growth_LDADD = lib/libweir-core.la
+bench_group_cost_LDADD = lib/libweir-core.la
 bench_phases_LDADD = lib/libweir-core.la
 bench_two_builds_LDADD = lib/libweir-core.la -lm
 if WEIR_PROGRAM

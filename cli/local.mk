@@ -131,6 +131,8 @@ weir_SOURCES = \
 	cli/convert.c \
 	cli/frameworks.c \
 	cli/frameworks.h \
+	cli/groups.c \
+	cli/groups.h \
 	cli/holders.c \
 	cli/holders.h \
 	cli/info.c \

@@ -30,6 +30,7 @@
 #include "cli/common/settings_file.h"
 #include "cli/common/shipped.h"
 #include "cli/frameworks.h"
+#include "cli/groups.h"
 #include "cli/preloading.h"
 #include "cli/report/report.h"
 #include "cli/shims.h"
@@ -47,13 +48,18 @@ enum {
     HEAP_KEY,
     REPORT_KEY,
     TRACE_KEY,
-    SETTINGS_KEY
+    SETTINGS_KEY,
+    GROUP_KEY,
+    GROUP_LIMIT_KEY,
+    GROUP_SHARE_KEY,
+    GROUP_DIR_KEY
 };
 
 struct run {
     struct weir_cli_settings settings;
     int no_env, stats, serve_malloc, no_children, no_top, no_torch, verbose, dry;
     const char *json, *heap_profile, *trace, *file; /* of settings */
+    struct group_flags group;
     const char *report;
     char lines[64]; /* the file that processes write to, if there is to be a report; "": none */
     int argc;
@@ -156,6 +162,7 @@ static int put_run(struct run *run) {
            (run->no_top && put(run, "WEIR_RUN_TOP", "0")) ||
            (run->no_torch && put(run, "WEIR_RUN_TORCH", "0")) ||
            (run->verbose && put(run, "WEIR_RUN_VERBOSE", "1")) || put_json(run) ||
+           group_flags_put(&run->group, put, run) ||
            put_file(run, "WEIR_RUN_HEAP_PROFILE", run->heap_profile) ||
            put_file(run, "WEIR_RUN_TRACE", run->trace);
 }
@@ -419,6 +426,18 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
     case SETTINGS_KEY:
         run->file = weir_cli_file(state, "--settings", argument, 0);
         return 0;
+    case GROUP_KEY:
+        run->group.name = argument;
+        return 0;
+    case GROUP_LIMIT_KEY:
+        run->group.limit = argument;
+        return 0;
+    case GROUP_SHARE_KEY:
+        run->group.share = argument;
+        return 0;
+    case GROUP_DIR_KEY:
+        run->group.folder = argument;
+        return 0;
     case ARGP_KEY_ARG: /* the rest is the command's, whatever it looks like */
         run->command = &state->argv[state->next - 1];
         state->next = state->argc;
@@ -503,7 +522,7 @@ static int has_outputs_of_their_own(const struct run *run) {
 
 static int find_and_set(struct run *run) {
     const char *source, *why;
-    char library[4200];
+    char library[4200], message[600];
     int code;
 
     if (run->file && (code = settings_file_read(&run->settings, "--settings", run->file)) != 0)
@@ -518,6 +537,10 @@ static int find_and_set(struct run *run) {
     if (source && strncmp(source, "flag ", 5) == 0)
         return fail(EXIT_USAGE, "--device", why_no_device(run->settings.options.device));
     tell_ignored(run);
+    if (group_flags_check(&run->group, message, sizeof message) != 0) {
+        fprintf(stderr, "weir run: %s\n", message);
+        return EXIT_USAGE;
+    }
     if (preloading_find(LIBRARY, library, sizeof library, &why) != 0)
         return fail(EXIT_OWN, library, why);
     if (!jsonfile_check_to_add("--json", run->json) ||
@@ -562,6 +585,23 @@ int weir_cmd_run(int argc, char **argv) {
         {"no-children", NO_CHILDREN_KEY, NULL, 0, "Serve only the command itself.", 0},
         {"no-top", NO_TOP_KEY, NULL, 0, "Hide the program from `weir top'.", 0},
         {"no-torch", NO_TORCH_KEY, NULL, 0, "Leave PyTorch its own allocator.", 0},
+        {"group", GROUP_KEY, "NAME", 0,
+         "Join the process group NAME: all its processes together stay within --group-limit on "
+         "each "
+         "device.",
+         0},
+        {"group-limit", GROUP_LIMIT_KEY, "AMOUNT", 0,
+         "The group's limit: bytes, or a percentage of the device.  Without it: as the group's "
+         "members have.",
+         0},
+        {"group-share", GROUP_SHARE_KEY, "N", 0,
+         "Weight of this process's share of the limit (1).  Members above their share give idle "
+         "memory first.",
+         0},
+        {"group-dir", GROUP_DIR_KEY, "FOLDER", 0,
+         "The folder in which members find each other, in place of /dev/shm and /tmp: for "
+         "containers that have it mounted.",
+         0},
         {"verbose", 'v', NULL, 0,
          "Print the variables that weir run sets, and what weir serves in the program, and what "
          "not.",

@@ -25,7 +25,9 @@
 #include "base/text.h"
 #include "cli/common/commands.h"
 #include "cli/common/flags.h"
+#include "cli/groups.h"
 #include "cli/top_view.h"
+#include "ipc/group.h"
 
 #define LOOK_NS                                                                                    \
     UINT64_C(500000000) /* between two looks: programs show themselves for a few times that */
@@ -36,7 +38,7 @@
 /* What no figure here tells. */
 #define HINT "which functions hold memory: weir run --heap-profile FILE"
 
-enum { ONCE_KEY = 0x5401, JSON_KEY, MOST_CHOSEN = 64 };
+enum { ONCE_KEY = 0x5401, JSON_KEY, GROUP_KEY, MOST_CHOSEN = 64 };
 
 static struct command {
     struct top top;
@@ -45,6 +47,7 @@ static struct command {
     uint64_t interval_ns;
     int once, json, has_interval;
     int has_screen;
+    const char *group;     /* its members alone; NULL: all programs */
     struct weir_show read; /* a body is large */
 } command;
 
@@ -416,6 +419,43 @@ static void read_pid(const char *text, struct argp_state *state) {
     command.chosen[command.chosen_count++] = (pid_t)pid;
 }
 
+static int show_group(void) {
+    json_t *object = command.json ? group_json(command.group) : NULL;
+
+    if (object)
+        json_dumpf(object, stdout, JSON_COMPACT | JSON_ENSURE_ASCII);
+    else
+        group_print(stdout, command.group);
+    json_decref(object);
+    if (command.json)
+        putchar('\n');
+    return !weir_cli_written();
+}
+
+/* Until it has ended, if an interval was given. */
+static int watch_group(void) {
+    uint64_t next = weir__clock_ns();
+
+    if (!weir__group_is_name(command.group)) {
+        fprintf(stderr,
+                "weir top: --group '%s': not a name; expected up to 32 letters, digits, '.', '_' "
+                "or '-'\n",
+                command.group);
+        return 2;
+    }
+    if (!group_exists(command.group))
+        return fail(command.group, "no process of this user is in that group; weir run --group "
+                                   "NAME --group-limit AMOUNT starts one");
+    catch_signals();
+    do {
+        if (show_group() != 0)
+            return 1;
+        next += command.interval_ns;
+    } while (command.has_interval && !command.once && !wait_until(next) &&
+             group_exists(command.group));
+    return 0;
+}
+
 static error_t parse_argument(int key, char *argument, struct argp_state *state) {
     switch (key) {
     case ONCE_KEY:
@@ -426,6 +466,9 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
         return 0;
     case 'i':
         read_interval(argument, state);
+        return 0;
+    case GROUP_KEY:
+        command.group = argument;
         return 0;
     case 'p':
         read_pid(argument, state);
@@ -451,6 +494,8 @@ int weir_cmd_top(int argc, char **argv) {
         {"interval", 'i', "S", 0, "Wait S seconds between two tables (1).", 0},
         {"pid", 'p', "P", 0, "Show only this process, until it ends; may be given several times.",
          0},
+        {"group", GROUP_KEY, "NAME", 0,
+         "Show the process group NAME: its limit, and what each member has.", 0},
         {"json", JSON_KEY, NULL, 0, "Print each table as a JSON object on one line.", 0},
         {0}};
     struct argp argp = {options, parse_argument, NULL, doc, NULL, NULL, NULL};
@@ -458,5 +503,5 @@ int weir_cmd_top(int argc, char **argv) {
     command.interval_ns = 1000000000;
     if (weir_cli_parse(&argp, argc, argv, 0, NULL) != 0)
         return 2;
-    return run();
+    return command.group ? watch_group() : run();
 }

@@ -159,6 +159,24 @@ static void print_allocator(FILE *file, const struct top *top, const struct top_
     print_log(file, a, weir__size_less(top->now_ns, p->now.time_ns));
 }
 
+/* What the program took by itself, and which libraries did. */
+static void print_plain(FILE *file, long pid, const struct weir_show *show) {
+    char bytes[CELL];
+
+    if (!show->kind[0].call[0])
+        return;
+    if (show->allocators == 0)
+        fprintf(file, "%7ld nothing is served  %s\n", pid, show->command);
+    fputs("        its own: ", file);
+    for (int i = 0; i < WEIR_SHOW_KINDS && show->kind[i].call[0]; i++)
+        fprintf(file, "%s%s %s", i ? ", " : "", show->kind[i].call,
+                show_bytes(show->kind[i].bytes, bytes));
+    for (int i = 0; i < WEIR_SHOW_CALLERS && show->caller[i].object[0]; i++)
+        fprintf(file, "%s%s %s", i ? ", " : "; by ", show->caller[i].object,
+                show_bytes(show->caller[i].bytes, bytes));
+    fputc('\n', file);
+}
+
 static void print_program(FILE *file, const struct top *top, const struct top_program *p) {
     if (!p->is_known) {
         fprintf(file, "%7ld %s\n", (long)p->name.pid,
@@ -169,7 +187,8 @@ static void print_program(FILE *file, const struct top *top, const struct top_pr
     }
     for (size_t i = 0; i < p->now.allocators; i++)
         print_allocator(file, top, p, i);
-    if (p->now.allocators == 0)
+    print_plain(file, (long)p->name.pid, &p->now);
+    if (p->now.allocators == 0 && !p->now.kind[0].call[0])
         fprintf(file, "%7ld nothing is served  %s\n", (long)p->name.pid, p->now.command);
     if (p->now.all > p->now.allocators)
         fprintf(file, "        and %" PRIu64 " pool%s more\n", p->now.all - p->now.allocators,
@@ -303,6 +322,19 @@ static json_t *json_allocator(const struct top_program *p, size_t i) {
     return object;
 }
 
+static json_t *json_plain(const struct weir_show *show) {
+    json_t *object = json_object(), *kinds = json_object(), *callers = json_object();
+
+    for (int i = 0; i < WEIR_SHOW_KINDS && show->kind[i].call[0]; i++)
+        json_object_set_new(kinds, show->kind[i].call, jsonfile_integer(show->kind[i].bytes));
+    for (int i = 0; i < WEIR_SHOW_CALLERS && show->caller[i].object[0]; i++)
+        json_object_set_new(callers, show->caller[i].object,
+                            jsonfile_integer(show->caller[i].bytes));
+    json_object_set_new(object, "by_call", kinds);
+    json_object_set_new(object, "by_library", callers);
+    return object;
+}
+
 static json_t *json_program(const struct top *top, const struct top_program *p) {
     json_t *object = json_object(), *allocators = json_array();
 
@@ -317,6 +349,7 @@ static json_t *json_program(const struct top *top, const struct top_program *p) 
         json_object_set_new(object, "age_ns",
                             jsonfile_integer(weir__size_less(top->now_ns, p->now.time_ns)));
         json_object_set_new(object, "left_to_driver", jsonfile_integer(p->now.left));
+        json_object_set_new(object, "own_memory", json_plain(&p->now));
         for (size_t i = 0; i < p->now.allocators; i++)
             json_array_append_new(allocators, json_allocator(p, i));
     }

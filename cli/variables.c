@@ -19,6 +19,20 @@ static const struct variable {
 } variables[] = {
     {"WEIR_COMPAT", "SWITCH", "0: weir ignores variables of TensorFlow, XLA and JAX. Default: 1.",
      SETTINGS},
+    {"WEIR_GROUP", "NAME",
+     "The process group: all processes of the user with this name share WEIR_GROUP_LIMIT on each "
+     "device.",
+     SETTINGS},
+    {"WEIR_GROUP_LIMIT", "AMOUNT",
+     "The limit of the process group: bytes, or a percentage of the device. Default: that of the "
+     "members it has.",
+     SETTINGS},
+    {"WEIR_GROUP_SHARE", "N", "The weight of this process's share of the limit. Default: 1.",
+     SETTINGS},
+    {"WEIR_GROUP_DIR", "FOLDER",
+     "The folder in which processes find each other, in place of /dev/shm and /tmp: for containers "
+     "that have it mounted.",
+     SETTINGS},
     {"WEIR_MODEL_PROFILE", "FILE",
      "Read the properties of the modelled device and the cost of its calls here, in place of the "
      "built-in profile.",

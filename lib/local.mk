@@ -104,12 +104,19 @@ lib_libweir_core_la_SOURCES = \
 	lib/config/option_text.c \
 	lib/config/option_words.c \
 	lib/config/settings.h \
+	lib/ipc/group.c \
+	lib/ipc/group.h \
+	lib/ipc/group_driver.c \
+	lib/ipc/group_driver.h \
+	lib/ipc/group_process.c \
+	lib/ipc/group_process.h \
 	lib/ipc/lease.c \
 	lib/ipc/lease.h \
 	lib/ipc/registry.c \
 	lib/ipc/registry.h \
 	lib/ipc/local_peers.c \
 	lib/ipc/local_peers.h \
+	lib/ipc/peers_look.c \
 	lib/ipc/process_peers.c \
 	lib/ipc/process_peers.h \
 	lib/ipc/memory_text.c \
@@ -370,6 +377,8 @@ lib_libweir_preload_la_SOURCES = \
 	lib/adapters/preload/preload_frees.c \
 	lib/adapters/preload/preload_heap.c \
 	lib/adapters/preload/preload_inside.h \
+	lib/adapters/preload/preload_plain.c \
+	lib/adapters/preload/preload_plain.h \
 	lib/adapters/preload/preload_pointers.c \
 	lib/adapters/preload/preload_pool_calls.c \
 	lib/adapters/preload/preload_pools.c \

@@ -63,6 +63,7 @@ unit_tests = \
 	tests/reserve/test_low_memory \
 	tests/api/test_ipc \
 	tests/api/test_ipc_refused \
+	tests/ipc/test_group \
 	tests/ipc/test_registry \
 	tests/driver/test_libcuda \
 	tests/base/test_map \
@@ -183,6 +184,7 @@ tests_cli_test_top_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)
 tests_cli_test_top_LDADD = $(LDADD) $(JANSSON_LIBS)
 
 public_tests = \
+	tests/api/test_process_group \
 	tests/api/test_public_api \
 	tests/api/test_public_library \
 	tests/api/test_public_unload
@@ -190,6 +192,7 @@ if WEIR_ADAPTERS
 public_tests += tests/adapters/test_public_adapters
 endif
 tests_adapters_test_public_adapters_LDADD = $(public_ldadd)
+tests_api_test_process_group_LDADD = $(public_ldadd)
 tests_api_test_public_api_LDADD = $(public_ldadd)
 tests_api_test_public_library_LDADD = $(public_ldadd)
 tests_api_test_public_unload_LDADD =
@@ -263,6 +266,7 @@ victims = \
 	tests/victims/lacks \
 	tests/victims/left \
 	tests/victims/linked \
+	tests/victims/member \
 	tests/victims/older \
 	tests/victims/outlives \
 	tests/victims/plain \
@@ -314,6 +318,8 @@ tests_victims_left_LDADD =
 tests_victims_linked_SOURCES = tests/victims/linked.c $(victim_work)
 tests_victims_linked_LDADD = -Ltests/libcuda/.libs -l:libcuda.so.1
 EXTRA_tests_victims_linked_DEPENDENCIES = $(model_driver)
+tests_victims_member_SOURCES = tests/victims/member.c $(victim_work)
+tests_victims_member_LDADD =
 tests_victims_older_SOURCES = tests/victims/older.c $(victim_work)
 tests_victims_older_LDADD =
 tests_victims_outlives_SOURCES = tests/victims/outlives.c $(victim_work)
@@ -360,6 +366,7 @@ script_tests = \
 	tests/cli/check-program \
 	tests/cli/check-bench \
 	tests/adapters/check-drop-in \
+	tests/adapters/check-group \
 	tests/adapters/check-preload \
 	tests/cli/check-top \
 	tests/cli/check-torch \
@@ -500,6 +507,13 @@ check-same:
 soak-processes: tests/ipc/test_process_peers
 	WEIR_TEST_SECONDS=$(SOAK_SECONDS) CK_RUN_CASE=many TEST_TIMEOUT=86400 \
 	$(SHELL) $(top_srcdir)/tests/run-tap env CK_RUN_CASE=many CK_VERBOSITY=normal tests/ipc/test_process_peers
+
+# Members of a process group that are killed and stopped at any moment: over-run must be 0 bytes.
+GROUP_STEPS = 1000000
+.PHONY: soak-group
+soak-group: tests/ipc/test_group
+	WEIR_TEST_STEPS=$(GROUP_STEPS) CK_RUN_CASE=many TEST_TIMEOUT=86400 \
+	$(SHELL) $(top_srcdir)/tests/run-tap env CK_RUN_CASE=many CK_VERBOSITY=normal tests/ipc/test_group
 
 # That it finds the mistakes that tests/tree/mutants lists.
 EXTRA_DIST += tests/tree/check-mutants tests/tree/generate-mutants tests/tree/mutants

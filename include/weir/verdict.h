@@ -26,7 +26,8 @@ extern "C" {
     X(OTHERS, "others")   /* the device lacks room, because of others' memory */                   \
     X(IN_USE, "in-use")   /* the device lacks room, because of this allocator's own live blocks */ \
     X(RESERVE, "reserve") /* of a graph: idle memory, which cannot serve it, takes its room */     \
-    X(DRIVER, "driver")   /* the driver fails, although the device has room */
+    X(DRIVER, "driver")   /* the driver fails, although the device has room */                     \
+    X(GROUP, "group")     /* the limit of the process group (WEIR_GROUP) forbids it */
 
 enum {
 #define WEIR_VERDICT_ENUM(name, word) WEIR_VERDICT_##name,
@@ -35,7 +36,13 @@ enum {
         WEIR_VERDICT_CAUSE_COUNT
 };
 
-enum { WEIR_VERDICT_STREAMS = 4, WEIR_VERDICT_GROUPS = 5, WEIR_VERDICT_SETTINGS = 3 };
+enum {
+    WEIR_VERDICT_STREAMS = 4,
+    WEIR_VERDICT_GROUPS = 5,
+    WEIR_VERDICT_SETTINGS = 3,
+    WEIR_VERDICT_MEMBERS = 8,
+    WEIR_VERDICT_NAME = 40
+};
 
 /* Idle bytes that wait for a stream, by its id (cuStreamGetId); 0: for several, or for an unknown one. */
 typedef struct weir_verdict_stream {
@@ -58,6 +65,15 @@ typedef struct weir_verdict_setting {
     const char *name; /* static text; NULL: no setting */
     char value[48];
 } weir_verdict_setting;
+
+/* A process of the group that the environment puts this process into (WEIR_GROUP). */
+typedef struct weir_verdict_member {
+    uint64_t pid;   /* in its own namespace of pids */
+    uint64_t bytes; /* of the device, counted for the limit; contexts are estimates in it */
+    uint64_t share; /* of the limit, by the weights of all members; bytes */
+    uint64_t idle;  /* of these bytes, what it could give back, as it said last */
+    char command[WEIR_VERDICT_NAME];
+} weir_verdict_member;
 
 /* Figures in bytes unless the name says otherwise; UINT64_MAX: not known, except in `asked`. */
 typedef struct weir_verdict {
@@ -119,6 +135,13 @@ typedef struct weir_verdict {
     /* Of cause DRIVER, when `largest` is what lies idle in one piece; else 0. */
     uint64_t driver_result;  /* the CUresult that the driver answered; 0: not known */
     uint64_t no_descriptors; /* 1: the process has no file descriptor left */
+    /* The process group, on this device; "": there is none.  device_free is no more than its room then. */
+    char process_group[WEIR_VERDICT_NAME];
+    uint64_t group_limit;  /* of all its processes together, */
+    uint64_t group_used;   /* and what they have */
+    uint32_t members;      /* how many there are */
+    uint32_t member_count; /* that follow, those with most first */
+    weir_verdict_member member[WEIR_VERDICT_MEMBERS];
 } weir_verdict;
 
 /* Formats of weir_verdict_text. */

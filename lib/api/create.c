@@ -26,6 +26,8 @@
 #include "base/text.h"
 #include "config/settings.h"
 #include "driver/nvtx.h"
+#include "ipc/group_driver.h"
+#include "ipc/group_process.h"
 #include "reserve/background_growth.h"
 #include "reserve/oom_recovery.h"
 
@@ -43,7 +45,7 @@ const char *weir_version(void) {
 /* A creation that cannot be: the reason goes to the message, for who asked for it to tell, else to the log. */
 weir_status weir__create_cannot(const struct weir_message *message, int log, weir_status status,
                                 const char *format, ...) {
-    char text[640];
+    char text[WEIR_GROUP_SHOWN + 80];
     va_list arguments;
 
     va_start(arguments, format);
@@ -106,6 +108,28 @@ static weir_status find_device(weir_allocator *a, int ordinal, const struct weir
     return WEIR_OK;
 }
 
+static weir_status join_group(weir_allocator *a, const struct weir_message *message) {
+    char why[WEIR_GROUP_WHY];
+
+    if (weir__group_enter(a->device.driver, a->device.ordinal, why) || !why[0])
+        return WEIR_OK;
+    return weir__create_cannot(message, a->options.log, weir__without_driver(WEIR_E_INVALID), "%s",
+                               why);
+}
+
+/* The limit of the group forbids the context. */
+static weir_status group_refuses(weir_allocator *a, const struct weir_message *message) {
+    struct weir_group *g = weir__group_of(a->device.driver, a->device.ordinal);
+    char text[WEIR_GROUP_SHOWN];
+
+    if (!g || weir__group_room(g) >= WEIR_GROUP_CONTEXT_BYTES)
+        return WEIR_OK;
+    weir__group_show(g, text);
+    return weir__create_cannot(message, a->options.log, weir__without_driver(WEIR_E_LIMIT),
+                               "no room for the device's context (an estimate of 528MiB): %s",
+                               text);
+}
+
 /* Retains the primary context, for which there is no room while others hold all of the device. */
 static weir_status open_context(weir_allocator *a, const struct weir_message *message) {
     struct weir_admission admission = {0};
@@ -119,6 +143,9 @@ static weir_status open_context(weir_allocator *a, const struct weir_message *me
            weir__allocator_admit(a->reserve.events.peers, &admission));
     if (result == CUDA_SUCCESS)
         return WEIR_OK;
+    status = result == CUDA_ERROR_OUT_OF_MEMORY ? group_refuses(a, message) : WEIR_OK;
+    if (status != WEIR_OK)
+        return status;
     if (result != CUDA_ERROR_OUT_OF_MEMORY || !a->reserve.events.peers)
         return weir__create_refused(a, message, "cannot open the device's context", result);
     status = weir__device_status(&a->device, result);
@@ -510,7 +537,9 @@ weir_status weir__engine_allocator_create(const struct weir_driver *driver,
     if (status != WEIR_OK)
         goto close_counters;
     weir__join_process_peers(a); /* before there is a context: others make room for it */
-    status = open_context(a, &to);
+    status = join_group(a, &to);
+    if (status == WEIR_OK)
+        status = open_context(a, &to);
     if (status != WEIR_OK)
         goto leave_peers;
     status = furnish(a, options, &to);
@@ -567,6 +596,7 @@ weir_status weir__allocator_create_on(const struct weir_driver *driver, const we
 weir_status weir__allocator_create(const weir_options *options, int decompresses,
                                    weir_allocator **allocator, char *message,
                                    size_t message_bytes) {
+    struct weir_group_settings group;
     struct weir_driver_failure failure;
     const struct weir_driver *driver;
     const char *name;
@@ -588,7 +618,10 @@ weir_status weir__allocator_create(const weir_options *options, int decompresses
     if (status != WEIR_OK)
         return weir__create_cannot(&to, weir__options_log(options), weir__without_driver(status),
                                    "%s", why);
-    driver = weir__driver_open(name, &failure);
+    if (weir__group_settings(&group, why, sizeof why) < 0)
+        return weir__create_cannot(&to, completed.log, weir__without_driver(WEIR_E_PARSE), "%s",
+                                   why);
+    driver = weir__group_driver(weir__driver_open(name, &failure));
     if (!driver)
         return weir__create_cannot(&to, completed.log, weir__without_driver(WEIR_E_NO_DEVICE), "%s",
                                    failure.text);

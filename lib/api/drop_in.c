@@ -4,6 +4,8 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <string.h>
+#include <time.h>
 
 #include "api/allocator_internal.h"
 #include "api/create.h"
@@ -11,7 +13,11 @@
 #include "api/oom_report.h"
 #include "base/log.h"
 #include "base/result.h"
+#include "base/text.h"
+#include "base/variable.h"
 #include "config/settings.h"
+#include "ipc/group_driver.h"
+#include "ipc/group_process.h"
 #include "reserve/background_growth.h"
 
 void weir__drop_in_begin(weir_allocator *a, int (*watches)(weir_stream stream)) {
@@ -306,11 +312,101 @@ int weir__drop_in_ask_on(const struct weir_driver *driver, CUdevice device,
 
 int weir__drop_in_ask_for_context(CUdevice device, struct weir_admission *admission) {
     struct weir_driver_failure failure;
-    const struct weir_driver *driver = weir__driver_open("cuda", &failure);
+    const struct weir_driver *driver = weir__group_driver(weir__driver_open("cuda", &failure));
     weir_options options;
     char why[96];
 
     weir_options_init(&options);
     return driver && weir__drop_in_options(&options, why, sizeof why) == WEIR_OK &&
            weir__drop_in_ask_on(driver, device, &options, admission);
+}
+
+/* ---- what weir does not serve -------------------------------------------------------------------- */
+
+/* How long others have, and how often a failure is told. */
+#define MEMORY_NS UINT64_C(1000000000)
+enum { MOST_TOLD = 8 };
+
+static const struct weir_driver *real_driver(void) {
+    struct weir_driver_failure failure;
+
+    return weir__group_driver(weir__driver_open("cuda", &failure));
+}
+
+static int log_level(void) {
+    weir_options options;
+    char why[96];
+
+    weir_options_init(&options);
+    if (weir__drop_in_options(&options, why, sizeof why) != WEIR_OK ||
+        options.log == WEIR_LOG_DEFAULT)
+        return WEIR_LOG_WARNING;
+    return options.log;
+}
+
+struct weir_group *weir__drop_in_group_of(CUdevice device) {
+    static const struct weir_driver cuda = {.name = "cuda"};
+
+    return weir__group_of(&cuda, device);
+}
+
+struct weir_group *weir__drop_in_group(CUdevice device, int *refused) {
+    struct weir_group *g = weir__drop_in_group_of(device);
+    const struct weir_driver *driver;
+    char why[WEIR_GROUP_WHY] = "";
+    int is_new = 0;
+
+    *refused = 0;
+    if (g || !weir__variable("WEIR_GROUP") || !(driver = real_driver()))
+        return g;
+    g = weir__group_enter(driver, device, why);
+    *refused = !g && why[0];
+    if (*refused && weir__text_keep(why, &is_new) && is_new)
+        weir__log(log_level(), WEIR_LOG_ERROR, "%s: this process gets no memory of device %d", why,
+                  device);
+    return g;
+}
+
+int weir__drop_in_ask_for_memory(CUdevice device, size_t bytes, uint64_t began) {
+    const struct weir_driver *driver = real_driver();
+    weir_options options, complete;
+    struct weir_answers answers;
+    struct weir_process_peers *n;
+    size_t total = 0;
+    char why[96];
+
+    weir_options_init(&options);
+    if (!driver || device < 0 || device >= MOST_DEVICES ||
+        weir__registry_now() - began >= MEMORY_NS ||
+        weir__drop_in_options(&options, why, sizeof why) != WEIR_OK ||
+        weir__options_complete(&options, &complete, NULL, 0) != WEIR_OK ||
+        complete.ledger != WEIR_SWITCH_ON)
+        return 0;
+    if (driver->cuDeviceTotalMem(&total, device) != CUDA_SUCCESS || bytes > total)
+        return 0; /* whatever others give */
+    n = take_part(driver, device, log_level());
+    if (!n)
+        return 0;
+    answers = weir__group_ask_whom_it_concerns(n, bytes, began, began + MEMORY_NS);
+    if (answers.given == 0 && answers.awaited)
+        nanosleep(&(struct timespec){0, 10000000}, NULL);
+    return answers.given > 0 || answers.awaited;
+}
+
+void weir__drop_in_tell_group(struct weir_group *group, CUdevice device, const char *call,
+                              size_t bytes) {
+    static atomic_int told;
+    char text[WEIR_GROUP_SHOWN], size[WEIR_SPELL_BYTES], *rest;
+    int level = log_level();
+
+    if (atomic_fetch_add(&told, 1) >= MOST_TOLD)
+        return;
+    weir__group_show(group, text);
+    weir__bytes_show(bytes, size, sizeof size);
+    weir__log(level, WEIR_LOG_ERROR,
+              "out of memory: could not allocate %s on cuda:%d by %s: the limit of the process "
+              "group forbids it",
+              size, device, call);
+    for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest))
+        weir__log(level, WEIR_LOG_ERROR, "%s", line);
 }

@@ -124,6 +124,19 @@ int weir__drop_in_ask_for_context(CUdevice device, struct weir_admission *admiss
 int weir__drop_in_ask_on(const struct weir_driver *driver, CUdevice device,
                          const weir_options *options, struct weir_admission *admission);
 
+/* The group of this process on that device, joined; NULL: there is none.  A group that cannot be joined is told once, and
+ * *refused set: nothing may be taken. */
+struct weir_group;
+struct weir_group *weir__drop_in_group(CUdevice device, int *refused);
+/* The same, where it has joined; asks nothing of the driver. */
+struct weir_group *weir__drop_in_group_of(CUdevice device);
+/* A request of so many bytes that weir does not serve finds no memory on the device, or in the group: asks other
+ * processes for what they have idle, since `began' (CLOCK_MONOTONIC).  1: there may be some now. */
+int weir__drop_in_ask_for_memory(CUdevice device, size_t bytes, uint64_t began);
+/* The group has refused such a request: tells who has what in it, some times. */
+void weir__drop_in_tell_group(struct weir_group *group, CUdevice device, const char *call,
+                              size_t bytes);
+
 /* Waits until the device has finished all work, and harms no capture. */
 CUresult weir__drop_in_wait(weir_allocator *allocator);
 

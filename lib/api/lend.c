@@ -14,6 +14,7 @@
 #include "base/result.h"
 #include "base/size.h"
 #include "cache/pinned.h"
+#include "ipc/group_process.h"
 #include "ipc/registry.h"
 
 /* On an H200 a context takes 0.5 GiB, and kernels are loaded into it; and how long others have to make room for
@@ -165,8 +166,8 @@ int weir__allocator_admit(struct weir_process_peers *n, struct weir_admission *a
         admission->began_ns = now;
     if (!n || admission->is_over || now - admission->began_ns >= CONTEXT_NS)
         return 0;
-    answers = weir__process_peers_ask(n, CONTEXT_BYTES, admission->began_ns,
-                                      admission->began_ns + CONTEXT_NS);
+    answers = weir__group_ask_whom_it_concerns(n, CONTEXT_BYTES, admission->began_ns,
+                                               admission->began_ns + CONTEXT_NS);
     admission->is_over = answers.given < CONTEXT_BYTES && !answers.awaited;
     if (answers.given == 0 && answers.awaited) /* nor is it asked again */
         nanosleep(&(struct timespec){0, CONTEXT_PAUSE_NS}, NULL);

@@ -27,6 +27,7 @@
 #include "base/size.h"
 #include "base/text.h"
 #include "config/settings.h"
+#include "ipc/group_process.h"
 #include "ipc/process_peers.h"
 #include "reserve/oom_recovery.h"
 
@@ -216,6 +217,42 @@ static void read_reserve(weir_allocator *a, weir_verdict *v, uint64_t *at_rest) 
     *at_rest = survey.largest_free_at_rest;
 }
 
+/* ---- the process group ------------------------------------------------------------------------ */
+
+static void read_group(weir_allocator *a, weir_verdict *v) {
+    struct weir_group *g = weir__group_of(a->device.driver, a->device.ordinal);
+    struct weir_group_member *members;
+
+    if (!g)
+        return;
+    snprintf(v->process_group, sizeof v->process_group, "%s", weir__group_name(g));
+    v->group_limit = weir__group_limit(g);
+    v->group_used = weir__group_used(g);
+    members = malloc(WEIR_GROUP_SLOTS * sizeof *members);
+    if (!members)
+        return;
+    v->members = (uint32_t)weir__group_largest_members(g, members, WEIR_GROUP_SLOTS);
+    v->member_count = (uint32_t)weir__size_smaller(v->members, WEIR_VERDICT_MEMBERS);
+    for (uint32_t i = 0; i < v->member_count; i++) {
+        v->member[i] = (weir_verdict_member){.pid = members[i].pid,
+                                             .bytes = members[i].bytes,
+                                             .share = members[i].share,
+                                             .idle = members[i].idle};
+        snprintf(v->member[i].command, sizeof v->member[i].command, "%.39s", members[i].command);
+    }
+    free(members);
+}
+
+static uint64_t free_on(const weir_verdict *v) {
+    return v->device_free == UINT64_MAX ? v->device_total : v->device_free;
+}
+
+/* What the device would have, the group has no room for. */
+static int group_forbids(const weir_verdict *v, uint64_t lacks) {
+    return v->process_group[0] && lacks > 0 &&
+           weir__size_less(v->group_limit, v->group_used) <= free_on(v);
+}
+
 /* ---- the cause ------------------------------------------------------------------------------- */
 
 /* What the reserved memory grows by at least. */
@@ -248,10 +285,6 @@ static uint64_t need_of(const weir_allocator *a, const weir_verdict *v) {
     return a->caches ? round_up(v->asked, BLOCK) : v->asked;
 }
 
-static uint64_t free_on(const weir_verdict *v) {
-    return v->device_free == UINT64_MAX ? v->device_total : v->device_free;
-}
-
 /* What the device is short of. */
 static uint64_t lack_of(const weir_allocator *a, const weir_verdict *v) {
     return weir__size_less(need_of(a, v), v->idle + free_on(v) / unit_of(a) * unit_of(a));
@@ -270,6 +303,8 @@ static int why_full(const weir_verdict *v, uint64_t lacks) {
 
     if (lacks == 0)
         return refused_by(v);
+    if (group_forbids(v, lacks))
+        return WEIR_VERDICT_GROUP;
     if (v->graphs >= lacks && (v->graphs >= others || !much))
         return WEIR_VERDICT_GRAPHS;
     if (v->graphs + others < lacks || !(much || v->graphs > v->device_total / OTHERS_PART))
@@ -584,6 +619,7 @@ static void judge(weir_allocator *a, const struct weir_refused *refused, weir_ve
     (void)weir__device_stream_id(&a->device, NULL, &v->default_stream);
     read_reserve(a, v, &at_rest);
     read_device(a, v);
+    read_group(a, v);
     v->largest = weir__allocator_largest(a, refused);
     v->cause = refused->is_captured ? cause_under_capture(v)
                                     : cause_of(a, v, at_rest, refused->figures.largest);

@@ -185,6 +185,10 @@ static void put_cause(struct out *out, const weir_verdict *v) {
     case WEIR_VERDICT_DRIVER:
         put_driver(out, v);
         return;
+    case WEIR_VERDICT_GROUP:
+        put(out, "the process group has %s of its limit of %s", SHOW(v->group_used),
+            SHOW(v->group_limit));
+        return;
     default:
         put(out, "nothing any more: it would be served now");
         return;
@@ -203,6 +207,21 @@ static void put_holder(struct out *out, const weir_verdict *v) {
             (unsigned long long)v->holder_pid, SHOW(v->holder_reserve), SHOW(v->holder_could_give));
 }
 
+/* Who has what in the process group. */
+static void put_members(struct out *out, const weir_verdict *v) {
+    put(out, "  group       '%s': limit %s, used %s, %u member%s\n", v->process_group,
+        SHOW(v->group_limit), SHOW(v->group_used), v->members, weir__plural(v->members));
+    for (uint32_t i = 0; i < v->member_count; i++) {
+        const weir_verdict_member *m = &v->member[i];
+
+        put(out, "              pid %llu: %s, %s idle, share %s: %.24s\n",
+            (unsigned long long)m->pid, SHOW(m->bytes), SHOW(m->idle), SHOW(m->share), m->command);
+    }
+    if (v->members > v->member_count)
+        put(out, "              and %u more\n", v->members - v->member_count);
+    put(out, "              (contexts are estimates of 528MiB each)\n");
+}
+
 /* What failed, and the numbers: the first lines, which a log may cut off. */
 static void put_head(struct out *out, const weir_verdict *v) {
     put(out, "weir: out of memory: could not allocate %s on %s\n", show_any(v->asked).text,
@@ -218,7 +237,8 @@ static void put_head(struct out *out, const weir_verdict *v) {
     if (v->device_free == UINT64_MAX)
         put(out, "  device has %s, free not known).\n", SHOW(v->device_total));
     else
-        put(out, "  device has %s free).\n", SHOW(v->device_free));
+        put(out, "  %s has %s free).\n", v->process_group[0] ? "process group or device" : "device",
+            SHOW(v->device_free));
 }
 
 static void put_figures(struct out *out, const weir_verdict *v) {
@@ -326,6 +346,8 @@ static void put_other_advice(struct out *out, const weir_verdict *v) {
     else if (v->cause == WEIR_VERDICT_OTHERS)
         put(out, "  Wait for other processes, or end them (weir info --processes):\n"
                  "  no setting makes room.\n");
+    else if (v->cause == WEIR_VERDICT_GROUP)
+        put(out, "  Request less, or end members of the group: no setting makes room.\n");
     else
         put(out, "  Request less%s: no setting makes room.\n",
             v->in_use > 0 ? ", or free live blocks first" : "");
@@ -367,6 +389,8 @@ static void put_text(struct out *out, const weir_verdict *v) {
             v->largest > v->hole ? ": weir can add or move memory" : "");
     put(out, "\n");
     put_figures(out, v);
+    if (v->process_group[0])
+        put_members(out, v);
     put_groups(out, v);
 }
 
@@ -413,6 +437,30 @@ static void put_lists(struct out *out, const weir_verdict *v) {
     put_number(out, "set_limit", id(v->set_limit));
 }
 
+/* Of a command: what JSON would not take becomes a question mark. */
+static void put_plain(struct out *out, const char *text) {
+    for (; *text; text++)
+        put(out, "%c", *text < ' ' || *text == '"' || *text == '\\' ? '?' : *text);
+}
+
+static void put_process_group(struct out *out, const weir_verdict *v) {
+    put(out, ",\"process_group\":\"%s\"", v->process_group); /* nothing to escape */
+    put_number(out, "group_limit", v->group_limit);
+    put_number(out, "group_used", v->group_used);
+    put_number(out, "members_all", v->members);
+    put(out, ",\"members\":[");
+    for (uint32_t i = 0; i < v->member_count; i++) {
+        put(out, "%s{\"pid\":%llu", i ? "," : "", (unsigned long long)v->member[i].pid);
+        put_number(out, "bytes", v->member[i].bytes);
+        put_number(out, "idle", v->member[i].idle);
+        put_number(out, "share", v->member[i].share);
+        put(out, ",\"command\":\"");
+        put_plain(out, v->member[i].command);
+        put(out, "\"}");
+    }
+    put(out, "]");
+}
+
 static void put_json(struct out *out, const weir_verdict *v) {
     put(out, "{\"cause\":\"%s\",\"sentence\":\"", weir_verdict_cause_word(v->cause));
     put_cause(out, v); /* words and sizes: nothing to escape */
@@ -449,6 +497,8 @@ static void put_json(struct out *out, const weir_verdict *v) {
     put_number(out, "holder_reclaimable", v->holder_could_give);
     put_number(out, "driver_result", id(v->driver_result));
     put(out, ",\"no_descriptors\":%s", v->no_descriptors ? "true" : "false");
+    if (v->process_group[0])
+        put_process_group(out, v);
     put_lists(out, v);
     put(out, "}");
 }

@@ -32,6 +32,7 @@
 #include "base/text.h"
 #include "base/thread.h"
 #include "config/settings.h"
+#include "ipc/group_driver.h"
 
 /* How long the driver and the disk have as the process ends. */
 enum { MOST_DEVICES = 64, ANSWER_S = 2, SAVE_S = 10, LINE_BYTES = 900 };
@@ -197,7 +198,7 @@ static weir_status read_environment(weir_options *options, struct place *place) 
     if (options->prealloc_at == WEIR_PREALLOC_AT_DEFAULT)
         options->prealloc_at = WEIR_PREALLOC_AT_FIRST;
     leave_to_preload(options);
-    place->driver = weir__driver_open(name, &failure);
+    place->driver = weir__group_driver(weir__driver_open(name, &failure));
     if (!place->driver)
         return without_driver(WEIR_E_NO_DEVICE, options->log, failure.text);
     if (place->driver->cuDeviceGetCount(&place->count) != CUDA_SUCCESS)

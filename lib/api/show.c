@@ -120,6 +120,10 @@ void weir__show_check(struct weir_show *show, uint64_t now) {
     if (show->time_ns > now)
         show->time_ns = now;
     check_text(show->command, sizeof show->command);
+    for (int i = 0; i < WEIR_SHOW_KINDS; i++)
+        check_text(show->kind[i].call, sizeof show->kind[i].call);
+    for (int i = 0; i < WEIR_SHOW_CALLERS; i++)
+        check_text(show->caller[i].object, sizeof show->caller[i].object);
     if (show->allocators > WEIR_SHOW_MOST)
         show->allocators = WEIR_SHOW_MOST;
     if (show->all < show->allocators)

@@ -16,11 +16,14 @@
 #include "ipc/segment.h"
 
 enum {
-    WEIR_SHOW_VERSION = 1,
+    WEIR_SHOW_VERSION = 2,
     WEIR_SHOW_MOST = 16,  /* allocators of a process */
     WEIR_SHOW_EVENTS = 8, /* of each, the last */
     WEIR_SHOW_COMMAND = WEIR_COMMAND_BYTES,
-    WEIR_SHOW_WORD = 24
+    WEIR_SHOW_WORD = 24,
+    WEIR_SHOW_KINDS = 8,   /* of memory that a program takes by itself */
+    WEIR_SHOW_CALLERS = 8, /* the libraries that have most of it */
+    WEIR_SHOW_OBJECT = 32
 };
 
 struct weir_show_event {
@@ -47,11 +50,23 @@ struct weir_show_allocator {
     struct weir_show_event event[WEIR_SHOW_EVENTS];
 };
 
+struct weir_show_kind {
+    char call[WEIR_SHOW_WORD]; /* "cuMemAlloc"; "": no more */
+    uint64_t bytes;
+};
+
+struct weir_show_caller {
+    char object[WEIR_SHOW_OBJECT]; /* "libnccl.so.2"; "": no more */
+    uint64_t bytes;
+};
+
 struct weir_show {
     uint64_t time_ns; /* CLOCK_MONOTONIC, when the figures were taken */
     char command[WEIR_SHOW_COMMAND];
-    uint64_t left; /* requests that weir did not serve */
-    uint64_t all;  /* allocators that there are; those that follow are the first */
+    uint64_t left;                                     /* requests that weir did not serve */
+    struct weir_show_kind kind[WEIR_SHOW_KINDS];       /* what the program has taken by itself, */
+    struct weir_show_caller caller[WEIR_SHOW_CALLERS]; /* and who called */
+    uint64_t all; /* allocators that there are; those that follow are the first */
     uint64_t allocators;
     struct weir_show_allocator allocator[WEIR_SHOW_MOST];
 };

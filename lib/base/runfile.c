@@ -19,6 +19,8 @@ static const char *folder(int number) {
     const char *only = weir__variable("WEIR_RUN_FOLDER");
 
     if (!only || only[0] != '/')
+        only = weir__variable("WEIR_GROUP_DIR");
+    if (!only || only[0] != '/')
         return folders[number];
     return number == 0 ? only : NULL;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* runfile.h: the files by which the processes of one user find each other while they run.
  *
- * Their folders are /dev/shm and then /tmp; or $WEIR_RUN_FOLDER alone, if that is an absolute path.  No other
+ * Their folders are /dev/shm and then /tmp; or $WEIR_RUN_FOLDER alone, if that is an absolute path; else
+ * $WEIR_GROUP_DIR alone, likewise: a folder that containers share.  No other
  * variable counts: a process of a login session and one of a service must look in the same place.
  *
  * A name begins with "weir-UID-"; callers say how it goes on.  Everybody may put something into these folders.

@@ -70,6 +70,7 @@ static int compat_number(const char *name) {
 /* What a part of weir reads itself: the device model, and what `weir run' and `weir record' preload.
  * tests/tree/check-variables holds them against the sources. */
 static const char *const part_names[] = {
+    "WEIR_GROUP",          "WEIR_GROUP_DIR",       "WEIR_GROUP_LIMIT",   "WEIR_GROUP_SHARE",
     "WEIR_MODEL_PROFILE",  "WEIR_MODEL_DEVICES",   "WEIR_MODEL_SHARED",  "WEIR_RECORD_FOLDER",
     "WEIR_RECORD_CALLERS", "WEIR_RECORD_PROCESS",  "WEIR_RECORD_RANGES", "WEIR_RECORD_SYNCS",
     "WEIR_RUN_CHILDREN",   "WEIR_RUN_FIRST",       "WEIR_RUN_FOLDER",    "WEIR_RUN_HEAP_PROFILE",

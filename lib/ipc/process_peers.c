@@ -30,6 +30,7 @@
 #include "base/thread.h"
 #include "base/who.h"
 #include "config/settings.h"
+#include "ipc/group_process.h"
 #include "ipc/registry.h"
 #include "ipc/local_peers.h"
 
@@ -88,12 +89,6 @@ static pthread_mutex_t stepping = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static atomic_int exiting; /* a turn that has begun goes on */
 
-int weir__process_peers_device(const struct weir_driver *driver, CUdevice device,
-                               char name[WEIR_UUID_BYTES]) {
-    return (!driver->is_shared || driver->is_shared()) &&
-           weir__driver_uuid(driver, device, name) == CUDA_SUCCESS;
-}
-
 /* ---- the own entry ------------------------------------------------------------------------------- */
 
 static void add(struct weir_holding *sum, const struct weir_holding *h) {
@@ -125,6 +120,7 @@ static int sum_up(struct weir_process_peers *n, struct weir_holding *sum) {
 
 /* What the allocators have now, by shares that are of that time. */
 static void refresh(struct weir_process_peers *n, uint64_t looked_ns) {
+    struct weir_group *group = weir__process_peers_group(n);
     struct weir_holding sum;
     uint64_t notes;
     int any, tries = 0;
@@ -147,6 +143,8 @@ static void refresh(struct weir_process_peers *n, uint64_t looked_ns) {
         n->entry.device_free = sum.device_free;
     }
     weir__registry_publish(&n->registry, &n->entry);
+    if (group)
+        weir__group_tell_idle(group, n->entry.idle);
     pthread_mutex_unlock(&n->lock);
 }
 
@@ -204,6 +202,10 @@ void weir__process_peers_note(struct weir_process_peers *n, _Atomic uint64_t *sh
     pthread_mutex_unlock(&n->lock);
 }
 
+struct weir_group *weir__process_peers_group(const struct weir_process_peers *n) {
+    return weir__group_of(n->own.driver, n->own.device);
+}
+
 int weir__process_peers_any(struct weir_process_peers *n) {
     int own = weir__registry_slot(&n->registry);
     struct weir_registry_entry entry;
@@ -214,48 +216,8 @@ int weir__process_peers_any(struct weir_process_peers *n) {
     return 0;
 }
 
-static uint64_t weights_in(struct weir_registry *registry, uint64_t most) {
-    struct weir_registry_entry entry;
-    uint64_t sum = 0;
-
-    for (int slot = 0; slot < WEIR_REGISTRY_SLOTS; slot++)
-        if (weir__registry_read(registry, slot, &entry) && entry.weight < most - sum)
-            sum += entry.weight;
-    return sum;
-}
-
 uint64_t weir__process_peers_weights(struct weir_process_peers *n) {
-    return weights_in(&n->registry, UINT64_MAX);
-}
-
-uint64_t weir__process_peers_look(const struct weir_driver *driver, CUdevice device,
-                                  uint64_t most) {
-    char name[WEIR_UUID_BYTES];
-    struct weir_registry registry;
-    uint64_t sum;
-
-    if (!weir__process_peers_device(driver, device, name) ||
-        weir__registry_look(&registry, name) != 0)
-        return 0;
-    sum = weights_in(&registry, most);
-    weir__registry_close(&registry);
-    return sum;
-}
-
-uint64_t weir__process_peers_reserve(const struct weir_driver *driver, CUdevice device) {
-    char name[WEIR_UUID_BYTES];
-    struct weir_registry_entry entry;
-    struct weir_registry registry;
-    uint64_t sum = 0;
-
-    if (!weir__process_peers_device(driver, device, name) ||
-        weir__registry_look(&registry, name) != 0)
-        return 0;
-    for (int slot = 0; slot < WEIR_REGISTRY_SLOTS; slot++)
-        if (weir__registry_read(&registry, slot, &entry) && entry.pid != (uint64_t)getpid())
-            sum += entry.reserve;
-    weir__registry_close(&registry);
-    return sum;
+    return weir__process_peers_weights_in(&n->registry, UINT64_MAX);
 }
 
 /* ---- giving -------------------------------------------------------------------------------------- */
@@ -354,6 +316,7 @@ static void *run(void *peers) {
 
 struct candidate {
     uint64_t slot, start, pid, idle, priority, heartbeat_ns;
+    int turn;
     int is_late; /* it has not said what it has now */
     int is_asked;
 };
@@ -384,15 +347,23 @@ static int in_turn(const void *one, const void *other) {
 
     if (a->is_late != b->is_late)
         return a->is_late - b->is_late;
+    if (a->turn != b->turn)
+        return a->turn - b->turn;
     if (a->priority != b->priority)
         return a->priority < b->priority ? -1 : 1;
     return (a->idle < b->idle) - (a->idle > b->idle);
 }
 
+/* A round of asking. */
+struct round {
+    const struct weir_asked *asked; /* of whom; NULL: all */
+    uint64_t began, deadline;
+};
+
 /* The others, in the order in which they are to give; *missing: how many have not been heard of since.  What
  * is known of answers before anybody is asked. */
 static size_t collect(struct weir_process_peers *n, struct candidate *out, uint64_t since,
-                      uint64_t began, size_t *missing, struct weir_answers *answers) {
+                      const struct round *round, size_t *missing, struct weir_answers *answers) {
     int own = weir__registry_slot(&n->registry);
     struct weir_registry_entry entry;
     const struct silent *silent;
@@ -402,20 +373,24 @@ static size_t collect(struct weir_process_peers *n, struct candidate *out, uint6
     *answers = (struct weir_answers){.kept = UINT64_MAX};
     for (int slot = 0; slot < WEIR_REGISTRY_SLOTS; slot++) {
         struct candidate *c = &out[count];
+        int turn = 1;
 
         n->kept[slot] = 0;
         if (slot == own || !weir__registry_read(&n->registry, slot, &entry))
+            continue;
+        if (round->asked && (turn = round->asked->turn(&entry, round->asked->context)) == 0)
             continue;
         *c = (struct candidate){.slot = (uint64_t)slot,
                                 .start = entry.start,
                                 .pid = entry.pid,
                                 .idle = entry.idle,
                                 .priority = entry.priority,
+                                .turn = turn,
                                 .heartbeat_ns = entry.heartbeat_ns,
                                 .is_late = entry.heartbeat_ns < since};
         answers->kept = answers->kept == UINT64_MAX ? 0 : answers->kept;
         silent = silence_of(n, slot, &entry);
-        if (silent && silent->until_ns - SILENCE_NS >= began) {
+        if (silent && silent->until_ns - SILENCE_NS >= round->began) {
             answers->awaited = 1;
             continue;
         }
@@ -442,18 +417,18 @@ static void sleep_until(struct weir_process_peers *n, uint32_t bell, uint64_t un
 }
 
 /* Has all say what they have. */
-static size_t survey(struct weir_process_peers *n, struct candidate *out, uint64_t began,
-                     uint64_t deadline, struct weir_answers *answers) {
+static size_t survey(struct weir_process_peers *n, struct candidate *out, const struct round *round,
+                     struct weir_answers *answers) {
     uint64_t now = weir__registry_now(), until;
     size_t count, missing;
 
-    until = weir__size_smaller(deadline, now + REFRESH_MS * MILLISECOND);
+    until = weir__size_smaller(round->deadline, now + REFRESH_MS * MILLISECOND);
     pthread_mutex_lock(&n->lock);
     weir__registry_publish(&n->registry, &n->entry); /* which sees to it that there is a file */
     pthread_mutex_unlock(&n->lock);
     weir__registry_ring(&n->registry);
     for (;;) { /* who only says what it has does not ring */
-        count = collect(n, out, now, began, &missing, answers);
+        count = collect(n, out, now, round, &missing, answers);
         if (missing == 0 || weir__registry_now() >= until)
             return count;
         nanosleep(&(struct timespec){0, 200000}, NULL);
@@ -571,14 +546,21 @@ static void look_for_ending(struct weir_process_peers *n, struct weir_answers *a
 
 struct weir_answers weir__process_peers_ask(struct weir_process_peers *n, uint64_t bytes,
                                             uint64_t began, uint64_t deadline) {
+    return weir__process_peers_ask_some(n, bytes, began, deadline, NULL);
+}
+
+struct weir_answers weir__process_peers_ask_some(struct weir_process_peers *n, uint64_t bytes,
+                                                 uint64_t began, uint64_t deadline,
+                                                 const struct weir_asked *asked) {
+    const struct round round = {asked, began, deadline};
     struct candidate all[WEIR_REGISTRY_SLOTS], *some[WEIR_REGISTRY_ASKS];
-    uint64_t now = weir__registry_now(), round;
+    uint64_t now = weir__registry_now(), part;
     struct weir_answers answers;
     size_t count, picked;
 
     pthread_mutex_lock(&n->asking);
-    round = deadline > now ? (deadline - now) / 4 + 1 : 0;
-    count = survey(n, all, began, deadline, &answers);
+    part = deadline > now ? (deadline - now) / 4 + 1 : 0;
+    count = survey(n, all, &round, &answers);
     while (answers.given < bytes) {
         struct weir_registry_ask asks[WEIR_REGISTRY_ASKS] = {{0}};
 
@@ -589,7 +571,7 @@ struct weir_answers weir__process_peers_ask(struct weir_process_peers *n, uint64
             answers.awaited = 1;
             break;
         }
-        ask_some(n, some, picked, asks, weir__size_smaller(deadline, weir__registry_now() + round),
+        ask_some(n, some, picked, asks, weir__size_smaller(deadline, weir__registry_now() + part),
                  &answers);
     }
     if (answers.given < bytes)

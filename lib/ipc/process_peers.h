@@ -13,8 +13,10 @@
 #include <stdint.h>
 
 #include "driver/driver.h"
+#include "ipc/registry.h"
 
 struct weir_process_peers;
+struct weir_group;
 
 /* What one allocator has of the device; bytes. */
 struct weir_holding {
@@ -85,6 +87,19 @@ struct weir_admission {
 struct weir_answers weir__process_peers_ask(struct weir_process_peers *n, uint64_t bytes,
                                             uint64_t began, uint64_t deadline);
 
+/* Of whom one asks, and when: 0: it is not asked, else those first whose turn is lower.  NULL: all. */
+struct weir_asked {
+    int (*turn)(const struct weir_registry_entry *entry, void *context);
+    void *context;
+};
+/* The same of some; what the rest has counts for nothing in the answers. */
+struct weir_answers weir__process_peers_ask_some(struct weir_process_peers *n, uint64_t bytes,
+                                                 uint64_t began, uint64_t deadline,
+                                                 const struct weir_asked *asked);
+
+/* The group that this process is in on the device; NULL: none. */
+struct weir_group *weir__process_peers_group(const struct weir_process_peers *n);
+
 /* Who has most of the device, of those that are stopped, or did not answer, and of the others; pid 0: nobody has any.
  * May wait for a thread that asks. */
 struct weir_holder {
@@ -107,6 +122,7 @@ int weir__process_peers_any(struct weir_process_peers *n);
 
 /* The sum of all processes' weights, in millionths. */
 uint64_t weir__process_peers_weights(struct weir_process_peers *n);
+uint64_t weir__process_peers_weights_in(struct weir_registry *registry, uint64_t most);
 /* The same of a device on which this process does not take part, as a look at the registry tells; `most' at most. */
 uint64_t weir__process_peers_look(const struct weir_driver *driver, CUdevice device, uint64_t most);
 /* What other processes have of the device, by its registry; 0 where there is none.  What of it is idle they write down

@@ -12,6 +12,8 @@
  *      much as the request is, and where that did not do, all.  Such a trim may wait likewise.
  *   5. other processes on the device (process_peers.h): a tenth of the deadline in all, of real time; all of it where
  *      one that was killed is not gone yet.
+ *      Of what the limit of the process group (group.h) has too little of, only its members are asked, those first
+ *      that have more than their share; all others keep theirs.
  *   6. where engines did not ask the driver since it says that it has too little (engine.h): one try that asks.
  * None of them is for a graph's request, on a stream that is being captured.
  * 4 and 5 are for what the device has too little of, or what is to be left on it.  What the driver took for a try that
@@ -26,6 +28,7 @@
 #include <time.h>
 
 #include "base/size.h"
+#include "ipc/group_process.h"
 #include "ipc/registry.h"
 
 #define FIRST_PAUSE_NS UINT64_C(20000)
@@ -293,6 +296,50 @@ static weir_status ask_process_peers(struct climb *c, weir_status why) {
     return why;
 }
 
+/* What the limit of the process group lacks for the request. */
+static uint64_t group_lacks(struct weir_group *g, size_t bytes) {
+    return weir__size_less(bytes + UNIT, weir__group_room(g));
+}
+
+/* One round: 1 if another try may be of use. */
+static int ask_members(struct climb *c, struct weir_group *g, uint64_t bytes, uint64_t first,
+                       uint64_t until) {
+    struct weir_answers answers = {0};
+    struct weir_reserve *v = c->v;
+    uint64_t now, used = weir__group_used(g), ending = weir__group_recover(g);
+
+    if (weir__group_used(g) < used)
+        return 1;
+    now = weir__registry_now();
+    if (v->events.peers)
+        answers = weir__group_ask(g, v->events.peers, bytes, first, until);
+    if (v->events.peers && answers.given > 0)
+        weir__engine_note(v->engine, WEIR_EVENT_APPEAL, 0, bytes, answers.given,
+                          weir__registry_now() - now, weir__engine_reserve(v->engine));
+    if (answers.given == 0 && (answers.awaited || ending > 0))
+        wait_for_process_peers(ENDING_PAUSE_NS);
+    return answers.given > 0 || answers.awaited || ending > 0;
+}
+
+/* Rung 5 for what the group lacks, in real time.  Likewise. */
+static weir_status ask_group(struct climb *c, struct weir_group *g, weir_status why) {
+    uint64_t first = weir__registry_now(), until = first + deadline_ns(c->v) / PROCESS_PEERS_PART;
+    uint64_t most = weir__size_larger(weir__group_limit(g) / ASKED_PART, UNIT), lacks;
+
+    if (c->r->bytes > weir__group_limit(g))
+        return why;
+    while (why == WEIR_E_NO_MEMORY && (lacks = group_lacks(g, c->r->bytes)) > 0) {
+        most = weir__size_larger(most, lacks);
+        if (!ask_members(c, g, most, first, until))
+            break;
+        why = try_with_more(c);
+        most = weir__size_smaller(most * 2, weir__group_limit(g));
+        if (weir__registry_now() >= until)
+            break;
+    }
+    return why;
+}
+
 uint64_t weir__oom_recovery_largest(struct weir_reserve *v, const struct weir_refused *refused) {
     struct weir_survey survey = {.what = WEIR_SURVEY_LARGEST, .id = refused->stream};
 
@@ -318,6 +365,7 @@ static void fill_failure(struct weir_reserve *v, const struct weir_request *r, w
 /* The rungs. */
 static weir_status climb(struct climb *c, weir_status status) {
     weir_refusal failure = read_failure(c->v, c->r->bytes);
+    struct weir_group *group = weir__group_of(c->v->device->driver, c->v->device->ordinal);
 
     if (weir__is_failure(status) && could_fit(&failure)) {
         status = wait_for_frees(c, status);
@@ -326,7 +374,10 @@ static weir_status climb(struct climb *c, weir_status status) {
     }
     status = settled(c, status);
     status = ask_allocators(c, status);
-    status = ask_process_peers(c, status);
+    if (group)
+        status = ask_group(c, group, status);
+    if (!group || group_lacks(group, c->r->bytes) == 0)
+        status = ask_process_peers(c, status);
     if (c->r->foretold && weir__is_failure(status)) { /* the driver may have more than it says */
         c->r->flags |= WEIR_REQUEST_INSISTS;
         status = settled(c, weir__oom_recovery_try(c->v, c->r));

@@ -29,6 +29,7 @@
 #include "base/text.h"
 #include "config/amount.h"
 #include "config/settings.h"
+#include "ipc/group_process.h"
 #include "reserve/decay.h"
 
 #define RECLAIM_PAUSE_NS UINT64_C(10000000)
@@ -152,8 +153,8 @@ int weir__reclaim_look(const struct weir_reserve *v, struct weir_reclaim *s, uin
 }
 
 void weir__reclaim_ask(const struct weir_reserve *v, struct weir_reclaim *s) {
-    struct weir_answers answers = weir__process_peers_ask(v->events.peers, s->lacks, s->began_ns,
-                                                          weir__clock_ns() + SHARE_NS);
+    struct weir_answers answers = weir__group_ask_whom_it_concerns(
+        v->events.peers, s->lacks, s->began_ns, weir__clock_ns() + SHARE_NS);
 
     s->lacks = 0;
     s->is_answered = !answers.awaited;

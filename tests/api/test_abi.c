@@ -210,7 +210,14 @@ STRUCT(weir_verdict_setting, 56, 8);
 FIELD(weir_verdict_setting, name, 0, 8);
 FIELD(weir_verdict_setting, value, 8, 48);
 
-STRUCT(weir_verdict, 680, 8);
+STRUCT(weir_verdict_member, 72, 8);
+FIELD(weir_verdict_member, pid, 0, 8);
+FIELD(weir_verdict_member, bytes, 8, 8);
+FIELD(weir_verdict_member, share, 16, 8);
+FIELD(weir_verdict_member, idle, 24, 8);
+FIELD(weir_verdict_member, command, 32, 40);
+
+STRUCT(weir_verdict, 1320, 8);
 FIELD(weir_verdict, size, 0, 8);
 FIELD(weir_verdict, status, 8, 4);
 FIELD(weir_verdict, cause, 12, 4);
@@ -251,6 +258,12 @@ FIELD(weir_verdict, set_limit, 640, 8);
 FIELD(weir_verdict, device, 648, 16);
 FIELD(weir_verdict, driver_result, 664, 8);
 FIELD(weir_verdict, no_descriptors, 672, 8);
+FIELD(weir_verdict, process_group, 680, 40);
+FIELD(weir_verdict, group_limit, 720, 8);
+FIELD(weir_verdict, group_used, 728, 8);
+FIELD(weir_verdict, members, 736, 4);
+FIELD(weir_verdict, member_count, 740, 4);
+FIELD(weir_verdict, member, 744, 576);
 
 VALUE(WEIR_OK, 0);
 VALUE(WEIR_E_INVALID, -1);
@@ -358,7 +371,7 @@ TEST(every_value_stands_above) {
     ck_assert_int_eq(policies, 7);
     ck_assert_int_eq(levels, 6);
     ck_assert_int_eq(WEIR_EVENT_CAUSE_COUNT, 11);
-    ck_assert_int_eq(WEIR_VERDICT_CAUSE_COUNT, 10);
+    ck_assert_int_eq(WEIR_VERDICT_CAUSE_COUNT, 11);
 }
 
 /* A program that was linked against version 1 finds these with the types it was compiled for. */

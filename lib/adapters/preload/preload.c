@@ -16,6 +16,7 @@
 #include "adapters/preload/preload_blocks.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "ipc/group_process.h"
 
 /* What weir's own threads ask of the driver is never the program's: a driver may call what it exports. */
 static void stay_inside(void) {
@@ -24,6 +25,7 @@ static void stay_inside(void) {
 
 static __attribute__((constructor)) void begin(void) {
     weir__thread_watch(stay_inside);
+    weir__group_counts_here();
 }
 
 /* ---- streams ---- */

@@ -258,7 +258,7 @@ uint64_t weir__unserved_all(void);
 
 /* ---- preload_show.c ------------------------------------------------------------------------------- */
 
-/* The first allocator was made: from now on `weir top' may look, unless `weir run' was told otherwise. */
+/* The first allocator was made, or the program took memory by itself: from now on `weir top' may look, unless `weir run' was told otherwise. */
 void weir__show_begin(void);
 /* A thread of the library's, with all signals blocked: 0, or what is wrong. */
 int weir__start_thread(void *(*run)(void *), const char *name);

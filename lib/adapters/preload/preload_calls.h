@@ -13,13 +13,24 @@
 #define WEIR_INTERPOSED_STREAMS(X)                                                                 \
     WEIR_BOTH_STREAMS(X)                                                                           \
     X(cuStreamBeginCaptureToCig, cuStreamBeginCaptureToCig, 13010,                                 \
-      (CUstream stream, void *parameters), (stream, parameters))
+      (CUstream stream, void *parameters), (stream, parameters))                                   \
+    X(cuGraphLaunch, cuGraphLaunch, 10000, (CUgraphExec exec, CUstream stream), (exec, stream))
 
 /* Symbols that have one form alone. */
 #define WEIR_INTERPOSED_PLAIN(X)                                                                   \
     WEIR_BOTH_PLAIN(X)                                                                             \
     X(cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease, 7000, (CUdevice device), (device))     \
     X(cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease_v2, 11000, (CUdevice device), (device)) \
+    X(cuMemRelease, cuMemRelease, 10020, (CUmemGenericAllocationHandle handle), (handle))          \
+    X(cuMemRetainAllocationHandle, cuMemRetainAllocationHandle, 11000,                             \
+      (CUmemGenericAllocationHandle *handle, void *address), (handle, address))                    \
+    X(cuMemMap, cuMemMap, 10020,                                                                   \
+      (CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,      \
+       unsigned long long flags),                                                                  \
+      (address, bytes, offset, handle, flags))                                                     \
+    X(cuMemUnmap, cuMemUnmap, 10020, (CUdeviceptr address, size_t bytes), (address, bytes))        \
+    X(cuDeviceGraphMemTrim, cuDeviceGraphMemTrim, 11040, (CUdevice device), (device))              \
+    X(cuCtxDestroy, cuCtxDestroy_v2, 4000, (CUcontext context), (context))                         \
     X(cuMemGetAddressRange, cuMemGetAddressRange_v2, 3020,                                         \
       (CUdeviceptr *base, size_t *bytes, CUdeviceptr address), (base, bytes, address))             \
     X(cuPointerGetAttribute, cuPointerGetAttribute, 4000,                                          \
@@ -82,6 +93,8 @@
 /* Symbols that are asked for here alone. */
 #define WEIR_INTERPOSED_USED(X)                                                                    \
     WEIR_BOTH_USED(X)                                                                              \
+    X(cuDeviceGetGraphMemAttribute, cuDeviceGetGraphMemAttribute, 11040,                           \
+      (CUdevice device, CUgraphMem_attribute attribute, void *value), (device, attribute, value))  \
     X(cuCtxGetCurrent, cuCtxGetCurrent, 4000, (CUcontext *context), (context))                     \
     X(cuCtxPushCurrent, cuCtxPushCurrent_v2, 4000, (CUcontext context), (context))                 \
     X(cuCtxPopCurrent, cuCtxPopCurrent_v2, 4000, (CUcontext *context), (context))                  \

@@ -2,7 +2,9 @@
 /* preload_contexts.c: the driver's calls that make and end contexts, and that begin and end captures. */
 #include "adapters/preload/preload_inside.h"
 
+#include "adapters/preload/preload_plain.h"
 #include "api/drop_in.h"
+#include "ipc/group_process.h"
 
 /* ---- contexts ---- */
 
@@ -24,42 +26,105 @@ static int may_have_context(CUresult result, CUdevice device, struct weir_admiss
     return any;
 }
 
-CUresult weir__serve_cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
-    CUresult result = REAL(cuDevicePrimaryCtxRetain)(context, device);
+/* The group counts an estimate for it.  0: it has no room, and nobody gives any. */
+static int begin_context(CUdevice device, int is_primary, struct weir_group **group) {
     struct weir_admission admission = {0};
+    int refused = 0, may = 1;
 
-    while (may_have_context(result, device, &admission))
+    *group = NULL;
+    if (!enter())
+        return 1;
+    *group = weir__drop_in_group(device, &refused);
+    may = !refused;
+    while (*group && !(may = weir__group_context_begins(*group, is_primary)))
+        if (!weir__drop_in_ask_for_context(device, &admission))
+            break;
+    if (!may && *group)
+        weir__drop_in_tell_group(*group, device, "a context (an estimate)",
+                                 WEIR_GROUP_CONTEXT_BYTES);
+    leave();
+    return may;
+}
+
+static void end_context(struct weir_group *group, int is_primary, CUresult result) {
+    if (group && result != CUDA_SUCCESS)
+        weir__group_context_ends(group, is_primary);
+}
+
+CUresult weir__serve_cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
+    struct weir_admission admission = {0};
+    struct weir_group *group;
+    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+
+    if (!begin_context(device, 1, &group))
+        return result;
+    do
         result = REAL(cuDevicePrimaryCtxRetain)(context, device);
+    while (may_have_context(result, device, &admission));
+    end_context(group, 1, result);
     return result;
 }
 
 CUresult weir__serve_cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device) {
-    CUresult result = REAL(cuCtxCreate_v2)(context, flags, device);
     struct weir_admission admission = {0};
+    struct weir_group *group;
+    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
 
-    while (may_have_context(result, device, &admission))
+    if (!begin_context(device, 0, &group))
+        return result;
+    do
         result = REAL(cuCtxCreate_v2)(context, flags, device);
+    while (may_have_context(result, device, &admission));
+    end_context(group, 0, result);
     return note_context(result);
 }
 
 CUresult weir__serve_cuCtxCreate_v3(CUcontext *context, void *affinities, int count,
                                     unsigned int flags, CUdevice device) {
-    CUresult result = REAL(cuCtxCreate_v3)(context, affinities, count, flags, device);
     struct weir_admission admission = {0};
+    struct weir_group *group;
+    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
 
-    while (may_have_context(result, device, &admission))
+    if (!begin_context(device, 0, &group))
+        return result;
+    do
         result = REAL(cuCtxCreate_v3)(context, affinities, count, flags, device);
+    while (may_have_context(result, device, &admission));
+    end_context(group, 0, result);
     return note_context(result);
 }
 
 CUresult weir__serve_cuCtxCreate_v4(CUcontext *context, void *parameters, unsigned int flags,
                                     CUdevice device) {
-    CUresult result = REAL(cuCtxCreate_v4)(context, parameters, flags, device);
     struct weir_admission admission = {0};
+    struct weir_group *group;
+    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
 
-    while (may_have_context(result, device, &admission))
+    if (!begin_context(device, 0, &group))
+        return result;
+    do
         result = REAL(cuCtxCreate_v4)(context, parameters, flags, device);
+    while (may_have_context(result, device, &admission));
+    end_context(group, 0, result);
     return note_context(result);
+}
+
+/* Of the device whose context it is. */
+CUresult weir__serve_cuCtxDestroy_v2(CUcontext context) {
+    struct weir_group *group = NULL;
+    CUdevice device = -1;
+    CUcontext popped;
+    CUresult result;
+
+    if (!weir__inside && REAL(cuCtxPushCurrent_v2)(context) == CUDA_SUCCESS) {
+        if (REAL(cuCtxGetDevice)(&device) == CUDA_SUCCESS)
+            group = weir__drop_in_group_of(device);
+        (void)REAL(cuCtxPopCurrent_v2)(&popped);
+    }
+    result = REAL(cuCtxDestroy_v2)(context);
+    if (group && result == CUDA_SUCCESS)
+        weir__group_context_ends(group, 0);
+    return result;
 }
 
 CUresult weir__serve_cuGreenCtxCreate(void **context, void *resources, CUdevice device,
@@ -82,6 +147,11 @@ static CUresult reset(device_call real, CUdevice device) {
     result = real(device);
     weir__streams_lose(device);
     weir__streams_go_on(is_held);
+    if (result == CUDA_SUCCESS) {
+        weir__plain_lost(device);
+        if (weir__drop_in_group_of(device))
+            weir__group_context_lost(weir__drop_in_group_of(device));
+    }
     leave();
     return result;
 }
@@ -99,6 +169,8 @@ static CUresult release(device_call real, CUdevice device) {
     (void)REAL(cuDevicePrimaryCtxGetState)(device, &flags, &is_active);
     if (!is_active)
         weir__streams_lose(device);
+    if (result == CUDA_SUCCESS && weir__drop_in_group_of(device))
+        weir__group_context_ends(weir__drop_in_group_of(device), 1);
     weir__streams_go_on(is_held);
     leave();
     return result;

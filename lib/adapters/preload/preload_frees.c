@@ -7,6 +7,7 @@
 #include "adapters/preload/preload_inside.h"
 
 #include "adapters/preload/preload_blocks.h"
+#include "adapters/preload/preload_plain.h"
 #include "api/drop_in.h"
 #include "base/log.h"
 
@@ -145,17 +146,33 @@ static inline int serve_free(CUdeviceptr block, CUstream stream, CUresult *resul
     return what != FREE_PASSES;
 }
 
+/* What the program took by itself. */
+static struct weir_plain_record *freeing(CUdeviceptr block) {
+    return block && !weir__inside ? weir__plain_freeing(block) : NULL;
+}
+
 CUresult weir__serve_cuMemFreeAsync(CUdeviceptr block, CUstream stream) {
+    struct weir_plain_record *record;
     CUresult result;
 
-    return serve_free(block, stream, &result) ? result : REAL(cuMemFreeAsync)(block, stream);
+    if (serve_free(block, stream, &result))
+        return result;
+    record = freeing(block);
+    result = REAL(cuMemFreeAsync)(block, stream);
+    weir__plain_freed(record, block, result);
+    return result;
 }
 
 CUresult weir__serve_cuMemFreeAsync_ptsz(CUdeviceptr block, CUstream stream) {
+    struct weir_plain_record *record;
     CUresult result;
 
-    return serve_free(block, own(stream), &result) ? result
-                                                   : REAL_PTSZ(cuMemFreeAsync)(block, stream);
+    if (serve_free(block, own(stream), &result))
+        return result;
+    record = freeing(block);
+    result = REAL_PTSZ(cuMemFreeAsync)(block, stream);
+    weir__plain_freed(record, block, result);
+    return result;
 }
 
 /* Of a pool's memory nobody is waited for: the driver takes all work that uses it for done.  Of plain memory
@@ -174,6 +191,7 @@ static CUresult free_done(const struct weir_found *found) {
 
 CUresult weir__serve_cuMemFree_v2(CUdeviceptr block) {
     enum to_free what = FREE_PASSES;
+    struct weir_plain_record *record;
     CUresult result = CUDA_SUCCESS;
     struct weir_found found;
 
@@ -183,5 +201,10 @@ CUresult weir__serve_cuMemFree_v2(CUdeviceptr block) {
             result = free_done(&found);
         leave();
     }
-    return what != FREE_PASSES ? result : REAL(cuMemFree_v2)(block);
+    if (what != FREE_PASSES)
+        return result;
+    record = freeing(block);
+    result = REAL(cuMemFree_v2)(block);
+    weir__plain_freed(record, block, result);
+    return result;
 }

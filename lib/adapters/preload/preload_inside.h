@@ -87,6 +87,12 @@ static inline int has_ended(CUmemoryPool pool) {
 /* What a status is to a program of the driver's. */
 CUresult weir__result_of(weir_status status);
 
+/* ---- requests: preload_requests.c ---- */
+
+/* Gives the device what other allocators than `but` (NULL: all) hold idle on it: 1, or 0 if that is nothing.
+ * The driver does so with its pools when it runs out. */
+int weir__make_room(const struct weir_served *but);
+
 /* ---- frees: preload_frees.c ---- */
 
 /* Frees a block that was found, on a stream of any device. */

@@ -7,6 +7,7 @@
 #include "adapters/preload/preload_inside.h"
 
 #include "adapters/preload/preload_blocks.h"
+#include "adapters/preload/preload_plain.h"
 #include "api/drop_in.h"
 #include "base/log.h"
 
@@ -60,9 +61,7 @@ static weir_status begin_block(struct weir_served *s, void *block, size_t bytes,
     return WEIR_E_HOST_MEMORY;
 }
 
-/* Gives the device what other allocators than `but` (NULL: all) hold idle on it: 1, or 0 if that is nothing.
- * The driver does so with its pools when it runs out. */
-static __attribute__((noinline, cold)) int make_room(const struct weir_served *but) {
+__attribute__((noinline, cold)) int weir__make_room(const struct weir_served *but) {
     int any = 0;
 
     for (unsigned i = 0; i < weir__served_known(); i++) {
@@ -72,19 +71,6 @@ static __attribute__((noinline, cold)) int make_room(const struct weir_served *b
         if (s != but && (!but || s->device == but->device) &&
             weir_trim(s->allocator, 0, &released) == WEIR_OK)
             any |= released > 0;
-    }
-    return any;
-}
-
-/* The driver has no memory for a request of its own: 1 if it has now, and is to be asked once more. */
-static int may_have_room(CUresult result) {
-    int any = 0;
-
-    if (result == CUDA_ERROR_OUT_OF_MEMORY && weir__served_known() > 0 && enter()) {
-        any = make_room(NULL);
-        if (!any)
-            weir__report_failure();
-        leave();
     }
     return any;
 }
@@ -115,7 +101,7 @@ static int request(struct weir_served *s, CUdeviceptr *block, size_t bytes, CUst
     void *address = NULL;
     weir_status status = weir_alloc(s->allocator, bytes, stream, &address);
 
-    if (__builtin_expect(status == WEIR_E_NO_MEMORY, 0) && make_room(s))
+    if (__builtin_expect(status == WEIR_E_NO_MEMORY, 0) && weir__make_room(s))
         status = weir_alloc(s->allocator, bytes, stream, &address);
     if (status == WEIR_OK)
         status = begin_block(s, address, bytes, stream);
@@ -187,46 +173,79 @@ static inline int serve_request(CUmemoryPool handle, CUdeviceptr *block, size_t 
     return done;
 }
 
+/* What the driver is to serve: a captured request is a part of its graph.  1: it may be asked. */
+static int begin_left(struct weir_plain *plain, CUstream stream, size_t bytes) {
+    int is_graph = !weir__inside && is_any_captured() && is_captured(stream);
+
+    return weir__plain_begin(plain, is_graph ? WEIR_GROUP_GRAPH : WEIR_GROUP_POOL, -1, bytes);
+}
+
+static CUresult refuse(CUdeviceptr *block) {
+    if (block)
+        *block = 0;
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
 CUresult weir__serve_cuMemAllocAsync(CUdeviceptr *block, size_t bytes, CUstream stream) {
+    struct weir_plain plain;
     CUresult result;
 
     if (serve_request(NULL, block, bytes, stream, &result))
         return result;
-    result = REAL(cuMemAllocAsync)(block, bytes, stream);
-    return passed(may_have_room(result) ? REAL(cuMemAllocAsync)(block, bytes, stream) : result);
+    if (!begin_left(&plain, stream, bytes))
+        return passed(refuse(block));
+    do
+        result = REAL(cuMemAllocAsync)(block, bytes, stream);
+    while (weir__plain_may_have_room(&plain, result));
+    weir__plain_end(&plain, result, result == CUDA_SUCCESS ? *block : 0, bytes);
+    return passed(result);
 }
 
 CUresult weir__serve_cuMemAllocAsync_ptsz(CUdeviceptr *block, size_t bytes, CUstream stream) {
+    struct weir_plain plain;
     CUresult result;
 
     if (serve_request(NULL, block, bytes, own(stream), &result))
         return result;
-    result = REAL_PTSZ(cuMemAllocAsync)(block, bytes, stream);
-    return passed(may_have_room(result) ? REAL_PTSZ(cuMemAllocAsync)(block, bytes, stream)
-                                        : result);
+    if (!begin_left(&plain, own(stream), bytes))
+        return passed(refuse(block));
+    do
+        result = REAL_PTSZ(cuMemAllocAsync)(block, bytes, stream);
+    while (weir__plain_may_have_room(&plain, result));
+    weir__plain_end(&plain, result, result == CUDA_SUCCESS ? *block : 0, bytes);
+    return passed(result);
 }
 
 CUresult weir__serve_cuMemAllocFromPoolAsync(CUdeviceptr *block, size_t bytes, CUmemoryPool pool,
                                              CUstream stream) {
+    struct weir_plain plain;
     CUresult result;
 
     if (pool && serve_request(pool, block, bytes, stream, &result))
         return result;
-    result = REAL(cuMemAllocFromPoolAsync)(block, bytes, pool, stream);
-    return passed(may_have_room(result) ? REAL(cuMemAllocFromPoolAsync)(block, bytes, pool, stream)
-                                        : result);
+    if (!begin_left(&plain, stream, bytes))
+        return passed(refuse(block));
+    do
+        result = REAL(cuMemAllocFromPoolAsync)(block, bytes, pool, stream);
+    while (weir__plain_may_have_room(&plain, result));
+    weir__plain_end(&plain, result, result == CUDA_SUCCESS ? *block : 0, bytes);
+    return passed(result);
 }
 
 CUresult weir__serve_cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *block, size_t bytes,
                                                   CUmemoryPool pool, CUstream stream) {
+    struct weir_plain plain;
     CUresult result;
 
     if (pool && serve_request(pool, block, bytes, own(stream), &result))
         return result;
-    result = REAL_PTSZ(cuMemAllocFromPoolAsync)(block, bytes, pool, stream);
-    return passed(may_have_room(result)
-                      ? REAL_PTSZ(cuMemAllocFromPoolAsync)(block, bytes, pool, stream)
-                      : result);
+    if (!begin_left(&plain, own(stream), bytes))
+        return passed(refuse(block));
+    do
+        result = REAL_PTSZ(cuMemAllocFromPoolAsync)(block, bytes, pool, stream);
+    while (weir__plain_may_have_room(&plain, result));
+    weir__plain_end(&plain, result, result == CUDA_SUCCESS ? *block : 0, bytes);
+    return passed(result);
 }
 
 /* ---- of plain memory ---- */
@@ -291,35 +310,131 @@ static void count_left(enum weir_unserved which) {
 }
 
 CUresult weir__serve_cuMemAlloc_v2(CUdeviceptr *block, size_t bytes) {
+    struct weir_plain plain;
     CUresult result;
 
     if (serve_plain(block, bytes, &result))
         return result;
     count_left(WEIR_UNSERVED_ALLOC);
-    result = REAL(cuMemAlloc_v2)(block, bytes);
-    return may_have_room(result) ? REAL(cuMemAlloc_v2)(block, bytes) : result;
+    if (!weir__plain_begin(&plain, WEIR_GROUP_ALLOC, -1, bytes))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    do
+        result = REAL(cuMemAlloc_v2)(block, bytes);
+    while (weir__plain_may_have_room(&plain, result));
+    weir__plain_end(&plain, result, result == CUDA_SUCCESS ? *block : 0, bytes);
+    return result;
 }
+
+/* Before the driver says so, lines have whole multiples of what it aligns them to (580). */
+enum { PITCH = 512 };
 
 CUresult weir__serve_cuMemAllocPitch_v2(CUdeviceptr *block, size_t *pitch, size_t width,
                                         size_t height, unsigned int element) {
-    CUresult result = REAL(cuMemAllocPitch_v2)(block, pitch, width, height, element);
+    size_t line = (width + PITCH - 1) / PITCH * PITCH, bytes;
+    struct weir_plain plain;
+    CUresult result;
 
     count_left(WEIR_UNSERVED_PITCH);
-    return may_have_room(result) ? REAL(cuMemAllocPitch_v2)(block, pitch, width, height, element)
-                                 : result;
+    bytes = line >= width && (height == 0 || line <= SIZE_MAX / height) ? line * height : 0;
+    if (!weir__plain_begin(&plain, WEIR_GROUP_ALLOC, -1, bytes))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    do
+        result = REAL(cuMemAllocPitch_v2)(block, pitch, width, height, element);
+    while (weir__plain_may_have_room(&plain, result));
+    weir__plain_end(&plain, result, result == CUDA_SUCCESS ? *block : 0,
+                    result == CUDA_SUCCESS ? *pitch * height : 0);
+    return result;
 }
 
 CUresult weir__serve_cuMemAllocManaged(CUdeviceptr *block, size_t bytes, unsigned int flags) {
-    CUresult result = REAL(cuMemAllocManaged)(block, bytes, flags);
+    struct weir_plain plain;
+    CUresult result;
 
     count_left(WEIR_UNSERVED_MANAGED);
-    return may_have_room(result) ? REAL(cuMemAllocManaged)(block, bytes, flags) : result;
+    if (!weir__plain_begin(&plain, WEIR_GROUP_MANAGED, -1, bytes))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    do
+        result = REAL(cuMemAllocManaged)(block, bytes, flags);
+    while (weir__plain_may_have_room(&plain, result));
+    weir__plain_end(&plain, result, result == CUDA_SUCCESS ? *block : 0, bytes);
+    return result;
+}
+
+/* Memory of the host has no part in a device's. */
+static size_t device_bytes(const CUmemAllocationProp *properties, size_t bytes) {
+    return properties && properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE ? bytes : 0;
 }
 
 CUresult weir__serve_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
                                  const CUmemAllocationProp *properties, unsigned long long flags) {
-    CUresult result = REAL(cuMemCreate)(handle, bytes, properties, flags);
+    size_t counted = device_bytes(properties, bytes);
+    struct weir_plain plain;
+    CUresult result;
 
     count_left(WEIR_UNSERVED_CREATE);
-    return may_have_room(result) ? REAL(cuMemCreate)(handle, bytes, properties, flags) : result;
+    if (!weir__plain_begin(&plain, WEIR_GROUP_CREATE, counted ? properties->location.id : -1,
+                           counted))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    do
+        result = REAL(cuMemCreate)(handle, bytes, properties, flags);
+    while (weir__plain_may_have_room(&plain, result));
+    weir__plain_end(&plain, result, result == CUDA_SUCCESS ? *handle : 0, counted);
+    return result;
+}
+
+/* ---- what the driver has served ---- */
+
+CUresult weir__serve_cuMemRelease(CUmemGenericAllocationHandle handle) {
+    struct weir_plain_record *record = weir__inside ? NULL : weir__plain_releasing(handle);
+    CUresult result = REAL(cuMemRelease)(handle);
+
+    weir__plain_released(record, handle, result);
+    return result;
+}
+
+CUresult weir__serve_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle,
+                                                 void *address) {
+    CUresult result = REAL(cuMemRetainAllocationHandle)(handle, address);
+
+    if (result == CUDA_SUCCESS && !weir__inside)
+        weir__plain_retained(*handle, (uintptr_t)address);
+    return result;
+}
+
+CUresult weir__serve_cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
+                              CUmemGenericAllocationHandle handle, unsigned long long flags) {
+    CUresult result = REAL(cuMemMap)(address, bytes, offset, handle, flags);
+
+    if (result == CUDA_SUCCESS && !weir__inside)
+        weir__plain_mapped(handle, address, bytes);
+    return result;
+}
+
+CUresult weir__serve_cuMemUnmap(CUdeviceptr address, size_t bytes) {
+    CUresult result = REAL(cuMemUnmap)(address, bytes);
+
+    if (result == CUDA_SUCCESS && !weir__inside)
+        weir__plain_unmapped(address, bytes);
+    return result;
+}
+
+/* Only a program that has captured a request has graphs with memory, as far as weir sees. */
+static CUresult look_at_graphs(CUresult result, CUdevice device) {
+    if (weir__plain_any_graphs() && result == CUDA_SUCCESS && enter()) {
+        weir__plain_look_at_graphs(device);
+        leave();
+    }
+    return result;
+}
+
+CUresult weir__serve_cuGraphLaunch(CUgraphExec exec, CUstream stream) {
+    return look_at_graphs(REAL(cuGraphLaunch)(exec, stream), -1);
+}
+
+CUresult weir__serve_cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream) {
+    return look_at_graphs(REAL_PTSZ(cuGraphLaunch)(exec, stream), -1);
+}
+
+CUresult weir__serve_cuDeviceGraphMemTrim(CUdevice device) {
+    return look_at_graphs(REAL(cuDeviceGraphMemTrim)(device), device);
 }

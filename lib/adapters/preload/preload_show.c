@@ -23,6 +23,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "adapters/preload/preload_plain.h"
 #include "api/drop_in.h"
 #include "api/show.h"
 #include "base/clock.h"
@@ -41,7 +42,33 @@ static int is_shown(const struct weir_served *s) {
     return atomic_load_explicit(&s->state, memory_order_relaxed) != WEIR_SERVED_SPARE;
 }
 
+_Static_assert((int)WEIR_GROUP_KIND_COUNT <= (int)WEIR_SHOW_KINDS &&
+                   (int)WEIR_PLAIN_CALLERS <= (int)WEIR_SHOW_CALLERS &&
+                   (int)WEIR_PLAIN_NAME == (int)WEIR_SHOW_OBJECT,
+               "there is room for all");
+
+/* What the program has taken by itself. */
+static void fill_plain(void) {
+    struct weir_plain_figures plain;
+    int kinds = 0;
+
+    weir__plain_read(&plain);
+    memset(show.kind, 0, sizeof show.kind);
+    memset(show.caller, 0, sizeof show.caller);
+    for (int k = 0; k < WEIR_GROUP_KIND_COUNT; k++)
+        if (plain.kind[k] > 0) {
+            strncpy(show.kind[kinds].call, weir__group_kind_word((enum weir_group_kind)k),
+                    WEIR_SHOW_WORD - 1);
+            show.kind[kinds++].bytes = plain.kind[k];
+        }
+    for (int i = 0; i < WEIR_PLAIN_CALLERS; i++) {
+        memcpy(show.caller[i].object, plain.caller[i].name, WEIR_SHOW_OBJECT);
+        show.caller[i].bytes = plain.caller[i].bytes;
+    }
+}
+
 static void fill(void) {
+    fill_plain();
     show.left = weir__unserved_all();
     show.all = 0;
     show.allocators = 0;
@@ -103,9 +130,10 @@ int weir__start_thread(void *(*of)(void *), const char *name) {
 }
 
 void weir__show_begin(void) {
+    static atomic_int has_begun;
     int before = errno, error = 0;
 
-    if (!weir__run_switch("WEIR_RUN_TOP", 1))
+    if (atomic_exchange(&has_begun, 1) || !weir__run_switch("WEIR_RUN_TOP", 1))
         return;
     weir__process_command(show.command, sizeof show.command);
     if (weir__segment_create(&segment, &weir__show_kind) != 0)

@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: MIT */
+/* group_cost.c: what a process group costs a growth: a physical allocation and its release, on the device model.
+ *
+ *     bench/group_cost [STEPS]     200000 if not given
+ *
+ * Each line is the median of 15 rounds, in nanoseconds of real time, of a step: bytes counted and given back.  The
+ * driver's part is the model's, so the difference between the last two lines is what counts.  Exits with 1 if a step
+ * costs more than 3 us.
+ */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "driver/model/model.h"
+#include "ipc/group_driver.h"
+#include "ipc/group_process.h"
+
+#define STEP ((size_t)2 << 20)
+#define LIMIT ((uint64_t)64 << 30)
+#define MOST_NS 3000.0
+enum { ROUNDS = 15, OTHERS = 7 };
+
+static char folder[] = "/tmp/weir-group-cost-XXXXXX";
+
+static void fail(const char *what) {
+    fprintf(stderr, "group_cost: %s\n", what);
+    exit(1);
+}
+
+static int by_value(const void *one, const void *other) {
+    double a = *(const double *)one, b = *(const double *)other;
+
+    return (a > b) - (a < b);
+}
+
+static double round_of(void (*step)(void *), void *context, size_t steps) {
+    uint64_t began = weir__clock_ns();
+
+    for (size_t i = 0; i < steps; i++)
+        step(context);
+    return (double)(weir__clock_ns() - began) / (double)steps;
+}
+
+static double median(double round[ROUNDS]) {
+    qsort(round, ROUNDS, sizeof round[0], by_value);
+    return round[ROUNDS / 2];
+}
+
+/* The median of the rounds, of one step. */
+static double time_of(void (*step)(void *), void *context, size_t steps) {
+    double round[ROUNDS];
+
+    for (int r = 0; r < ROUNDS; r++)
+        round[r] = round_of(step, context, steps);
+    return median(round);
+}
+
+/* The same of two, by turns. */
+static void time_both(void (*step)(void *), void *one, void *two, size_t steps, double out[2]) {
+    double round[2][ROUNDS];
+
+    for (int r = 0; r < ROUNDS; r++) {
+        round[0][r] = round_of(step, one, steps);
+        round[1][r] = round_of(step, two, steps);
+    }
+    out[0] = median(round[0]);
+    out[1] = median(round[1]);
+}
+
+static void count(void *group) {
+    if (!weir__group_take(group, WEIR_GROUP_RESERVE, STEP))
+        fail("a step was refused");
+    weir__group_give(group, WEIR_GROUP_RESERVE, STEP);
+}
+
+static void create(void *table) {
+    const struct weir_driver *driver = table;
+    CUmemAllocationProp kind;
+    CUmemGenericAllocationHandle handle;
+
+    memset(&kind, 0, sizeof kind);
+    kind.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    kind.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    if (driver->cuMemCreate(&handle, STEP, &kind, 0) != CUDA_SUCCESS ||
+        driver->cuMemRelease(handle) != CUDA_SUCCESS)
+        fail("the driver refuses a step");
+}
+
+static void join(struct weir_group *g) {
+    char why[WEIR_GROUP_WHY];
+
+    if (weir__group_join(g, "cost", "GPU-cost", LIMIT, 1, why) != 0)
+        fail(why);
+}
+
+/* Others that take and give all the time. */
+static pid_t start_other(void) {
+    pid_t pid = fork();
+    struct weir_group g;
+
+    if (pid != 0)
+        return pid;
+    join(&g);
+    for (;;)
+        count(&g);
+}
+
+static double count_alone_or_not(int others, size_t steps) {
+    pid_t pids[OTHERS];
+    struct weir_group g;
+    double each;
+
+    for (int i = 0; i < others; i++)
+        pids[i] = start_other();
+    join(&g);
+    while (others > 0 && weir__group_used(&g) == 0)
+        usleep(1000);
+    each = time_of(count, &g, steps);
+    for (int i = 0; i < others; i++) {
+        kill(pids[i], SIGKILL);
+        waitpid(pids[i], NULL, 0);
+    }
+    weir__group_leave(&g);
+    return each;
+}
+
+int main(int argc, char **argv) {
+    size_t steps = argc > 1 ? (size_t)strtoull(argv[1], NULL, 10) : 200000;
+    const struct weir_driver *inner, *table;
+    struct weir_driver_failure failure;
+    double alone, beside, driver[2];
+    CUcontext context;
+    char command[96];
+
+    if (!mkdtemp(folder) || setenv("WEIR_RUN_FOLDER", folder, 1) != 0)
+        fail("there is no folder to work in");
+    alone = count_alone_or_not(0, steps);
+    beside = count_alone_or_not(OTHERS, steps);
+    inner = weir__driver_open("model", &failure);
+    if (!inner || setenv("WEIR_GROUP", "cost", 1) != 0 || setenv("WEIR_GROUP_LIMIT", "64GiB", 1))
+        fail("there is no model");
+    table = weir__group_driver(inner);
+    if (table->cuDevicePrimaryCtxRetain(&context, 0) != CUDA_SUCCESS)
+        fail("there is no context");
+    time_both(create, (void *)(uintptr_t)inner, (void *)(uintptr_t)table, steps / 10, driver);
+    (void)table->cuDevicePrimaryCtxRelease(0);
+    printf("%-52s %8.0f ns\n", "counted and given back, one member", alone);
+    printf("%-52s %8.0f ns\n", "the same beside 7 members that do so all the time", beside);
+    printf("%-52s %8.0f ns\n", "cuMemCreate and cuMemRelease, no group", driver[0]);
+    printf("%-52s %8.0f ns\n", "the same in a group", driver[1]);
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    return system(command) != 0 || alone > MOST_NS || driver[1] - driver[0] > MOST_NS;
+}

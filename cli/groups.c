@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: MIT */
+/* groups.c: see groups.h.
+ *
+ * Must not know: what the memory of a member is used for.
+ */
+#include "cli/groups.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/size.h"
+#include "base/text.h"
+#include "base/variable.h"
+#include "cli/common/jsonfile.h"
+#include "ipc/group_process.h"
+
+enum { CELL = 24 };
+
+/* ---- flags --------------------------------------------------------------------------------------- */
+
+struct check {
+    const struct weir_group_settings *settings;
+    char *message;
+    size_t bytes;
+    int failed;
+};
+
+/* A percentage only the device knows. */
+static void check_limit(const char *device, void *context) {
+    struct check *check = context;
+    char has[WEIR_SPELL_BYTES], own[WEIR_SPELL_BYTES];
+    struct weir_group_member *members;
+    struct weir_group g;
+
+    if (check->failed || weir__group_look(&g, check->settings->name, device) != 0)
+        return;
+    members = malloc(WEIR_GROUP_SLOTS * sizeof *members);
+    if (members && weir__group_members(&g, members, WEIR_GROUP_SLOTS) > 0 &&
+        check->settings->limit.kind == WEIR_AMOUNT_BYTES &&
+        weir__group_limit(&g) != check->settings->limit.value) {
+        weir__bytes_spell(weir__group_limit(&g), has, sizeof has);
+        weir__bytes_spell(check->settings->limit.value, own, sizeof own);
+        snprintf(check->message, check->bytes,
+                 "group '%s' has members with the limit %s on %s, not %s: give --group-limit %s, "
+                 "or none, or wait until the group has ended",
+                 check->settings->name, has, device, own, has);
+        check->failed = 1;
+    }
+    free(members);
+    weir__group_leave(&g);
+}
+
+int group_flags_check(const struct group_flags *flags, char *message, size_t bytes) {
+    struct weir_group_texts texts = {
+        .name = flags->name ? flags->name : weir__variable("WEIR_GROUP"),
+        .limit = flags->limit ? flags->limit : weir__variable("WEIR_GROUP_LIMIT"),
+        .share = flags->share ? flags->share : weir__variable("WEIR_GROUP_SHARE"),
+        .folder = flags->folder ? flags->folder : weir__variable("WEIR_GROUP_DIR"),
+        .name_is = flags->name || flags->limit || flags->share ? "--group" : "WEIR_GROUP",
+        .limit_is = flags->limit ? "--group-limit" : "WEIR_GROUP_LIMIT",
+        .share_is = flags->share ? "--group-share" : "WEIR_GROUP_SHARE",
+        .folder_is = flags->folder ? "--group-dir" : "WEIR_GROUP_DIR"};
+    struct weir_group_settings settings;
+    struct check check = {&settings, message, bytes, 0};
+    int is = weir__group_settings_of(&texts, &settings, message, bytes);
+
+    if (is <= 0)
+        return is;
+    if (flags->folder && setenv("WEIR_GROUP_DIR", flags->folder, 1) != 0)
+        return -1;
+    weir__group_each(settings.name, check_limit, &check);
+    return check.failed ? -1 : 0;
+}
+
+int group_flags_put(const struct group_flags *flags,
+                    int (*put)(void *to, const char *name, const char *value), void *to) {
+    return (flags->name && put(to, "WEIR_GROUP", flags->name)) ||
+           (flags->limit && put(to, "WEIR_GROUP_LIMIT", flags->limit)) ||
+           (flags->share && put(to, "WEIR_GROUP_SHARE", flags->share)) ||
+           (flags->folder && put(to, "WEIR_GROUP_DIR", flags->folder));
+}
+
+/* ---- what there is ------------------------------------------------------------------------------- */
+
+/* Of one device. */
+struct seen {
+    char device[WEIR_REGISTRY_DEVICE];
+    uint64_t limit, used;
+    size_t count;
+    struct weir_group_member member[WEIR_GROUP_SLOTS];
+};
+
+struct list {
+    const char *name;
+    void (*visit)(const struct seen *seen, void *context);
+    void *context;
+};
+
+static void see(const char *device, void *context) {
+    const struct list *list = context;
+    struct seen *seen = calloc(1, sizeof *seen);
+    struct weir_group g;
+
+    if (!seen || weir__group_look(&g, list->name, device) != 0) {
+        free(seen);
+        return;
+    }
+    (void)weir__group_recover(&g);
+    snprintf(seen->device, sizeof seen->device, "%s", device);
+    seen->limit = weir__group_limit(&g);
+    seen->used = weir__group_used(&g);
+    seen->count = weir__group_largest_members(&g, seen->member, WEIR_GROUP_SLOTS);
+    weir__group_leave(&g);
+    if (seen->count > 0)
+        list->visit(seen, list->context);
+    free(seen);
+}
+
+static void see_all(const char *name, void (*visit)(const struct seen *seen, void *context),
+                    void *context) {
+    weir__group_each(name, see, &(struct list){name, visit, context});
+}
+
+static void count(const struct seen *seen, void *number) {
+    *(size_t *)number += seen->count;
+}
+
+int group_exists(const char *name) {
+    size_t members = 0;
+
+    see_all(name, count, &members);
+    return members > 0;
+}
+
+static const char *show(uint64_t bytes, char text[CELL]) {
+    weir__bytes_show(bytes, text, CELL);
+    return text;
+}
+
+static void print_kinds(FILE *file, const struct weir_group_member *m) {
+    char bytes[CELL];
+    const char *before = "        ";
+
+    for (int k = 0; k < WEIR_GROUP_KIND_COUNT; k++)
+        if (m->kind[k] > 0) {
+            fprintf(file, "%s%s %s%s", before, weir__group_kind_word((enum weir_group_kind)k),
+                    show(m->kind[k], bytes), k == WEIR_GROUP_CONTEXT ? " (estimate)" : "");
+            before = ", ";
+        }
+    if (before[0] == ',')
+        fputc('\n', file);
+}
+
+static void print_device(const struct seen *s, void *to) {
+    char limit[CELL], used[CELL], room[CELL], bytes[CELL], share[CELL], idle[CELL];
+    FILE *file = to;
+
+    fprintf(file, "%s: limit %s, used %s, room %s, %zu member%s\n", s->device,
+            show(s->limit, limit), show(s->used, used),
+            show(weir__size_less(s->limit, s->used), room), s->count, weir__plural(s->count));
+    fprintf(file, "%7s %9s %9s %9s %7s  %s\n", "PID", "USED", "SHARE", "IDLE", "WEIGHT", "COMMAND");
+    for (size_t i = 0; i < s->count; i++) {
+        const struct weir_group_member *m = &s->member[i];
+
+        fprintf(file, "%7" PRIu64 " %9s %9s %9s %7" PRIu64 "  %s\n", m->pid, show(m->bytes, bytes),
+                show(m->share, share), show(weir__size_smaller(m->idle, m->bytes), idle), m->weight,
+                m->command);
+        print_kinds(file, m);
+    }
+}
+
+void group_print(FILE *file, const char *name) {
+    fprintf(file, "weir top, group '%s'\n", name);
+    see_all(name, print_device, file);
+}
+
+static json_t *json_member(const struct weir_group_member *m) {
+    json_t *object = json_object(), *kinds = json_object();
+
+    for (int k = 0; k < WEIR_GROUP_KIND_COUNT; k++)
+        json_object_set_new(kinds, weir__group_kind_word((enum weir_group_kind)k),
+                            jsonfile_integer(m->kind[k]));
+    json_object_set_new(object, "pid", jsonfile_integer(m->pid));
+    json_object_set_new(object, "command", json_string(m->command));
+    json_object_set_new(object, "used", jsonfile_integer(m->bytes));
+    json_object_set_new(object, "share", jsonfile_integer(m->share));
+    json_object_set_new(object, "idle", jsonfile_integer(weir__size_smaller(m->idle, m->bytes)));
+    json_object_set_new(object, "weight", jsonfile_integer(m->weight));
+    json_object_set_new(object, "of", kinds);
+    return object;
+}
+
+static void add_device(const struct seen *s, void *devices) {
+    json_t *object = json_object(), *members = json_array();
+
+    for (size_t i = 0; i < s->count; i++)
+        json_array_append_new(members, json_member(&s->member[i]));
+    json_object_set_new(object, "device", json_string(s->device));
+    json_object_set_new(object, "limit", jsonfile_integer(s->limit));
+    json_object_set_new(object, "used", jsonfile_integer(s->used));
+    json_object_set_new(object, "members", members);
+    json_array_append_new(devices, object);
+}
+
+json_t *group_json(const char *name) {
+    json_t *object = json_object(), *devices = json_array();
+
+    see_all(name, add_device, devices);
+    json_object_set_new(object, "group", json_string(name));
+    json_object_set_new(object, "devices", devices);
+    return object;
+}

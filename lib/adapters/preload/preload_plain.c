@@ -1,0 +1,480 @@
+/* SPDX-License-Identifier: MIT */
+/* preload_plain.c: see preload_plain.h.
+ *
+ * What: each request notes bytes under its address or handle.  Of a handle the references and the mappings are counted,
+ * since its memory stays until the last of them has gone.  A group counts the bytes before the driver is asked, and no
+ * longer once the driver has them back.
+ *
+ * Of graphs a captured request counts as it is made; from the next launch on what the driver reports for the device does.
+ *
+ * Locks: `lock' guards the maps and sums; under it nothing is called but malloc and the group's own.  Who calls is
+ * found before, since dladdr takes the dynamic linker's lock.
+ */
+#include "adapters/preload/preload_plain.h"
+
+#include <dlfcn.h>
+#include <execinfo.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "adapters/preload/preload_inside.h"
+#include "base/clock.h"
+#include "base/map.h"
+#include "base/size.h"
+
+/* How long one that is ending is waited for. */
+#define ENDING_NS UINT64_C(2000000000)
+enum { FRAMES = 24, MOST_CALLERS = 64, MOST_DEVICES = 64, OTHER_CALLER = 0 };
+
+struct weir_plain_record {
+    uint64_t bytes;
+    int device, caller;
+    enum weir_group_kind kind;
+    unsigned references, mappings; /* of a handle */
+};
+
+struct mapping {
+    struct weir_plain_record *record;
+    size_t bytes;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct weir_map blocks;   /* address -> struct weir_plain_record */
+static struct weir_map handles;  /* handle -> struct weir_plain_record */
+static struct weir_map mappings; /* address -> struct mapping */
+static struct weir_map places;   /* address of code -> its caller's number + 1 */
+static struct weir_plain_figures sums;
+static struct weir_plain_caller callers[MOST_CALLERS] = {{.name = "(others)"}};
+static int caller_count = 1;
+static uint64_t graphs[MOST_DEVICES];   /* as the driver reported last, and */
+static uint64_t captured[MOST_DEVICES]; /* captured since */
+static atomic_int any_graphs;
+static _Atomic pid_t noted_by; /* the process; 0: nothing was noted */
+
+/* Something may be noted.  Not in a child of fork, where the lock may be held by nobody. */
+static int is_noted_here(void) {
+    pid_t by = atomic_load_explicit(&noted_by, memory_order_relaxed);
+
+    return by != 0 && by == getpid();
+}
+
+/* ---- who calls ------------------------------------------------------------------------------------ */
+
+/* Of the parts that pass a call on. */
+static int passes_on(const char *name) {
+    static const char *const parts[] = {"libweir",  "libcuda.so", "libcudart", "libc.so",
+                                        "ld-linux", "libpthread", "libnvrtc"};
+
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
+        if (strncmp(name, parts[i], strlen(parts[i])) == 0)
+            return 1;
+    return 0;
+}
+
+/* The name of the object that has that code; "": it passes calls on, or is not known. */
+static void name_object(void *code, char name[WEIR_PLAIN_NAME]) {
+    const char *slash;
+    Dl_info of;
+
+    name[0] = '\0';
+    if (!dladdr(code, &of) || !of.dli_fname)
+        return;
+    slash = strrchr(of.dli_fname, '/');
+    slash = slash ? slash + 1 : of.dli_fname;
+    if (!passes_on(slash))
+        snprintf(name, WEIR_PLAIN_NAME, "%.31s", slash);
+}
+
+/* The caller holds the lock. */
+static int number_of(const char *name) {
+    for (int i = 0; i < caller_count; i++)
+        if (strcmp(callers[i].name, name) == 0)
+            return i;
+    if (caller_count == MOST_CALLERS)
+        return OTHER_CALLER;
+    memcpy(callers[caller_count].name, name, WEIR_PLAIN_NAME);
+    return caller_count++;
+}
+
+/* The innermost object that does more than pass the call on. */
+static int find_caller(void) {
+    void *frames[FRAMES];
+    int depth = backtrace(frames, FRAMES), caller = -1;
+
+    for (int i = 1; i < depth && caller < 0; i++) {
+        char name[WEIR_PLAIN_NAME];
+        uintptr_t known;
+        int is_known;
+
+        pthread_mutex_lock(&lock);
+        is_known = weir__map_get(&places, (uintptr_t)frames[i], &known);
+        pthread_mutex_unlock(&lock);
+        if (!is_known) {
+            name_object(frames[i], name);
+            pthread_mutex_lock(&lock);
+            known = name[0] ? (uintptr_t)number_of(name) + 2 : 1;
+            (void)weir__map_put(&places, (uintptr_t)frames[i], known);
+            pthread_mutex_unlock(&lock);
+        }
+        if (known > 1)
+            caller = (int)known - 2;
+    }
+    return caller < 0 ? OTHER_CALLER : caller;
+}
+
+/* ---- sums ----------------------------------------------------------------------------------------- */
+
+/* The caller holds the lock. */
+static void add(const struct weir_plain_record *r, uint64_t more, uint64_t less) {
+    sums.kind[r->kind] += more - less;
+    callers[r->caller].bytes += more - less;
+}
+
+static int by_bytes(const void *one, const void *other) {
+    const struct weir_plain_caller *a = one, *b = other;
+
+    return (a->bytes < b->bytes) - (a->bytes > b->bytes);
+}
+
+void weir__plain_read(struct weir_plain_figures *out) {
+    struct weir_plain_caller all[MOST_CALLERS];
+    int count;
+
+    pthread_mutex_lock(&lock);
+    *out = sums;
+    memcpy(all, callers, sizeof all);
+    count = caller_count;
+    pthread_mutex_unlock(&lock);
+    qsort(all, (size_t)count, sizeof all[0], by_bytes);
+    for (int i = 0; i < WEIR_PLAIN_CALLERS; i++)
+        if (i < count && all[i].bytes > 0)
+            out->caller[i] = all[i];
+}
+
+/* ---- requests ------------------------------------------------------------------------------------- */
+
+static CUdevice current_device(void) {
+    CUdevice device = -1;
+
+    return REAL(cuCtxGetDevice)(&device) == CUDA_SUCCESS ? device : -1;
+}
+
+/* A member that was killed a moment ago still has its memory: 1 after a pause. */
+static int await_ending(const struct weir_plain *p) {
+    if (!p->group || weir__clock_ns() - p->began >= ENDING_NS || weir__group_recover(p->group) == 0)
+        return 0;
+    nanosleep(&(struct timespec){0, 5000000}, NULL);
+    return 1;
+}
+
+/* What weir's own allocators have idle, then other processes. */
+static int find_room(const struct weir_plain *p) {
+    return weir__make_room(NULL) || await_ending(p) ||
+           weir__drop_in_ask_for_memory(p->device, p->bytes, p->began);
+}
+
+/* Its statistics are due, if it has any. */
+static void tell_failure(void) {
+    if (weir__served_known() > 0)
+        weir__report_failure();
+}
+
+static int take(struct weir_plain *p) {
+    while (!weir__group_take(p->group, p->kind, p->bytes))
+        if (p->bytes > weir__group_limit(p->group) || !find_room(p))
+            return 0;
+    return 1;
+}
+
+int weir__plain_begin(struct weir_plain *p, enum weir_group_kind kind, CUdevice device,
+                      size_t bytes) {
+    int refused, may;
+
+    *p = (struct weir_plain){.kind = kind, .device = device, .bytes = bytes};
+    if (bytes == 0 || !enter())
+        return 1;
+    if (device < 0)
+        p->device = current_device();
+    if (p->device < 0 || p->device >= MOST_DEVICES) { /* the driver says why */
+        leave();
+        return 1;
+    }
+    p->is_seen = 1;
+    p->began = weir__clock_ns();
+    p->group = weir__drop_in_group(p->device, &refused);
+    may = p->group ? take(p) : !refused;
+    if (!may && p->group)
+        weir__drop_in_tell_group(p->group, p->device, weir__group_kind_word(kind), bytes);
+    if (!may)
+        tell_failure();
+    leave();
+    return may;
+}
+
+int weir__plain_may_have_room(struct weir_plain *p, CUresult result) {
+    int any = 0;
+
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && p->is_seen && enter()) {
+        any = find_room(p);
+        if (!any)
+            tell_failure();
+        leave();
+    }
+    return any;
+}
+
+/* 0: no host memory, and nothing is noted. */
+static int note(const struct weir_plain *p, uint64_t key, size_t bytes, int caller) {
+    struct weir_plain_record *r = malloc(sizeof *r);
+    int is_handle = p->kind == WEIR_GROUP_CREATE, is_noted;
+
+    if (!r)
+        return 0;
+    atomic_store(&noted_by, getpid());
+    *r = (struct weir_plain_record){.bytes = bytes,
+                                    .device = p->device,
+                                    .caller = caller,
+                                    .kind = p->kind,
+                                    .references = (unsigned)is_handle};
+    pthread_mutex_lock(&lock);
+    is_noted = weir__map_put(is_handle ? &handles : &blocks, key, (uintptr_t)r);
+    if (is_noted)
+        add(r, bytes, 0);
+    pthread_mutex_unlock(&lock);
+    if (!is_noted)
+        free(r);
+    return is_noted;
+}
+
+/* Calls of the thread that this starts are not the program's. */
+static void begin_show(void) {
+    static atomic_int has_begun;
+
+    if (atomic_load_explicit(&has_begun, memory_order_relaxed) || !enter())
+        return;
+    atomic_store(&has_begun, 1);
+    weir__show_begin();
+    leave();
+}
+
+static void note_captured(const struct weir_plain *p) {
+    atomic_store(&noted_by, getpid());
+    pthread_mutex_lock(&lock);
+    captured[p->device] += p->bytes;
+    sums.kind[WEIR_GROUP_GRAPH] += p->bytes;
+    pthread_mutex_unlock(&lock);
+    atomic_store(&any_graphs, 1);
+}
+
+void weir__plain_end(struct weir_plain *p, CUresult result, uint64_t key, size_t bytes) {
+    uint64_t counted = 0;
+
+    if (!p->is_seen)
+        return;
+    if (result == CUDA_SUCCESS && p->kind == WEIR_GROUP_GRAPH) {
+        note_captured(p);
+        return;
+    }
+    if (result == CUDA_SUCCESS && note(p, key, bytes, find_caller())) {
+        counted = bytes;
+        begin_show();
+    }
+    if (!p->group)
+        return;
+    if (counted > p->bytes)
+        weir__group_add(p->group, p->kind, counted - p->bytes);
+    else
+        weir__group_give(p->group, p->kind, p->bytes - counted);
+}
+
+/* ---- frees ---------------------------------------------------------------------------------------- */
+
+/* The caller holds the lock.  The driver has its bytes back. */
+static void forget(struct weir_plain_record *r) {
+    struct weir_group *g = weir__drop_in_group_of(r->device);
+
+    add(r, 0, r->bytes);
+    if (g)
+        weir__group_give(g, r->kind, r->bytes);
+    free(r);
+}
+
+/* By another thread the same address may be noted again as soon as the driver has the block back. */
+struct weir_plain_record *weir__plain_freeing(uint64_t key) {
+    uintptr_t found = 0;
+
+    if (!is_noted_here())
+        return NULL;
+    pthread_mutex_lock(&lock);
+    (void)weir__map_take(&blocks, key, &found);
+    pthread_mutex_unlock(&lock);
+    return (struct weir_plain_record *)found;
+}
+
+void weir__plain_freed(struct weir_plain_record *r, uint64_t key, CUresult result) {
+    if (!r)
+        return;
+    pthread_mutex_lock(&lock);
+    if (result == CUDA_SUCCESS)
+        forget(r);
+    else /* the place that it left is still there */
+        (void)weir__map_put(&blocks, key, (uintptr_t)r);
+    pthread_mutex_unlock(&lock);
+}
+
+/* Likewise, of a handle. */
+static void forget_unused(struct weir_plain_record *r) {
+    if (r->references == 0 && r->mappings == 0)
+        forget(r);
+}
+
+/* With the last reference its number may be another's. */
+struct weir_plain_record *weir__plain_releasing(CUmemGenericAllocationHandle handle) {
+    struct weir_plain_record *r;
+    uintptr_t found = 0;
+
+    if (!is_noted_here())
+        return NULL;
+    pthread_mutex_lock(&lock);
+    (void)weir__map_get(&handles, handle, &found);
+    r = (struct weir_plain_record *)found;
+    if (r && r->references == 1)
+        (void)weir__map_take(&handles, handle, NULL);
+    pthread_mutex_unlock(&lock);
+    return r;
+}
+
+void weir__plain_released(struct weir_plain_record *r, CUmemGenericAllocationHandle handle,
+                          CUresult result) {
+    if (!r)
+        return;
+    pthread_mutex_lock(&lock);
+    if (result == CUDA_SUCCESS) {
+        r->references--;
+        forget_unused(r);
+    } else {
+        (void)weir__map_put(&handles, handle, (uintptr_t)r);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+/* The mapping in which the address lies; NULL.  The caller holds the lock. */
+static struct mapping *mapping_of(uint64_t address) {
+    uintptr_t found;
+
+    if (weir__map_get(&mappings, address, &found))
+        return (struct mapping *)found;
+    for (size_t i = 0; i < mappings.capacity; i++) {
+        const struct weir_map_slot *slot = &mappings.slots[i];
+
+        if (slot->key != 0 && address - slot->key < ((struct mapping *)slot->value)->bytes)
+            return (struct mapping *)slot->value;
+    }
+    return NULL;
+}
+
+void weir__plain_retained(CUmemGenericAllocationHandle handle, uint64_t address) {
+    struct mapping *m;
+    uintptr_t found;
+
+    if (!is_noted_here())
+        return;
+    pthread_mutex_lock(&lock);
+    m = mapping_of(address);
+    if (weir__map_get(&handles, handle, &found))
+        ((struct weir_plain_record *)found)->references++;
+    else if (m && weir__map_put(&handles, handle, (uintptr_t)m->record))
+        m->record->references++;
+    pthread_mutex_unlock(&lock);
+}
+
+void weir__plain_mapped(CUmemGenericAllocationHandle handle, uint64_t address, size_t bytes) {
+    struct mapping *m = is_noted_here() ? malloc(sizeof *m) : NULL;
+    uintptr_t found;
+
+    if (!m)
+        return;
+    pthread_mutex_lock(&lock);
+    if (weir__map_get(&handles, handle, &found)) {
+        *m = (struct mapping){(struct weir_plain_record *)found, bytes};
+        if (weir__map_put(&mappings, address, (uintptr_t)m)) {
+            m->record->mappings++;
+            m = NULL;
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    free(m);
+}
+
+/* One call may unmap several that lie side by side. */
+void weir__plain_unmapped(uint64_t address, size_t bytes) {
+    uint64_t end = address + bytes;
+    uintptr_t found;
+
+    if (!is_noted_here())
+        return;
+    pthread_mutex_lock(&lock);
+    while (address < end && weir__map_take(&mappings, address, &found)) {
+        struct mapping *m = (struct mapping *)found;
+
+        address += m->bytes;
+        m->record->mappings--;
+        forget_unused(m->record);
+        free(m);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+/* ---- graphs --------------------------------------------------------------------------------------- */
+
+int weir__plain_any_graphs(void) {
+    return atomic_load_explicit(&any_graphs, memory_order_relaxed);
+}
+
+void weir__plain_look_at_graphs(CUdevice device) {
+    struct weir_group *g;
+    uint64_t now = 0, before;
+
+    if (device < 0)
+        device = current_device();
+    if (device < 0 || device >= MOST_DEVICES ||
+        REAL(cuDeviceGetGraphMemAttribute)(device, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, &now) !=
+            CUDA_SUCCESS)
+        return;
+    g = weir__drop_in_group_of(device);
+    pthread_mutex_lock(&lock);
+    before = graphs[device] + captured[device];
+    graphs[device] = now;
+    captured[device] = 0;
+    sums.kind[WEIR_GROUP_GRAPH] += now - before;
+    if (g && now > before)
+        weir__group_add(g, WEIR_GROUP_GRAPH, now - before);
+    else if (g)
+        weir__group_give(g, WEIR_GROUP_GRAPH, before - now);
+    pthread_mutex_unlock(&lock);
+}
+
+/* ---- contexts ------------------------------------------------------------------------------------- */
+
+/* Physical memory outlives contexts; of the rest nobody frees anything any more. */
+void weir__plain_lost(CUdevice device) {
+    if (!is_noted_here())
+        return;
+    pthread_mutex_lock(&lock);
+    for (size_t i = 0; i < blocks.capacity;) {
+        struct weir_map_slot *slot = &blocks.slots[i];
+        struct weir_plain_record *r = (struct weir_plain_record *)slot->value;
+
+        if (slot->key != 0 && r->device == device) {
+            (void)weir__map_take(&blocks, slot->key, NULL); /* another may come into its place */
+            forget(r);
+        } else {
+            i++;
+        }
+    }
+    pthread_mutex_unlock(&lock);
+}

@@ -1,0 +1,334 @@
+/* SPDX-License-Identifier: MIT */
+/* group_driver.c: see group_driver.h.
+ *
+ * Memory is counted before the driver is asked for it, and given back after the driver has it back.  So the count is
+ * never below what the driver has given.  What the limit forbids is out of memory, as a device that is full: all above
+ * this table then does what it does on a full device.  For the same reason the table says that no more is free than
+ * the group has room for.
+ *
+ * The driver does not say beforehand by how much a pool would grow.  So whole units are counted before, and afterwards
+ * what the pool has.  Captured requests take nothing: a graph's memory is taken at its launch.
+ *
+ * Locks: `lock' guards the maps; under it the group's own.
+ *
+ * Must not know: who calls it.
+ */
+#include "ipc/group_driver.h"
+
+#include <pthread.h>
+
+#include "base/map.h"
+#include "base/size.h"
+#include "ipc/group_process.h"
+
+/* What a driver's pool grows by (H200, driver 580). */
+#define POOL_UNIT ((uint64_t)32 << 20)
+#define FIRST_PAUSE_NS UINT64_C(20000)
+#define LONGEST_PAUSE_NS UINT64_C(2000000)
+#define LONGEST_WAIT_NS UINT64_C(1000000000)
+
+static const struct weir_driver *inner;
+static struct weir_driver table;
+static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct weir_map blocks, handles; /* bytes, of which device: `word_of' */
+static struct weir_map pools;           /* bytes that are counted for it */
+static struct weir_map pool_devices;    /* device + 1 */
+
+enum { DEVICE_BITS = 6 };
+
+static uintptr_t word_of(uint64_t bytes, CUdevice device) {
+    return (uintptr_t)(bytes << DEVICE_BITS | (unsigned)device);
+}
+
+static struct weir_group *group_of(CUdevice device) {
+    return weir__group_of(inner, device);
+}
+
+static struct weir_group *group_here(CUdevice *device) {
+    return inner->cuCtxGetDevice(device) == CUDA_SUCCESS ? group_of(*device) : NULL;
+}
+
+static int put(struct weir_map *map, uint64_t key, uintptr_t value) {
+    int is_put;
+
+    pthread_mutex_lock(&lock);
+    is_put = weir__map_put(map, key, value);
+    pthread_mutex_unlock(&lock);
+    return is_put;
+}
+
+static uintptr_t take(struct weir_map *map, uint64_t key) {
+    uintptr_t value = 0;
+
+    pthread_mutex_lock(&lock);
+    (void)weir__map_take(map, key, &value);
+    pthread_mutex_unlock(&lock);
+    return value;
+}
+
+static uintptr_t get(const struct weir_map *map, uint64_t key) {
+    uintptr_t value = 0;
+
+    pthread_mutex_lock(&lock);
+    (void)weir__map_get(map, key, &value);
+    pthread_mutex_unlock(&lock);
+    return value;
+}
+
+static void give(uintptr_t word) {
+    struct weir_group *g = group_of((CUdevice)(word & ((1U << DEVICE_BITS) - 1)));
+
+    if (g)
+        weir__group_give(g, WEIR_GROUP_RESERVE, (uint64_t)word >> DEVICE_BITS);
+}
+
+/* ---- contexts ------------------------------------------------------------------------------------ */
+
+static CUresult retain(CUcontext *context, CUdevice device) {
+    char why[WEIR_GROUP_WHY];
+    struct weir_group *g = weir__group_enter(inner, device, why);
+    CUresult result;
+
+    if (!g)
+        return why[0] ? CUDA_ERROR_OUT_OF_MEMORY : inner->cuDevicePrimaryCtxRetain(context, device);
+    if (!weir__group_context_begins(g, 1))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    result = inner->cuDevicePrimaryCtxRetain(context, device);
+    if (result != CUDA_SUCCESS)
+        weir__group_context_ends(g, 1);
+    return result;
+}
+
+static CUresult release(CUdevice device) {
+    CUresult result = inner->cuDevicePrimaryCtxRelease(device);
+
+    if (result == CUDA_SUCCESS && group_of(device))
+        weir__group_context_ends(group_of(device), 1);
+    return result;
+}
+
+static CUresult get_info(size_t *free_bytes, size_t *total) {
+    CUresult result = inner->cuMemGetInfo(free_bytes, total);
+    CUdevice device;
+    struct weir_group *g = result == CUDA_SUCCESS ? group_here(&device) : NULL;
+
+    if (g)
+        *free_bytes = (size_t)weir__size_smaller(*free_bytes, weir__group_room(g));
+    return result;
+}
+
+/* ---- memory -------------------------------------------------------------------------------------- */
+
+static CUresult create(CUmemGenericAllocationHandle *handle, size_t bytes,
+                       const CUmemAllocationProp *properties, unsigned long long flags) {
+    CUdevice device = properties->location.id;
+    struct weir_group *g = group_of(device);
+    CUresult result;
+
+    if (!g)
+        return inner->cuMemCreate(handle, bytes, properties, flags);
+    if (!weir__group_take(g, WEIR_GROUP_RESERVE, bytes))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    result = inner->cuMemCreate(handle, bytes, properties, flags);
+    if (result == CUDA_SUCCESS && put(&handles, *handle, word_of(bytes, device)))
+        return result;
+    if (result == CUDA_SUCCESS) {
+        (void)inner->cuMemRelease(*handle);
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    weir__group_give(g, WEIR_GROUP_RESERVE, bytes);
+    return result;
+}
+
+/* Between the driver's answer and the map another thread may be given the same number. */
+static CUresult let_go(CUmemGenericAllocationHandle handle) {
+    uintptr_t word = take(&handles, handle);
+    CUresult result = inner->cuMemRelease(handle);
+
+    if (word && result == CUDA_SUCCESS)
+        give(word);
+    else if (word) /* the place that it left is still there */
+        (void)put(&handles, handle, word);
+    return result;
+}
+
+static CUresult alloc(CUdeviceptr *block, size_t bytes) {
+    CUdevice device;
+    struct weir_group *g = group_here(&device);
+    CUresult result;
+
+    if (!g)
+        return inner->cuMemAlloc(block, bytes);
+    if (!weir__group_take(g, WEIR_GROUP_RESERVE, bytes))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    result = inner->cuMemAlloc(block, bytes);
+    if (result == CUDA_SUCCESS && put(&blocks, *block, word_of(bytes, device)))
+        return result;
+    if (result == CUDA_SUCCESS) {
+        (void)inner->cuMemFree(*block);
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    weir__group_give(g, WEIR_GROUP_RESERVE, bytes);
+    return result;
+}
+
+static CUresult free_block(CUdeviceptr block) {
+    uintptr_t word = take(&blocks, block);
+    CUresult result = inner->cuMemFree(block);
+
+    if (word && result == CUDA_SUCCESS)
+        give(word);
+    else if (word)
+        (void)put(&blocks, block, word);
+    return result;
+}
+
+/* ---- pools --------------------------------------------------------------------------------------- */
+
+static CUresult pool_create(CUmemoryPool *pool, const CUmemPoolProps *properties) {
+    CUresult result = inner->cuMemPoolCreate(pool, properties);
+
+    if (result == CUDA_SUCCESS && group_of(properties->location.id))
+        (void)put(&pool_devices, (uintptr_t)*pool, (uintptr_t)properties->location.id + 1);
+    return result;
+}
+
+static struct weir_group *group_of_pool(CUmemoryPool pool) {
+    uintptr_t device = get(&pool_devices, (uintptr_t)pool);
+
+    return device ? group_of((CUdevice)device - 1) : NULL;
+}
+
+/* Bytes that the pool has now.  UINT64_MAX: the driver does not tell. */
+static uint64_t ask_pool(CUmemoryPool pool) {
+    struct weir_driver_scope scope;
+    uint64_t bytes = UINT64_MAX;
+
+    if (weir__driver_relax(inner, &scope) != CUDA_SUCCESS)
+        return UINT64_MAX;
+    if (inner->cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &bytes) !=
+        CUDA_SUCCESS)
+        bytes = UINT64_MAX;
+    weir__driver_unrelax(inner, &scope);
+    return bytes;
+}
+
+/* What is counted for the pool becomes what it has; `before' were counted beforehand beside that, and are what it took
+ * where the driver does not tell. */
+static void settle(struct weir_group *g, CUmemoryPool pool, uint64_t before, uint64_t took) {
+    uint64_t has = ask_pool(pool);
+    uintptr_t counted = 0;
+
+    pthread_mutex_lock(&lock);
+    (void)weir__map_get(&pools, (uintptr_t)pool, &counted);
+    if (has == UINT64_MAX)
+        has = counted + took;
+    if (!weir__map_put(&pools, (uintptr_t)pool, (uintptr_t)has))
+        has = counted;
+    if (has > counted + before)
+        weir__group_add(g, WEIR_GROUP_RESERVE, has - counted - before);
+    else
+        weir__group_give(g, WEIR_GROUP_RESERVE, counted + before - has);
+    pthread_mutex_unlock(&lock);
+}
+
+/* Polls the stream for a second at most: 1: all work on it is done, and the driver has seen so.  Not one that is being
+ * captured. */
+static int is_done(CUstream stream) {
+    uint64_t began = inner->ticks(), pause = FIRST_PAUSE_NS;
+    struct weir_driver_scope scope;
+    CUresult result;
+
+    if (weir__driver_relax(inner, &scope) != CUDA_SUCCESS)
+        return 0;
+    while ((result = inner->cuStreamQuery(stream)) == CUDA_ERROR_NOT_READY &&
+           inner->ticks_to_ns(inner->ticks() - began) < LONGEST_WAIT_NS) {
+        inner->sleep_ns(pause);
+        pause = weir__size_smaller(2 * pause, LONGEST_PAUSE_NS);
+    }
+    if (result == CUDA_SUCCESS)
+        result = inner->cuStreamSynchronize(stream);
+    weir__driver_unrelax(inner, &scope);
+    return result == CUDA_SUCCESS;
+}
+
+/* The group has no room for whole units, but the pool has idle memory, which the driver might serve the request from, or
+ * not.  So what the stream has freed goes back first. */
+static int take_units(struct weir_group *g, CUmemoryPool pool, CUstream stream, uint64_t units) {
+    CUstreamCaptureStatus status;
+
+    if (weir__group_take(g, WEIR_GROUP_RESERVE, units))
+        return 1;
+    if (get(&pools, (uintptr_t)pool) < units ||
+        inner->cuStreamIsCapturing(stream, &status) != CUDA_SUCCESS ||
+        status != CU_STREAM_CAPTURE_STATUS_NONE || !is_done(stream))
+        return 0;
+    (void)inner->cuMemPoolTrimTo(pool, 0);
+    settle(g, pool, 0, 0);
+    return weir__group_take(g, WEIR_GROUP_RESERVE, units);
+}
+
+static CUresult pool_alloc(CUdeviceptr *block, size_t bytes, CUmemoryPool pool, CUstream stream) {
+    struct weir_group *g = group_of_pool(pool);
+    uint64_t units = (bytes + POOL_UNIT - 1) / POOL_UNIT * POOL_UNIT;
+    CUresult result;
+
+    if (!g)
+        return inner->cuMemAllocFromPoolAsync(block, bytes, pool, stream);
+    if (units < bytes || !take_units(g, pool, stream, units))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    result = inner->cuMemAllocFromPoolAsync(block, bytes, pool, stream);
+    settle(g, pool, units, result == CUDA_SUCCESS ? units : 0);
+    return result;
+}
+
+static CUresult pool_trim(CUmemoryPool pool, size_t keep) {
+    CUresult result = inner->cuMemPoolTrimTo(pool, keep);
+    struct weir_group *g = group_of_pool(pool);
+
+    if (g)
+        settle(g, pool, 0, 0);
+    return result;
+}
+
+/* What lives in it is the driver's until it is freed; weir destroys a pool only after that. */
+static CUresult pool_destroy(CUmemoryPool pool) {
+    struct weir_group *g = group_of_pool(pool);
+    CUresult result = inner->cuMemPoolDestroy(pool);
+
+    if (g && result == CUDA_SUCCESS) {
+        weir__group_give(g, WEIR_GROUP_RESERVE, (uint64_t)take(&pools, (uintptr_t)pool));
+        (void)take(&pool_devices, (uintptr_t)pool);
+    }
+    return result;
+}
+
+const struct weir_driver *weir__group_driver(const struct weir_driver *driver) {
+    struct weir_group_settings settings;
+    char message[WEIR_GROUP_WHY];
+
+    if (!driver || weir__group_settings(&settings, message, sizeof message) == 0)
+        return driver;
+    pthread_mutex_lock(&making);
+    if (!inner) {
+        table = *driver;
+        table.cuDevicePrimaryCtxRetain = retain;
+        table.cuDevicePrimaryCtxRelease = release;
+        table.cuMemGetInfo = get_info;
+        table.cuMemAlloc = alloc;
+        table.cuMemFree = free_block;
+        table.cuMemPoolCreate = pool_create;
+        table.cuMemAllocFromPoolAsync = pool_alloc;
+        table.cuMemPoolTrimTo = pool_trim;
+        table.cuMemPoolDestroy = pool_destroy;
+        if (driver->cuMemCreate) {
+            table.cuMemCreate = create;
+            table.cuMemRelease = let_go;
+        }
+        inner = driver;
+    }
+    pthread_mutex_unlock(&making);
+    return driver == inner ? &table : driver;
+}

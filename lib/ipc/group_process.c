@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: MIT */
+/* group_process.c: see group_process.h.
+ *
+ * Locks: `lock' is held while the process joins a group, and guards the counts of contexts; under it the group's own.
+ *
+ * Must not know: what an allocator is, who takes memory.
+ */
+#include "ipc/group_process.h"
+
+#include <inttypes.h>
+#include <link.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/size.h"
+#include "base/text.h"
+#include "base/variable.h"
+#include "config/amount.h"
+
+enum { MOST_DEVICES = 64, DRIVERS = 2, MOST_WEIGHT = 1000000, MOST_SHOWN = 12 };
+
+struct joined {
+    struct weir_group group;
+    unsigned primary; /* who hold the primary context */
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct joined all[DRIVERS][MOST_DEVICES];
+static _Atomic(struct weir_group *) groups[DRIVERS][MOST_DEVICES]; /* of `all', once joined */
+static atomic_int is_preload;
+
+/* ---- settings ------------------------------------------------------------------------------------ */
+
+static int refuse(char *message, size_t bytes, const char *what, const char *value,
+                  const char *problem) {
+    char quoted[80];
+
+    weir__quote(value, quoted, sizeof quoted);
+    snprintf(message, bytes, "%s %s: %s", what, quoted, problem);
+    return -1;
+}
+
+static int check_folder(const struct weir_group_texts *t, char *message, size_t bytes) {
+    struct stat is;
+
+    if (t->folder[0] != '/')
+        return refuse(message, bytes, t->folder_is, t->folder,
+                      "not an absolute path; expected a folder that the members share, such as "
+                      "/run/weir");
+    if (stat(t->folder, &is) != 0 || !S_ISDIR(is.st_mode))
+        return refuse(message, bytes, t->folder_is, t->folder,
+                      "no such folder; expected one that all members have mounted");
+    if (access(t->folder, W_OK | X_OK) != 0)
+        return refuse(message, bytes, t->folder_is, t->folder,
+                      "this user may not write to it; expected a folder that the user of all "
+                      "members may write to");
+    return 0;
+}
+
+static int read_limit(const struct weir_group_texts *t, weir_amount *limit, char *message,
+                      size_t bytes) {
+    struct weir_problem problem = {{0}, 0};
+    char text[240];
+
+    if (!weir__amount_read(t->limit, limit, &problem)) {
+        snprintf(text, sizeof text, "%s; expected an amount such as 40GiB or 50%%", problem.text);
+        return refuse(message, bytes, t->limit_is, t->limit, text);
+    }
+    if (limit->kind != WEIR_AMOUNT_BYTES && limit->kind != WEIR_AMOUNT_OF_TOTAL)
+        return refuse(message, bytes, t->limit_is, t->limit,
+                      "a group's limit is fixed; expected an amount such as 40GiB or 50%");
+    if (limit->value == 0)
+        return refuse(message, bytes, t->limit_is, t->limit,
+                      "nothing fits in it; expected an amount such as 40GiB or 50%");
+    return 0;
+}
+
+int weir__group_settings_of(const struct weir_group_texts *t, struct weir_group_settings *out,
+                            char *message, size_t bytes) {
+    struct weir_problem problem = {{0}, 0};
+    const char *alone = t->limit ? t->limit : t->share;
+    char text[240];
+
+    *out = (struct weir_group_settings){.weight = 1};
+    if (!t->name && alone) {
+        snprintf(text, sizeof text, "there is no group; expected %s with a name too", t->name_is);
+        return refuse(message, bytes, t->limit ? t->limit_is : t->share_is, alone, text);
+    }
+    if (!t->name)
+        return 0;
+    if (!weir__group_is_name(t->name))
+        return refuse(message, bytes, t->name_is, t->name,
+                      "not a name; expected up to 32 letters, digits, '.', '_' or '-'");
+    snprintf(out->name, sizeof out->name, "%s", t->name);
+    if (t->folder && check_folder(t, message, bytes) != 0)
+        return -1;
+    if (t->limit && read_limit(t, &out->limit, message, bytes) != 0)
+        return -1;
+    if (t->share &&
+        (!weir__count_read(t->share, MOST_WEIGHT, &out->weight, &problem) || out->weight == 0)) {
+        snprintf(text, sizeof text, "%s; expected a weight from 1 to %d",
+                 problem.text[0] ? problem.text : "it has no share", MOST_WEIGHT);
+        return refuse(message, bytes, t->share_is, t->share, text);
+    }
+    return 1;
+}
+
+int weir__group_settings(struct weir_group_settings *out, char *message, size_t bytes) {
+    struct weir_group_texts texts = {.name = weir__variable("WEIR_GROUP"),
+                                     .limit = weir__variable("WEIR_GROUP_LIMIT"),
+                                     .share = weir__variable("WEIR_GROUP_SHARE"),
+                                     .folder = weir__variable("WEIR_GROUP_DIR"),
+                                     .name_is = "WEIR_GROUP",
+                                     .limit_is = "WEIR_GROUP_LIMIT",
+                                     .share_is = "WEIR_GROUP_SHARE",
+                                     .folder_is = "WEIR_GROUP_DIR"};
+
+    return weir__group_settings_of(&texts, out, message, bytes);
+}
+
+/* ---- joining ------------------------------------------------------------------------------------- */
+
+static int is_preload_here(struct dl_phdr_info *object, size_t bytes, void *ignored) {
+    const char *slash = strrchr(object->dlpi_name, '/');
+
+    (void)bytes, (void)ignored;
+    return strcmp(slash ? slash + 1 : object->dlpi_name, "libweir-preload.so") == 0;
+}
+
+void weir__group_counts_here(void) {
+    atomic_store(&is_preload, 1);
+}
+
+static void forget_all(void) {
+    for (int i = 0; i < DRIVERS; i++)
+        for (int k = 0; k < MOST_DEVICES; k++)
+            if (atomic_exchange(&groups[i][k], NULL))
+                weir__group_forget(&all[i][k].group);
+}
+
+static void watch_forks(void) {
+    (void)pthread_atfork(NULL, NULL, forget_all);
+}
+
+static __attribute__((destructor)) void end_all(void) {
+    for (int i = 0; i < DRIVERS; i++)
+        for (int k = 0; k < MOST_DEVICES; k++)
+            if (atomic_load(&groups[i][k]))
+                weir__group_end(&all[i][k].group);
+}
+
+static int number_of(const struct weir_driver *driver) {
+    return strcmp(driver->name, "model") == 0;
+}
+
+struct weir_group *weir__group_of(const struct weir_driver *driver, CUdevice device) {
+    return device >= 0 && device < MOST_DEVICES
+               ? atomic_load_explicit(&groups[number_of(driver)][device], memory_order_acquire)
+               : NULL;
+}
+
+/* The caller holds the lock. */
+static struct weir_group *join(const struct weir_driver *driver, CUdevice device,
+                               const struct weir_group_settings *settings, char *why) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    struct joined *j = &all[number_of(driver)][device];
+    struct weir_device_memory memory = {0};
+    char name[WEIR_UUID_BYTES];
+    uint64_t limit = 0;
+    size_t total = 0;
+
+    if (weir__driver_uuid(driver, device, name) != CUDA_SUCCESS ||
+        driver->cuDeviceTotalMem(&total, device) != CUDA_SUCCESS) {
+        snprintf(why, WEIR_GROUP_WHY, "group '%s': the driver does not tell what device %d is",
+                 settings->name, device);
+        return NULL;
+    }
+    memory.total = memory.free = total;
+    if (settings->limit.kind != WEIR_AMOUNT_DEFAULT)
+        limit =
+            weir__size_smaller(weir__budget_bytes(&settings->limit, &memory, 0), WEIR_GROUP_MOST);
+    if (weir__group_join(&j->group, settings->name, name, limit, settings->weight, why) != 0)
+        return NULL;
+    pthread_once(&once, watch_forks);
+    atomic_store_explicit(&groups[number_of(driver)][device], &j->group, memory_order_release);
+    return &j->group;
+}
+
+struct weir_group *weir__group_enter(const struct weir_driver *driver, CUdevice device,
+                                     char why[WEIR_GROUP_WHY]) {
+    struct weir_group *g = weir__group_of(driver, device);
+    struct weir_group_settings settings;
+
+    why[0] = '\0';
+    if (g || device < 0 || device >= MOST_DEVICES ||
+        (!atomic_load(&is_preload) && dl_iterate_phdr(is_preload_here, NULL)) ||
+        weir__group_settings(&settings, why, WEIR_GROUP_WHY) <= 0)
+        return g;
+    pthread_mutex_lock(&lock);
+    g = weir__group_of(driver, device);
+    if (!g)
+        g = join(driver, device, &settings, why);
+    pthread_mutex_unlock(&lock);
+    return g;
+}
+
+/* ---- contexts ------------------------------------------------------------------------------------ */
+
+static struct joined *joined_of(struct weir_group *g) {
+    return (struct joined *)((char *)g - offsetof(struct joined, group));
+}
+
+int weir__group_context_begins(struct weir_group *g, int is_primary) {
+    int may = 1;
+
+    pthread_mutex_lock(&lock);
+    if (!is_primary || joined_of(g)->primary == 0)
+        may = weir__group_take(g, WEIR_GROUP_CONTEXT, WEIR_GROUP_CONTEXT_BYTES);
+    if (is_primary && may)
+        joined_of(g)->primary++;
+    pthread_mutex_unlock(&lock);
+    return may;
+}
+
+void weir__group_context_ends(struct weir_group *g, int is_primary) {
+    pthread_mutex_lock(&lock);
+    if (!is_primary || (joined_of(g)->primary > 0 && --joined_of(g)->primary == 0))
+        weir__group_give(g, WEIR_GROUP_CONTEXT, WEIR_GROUP_CONTEXT_BYTES);
+    pthread_mutex_unlock(&lock);
+}
+
+void weir__group_context_lost(struct weir_group *g) {
+    pthread_mutex_lock(&lock);
+    if (joined_of(g)->primary > 0)
+        weir__group_give(g, WEIR_GROUP_CONTEXT, WEIR_GROUP_CONTEXT_BYTES);
+    joined_of(g)->primary = 0;
+    pthread_mutex_unlock(&lock);
+}
+
+/* ---- asking -------------------------------------------------------------------------------------- */
+
+uint64_t weir__group_room(const struct weir_group *g) {
+    return weir__size_less(weir__group_limit(g), weir__group_used(g));
+}
+
+struct members {
+    size_t count;
+    struct weir_group_member is[WEIR_GROUP_SLOTS];
+};
+
+/* When one is to give: 1: it has more than its share; 2: it has not; 0: it is no member. */
+static int turn_of(const struct weir_registry_entry *entry, void *context) {
+    const struct members *members = context;
+
+    for (size_t i = 0; i < members->count; i++) {
+        const struct weir_group_member *m = &members->is[i];
+
+        if (m->pid == entry->pid && m->start == entry->start && m->namespace == entry->namespace)
+            return m->bytes > m->share ? 1 : 2;
+    }
+    return 0;
+}
+
+struct weir_answers weir__group_ask(struct weir_group *g, struct weir_process_peers *n,
+                                    uint64_t bytes, uint64_t began, uint64_t deadline) {
+    struct members *members = malloc(sizeof *members);
+    struct weir_answers answers = {.kept = UINT64_MAX};
+
+    if (!members)
+        return answers;
+    members->count = weir__group_members(g, members->is, WEIR_GROUP_SLOTS);
+    answers = weir__process_peers_ask_some(n, bytes, began, deadline,
+                                           &(struct weir_asked){turn_of, members});
+    free(members);
+    return answers;
+}
+
+struct weir_answers weir__group_ask_whom_it_concerns(struct weir_process_peers *n, uint64_t bytes,
+                                                     uint64_t began, uint64_t deadline) {
+    struct weir_group *g = weir__process_peers_group(n);
+
+    return g && weir__group_room(g) < bytes ? weir__group_ask(g, n, bytes, began, deadline)
+                                            : weir__process_peers_ask(n, bytes, began, deadline);
+}
+
+/* ---- who has what -------------------------------------------------------------------------------- */
+
+__attribute__((format(printf, 2, 3))) static void add(char text[WEIR_GROUP_SHOWN],
+                                                      const char *format, ...) {
+    size_t used = strlen(text);
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(text + used, WEIR_GROUP_SHOWN - used, format, arguments);
+    va_end(arguments);
+}
+
+static void add_member(char text[WEIR_GROUP_SHOWN], const struct weir_group_member *m) {
+    char bytes[WEIR_SPELL_BYTES], share[WEIR_SPELL_BYTES], idle[WEIR_SPELL_BYTES];
+    const char *before = "";
+
+    weir__bytes_show(m->bytes, bytes, sizeof bytes);
+    weir__bytes_show(m->share, share, sizeof share);
+    weir__bytes_show(weir__size_smaller(m->idle, m->bytes), idle, sizeof idle);
+    add(text, "\n  pid %" PRIu64 "%s (%.24s): %s of its share of %s, %s idle:", m->pid,
+        m->is_own ? ", this process" : "", m->command, bytes, share, idle);
+    for (int k = 0; k < WEIR_GROUP_KIND_COUNT; k++) {
+        if (m->kind[k] == 0)
+            continue;
+        weir__bytes_show(m->kind[k], bytes, sizeof bytes);
+        add(text, "%s %s %s%s", before, weir__group_kind_word((enum weir_group_kind)k), bytes,
+            k == WEIR_GROUP_CONTEXT ? " (estimate)" : "");
+        before = ",";
+    }
+    if (!before[0])
+        add(text, " nothing");
+}
+
+void weir__group_show(struct weir_group *g, char text[WEIR_GROUP_SHOWN]) {
+    struct members *members = malloc(sizeof *members);
+    char limit[WEIR_SPELL_BYTES], used[WEIR_SPELL_BYTES], room[WEIR_SPELL_BYTES];
+
+    text[0] = '\0';
+    weir__bytes_show(weir__group_limit(g), limit, sizeof limit);
+    weir__bytes_show(weir__group_used(g), used, sizeof used);
+    weir__bytes_show(weir__group_room(g), room, sizeof room);
+    add(text, "group '%s': limit %s, used %s, room %s", weir__group_name(g), limit, used, room);
+    if (!members)
+        return;
+    members->count = weir__group_largest_members(g, members->is, WEIR_GROUP_SLOTS);
+    for (size_t i = 0; i < members->count && i < MOST_SHOWN; i++)
+        add_member(text, &members->is[i]);
+    if (members->count > MOST_SHOWN)
+        add(text, "\n  and %zu more", members->count - MOST_SHOWN);
+    free(members);
+}

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: MIT */
+/* peers_look.c: what a look at the registry of a device tells, also where this process does not take part.
+ *
+ * Must not know: what an allocator is, the caller whom.
+ */
+#include "ipc/process_peers.h"
+
+#include <unistd.h>
+
+#include "ipc/registry.h"
+
+int weir__process_peers_device(const struct weir_driver *driver, CUdevice device,
+                               char name[WEIR_UUID_BYTES]) {
+    return (!driver->is_shared || driver->is_shared()) &&
+           weir__driver_uuid(driver, device, name) == CUDA_SUCCESS;
+}
+
+uint64_t weir__process_peers_weights_in(struct weir_registry *registry, uint64_t most) {
+    struct weir_registry_entry entry;
+    uint64_t sum = 0;
+
+    for (int slot = 0; slot < WEIR_REGISTRY_SLOTS; slot++)
+        if (weir__registry_read(registry, slot, &entry) && entry.weight < most - sum)
+            sum += entry.weight;
+    return sum;
+}
+
+uint64_t weir__process_peers_look(const struct weir_driver *driver, CUdevice device,
+                                  uint64_t most) {
+    char name[WEIR_UUID_BYTES];
+    struct weir_registry registry;
+    uint64_t sum;
+
+    if (!weir__process_peers_device(driver, device, name) ||
+        weir__registry_look(&registry, name) != 0)
+        return 0;
+    sum = weir__process_peers_weights_in(&registry, most);
+    weir__registry_close(&registry);
+    return sum;
+}
+
+uint64_t weir__process_peers_reserve(const struct weir_driver *driver, CUdevice device) {
+    char name[WEIR_UUID_BYTES];
+    struct weir_registry_entry entry;
+    struct weir_registry registry;
+    uint64_t sum = 0;
+
+    if (!weir__process_peers_device(driver, device, name) ||
+        weir__registry_look(&registry, name) != 0)
+        return 0;
+    for (int slot = 0; slot < WEIR_REGISTRY_SLOTS; slot++)
+        if (weir__registry_read(&registry, slot, &entry) && entry.pid != (uint64_t)getpid())
+            sum += entry.reserve;
+    weir__registry_close(&registry);
+    return sum;
+}

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: MIT */
+/* test_process_group.c: an allocator in a process group, by the public functions alone: the environment names the group.
+ *
+ * Contexts count as an estimate, so limits here are that and what is available.
+ */
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <weir/weir.h>
+
+#include "tests/fixtures/suite.h"
+
+#define MIB ((size_t)1 << 20)
+
+enum { CONTEXT = 528, ROOM = 256, BLOCK = 16, MOST = ROOM / BLOCK };
+
+static const char *const engines[] = {"mapped", "pool", "bfc", "direct"};
+static char folder[] = "/tmp/weir-group-api-XXXXXX";
+
+static void set_up(void) {
+    char limit[32];
+
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    snprintf(limit, sizeof limit, "%dMiB", CONTEXT + ROOM);
+    ck_assert_int_eq(setenv("WEIR_RUN_FOLDER", folder, 1), 0);
+    ck_assert_int_eq(setenv("WEIR_GROUP", "api", 1), 0);
+    ck_assert_int_eq(setenv("WEIR_GROUP_LIMIT", limit, 1), 0);
+}
+
+static void tear_down(void) {
+    char command[128];
+
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    ck_assert_int_eq(system(command), 0);
+    strcpy(folder + strlen(folder) - 6, "XXXXXX");
+}
+
+static weir_status create(const char *engine, weir_allocator **allocator) {
+    weir_options options;
+    char message[320];
+
+    weir_options_init(&options);
+    options.device = "model";
+    options.verdict = "off";
+    ck_assert_int_eq(weir_options_set(&options, "engine", engine, message, sizeof message),
+                     WEIR_OK);
+    return weir_allocator_create(&options, allocator);
+}
+
+/* Takes blocks until it is refused: how many. */
+static int fill(weir_allocator *a, void **block) {
+    int count = 0;
+
+    while (count <= MOST && weir_alloc(a, BLOCK * MIB, NULL, &block[count]) == WEIR_OK)
+        count++;
+    return count;
+}
+
+static void give(weir_allocator *a, void **block, int count) {
+    for (int i = 0; i < count; i++)
+        ck_assert_int_eq(weir_free(a, block[i], NULL), WEIR_OK);
+}
+
+TEST(test_each_engine_has_the_limit_and_no_more) {
+    weir_verdict verdict = {.size = sizeof verdict};
+    void *block[MOST + 1];
+    weir_allocator *a;
+    char text[4097];
+
+    ck_assert_int_eq(create(engines[_i], &a), WEIR_OK);
+    ck_assert_int_eq(fill(a, block), MOST);
+    ck_assert_int_eq(weir_last_verdict(a, &verdict), WEIR_OK);
+    ck_assert_int_eq(verdict.cause, WEIR_VERDICT_GROUP);
+    ck_assert_str_eq(verdict.process_group, "api");
+    ck_assert_uint_eq(verdict.group_limit, (CONTEXT + ROOM) * MIB);
+    ck_assert_uint_eq(verdict.group_used, (CONTEXT + ROOM) * MIB);
+    ck_assert_uint_eq(verdict.members, 1);
+    ck_assert_uint_eq(verdict.member[0].pid, (uint64_t)getpid());
+    ck_assert_uint_eq(verdict.member[0].bytes, verdict.group_used);
+    ck_assert_uint_lt(weir_verdict_text(&verdict, WEIR_VERDICT_AS_TEXT, text, sizeof text),
+                      sizeof text);
+    ck_assert_ptr_nonnull(strstr(text, "cause       group: the process group has 784MiB of its "
+                                       "limit of 784MiB"));
+    give(a, block, MOST);
+    ck_assert_int_eq(fill(a, block), MOST);
+    give(a, block, MOST);
+    ck_assert_int_eq(weir_allocator_destroy(a), WEIR_OK);
+}
+
+TEST(test_allocators_of_a_process_have_it_together) {
+    void *one[MOST + 1], *two[MOST + 1];
+    weir_allocator *a, *b;
+    int count;
+
+    ck_assert_int_eq(create("mapped", &a), WEIR_OK);
+    ck_assert_int_eq(create(engines[_i], &b), WEIR_OK); /* one context for both */
+    ck_assert_int_eq(fill(a, one), MOST);
+    ck_assert_int_eq(fill(b, two), 0);
+    give(a, one, MOST);
+    count = fill(b, two); /* what the other had idle */
+    ck_assert_int_gt(count, 0);
+    give(b, two, count);
+    ck_assert_int_eq(weir_allocator_destroy(b), WEIR_OK);
+    ck_assert_int_eq(weir_allocator_destroy(a), WEIR_OK);
+}
+
+TEST(test_no_room_for_a_context) {
+    weir_allocator *a;
+
+    ck_assert_int_eq(setenv("WEIR_GROUP_LIMIT", "100MiB", 1), 0);
+    ck_assert_int_eq(create("mapped", &a), WEIR_E_LIMIT);
+}
+
+TEST(test_bad_settings) {
+    weir_allocator *a;
+
+    ck_assert_int_eq(setenv("WEIR_GROUP_LIMIT", "lots", 1), 0);
+    ck_assert_int_eq(create("mapped", &a), WEIR_E_PARSE);
+    ck_assert_int_eq(unsetenv("WEIR_GROUP_LIMIT"), 0);
+    ck_assert_int_eq(create("mapped", &a), WEIR_E_INVALID); /* no member has a limit */
+    ck_assert_int_eq(setenv("WEIR_GROUP", "a/b", 1), 0);
+    ck_assert_int_eq(create("mapped", &a), WEIR_E_PARSE);
+}
+
+int main(void) {
+    Suite *suite = suite_create("process_group");
+    TCase *tests = suite_add_case(suite, "all", 20, set_up, tear_down);
+
+    ADD_FOR_EACH(tests, 4, test_each_engine_has_the_limit_and_no_more);
+    ADD_FOR_EACH(tests, 4, test_allocators_of_a_process_have_it_together);
+    ADD_TESTS(tests, test_no_room_for_a_context, test_bad_settings);
+    return run_suite(suite, CK_FORK_GETENV);
+}

@@ -1,0 +1,482 @@
+/* SPDX-License-Identifier: MIT */
+/* test_group.c: one limit for several processes: exact at the limit, whoever is stopped or killed, and when.
+ *
+ * What each process holds is written to a page that all share, after it was counted and until before it is given back.
+ * So what all that live hold together is never more than is counted.  To look, all are stopped.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+
+#include "ipc/group.h"
+#include "tests/fixtures/suite.h"
+
+#define MIB ((uint64_t)1 << 20)
+#define LIMIT (40 * MIB)
+#define DEVICE "GPU-test"
+
+enum { MOST = 8, BLOCKS = 16 };
+
+static char folder[] = "/tmp/weir-group-XXXXXX";
+static char why[WEIR_GROUP_WHY];
+
+static struct shared { _Atomic uint64_t held[MOST], steps[MOST], refused[MOST], over; } * shared;
+
+static void set_up(void) {
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    ck_assert_int_eq(setenv("WEIR_RUN_FOLDER", folder, 1), 0);
+    shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    ck_assert(shared != MAP_FAILED);
+}
+
+static void tear_down(void) {
+    char command[128];
+
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    ck_assert_int_eq(system(command), 0);
+    strcpy(folder + strlen(folder) - 6, "XXXXXX");
+    munmap(shared, sizeof *shared);
+}
+
+static int files(void) {
+    char command[160];
+
+    snprintf(command, sizeof command, "ls %s | grep -q group", folder);
+    return system(command) == 0;
+}
+
+static void join(struct weir_group *g, uint64_t limit) {
+    ck_assert_msg(weir__group_join(g, "training", DEVICE, limit, 1, why) == 0, "%s", why);
+}
+
+static void refuse(uint64_t limit, const char *says) {
+    struct weir_group g;
+
+    ck_assert_int_eq(weir__group_join(&g, "training", DEVICE, limit, 1, why), -1);
+    ck_assert_msg(strstr(why, says), "%s", why);
+}
+
+/* ---- one member -------------------------------------------------------------------------------- */
+
+TEST(test_a_member_has_the_limit_to_the_byte) {
+    struct weir_group g;
+
+    join(&g, LIMIT);
+    ck_assert(weir__group_take(&g, WEIR_GROUP_RESERVE, LIMIT - 1));
+    ck_assert(!weir__group_take(&g, WEIR_GROUP_ALLOC, 2));
+    ck_assert(weir__group_take(&g, WEIR_GROUP_ALLOC, 1));
+    ck_assert(!weir__group_take(&g, WEIR_GROUP_ALLOC, 1));
+    ck_assert_uint_eq(weir__group_used(&g), LIMIT);
+    weir__group_give(&g, WEIR_GROUP_RESERVE, LIMIT - 1);
+    weir__group_give(&g, WEIR_GROUP_ALLOC, 1);
+    ck_assert_uint_eq(weir__group_used(&g), 0);
+    ck_assert(files());
+    weir__group_leave(&g);
+    ck_assert(!files());
+}
+
+TEST(test_what_is_more_than_any_limit_is_refused) {
+    struct weir_group g;
+
+    join(&g, LIMIT);
+    ck_assert(weir__group_take(&g, WEIR_GROUP_RESERVE, 1));
+    ck_assert(!weir__group_take(&g, WEIR_GROUP_RESERVE, UINT64_MAX));
+    ck_assert(!weir__group_take(&g, WEIR_GROUP_RESERVE, LIMIT));
+    weir__group_leave(&g);
+}
+
+TEST(test_names) {
+    ck_assert(weir__group_is_name("training-1.b_C"));
+    ck_assert(!weir__group_is_name(""));
+    ck_assert(!weir__group_is_name("a/b"));
+    ck_assert(!weir__group_is_name("a b"));
+    ck_assert(!weir__group_is_name("123456789012345678901234567890123"));
+}
+
+TEST(test_the_limit_is_the_groups) {
+    struct weir_group one, two;
+
+    refuse(0, "expected group-limit with an amount such as 40GiB");
+    join(&one, LIMIT);
+    refuse(LIMIT / 2, "limit 40MiB on this device, not 20MiB: give group-limit 40MiB");
+    join(&two, 0);
+    ck_assert_uint_eq(weir__group_limit(&two), LIMIT);
+    ck_assert(weir__group_take(&one, WEIR_GROUP_RESERVE, LIMIT - 5));
+    ck_assert(!weir__group_take(&two, WEIR_GROUP_RESERVE, 6));
+    ck_assert(weir__group_take(&two, WEIR_GROUP_RESERVE, 5));
+    weir__group_leave(&one);
+    ck_assert_uint_eq(weir__group_used(&two), 5);
+    weir__group_leave(&two);
+    join(&one, LIMIT / 2); /* it is another group by now */
+    weir__group_leave(&one);
+}
+
+TEST(test_shares_are_by_weight) {
+    struct weir_group_member members[WEIR_GROUP_SLOTS];
+    struct weir_group one, two;
+
+    join(&one, LIMIT);
+    ck_assert_int_eq(weir__group_join(&two, "training", DEVICE, LIMIT, 3, why), 0);
+    ck_assert(weir__group_take(&two, WEIR_GROUP_CREATE, 7));
+    weir__group_tell_idle(&two, 4);
+    ck_assert_uint_eq(weir__group_largest_members(&one, members, WEIR_GROUP_SLOTS), 2);
+    ck_assert_uint_eq(members[0].share, LIMIT / 4 * 3);
+    ck_assert_uint_eq(members[0].bytes, 7);
+    ck_assert_uint_eq(members[0].idle, 4);
+    ck_assert_uint_eq(members[0].kind[WEIR_GROUP_CREATE], 7);
+    ck_assert_uint_eq(members[0].pid, (uint64_t)getpid());
+    ck_assert(!members[0].is_own);
+    ck_assert_uint_eq(members[1].share, LIMIT / 4);
+    ck_assert(members[1].is_own);
+    weir__group_leave(&one);
+    weir__group_leave(&two);
+}
+
+TEST(test_a_folder_that_cannot_be_written_to_is_named) {
+    struct weir_group g;
+
+    ck_assert_int_eq(setenv("WEIR_RUN_FOLDER", "/proc/self", 1), 0);
+    ck_assert_int_eq(weir__group_join(&g, "training", DEVICE, LIMIT, 1, why), -1);
+    ck_assert_msg(strstr(why, "/proc/self/weir-") && strstr(why, "expected a folder"), "%s", why);
+}
+
+TEST(test_what_is_no_file_of_a_group_is_replaced) {
+    struct weir_group g;
+    char path[WEIR_REGISTRY_PATH];
+    FILE *file;
+
+    join(&g, LIMIT);
+    strcpy(path, g.path);
+    weir__group_leave(&g);
+    file = fopen(path, "w");
+    ck_assert_int_ge(fputs("something else", file), 0);
+    fclose(file);
+    join(&g, LIMIT);
+    ck_assert(weir__group_take(&g, WEIR_GROUP_RESERVE, LIMIT));
+    weir__group_leave(&g);
+}
+
+TEST(test_a_program_that_closes_all_files_stays_a_member) {
+    struct weir_group one, two;
+
+    join(&one, LIMIT);
+    ck_assert(weir__group_take(&one, WEIR_GROUP_RESERVE, LIMIT));
+    close(one.alive.number);
+    close(one.others.number);
+    join(&two, LIMIT);
+    ck_assert(!weir__group_take(&two, WEIR_GROUP_RESERVE, 1));
+    weir__group_give(&one, WEIR_GROUP_RESERVE, 1);
+    ck_assert(weir__group_take(&two, WEIR_GROUP_RESERVE, 1));
+    weir__group_leave(&two);
+    weir__group_leave(&one);
+}
+
+/* ---- other processes --------------------------------------------------------------------------- */
+
+/* Takes all, says so, and sleeps. */
+static pid_t start_holder(uint64_t bytes) {
+    struct weir_group g;
+    int ready[2];
+    char byte;
+    pid_t pid;
+
+    ck_assert_int_eq(pipe(ready), 0);
+    pid = fork();
+    if (pid == 0) {
+        if (weir__group_join(&g, "training", DEVICE, LIMIT, 1, why) != 0 ||
+            !weir__group_take(&g, WEIR_GROUP_RESERVE, bytes) || write(ready[1], "r", 1) != 1)
+            _exit(1);
+        for (;;)
+            pause();
+    }
+    ck_assert_int_eq(read(ready[0], &byte, 1), 1);
+    close(ready[0]);
+    close(ready[1]);
+    return pid;
+}
+
+static void end_by_kill(pid_t pid) {
+    ck_assert_int_eq(kill(pid, SIGKILL), 0);
+    ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
+}
+
+TEST(test_who_needs_it_has_what_the_dead_had) {
+    pid_t pid = start_holder(LIMIT);
+    struct weir_group g;
+
+    join(&g, LIMIT);
+    ck_assert(!weir__group_take(&g, WEIR_GROUP_RESERVE, 1));
+    end_by_kill(pid);
+    ck_assert_uint_eq(weir__group_used(&g), LIMIT);
+    ck_assert(weir__group_take(&g, WEIR_GROUP_RESERVE, LIMIT));
+    weir__group_leave(&g);
+    ck_assert(!files());
+}
+
+TEST(test_a_child_of_fork_does_not_keep_what_its_parent_had) {
+    struct weir_group g;
+    int ready[2], gone[2];
+    pid_t pid, child;
+    char byte;
+
+    ck_assert_int_eq(pipe(ready), 0);
+    ck_assert_int_eq(pipe(gone), 0);
+    pid = fork();
+    if (pid == 0) {
+        if (weir__group_join(&g, "training", DEVICE, LIMIT, 1, why) != 0 ||
+            !weir__group_take(&g, WEIR_GROUP_RESERVE, LIMIT))
+            _exit(1);
+        child = fork();
+        if (child == 0) {
+            weir__group_forget(&g);
+            close(gone[1]);
+            (void)!read(gone[0], &byte, 1); /* until the test is over */
+            _exit(0);
+        }
+        if (write(ready[1], &child, sizeof child) != sizeof child)
+            _exit(1);
+        for (;;)
+            pause();
+    }
+    close(gone[0]);
+    ck_assert_int_eq(read(ready[0], &child, sizeof child), (int)sizeof child);
+    end_by_kill(pid);
+    join(&g, LIMIT);
+    ck_assert(weir__group_take(&g, WEIR_GROUP_RESERVE, LIMIT));
+    ck_assert_int_eq(kill(child, 0), 0);
+    weir__group_leave(&g);
+    close(gone[1]);
+}
+
+TEST(test_who_is_stopped_keeps_what_it_has_and_nobody_waits) {
+    pid_t pid = start_holder(LIMIT / 2);
+    struct weir_group g;
+
+    ck_assert_int_eq(kill(pid, SIGSTOP), 0);
+    join(&g, LIMIT);
+    ck_assert(!weir__group_take(&g, WEIR_GROUP_RESERVE, LIMIT / 2 + 1));
+    ck_assert(weir__group_take(&g, WEIR_GROUP_RESERVE, LIMIT / 2));
+    end_by_kill(pid);
+    ck_assert(weir__group_take(&g, WEIR_GROUP_RESERVE, LIMIT / 2));
+    weir__group_leave(&g);
+}
+
+TEST(test_a_file_that_only_the_dead_used_takes_another_limit) {
+    pid_t pid = start_holder(LIMIT);
+    struct weir_group g;
+
+    end_by_kill(pid);
+    join(&g, LIMIT / 2);
+    ck_assert_uint_eq(weir__group_limit(&g), LIMIT / 2);
+    ck_assert_uint_eq(weir__group_used(&g), 0);
+    weir__group_leave(&g);
+    pid = start_holder(LIMIT);
+    end_by_kill(pid);
+    ck_assert_int_eq(weir__group_look(&g, "training", DEVICE), 0);
+    weir__group_leave(&g); /* who looks removes what nobody uses */
+    ck_assert(!files());
+}
+
+/* ---- all at once ------------------------------------------------------------------------------- */
+
+static uint64_t random_state;
+
+static uint64_t draw(uint64_t most) {
+    random_state = random_state * UINT64_C(6364136223846793005) + 1442695040888963407;
+    return (random_state >> 33) % most;
+}
+
+/* Takes and gives until it is killed. */
+static void work(int number, uint64_t seed) {
+    uint64_t block[BLOCKS] = {0};
+    struct weir_group g;
+
+    random_state = seed;
+    if (weir__group_join(&g, "training", DEVICE, LIMIT, 1, why) != 0) {
+        fprintf(stderr, "%s\n", why);
+        _exit(3);
+    }
+    for (;;) {
+        int at = (int)draw(BLOCKS);
+        enum weir_group_kind kind = (enum weir_group_kind)(at % WEIR_GROUP_KIND_COUNT);
+
+        if (block[at] > 0) {
+            atomic_fetch_sub(&shared->held[number], block[at]);
+            weir__group_give(&g, kind, block[at]);
+            block[at] = 0;
+        } else {
+            uint64_t bytes = 1 + draw(LIMIT / 4);
+
+            if (weir__group_take(&g, kind, bytes)) {
+                block[at] = bytes;
+                atomic_fetch_add(&shared->held[number], bytes);
+            } else {
+                atomic_fetch_add(&shared->refused[number], 1);
+            }
+        }
+        if (weir__group_used(&g) > LIMIT)
+            atomic_store(&shared->over, 1);
+        atomic_fetch_add(&shared->steps[number], 1);
+    }
+}
+
+static pid_t start_worker(int number, uint64_t seed) {
+    pid_t pid = fork();
+
+    if (pid == 0) {
+        work(number, seed);
+        _exit(0);
+    }
+    return pid;
+}
+
+static void signal_all(const pid_t *pids, int count, int how) {
+    for (int i = 0; i < count; i++)
+        ck_assert_int_eq(kill(pids[i], how), 0);
+}
+
+/* All are stopped. */
+static void await_stopped(const pid_t *pids, int count) {
+    int status;
+
+    for (int i = 0; i < count; i++) {
+        ck_assert_int_eq(waitpid(pids[i], &status, WUNTRACED), pids[i]);
+        ck_assert_msg(WIFSTOPPED(status), "a process failed: %d", status);
+    }
+}
+
+/* What the living hold is no more than is counted, which is no more than the limit and what the slots sum up to. */
+static void look(struct weir_group *g, int count) {
+    struct weir_group_member members[WEIR_GROUP_SLOTS];
+    uint64_t held = 0, counted = 0;
+    size_t number;
+
+    while (weir__group_recover(g) > 0)
+        nanosleep(&(struct timespec){0, 1000000}, NULL);
+    for (int i = 0; i < count; i++)
+        held += atomic_load(&shared->held[i]);
+    number = weir__group_members(g, members, WEIR_GROUP_SLOTS);
+    for (size_t i = 0; i < number; i++)
+        counted += members[i].bytes;
+    MUST_EQ(number, (size_t)count);
+    MUST_EQ(counted, weir__group_used(g));
+    MUST_LE(held, counted);
+    MUST_LE(counted, LIMIT);
+    MUST_EQ(atomic_load(&shared->over), 0);
+}
+
+static uint64_t steps_of(int count) {
+    uint64_t steps = 0;
+
+    for (int i = 0; i < count; i++)
+        steps += atomic_load(&shared->steps[i]);
+    return steps;
+}
+
+/* Takes one at random, stops or kills it at any moment, and looks now and then: for so many steps and kills. */
+static void disturb(int count, uint64_t steps, uint64_t least) {
+    uint64_t kills = 0, refused = 0;
+    struct weir_group watcher;
+    pid_t pids[MOST];
+
+    random_state = 42;
+    for (int i = 0; i < count; i++)
+        pids[i] = start_worker(i, (uint64_t)i + 1);
+    while (steps_of(count) < steps || kills < least) {
+        int at = (int)draw((uint64_t)count);
+
+        nanosleep(&(struct timespec){0, (long)draw(3000000)}, NULL);
+        if (draw(2)) { /* stopped for a while, in which the others go on */
+            ck_assert_int_eq(kill(pids[at], SIGSTOP), 0);
+            nanosleep(&(struct timespec){0, (long)draw(2000000)}, NULL);
+            ck_assert_int_eq(kill(pids[at], SIGCONT), 0);
+        }
+        ck_assert_int_eq(kill(pids[at], SIGKILL), 0);
+        ck_assert_int_eq(waitpid(pids[at], NULL, 0), pids[at]);
+        atomic_store(&shared->held[at], 0);
+        pids[at] = start_worker(at, draw(UINT64_C(1) << 30));
+        if (++kills % 8 != 0)
+            continue;
+        nanosleep(&(struct timespec){0, 2000000}, NULL); /* all have joined */
+        signal_all(pids, count, SIGSTOP);
+        await_stopped(pids, count);
+        if (weir__group_look(&watcher, "training", DEVICE) == 0) {
+            struct weir_group_member members[WEIR_GROUP_SLOTS];
+
+            if (weir__group_members(&watcher, members, WEIR_GROUP_SLOTS) == (size_t)count)
+                look(&watcher, count);
+            weir__group_leave(&watcher);
+        }
+        signal_all(pids, count, SIGCONT);
+    }
+    for (int i = 0; i < count; i++)
+        refused += atomic_load(&shared->refused[i]);
+    ck_assert_uint_eq(atomic_load(&shared->over), 0);
+    ck_assert_uint_gt(refused, 0);
+    signal_all(pids, count, SIGKILL);
+    for (int i = 0; i < count; i++)
+        ck_assert_int_eq(waitpid(pids[i], NULL, 0), pids[i]);
+    ck_assert_int_eq(weir__group_look(&watcher, "training", DEVICE), 0);
+    while (weir__group_recover(&watcher) > 0)
+        nanosleep(&(struct timespec){0, 1000000}, NULL);
+    ck_assert_uint_eq(weir__group_used(&watcher), 0);
+    weir__group_leave(&watcher);
+    printf("# %llu steps, %llu refused, %llu kills, over-run 0 bytes\n",
+           (unsigned long long)steps_of(count), (unsigned long long)refused,
+           (unsigned long long)kills);
+}
+
+TEST(test_kills_and_stops_at_any_moment) {
+    const char *steps = getenv("WEIR_TEST_STEPS");
+
+    disturb(steps ? MOST : 4, steps ? strtoull(steps, NULL, 10) : 20000, steps ? 2000 : 64);
+}
+
+static void *take_and_give(void *group) {
+    for (int i = 0; i < 20000; i++) {
+        if (weir__group_take(group, WEIR_GROUP_RESERVE, LIMIT / 3))
+            weir__group_give(group, WEIR_GROUP_RESERVE, LIMIT / 3);
+    }
+    return NULL;
+}
+
+TEST(test_threads_of_several_members) {
+    struct weir_group group[3];
+    pthread_t thread[6];
+
+    for (int i = 0; i < 3; i++)
+        join(&group[i], LIMIT);
+    for (int i = 0; i < 6; i++)
+        ck_assert_int_eq(pthread_create(&thread[i], NULL, take_and_give, &group[i % 3]), 0);
+    for (int i = 0; i < 6; i++)
+        pthread_join(thread[i], NULL);
+    ck_assert_uint_eq(weir__group_used(&group[0]), 0);
+    for (int i = 0; i < 3; i++)
+        weir__group_leave(&group[i]);
+    ck_assert(!files());
+}
+
+int main(void) {
+    Suite *suite = suite_create("group");
+    TCase *tests = suite_add_case(suite, "alone", 20, set_up, tear_down);
+
+    ADD_TESTS(tests, test_a_member_has_the_limit_to_the_byte,
+              test_what_is_more_than_any_limit_is_refused, test_names, test_the_limit_is_the_groups,
+              test_shares_are_by_weight, test_a_folder_that_cannot_be_written_to_is_named,
+              test_what_is_no_file_of_a_group_is_replaced,
+              test_a_program_that_closes_all_files_stays_a_member, test_threads_of_several_members);
+    tests = suite_add_case(suite, "others", 20, set_up, tear_down);
+    ADD_TESTS(tests, test_who_needs_it_has_what_the_dead_had,
+              test_a_child_of_fork_does_not_keep_what_its_parent_had,
+              test_who_is_stopped_keeps_what_it_has_and_nobody_waits,
+              test_a_file_that_only_the_dead_used_takes_another_limit);
+    tests = suite_add_case(suite, "many", getenv("WEIR_TEST_STEPS") ? 3600 : 60, set_up, tear_down);
+    ADD_TESTS(tests, test_kills_and_stops_at_any_moment);
+    return run_suite(suite, CK_FORK_GETENV);
+}

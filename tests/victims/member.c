@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: MIT */
+/* member.c: a program whose words on the command line say what memory it takes, one after the other:
+ *     async N, alloc N, create N, managed N, graph N   takes N MiB by that call; bytes with a "b" behind N
+ *     free                                             frees what it took last
+ *     trim                                             frees all that it took by async, which becomes idle
+ *     mark FILE, wait FILE                             makes a file, waits for one
+ *     hold                                             sleeps until it is killed
+ * For each request it prints the call and the driver's answer. */
+#include "work.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { MOST = 4096 };
+
+static void *library;
+static struct cuda cuda;
+static CUstream stream;
+
+static CUresult (*create_handle)(CUmemGenericAllocationHandle *, size_t,
+                                 const CUmemAllocationProp *, unsigned long long);
+static CUresult (*release_handle)(CUmemGenericAllocationHandle);
+static CUresult (*reserve_range)(CUdeviceptr *, size_t, size_t, CUdeviceptr, unsigned long long);
+static CUresult (*map_handle)(CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle,
+                              unsigned long long);
+static CUresult (*unmap_range)(CUdeviceptr, size_t);
+static CUresult (*take_managed)(CUdeviceptr *, size_t, unsigned);
+
+static struct taken {
+    char how; /* of the call, the first letter */
+    CUdeviceptr block;
+    CUmemGenericAllocationHandle handle;
+    size_t bytes;
+} taken[MOST];
+static int count;
+
+static void *find(const char *name, int version, const char *symbol) {
+    (void)name;
+    (void)version;
+    return dlsym(library, symbol);
+}
+
+static void find_call(void *call, const char *symbol) {
+    void *found = dlsym(library, symbol);
+
+    HOLDS(found);
+    memcpy(call, &found, sizeof found);
+}
+
+/* As NCCL has it: mapped, and released at once, so that the mapping keeps the memory. */
+static CUresult create(struct taken *t) {
+    CUmemAllocationProp kind;
+    CUresult result;
+
+    memset(&kind, 0, sizeof kind);
+    kind.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    kind.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    result = create_handle(&t->handle, t->bytes, &kind, 0);
+    if (result != CUDA_SUCCESS)
+        return result;
+    CU(reserve_range(&t->block, t->bytes, 0, 0, 0));
+    CU(map_handle(t->block, t->bytes, 0, t->handle, 0));
+    CU(release_handle(t->handle));
+    return CUDA_SUCCESS;
+}
+
+static CUresult capture(struct taken *t) {
+    CUresult result;
+    CUgraphExec exec;
+    CUgraph graph;
+
+    CU(cuda.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    result = cuda.cuMemAllocAsync(&t->block, t->bytes, stream);
+    if (result == CUDA_SUCCESS)
+        CU(cuda.cuMemFreeAsync(t->block, stream));
+    CU(cuda.cuStreamEndCapture(stream, &graph));
+    if (result != CUDA_SUCCESS)
+        return result;
+    CU(cuda.cuGraphInstantiateWithFlags(&exec, graph, 0));
+    CU(cuda.cuGraphLaunch(exec, stream));
+    CU(cuda.cuStreamSynchronize(stream));
+    return result;
+}
+
+static CUresult take(const char *how, struct taken *t) {
+    t->how = how[0];
+    if (strcmp(how, "async") == 0)
+        return cuda.cuMemAllocAsync(&t->block, t->bytes, stream);
+    if (strcmp(how, "alloc") == 0) {
+        t->how = 'p';
+        return cuda.cuMemAlloc(&t->block, t->bytes);
+    }
+    if (strcmp(how, "create") == 0)
+        return create(t);
+    if (strcmp(how, "managed") == 0)
+        return take_managed(&t->block, t->bytes, 1);
+    return capture(t);
+}
+
+static void give(const struct taken *t) {
+    if (t->how == 'a')
+        CU(cuda.cuMemFreeAsync(t->block, stream));
+    else if (t->how == 'c')
+        CU(unmap_range(t->block, t->bytes));
+    else if (t->how != 'g')
+        CU(cuda.cuMemFree(t->block));
+    CU(cuda.cuStreamSynchronize(stream));
+}
+
+static void request(const char *how, const char *number) {
+    struct taken *t = &taken[count];
+    char *end;
+    CUresult result;
+
+    t->bytes = (size_t)strtoull(number, &end, 10);
+    if (*end != 'b')
+        t->bytes <<= 20;
+    result = take(how, t);
+    printf("%s %s: %d\n", how, number, (int)result);
+    fflush(stdout);
+    if (result == CUDA_SUCCESS)
+        count++;
+}
+
+static void wait_for(const char *file) {
+    for (int i = 0; i < 3000 && access(file, F_OK) != 0; i++)
+        nanosleep(&(struct timespec){0, 10000000}, NULL);
+}
+
+int main(int argc, char **argv) {
+    FILE *mark;
+
+    library = dlopen("libcuda.so.1", RTLD_NOW);
+    HOLDS(library);
+    find_call(&create_handle, "cuMemCreate");
+    find_call(&release_handle, "cuMemRelease");
+    find_call(&reserve_range, "cuMemAddressReserve");
+    find_call(&map_handle, "cuMemMap");
+    find_call(&unmap_range, "cuMemUnmap");
+    find_call(&take_managed, "cuMemAllocManaged");
+    victim_load(&cuda, find, 0);
+    victim_start(&cuda);
+    CU(cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "free") == 0 && count > 0) {
+            give(&taken[--count]);
+        } else if (strcmp(argv[i], "trim") == 0) {
+            while (count > 0)
+                give(&taken[--count]);
+        } else if (strcmp(argv[i], "hold") == 0) {
+            for (;;)
+                pause();
+        } else if (strcmp(argv[i], "mark") == 0) {
+            mark = fopen(argv[++i], "w");
+            HOLDS(mark && fclose(mark) == 0);
+        } else if (strcmp(argv[i], "wait") == 0) {
+            wait_for(argv[++i]);
+        } else {
+            request(argv[i], argv[i + 1]);
+            i++;
+        }
+    }
+    printf("done\n");
+    return 0;
+}
