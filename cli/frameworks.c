@@ -64,19 +64,32 @@ static const char *jax_is_told(const char **variable) {
     return *variable == jax_allocator ? set_value(jax_allocator) : name;
 }
 
+/* JAX's platform allocator makes one driver call for each array.  JAX 0.10.1 and 0.10.2 have their BFC allocator by that
+ * name, too (jax-ml/jax#39145). */
+static int has_direct(const struct version *jax) {
+    return !(jax->major == 0 && jax->minor == 10 && (jax->patch == 1 || jax->patch == 2));
+}
+
 /* JAX takes the word in any case, and preallocates from all but its platform allocator. */
-static int tell_jax(put_function *put, void *to, int serves_plain, int preallocates, FILE *lacks,
-                    FILE *notes) {
+static int tell_jax(put_function *put, void *to, int serves_plain, int preallocates,
+                    const struct version *jax, FILE *lacks, FILE *notes) {
     const char *variable, *is = jax_is_told(&variable);
+    const char *range = version_unknown(FRAMEWORK_JAX, jax);
 
     if (is && strcasecmp(is, jax_pools) != 0) {
         note_elsewhere(variable, is, "JAX", serves_plain, lacks);
         if (strcasecmp(is, "platform") != 0)
             fputs(", and what it preallocates is its own", lacks);
+        else if (!has_direct(jax))
+            fprintf(lacks, ", and JAX %s takes that for bfc, so what it preallocates is its own",
+                    jax->text);
         return 0;
     }
     if (!put && !is)
         note_untold(notes);
+    if (put && range)
+        fprintf(lacks, "; weir does not know JAX %s: it sets what JAX %s need, %s=%s", jax->text,
+                range, jax_allocator, jax_pools);
     if (put_if_unset(put, to, jax_allocator, jax_pools) != 0)
         return 1;
     if (preallocates)
@@ -122,8 +135,9 @@ static void note_torch(int serves_plain, FILE *notes) {
 }
 
 int frameworks_tell(int (*put)(void *to, const char *name, const char *value), void *to,
-                    int serves_plain, int preallocates, FILE *lacks, FILE *notes) {
+                    int serves_plain, int preallocates, const struct version *jax, FILE *lacks,
+                    FILE *notes) {
     note_torch(serves_plain, notes);
-    return tell_jax(put, to, serves_plain, preallocates, lacks, notes) ||
+    return tell_jax(put, to, serves_plain, preallocates, jax, lacks, notes) ||
            tell_tensorflow(put, to, serves_plain, lacks);
 }

@@ -9,13 +9,16 @@
 
 #include <stdio.h>
 
+#include "cli/versions.h"
+
 /* Calls `put` (NULL: nothing is told) with each variable that is to be set; what the environment has by now stays, but
  * that JAX preallocates where it does not ask there.  Nothing is set for PyTorch.  Writes
  * to `lacks` what the user asked for and does not get, to `notes` what else there is to know, each as "; ...";
- * `serves_plain': cuMemAlloc is served too; `preallocates': weir does in JAX's place, what its variables say.  0, or 1
- * when memory is short. */
+ * `serves_plain': cuMemAlloc is served too; `preallocates': weir does in JAX's place, what its variables say; `jax': its
+ * version, if it is known.  0, or 1 when memory is short. */
 int frameworks_tell(int (*put)(void *to, const char *name, const char *value), void *to,
-                    int serves_plain, int preallocates, FILE *lacks, FILE *notes);
+                    int serves_plain, int preallocates, const struct version *jax, FILE *lacks,
+                    FILE *notes);
 
 /* Notes whose place weir's preallocation takes, of which the variable NAME says that amount; `are_told': those whose
  * allocator is not named are told to ask there. */

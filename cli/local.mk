@@ -30,7 +30,6 @@ weir_SOURCES = \
 	cli/common/source.h \
 	cli/common/span.c \
 	cli/common/span.h \
-	cli/common/spawn_chdir.c \
 	cli/common/spell.c \
 	cli/common/spell.h \
 	cli/common/stopwatch.c \
@@ -154,6 +153,8 @@ weir_SOURCES = \
 	cli/tracing.h \
 	cli/version.c \
 	cli/version.h \
+	cli/versions.c \
+	cli/versions.h \
 	cli/variables.c \
 	cli/variables.h \
 	cli/weir.c

@@ -14,6 +14,7 @@
 #include <argp.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,6 +35,7 @@
 #include "cli/preloading.h"
 #include "cli/report/report.h"
 #include "cli/shims.h"
+#include "cli/versions.h"
 
 #define LIBRARY "libweir-preload.so"
 
@@ -65,7 +67,9 @@ struct run {
     int argc;
     char **argv;
     char **command;
-    FILE *said; /* what was set, as " NAME=VALUE" */
+    char python[PATH_MAX]; /* the interpreter that the command starts; "": none */
+    struct shim shim;      /* of that interpreter's PyTorch */
+    FILE *said;            /* what was set, as " NAME=VALUE" */
 };
 
 static int fail(int code, const char *what, const char *why) {
@@ -218,31 +222,56 @@ static void note_ignored(FILE *notes) {
         }
 }
 
-/* A shim for the PyTorch that the command may load: the library in the process finds it. */
-static void prepare_torch(const struct run *run, FILE *notes) {
-    const char *before = "weir run:";
-    char python[PATH_MAX];
-    struct shim shim;
+/* What the interpreter has, if the command starts one. */
+static void find_packages(struct run *run, struct version found[FRAMEWORK_COUNT]) {
+    int has_python = run->command && shim_python(run->command, run->python, sizeof run->python);
 
-    if (run->no_torch || !is_on("WEIR_RUN_TORCH") || weir__shim_unwanted_by() || !run->command ||
-        !shim_python(run->command, python, sizeof python))
+    if (has_python)
+        shim_find(&run->shim, run->python);
+    else
+        run->python[0] = '\0';
+    versions_find(found, run->shim.folders);
+}
+
+/* PyTorch before 2.9 has no interface for a shim, but an allocator of its own on CUDA's memory pools. */
+static int tell_old_torch(struct run *run, FILE *lacks) {
+    static const char list[] = "PYTORCH_CUDA_ALLOC_CONF", pools[] = "backend:cudaMallocAsync";
+    int major = 0, minor = 0;
+
+    (void)sscanf(run->shim.version, "%d.%d", &major, &minor);
+    if (run->no_env || getenv(list) || major != 2 || minor < 6 || minor >= WEIR_TORCH_FIRST)
+        return 0;
+    fprintf(lacks,
+            "; PyTorch %s is too old for weir's shim (%d.%d to %d.%d are not), so it gets %s=%s",
+            run->shim.version, WEIR_TORCH_MAJOR, WEIR_TORCH_FIRST, WEIR_TORCH_MAJOR,
+            WEIR_TORCH_LAST, list, pools);
+    return put(run, list, pools) == 0;
+}
+
+/* A shim for the PyTorch that the command may load: the library in the process finds it. */
+static void prepare_torch(struct run *run, FILE *lacks, FILE *notes) {
+    const char *before = "weir run:";
+    struct shim *shim = &run->shim;
+
+    if (run->no_torch || !is_on("WEIR_RUN_TORCH") || weir__shim_unwanted_by() || !run->python[0])
         return;
-    shim_find(&shim, python);
-    if (shim.state == SHIM_MISSING && !run->dry) {
-        shim_build(&shim, "run");
+    if (shim->state == SHIM_UNSUPPORTED && tell_old_torch(run, lacks))
+        return;
+    if (shim->state == SHIM_MISSING && !run->dry) {
+        shim_build(shim, "run");
         before = ", so";
     }
-    if (shim.state == SHIM_FAILED || shim.state == SHIM_UNSUPPORTED) {
-        fprintf(stderr, "%s PyTorch's own allocator stays: %s", before, shim.why);
-        shim_advise(&shim, stderr);
+    if (shim->state == SHIM_FAILED || shim->state == SHIM_UNSUPPORTED) {
+        fprintf(stderr, "%s PyTorch's own allocator stays: %s", before, shim->why);
+        shim_advise(shim, stderr);
         fputc('\n', stderr);
     }
-    if (shim.state == SHIM_READY)
-        fprintf(notes, "; weir is the allocator of PyTorch %s", shim.version);
-    else if (shim.state == SHIM_MISSING)
+    if (shim->state == SHIM_READY)
+        fprintf(notes, "; weir is the allocator of PyTorch %s", shim->version);
+    else if (shim->state == SHIM_MISSING)
         fprintf(notes, "; weir will be the allocator of PyTorch %s, once it is compiled for it",
-                shim.version);
-    if (shim.state == SHIM_READY || shim.state == SHIM_MISSING)
+                shim->version);
+    if (shim->state == SHIM_READY || shim->state == SHIM_MISSING)
         note_ignored(notes);
 }
 
@@ -260,20 +289,23 @@ static int set_environment(struct run *run, const char *library) {
     char *said = NULL, *lacks = NULL, *notes = NULL;
     size_t said_bytes, lacks_bytes, notes_bytes;
     int compatible = is_on("WEIR_COMPAT");
+    struct version found[FRAMEWORK_COUNT];
     FILE *lacking = open_memstream(&lacks, &lacks_bytes);
     FILE *file = open_memstream(&notes, &notes_bytes);
     int failed;
 
+    find_packages(run, found);
     run->said = open_memstream(&said, &said_bytes);
     failed = !lacking || !file || !run->said || preloading_tell(library, put, run) != 0 ||
              put_settings(run) != 0 || put_run(run) != 0;
     if (!failed)
         failed = (!run->no_env && put(run, "WEIR_COMPAT", "0") != 0) ||
                  frameworks_tell(run->no_env ? NULL : put, run, run->serve_malloc, compatible,
-                                 lacking, file) != 0;
+                                 &found[FRAMEWORK_JAX], lacking, file) != 0;
     if (!failed) {
         note_prealloc(run, file);
-        prepare_torch(run, file);
+        prepare_torch(run, lacking, file);
+        versions_note(found, file);
     }
     if (run->said)
         failed |= fclose(run->said) != 0;

@@ -267,19 +267,28 @@ static int is_supported(const struct shim *shim) {
            WEIR_TORCH_FIRST <= minor && minor <= WEIR_TORCH_LAST;
 }
 
+static void take_first_line(char *text, char *line, size_t bytes) {
+    size_t length = strcspn(text, "\n");
+
+    snprintf(line, bytes, "%.*s", (int)length, text);
+    memmove(text, text + length, strlen(text + length) + 1);
+}
+
 void shim_find(struct shim *shim, const char *python) {
-    static const char question[] = "import importlib.util as u\n"
+    static const char question[] = "import importlib.util as u, sys\n"
                                    "s = u.find_spec('torch')\n"
-                                   "print(*list(s and s.submodule_search_locations or ())[:1])";
+                                   "print(*list(s and s.submodule_search_locations or ())[:1])\n"
+                                   "print(*sys.path, sep='\\n')";
     char *command[] = {(char *)python, (char *)"-c", (char *)question, NULL};
     char library[PATH_MAX + 32], id[WEIR_BUILD_ID_BYTES];
 
     *shim = (struct shim){.python = python};
-    if (ask(command, STDOUT_FILENO, shim->torch, sizeof shim->torch) != 0) {
+    if (ask(command, STDOUT_FILENO, shim->folders, sizeof shim->folders) != 0) {
+        shim->folders[0] = '\0';
         tell_failure(shim, command);
         return;
     }
-    shim->torch[strcspn(shim->torch, "\n")] = '\0';
+    take_first_line(shim->folders, shim->torch, sizeof shim->torch);
     snprintf(library, sizeof library, "%s/lib/" WEIR_SHIM_LIBRARY, shim->torch);
     read_version(shim);
     if (shim->torch[0] != '/') {

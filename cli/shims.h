@@ -29,6 +29,7 @@ struct shim {
     char torch[PATH_MAX]; /* the folder of the package */
     char version[64];     /* "2.11.0+cu130" */
     char path[PATH_MAX];
+    char folders[16384]; /* in which the interpreter looks for packages, a line each */
     char why[512 + PATH_MAX];
 };
 

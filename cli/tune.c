@@ -141,8 +141,9 @@ static int put(void *to, const char *name, const char *value) {
 /* So that each tensor is a request, as under `weir run', and not a piece of what a framework takes.  0, or an errno. */
 static int tell_frameworks(void) {
     static const char *const torch[] = {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"};
+    const struct version jax = {0}; /* any */
     FILE *nobody = fopen("/dev/null", "we");
-    int failed = !nobody || frameworks_tell(put, NULL, 0, 0, nobody, nobody) != 0;
+    int failed = !nobody || frameworks_tell(put, NULL, 0, 0, &jax, nobody, nobody) != 0;
 
     if (nobody)
         fclose(nobody);

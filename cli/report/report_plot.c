@@ -7,8 +7,8 @@
 #include "cli/report/report_draw.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
-#include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -119,26 +119,34 @@ static void draw(FILE *script, const struct report *report, const struct picture
 
 /* ---- gnuplot ---- */
 
-/* 0 or an errno. */
-static int start(FILE *script, FILE *said, const char *folder, pid_t *child) {
+/* What a new process does; returns if it cannot. */
+static void become_gnuplot(FILE *script, FILE *said, const char *folder) {
     static char name[] = "gnuplot", plain[] = "-d", from_input[] = "-";
     char *const arguments[] = {name, plain, from_input, NULL};
-    posix_spawn_file_actions_t actions;
-    extern char **environ;
-    int error = posix_spawn_file_actions_init(&actions);
 
-    if (error)
-        return error;
-    error = posix_spawn_file_actions_addchdir_np(&actions, folder);
-    if (!error)
-        error = posix_spawn_file_actions_adddup2(&actions, fileno(script), STDIN_FILENO);
-    if (!error)
-        error = posix_spawn_file_actions_adddup2(&actions, fileno(said), STDERR_FILENO);
-    if (!error)
-        error = posix_spawn_file_actions_adddup2(&actions, fileno(said), STDOUT_FILENO);
-    if (!error)
-        error = posix_spawnp(child, "gnuplot", &actions, NULL, arguments, environ);
-    posix_spawn_file_actions_destroy(&actions);
+    if (chdir(folder) == 0 && dup2(fileno(script), STDIN_FILENO) >= 0 &&
+        dup2(fileno(said), STDERR_FILENO) >= 0 && dup2(fileno(said), STDOUT_FILENO) >= 0)
+        execvp(name, arguments);
+}
+
+/* 0 or an errno.  By fork: no glibc before 2.29 can start a process in another folder otherwise. */
+static int start(FILE *script, FILE *said, const char *folder, pid_t *child) {
+    int ends[2], error = 0;
+
+    if (pipe2(ends, O_CLOEXEC) != 0)
+        return errno;
+    *child = fork();
+    if (*child == 0) {
+        become_gnuplot(script, said, folder);
+        error = errno;
+        _exit(write(ends[1], &error, sizeof error) < 0);
+    }
+    if (*child < 0)
+        error = errno;
+    close(ends[1]);
+    if (*child > 0 && read(ends[0], &error, sizeof error) > 0)
+        waitpid(*child, NULL, 0);
+    close(ends[0]);
     return error;
 }
 
@@ -156,7 +164,10 @@ static void first_words(FILE *said, char *text, size_t bytes) {
     }
 }
 
-/* 1, or 0 with the reason. */
+/* The exit status of a script for which this gnuplot has no terminal. */
+enum { NO_TERMINAL = 9 };
+
+/* 1, or 0 with the reason; that is "" if it cannot draw PNG. */
 static int run_gnuplot(FILE *script, FILE *said, const char *folder, char *why, size_t why_bytes) {
     char words[200] = "";
     pid_t child;
@@ -181,6 +192,10 @@ static int run_gnuplot(FILE *script, FILE *said, const char *folder, char *why, 
         ;
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
         return 1;
+    if (WIFEXITED(status) && WEXITSTATUS(status) == NO_TERMINAL) {
+        why[0] = '\0';
+        return 0;
+    }
     first_words(said, words, sizeof words);
     snprintf(why, why_bytes, "gnuplot failed%s", words);
     return 0;
@@ -193,6 +208,9 @@ static int draw_all(struct report *report, const char *folder, int as_png) {
     if (!good)
         snprintf(report->no_pictures, sizeof report->no_pictures,
                  "no temporary file can be made: %s", strerror(errno));
+    if (good && as_png)
+        fprintf(script, "if (strstrt(GPVAL_TERMINALS, 'pngcairo') == 0) exit status %d\n",
+                NO_TERMINAL);
     for (size_t i = 0; good && i < report->picture_count; i++)
         draw(script, report, &report->pictures[i], as_png);
     good =
@@ -243,6 +261,18 @@ static int make_place(struct report *report, char *place, size_t bytes) {
     return 0;
 }
 
+/* Beside the SVG that is there.  0: gnuplot failed; one that has no PNG has done all it can. */
+static int draw_png(struct report *report, const char *folder) {
+    int good = draw_all(report, folder, 1);
+
+    if (!good)
+        fprintf(stderr, "weir: no PNG, the pictures are SVG: %s\n",
+                report->no_pictures[0] ? report->no_pictures : "this gnuplot has no pngcairo");
+    good |= !report->no_pictures[0];
+    report->no_pictures[0] = '\0';
+    return good;
+}
+
 int report_plot(struct report *report, const char *folder) {
     char place[PATH_MAX - 64] = "";
     int good = find_pictures(report);
@@ -260,9 +290,5 @@ int report_plot(struct report *report, const char *folder) {
         rmdir(place);
     if (!good)
         fprintf(stderr, "weir: no pictures: %s\n", report->no_pictures);
-    if (!good || !folder || draw_all(report, folder, 1))
-        return good;
-    fprintf(stderr, "weir: no PNG, the page has its pictures: %s\n", report->no_pictures);
-    report->no_pictures[0] = '\0';
-    return 0;
+    return good && (!folder || draw_png(report, folder));
 }

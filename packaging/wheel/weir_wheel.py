@@ -16,6 +16,7 @@ where it lies.  Manual pages and completions go below the environment's share.
 import base64
 import concurrent.futures
 import glob
+import gzip
 import hashlib
 import io
 import os
@@ -170,7 +171,9 @@ class Build:
         os.makedirs(build)
         command = [os.path.join(source, "configure"), "-q", f"--host={self.arch}-linux-gnu", "--disable-wxwidgets"]
         command += ["--disable-dependency-tracking", *(f"--without-{name}" for name in GNUPLOT_WITHOUT), *self.tools]
-        run([*command, f"CFLAGS={' '.join(CFLAGS)} -w", "LDFLAGS=-Wl,-s"], self.log, cwd=build)
+        # It tells the names of its files.
+        flags = f"{' '.join(CFLAGS)} -w -ffile-prefix-map={self.work}=."
+        run([*command, f"CFLAGS={flags}", "LDFLAGS=-Wl,-s"], self.log, cwd=build)
         run(["make", "-s", self.jobs, "-C", "src", "gnuplot"], self.log, cwd=build)
         return os.path.join(build, "src", "gnuplot")
 
@@ -299,16 +302,27 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
 
 
 def build_sdist(sdist_directory, config_settings=None):
-    """The unpacked tarball again, with the metadata."""
+    """The unpacked tarball again, with the metadata; the same files and time make the same file."""
+    if os.path.exists(os.path.join(TOP, ".git")) or not os.path.exists(os.path.join(TOP, "configure")):
+        raise Failure(f"{TOP} is no unpacked tarball: make dist makes one")
     fields = project()
     folder = f"{PACKAGE}-{fields['version']}"
-    with tarfile.open(os.path.join(sdist_directory, f"{folder}.tar.gz"), "w:gz", format=tarfile.PAX_FORMAT) as tar:
-        tar.add(TOP, folder)
-        data = metadata_text(fields, []).encode()
-        entry = tarfile.TarInfo(f"{folder}/PKG-INFO")
-        entry.size, entry.mtime = len(data), moment()
-        tar.addfile(entry, io.BytesIO(data))
-    return f"{folder}.tar.gz"
+    name = f"{folder}.tar.gz"
+    entry = tarfile.TarInfo(f"{folder}/PKG-INFO")
+    data = metadata_text(fields, ["COPYING"]).encode()
+    entry.size, entry.mtime = len(data), moment()
+    with open(os.path.join(sdist_directory, name), "wb") as file, gzip.GzipFile("", "wb", 9, file, moment()) as packed:
+        with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar:
+            tar.add(TOP, folder, filter=from_the_tarball)
+            tar.addfile(entry, io.BytesIO(data))
+    return name
+
+
+def from_the_tarball(entry):
+    """Without what importing this leaves there, and without this machine's users."""
+    entry.uid = entry.gid = 0
+    entry.uname = entry.gname = "root"
+    return None if os.path.basename(entry.name) == "__pycache__" else entry
 
 
 if __name__ == "__main__":  # OUTPUT-FOLDER
