@@ -68,6 +68,20 @@ weir_SOURCES = \
 	cli/report/report_svg.c \
 	cli/report/summary.c \
 	cli/report/summary.h \
+	cli/parking/freeze.c \
+	cli/parking/freeze.h \
+	cli/parking/moves.c \
+	cli/parking/moves.h \
+	cli/parking/record.c \
+	cli/parking/record.h \
+	cli/parking/room.c \
+	cli/parking/room.h \
+	cli/parking/target.c \
+	cli/parking/target.h \
+	cli/parking/ticker.c \
+	cli/parking/ticker.h \
+	cli/parking/trial.c \
+	cli/parking/trial.h \
 	cli/measure/measure.c \
 	cli/measure/measure.h \
 	cli/measure/measure_child.c \
@@ -137,6 +151,7 @@ weir_SOURCES = \
 	cli/info.c \
 	cli/modules.c \
 	cli/modules.h \
+	cli/park.c \
 	cli/preloading.c \
 	cli/preloading.h \
 	cli/record.c \

@@ -26,6 +26,7 @@ static const struct command {
     {"bench", weir_cmd_bench, "compare configurations on the same traces", 1},
     {"convert", weir_cmd_convert, "convert traces from and to other formats: RMM, minimalloc", 0},
     {"info", weir_cmd_info, "show the driver, the devices, and the settings with their sources", 0},
+    {"park", weir_cmd_park, "move a process's device memory to host memory and stop it", 0},
     {"record", weir_cmd_record, "record a program's requests for CUDA memory as a trace", 0},
     {"replay", weir_cmd_replay, "replay traces on one allocator with your settings", 1},
     {"report", weir_cmd_report, "make a page with pictures from results of bench, replay or run",
@@ -34,6 +35,7 @@ static const struct command {
     {"top", weir_cmd_top, "watch the programs that run under `weir run'", 0},
     {"torch", weir_cmd_torch, "tell whether weir can be PyTorch's allocator", 0},
     {"tune", weir_cmd_tune, "find settings for a program, by replays of its trace", 0},
+    {"wake", weir_cmd_wake, "bring a parked process back", 0},
     {RUNNER_SUBCOMMAND, weir_cmd_replay_child, NULL, 0},
 };
 

@@ -70,6 +70,7 @@ unit_tests = \
 	tests/engine/test_mapped \
 	tests/api/test_misuse \
 	tests/driver/test_model \
+	tests/driver/test_model_checkpoint \
 	tests/driver/test_model_costs \
 	tests/driver/test_model_reuse \
 	tests/driver/test_model_units \
@@ -166,8 +167,12 @@ tests_cli_test_choices_SOURCES = tests/cli/test_choices.c cli/report/choices.c c
 tests_cli_test_choices_LDADD = $(LDADD) -lm
 tests_cli_test_changepoints_LDADD = $(LDADD) -lm
 if WEIR_PROGRAM
-unit_tests += tests/cli/test_merge tests/cli/test_samples tests/cli/test_top
+unit_tests += tests/cli/test_merge tests/cli/test_parking tests/cli/test_samples tests/cli/test_top
 endif
+tests_cli_test_parking_SOURCES = tests/cli/test_parking.c cli/common/interrupt.c cli/common/interrupt.h \
+	cli/parking/freeze.c cli/parking/freeze.h cli/parking/moves.c cli/parking/moves.h cli/parking/record.c \
+	cli/parking/record.h cli/parking/room.c cli/parking/room.h cli/parking/target.c cli/parking/target.h \
+	cli/parking/ticker.c cli/parking/ticker.h
 tests_cli_test_samples_SOURCES = tests/cli/test_samples.c cli/common/jsonfile.c cli/common/jsonfile.h \
 	cli/replay/samples.c \
 	cli/replay/samples.h
@@ -397,6 +402,7 @@ script_tests = \
 	tests/cli/check-traces \
 	tests/cli/check-run \
 	tests/adapters/check-python \
+	tests/cli/check-park \
 	tests/cli/check-processes \
 	tests/cli/check-trace-events \
 	tests/tree/check-variables \
@@ -514,6 +520,12 @@ GROUP_STEPS = 1000000
 soak-group: tests/ipc/test_group
 	WEIR_TEST_STEPS=$(GROUP_STEPS) CK_RUN_CASE=many TEST_TIMEOUT=86400 \
 	$(SHELL) $(top_srcdir)/tests/run-tap env CK_RUN_CASE=many CK_VERBOSITY=normal tests/ipc/test_group
+
+# Processes that are parked and woken by commands that are killed, for as long as SOAK_SECONDS says.
+.PHONY: soak-parking
+soak-parking: tests/cli/test_parking
+	WEIR_TEST_SECONDS=$(SOAK_SECONDS) CK_RUN_CASE=many TEST_TIMEOUT=86400 \
+	$(SHELL) $(top_srcdir)/tests/run-tap env CK_RUN_CASE=many CK_VERBOSITY=normal tests/cli/test_parking
 
 # That it finds the mistakes that tests/tree/mutants lists.
 EXTRA_DIST += tests/tree/check-mutants tests/tree/generate-mutants tests/tree/mutants

@@ -14,6 +14,7 @@
 int weir_cmd_bench(int argc, char **argv);
 int weir_cmd_convert(int argc, char **argv);
 int weir_cmd_info(int argc, char **argv);
+int weir_cmd_park(int argc, char **argv);
 int weir_cmd_record(int argc, char **argv);
 int weir_cmd_replay(int argc, char **argv);
 int weir_cmd_report(int argc, char **argv);
@@ -21,6 +22,7 @@ int weir_cmd_run(int argc, char **argv);
 int weir_cmd_top(int argc, char **argv);
 int weir_cmd_torch(int argc, char **argv);
 int weir_cmd_tune(int argc, char **argv);
+int weir_cmd_wake(int argc, char **argv);
 int weir_cmd_replay_child(int argc, char **argv); /* internal: runner.h */
 
 /* 1: the option of that name and length is one of `weir bench', and of no other command. */

@@ -256,7 +256,7 @@ static const unsigned group_of[WEIR_ENTRY_COUNT] = {
 enum {
     EVERY_CAPABILITY = WEIR_CAP_STREAM_ID | WEIR_CAP_POOL_FIGURES | WEIR_CAP_POOL_MAX_SIZE |
                        WEIR_CAP_GRAPH | WEIR_CAP_KERNEL | WEIR_CAP_VIRTUAL | WEIR_CAP_PEER |
-                       WEIR_CAP_IPC,
+                       WEIR_CAP_IPC | WEIR_CAP_CHECKPOINT,
     OLDEST_CAPABILITIES = WEIR_CAP_KERNEL | WEIR_CAP_VIRTUAL | WEIR_CAP_PEER | WEIR_CAP_IPC
 };
 
@@ -312,14 +312,17 @@ TEST(symbols_serve_drivers_without_a_resolver) {
 TEST(symbol_stands_in_for_an_entry_the_resolver_lacks) {
     FAKE_OR_RETURN(text, 1, "open", "FAKE_UNRESOLVED=cuMemGetInfo FAKE_VERSION=12000");
 
-    assert_routes(text, EVERY_CAPABILITY, "resolver-1", "cuMemGetInfo_v2", "dlsym");
+    assert_routes(text, EVERY_CAPABILITY & ~WEIR_CAP_CHECKPOINT, "resolver-1", "cuMemGetInfo_v2",
+                  "dlsym");
 }
 
-TEST(pool_size_limit_counts_from_12_2) {
+TEST(what_comes_later_counts_from_its_version) {
     FAKE_OR_RETURN(text, 2, "open", "FAKE_VERSION=12010");
-    assert_driver(text, 12010, EVERY_CAPABILITY & ~WEIR_CAP_POOL_MAX_SIZE);
+    assert_driver(text, 12010, EVERY_CAPABILITY & ~(WEIR_CAP_POOL_MAX_SIZE | WEIR_CAP_CHECKPOINT));
     text = run_fake(2, "open", "FAKE_VERSION=12020");
-    assert_driver(text, 12020, EVERY_CAPABILITY);
+    assert_driver(text, 12020, EVERY_CAPABILITY & ~WEIR_CAP_CHECKPOINT);
+    text = run_fake(2, "open", "FAKE_VERSION=12080");
+    assert_driver(text, 12080, EVERY_CAPABILITY);
 }
 
 static const struct {
@@ -332,6 +335,7 @@ static const struct {
     {"FAKE_UNRESOLVED=cuMemSetAccess", WEIR_CAP_VIRTUAL},
     {"FAKE_UNRESOLVED=cuDeviceCanAccessPeer", WEIR_CAP_PEER},
     {"FAKE_UNRESOLVED=cuMemPoolImportPointer", WEIR_CAP_IPC},
+    {"FAKE_UNRESOLVED=cuCheckpointProcessRestore", WEIR_CAP_CHECKPOINT},
 };
 
 TEST(missing_optional_entry_clears_its_bit) {
@@ -710,14 +714,14 @@ static Suite *driver_suite(void) {
           *scopes = tcase_create("scopes");
 
     tcase_set_timeout(loader, 60);
-    ADD_TESTS(loader, newest_resolver_is_preferred, old_resolver_serves_drivers_before_12,
-              symbols_serve_drivers_without_a_resolver,
-              symbol_stands_in_for_an_entry_the_resolver_lacks, pool_size_limit_counts_from_12_2,
-              missing_required_entry_is_named, stub_is_told_from_a_driver,
-              too_old_a_driver_says_which_it_is, no_device_is_named, other_failures_are_named,
-              failed_load_may_be_tried_again, threads_that_open_share_one_load,
-              a_driver_that_is_up_is_opened_at_once, clock_keeps_time, forked_child_is_recognised,
-              without_a_driver_the_library_is_named, unknown_names_are_refused);
+    ADD_TESTS(
+        loader, newest_resolver_is_preferred, old_resolver_serves_drivers_before_12,
+        symbols_serve_drivers_without_a_resolver, symbol_stands_in_for_an_entry_the_resolver_lacks,
+        what_comes_later_counts_from_its_version, missing_required_entry_is_named,
+        stub_is_told_from_a_driver, too_old_a_driver_says_which_it_is, no_device_is_named,
+        other_failures_are_named, failed_load_may_be_tried_again, threads_that_open_share_one_load,
+        a_driver_that_is_up_is_opened_at_once, clock_keeps_time, forked_child_is_recognised,
+        without_a_driver_the_library_is_named, unknown_names_are_refused);
     tcase_add_loop_test(loader, missing_optional_entry_clears_its_bit, 0,
                         sizeof optional_entries / sizeof optional_entries[0]);
     suite_add_tcase(suite, loader);

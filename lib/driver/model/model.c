@@ -190,6 +190,7 @@ struct call {
     uint64_t start_ns; /* real; 0: not measured */
     CUresult result;
     int is_noted; /* in the sequence of calls */
+    int is_gated; /* a lock of this process waits for its end */
 };
 
 /* In a child of fork() nothing works, and an allocation says so the way the real driver does: as
@@ -258,6 +259,8 @@ static inline CUresult begin(enum weir_driver_entry entry, struct call *call) {
 
     call->start_ns = state & MODEL_MEASURED ? weir__clock_ns() : 0;
     call->is_noted = (state & (MODEL_SEQUENCED | MODEL_FORKED)) == MODEL_SEQUENCED;
+    call->is_gated = (state & (MODEL_GATED | MODEL_FORKED)) == MODEL_GATED &&
+                     weir__model_checkpoint_enter(entry);
     if (!self || self->state != state) {
         if (!(state & MODEL_FORKED) && (!self || self->state != usual_state(state)))
             self = renew_thread(self);
@@ -277,6 +280,8 @@ static inline CUresult finish(const struct call *call) {
         atomic_fetch_add_explicit(&weir__model.host_ns,
                                   weir__clock_ns() - call->start_ns + weir__model.measure_ns,
                                   memory_order_relaxed);
+    if (call->is_gated)
+        weir__model_checkpoint_leave();
     return call->result;
 }
 
@@ -344,7 +349,7 @@ static uint64_t measuring_cost(void) {
 
         atomic_store(&weir__model.host_ns, 0);
         for (i = 0; i < CALLS; i++) {
-            struct call call = {weir__clock_ns(), CUDA_SUCCESS, 0};
+            struct call call = {.start_ns = weir__clock_ns()};
 
             finish(&call);
         }
@@ -640,6 +645,10 @@ static int make_model(const struct weir_model_setup *setup, struct weir_driver_f
     weir__model_aside = (struct model_aside){.on = 0};
     atomic_store(&weir__model.host_ns, 0);
     state = (state & (MODEL_INITIALISED | ~(uint64_t)(MODEL_GENERATION - 1))) + MODEL_GENERATION;
+    if (weir__model_shared_is()) {
+        state |= MODEL_GATED;
+        weir__model_checkpoint_start();
+    }
     atomic_store(&weir__model.state, state);
     return 0;
 }

@@ -147,6 +147,13 @@ void weir__model_oracle_seen_device(int device);
 void weir__model_oracle_forget(uint64_t address, uint64_t bytes);
 void weir__model_oracle_reset(void);
 
+/* Around a call of a process whose memory is shared: waits while another process has locked this one.  1: the call is
+ * one that a lock waits for, and is left again. */
+int weir__model_checkpoint_enter(enum weir_driver_entry entry);
+void weir__model_checkpoint_leave(void);
+/* A process that takes part gets the thread that answers others; under the model's lock. */
+void weir__model_checkpoint_start(void);
+
 /* One per entry of the table: what it does, after counting, faults and its fixed cost. */
 #define WEIR_ENTRY(group, name, symbol, version, params, args) CUresult weir__model_##name params;
 WEIR_DRIVER_ENTRIES(WEIR_ENTRY)

@@ -45,7 +45,8 @@
     X(capture_step_ns)                                                                             \
     X(instantiate_step_ns)                                                                         \
     X(launch_step_ns)                                                                              \
-    X(work_begin_ns)
+    X(work_begin_ns)                                                                               \
+    X(checkpoint_ms)
 
 #define MODEL_PROFILE_CURVES(X)                                                                    \
     X(pool_pair_ns)                                                                                \

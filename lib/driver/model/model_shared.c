@@ -2,7 +2,7 @@
 /* model_shared.c: see model_shared.h.
  *
  * The file is a mark, by which it is known not to be somebody else's, and an array of slots, one for each process,
- * and nobody but its owner writes to one that is owned.
+ * and nobody but its owner writes to one that is owned, except who parks it.
  * There is no lock, which a process that is stopped would hold for ever: who takes memory first notes in its own
  * slot what it wants, and then looks whether all that is had and wanted is within the capacity; if not, it wants it
  * no more.  Where what is had alone would leave room it tries again, since two that come at once may find each
@@ -15,7 +15,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdatomic.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -37,10 +37,12 @@ struct slot {
     _Atomic uint64_t owner;           /* its pid, and when it began, in halves; 0: free */
     _Atomic uint64_t bytes[DEVICES];  /* that it has, */
     _Atomic uint64_t wanted[DEVICES]; /* and is about to take */
+    _Atomic uint64_t saved[DEVICES];  /* that it had when it was parked */
+    struct model_lock lock;
 };
 
 /* What a file begins with. */
-static const char mark[8] = {'w', 'e', 'i', 'r', 'm', 'o', 'd', '1'};
+static const char mark[8] = {'w', 'e', 'i', 'r', 'm', 'o', 'd', '2'};
 
 struct file {
     char mark[sizeof mark];
@@ -68,7 +70,11 @@ static void clear(struct slot *slot) {
     for (int i = 0; i < DEVICES; i++) {
         atomic_store(&slot->bytes[i], 0);
         atomic_store(&slot->wanted[i], 0);
+        atomic_store(&slot->saved[i], 0);
     }
+    atomic_store(&slot->lock.state, 0);
+    atomic_store(&slot->lock.inside, 0);
+    atomic_store(&slot->lock.thread, 0);
 }
 
 /* Clears the slots of the dead, now and then: a look at a process costs more than most calls. */
@@ -197,12 +203,9 @@ static void pause_for_others(void) {
     nanosleep(&now, NULL);
 }
 
-int weir__model_shared_take(int device, uint64_t capacity, uint64_t bytes) {
-    struct slot *own = shared.own;
+static int take(struct slot *own, int device, uint64_t capacity, uint64_t bytes) {
     int fits = 0, may_fit = 1;
 
-    if (!own || bytes == 0)
-        return 0;
     for (int i = 0; i < TRIES && !fits && may_fit; i++) {
         if (i > 0)
             pause_for_others();
@@ -220,7 +223,57 @@ int weir__model_shared_take(int device, uint64_t capacity, uint64_t bytes) {
     return fits ? 0 : -1;
 }
 
+int weir__model_shared_take(int device, uint64_t capacity, uint64_t bytes) {
+    return shared.own && bytes > 0 ? take(shared.own, device, capacity, bytes) : 0;
+}
+
 void weir__model_shared_give(int device, uint64_t bytes) {
     if (shared.own)
         atomic_fetch_sub(&shared.own->bytes[device], bytes);
+}
+
+/* ---- Other processes ---- */
+
+struct model_lock *weir__model_shared_own_lock(void) {
+    return &shared.own->lock;
+}
+
+struct model_lock *weir__model_shared_lock(pid_t pid) {
+    for (int i = 0; shared.own && i < SLOTS; i++) {
+        struct slot *slot = &shared.file->slots[i];
+        uint64_t owner = atomic_load(&slot->owner);
+
+        if (owner > NOBODY && (pid_t)(owner >> 32) == pid && lives(owner))
+            return &slot->lock;
+    }
+    return NULL;
+}
+
+static struct slot *slot_of(struct model_lock *lock) {
+    return (struct slot *)((char *)lock - offsetof(struct slot, lock));
+}
+
+void weir__model_shared_leave(struct model_lock *lock) {
+    struct slot *slot = slot_of(lock);
+
+    for (int i = 0; i < DEVICES; i++) {
+        uint64_t bytes = atomic_exchange(&slot->bytes[i], 0);
+
+        atomic_fetch_add(&slot->saved[i], bytes);
+    }
+}
+
+int weir__model_shared_return(struct model_lock *lock, uint64_t capacity) {
+    struct slot *slot = slot_of(lock);
+
+    for (int i = 0; i < DEVICES; i++) {
+        uint64_t bytes = atomic_exchange(&slot->saved[i], 0);
+
+        if (bytes == 0 || take(slot, i, capacity, bytes) == 0)
+            continue;
+        atomic_store(&slot->saved[i], bytes);
+        weir__model_shared_leave(lock);
+        return -1;
+    }
+    return 0;
 }

@@ -34,7 +34,8 @@ enum {
     MODEL_MEASURED = 4,    /* real time inside the model is measured */
     MODEL_FORKED = 8,      /* this process is a child of the one that made the model */
     MODEL_SEQUENCED = 16,  /* the sequence of calls is noted */
-    MODEL_GENERATION = 32
+    MODEL_GATED = 32,      /* another process may lock this one */
+    MODEL_GENERATION = 64
 };
 
 /* ---- The sequence of calls (model_sequence.c) ---- */

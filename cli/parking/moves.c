@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: MIT */
+/* moves.c: see moves.h.
+ *
+ * Why the process is stopped: in a parked process the driver answers some calls, and others, such as cuStreamQuery, end
+ * the process (driver 580.159.04).  So no thread of it may run until its memory is back.  A call about a process whose
+ * restoring thread stands still never returns, so that thread goes on around each call (freeze.h), and its number is
+ * asked for before the process is stopped.
+ *
+ * A record is there as long as the process may be stopped, wherever this is killed.
+ *
+ * A call that is killed in the middle is completed by the driver.  So whatever is found, waking it asks for the state
+ * and goes on from there.
+ */
+#include "cli/parking/moves.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/text.h"
+#include "base/who.h"
+#include "cli/common/interrupt.h"
+#include "cli/parking/freeze.h"
+#include "cli/parking/record.h"
+#include "cli/parking/ticker.h"
+
+enum { SETTLE_TRIES = 600 };
+#define SETTLE_NS 100000000L
+
+static enum moved fail(struct move *move, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+static enum moved fail(struct move *move, const char *format, ...) {
+    va_list words;
+
+    va_start(words, format);
+    vsnprintf(move->why, sizeof move->why, format, words);
+    va_end(words);
+    return NOT_MOVED;
+}
+
+static void add(struct move *move, const char *text) {
+    size_t length = strlen(move->why);
+
+    snprintf(move->why + length, sizeof move->why - length, "%s", text);
+}
+
+static enum moved refuse(struct move *move, const char *call, CUresult result) {
+    return fail(move, "%s failed with %u (%s)", call, result,
+                weir__driver_error_name(move->driver, result));
+}
+
+/* Where it is not CUDA_SUCCESS, why says so. */
+static CUresult ask_state(struct move *move, CUprocessState *state) {
+    CUresult result = move->driver->cuCheckpointProcessGetState(move->pid, state);
+
+    if (result == CUDA_ERROR_NOT_INITIALIZED)
+        (void)fail(move, "it does not use CUDA");
+    else if (result != CUDA_SUCCESS)
+        (void)refuse(move, "cuCheckpointProcessGetState", result);
+    return result;
+}
+
+/* ---- Out ---- */
+
+static enum moved check_runs(struct move *move) {
+    CUprocessState state = CU_PROCESS_STATE_RUNNING;
+
+    if (ask_state(move, &state) != CUDA_SUCCESS)
+        return NOT_MOVED;
+    switch (state) {
+    case CU_PROCESS_STATE_RUNNING:
+        return MOVED;
+    case CU_PROCESS_STATE_LOCKED:
+        return fail(move, "it is locked already; `weir wake %ld' unlocks it", (long)move->pid);
+    case CU_PROCESS_STATE_CHECKPOINTED:
+        return fail(move, "it is parked already; `weir wake %ld' wakes it", (long)move->pid);
+    default:
+        return fail(move, "the driver is about to move its memory, or failed to (state %u)", state);
+    }
+}
+
+static enum moved lock(struct move *move) {
+    CUcheckpointLockArgs arguments = {.timeoutMs = move->timeout_ms};
+    CUresult result = move->driver->cuCheckpointProcessLock(move->pid, &arguments);
+
+    if (result == CUDA_ERROR_NOT_READY)
+        return fail(move,
+                    "its work on the device was not done within %.3g s; --timeout S waits longer",
+                    move->timeout_ms / 1000.0);
+    return result == CUDA_SUCCESS ? MOVED : refuse(move, "cuCheckpointProcessLock", result);
+}
+
+/* After what failed, or was interrupted. */
+static enum moved unlock(struct move *move, enum moved moved) {
+    CUresult result = move->driver->cuCheckpointProcessUnlock(move->pid, NULL);
+    char text[96];
+
+    if (result == CUDA_SUCCESS)
+        return moved;
+    if (moved == INTERRUPTED)
+        (void)refuse(move, "cuCheckpointProcessUnlock", result);
+    snprintf(text, sizeof text, "; it stays locked: try `weir wake %ld'", (long)move->pid);
+    add(move, text);
+    return NOT_MOVED;
+}
+
+static enum moved cannot_freeze(struct move *move, int error) {
+    if (error == EPERM)
+        return fail(move, "this user may not trace it: see /proc/sys/kernel/yama/ptrace_scope, or "
+                          "a debugger has it");
+    if (error == ETIMEDOUT)
+        return fail(move, "it does not stop (SIGSTOP)%s",
+                    move->pid == 1 ? ": the first process of a container is stopped from outside"
+                                   : "");
+    return fail(move, "it cannot be stopped: %s", strerror(error));
+}
+
+/* The process is locked and stands still. */
+static enum moved save(struct move *move, uint64_t *resident) {
+    struct ticker ticker;
+    CUresult result;
+
+    *resident = ticker_resident(move->pid);
+    ticker_begin(&ticker, "parking", move->pid);
+    result = move->driver->cuCheckpointProcessCheckpoint(move->pid, NULL);
+    ticker_end(&ticker);
+    if (result == CUDA_ERROR_NOT_SUPPORTED)
+        return fail(move, "it has memory that the driver cannot move, such as managed memory");
+    return result == CUDA_SUCCESS ? MOVED : refuse(move, "cuCheckpointProcessCheckpoint", result);
+}
+
+static enum moved restore(struct move *move) {
+    struct ticker ticker;
+    CUresult result;
+
+    ticker_begin(&ticker, "waking", move->pid);
+    result = move->driver->cuCheckpointProcessRestore(move->pid, NULL);
+    ticker_end(&ticker);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY)
+        return fail(move, "the device has too little free memory for it; it stays parked");
+    if (result == CUDA_SUCCESS)
+        return MOVED;
+    (void)refuse(move, "cuCheckpointProcessRestore", result);
+    add(move, "; it stays parked.  The driver cannot restore memory that another process shared "
+              "with it");
+    return NOT_MOVED;
+}
+
+/* The process stands still, and a record is there. */
+static enum moved save_or_undo(struct move *move, struct record *record) {
+    uint64_t resident = 0, now;
+    enum moved moved = interrupt_came() ? INTERRUPTED : save(move, &resident);
+
+    if (moved == MOVED && interrupt_came()) {
+        if (restore(move) != MOVED)
+            return MOVED;
+        moved = INTERRUPTED;
+    }
+    if (moved != MOVED)
+        return moved;
+    now = ticker_resident(move->pid);
+    record->bytes = move->bytes = now > resident ? now - resident : 0;
+    (void)record_write(record); /* without it, the size is not shown */
+    return MOVED;
+}
+
+/* The process is locked. */
+static enum moved park(struct move *move, struct record *record) {
+    struct freeze freeze;
+    enum moved moved;
+    int error;
+
+    if (interrupt_came())
+        return INTERRUPTED;
+    if (record_write(record) != 0)
+        return fail(move, "no file can be made for it: %s", strerror(errno));
+    error = freeze_begin(&freeze, move->pid, record->thread);
+    if (error) {
+        record_remove(record);
+        return cannot_freeze(move, error);
+    }
+    moved = save_or_undo(move, record);
+    freeze_end(&freeze, moved != MOVED);
+    if (moved != MOVED)
+        record_remove(record);
+    return moved;
+}
+
+enum moved move_out(struct move *move) {
+    struct record record = {.pid = move->pid, .start = move->start};
+    uint64_t began = weir__clock_ns();
+    enum moved moved = check_runs(move);
+    CUresult result;
+    int thread = 0;
+
+    move->bytes = 0;
+    if (moved != MOVED)
+        return moved;
+    result = move->driver->cuCheckpointProcessGetRestoreThreadId(move->pid, &thread);
+    if (result != CUDA_SUCCESS)
+        return refuse(move, "cuCheckpointProcessGetRestoreThreadId", result);
+    record.thread = thread;
+    moved = lock(move);
+    if (moved != MOVED)
+        return moved;
+    moved = park(move, &record);
+    if (moved != MOVED)
+        moved = unlock(move, moved);
+    move->ns = weir__clock_ns() - began;
+    return moved;
+}
+
+/* ---- Back ---- */
+
+/* A command that was killed may have left a call that the driver completes. */
+static enum moved unlock_in_time(struct move *move) {
+    CUresult result = CUDA_SUCCESS;
+
+    for (int i = 0; i < SETTLE_TRIES; i++) {
+        CUprocessState state = CU_PROCESS_STATE_RUNNING;
+
+        result = move->driver->cuCheckpointProcessUnlock(move->pid, NULL);
+        if (result != CUDA_ERROR_ILLEGAL_STATE)
+            break;
+        if (ask_state(move, &state) != CUDA_SUCCESS)
+            return NOT_MOVED;
+        if (state == CU_PROCESS_STATE_RUNNING)
+            return MOVED;
+        if (state == CU_PROCESS_STATE_CHECKPOINTED && restore(move) != MOVED)
+            return NOT_MOVED;
+        nanosleep(&(struct timespec){0, SETTLE_NS}, NULL);
+    }
+    return result == CUDA_SUCCESS ? MOVED : refuse(move, "cuCheckpointProcessUnlock", result);
+}
+
+/* The thread that restores goes on. */
+static enum moved wake(struct move *move, int is_recorded) {
+    CUprocessState state = CU_PROCESS_STATE_RUNNING;
+
+    if (ask_state(move, &state) != CUDA_SUCCESS)
+        return NOT_MOVED;
+    switch (state) {
+    case CU_PROCESS_STATE_RUNNING:
+        return is_recorded ? MOVED : fail(move, "it is not parked");
+    case CU_PROCESS_STATE_CHECKPOINTED:
+        if (restore(move) != MOVED)
+            return NOT_MOVED;
+        return unlock_in_time(move);
+    case CU_PROCESS_STATE_LOCKED:
+        return unlock_in_time(move);
+    default:
+        return fail(move, "the driver is about to move its memory, or failed to (state %u)", state);
+    }
+}
+
+enum moved move_back(struct move *move) {
+    uint64_t began = weir__clock_ns();
+    struct record record;
+    struct freeze freeze;
+    enum moved moved;
+    int error;
+
+    move->bytes = 0;
+    if (record_find(move->pid, &record)) {
+        move->bytes = record.bytes;
+        error = freeze_begin(&freeze, move->pid, record.thread);
+        if (error)
+            return cannot_freeze(move, error);
+        moved = wake(move, 1);
+        freeze_end(&freeze, moved == MOVED);
+        if (moved == MOVED)
+            record_remove(&record);
+    } else if (weir__process_is_stopped(move->pid)) {
+        return fail(move, "it is stopped, but not parked by this user's `weir park'");
+    } else {
+        moved = wake(move, 0);
+    }
+    move->ns = weir__clock_ns() - began;
+    return moved;
+}

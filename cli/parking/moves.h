@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: MIT */
+/* moves.h: a process's device memory goes to host memory, and back.
+ *
+ * Parking: the driver locks the process, so that no work begins; the process is stopped but for the thread by which the
+ * driver moves its memory; the driver moves it; that thread stops, too.  Waking does the inverse.  What fails before
+ * the memory has moved is undone.
+ *
+ * Must not know: which processes may be parked.
+ */
+#ifndef WEIR_CLI_PARKING_MOVES_H
+#define WEIR_CLI_PARKING_MOVES_H
+
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "driver/driver.h"
+
+enum { MOVES_WHY = 512 };
+
+struct move {
+    const struct weir_driver *driver;
+    pid_t pid;
+    uint64_t start;
+    unsigned timeout_ms; /* of the lock */
+    uint64_t bytes;      /* that are in host memory now, or were; 0: not known */
+    uint64_t ns;         /* that it took */
+    char why[MOVES_WHY]; /* it was not done, and how the process is now */
+};
+
+enum moved {
+    MOVED,
+    NOT_MOVED,   /* the process goes on as before; or is as parked as before */
+    INTERRUPTED, /* SIGINT or SIGTERM came, and the process goes on as before */
+};
+
+enum moved move_out(struct move *move);
+enum moved move_back(struct move *move);
+
+#endif

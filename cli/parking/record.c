@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: MIT */
+/* record.c: see record.h.  All texts have one length, so a new one is put over the old one by one write. */
+#include "cli/parking/record.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/runfile.h"
+#include "base/who.h"
+
+#define KIND "parked-"
+
+enum { PATH = 512 };
+
+static int path_of(const struct record *record, char path[PATH]) {
+    return weir__runfile_path(path, PATH, KIND "%" PRIu64 "-%ld-%" PRIu64,
+                              weir__process_namespace(), (long)record->pid, record->start);
+}
+
+int record_write(const struct record *record) {
+    char path[PATH], text[64];
+    int file, length, failed;
+
+    if (path_of(record, path) != 0)
+        return -1;
+    length =
+        snprintf(text, sizeof text, "%11ld %20" PRIu64 "\n", (long)record->thread, record->bytes);
+    file = weir__runfile_open(path, O_WRONLY | O_CREAT);
+    if (file < 0)
+        return -1;
+    failed = write(file, text, (size_t)length) != length;
+    failed |= close(file) != 0;
+    if (failed)
+        unlink(path);
+    return failed ? -1 : 0;
+}
+
+void record_remove(const struct record *record) {
+    char path[PATH];
+
+    if (path_of(record, path) == 0)
+        unlink(path);
+}
+
+static int read_file(const char *path, struct record *out) {
+    char text[64];
+    struct stat is;
+    long thread;
+    int file = weir__runfile_open(path, O_RDONLY), good;
+    ssize_t length;
+
+    if (file < 0)
+        return 0;
+    good = weir__runfile_is_own(file, &is);
+    length = good ? read(file, text, sizeof text - 1) : -1;
+    close(file);
+    if (length <= 0)
+        return 0;
+    text[length] = '\0';
+    if (sscanf(text, "%ld %" SCNu64, &thread, &out->bytes) != 2 || thread <= 0)
+        return 0;
+    out->thread = (pid_t)thread;
+    return 1;
+}
+
+struct visit {
+    void (*visit)(const struct record *record, void *context);
+    void *context;
+};
+
+static void visit_one(const char *path, const char *rest, void *context) {
+    const struct visit *v = context;
+    struct record record = {0};
+    uint64_t namespace;
+    long pid;
+
+    if (sscanf(rest, "%" SCNu64 "-%ld-%" SCNu64, &namespace, &pid, &record.start) != 3 ||
+        namespace != weir__process_namespace())
+        return;
+    record.pid = (pid_t)pid;
+    if (!weir__process_lives(record.pid, record.start))
+        unlink(path);
+    else if (read_file(path, &record))
+        v->visit(&record, v->context);
+}
+
+void record_each(void (*visit)(const struct record *record, void *context), void *context) {
+    struct visit v = {visit, context};
+
+    weir__runfile_each(KIND, visit_one, &v);
+}
+
+struct search {
+    pid_t pid;
+    struct record *out;
+    int found;
+};
+
+static void compare(const struct record *record, void *context) {
+    struct search *search = context;
+
+    if (record->pid != search->pid)
+        return;
+    *search->out = *record;
+    search->found = 1;
+}
+
+int record_find(pid_t pid, struct record *out) {
+    struct search search = {pid, out, 0};
+
+    record_each(compare, &search);
+    return search.found;
+}
