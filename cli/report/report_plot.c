@@ -170,7 +170,7 @@ enum { NO_TERMINAL = 9 };
 /* 1, or 0 with the reason; that is "" if it cannot draw PNG. */
 static int run_gnuplot(FILE *script, FILE *said, const char *folder, char *why, size_t why_bytes) {
     char words[200] = "";
-    pid_t child;
+    pid_t child = 0;
     int status = 0, error;
 
     if (fflush(script) != 0) {
