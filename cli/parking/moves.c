@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* moves.c: see moves.h.
  *
- * Why the process is stopped: in a parked process the driver answers some calls, and others, such as cuStreamQuery, end
- * the process (driver 580.159.04).  So no thread of it may run until its memory is back.  A call about a process whose
+ * Why the process is stopped: in a parked process the driver answers some calls, and a process whose threads made others,
+ * such as cuStreamQuery, could not be restored (driver 580.159.04).  So no thread of it may run until its memory is back.  A call about a process whose
  * restoring thread stands still never returns, so that thread goes on around each call (freeze.h), and its number is
  * asked for before the process is stopped.
  *

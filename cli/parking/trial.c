@@ -2,7 +2,7 @@
 /* trial.c: see trial.h.
  *
  * The small process has a pattern in device memory and asks about a stream all the time, as programs do: a thread that
- * asks while it is parked would end it.  If the trial takes too long, the process is killed, so no call about it waits
+ * asked while it is parked would make that fail.  If the trial takes too long, the process is killed, so no call about it waits
  * for ever.
  */
 #include "cli/parking/trial.h"

@@ -11,9 +11,9 @@
  *   - a thread of the process answers; while that is stopped every call about the process waits, a lock beyond its limit;
  *   - a caller that is killed undoes nothing: what it began is completed;
  *   - in a locked process calls that take memory or submit work wait; most questions are answered;
- *   - in a parked one, questions about streams and memory end the process;
+ *   - a parked one whose threads ask about streams and memory cannot be restored;
  *   - a restore without room changes nothing.
- * Assumed: which questions these are beyond the few that were tried.  The figure checkpoint_ms is real time, for tests
+ * Assumed: such a question ends the process, and which they are, since several were tried at once.  The figure checkpoint_ms is real time, for tests
  * that interrupt.
  *
  * Must not know: how memory is shared.
