@@ -167,7 +167,7 @@ void public_figures(void *allocator, struct figures *out) {
     out->has_extent = opened->options.engine == WEIR_ENGINE_ARENA;
 }
 
-/* By events alone: weir_stats adds up what caches hold, and they are larger behind a higher peak.  The platform
+/* By events alone: weir_stats adds up what caches hold, and they are larger behind a higher peak.  The direct
  * engine has neither events nor caches. */
 void public_watch(void *allocator, struct figures *out) {
     struct public *opened = allocator;

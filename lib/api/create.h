@@ -72,7 +72,7 @@ int weir__is_fixed(const weir_options *options);
 weir_status weir__preallocate(weir_allocator *a, char *text, size_t text_bytes);
 /* The rest; the foreground's too, if there can be no thread. */
 weir_status weir__preallocate_behind(weir_allocator *a, char *text, size_t text_bytes);
-/* Reserve was taken beforehand: the host's tables for its addresses are made. */
+/* Memory was preallocated: the host's tables for its addresses are made. */
 void weir__prepare(void *allocator);
 /* Why the reserved memory cannot be told, and why it never goes back by itself; NULL: it can, or may. */
 const char *weir__why_not_told(const weir_allocator *a);

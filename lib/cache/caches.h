@@ -38,7 +38,7 @@ weir_status weir__caches_free_used(struct weir_caches *f, CUdeviceptr block, wei
 
 /* The same of a block whose last use is over, on every stream. */
 weir_status weir__caches_free_done(struct weir_caches *f, CUdeviceptr block);
-/* Reserve was taken beforehand there, or will come there: makes the tables that its first blocks would have to, of the
+/* Memory was preallocated there, or will come there: makes the tables that its first blocks would have to, of the
  * first `most` bytes. */
 void weir__caches_prepare(struct weir_caches *f, const struct weir_extent *extents, size_t count,
                           size_t most);

@@ -26,7 +26,7 @@
 
 /* ---- requests ---- */
 
-/* What is asked for below.  Nothing overflows: no request is above the device's memory. */
+/* The bytes of the request below.  Nothing overflows: no request is above the device's memory. */
 static size_t total_of(const struct weir_harden *h, size_t bytes) {
     return is_on(h, WEIR_HARDEN_GUARD)
                ? weir__size_round_down(bytes + WEIR_GUARD_GAP - 1, WEIR_GUARD_GAP) +

@@ -5,7 +5,7 @@
  * costs a load where the reserved memory grows or shrinks, and nothing elsewhere.
  *
  * A range is of what weir does itself: making room in an arena, raising the reserved memory, giving it back.  Each growth
- * step and each time that reserve went is a mark besides, with its bytes: a driver's pool may grow within a
+ * and each time that memory went back is a mark besides, with its bytes: a driver's pool may grow within a
  * request, which is known afterwards only.
  *
  * Memory that blocks are cut from has a name, for tools that show what an address belongs to: the regions of an arena

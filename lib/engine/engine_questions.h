@@ -82,8 +82,8 @@ struct weir_survey {
     /* Bytes of the largest request that would surely be served now, or by OOM recovery, on that stream,
      * which has just been refused one.  0: none that is known. */
     uint64_t largest;
-    /* Of what is idle and everybody's: bytes of the largest piece, and of the one at the end, which grows with the
-     * reserve.  Both 0: it has no end, or that cannot be told. */
+    /* Of what is idle and everybody's: bytes of the largest piece, and of the one at the end, which grows with
+     * reserved memory.  Both 0: it has no end, or that cannot be told. */
     struct {
         uint64_t largest, last;
     } piece;

@@ -24,7 +24,7 @@ void weir__ahead_close(struct weir_ahead *a);
 /* Preallocates, before anything else.  `priming` is the thread's until it is over, or `a` is closed. */
 void weir__ahead_prime(struct weir_ahead *a, struct weir_preallocation *preallocation);
 
-/* Reserve has gone that proved useless, or may have.  NULL is fine. */
+/* Memory that proved useless was given back, or may have been.  NULL is fine. */
 void weir__ahead_forget(struct weir_ahead *a);
 
 /* From hold to go on no step is under way, and none begins.  NULL is fine. */
@@ -35,8 +35,8 @@ void weir__ahead_go_on(struct weir_ahead *a);
  * there was anything.  NULL is fine. */
 int weir__ahead_catch_up(struct weir_ahead *a);
 
-/* After each request that the engine has served, of so many bytes: sees whether little is idle.  `grew`: the
- * reserve had to grow for it.  Makes no driver call, takes no lock that a step holds for longer, and is not called
+/* After each request that the engine has served, of so many bytes: sees whether little is idle.  `grew`: reserved
+ * memory had to grow for it.  Makes no driver call, takes no lock that a step holds for longer, and is not called
  * under the engine's. */
 void weir__ahead_look(struct weir_ahead *a, size_t bytes, int grew);
 

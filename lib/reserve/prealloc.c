@@ -3,8 +3,8 @@
  *
  * Processes that start at once and each want nine tenths of what is free would fail each other: all see
  * the same free memory.  So those of one user go one after the other for each device, by a lock (turn_lock.h)
- * under which shares of what is free are taken again.  It is no more than manners: where it cannot be
- * had, or another holds it for too long, preallocation goes on without, says so in the log, and takes
+ * under which shares of what is free are taken again.  It is no more than manners: where it is not
+ * available, or another holds it for too long, preallocation goes on without, says so in the log, and takes
  * what it gets.
  *
  * What it gets is what the reserved memory rose by, never what was asked; the rest is in the log and the books.
