@@ -279,8 +279,8 @@ int weir_cmd_park(int argc, char **argv) {
          "under weir have.",
          0},
         {"unshared", UNSHARED_KEY, NULL, 0,
-         "Park the process although a process with CUDA started it, or it started one.  It must "
-         "share no device memory with them.",
+         "Park the process although it has loaded NCCL, as PyTorch always does, or a process with "
+         "CUDA started it, or it started one.  It must share no device memory with others.",
          0},
         {"list", LIST_KEY, NULL, 0, "List the parked processes.", 0},
         {"test", TEST_KEY, NULL, 0,

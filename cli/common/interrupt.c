@@ -12,7 +12,7 @@ static void note(int number) {
 }
 
 void interrupt_watch(void) {
-    static const int numbers[] = {SIGINT, SIGTERM};
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
 
     for (unsigned i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
         struct sigaction action = {.sa_handler = note, .sa_flags = SA_RESTART};

@@ -6,7 +6,7 @@
 #ifndef WEIR_CLI_INTERRUPT_H
 #define WEIR_CLI_INTERRUPT_H
 
-/* From now on SIGINT and SIGTERM are noted. */
+/* From now on SIGINT, SIGTERM and SIGHUP are noted. */
 void interrupt_watch(void);
 /* 1: it came, and nothing new is to be begun. */
 int interrupt_came(void);

@@ -69,6 +69,8 @@ static CUresult ask_state(struct move *move, CUprocessState *state) {
 static enum moved check_runs(struct move *move) {
     CUprocessState state = CU_PROCESS_STATE_RUNNING;
 
+    if (weir__process_start(move->pid) != move->start)
+        return fail(move, "it has ended");
     if (ask_state(move, &state) != CUDA_SUCCESS)
         return NOT_MOVED;
     switch (state) {
@@ -241,6 +243,8 @@ static enum moved unlock_in_time(struct move *move) {
 static enum moved wake(struct move *move, int is_recorded) {
     CUprocessState state = CU_PROCESS_STATE_RUNNING;
 
+    if (weir__process_start(move->pid) != move->start)
+        return fail(move, "it has ended");
     if (ask_state(move, &state) != CUDA_SUCCESS)
         return NOT_MOVED;
     switch (state) {

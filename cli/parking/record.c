@@ -24,6 +24,7 @@ static int path_of(const struct record *record, char path[PATH]) {
 int record_write(const struct record *record) {
     char path[PATH], text[64];
     int file, length, failed;
+    struct stat is;
 
     if (path_of(record, path) != 0)
         return -1;
@@ -32,6 +33,11 @@ int record_write(const struct record *record) {
     file = weir__runfile_open(path, O_WRONLY | O_CREAT);
     if (file < 0)
         return -1;
+    if (!weir__runfile_is_own(file, &is)) {
+        close(file);
+        errno = EPERM;
+        return -1;
+    }
     failed = write(file, text, (size_t)length) != length;
     failed |= close(file) != 0;
     if (failed)

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/who.h"
 #include "base/size.h"
 #include "ipc/registry.h"
 
@@ -134,20 +135,21 @@ uint64_t room_of_devices(const struct weir_driver *driver) {
     return sum;
 }
 
-/* Of the processes under weir but that one. */
+/* Of the processes under weir that run, but that one: a parked one has no device memory. */
 static uint64_t reserved_by_others(const struct weir_driver *driver, CUdevice device, pid_t but) {
     struct weir_registry_entry entry;
     char name[WEIR_UUID_BYTES];
-    struct weir_registry ledger;
+    struct weir_registry registry;
     uint64_t sum = 0;
 
     if (weir__driver_uuid(driver, device, name) != CUDA_SUCCESS ||
-        weir__registry_look(&ledger, name) != 0)
+        weir__registry_look(&registry, name) != 0)
         return 0;
     for (int slot = 0; slot < WEIR_REGISTRY_SLOTS; slot++)
-        if (weir__registry_read(&ledger, slot, &entry) && entry.pid != (uint64_t)but)
+        if (weir__registry_read(&registry, slot, &entry) && entry.pid != (uint64_t)but &&
+            !weir__process_is_stopped((pid_t)entry.pid))
             sum += entry.reserve;
-    weir__registry_close(&ledger);
+    weir__registry_close(&registry);
     return sum;
 }
 

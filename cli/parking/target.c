@@ -214,13 +214,15 @@ int target_may_park(const struct target *target, int is_unshared, char why[TARGE
     if (record_find(target->pid, &record))
         return fail(why, "it is parked already; `weir wake %ld' wakes it", (long)target->pid);
     if (weir__process_is_stopped(target->pid))
-        return fail(why, "it is stopped, so the driver would wait for it; try `kill -CONT %ld'",
-                    (long)target->pid);
+        return fail(why,
+                    "it is stopped, by somebody or since another user parked it, so the driver "
+                    "would wait for it");
     libraries = libraries_of(target->pid);
     if (!(libraries & HAS_CUDA))
         return fail(why, "it has not loaded CUDA's driver (libcuda.so)");
-    if (libraries & HAS_NCCL)
-        return fail(why, "it has loaded NCCL, whose memory the driver cannot restore");
+    if ((libraries & HAS_NCCL) && !is_unshared)
+        return fail(why, "it has loaded NCCL, and the driver cannot restore memory that NCCL "
+                         "shares; --unshared parks it nevertheless");
     if (!is_unshared)
         each_process(look_at, &relatives);
     if (relatives.found)

@@ -477,6 +477,10 @@ TEST(some_processes_are_refused) {
     end(pid);
     pid = begin_mapped("libcuda.so.1", "libnccl.so.2");
     expect_refused(pid, 0, "it has loaded NCCL");
+    expect_refused(pid, 1, NULL);
+    kill(pid, SIGSTOP);
+    ck_assert_int_eq(waitpid(pid, NULL, WUNTRACED), pid);
+    expect_refused(pid, 1, "it is stopped");
     end(pid);
     pid = begin_mapped("libcuda.so.1", NULL);
     expect_refused(pid, 0, NULL);
