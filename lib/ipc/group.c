@@ -275,12 +275,11 @@ static int is_alive(const struct weir_group *g, const struct slot *slot, uint64_
             weir__process_lives((pid_t)atomic_load(&slot->pid), atomic_load(&slot->start)));
 }
 
-/* Its locks went before its memory, which the kernel has not taken from it yet. */
+/* Its locks went before its memory, which the kernel has not taken from it yet.  One that goes on without its locks runs
+ * another program (exec), which has none of that memory. */
 static int is_ending(const struct slot *slot, uint64_t number) {
-    pid_t pid = (pid_t)atomic_load(&slot->pid);
-
-    return is_near(slot, number) && (weir__process_is_ending(pid, atomic_load(&slot->start)) ||
-                                     weir__process_lives(pid, atomic_load(&slot->start)));
+    return is_near(slot, number) &&
+           weir__process_is_ending((pid_t)atomic_load(&slot->pid), atomic_load(&slot->start));
 }
 
 /* Frees the slot of a member that has ended. */

@@ -219,6 +219,31 @@ TEST(test_who_needs_it_has_what_the_dead_had) {
     ck_assert(!files());
 }
 
+TEST(test_another_program_of_the_process_has_nothing) {
+    int ready[2];
+    struct weir_group g;
+    char byte;
+    pid_t pid;
+
+    ck_assert_int_eq(pipe2(ready, O_CLOEXEC), 0);
+    pid = fork();
+    if (pid == 0) {
+        if (weir__group_join(&g, "training", DEVICE, LIMIT, 1, why) == 0 &&
+            weir__group_take(&g, WEIR_GROUP_RESERVE, LIMIT))
+            execlp("sleep", "sleep", "60", (char *)NULL);
+        _exit(1);
+    }
+    close(ready[1]);
+    ck_assert_int_eq(read(ready[0], &byte, 1), 0); /* closed by exec */
+    join(&g, LIMIT);
+    while (
+        !weir__group_take(&g, WEIR_GROUP_RESERVE, LIMIT)) /* exec closes one file after another */
+        nanosleep(&(struct timespec){0, 1000000}, NULL);
+    ck_assert_int_eq(waitpid(pid, NULL, WNOHANG), 0);
+    end_by_kill(pid);
+    weir__group_leave(&g);
+}
+
 TEST(test_a_child_of_fork_does_not_keep_what_its_parent_had) {
     struct weir_group g;
     int ready[2], gone[2];
@@ -473,6 +498,7 @@ int main(void) {
               test_a_program_that_closes_all_files_stays_a_member, test_threads_of_several_members);
     tests = suite_add_case(suite, "others", 20, set_up, tear_down);
     ADD_TESTS(tests, test_who_needs_it_has_what_the_dead_had,
+              test_another_program_of_the_process_has_nothing,
               test_a_child_of_fork_does_not_keep_what_its_parent_had,
               test_who_is_stopped_keeps_what_it_has_and_nobody_waits,
               test_a_file_that_only_the_dead_used_takes_another_limit);
