@@ -560,10 +560,16 @@ void weir__group_each(const char *name, void (*visit)(const char *device, void *
     weir__runfile_each(begins, visit_device, &(struct visit){name, visit, context});
 }
 
-/* Removes the file, if nobody holds byte 0 but the open file that asks. */
-static void remove_if_alone(const struct weir_group *g, const struct weir_kept *by) {
-    if (weir__kept_is(by) && lock_byte(by->number, 0, F_WRLCK) == 0)
+/* Removes the file, if nobody holds byte 0 but who asks, and nothing is counted: memory that is, is still there. */
+static void remove_if_alone(struct weir_group *g) {
+    const struct weir_kept *by = g->slot >= 0 ? &g->alive : &g->others;
+
+    if (!weir__kept_is(by) || lock_byte(by->number, 0, F_WRLCK) != 0)
+        return;
+    if (weir__group_recover(g) == 0 && weir__group_used(g) == 0)
         (void)weir__runfile_unname(by->number, g->path);
+    else /* let others in */
+        (void)lock_byte(by->number, 0, g->slot >= 0 ? F_RDLCK : F_UNLCK);
 }
 
 void weir__group_leave(struct weir_group *g) {
@@ -577,14 +583,14 @@ void weir__group_leave(struct weir_group *g) {
         (void)atomic_compare_exchange_strong(&g->file->slot[g->slot].owner, &own, 0);
         pthread_mutex_unlock(&g->lock);
     }
-    remove_if_alone(g, g->slot >= 0 ? &g->alive : &g->others);
+    remove_if_alone(g);
     pthread_mutex_destroy(&g->lock);
     drop(g);
 }
 
 void weir__group_end(struct weir_group *g) {
     if (g->file && g->slot >= 0)
-        remove_if_alone(g, &g->alive);
+        remove_if_alone(g);
 }
 
 void weir__group_forget(struct weir_group *g) {

@@ -308,6 +308,36 @@ TEST(test_a_file_that_only_the_dead_used_takes_another_limit) {
     ck_assert(!files());
 }
 
+TEST(test_what_one_that_is_alone_has_counts_until_it_has_ended) {
+    int ready[2], end[2];
+    struct weir_group g;
+    char byte;
+    pid_t pid;
+
+    ck_assert_int_eq(pipe(ready), 0);
+    ck_assert_int_eq(pipe(end), 0);
+    pid = fork();
+    if (pid == 0) {
+        if (weir__group_join(&g, "training", DEVICE, LIMIT, 1, why) != 0 ||
+            !weir__group_take(&g, WEIR_GROUP_RESERVE, LIMIT - 1))
+            _exit(1);
+        weir__group_end(&g);
+        if (write(ready[1], "r", 1) != 1)
+            _exit(1);
+        close(end[1]);
+        (void)!read(end[0], &byte, 1);
+        _exit(0);
+    }
+    ck_assert_int_eq(read(ready[0], &byte, 1), 1);
+    join(&g, LIMIT);
+    ck_assert(!weir__group_take(&g, WEIR_GROUP_RESERVE, 2));
+    close(end[1]);
+    ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
+    ck_assert(weir__group_take(&g, WEIR_GROUP_RESERVE, LIMIT));
+    weir__group_leave(&g);
+    ck_assert(!files());
+}
+
 /* ---- all at once ------------------------------------------------------------------------------- */
 
 static uint64_t random_state;
@@ -501,6 +531,7 @@ int main(void) {
               test_another_program_of_the_process_has_nothing,
               test_a_child_of_fork_does_not_keep_what_its_parent_had,
               test_who_is_stopped_keeps_what_it_has_and_nobody_waits,
+              test_what_one_that_is_alone_has_counts_until_it_has_ended,
               test_a_file_that_only_the_dead_used_takes_another_limit);
     tests = suite_add_case(suite, "many", getenv("WEIR_TEST_STEPS") ? 3600 : 60, set_up, tear_down);
     ADD_TESTS(tests, test_kills_and_stops_at_any_moment);
