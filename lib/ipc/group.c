@@ -603,13 +603,14 @@ void weir__group_forget(struct weir_group *g) {
 
 static int count(struct weir_group *g, enum weir_group_kind kind, uint64_t more, uint64_t less,
                  uint64_t limit) {
+    _Atomic uint64_t *own = &g->file->slot[g->slot].kind[kind];
     int changed;
 
     pthread_mutex_lock(&g->lock);
+    less = weir__size_smaller(less, atomic_load_explicit(own, memory_order_relaxed));
     changed = change(g, more, less, limit);
     if (changed)
-        atomic_fetch_add_explicit(&g->file->slot[g->slot].kind[kind], more - less,
-                                  memory_order_relaxed);
+        atomic_fetch_add_explicit(own, more - less, memory_order_relaxed);
     pthread_mutex_unlock(&g->lock);
     return changed;
 }

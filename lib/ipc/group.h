@@ -99,6 +99,7 @@ void weir__group_forget(struct weir_group *g);
 /* Counts bytes, if then all members together have no more than the limit: 1; 0: nothing has changed.  Recovers what
  * members that have ended had, if it does not fit otherwise. */
 int weir__group_take(struct weir_group *g, enum weir_group_kind kind, uint64_t bytes);
+/* No more than this member has counted of the kind. */
 void weir__group_give(struct weir_group *g, enum weir_group_kind kind, uint64_t bytes);
 /* Counts bytes that the driver has taken already, whatever the limit is. */
 void weir__group_add(struct weir_group *g, enum weir_group_kind kind, uint64_t bytes);

@@ -91,6 +91,22 @@ TEST(test_what_is_more_than_any_limit_is_refused) {
     weir__group_leave(&g);
 }
 
+TEST(test_no_more_is_given_back_than_was_taken) {
+    struct weir_group one, two;
+
+    join(&one, LIMIT);
+    join(&two, LIMIT);
+    ck_assert(weir__group_take(&one, WEIR_GROUP_RESERVE, 5));
+    ck_assert(weir__group_take(&two, WEIR_GROUP_ALLOC, 7));
+    weir__group_give(&one, WEIR_GROUP_ALLOC, 1);
+    ck_assert_uint_eq(weir__group_used(&one), 12);
+    weir__group_give(&one, WEIR_GROUP_RESERVE, 6);
+    ck_assert_uint_eq(weir__group_used(&one), 7);
+    weir__group_leave(&two);
+    ck_assert(weir__group_take(&one, WEIR_GROUP_RESERVE, LIMIT));
+    weir__group_leave(&one);
+}
+
 TEST(test_names) {
     ck_assert(weir__group_is_name("training-1.b_C"));
     ck_assert(!weir__group_is_name(""));
@@ -522,7 +538,8 @@ int main(void) {
     TCase *tests = suite_add_case(suite, "alone", 20, set_up, tear_down);
 
     ADD_TESTS(tests, test_a_member_has_the_limit_to_the_byte,
-              test_what_is_more_than_any_limit_is_refused, test_names, test_the_limit_is_the_groups,
+              test_what_is_more_than_any_limit_is_refused,
+              test_no_more_is_given_back_than_was_taken, test_names, test_the_limit_is_the_groups,
               test_shares_are_by_weight, test_a_folder_that_cannot_be_written_to_is_named,
               test_what_is_no_file_of_a_group_is_replaced,
               test_a_program_that_closes_all_files_stays_a_member, test_threads_of_several_members);
