@@ -8,12 +8,14 @@
  * Of graphs a captured request counts as it is made; from the next launch on what the driver reports for the device does.
  *
  * Locks: `lock' guards the maps and sums; under it nothing is called but malloc and the group's own.  Who calls is
- * found before, since dladdr takes the dynamic linker's lock.
+ * found before, and without the lock that the dynamic linker holds while it runs constructors: these may wait for a
+ * thread that requests memory.
  */
 #include "adapters/preload/preload_plain.h"
 
-#include <dlfcn.h>
+#include <errno.h>
 #include <execinfo.h>
+#include <link.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -75,18 +77,42 @@ static int passes_on(const char *name) {
     return 0;
 }
 
+struct named {
+    uintptr_t code;
+    char *name;
+};
+
+static int name_if_in(struct dl_phdr_info *object, size_t bytes, void *context) {
+    const struct named *named = context;
+    int is_in = 0;
+
+    (void)bytes;
+    for (int i = 0; i < object->dlpi_phnum && !is_in; i++)
+        is_in = object->dlpi_phdr[i].p_type == PT_LOAD &&
+                named->code - object->dlpi_addr - object->dlpi_phdr[i].p_vaddr <
+                    object->dlpi_phdr[i].p_memsz;
+    if (is_in) {
+        const char *path = object->dlpi_name[0] ? object->dlpi_name : program_invocation_name;
+        const char *slash = strrchr(path, '/');
+
+        path = slash ? slash + 1 : path;
+        if (!passes_on(path))
+            snprintf(named->name, WEIR_PLAIN_NAME, "%.31s", path);
+    }
+    return is_in;
+}
+
 /* The name of the object that has that code; "": it passes calls on, or is not known. */
 static void name_object(void *code, char name[WEIR_PLAIN_NAME]) {
-    const char *slash;
-    Dl_info of;
-
     name[0] = '\0';
-    if (!dladdr(code, &of) || !of.dli_fname)
-        return;
-    slash = strrchr(of.dli_fname, '/');
-    slash = slash ? slash + 1 : of.dli_fname;
-    if (!passes_on(slash))
-        snprintf(name, WEIR_PLAIN_NAME, "%.31s", slash);
+    (void)dl_iterate_phdr(name_if_in, &(struct named){(uintptr_t)code, name});
+}
+
+/* With its first use backtrace loads a library, for which it takes the linker's lock. */
+static __attribute__((constructor)) void load_unwinder(void) {
+    void *frame;
+
+    (void)backtrace(&frame, 1);
 }
 
 /* The caller holds the lock. */
