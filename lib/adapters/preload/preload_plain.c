@@ -197,9 +197,12 @@ static int await_ending(const struct weir_plain *p) {
     return 1;
 }
 
-/* What weir's own allocators have idle, then other processes. */
-static int find_room(const struct weir_plain *p) {
-    return weir__make_room(NULL) || await_ending(p) ||
+/* What weir's own allocators have idle, once: other threads may free without end.  Then other processes. */
+static int find_room(struct weir_plain *p) {
+    int has_trimmed = p->has_trimmed;
+
+    p->has_trimmed = 1;
+    return (!has_trimmed && weir__make_room(NULL)) || await_ending(p) ||
            weir__drop_in_ask_for_memory(p->device, p->bytes, p->began);
 }
 
@@ -213,6 +216,7 @@ static int take(struct weir_plain *p) {
     while (!weir__group_take(p->group, p->kind, p->bytes))
         if (p->bytes > weir__group_limit(p->group) || !find_room(p))
             return 0;
+    p->has_trimmed = 0; /* for the driver's answer */
     return 1;
 }
 

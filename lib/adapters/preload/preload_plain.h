@@ -23,6 +23,7 @@ struct weir_plain {
     uint64_t began;           /* CLOCK_MONOTONIC */
     struct weir_group *group; /* which has counted the bytes; NULL: none */
     int is_seen;              /* it is the program's own */
+    int has_trimmed;          /* weir's allocators have given back what they had idle */
 };
 
 /* 1: the driver may be asked; 0: the group refuses, and that has been told.  `device' -1: the current one. */
