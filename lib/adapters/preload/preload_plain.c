@@ -36,7 +36,10 @@ struct weir_plain_record {
     uint64_t bytes;
     int device, caller;
     enum weir_group_kind kind;
+    struct weir_group *group;      /* which has counted the bytes; NULL: none */
+    CUcontext context;             /* with which it goes; NULL: with none */
     unsigned references, mappings; /* of a handle */
+    unsigned releasing;            /* of the references, those that the driver is asked to take */
 };
 
 struct mapping {
@@ -372,7 +375,7 @@ struct weir_plain_record *weir__plain_releasing(CUmemGenericAllocationHandle han
     pthread_mutex_lock(&lock);
     (void)weir__map_get(&handles, handle, &found);
     r = (struct weir_plain_record *)found;
-    if (r && r->references == 1)
+    if (r && ++r->releasing == r->references)
         (void)weir__map_take(&handles, handle, NULL);
     pthread_mutex_unlock(&lock);
     return r;
@@ -383,6 +386,7 @@ void weir__plain_released(struct weir_plain_record *r, CUmemGenericAllocationHan
     if (!r)
         return;
     pthread_mutex_lock(&lock);
+    r->releasing--;
     if (result == CUDA_SUCCESS) {
         r->references--;
         forget_unused(r);
