@@ -260,21 +260,54 @@ int weir__plain_may_have_room(struct weir_plain *p, CUresult result) {
     return any;
 }
 
+/* The caller holds the lock.  The driver has its bytes back. */
+static void forget(struct weir_plain_record *r) {
+    add(r, 0, r->bytes);
+    if (r->group)
+        weir__group_give(r->group, r->kind, r->bytes);
+    free(r);
+}
+
+/* Likewise, of a handle. */
+static void forget_unused(struct weir_plain_record *r) {
+    if (r->references == 0 && r->mappings == 0)
+        forget(r);
+}
+
+/* The driver has given the address or handle again: what was known by it went back unseen.  The caller holds the lock. */
+static void forget_old(struct weir_map *map, uint64_t key) {
+    struct weir_plain_record *old;
+    uintptr_t found;
+
+    if (!weir__map_take(map, key, &found))
+        return;
+    old = (struct weir_plain_record *)found;
+    old->references = old->releasing;
+    forget_unused(old);
+}
+
 /* 0: no host memory, and nothing is noted. */
 static int note(const struct weir_plain *p, uint64_t key, size_t bytes, int caller) {
     struct weir_plain_record *r = malloc(sizeof *r);
     int is_handle = p->kind == WEIR_GROUP_CREATE, is_noted;
+    struct weir_map *map = is_handle ? &handles : &blocks;
+    CUcontext context = NULL;
 
     if (!r)
         return 0;
+    if (p->kind == WEIR_GROUP_ALLOC || p->kind == WEIR_GROUP_MANAGED)
+        (void)REAL(cuCtxGetCurrent)(&context);
     atomic_store(&noted_by, getpid());
     *r = (struct weir_plain_record){.bytes = bytes,
                                     .device = p->device,
                                     .caller = caller,
                                     .kind = p->kind,
+                                    .group = p->group,
+                                    .context = context,
                                     .references = (unsigned)is_handle};
     pthread_mutex_lock(&lock);
-    is_noted = weir__map_put(is_handle ? &handles : &blocks, key, (uintptr_t)r);
+    forget_old(map, key);
+    is_noted = weir__map_put(map, key, (uintptr_t)r);
     if (is_noted)
         add(r, bytes, 0);
     pthread_mutex_unlock(&lock);
@@ -326,16 +359,6 @@ void weir__plain_end(struct weir_plain *p, CUresult result, uint64_t key, size_t
 
 /* ---- frees ---------------------------------------------------------------------------------------- */
 
-/* The caller holds the lock.  The driver has its bytes back. */
-static void forget(struct weir_plain_record *r) {
-    struct weir_group *g = weir__drop_in_group_of(r->device);
-
-    add(r, 0, r->bytes);
-    if (g)
-        weir__group_give(g, r->kind, r->bytes);
-    free(r);
-}
-
 /* By another thread the same address may be noted again as soon as the driver has the block back. */
 struct weir_plain_record *weir__plain_freeing(uint64_t key) {
     uintptr_t found = 0;
@@ -357,12 +380,6 @@ void weir__plain_freed(struct weir_plain_record *r, uint64_t key, CUresult resul
     else /* the place that it left is still there */
         (void)weir__map_put(&blocks, key, (uintptr_t)r);
     pthread_mutex_unlock(&lock);
-}
-
-/* Likewise, of a handle. */
-static void forget_unused(struct weir_plain_record *r) {
-    if (r->references == 0 && r->mappings == 0)
-        forget(r);
 }
 
 /* With the last reference its number may be another's. */
@@ -469,19 +486,11 @@ int weir__plain_any_graphs(void) {
     return atomic_load_explicit(&any_graphs, memory_order_relaxed);
 }
 
-void weir__plain_look_at_graphs(CUdevice device) {
-    struct weir_group *g;
-    uint64_t now = 0, before;
+/* The caller holds the lock. */
+static void settle_graphs(CUdevice device, uint64_t now) {
+    struct weir_group *g = weir__drop_in_group_of(device);
+    uint64_t before = graphs[device] + captured[device];
 
-    if (device < 0)
-        device = current_device();
-    if (device < 0 || device >= MOST_DEVICES ||
-        REAL(cuDeviceGetGraphMemAttribute)(device, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, &now) !=
-            CUDA_SUCCESS)
-        return;
-    g = weir__drop_in_group_of(device);
-    pthread_mutex_lock(&lock);
-    before = graphs[device] + captured[device];
     graphs[device] = now;
     captured[device] = 0;
     sums.kind[WEIR_GROUP_GRAPH] += now - before;
@@ -489,26 +498,53 @@ void weir__plain_look_at_graphs(CUdevice device) {
         weir__group_add(g, WEIR_GROUP_GRAPH, now - before);
     else if (g)
         weir__group_give(g, WEIR_GROUP_GRAPH, before - now);
+}
+
+void weir__plain_look_at_graphs(CUdevice device) {
+    uint64_t now = 0;
+
+    if (device < 0)
+        device = current_device();
+    if (device < 0 || device >= MOST_DEVICES ||
+        REAL(cuDeviceGetGraphMemAttribute)(device, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, &now) !=
+            CUDA_SUCCESS)
+        return;
+    pthread_mutex_lock(&lock);
+    settle_graphs(device, now);
     pthread_mutex_unlock(&lock);
 }
 
 /* ---- contexts ------------------------------------------------------------------------------------- */
 
-/* Physical memory outlives contexts; of the rest nobody frees anything any more. */
-void weir__plain_lost(CUdevice device) {
-    if (!is_noted_here())
-        return;
-    pthread_mutex_lock(&lock);
+/* The caller holds the lock.  Of a context, or all that is on a device. */
+static void lose(CUcontext context, CUdevice device) {
     for (size_t i = 0; i < blocks.capacity;) {
         struct weir_map_slot *slot = &blocks.slots[i];
         struct weir_plain_record *r = (struct weir_plain_record *)slot->value;
 
-        if (slot->key != 0 && r->device == device) {
+        if (slot->key != 0 && (context ? r->context == context : r->device == device)) {
             (void)weir__map_take(&blocks, slot->key, NULL); /* another may come into its place */
             forget(r);
         } else {
             i++;
         }
     }
+}
+
+void weir__plain_context_ended(CUcontext context) {
+    if (!context || !is_noted_here())
+        return;
+    pthread_mutex_lock(&lock);
+    lose(context, -1);
+    pthread_mutex_unlock(&lock);
+}
+
+/* Physical memory outlives contexts; of the rest nobody frees anything any more. */
+void weir__plain_lost(CUdevice device) {
+    if (!is_noted_here() || device < 0 || device >= MOST_DEVICES)
+        return;
+    pthread_mutex_lock(&lock);
+    lose(NULL, device);
+    settle_graphs(device, 0);
     pthread_mutex_unlock(&lock);
 }
