@@ -275,12 +275,11 @@ static int is_alive(const struct weir_group *g, const struct slot *slot, uint64_
             weir__process_lives((pid_t)atomic_load(&slot->pid), atomic_load(&slot->start)));
 }
 
-/* Its locks went before its memory, which the kernel has not taken from it yet. */
+/* Its locks went before its memory, which the kernel has not taken from it yet.  One that goes on without its locks runs
+ * another program (exec), which has none of that memory. */
 static int is_ending(const struct slot *slot, uint64_t number) {
-    pid_t pid = (pid_t)atomic_load(&slot->pid);
-
-    return is_near(slot, number) && (weir__process_is_ending(pid, atomic_load(&slot->start)) ||
-                                     weir__process_lives(pid, atomic_load(&slot->start)));
+    return is_near(slot, number) &&
+           weir__process_is_ending((pid_t)atomic_load(&slot->pid), atomic_load(&slot->start));
 }
 
 /* Frees the slot of a member that has ended. */
@@ -561,10 +560,16 @@ void weir__group_each(const char *name, void (*visit)(const char *device, void *
     weir__runfile_each(begins, visit_device, &(struct visit){name, visit, context});
 }
 
-/* Removes the file, if nobody holds byte 0 but the open file that asks. */
-static void remove_if_alone(const struct weir_group *g, const struct weir_kept *by) {
-    if (weir__kept_is(by) && lock_byte(by->number, 0, F_WRLCK) == 0)
+/* Removes the file, if nobody holds byte 0 but who asks, and nothing is counted: memory that is, is still there. */
+static void remove_if_alone(struct weir_group *g) {
+    const struct weir_kept *by = g->slot >= 0 ? &g->alive : &g->others;
+
+    if (!weir__kept_is(by) || lock_byte(by->number, 0, F_WRLCK) != 0)
+        return;
+    if (weir__group_recover(g) == 0 && weir__group_used(g) == 0)
         (void)weir__runfile_unname(by->number, g->path);
+    else /* let others in */
+        (void)lock_byte(by->number, 0, g->slot >= 0 ? F_RDLCK : F_UNLCK);
 }
 
 void weir__group_leave(struct weir_group *g) {
@@ -578,14 +583,14 @@ void weir__group_leave(struct weir_group *g) {
         (void)atomic_compare_exchange_strong(&g->file->slot[g->slot].owner, &own, 0);
         pthread_mutex_unlock(&g->lock);
     }
-    remove_if_alone(g, g->slot >= 0 ? &g->alive : &g->others);
+    remove_if_alone(g);
     pthread_mutex_destroy(&g->lock);
     drop(g);
 }
 
 void weir__group_end(struct weir_group *g) {
     if (g->file && g->slot >= 0)
-        remove_if_alone(g, &g->alive);
+        remove_if_alone(g);
 }
 
 void weir__group_forget(struct weir_group *g) {
@@ -598,13 +603,14 @@ void weir__group_forget(struct weir_group *g) {
 
 static int count(struct weir_group *g, enum weir_group_kind kind, uint64_t more, uint64_t less,
                  uint64_t limit) {
+    _Atomic uint64_t *own = &g->file->slot[g->slot].kind[kind];
     int changed;
 
     pthread_mutex_lock(&g->lock);
+    less = weir__size_smaller(less, atomic_load_explicit(own, memory_order_relaxed));
     changed = change(g, more, less, limit);
     if (changed)
-        atomic_fetch_add_explicit(&g->file->slot[g->slot].kind[kind], more - less,
-                                  memory_order_relaxed);
+        atomic_fetch_add_explicit(own, more - less, memory_order_relaxed);
     pthread_mutex_unlock(&g->lock);
     return changed;
 }

@@ -88,9 +88,10 @@ int weir__group_look(struct weir_group *g, const char *name, const char *device)
 void weir__group_each(const char *name, void (*visit)(const char *device, void *context),
                       void *context);
 /* Leaves the file, of which what this member counted goes too; the last one removes it.  Who only looks removes what
- * no member is left of. */
+ * no member is left of, and nothing is counted in. */
 void weir__group_leave(struct weir_group *g);
-/* The process is about to end: if it is alone it removes the file.  What it counted stays until it has ended. */
+/* The process is about to end: if it is alone and has nothing counted it removes the file.  What it counted stays until
+ * it has ended, and the file until the next one comes or looks. */
 void weir__group_end(struct weir_group *g);
 /* In a child of fork: the member is its parent. */
 void weir__group_forget(struct weir_group *g);
@@ -98,6 +99,7 @@ void weir__group_forget(struct weir_group *g);
 /* Counts bytes, if then all members together have no more than the limit: 1; 0: nothing has changed.  Recovers what
  * members that have ended had, if it does not fit otherwise. */
 int weir__group_take(struct weir_group *g, enum weir_group_kind kind, uint64_t bytes);
+/* No more than this member has counted of the kind. */
 void weir__group_give(struct weir_group *g, enum weir_group_kind kind, uint64_t bytes);
 /* Counts bytes that the driver has taken already, whatever the limit is. */
 void weir__group_add(struct weir_group *g, enum weir_group_kind kind, uint64_t bytes);

@@ -9,7 +9,8 @@
  * The driver does not say beforehand by how much a pool would grow.  So whole units are counted before, and afterwards
  * what the pool has.  Captured requests take nothing: a graph's memory is taken at its launch.
  *
- * Locks: `lock' guards the maps; under it the group's own.
+ * Locks: `settling' is held while a pool is asked and counted; under it `lock', which guards the maps; under that the
+ * group's own.
  *
  * Must not know: who calls it.
  */
@@ -218,9 +219,13 @@ static uint64_t ask_pool(CUmemoryPool pool) {
 /* What is counted for the pool becomes what it has; `before' were counted beforehand beside that, and are what it took
  * where the driver does not tell. */
 static void settle(struct weir_group *g, CUmemoryPool pool, uint64_t before, uint64_t took) {
-    uint64_t has = ask_pool(pool);
+    static pthread_mutex_t settling =
+        PTHREAD_MUTEX_INITIALIZER; /* no older answer comes after a newer one */
     uintptr_t counted = 0;
+    uint64_t has;
 
+    pthread_mutex_lock(&settling);
+    has = ask_pool(pool);
     pthread_mutex_lock(&lock);
     (void)weir__map_get(&pools, (uintptr_t)pool, &counted);
     if (has == UINT64_MAX)
@@ -232,6 +237,7 @@ static void settle(struct weir_group *g, CUmemoryPool pool, uint64_t before, uin
     else
         weir__group_give(g, WEIR_GROUP_RESERVE, counted + before - has);
     pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&settling);
 }
 
 /* Polls the stream for a second at most: 1: all work on it is done, and the driver has seen so.  Not one that is being

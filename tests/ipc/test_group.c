@@ -91,6 +91,22 @@ TEST(test_what_is_more_than_any_limit_is_refused) {
     weir__group_leave(&g);
 }
 
+TEST(test_no_more_is_given_back_than_was_taken) {
+    struct weir_group one, two;
+
+    join(&one, LIMIT);
+    join(&two, LIMIT);
+    ck_assert(weir__group_take(&one, WEIR_GROUP_RESERVE, 5));
+    ck_assert(weir__group_take(&two, WEIR_GROUP_ALLOC, 7));
+    weir__group_give(&one, WEIR_GROUP_ALLOC, 1);
+    ck_assert_uint_eq(weir__group_used(&one), 12);
+    weir__group_give(&one, WEIR_GROUP_RESERVE, 6);
+    ck_assert_uint_eq(weir__group_used(&one), 7);
+    weir__group_leave(&two);
+    ck_assert(weir__group_take(&one, WEIR_GROUP_RESERVE, LIMIT));
+    weir__group_leave(&one);
+}
+
 TEST(test_names) {
     ck_assert(weir__group_is_name("training-1.b_C"));
     ck_assert(!weir__group_is_name(""));
@@ -219,6 +235,31 @@ TEST(test_who_needs_it_has_what_the_dead_had) {
     ck_assert(!files());
 }
 
+TEST(test_another_program_of_the_process_has_nothing) {
+    int ready[2];
+    struct weir_group g;
+    char byte;
+    pid_t pid;
+
+    ck_assert_int_eq(pipe2(ready, O_CLOEXEC), 0);
+    pid = fork();
+    if (pid == 0) {
+        if (weir__group_join(&g, "training", DEVICE, LIMIT, 1, why) == 0 &&
+            weir__group_take(&g, WEIR_GROUP_RESERVE, LIMIT))
+            execlp("sleep", "sleep", "60", (char *)NULL);
+        _exit(1);
+    }
+    close(ready[1]);
+    ck_assert_int_eq(read(ready[0], &byte, 1), 0); /* closed by exec */
+    join(&g, LIMIT);
+    while (
+        !weir__group_take(&g, WEIR_GROUP_RESERVE, LIMIT)) /* exec closes one file after another */
+        nanosleep(&(struct timespec){0, 1000000}, NULL);
+    ck_assert_int_eq(waitpid(pid, NULL, WNOHANG), 0);
+    end_by_kill(pid);
+    weir__group_leave(&g);
+}
+
 TEST(test_a_child_of_fork_does_not_keep_what_its_parent_had) {
     struct weir_group g;
     int ready[2], gone[2];
@@ -280,6 +321,36 @@ TEST(test_a_file_that_only_the_dead_used_takes_another_limit) {
     end_by_kill(pid);
     ck_assert_int_eq(weir__group_look(&g, "training", DEVICE), 0);
     weir__group_leave(&g); /* who looks removes what nobody uses */
+    ck_assert(!files());
+}
+
+TEST(test_what_one_that_is_alone_has_counts_until_it_has_ended) {
+    int ready[2], end[2];
+    struct weir_group g;
+    char byte;
+    pid_t pid;
+
+    ck_assert_int_eq(pipe(ready), 0);
+    ck_assert_int_eq(pipe(end), 0);
+    pid = fork();
+    if (pid == 0) {
+        if (weir__group_join(&g, "training", DEVICE, LIMIT, 1, why) != 0 ||
+            !weir__group_take(&g, WEIR_GROUP_RESERVE, LIMIT - 1))
+            _exit(1);
+        weir__group_end(&g);
+        if (write(ready[1], "r", 1) != 1)
+            _exit(1);
+        close(end[1]);
+        (void)!read(end[0], &byte, 1);
+        _exit(0);
+    }
+    ck_assert_int_eq(read(ready[0], &byte, 1), 1);
+    join(&g, LIMIT);
+    ck_assert(!weir__group_take(&g, WEIR_GROUP_RESERVE, 2));
+    close(end[1]);
+    ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
+    ck_assert(weir__group_take(&g, WEIR_GROUP_RESERVE, LIMIT));
+    weir__group_leave(&g);
     ck_assert(!files());
 }
 
@@ -467,14 +538,17 @@ int main(void) {
     TCase *tests = suite_add_case(suite, "alone", 20, set_up, tear_down);
 
     ADD_TESTS(tests, test_a_member_has_the_limit_to_the_byte,
-              test_what_is_more_than_any_limit_is_refused, test_names, test_the_limit_is_the_groups,
+              test_what_is_more_than_any_limit_is_refused,
+              test_no_more_is_given_back_than_was_taken, test_names, test_the_limit_is_the_groups,
               test_shares_are_by_weight, test_a_folder_that_cannot_be_written_to_is_named,
               test_what_is_no_file_of_a_group_is_replaced,
               test_a_program_that_closes_all_files_stays_a_member, test_threads_of_several_members);
     tests = suite_add_case(suite, "others", 20, set_up, tear_down);
     ADD_TESTS(tests, test_who_needs_it_has_what_the_dead_had,
+              test_another_program_of_the_process_has_nothing,
               test_a_child_of_fork_does_not_keep_what_its_parent_had,
               test_who_is_stopped_keeps_what_it_has_and_nobody_waits,
+              test_what_one_that_is_alone_has_counts_until_it_has_ended,
               test_a_file_that_only_the_dead_used_takes_another_limit);
     tests = suite_add_case(suite, "many", getenv("WEIR_TEST_STEPS") ? 3600 : 60, set_up, tear_down);
     ADD_TESTS(tests, test_kills_and_stops_at_any_moment);

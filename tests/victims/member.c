@@ -3,6 +3,10 @@
  *     async N, alloc N, create N, managed N, graph N   takes N MiB by that call; bytes with a "b" behind N
  *     free                                             frees what it took last
  *     trim                                             frees all that it took by async, which becomes idle
+ *     join NAME                                        sets the group from here on
+ *     device N                                         asks for the context of a device
+ *     reset                                            resets the context, and forgets what it took
+ *     again                                            ends the context, with what it took, and makes it again
  *     mark FILE, wait FILE                             makes a file, waits for one
  *     hold                                             sleeps until it is killed
  * For each request it prints the call and the driver's answer. */
@@ -28,6 +32,7 @@ static CUresult (*reserve_range)(CUdeviceptr *, size_t, size_t, CUdeviceptr, uns
 static CUresult (*map_handle)(CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle,
                               unsigned long long);
 static CUresult (*unmap_range)(CUdeviceptr, size_t);
+static CUresult (*reset_context)(CUdevice);
 static CUresult (*take_managed)(CUdeviceptr *, size_t, unsigned);
 
 static struct taken {
@@ -126,6 +131,23 @@ static void request(const char *how, const char *number) {
         count++;
 }
 
+static void ask_for_device(const char *number) {
+    CUcontext context;
+
+    printf("device %s: %d\n", number,
+           (int)cuda.cuDevicePrimaryCtxRetain(&context, (CUdevice)strtol(number, NULL, 10)));
+}
+
+static void begin_again(void) {
+    CUcontext context;
+
+    CU(cuda.cuDevicePrimaryCtxRelease(0));
+    CU(cuda.cuDevicePrimaryCtxRetain(&context, 0));
+    CU(cuda.cuCtxSetCurrent(context));
+    CU(cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    count = 0;
+}
+
 static void wait_for(const char *file) {
     for (int i = 0; i < 3000 && access(file, F_OK) != 0; i++)
         nanosleep(&(struct timespec){0, 10000000}, NULL);
@@ -141,6 +163,7 @@ int main(int argc, char **argv) {
     find_call(&reserve_range, "cuMemAddressReserve");
     find_call(&map_handle, "cuMemMap");
     find_call(&unmap_range, "cuMemUnmap");
+    find_call(&reset_context, "cuDevicePrimaryCtxReset_v2");
     find_call(&take_managed, "cuMemAllocManaged");
     victim_load(&cuda, find, 0);
     victim_start(&cuda);
@@ -151,6 +174,15 @@ int main(int argc, char **argv) {
         } else if (strcmp(argv[i], "trim") == 0) {
             while (count > 0)
                 give(&taken[--count]);
+        } else if (strcmp(argv[i], "reset") == 0) {
+            CU(reset_context(0));
+            count = 0;
+        } else if (strcmp(argv[i], "again") == 0) {
+            begin_again();
+        } else if (strcmp(argv[i], "join") == 0) {
+            HOLDS(setenv("WEIR_GROUP", argv[++i], 1) == 0);
+        } else if (strcmp(argv[i], "device") == 0) {
+            ask_for_device(argv[++i]);
         } else if (strcmp(argv[i], "hold") == 0) {
             for (;;)
                 pause();

@@ -2,8 +2,11 @@
 /* preload_contexts.c: the driver's calls that make and end contexts, and that begin and end captures. */
 #include "adapters/preload/preload_inside.h"
 
+#include <pthread.h>
+
 #include "adapters/preload/preload_plain.h"
 #include "api/drop_in.h"
+#include "base/map.h"
 #include "ipc/group_process.h"
 
 /* ---- contexts ---- */
@@ -46,9 +49,37 @@ static int begin_context(CUdevice device, int is_primary, struct weir_group **gr
     return may;
 }
 
-static void end_context(struct weir_group *group, int is_primary, CUresult result) {
+/* The program's contexts that are counted -> their groups; of what other calls made nothing is counted. */
+static struct weir_map counted;
+static pthread_mutex_t counted_lock = PTHREAD_MUTEX_INITIALIZER;
+static _Atomic(CUcontext) primary[WEIR_MOST_DEVICES]; /* as the program was given them */
+
+static int keep_counted(struct weir_group *group, CUcontext context) {
+    int is_kept;
+
+    pthread_mutex_lock(&counted_lock);
+    is_kept = weir__map_put(&counted, (uintptr_t)context, (uintptr_t)group);
+    pthread_mutex_unlock(&counted_lock);
+    return is_kept;
+}
+
+static struct weir_group *take_counted(CUcontext context) {
+    uintptr_t group = 0;
+
+    pthread_mutex_lock(&counted_lock);
+    (void)weir__map_take(&counted, (uintptr_t)context, &group);
+    pthread_mutex_unlock(&counted_lock);
+    return (struct weir_group *)group;
+}
+
+static void end_primary(struct weir_group *group, CUresult result) {
     if (group && result != CUDA_SUCCESS)
-        weir__group_context_ends(group, is_primary);
+        weir__group_context_ends(group, 1);
+}
+
+static void end_context(struct weir_group *group, const CUcontext *context, CUresult result) {
+    if (group && (result != CUDA_SUCCESS || !keep_counted(group, *context)))
+        weir__group_context_ends(group, 0);
 }
 
 CUresult weir__serve_cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
@@ -61,7 +92,9 @@ CUresult weir__serve_cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice devic
     do
         result = REAL(cuDevicePrimaryCtxRetain)(context, device);
     while (may_have_context(result, device, &admission));
-    end_context(group, 1, result);
+    end_primary(group, result);
+    if (result == CUDA_SUCCESS && !weir__inside && device >= 0 && device < WEIR_MOST_DEVICES)
+        atomic_store(&primary[device], *context);
     return result;
 }
 
@@ -75,7 +108,7 @@ CUresult weir__serve_cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUde
     do
         result = REAL(cuCtxCreate_v2)(context, flags, device);
     while (may_have_context(result, device, &admission));
-    end_context(group, 0, result);
+    end_context(group, context, result);
     return note_context(result);
 }
 
@@ -90,7 +123,7 @@ CUresult weir__serve_cuCtxCreate_v3(CUcontext *context, void *affinities, int co
     do
         result = REAL(cuCtxCreate_v3)(context, affinities, count, flags, device);
     while (may_have_context(result, device, &admission));
-    end_context(group, 0, result);
+    end_context(group, context, result);
     return note_context(result);
 }
 
@@ -105,24 +138,22 @@ CUresult weir__serve_cuCtxCreate_v4(CUcontext *context, void *parameters, unsign
     do
         result = REAL(cuCtxCreate_v4)(context, parameters, flags, device);
     while (may_have_context(result, device, &admission));
-    end_context(group, 0, result);
+    end_context(group, context, result);
     return note_context(result);
 }
 
-/* Of the device whose context it is. */
+/* By another thread the same number may be given again as soon as the driver has the context back. */
 CUresult weir__serve_cuCtxDestroy_v2(CUcontext context) {
-    struct weir_group *group = NULL;
-    CUdevice device = -1;
-    CUcontext popped;
+    struct weir_group *group;
     CUresult result;
 
-    if (!weir__inside && REAL(cuCtxPushCurrent_v2)(context) == CUDA_SUCCESS) {
-        if (REAL(cuCtxGetDevice)(&device) == CUDA_SUCCESS)
-            group = weir__drop_in_group_of(device);
-        (void)REAL(cuCtxPopCurrent_v2)(&popped);
-    }
+    if (weir__inside || weir__drop_in_forked())
+        return REAL(cuCtxDestroy_v2)(context);
+    group = take_counted(context);
     result = REAL(cuCtxDestroy_v2)(context);
-    if (group && result == CUDA_SUCCESS)
+    if (result == CUDA_SUCCESS)
+        weir__plain_context_ended(context);
+    if (group && (result == CUDA_SUCCESS || !keep_counted(group, context)))
         weir__group_context_ends(group, 0);
     return result;
 }
@@ -167,8 +198,11 @@ static CUresult release(device_call real, CUdevice device) {
     is_held = weir__streams_hold();
     result = real(device);
     (void)REAL(cuDevicePrimaryCtxGetState)(device, &flags, &is_active);
-    if (!is_active)
+    if (!is_active) {
         weir__streams_lose(device);
+        if (device >= 0 && device < WEIR_MOST_DEVICES)
+            weir__plain_context_ended(atomic_exchange(&primary[device], NULL));
+    }
     if (result == CUDA_SUCCESS && weir__drop_in_group_of(device))
         weir__group_context_ends(weir__drop_in_group_of(device), 1);
     weir__streams_go_on(is_held);

@@ -8,12 +8,14 @@
  * Of graphs a captured request counts as it is made; from the next launch on what the driver reports for the device does.
  *
  * Locks: `lock' guards the maps and sums; under it nothing is called but malloc and the group's own.  Who calls is
- * found before, since dladdr takes the dynamic linker's lock.
+ * found before, and without the lock that the dynamic linker holds while it runs constructors: these may wait for a
+ * thread that requests memory.
  */
 #include "adapters/preload/preload_plain.h"
 
-#include <dlfcn.h>
+#include <errno.h>
 #include <execinfo.h>
+#include <link.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,7 +36,10 @@ struct weir_plain_record {
     uint64_t bytes;
     int device, caller;
     enum weir_group_kind kind;
+    struct weir_group *group;      /* which has counted the bytes; NULL: none */
+    CUcontext context;             /* with which it goes; NULL: with none */
     unsigned references, mappings; /* of a handle */
+    unsigned releasing;            /* of the references, those that the driver is asked to take */
 };
 
 struct mapping {
@@ -75,18 +80,42 @@ static int passes_on(const char *name) {
     return 0;
 }
 
+struct named {
+    uintptr_t code;
+    char *name;
+};
+
+static int name_if_in(struct dl_phdr_info *object, size_t bytes, void *context) {
+    const struct named *named = context;
+    int is_in = 0;
+
+    (void)bytes;
+    for (int i = 0; i < object->dlpi_phnum && !is_in; i++)
+        is_in = object->dlpi_phdr[i].p_type == PT_LOAD &&
+                named->code - object->dlpi_addr - object->dlpi_phdr[i].p_vaddr <
+                    object->dlpi_phdr[i].p_memsz;
+    if (is_in) {
+        const char *path = object->dlpi_name[0] ? object->dlpi_name : program_invocation_name;
+        const char *slash = strrchr(path, '/');
+
+        path = slash ? slash + 1 : path;
+        if (!passes_on(path))
+            snprintf(named->name, WEIR_PLAIN_NAME, "%.31s", path);
+    }
+    return is_in;
+}
+
 /* The name of the object that has that code; "": it passes calls on, or is not known. */
 static void name_object(void *code, char name[WEIR_PLAIN_NAME]) {
-    const char *slash;
-    Dl_info of;
-
     name[0] = '\0';
-    if (!dladdr(code, &of) || !of.dli_fname)
-        return;
-    slash = strrchr(of.dli_fname, '/');
-    slash = slash ? slash + 1 : of.dli_fname;
-    if (!passes_on(slash))
-        snprintf(name, WEIR_PLAIN_NAME, "%.31s", slash);
+    (void)dl_iterate_phdr(name_if_in, &(struct named){(uintptr_t)code, name});
+}
+
+/* With its first use backtrace loads a library, for which it takes the linker's lock. */
+static __attribute__((constructor)) void load_unwinder(void) {
+    void *frame;
+
+    (void)backtrace(&frame, 1);
 }
 
 /* The caller holds the lock. */
@@ -171,9 +200,12 @@ static int await_ending(const struct weir_plain *p) {
     return 1;
 }
 
-/* What weir's own allocators have idle, then other processes. */
-static int find_room(const struct weir_plain *p) {
-    return weir__make_room(NULL) || await_ending(p) ||
+/* What weir's own allocators have idle, once: other threads may free without end.  Then other processes. */
+static int find_room(struct weir_plain *p) {
+    int has_trimmed = p->has_trimmed;
+
+    p->has_trimmed = 1;
+    return (!has_trimmed && weir__make_room(NULL)) || await_ending(p) ||
            weir__drop_in_ask_for_memory(p->device, p->bytes, p->began);
 }
 
@@ -187,6 +219,7 @@ static int take(struct weir_plain *p) {
     while (!weir__group_take(p->group, p->kind, p->bytes))
         if (p->bytes > weir__group_limit(p->group) || !find_room(p))
             return 0;
+    p->has_trimmed = 0; /* for the driver's answer */
     return 1;
 }
 
@@ -227,21 +260,54 @@ int weir__plain_may_have_room(struct weir_plain *p, CUresult result) {
     return any;
 }
 
+/* The caller holds the lock.  The driver has its bytes back. */
+static void forget(struct weir_plain_record *r) {
+    add(r, 0, r->bytes);
+    if (r->group)
+        weir__group_give(r->group, r->kind, r->bytes);
+    free(r);
+}
+
+/* Likewise, of a handle. */
+static void forget_unused(struct weir_plain_record *r) {
+    if (r->references == 0 && r->mappings == 0)
+        forget(r);
+}
+
+/* The driver has given the address or handle again: what was known by it went back unseen.  The caller holds the lock. */
+static void forget_old(struct weir_map *map, uint64_t key) {
+    struct weir_plain_record *old;
+    uintptr_t found;
+
+    if (!weir__map_take(map, key, &found))
+        return;
+    old = (struct weir_plain_record *)found;
+    old->references = old->releasing;
+    forget_unused(old);
+}
+
 /* 0: no host memory, and nothing is noted. */
 static int note(const struct weir_plain *p, uint64_t key, size_t bytes, int caller) {
     struct weir_plain_record *r = malloc(sizeof *r);
     int is_handle = p->kind == WEIR_GROUP_CREATE, is_noted;
+    struct weir_map *map = is_handle ? &handles : &blocks;
+    CUcontext context = NULL;
 
     if (!r)
         return 0;
+    if (p->kind == WEIR_GROUP_ALLOC || p->kind == WEIR_GROUP_MANAGED)
+        (void)REAL(cuCtxGetCurrent)(&context);
     atomic_store(&noted_by, getpid());
     *r = (struct weir_plain_record){.bytes = bytes,
                                     .device = p->device,
                                     .caller = caller,
                                     .kind = p->kind,
+                                    .group = p->group,
+                                    .context = context,
                                     .references = (unsigned)is_handle};
     pthread_mutex_lock(&lock);
-    is_noted = weir__map_put(is_handle ? &handles : &blocks, key, (uintptr_t)r);
+    forget_old(map, key);
+    is_noted = weir__map_put(map, key, (uintptr_t)r);
     if (is_noted)
         add(r, bytes, 0);
     pthread_mutex_unlock(&lock);
@@ -293,16 +359,6 @@ void weir__plain_end(struct weir_plain *p, CUresult result, uint64_t key, size_t
 
 /* ---- frees ---------------------------------------------------------------------------------------- */
 
-/* The caller holds the lock.  The driver has its bytes back. */
-static void forget(struct weir_plain_record *r) {
-    struct weir_group *g = weir__drop_in_group_of(r->device);
-
-    add(r, 0, r->bytes);
-    if (g)
-        weir__group_give(g, r->kind, r->bytes);
-    free(r);
-}
-
 /* By another thread the same address may be noted again as soon as the driver has the block back. */
 struct weir_plain_record *weir__plain_freeing(uint64_t key) {
     uintptr_t found = 0;
@@ -326,12 +382,6 @@ void weir__plain_freed(struct weir_plain_record *r, uint64_t key, CUresult resul
     pthread_mutex_unlock(&lock);
 }
 
-/* Likewise, of a handle. */
-static void forget_unused(struct weir_plain_record *r) {
-    if (r->references == 0 && r->mappings == 0)
-        forget(r);
-}
-
 /* With the last reference its number may be another's. */
 struct weir_plain_record *weir__plain_releasing(CUmemGenericAllocationHandle handle) {
     struct weir_plain_record *r;
@@ -342,7 +392,7 @@ struct weir_plain_record *weir__plain_releasing(CUmemGenericAllocationHandle han
     pthread_mutex_lock(&lock);
     (void)weir__map_get(&handles, handle, &found);
     r = (struct weir_plain_record *)found;
-    if (r && r->references == 1)
+    if (r && ++r->releasing == r->references)
         (void)weir__map_take(&handles, handle, NULL);
     pthread_mutex_unlock(&lock);
     return r;
@@ -353,6 +403,7 @@ void weir__plain_released(struct weir_plain_record *r, CUmemGenericAllocationHan
     if (!r)
         return;
     pthread_mutex_lock(&lock);
+    r->releasing--;
     if (result == CUDA_SUCCESS) {
         r->references--;
         forget_unused(r);
@@ -435,19 +486,11 @@ int weir__plain_any_graphs(void) {
     return atomic_load_explicit(&any_graphs, memory_order_relaxed);
 }
 
-void weir__plain_look_at_graphs(CUdevice device) {
-    struct weir_group *g;
-    uint64_t now = 0, before;
+/* The caller holds the lock. */
+static void settle_graphs(CUdevice device, uint64_t now) {
+    struct weir_group *g = weir__drop_in_group_of(device);
+    uint64_t before = graphs[device] + captured[device];
 
-    if (device < 0)
-        device = current_device();
-    if (device < 0 || device >= MOST_DEVICES ||
-        REAL(cuDeviceGetGraphMemAttribute)(device, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, &now) !=
-            CUDA_SUCCESS)
-        return;
-    g = weir__drop_in_group_of(device);
-    pthread_mutex_lock(&lock);
-    before = graphs[device] + captured[device];
     graphs[device] = now;
     captured[device] = 0;
     sums.kind[WEIR_GROUP_GRAPH] += now - before;
@@ -455,26 +498,53 @@ void weir__plain_look_at_graphs(CUdevice device) {
         weir__group_add(g, WEIR_GROUP_GRAPH, now - before);
     else if (g)
         weir__group_give(g, WEIR_GROUP_GRAPH, before - now);
+}
+
+void weir__plain_look_at_graphs(CUdevice device) {
+    uint64_t now = 0;
+
+    if (device < 0)
+        device = current_device();
+    if (device < 0 || device >= MOST_DEVICES ||
+        REAL(cuDeviceGetGraphMemAttribute)(device, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, &now) !=
+            CUDA_SUCCESS)
+        return;
+    pthread_mutex_lock(&lock);
+    settle_graphs(device, now);
     pthread_mutex_unlock(&lock);
 }
 
 /* ---- contexts ------------------------------------------------------------------------------------- */
 
-/* Physical memory outlives contexts; of the rest nobody frees anything any more. */
-void weir__plain_lost(CUdevice device) {
-    if (!is_noted_here())
-        return;
-    pthread_mutex_lock(&lock);
+/* The caller holds the lock.  Of a context, or all that is on a device. */
+static void lose(CUcontext context, CUdevice device) {
     for (size_t i = 0; i < blocks.capacity;) {
         struct weir_map_slot *slot = &blocks.slots[i];
         struct weir_plain_record *r = (struct weir_plain_record *)slot->value;
 
-        if (slot->key != 0 && r->device == device) {
+        if (slot->key != 0 && (context ? r->context == context : r->device == device)) {
             (void)weir__map_take(&blocks, slot->key, NULL); /* another may come into its place */
             forget(r);
         } else {
             i++;
         }
     }
+}
+
+void weir__plain_context_ended(CUcontext context) {
+    if (!context || !is_noted_here())
+        return;
+    pthread_mutex_lock(&lock);
+    lose(context, -1);
+    pthread_mutex_unlock(&lock);
+}
+
+/* Physical memory outlives contexts; of the rest nobody frees anything any more. */
+void weir__plain_lost(CUdevice device) {
+    if (!is_noted_here() || device < 0 || device >= MOST_DEVICES)
+        return;
+    pthread_mutex_lock(&lock);
+    lose(NULL, device);
+    settle_graphs(device, 0);
     pthread_mutex_unlock(&lock);
 }

@@ -23,6 +23,7 @@ struct weir_plain {
     uint64_t began;           /* CLOCK_MONOTONIC */
     struct weir_group *group; /* which has counted the bytes; NULL: none */
     int is_seen;              /* it is the program's own */
+    int has_trimmed;          /* weir's allocators have given back what they had idle */
 };
 
 /* 1: the driver may be asked; 0: the group refuses, and that has been told.  `device' -1: the current one. */
@@ -49,7 +50,9 @@ void weir__plain_unmapped(uint64_t address, size_t bytes);
 /* Graphs: a captured request, and what the driver reports once graphs were launched or trimmed. */
 int weir__plain_any_graphs(void);
 void weir__plain_look_at_graphs(CUdevice device);
-/* What was in the device's contexts has gone with them. */
+/* What was in the context has gone with it; NULL: nothing was. */
+void weir__plain_context_ended(CUcontext context);
+/* The same of all contexts of the device, and of its graphs. */
 void weir__plain_lost(CUdevice device);
 
 /* What there is now. */

@@ -174,10 +174,19 @@ static inline int serve_request(CUmemoryPool handle, CUdeviceptr *block, size_t 
 }
 
 /* What the driver is to serve: a captured request is a part of its graph.  1: it may be asked. */
-static int begin_left(struct weir_plain *plain, CUstream stream, size_t bytes) {
+static int begin_left(struct weir_plain *plain, CUmemoryPool handle, CUstream stream,
+                      size_t bytes) {
     int is_graph = !weir__inside && is_any_captured() && is_captured(stream);
+    CUdevice device = -1;
 
-    return weir__plain_begin(plain, is_graph ? WEIR_GROUP_GRAPH : WEIR_GROUP_POOL, -1, bytes);
+    if (bytes > 0 && enter()) {
+        const struct weir_pool *pool = handle ? weir__pool_of(handle) : NULL;
+
+        if (!weir__stream_lacks_context(stream))
+            device = pool ? pool->device : device_of(stream);
+        leave();
+    }
+    return weir__plain_begin(plain, is_graph ? WEIR_GROUP_GRAPH : WEIR_GROUP_POOL, device, bytes);
 }
 
 static CUresult refuse(CUdeviceptr *block) {
@@ -192,7 +201,7 @@ CUresult weir__serve_cuMemAllocAsync(CUdeviceptr *block, size_t bytes, CUstream 
 
     if (serve_request(NULL, block, bytes, stream, &result))
         return result;
-    if (!begin_left(&plain, stream, bytes))
+    if (!begin_left(&plain, NULL, stream, bytes))
         return passed(refuse(block));
     do
         result = REAL(cuMemAllocAsync)(block, bytes, stream);
@@ -207,7 +216,7 @@ CUresult weir__serve_cuMemAllocAsync_ptsz(CUdeviceptr *block, size_t bytes, CUst
 
     if (serve_request(NULL, block, bytes, own(stream), &result))
         return result;
-    if (!begin_left(&plain, own(stream), bytes))
+    if (!begin_left(&plain, NULL, own(stream), bytes))
         return passed(refuse(block));
     do
         result = REAL_PTSZ(cuMemAllocAsync)(block, bytes, stream);
@@ -223,7 +232,7 @@ CUresult weir__serve_cuMemAllocFromPoolAsync(CUdeviceptr *block, size_t bytes, C
 
     if (pool && serve_request(pool, block, bytes, stream, &result))
         return result;
-    if (!begin_left(&plain, stream, bytes))
+    if (!begin_left(&plain, pool, stream, bytes))
         return passed(refuse(block));
     do
         result = REAL(cuMemAllocFromPoolAsync)(block, bytes, pool, stream);
@@ -239,7 +248,7 @@ CUresult weir__serve_cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *block, size_t byt
 
     if (pool && serve_request(pool, block, bytes, own(stream), &result))
         return result;
-    if (!begin_left(&plain, own(stream), bytes))
+    if (!begin_left(&plain, pool, own(stream), bytes))
         return passed(refuse(block));
     do
         result = REAL_PTSZ(cuMemAllocFromPoolAsync)(block, bytes, pool, stream);
@@ -419,22 +428,32 @@ CUresult weir__serve_cuMemUnmap(CUdeviceptr address, size_t bytes) {
 }
 
 /* Only a program that has captured a request has graphs with memory, as far as weir sees. */
-static CUresult look_at_graphs(CUresult result, CUdevice device) {
-    if (weir__plain_any_graphs() && result == CUDA_SUCCESS && enter()) {
-        weir__plain_look_at_graphs(device);
+static int may_look_at_graphs(CUresult result) {
+    return weir__plain_any_graphs() && result == CUDA_SUCCESS && enter();
+}
+
+static CUresult launched(CUresult result, CUstream stream) {
+    if (may_look_at_graphs(result)) {
+        weir__plain_look_at_graphs(device_of(stream));
         leave();
     }
     return result;
 }
 
 CUresult weir__serve_cuGraphLaunch(CUgraphExec exec, CUstream stream) {
-    return look_at_graphs(REAL(cuGraphLaunch)(exec, stream), -1);
+    return launched(REAL(cuGraphLaunch)(exec, stream), stream);
 }
 
 CUresult weir__serve_cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream) {
-    return look_at_graphs(REAL_PTSZ(cuGraphLaunch)(exec, stream), -1);
+    return launched(REAL_PTSZ(cuGraphLaunch)(exec, stream), own(stream));
 }
 
 CUresult weir__serve_cuDeviceGraphMemTrim(CUdevice device) {
-    return look_at_graphs(REAL(cuDeviceGraphMemTrim)(device), device);
+    CUresult result = REAL(cuDeviceGraphMemTrim)(device);
+
+    if (may_look_at_graphs(result)) {
+        weir__plain_look_at_graphs(device);
+        leave();
+    }
+    return result;
 }
