@@ -763,7 +763,7 @@ END_TEST
 
 /* ---- slots away from home -------------------------------------------------------------------- */
 
-START_TEST(an_unlisted_chunk_serves_where_it_was_freed) {
+START_TEST(a_remote_free_serves_where_it_was_freed) {
     weir_allocator *a = make_plain(_i);
     void *block, *held[500];
     int count = 0;
@@ -3150,7 +3150,7 @@ static void add_streams(TCase *tests) {
     LOOP(tests, a_stream_that_only_frees, ENGINES);
     LOOP(tests, per_thread_streams_are_apart, ENGINES);
     LOOP(tests, the_legacy_stream_has_two_names, ENGINES);
-    LOOP(tests, an_unlisted_chunk_serves_where_it_was_freed, ENGINES);
+    LOOP(tests, a_remote_free_serves_where_it_was_freed, ENGINES);
     LOOP(tests, a_trim_waits_for_what_is_away, ENGINES * 2);
     LOOP(tests, remote_frees_find_their_cache, ENGINES);
     tcase_add_loop_test(tests, what_is_stranded_is_waited_for_if_it_is_much, 0, 3);
