@@ -105,7 +105,7 @@ complete -c weir -n '__fish_seen_subcommand_from park' -l list -d 'List the park
 complete -c weir -n '__fish_seen_subcommand_from park' -l memory -r -f -d 'Assume that the process has SIZE of device memory, as nvidia-smi shows it'
 complete -c weir -n '__fish_seen_subcommand_from park' -l test -d 'Only try whether the driver parks and wakes a small process of weir\'s'
 complete -c weir -n '__fish_seen_subcommand_from park' -s t -l timeout -r -f -d 'Wait S seconds for work that the process has submitted (30)'
-complete -c weir -n '__fish_seen_subcommand_from park' -l unshared -d 'Park the process although a process with CUDA started it, or it started one'
+complete -c weir -n '__fish_seen_subcommand_from park' -l unshared -d 'Park the process although it has loaded NCCL, as PyTorch always does, or a process with CUDA started it, or it started one'
 complete -c weir -n '__fish_seen_subcommand_from record' -l callers -d 'Record the caller of each request'
 complete -c weir -n '__fish_seen_subcommand_from record' -l limit -r -f -d 'Stop writing at about SIZE of text, before compression'
 complete -c weir -n '__fish_seen_subcommand_from record' -l mark-at-nvtx -r -f -d 'End an iteration where the program begins an NVTX range of this name, or sets an NVTX mark'

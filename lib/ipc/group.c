@@ -560,7 +560,7 @@ void weir__group_each(const char *name, void (*visit)(const char *device, void *
     weir__runfile_each(begins, visit_device, &(struct visit){name, visit, context});
 }
 
-/* Removes the file, if nobody holds byte 0 but who asks, and nothing is counted: memory that is, is still there. */
+/* Removes the file, if nobody holds byte 0 but the caller, and nothing is counted: memory that is, is still there. */
 static void remove_if_alone(struct weir_group *g) {
     const struct weir_kept *by = g->slot >= 0 ? &g->alive : &g->others;
 

@@ -175,7 +175,7 @@ static struct weir_group *join(const struct weir_driver *driver, CUdevice device
     size_t total = 0;
 
     if (driver->cuDeviceTotalMem(&total, device) == CUDA_ERROR_INVALID_DEVICE)
-        return NULL; /* the driver says so to whoever asks for a context */
+        return NULL; /* the driver says so to the caller for a context */
     if (weir__driver_uuid(driver, device, name) != CUDA_SUCCESS ||
         driver->cuDeviceTotalMem(&total, device) != CUDA_SUCCESS) {
         snprintf(why, WEIR_GROUP_WHY, "group '%s': the driver does not tell what device %d is",
