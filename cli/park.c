@@ -77,12 +77,12 @@ static const struct weir_driver *open_driver(void) {
 }
 
 /* Opened, and tried unless it has passed before. */
-static const struct weir_driver *open_tried(int anew) {
+static const struct weir_driver *open_tried(int again) {
     char why[MOVES_WHY];
     const struct weir_driver *driver;
     struct trial trial;
 
-    if (trial_begin(&trial, DRIVER, anew) != 0) {
+    if (trial_begin(&trial, DRIVER, again) != 0) {
         (void)fail("the trial", strerror(errno));
         return NULL;
     }

@@ -121,11 +121,11 @@ static void be_tried(const char *driver, int from, int to) {
     _exit(write(to, &answer, 1) != 1);
 }
 
-int trial_begin(struct trial *trial, const char *driver, int anew) {
+int trial_begin(struct trial *trial, const char *driver, int again) {
     int down[2], up[2];
 
     *trial = (struct trial){.driver = driver, .to = -1, .from = -1};
-    if (!anew && has_passed(trial))
+    if (!again && has_passed(trial))
         return 0;
     if (pipe2(down, O_CLOEXEC) != 0)
         return -1;

@@ -20,7 +20,7 @@ struct trial {
 };
 
 /* Before this process opens that driver.  With `again', also if it has passed.  0; -1 and errno. */
-int trial_begin(struct trial *trial, const char *driver, int anew);
+int trial_begin(struct trial *trial, const char *driver, int again);
 /* Parks and wakes it; 1: it works, 0 and why not. */
 int trial_end(struct trial *trial, const struct weir_driver *driver, char why[MOVES_WHY]);
 /* Without a result. */

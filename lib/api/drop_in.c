@@ -77,9 +77,9 @@ int weir__drop_in_keeps_addresses(const weir_allocator *a) {
 }
 
 int weir__drop_in_free_own(weir_allocator *a, void *block, weir_stream stream) {
-    unsigned detours = atomic_load_explicit(&a->device.slow_path, memory_order_acquire);
+    unsigned paths = atomic_load_explicit(&a->device.slow_path, memory_order_acquire);
 
-    return (detours & ~(unsigned)WEIR_SLOW_PATH_OOM) == 0 &&
+    return (paths & ~(unsigned)WEIR_SLOW_PATH_OOM) == 0 &&
            weir__caches_free_own(a->caches, (uintptr_t)block, stream);
 }
 

@@ -21,17 +21,17 @@ enum {
         16 /* a callback is asked when a request fails: no concern of frees; fixed */
 };
 
-typedef _Atomic unsigned weir_detours;
+typedef _Atomic unsigned weir_slow_paths;
 
 /* 1 if there is that reason; what was written before it came or went is seen. */
-static inline int weir__slow_path_is(const weir_detours *detours, unsigned reason) {
-    return (atomic_load_explicit(detours, memory_order_acquire) & reason) != 0;
+static inline int weir__slow_path_is(const weir_slow_paths *paths, unsigned reason) {
+    return (atomic_load_explicit(paths, memory_order_acquire) & reason) != 0;
 }
 
 /* A reason comes, or goes.  1 if it did not stand as it does now. */
-static inline int weir__slow_path_set(weir_detours *detours, unsigned reason, int stands) {
-    unsigned before = stands ? atomic_fetch_or_explicit(detours, reason, memory_order_acq_rel)
-                             : atomic_fetch_and_explicit(detours, ~reason, memory_order_acq_rel);
+static inline int weir__slow_path_set(weir_slow_paths *paths, unsigned reason, int stands) {
+    unsigned before = stands ? atomic_fetch_or_explicit(paths, reason, memory_order_acq_rel)
+                             : atomic_fetch_and_explicit(paths, ~reason, memory_order_acq_rel);
 
     return ((before & reason) != 0) != (stands != 0);
 }

@@ -30,10 +30,10 @@ struct weir_access {
 struct weir_device {
     const struct weir_driver *driver;
     CUdevice ordinal;
-    CUcontext context;      /* the primary one, retained by the allocator */
-    uint64_t total;         /* bytes */
-    weir_detours slow_path; /* why requests do not go straight to the caches */
-    uint64_t created_ticks; /* of the allocator */
+    CUcontext context;         /* the primary one, retained by the allocator */
+    uint64_t total;            /* bytes */
+    weir_slow_paths slow_path; /* why requests do not go straight to the caches */
+    uint64_t created_ticks;    /* of the allocator */
     _Atomic int log;  /* level; NONE while the allocator is made, whose maker tells of failures */
     int decompresses; /* memory is made for hardware decompression, too */
     int drop_in;      /* the allocator stands in the place of the driver's pools: see drop_in.h */

@@ -6,8 +6,8 @@
 
 enum { FIRST_STREAMS = 4 };
 
-void weir__uses_open(struct weir_uses *uses, weir_detours *detours) {
-    uses->detours = detours;
+void weir__uses_open(struct weir_uses *uses, weir_slow_paths *paths) {
+    uses->paths = paths;
     pthread_mutex_init(&uses->lock, NULL);
     uses->map = (struct weir_map){0};
 }
@@ -25,7 +25,7 @@ static void tell(struct weir_uses *uses) {
     int some = uses->map.count > 0;
 
     if (weir__uses_any(uses) != some)
-        (void)weir__slow_path_set(uses->detours, WEIR_SLOW_PATH_USES, some);
+        (void)weir__slow_path_set(uses->paths, WEIR_SLOW_PATH_USES, some);
 }
 
 /* A list with room for one more stream, or NULL; the old one is gone only on success. */

@@ -31,17 +31,17 @@ struct weir_use_list {
 };
 
 struct weir_uses {
-    weir_detours *detours; /* of which USES says whether there is anything in the map */
-    pthread_mutex_t lock;  /* guards map; innermost */
-    struct weir_map map;   /* address -> struct weir_use_list * */
+    weir_slow_paths *paths; /* of which USES says whether there is anything in the map */
+    pthread_mutex_t lock;   /* guards map; innermost */
+    struct weir_map map;    /* address -> struct weir_use_list * */
 };
 
 /* 1 if any block has noted streams: what a request asks before it takes the lock. */
 static inline int weir__uses_any(const struct weir_uses *uses) {
-    return weir__slow_path_is(uses->detours, WEIR_SLOW_PATH_USES);
+    return weir__slow_path_is(uses->paths, WEIR_SLOW_PATH_USES);
 }
 
-void weir__uses_open(struct weir_uses *uses, weir_detours *detours);
+void weir__uses_open(struct weir_uses *uses, weir_slow_paths *paths);
 void weir__uses_close(struct weir_uses *uses);
 /* Notes a stream; noting it again changes nothing.  1, or 0 if host memory ran out. */
 int weir__uses_note(struct weir_uses *uses, uint64_t block, weir_stream stream, uint64_t id);
