@@ -414,6 +414,13 @@ weir_status weir_alloc(weir_allocator *a, size_t bytes, weir_stream stream, void
     return WEIR_OK;
 }
 
+intptr_t weir_alloc_address(weir_allocator *a, size_t bytes, weir_stream stream) {
+    void *block;
+    weir_status status = weir_alloc(a, bytes, stream, &block);
+
+    return status == WEIR_OK ? (intptr_t)block : (intptr_t)status;
+}
+
 /* ---- frees ------------------------------------------------------------------------------------- */
 
 weir_status weir__allocator_take_back(void *allocator, CUdeviceptr block, weir_stream stream,

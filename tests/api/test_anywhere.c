@@ -252,6 +252,21 @@ TEST(who_is_not_served) {
     weir__model_faults_clear();
 }
 
+TEST(an_address_or_a_status) {
+    intptr_t block;
+
+    begin(_i);
+    block = weir_alloc_address(a, LARGE, A);
+    MUST(block > 0);
+    use(A, (void *)block, 1, MS);
+    MUST_EQ(weir_alloc_address(a, 0, A), 0);
+    MUST_EQ(weir_alloc_address(a, 2 * ROOM, A), WEIR_E_LIMIT);
+    MUST_EQ(weir_alloc_address(NULL, MIB, A), WEIR_E_INVALID);
+    MUST_EQ(check_identities(a).blocks, 1);
+    OK(weir_free(a, (void *)block, A));
+    end();
+}
+
 int main(void) {
     Suite *suite = suite_create("anywhere");
     TCase *tests = suite_add_case(suite, "anywhere", 30, NULL, NULL);
@@ -259,7 +274,8 @@ int main(void) {
     ADD_FOR_EACH(tests, WORLDS, what_a_stream_freed_is_over_before_any_has_it,
                  what_any_used_is_over_before_a_stream_has_it, others_are_not_waited_for,
                  mistakes_are_told, a_driver_that_refuses_leaves_nothing,
-                 a_capture_elsewhere_goes_on, threads_share_the_stream, who_is_not_served);
+                 a_capture_elsewhere_goes_on, threads_share_the_stream, who_is_not_served,
+                 an_address_or_a_status);
     tcase_add_test(tests, who_is_slower_has_the_others_stream);
     return run_suite(suite, CK_FORK_GETENV);
 }
