@@ -161,6 +161,8 @@ static int wake(void) {
 
     if (!target_find(command.process, 1, &target, why))
         return fail(command.process, why);
+    if (!target_has_cuda(&target))
+        return fail(name_of(&target), "it is not parked: it has not loaded CUDA's driver");
     driver = open_driver();
     if (!driver)
         return 1;
@@ -239,6 +241,9 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
     case ARGP_KEY_ARG:
         if (command.process)
             argp_error(state, "unexpected argument '%s': one process at a time", argument);
+        if (!target_is_name(argument))
+            argp_error(state, "process '%s': expected the number of a process, or a name",
+                       argument);
         command.process = argument;
         return 0;
     case ARGP_KEY_END:
