@@ -560,6 +560,33 @@ void weir__group_each(const char *name, void (*visit)(const char *device, void *
     weir__runfile_each(begins, visit_device, &(struct visit){name, visit, context});
 }
 
+struct visit_on {
+    const char *device;
+    void (*group)(const char *name, void *context);
+    void *context;
+};
+
+/* "NAME-DEVICE"; a name may have hyphens, too. */
+static void visit_name(const char *path, const char *rest, void *context) {
+    const struct visit_on *visit = context;
+    size_t length = strlen(rest), tail = strlen(visit->device) + 1;
+    char name[WEIR_GROUP_NAME + 1], own[WEIR_REGISTRY_PATH];
+
+    if (length <= tail || length - tail >= sizeof name)
+        return;
+    snprintf(name, sizeof name, "%.*s", (int)(length - tail), rest);
+    if (name_file(own, name, visit->device) == 0 && strcmp(path, own) == 0)
+        visit->group(name, visit->context);
+}
+
+void weir__group_each_on(const char *device, void (*visit)(const char *name, void *context),
+                         void *context) {
+    char begins[32];
+
+    snprintf(begins, sizeof begins, "group%d-", WEIR_GROUP_VERSION);
+    weir__runfile_each(begins, visit_name, &(struct visit_on){device, visit, context});
+}
+
 /* Removes the file, if nobody holds byte 0 but the caller, and nothing is counted: memory that is, is still there. */
 static void remove_if_alone(struct weir_group *g) {
     const struct weir_kept *by = g->slot >= 0 ? &g->alive : &g->others;
