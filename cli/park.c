@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/drop_in.h"
+#include "base/clock.h"
 #include "base/text.h"
 #include "cli/common/commands.h"
 #include "cli/common/flags.h"
@@ -90,8 +92,12 @@ static const struct weir_driver *open_tried(int again) {
     if (!driver)
         trial_give_up(&trial);
     else if (!trial_end(&trial, driver, why)) {
-        (void)fail("nothing is parked", why);
-        return NULL;
+        if (again || !trial.is_full) {
+            (void)fail("nothing is parked", why);
+            return NULL;
+        }
+        fprintf(stderr, "%s: this driver was not tried before: device 0 has no memory for it\n",
+                command.by);
     }
     return driver;
 }
@@ -153,19 +159,44 @@ static int park(void) {
     return end_of(move_out(&move), &target, &move, "parked");
 }
 
+/* Other processes under weir give idle memory back, so that the process may fit.  1: some has come, or may yet. */
+static int ask_others(const struct move *move, uint64_t began) {
+    int count = 0, any = 0;
+
+    (void)move->driver->cuDeviceGetCount(&count);
+    for (int i = 0; i < count; i++) {
+        size_t bytes = 0;
+
+        (void)move->driver->cuDeviceTotalMem(&bytes, i);
+        if (move->bytes && move->bytes < bytes)
+            bytes = (size_t)move->bytes;
+        any |= weir__drop_in_ask_for_memory(i, bytes, began);
+    }
+    return any;
+}
+
 static int wake(void) {
     const struct weir_driver *driver;
     char why[TARGET_WHY];
     struct target target;
+    enum moved moved;
     struct move move;
+    uint64_t began;
 
     if (!target_find(command.process, 1, &target, why))
         return fail(command.process, why);
+    if (!target_has_cuda(&target))
+        return fail(name_of(&target), "it is not parked: it has not loaded CUDA's driver");
     driver = open_driver();
     if (!driver)
         return 1;
     move = (struct move){.driver = driver, .pid = target.pid, .start = target.start};
-    return end_of(move_back(&move), &target, &move, "awake");
+    began = weir__clock_ns();
+    do
+        moved = move_back(&move);
+    while (moved == NOT_MOVED && move.lacks_memory && !interrupt_came() &&
+           ask_others(&move, began));
+    return end_of(moved, &target, &move, "awake");
 }
 
 static void print_record(const struct record *record, void *count) {
@@ -239,6 +270,9 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
     case ARGP_KEY_ARG:
         if (command.process)
             argp_error(state, "unexpected argument '%s': one process at a time", argument);
+        if (!target_is_name(argument))
+            argp_error(state, "process '%s': expected the number of a process, or a name",
+                       argument);
         command.process = argument;
         return 0;
     case ARGP_KEY_END:
@@ -266,7 +300,8 @@ static const char park_doc[] =
 static const char wake_doc[] =
     "Brings the device memory of a parked process back, at the same addresses, and has the process "
     "go on.\vPROCESS is a number, or a name: a word of the command of a parked process.  If the "
-    "device has too little free memory, the process stays parked.  weir wake also mends what a "
+    "device has too little free memory, others under weir give back what they have idle; if that "
+    "does not suffice, the process stays parked.  weir wake also mends what a "
     "killed `weir park' or `weir wake' has left.\n\nExit code: 0 it goes on; 1 it does not; 2 "
     "usage.";
 

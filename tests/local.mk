@@ -693,6 +693,13 @@ check_PROGRAMS += $(public_tests)
 check_DATA = $(victims)
 endif
 TESTS += $(check_PROGRAMS) $(script_tests)
+
+# Of a test that there is, automake writes a rule for the log.
+any_log = %.log
+$(any_log):
+	@printf 'make check: there is no test %s; TESTS may be some of these:\n' '$*' >&2
+	@printf '  %s\n' $(check_PROGRAMS) $(script_tests) >&2
+	@exit 1
 if HAVE_CUDA_H
 check_PROGRAMS += $(cuda_tests)
 endif

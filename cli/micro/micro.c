@@ -18,6 +18,7 @@
 #include "cli/common/interrupt.h"
 #include "cli/common/jsonfile.h"
 #include "cli/common/progress.h"
+#include "cli/groups.h"
 
 enum { MICRO_KEY = 0x5600, SUBJECT_KEY, SCENARIO_KEY, THREADS_KEY, QUICK_KEY };
 
@@ -206,7 +207,9 @@ static int open_device(struct micro *micro) {
 
     if (weir_cli_device_open(&micro->settings, &micro->device, 0) != 0)
         return 0; /* it has said why */
-    driver = micro->driver = micro->device.driver;
+    driver = micro->driver = group_driver(micro->device.driver, micro->device.ordinal);
+    if (!driver)
+        return 0; /* it has said why */
     micro->counted = weir__driver_counted(driver);
     if (!micro->counted) {
         fputs("weir: driver calls cannot be counted\n", stderr);

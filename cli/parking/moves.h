@@ -24,6 +24,7 @@ struct move {
     unsigned timeout_ms; /* of the lock */
     uint64_t bytes;      /* that are in host memory now, or were; 0: not known */
     uint64_t ns;         /* that it took */
+    int lacks_memory;    /* it was not woken, since the device has too little */
     char why[MOVES_WHY]; /* it was not done, and how the process is now */
 };
 

@@ -28,6 +28,7 @@
 #include "cli/common/jsonfile.h"
 #include "cli/common/runner.h"
 #include "cli/common/span.h"
+#include "cli/groups.h"
 #include "cli/measure/measure.h"
 #include "cli/replay/busy.h"
 #include "cli/replay/configuration.h"
@@ -57,7 +58,9 @@ static int open_device(struct replay *replay, struct weir_cli_settings *settings
 
     if (weir_cli_device_open(settings, &replay->device, 1) != 0)
         return 0; /* it has said why */
-    session->driver = replay->device.driver;
+    session->driver = group_driver(replay->device.driver, replay->device.ordinal);
+    if (!session->driver)
+        return 0; /* it has said why */
     /* Stretches on a device are times alone; what a modelled call takes is known by their number. */
     session->counted = replay->stretches && !session->driver->charge
                            ? session->driver
@@ -363,7 +366,8 @@ static int look_at_device(struct weir_cli_settings *settings, const struct job *
     const char *lacks;
 
     memset(&device, 0, sizeof device);
-    if (weir_cli_device_open(settings, &device, 0) != 0)
+    if (weir_cli_device_open(settings, &device, 0) != 0 ||
+        !group_driver(device.driver, device.ordinal))
         goto failed; /* it has said why */
     lacks = job->busy_factor > 0 ? busy_lacks(device.driver) : NULL;
     if (lacks) {

@@ -93,6 +93,7 @@ static uint64_t sum_of(const struct weir_registry_entry *entry) {
 
 /* ---- the file ------------------------------------------------------------------------------------ */
 
+/* "ledger": programs with an earlier weir that run meanwhile look for that name. */
 static int name_file(char path[WEIR_REGISTRY_PATH], const char *device) {
     return weir__runfile_path(path, WEIR_REGISTRY_PATH, "ledger%d-%s", WEIR_REGISTRY_VERSION,
                               device);

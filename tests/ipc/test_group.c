@@ -7,13 +7,16 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 
+#include "base/who.h"
 #include "ipc/group.h"
 #include "tests/fixtures/suite.h"
 
@@ -324,6 +327,54 @@ TEST(test_a_file_that_only_the_dead_used_takes_another_limit) {
     ck_assert(!files());
 }
 
+static int leave_by[2], left_by[2];
+
+/* The first thread has ended, and the locks have gone: to others the process is ending, and has its memory yet. */
+static void *go_on_ending(void *group) {
+    struct weir_group *g = group;
+    uint64_t start = weir__process_start(getpid());
+    char byte;
+
+    while (!weir__process_is_ending(getpid(), start))
+        sched_yield();
+    munmap(g->alive_page, 4096);
+    close(g->alive.number);
+    if (write(left_by[1], "r", 1) != 1)
+        _exit(1);
+    (void)!read(leave_by[0], &byte, 1);
+    _exit(0);
+}
+
+TEST(test_another_limit_leaves_what_the_ending_have) {
+    static struct weir_group g;
+    pthread_t thread;
+    char byte;
+    pid_t pid;
+
+    ck_assert_int_eq(pipe(leave_by), 0);
+    ck_assert_int_eq(pipe(left_by), 0);
+    pid = fork();
+    if (pid == 0) {
+        close(leave_by[1]);
+        if (weir__group_join(&g, "training", DEVICE, LIMIT, 1, why) != 0 ||
+            !weir__group_take(&g, WEIR_GROUP_RESERVE, LIMIT / 4) ||
+            pthread_create(&thread, NULL, go_on_ending, &g) != 0)
+            _exit(1);
+        pthread_exit(NULL);
+    }
+    ck_assert_int_eq(read(left_by[0], &byte, 1), 1);
+    join(&g, LIMIT / 2);
+    ck_assert_uint_eq(weir__group_limit(&g), LIMIT / 2);
+    ck_assert_uint_eq(weir__group_used(&g), LIMIT / 4);
+    ck_assert(!weir__group_take(&g, WEIR_GROUP_RESERVE, LIMIT / 2));
+    ck_assert(weir__group_take(&g, WEIR_GROUP_RESERVE, LIMIT / 4));
+    close(leave_by[1]);
+    ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
+    ck_assert(weir__group_take(&g, WEIR_GROUP_RESERVE, LIMIT / 4));
+    weir__group_leave(&g);
+    ck_assert(!files());
+}
+
 TEST(test_what_one_that_is_alone_has_counts_until_it_has_ended) {
     int ready[2], end[2];
     struct weir_group g;
@@ -537,12 +588,12 @@ int main(void) {
     Suite *suite = suite_create("group");
     TCase *tests = suite_add_case(suite, "alone", 20, set_up, tear_down);
 
-    ADD_TESTS(tests, test_a_member_has_the_limit_to_the_byte,
-              test_what_is_more_than_any_limit_is_refused,
-              test_no_more_is_given_back_than_was_taken, test_names, test_the_limit_is_the_groups,
-              test_shares_are_by_weight, test_a_folder_that_cannot_be_written_to_is_named,
-              test_what_is_no_file_of_a_group_is_replaced,
-              test_a_program_that_closes_all_files_stays_a_member, test_threads_of_several_members);
+    ADD_TESTS(
+        tests, test_a_member_has_the_limit_to_the_byte, test_what_is_more_than_any_limit_is_refused,
+        test_no_more_is_given_back_than_was_taken, test_names, test_the_limit_is_the_groups,
+        test_shares_are_by_weight, test_a_folder_that_cannot_be_written_to_is_named,
+        test_what_is_no_file_of_a_group_is_replaced, test_another_limit_leaves_what_the_ending_have,
+        test_a_program_that_closes_all_files_stays_a_member, test_threads_of_several_members);
     tests = suite_add_case(suite, "others", 20, set_up, tear_down);
     ADD_TESTS(tests, test_who_needs_it_has_what_the_dead_had,
               test_another_program_of_the_process_has_nothing,

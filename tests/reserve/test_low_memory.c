@@ -506,6 +506,62 @@ START_TEST(from_both_sides_at_once) {
 }
 END_TEST
 
+/* Each holds one block while it asks for another, so all are out of memory most of the time, and lend to each other
+ * from the middle of their own OOM recovery. */
+static void *struggle(void *mine) {
+    unsigned seed = (unsigned)(uintptr_t)mine;
+    CUstream stream;
+
+    CU(driver->cuCtxPushCurrent(primary));
+    CU(driver->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    for (int i = 0; i < ROUNDS; i++) {
+        void *block[2] = {0};
+
+        for (int k = 0; k < 2; k++)
+            if (weir_alloc(mine,
+                           k == 1 && i % 3 == 0 ? 64 * KIB
+                                                : (size_t)(rand_r(&seed) % 20 + 1) * 100 * MIB,
+                           stream, &block[k]) != WEIR_OK)
+                block[k] = NULL;
+        for (int k = 0; k < 2; k++)
+            OK(weir_free(mine, block[k], stream));
+    }
+    CU(driver->cuStreamSynchronize(stream));
+    return NULL;
+}
+
+/* Two threads for each of three, which also grow in the background and preallocate at their first requests. */
+START_TEST(all_in_recovery_at_once) {
+    enum { ALLOCATORS = 3, THREADS = 2 * ALLOCATORS };
+    weir_allocator *of[ALLOCATORS];
+    pthread_t thread[THREADS];
+
+    for (int i = 0; i < ALLOCATORS; i++) {
+        int world = (_i + i * (1 + _i / WORLDS)) % WORLDS;
+        weir_options options = options_for(world);
+
+        options.recovery_timeout_ms = 20;
+        options.prealloc_at = WEIR_PREALLOC_AT_FIRST;
+        options.prealloc = bytes_amount(500 * MIB);
+        if (worlds[world].kind != KIND_FIXED)
+            options.headroom = bytes_amount(100 * MIB);
+        of[i] = make(&options);
+    }
+    for (int i = 0; i < THREADS; i++)
+        MUST(pthread_create(&thread[i], NULL, struggle, of[i % ALLOCATORS]) == 0);
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(thread[i], NULL);
+    for (int i = 0; i < ALLOCATORS; i++) {
+        weir_statistics figures = {.size = sizeof figures};
+
+        OK(weir_stats(of[i], &figures));
+        MUST(figures.retries + figures.refusals > 0);
+        end(of[i]);
+    }
+    ANSWERS(CAPACITY, device_free());
+}
+END_TEST
+
 /* ---- the program says so ------------------------------------------------------------------------- */
 
 /* Those that give back without a wait. */
@@ -731,6 +787,7 @@ int main(void) {
     tcase_add_loop_test(siblings, not_of_one_that_is_lost, 0, WORLDS);
     tcase_add_loop_test(siblings, whatever_fails_on_the_way, 0, WORLDS);
     tcase_add_test(siblings, from_both_sides_at_once);
+    tcase_add_loop_test(siblings, all_in_recovery_at_once, 0, 3 * WORLDS);
     tcase_add_test(siblings, not_after_a_fork);
     tcase_add_loop_test(said, requests_give_what_lies_idle, 0, WORLDS);
     tcase_add_loop_test(said, requests_give_nothing_that_is_in_use, 0, WORLDS);
