@@ -29,6 +29,8 @@ static size_t read_events(uint64_t after, weir_event *events, size_t capacity) {
     return weir__counters_events(&counters, after, events, sizeof *events, capacity);
 }
 
+CASE("books", 4, NULL, NULL);
+
 TEST(growth_and_giving_back_are_counted_apart) {
     weir_statistics s = {.size = sizeof s, .reserve = 77};
 
@@ -140,6 +142,8 @@ static void open_allocator(void) {
 static void close_allocator(void) {
     OK(weir_allocator_destroy(a));
 }
+
+CASE("sizes", 4, open_allocator, close_allocator);
 
 /* Every size from that of `size` itself to beyond the library's: what fits is copied, nothing behind
  * it is touched, and size tells how much. */
@@ -256,15 +260,5 @@ TEST(who_is_told_nothing) {
 }
 
 int main(void) {
-    Suite *suite = suite_create("stats");
-    TCase *alone = tcase_create("books"), *sizes = tcase_create("sizes");
-
-    ADD_TESTS(alone, growth_and_giving_back_are_counted_apart, the_ring_at_every_fill,
-              more_threads_than_stripes, causes_have_words);
-    suite_add_tcase(suite, alone);
-    tcase_add_checked_fixture(sizes, open_allocator, close_allocator);
-    ADD_TESTS(sizes, statistics_of_every_size, latencies_of_every_size, failures_of_every_size,
-              times_count_from_creation, who_is_told_nothing);
-    suite_add_tcase(suite, sizes);
-    return run_suite(suite, CK_FORK_GETENV);
+    return run_tests("stats", CK_FORK_GETENV);
 }

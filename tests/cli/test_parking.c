@@ -207,6 +207,8 @@ static void expect_parked(pid_t pid) {
 
 /* ---- All goes well ---- */
 
+CASE("moves", 60, set_up, tear_down);
+
 TEST(what_is_parked_has_no_device_memory_and_goes_on_afterwards) {
     pid_t pid = begin_victim();
     struct move move = move_of(pid);
@@ -268,7 +270,7 @@ static const struct {
     {WEIR_ENTRY_cuCheckpointProcessCheckpoint, CUDA_ERROR_NOT_SUPPORTED, "such as managed memory"},
 };
 
-TEST(what_fails_before_the_memory_has_moved_is_undone) {
+TEST_EACH(ROWS(failures), what_fails_before_the_memory_has_moved_is_undone) {
     pid_t pid = begin_victim();
     struct move move = move_of(pid);
 
@@ -333,7 +335,7 @@ static void *interrupt_soon(void *ms) {
 }
 
 /* Before the move; in its middle. */
-TEST(what_is_interrupted_is_undone) {
+TEST_EACH(2, what_is_interrupted_is_undone) {
     pid_t pid = begin_victim();
     struct move move = move_of(pid);
     pthread_t thread;
@@ -351,7 +353,7 @@ TEST(what_is_interrupted_is_undone) {
 }
 
 /* One that dies is not waited for. */
-TEST(a_victim_that_is_killed_ends_the_move) {
+TEST_EACH(8, a_victim_that_is_killed_ends_the_move) {
     pid_t pid = begin_victim();
     struct move move = move_of(pid);
 
@@ -400,6 +402,8 @@ static void disturb(pid_t pid, unsigned *seed) {
     kill(command, SIGKILL);
     ck_assert_int_eq(waitpid(command, NULL, 0), command);
 }
+
+CASE("many", 60 + 2 * seconds(), set_up, tear_down);
 
 TEST(whatever_a_killed_command_leaves_can_be_woken) {
     uint64_t end = weir__clock_ns() + (uint64_t)(seconds() * 1e9);
@@ -467,6 +471,8 @@ static void expect_refused(pid_t pid, int is_unshared, const char *words) {
     if (words)
         EXPECT_HAS(why, words);
 }
+
+CASE("first", 60, set_up, tear_down);
 
 TEST(some_processes_are_refused) {
     pid_t pid = begin_mapped("data", NULL);
@@ -595,21 +601,5 @@ TEST(device_memory_is_what_is_used) {
 }
 
 int main(void) {
-    Suite *suite = suite_create("parking");
-    TCase *moves = suite_add_case(suite, "moves", 60, set_up, tear_down),
-          *many = suite_add_case(suite, "many", 60 + 2 * seconds(), set_up, tear_down),
-          *first = suite_add_case(suite, "first", 60, set_up, tear_down);
-
-    ADD_TESTS(moves, what_is_parked_has_no_device_memory_and_goes_on_afterwards,
-              what_is_parked_or_locked_is_not_parked_again, who_is_stopped_by_others_is_left_alone,
-              what_cannot_be_unlocked_is_told_and_mended, without_a_record_nothing_is_parked,
-              a_restore_that_fails_leaves_it_parked);
-    ADD_FOR_EACH(moves, (int)(sizeof failures / sizeof failures[0]),
-                 what_fails_before_the_memory_has_moved_is_undone);
-    ADD_FOR_EACH(moves, 2, what_is_interrupted_is_undone);
-    ADD_FOR_EACH(moves, 8, a_victim_that_is_killed_ends_the_move);
-    ADD_TESTS(many, whatever_a_killed_command_leaves_can_be_woken);
-    ADD_TESTS(first, some_processes_are_refused, a_name_finds_one_process,
-              host_memory_is_what_groups_leave, device_memory_is_what_is_used);
-    return run_suite(suite, CK_FORK);
+    return run_tests("parking", CK_FORK);
 }

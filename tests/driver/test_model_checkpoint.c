@@ -118,6 +118,8 @@ static CUprocessState state_of(pid_t pid) {
     return state;
 }
 
+CASE("checkpoint", 30, set_up, tear_down);
+
 TEST(states_have_an_order) {
     pid_t pid = begin();
     int thread = 0;
@@ -155,7 +157,7 @@ TEST(others_are_not_there_or_do_not_use_it) {
     RESULT(driver->cuCheckpointProcessGetState(getppid(), &state), CUDA_ERROR_NOT_INITIALIZED);
 }
 
-TEST(what_a_locked_process_may_call) {
+TEST_EACH(2, what_a_locked_process_may_call) {
     pid_t pid = begin();
 
     CU(driver->cuCheckpointProcessLock(pid, NULL));
@@ -169,7 +171,7 @@ TEST(what_a_locked_process_may_call) {
     end(pid);
 }
 
-TEST(a_question_ends_a_parked_process) {
+TEST_EACH(2, a_question_ends_a_parked_process) {
     pid_t pid = begin();
     int status;
 
@@ -201,11 +203,5 @@ TEST(a_restore_without_room_changes_nothing) {
 }
 
 int main(void) {
-    Suite *suite = suite_create("model_checkpoint");
-    TCase *tests = suite_add_case(suite, "checkpoint", 30, set_up, tear_down);
-
-    ADD_TESTS(tests, states_have_an_order, others_are_not_there_or_do_not_use_it,
-              a_restore_without_room_changes_nothing);
-    ADD_FOR_EACH(tests, 2, what_a_locked_process_may_call, a_question_ends_a_parked_process);
-    return run_suite(suite, CK_FORK);
+    return run_tests("model_checkpoint", CK_FORK);
 }

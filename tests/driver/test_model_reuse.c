@@ -4,6 +4,8 @@
 
 /* ------------------------------------------------------------------ blocks of pools ---- */
 
+CASE("blocks", 60, set_up, check_model);
+
 TEST(nothing_from_a_pool_is_a_null_pointer) {
     CUdeviceptr block = alloc(0, s);
 
@@ -106,6 +108,8 @@ TEST(destroyed_pool_goes_when_its_last_block_goes) {
 }
 
 /* ------------------------------------------------------------- who may reuse what ---- */
+
+CASE("reuse", 60, set_up, check_model);
 
 TEST(same_stream_reuses_at_once_even_when_busy) {
     CUdeviceptr block = alloc(MIB, s);
@@ -348,7 +352,7 @@ TEST(internal_dependencies_help_at_the_maximum_too) {
 }
 
 /* On a full device nothing but a policy, or what the host has seen, lets another stream have a block. */
-TEST(policies_alone_and_together_on_a_full_device) {
+TEST_EACH(8, policies_alone_and_together_on_a_full_device) {
     enum { FOLLOW = 1, OPPORTUNISTIC = 2, INTERNAL = 4 };
 
     for (int ordered = 0; ordered < 2; ordered++) {
@@ -485,34 +489,5 @@ TEST(the_legacy_stream_has_what_blocking_streams_freed) {
 }
 
 int main(void) {
-    Suite *suite = suite_create("model reuse");
-    TCase *tests = suite_add_case(suite, "blocks", 60, set_up, check_model);
-
-    ADD_TESTS(tests, nothing_from_a_pool_is_a_null_pointer,
-              interior_double_and_foreign_frees_lose_nothing,
-              used_counts_the_bytes_asked_for_and_no_pending_free,
-              high_water_marks_take_zero_and_fall_to_the_current_value,
-              policies_are_ints_and_on_at_first, pool_properties_are_checked,
-              destroyed_pool_goes_when_its_last_block_goes);
-    tests = suite_add_case(suite, "reuse", 60, set_up, check_model);
-    ADD_TESTS(
-        tests, same_stream_reuses_at_once_even_when_busy,
-        block_freed_on_a_busy_stream_is_not_handed_to_another_stream,
-        block_freed_on_an_idle_stream_is_handed_to_another_stream,
-        growth_on_an_idle_stream_serves_a_busy_one, growth_on_a_busy_stream_serves_no_other,
-        wait_on_an_event_after_the_free_gives_the_same_address_at_once,
-        wait_on_an_event_before_the_free_does_not, order_is_passed_on_through_a_third_stream,
-        event_policy_switched_off_gives_no_reuse_by_events,
-        launch_hides_what_was_done_until_its_work_begins,
-        opportunistic_policy_switched_off_leaves_reuse_to_synchronisation,
-        full_device_orders_a_stream_behind_pending_room, internal_dependencies_are_on_the_best_fit,
-        internal_dependencies_join_no_pieces, internal_policy_switched_off_is_out_of_memory_instead,
-        internal_dependencies_see_nothing_else, internal_dependencies_help_at_the_maximum_too,
-        what_is_ordered_goes_before_what_is_done,
-        its_own_and_free_adjacent_ranges_are_not_taken_together,
-        adjacent_ranges_of_two_streams_are_not_taken_together,
-        only_what_the_host_waited_for_is_seen, the_legacy_stream_has_what_blocking_streams_freed,
-        what_an_ended_stream_freed_serves_others);
-    ADD_FOR_EACH(tests, 8, policies_alone_and_together_on_a_full_device);
-    return run_suite(suite, CK_FORK_GETENV);
+    return run_tests("model reuse", CK_FORK_GETENV);
 }

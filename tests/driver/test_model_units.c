@@ -4,6 +4,8 @@
 
 /* ------------------------------------------------------------- units of 32 MiB ---- */
 
+CASE("units", 60, set_up, check_model);
+
 TEST(reserve_grows_in_units_and_blocks_pack_across_them) {
     static const size_t sizes[] = {3 * MIB / 2, 3 * MIB, 10 * MIB, 33 * MIB};
     CUdeviceptr before = alloc(512, s), block;
@@ -246,6 +248,8 @@ TEST(whole_device_can_be_taken) {
 
 /* ---------------------------------------------------- where blocks are placed ---- */
 
+CASE("placement", 60, set_up, check_model);
+
 TEST(among_equal_free_ranges_the_first_freed_serves_first) {
     static const int order[] = {9, 3, 12, 1, 7};
     CUdeviceptr blocks[16];
@@ -428,7 +432,7 @@ static uint64_t replay(FILE *trace, int *whole) {
     return hash;
 }
 
-TEST(recorded_programs_get_the_addresses_of_an_h200) {
+TEST_EACH(ROWS(programs), recorded_programs_get_the_addresses_of_an_h200) {
     const struct program *program = &programs[_i];
     const char *top = getenv("top_srcdir");
     char command[512];
@@ -451,28 +455,5 @@ TEST(recorded_programs_get_the_addresses_of_an_h200) {
 }
 
 int main(void) {
-    Suite *suite = suite_create("model units");
-    TCase *tests = suite_add_case(suite, "units", 60, set_up, check_model);
-
-    ADD_TESTS(tests, reserve_grows_in_units_and_blocks_pack_across_them,
-              blocks_allocated_in_turn_or_together,
-              freed_adjacent_ranges_serve_one_large_request_without_growth,
-              scattered_free_ranges_are_remapped,
-              unmapped_ranges_smaller_than_a_unit_serve_nothing_larger, trim_rounds_up_to_units,
-              trim_gives_back_what_was_waited_for_not_what_is_done, queries_let_no_threshold_act,
-              threshold_acts_at_a_synchronisation_and_rounds_down,
-              synchronising_the_context_lets_the_threshold_act, growth_and_trim_wait_for_no_kernel,
-              max_size_holds_at_allocation, what_grew_for_a_refused_request_stays,
-              what_cuMemFree_took_counts_as_used, impossible_request_is_refused_after_159_ms,
-              whole_device_can_be_taken);
-    tests = suite_add_case(suite, "placement", 60, set_up, check_model);
-    ADD_TESTS(tests, among_equal_free_ranges_the_first_freed_serves_first,
-              the_smallest_free_range_that_fits_is_cut_from_its_start,
-              unmapped_ranges_that_were_settled_serve_latest_freed_first,
-              of_a_stream_the_best_fit_serves_or_else_the_oldest_that_holds_it,
-              idle_streams_take_from_each_other_as_on_an_h200,
-              growth_takes_the_smallest_free_range_backed_or_not);
-    ADD_FOR_EACH(tests, (int)(sizeof programs / sizeof programs[0]),
-                 recorded_programs_get_the_addresses_of_an_h200);
-    return run_suite(suite, CK_FORK_GETENV);
+    return run_tests("model units", CK_FORK_GETENV);
 }

@@ -64,6 +64,8 @@ static void refuse(uint64_t limit, const char *says) {
 
 /* ---- one member -------------------------------------------------------------------------------- */
 
+CASE("alone", 20, set_up, tear_down);
+
 TEST(test_a_member_has_the_limit_to_the_byte) {
     struct weir_group g;
 
@@ -221,6 +223,8 @@ static void end_by_kill(pid_t pid) {
     ck_assert_int_eq(kill(pid, SIGKILL), 0);
     ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
 }
+
+CASE("others", 20, set_up, tear_down);
 
 TEST(test_who_needs_it_has_what_the_dead_had) {
     pid_t pid = start_holder(LIMIT);
@@ -503,6 +507,8 @@ static void disturb(int count, uint64_t steps, uint64_t least) {
            (unsigned long long)kills);
 }
 
+CASE("many", getenv("WEIR_TEST_STEPS") ? 3600 : 60, set_up, tear_down);
+
 TEST(test_kills_and_stops_at_any_moment) {
     const char *steps = getenv("WEIR_TEST_STEPS");
 
@@ -516,6 +522,8 @@ static void *take_and_give(void *group) {
     }
     return NULL;
 }
+
+CASE("alone", 20, set_up, tear_down);
 
 TEST(test_threads_of_several_members) {
     struct weir_group group[3];
@@ -534,23 +542,5 @@ TEST(test_threads_of_several_members) {
 }
 
 int main(void) {
-    Suite *suite = suite_create("group");
-    TCase *tests = suite_add_case(suite, "alone", 20, set_up, tear_down);
-
-    ADD_TESTS(tests, test_a_member_has_the_limit_to_the_byte,
-              test_what_is_more_than_any_limit_is_refused,
-              test_no_more_is_given_back_than_was_taken, test_names, test_the_limit_is_the_groups,
-              test_shares_are_by_weight, test_a_folder_that_cannot_be_written_to_is_named,
-              test_what_is_no_file_of_a_group_is_replaced,
-              test_a_program_that_closes_all_files_stays_a_member, test_threads_of_several_members);
-    tests = suite_add_case(suite, "others", 20, set_up, tear_down);
-    ADD_TESTS(tests, test_who_needs_it_has_what_the_dead_had,
-              test_another_program_of_the_process_has_nothing,
-              test_a_child_of_fork_does_not_keep_what_its_parent_had,
-              test_who_is_stopped_keeps_what_it_has_and_nobody_waits,
-              test_what_one_that_is_alone_has_counts_until_it_has_ended,
-              test_a_file_that_only_the_dead_used_takes_another_limit);
-    tests = suite_add_case(suite, "many", getenv("WEIR_TEST_STEPS") ? 3600 : 60, set_up, tear_down);
-    ADD_TESTS(tests, test_kills_and_stops_at_any_moment);
-    return run_suite(suite, CK_FORK_GETENV);
+    return run_tests("group", CK_FORK_GETENV);
 }

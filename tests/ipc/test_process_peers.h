@@ -241,10 +241,4 @@ static inline int registries(void) {
 
 static const int kinds[] = {KIND_POOL, KIND_REGIONS, KIND_MAPPED};
 
-/* The parts. */
-void add_process_peers_giving(Suite *suite);
-void add_process_peers_silent(Suite *suite);
-void add_process_peers_contexts(Suite *suite);
-void add_process_peers_shares(Suite *suite);
-
 #endif

@@ -32,7 +32,9 @@ static void fill_device(struct child *c) {
     ck_assert_uint_gt(figures_of(c).reserve, LARGE - 2 * CONTEXT);
 }
 
-TEST(test_a_context_beside_idle_reserve) {
+CASE("contexts", 60, set_up, tear_down);
+
+TEST_EACH(3, test_a_context_beside_idle_reserve) {
     struct child idle, needy;
 
     charge_contexts();
@@ -44,7 +46,7 @@ TEST(test_a_context_beside_idle_reserve) {
 
 /* The first one has all of the device, and what it was promised falls as others come.  A mapped arena gives handles of
  * half a GiB. */
-TEST(test_contexts_beside_preallocated_shares) {
+TEST_EACH(2, test_contexts_beside_preallocated_shares) {
     struct child c[3];
     unsigned long long sum = 0;
 
@@ -81,7 +83,7 @@ TEST(test_a_programs_context_beside_a_preallocated_share) {
 
 /* They had nothing left to give when they were asked: their shares had fallen for who came, and what was above them had
  * gone. */
-TEST(test_a_context_for_which_shares_fell) {
+TEST_EACH(2, test_a_context_for_which_shares_fell) {
     struct child one, late;
 
     charge_contexts();
@@ -99,7 +101,7 @@ TEST(test_a_context_for_which_shares_fell) {
     ck_assert_uint_le(figures_of(&one).reserve, LARGE / 2);
 }
 
-TEST(test_a_context_that_cannot_be) {
+TEST_EACH(2, test_a_context_that_cannot_be) {
     char pid[32], said[1024], path[96];
     struct child full, also, less, least, none, needy;
     FILE *file;
@@ -160,8 +162,10 @@ static void be_silent(uint64_t capacity) {
     ck_assert_int_eq(weir__model_shared_take(0, capacity, capacity - 128 * MIB), 0);
 }
 
+CASE("silent", 60, set_up, tear_down);
+
 /* To whose request is refused, or whose context. */
-TEST(test_who_does_not_answer_is_named) {
+TEST_EACH(2, test_who_does_not_answer_is_named) {
     char wanted[160];
     struct child needy;
 
@@ -249,7 +253,7 @@ static void start_ending(struct child *c, unsigned mib, struct child *also) {
 
 /* It is known to be ending by then, also to one that has come since, and what it had is waited for, longer than anybody
  * would be who lives. */
-TEST(test_who_is_ending_is_waited_for) {
+TEST_EACH(2, test_who_is_ending_is_waited_for) {
     struct child killed, needy;
     uint64_t began, took;
 
@@ -303,7 +307,7 @@ TEST(test_a_process_that_is_ending_is_not_waited_for) {
 }
 
 /* Or what it has, with its context, is not enough, and nobody else is there. */
-TEST(test_who_is_ending_has_too_little) {
+TEST_EACH(2, test_who_is_ending_has_too_little) {
     uint64_t began, others = (uint64_t)6000 * MIB, enough;
     struct child ending, needy;
     char words[32];
@@ -362,7 +366,7 @@ TEST(test_who_does_not_come_to_its_end) {
 }
 
 /* So does who is killed, at whatever moment, before it was heard of. */
-TEST(test_who_dies_before_it_is_asked_gives_all) {
+TEST_WHERE(8, 22, NULL, test_who_dies_before_it_is_asked_gives_all) {
     struct child killed, needy;
 
     start(&killed, "0");
@@ -377,7 +381,7 @@ TEST(test_who_dies_before_it_is_asked_gives_all) {
     ck_assert_str_eq(needy.reply, "WEIR_OK");
 }
 
-TEST(test_the_file_is_ruined_meanwhile) {
+TEST_EACH(2, test_the_file_is_ruined_meanwhile) {
     struct child idle, needy;
     char command[200];
     uint64_t began;
@@ -397,7 +401,9 @@ TEST(test_the_file_is_ruined_meanwhile) {
 
 /* ---- what is left on the device ------------------------------------------------------------------ */
 
-TEST(test_growth_leaves_room) {
+CASE("shares", 60, set_up, tear_down);
+
+TEST_EACH(3, test_growth_leaves_room) {
     struct child c;
     unsigned taken = 0;
 
@@ -413,7 +419,7 @@ TEST(test_growth_leaves_room) {
 }
 
 /* What others hold idle is no reason to refuse a request for the room's sake. */
-TEST(test_idle_reserve_goes_to_who_leaves_room) {
+TEST_EACH(3, test_idle_reserve_goes_to_who_leaves_room) {
     struct child idle, needy;
     struct figures f;
 
@@ -442,7 +448,7 @@ TEST(test_room_is_measured) {
     expect(&c, "take 256", "WEIR_OK");
 }
 
-TEST(test_more_than_there_is) {
+TEST_EACH(2, test_more_than_there_is) {
     struct child c;
 
     begin(&c, _i == 0 ? "0 leave 2GiB" : "0 leave max");
@@ -450,26 +456,4 @@ TEST(test_more_than_there_is) {
     ck_assert_ptr_nonnull(strstr(c.reply, _i == 0 ? "keep-free '2GiB' is above the device's 1GiB"
                                                   : "keep-free 'max' is above the device's 1GiB"));
     ck_assert_int_eq(WEXITSTATUS(wait_for(&c)), 4);
-}
-
-void add_process_peers_contexts(Suite *suite) {
-    TCase *tests = suite_add_case(suite, "silent", 60, set_up, tear_down);
-
-    ADD_TESTS(tests, test_others_give_beside_a_stopped_one, test_a_killed_one_leaves_its_memory,
-              test_who_dies_asked_gives_all, test_who_is_ending_keeps_nothing,
-              test_a_process_that_is_ending_is_not_waited_for,
-              test_nobody_is_waited_for_where_nobody_is, test_who_does_not_come_to_its_end);
-    ADD_FOR_EACH(tests, 2, test_who_does_not_answer_is_named, test_who_is_ending_is_waited_for,
-                 test_who_is_ending_has_too_little);
-    tcase_add_loop_test(tests, test_who_dies_before_it_is_asked_gives_all, 8, 22);
-    ADD_FOR_EACH(tests, 2, test_the_file_is_ruined_meanwhile);
-    tests = suite_add_case(suite, "contexts", 60, set_up, tear_down);
-    ADD_FOR_EACH(tests, 3, test_a_context_beside_idle_reserve);
-    ADD_FOR_EACH(tests, 2, test_contexts_beside_preallocated_shares,
-                 test_a_context_for_which_shares_fell, test_a_context_that_cannot_be);
-    ADD_TESTS(tests, test_a_programs_context_beside_a_preallocated_share);
-    tests = suite_add_case(suite, "shares", 60, set_up, tear_down);
-    ADD_TESTS(tests, test_room_is_measured);
-    ADD_FOR_EACH(tests, 3, test_growth_leaves_room, test_idle_reserve_goes_to_who_leaves_room);
-    ADD_FOR_EACH(tests, 2, test_more_than_there_is);
 }

@@ -2,7 +2,9 @@
 /* test_process_peers_giving.c: a process gives its idle memory to another that needs it. */
 #include "test_process_peers.h"
 
-TEST(test_idle_reserve_goes_to_who_needs_it) {
+CASE("giving", 60, set_up, tear_down);
+
+TEST_EACH(3, test_idle_reserve_goes_to_who_needs_it) {
     struct child idle, needy;
     struct figures f;
     char words[64];
@@ -34,7 +36,7 @@ TEST(test_idle_reserve_goes_to_who_needs_it) {
 }
 
 /* Nobody would have what is idle beside it otherwise. */
-TEST(test_one_block_keeps_its_region_alone) {
+TEST_EACH(3, test_one_block_keeps_its_region_alone) {
     struct child one, needy;
 
     start(&one, "%d", kinds[_i]);
@@ -45,7 +47,7 @@ TEST(test_one_block_keeps_its_region_alone) {
 }
 
 /* Who shares the device says so before there is anybody to share it with. */
-TEST(test_one_block_beside_who_comes_later) {
+TEST_EACH(2, test_one_block_beside_who_comes_later) {
     struct child one, needy;
 
     start(&one, "%s", _i == 0 ? "0 limit share:8" : "0 leave 32MiB");
@@ -55,7 +57,7 @@ TEST(test_one_block_beside_who_comes_later) {
     expect(&needy, "take 512", "WEIR_OK");
 }
 
-TEST(test_without_the_registry_it_is_refused) {
+TEST_EACH(2, test_without_the_registry_it_is_refused) {
     struct child idle, needy;
 
     start(&idle, "%s", _i == 0 ? "0 ledger off" : "0");
@@ -186,7 +188,7 @@ TEST(test_the_whole_device) {
 }
 
 /* Where the own limit stands against it, too, nobody is asked, whatever is to be left on the device. */
-TEST(test_not_above_the_own_limit) {
+TEST_EACH(2, test_not_above_the_own_limit) {
     static const char *const words[] = {"0 limit 256MiB front off",
                                         "0 limit 256MiB leave 32MiB front off"};
     struct child idle, needy;
@@ -279,7 +281,7 @@ TEST(test_who_waits_asks_for_what_it_needs) {
 
 /* Where others need what is missing themselves they are asked once, and where there are none for as long as who was
  * killed may take to go. */
-TEST(test_who_is_refused_has_asked_little) {
+TEST_EACH(2, test_who_is_refused_has_asked_little) {
     struct child one, needy;
 
     start_model(CAPACITY);
@@ -363,7 +365,7 @@ static uint64_t could_give(void) {
 }
 
 /* A region goes whole or not at all: what lies beside a block is nobody's. */
-TEST(test_what_lies_beside_a_block_cannot_be_given) {
+TEST_EACH(6, test_what_lies_beside_a_block_cannot_be_given) {
     static const char *const harden[] = {"", " harden poison"};
     char name[WEIR_UUID_BYTES];
     struct child one;
@@ -385,7 +387,7 @@ TEST(test_what_lies_beside_a_block_cannot_be_given) {
 }
 
 /* One region was preallocated, and is more than is above its share. */
-TEST(test_a_region_that_is_part_of_a_share_cannot_be_given) {
+TEST_EACH(2, test_a_region_that_is_part_of_a_share_cannot_be_given) {
     struct child one, two;
 
     start(&one, "%d limit share prealloc 768MiB%s", KIND_REGIONS, _i == 0 ? "" : " front off");
@@ -431,23 +433,4 @@ TEST(test_no_registry_can_be_made) {
     ck_assert_ptr_nonnull(strstr(text, ": No such file"));
     ck_assert_ptr_null(fgets(text, sizeof text, file)); /* one line */
     fclose(file);
-}
-
-void add_process_peers_giving(Suite *suite) {
-    TCase *tests = suite_add_case(suite, "giving", 60, set_up, tear_down);
-
-    ADD_FOR_EACH(tests, 3, test_idle_reserve_goes_to_who_needs_it,
-                 test_one_block_keeps_its_region_alone);
-    ADD_FOR_EACH(tests, 2, test_one_block_beside_who_comes_later,
-                 test_a_region_that_is_part_of_a_share_cannot_be_given,
-                 test_without_the_registry_it_is_refused, test_not_above_the_own_limit,
-                 test_who_is_refused_has_asked_little);
-    ADD_FOR_EACH(tests, 6, test_what_lies_beside_a_block_cannot_be_given);
-    ADD_TESTS(tests, test_what_is_in_use_stays, test_lower_priority_gives_first,
-              test_most_idle_gives_first, test_several_give_together,
-              test_work_that_uses_it_is_waited_for, test_what_cannot_be_given_once,
-              test_asked_for_more_than_there_is, test_what_is_free_is_not_known,
-              test_the_whole_device, test_up_to_the_own_limit, test_without_a_wait_nobody_is_asked,
-              test_until_the_deadline, test_until_what_fits_is_free,
-              test_who_waits_asks_for_what_it_needs, test_no_registry_can_be_made);
 }

@@ -18,6 +18,8 @@ static void expect_limit(struct child *c, unsigned mib) {
     ck_assert_uint_eq(is, mib);
 }
 
+CASE("shares", 60, set_up, tear_down);
+
 TEST(test_equal_shares_as_processes_come_and_go) {
     struct child one, two, three;
 
@@ -69,7 +71,7 @@ static void until_reserve(struct child *c, uint64_t most) {
 }
 
 /* A mapped arena gives whole handles, one more where those that are no more than is above it do not do. */
-TEST(test_reserve_above_a_share_goes) {
+TEST_EACH(3, test_reserve_above_a_share_goes) {
     struct child full, late;
     const char *also = _i == 2 ? " front off" : "";
     int kind = _i == 1 ? KIND_MAPPED : KIND_POOL;
@@ -87,7 +89,7 @@ TEST(test_reserve_above_a_share_goes) {
 
 /* What lies beside blocks does not go however often it is tried, and caches are not emptied for it, until the program
  * has called. */
-TEST(test_reserve_above_a_share_that_cannot_go) {
+TEST_EACH(2, test_reserve_above_a_share_that_cannot_go) {
     static const char *const ways[] = {"0", "0 harden poison"};
     struct child full, late;
     char before[4096];
@@ -130,7 +132,7 @@ static unsigned piece_of(int kind) {
 }
 
 /* A thread takes it, whose turns requests play here: nobody waits, and others give as it goes on. */
-TEST(test_preallocated_shares_in_the_background) {
+TEST_EACH(4, test_preallocated_shares_in_the_background) {
     static const struct {
         int kind;
         const char *one, *two;
@@ -314,7 +316,7 @@ TEST(test_a_share_beside_one_that_grows_again) {
 
 /* The room on the device is none of the shares', and what others gave for one counts.  A mapped arena gives whole
  * handles: here the first one has two, the larger of which is its share. */
-TEST(test_preallocated_shares_leave_room) {
+TEST_EACH(4, test_preallocated_shares_leave_room) {
     int kind = _i % 2 == 0 ? KIND_POOL : KIND_MAPPED;
     struct child one, two;
 
@@ -347,7 +349,7 @@ TEST(test_weights_of_nothing) {
 }
 
 /* A share caps what was preallocated like any limit: what is in use stays, and the rest goes as it falls. */
-TEST(test_a_share_caps_what_was_preallocated) {
+TEST_EACH(2, test_a_share_caps_what_was_preallocated) {
     struct child one, two, three;
 
     start(&one, "%s",
@@ -389,7 +391,7 @@ TEST(test_a_share_caps_what_is_preallocated) {
 }
 
 /* What the program, or a setting in bytes, promises stays, whatever the share is. */
-TEST(test_reserve_that_was_promised_stays) {
+TEST_EACH(2, test_reserve_that_was_promised_stays) {
     static const char *const ways[] = {"0 limit share prealloc 512MiB prealloc-min 512MiB",
                                        "0 limit share release-threshold 512MiB prealloc 512MiB"};
     struct child one, two, three;
@@ -404,7 +406,7 @@ TEST(test_reserve_that_was_promised_stays) {
 }
 
 /* Also beside a preallocated share. */
-TEST(test_reserve_that_was_promised_stays_beside_a_share) {
+TEST_EACH(4, test_reserve_that_was_promised_stays_beside_a_share) {
     static const char *const ways[] = {
         "0 prealloc share", "0 prealloc share prealloc-min 512MiB",
         "0 prealloc share release-threshold 512MiB front off",
@@ -437,25 +439,4 @@ TEST(test_shares_are_of_those_that_have_one) {
     expect_limit(&two, 320);
     nap(100);
     expect(&one, "take 1", "WEIR_E_DEVICE_LOST");
-}
-
-void add_process_peers_shares(Suite *suite) {
-    TCase *tests = suite_add_case(suite, "shares", 60, set_up, tear_down);
-
-    ADD_TESTS(tests, test_equal_shares_as_processes_come_and_go, test_weighted_shares,
-              test_a_share_is_never_below_what_is_in_use, test_preallocated_shares,
-              test_a_share_in_the_background_falls_for_who_comes,
-              test_a_share_asks_when_its_turn_has_come, test_a_share_waits_for_those_that_are_slow,
-              test_a_share_in_the_background_beside_a_stopped_one,
-              test_a_share_beside_a_stopped_one_has_a_deadline,
-              test_a_share_is_not_waited_for_until_the_deadline,
-              test_a_share_beside_one_that_grows_again, test_weights_of_nothing,
-              test_a_limit_in_place_of_a_share, test_a_share_caps_what_is_preallocated,
-              test_shares_are_of_those_that_have_one);
-    ADD_FOR_EACH(tests, 3, test_reserve_above_a_share_goes);
-    ADD_FOR_EACH(tests, 2, test_reserve_above_a_share_that_cannot_go,
-                 test_a_share_caps_what_was_preallocated, test_reserve_that_was_promised_stays);
-    ADD_FOR_EACH(tests, 4, test_preallocated_shares_in_the_background,
-                 test_preallocated_shares_leave_room,
-                 test_reserve_that_was_promised_stays_beside_a_share);
 }

@@ -2,6 +2,8 @@
 /* test_process_peers_silent.c: processes that do not answer, end, or have ended. */
 #include "test_process_peers.h"
 
+CASE("silent", 60, set_up, tear_down);
+
 TEST(test_nobody_waits_long_for_a_stopped_one) {
     struct child stopped, needy;
     uint64_t began, first, second;
@@ -25,7 +27,7 @@ TEST(test_nobody_waits_long_for_a_stopped_one) {
 
 /* Why it was refused names who has what it lacks, and no setting that would not have helped; but where nobody is silent
  * the advice to who came first is to preallocate, and to who did not to wait. */
-TEST(test_an_oom_report_beside_a_stopped_one) {
+TEST_EACH(2, test_an_oom_report_beside_a_stopped_one) {
     struct child stopped, needy;
     char wanted[160];
 
@@ -62,7 +64,7 @@ TEST(test_an_oom_report_beside_a_stopped_one) {
 
 /* Of several that answer the one that has most is named, with what it could give: nothing more, where it was asked;
  * where nobody was, since no wait is wanted, a wait is what to try, if that is enough. */
-TEST(test_an_oom_report_beside_living_ones) {
+TEST_EACH(3, test_an_oom_report_beside_living_ones) {
     static const struct {
         const char *words, *request, *has, *advice;
     } cases[] = {
@@ -100,7 +102,7 @@ TEST(test_an_oom_report_beside_living_ones) {
 
 /* Who takes no part in the registry is told to, where those who do have what is lacking; not for what its own process has
  * there, nor for what others have who take no part either. */
-TEST(test_an_oom_report_without_the_registry) {
+TEST_EACH(6, test_an_oom_report_without_the_registry) {
     static const struct {
         const char *other, *request, *advice;
     } cases[] = {
@@ -140,7 +142,7 @@ TEST(test_an_oom_report_without_the_registry) {
 }
 
 /* Where an allocator beside it has more, no other process is named, unless it could give enough. */
-TEST(test_an_oom_report_beside_one_of_its_own) {
+TEST_EACH(2, test_an_oom_report_beside_one_of_its_own) {
     struct child other, needy;
     char wanted[160];
 
@@ -277,18 +279,4 @@ TEST(test_a_share_after_a_context) {
     expect(&first, "limit", "1024");
     start(&second, "0 limit share");
     expect(&second, "limit", "512");
-}
-
-void add_process_peers_silent(Suite *suite) {
-    TCase *tests = suite_add_case(suite, "silent", 60, set_up, tear_down);
-
-    ADD_TESTS(tests, test_nobody_waits_long_for_a_stopped_one, test_an_oom_report_beside_small_ones,
-              test_an_oom_report_without_what_is_free,
-              test_an_oom_report_beside_a_stopped_one_that_has_little,
-              test_who_answers_late_is_waited_for, test_a_context_waits_for_a_stopped_one_once,
-              test_a_share_after_a_context);
-    ADD_FOR_EACH(tests, 2, test_an_oom_report_beside_a_stopped_one,
-                 test_an_oom_report_beside_one_of_its_own);
-    ADD_FOR_EACH(tests, 3, test_an_oom_report_beside_living_ones);
-    ADD_FOR_EACH(tests, 6, test_an_oom_report_without_the_registry);
 }

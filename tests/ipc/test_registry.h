@@ -184,8 +184,4 @@ static inline int has_its_name(const struct weir_registry *l) {
            is.st_ino == named.st_ino;
 }
 
-/* The parts. */
-void add_registry_going(Suite *suite);
-void add_registry_bad(Suite *suite);
-
 #endif

@@ -103,7 +103,4 @@ static inline void put(size_t at, const void *bytes, size_t count) {
     ck_assert_int_eq(close(file), 0);
 }
 
-/* The parts. */
-void add_segment_lives(Suite *suite);
-
 #endif
