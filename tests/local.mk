@@ -291,7 +291,7 @@ victims = \
 	tests/victims/trims
 .PHONY: victims
 victims: $(victims)
-victim_work = tests/victims/work.c tests/victims/work.h
+victim_work = tests/victims/work.c tests/victims/work.h tests/victims/opened.h
 tests_victims_asks_SOURCES = tests/victims/asks.c $(victim_work)
 tests_victims_asks_LDADD =
 tests_victims_captures_SOURCES = tests/victims/captures.c $(victim_work)
