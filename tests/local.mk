@@ -373,6 +373,7 @@ script_tests = \
 	tests/adapters/check-drop-in \
 	tests/adapters/check-group \
 	tests/adapters/check-preload \
+	tests/adapters/check-preload-says \
 	tests/cli/check-top \
 	tests/cli/check-torch \
 	tests/cli/check-tune \
@@ -423,6 +424,7 @@ EXTRA_DIST += \
 	tests/fixtures/own_file.h \
 	tests/fixtures/piped_child.h \
 	tests/fixtures/points.sh \
+	tests/fixtures/preload.sh \
 	tests/fixtures/program.sh \
 	tests/fixtures/logged.h \
 	tests/fixtures/model_device.h \
