@@ -72,10 +72,8 @@ TEST(test_a_programs_context_beside_a_preallocated_share) {
     charge_contexts();
     start(&one, "0 prealloc share");
     begin(&late, "program");
-    hear(&late);
-    ck_assert_str_eq(late.reply, "CUDA_ERROR_OUT_OF_MEMORY");
-    hear(&late);
-    ck_assert_str_eq(late.reply, "ready");
+    hears(&late, "CUDA_ERROR_OUT_OF_MEMORY");
+    hears(&late, "ready");
     f = figures_of(&one);
     ck_assert_uint_ge(f.yield_mib, CONTEXT);
     ck_assert_uint_ge(f.reserve, LARGE / 2 - LARGE / 64);
@@ -93,10 +91,8 @@ TEST_EACH(2, test_a_context_for_which_shares_fell) {
         start(&late, "0");
     } else {
         begin(&late, "program");
-        hear(&late);
-        ck_assert_str_eq(late.reply, "CUDA_ERROR_OUT_OF_MEMORY");
-        hear(&late);
-        ck_assert_str_eq(late.reply, "ready");
+        hears(&late, "CUDA_ERROR_OUT_OF_MEMORY");
+        hears(&late, "ready");
     }
     ck_assert_uint_le(figures_of(&one).reserve, LARGE / 2);
 }
@@ -108,15 +104,9 @@ TEST_EACH(2, test_a_context_that_cannot_be) {
     size_t length;
 
     charge_contexts();
-    start(&full, "0");
-    start(&also, "0");
-    start(&less, "0");
-    start(&least, "0");
-    start(&none, "0");
-    for (int i = 0; i < 16; i++)
-        expect(&full, "take 256", "WEIR_OK");
-    for (int i = 0; i < 4; i++)
-        expect(&also, "take 256", "WEIR_OK");
+    start_each("0", &full, &also, &less, &least, &none);
+    takes(&full, 16, 256);
+    takes(&also, 4, 256);
     expect(&less, "take 64", "WEIR_OK");
     expect(&least, "take 32", "WEIR_OK");
     if (_i == 0)
@@ -151,11 +141,9 @@ TEST_EACH(2, test_a_context_that_cannot_be) {
 
 /* Has nearly all of the device, and does not answer, though nobody has stopped it. */
 static void be_silent(uint64_t capacity) {
-    char name[WEIR_UUID_BYTES];
 
     start_model(capacity);
-    ck_assert(weir__process_peers_device(driver, 0, name));
-    ck_assert_int_eq(weir__registry_open(&registry, name), 0);
+    open_registry(&registry);
     entry = (struct weir_registry_entry){
         .reserve = capacity - 128 * MIB, .idle = capacity - 128 * MIB, .command = "silent"};
     weir__registry_publish(&registry, &entry);
@@ -193,9 +181,7 @@ TEST_EACH(2, test_who_does_not_answer_is_named) {
 TEST(test_others_give_beside_a_stopped_one) {
     struct child stopped, idle, needy;
 
-    start(&stopped, "0");
-    start(&idle, "0");
-    start(&needy, "0");
+    start_each("0", &stopped, &idle, &needy);
     fill(&stopped, 512);
     fill(&idle, 384);
     stop(&stopped);
@@ -209,15 +195,12 @@ TEST(test_a_killed_one_leaves_its_memory) {
     struct child killed, needy;
     uint64_t began;
 
-    start(&killed, "0");
-    start(&needy, "0");
-    for (int i = 0; i < 14; i++)
-        expect(&killed, "take 64", "WEIR_OK");
+    start_each("0", &killed, &needy);
+    takes(&killed, 14, 64);
     ck_assert_int_eq(kill(killed.pid, SIGKILL), 0);
     began = now_ms();
     do {
-        say(&needy, "take 512");
-        hear(&needy);
+        ask(&needy, "take 512");
     } while (strcmp(needy.reply, "WEIR_OK") != 0 && now_ms() - began < 1000);
     ck_assert_str_eq(needy.reply, "WEIR_OK");
 }
@@ -226,16 +209,13 @@ TEST(test_a_killed_one_leaves_its_memory) {
 TEST(test_who_dies_asked_gives_all) {
     struct child killed, needy;
 
-    start(&killed, "0");
-    start(&needy, "0");
-    for (int i = 0; i < 14; i++)
-        expect(&killed, "take 64", "WEIR_OK");
+    start_each("0", &killed, &needy);
+    takes(&killed, 14, 64);
     stop(&killed);
     say(&needy, "take 512");
     nap(100);
     ck_assert_int_eq(kill(killed.pid, SIGKILL), 0);
-    hear(&needy);
-    ck_assert_str_eq(needy.reply, "WEIR_OK");
+    hears(&needy, "WEIR_OK");
 }
 
 /* A process that has so much, and is ending, with a thread that does not go on. */
@@ -264,11 +244,9 @@ TEST_EACH(2, test_who_is_ending_is_waited_for) {
     say(&needy, "take 512");
     nap(400);
     ck_assert_int_eq(kill(killed.pid, SIGKILL), 0);
-    hear(&needy);
-    ck_assert_str_eq(needy.reply, "WEIR_OK");
+    hears(&needy, "WEIR_OK");
     took = now_ms() - began;
-    say(&needy, "looks");
-    hear(&needy);
+    ask(&needy, "looks");
     ck_assert_uint_le((uint64_t)atol(needy.reply), 50 + took / 2); /* with pauses */
 }
 
@@ -286,8 +264,7 @@ TEST(test_who_is_ending_keeps_nothing) {
     say(&needy, "take 512");
     nap(400);
     ck_assert_int_eq(kill(killed.pid, SIGKILL), 0);
-    hear(&needy);
-    ck_assert_str_eq(needy.reply, "WEIR_OK");
+    hears(&needy, "WEIR_OK");
 }
 
 /* Where the living keep too much in any case. */
@@ -296,10 +273,8 @@ TEST(test_a_process_that_is_ending_is_not_waited_for) {
     uint64_t began;
 
     start_ending(&ending, 64, NULL);
-    start(&busy, "0");
-    start(&needy, "0");
-    for (int i = 0; i < 10; i++)
-        expect(&busy, "take 64", "WEIR_OK");
+    start_each("0", &busy, &needy);
+    takes(&busy, 10, 64);
     began = now_ms();
     expect(&needy, "take 512", "WEIR_E_NO_MEMORY");
     ck_assert_uint_lt(now_ms() - began, 1000); /* of two seconds */
@@ -369,16 +344,13 @@ TEST(test_who_does_not_come_to_its_end) {
 TEST_WHERE(8, 22, NULL, test_who_dies_before_it_is_asked_gives_all) {
     struct child killed, needy;
 
-    start(&killed, "0");
-    start(&needy, "0");
-    for (int i = 0; i < 14; i++)
-        expect(&killed, "take 64", "WEIR_OK");
+    start_each("0", &killed, &needy);
+    takes(&killed, 14, 64);
     stop(&killed);
     say(&needy, "take 512");
     nap(_i);
     ck_assert_int_eq(kill(killed.pid, SIGKILL), 0);
-    hear(&needy);
-    ck_assert_str_eq(needy.reply, "WEIR_OK");
+    hears(&needy, "WEIR_OK");
 }
 
 TEST_EACH(2, test_the_file_is_ruined_meanwhile) {
@@ -392,8 +364,7 @@ TEST_EACH(2, test_the_file_is_ruined_meanwhile) {
     ck_assert_int_eq(system(command), 0);
     began = now_ms();
     do { /* the caller makes it again, and the other is told of that */
-        say(&needy, "take 512");
-        hear(&needy);
+        ask(&needy, "take 512");
     } while (strcmp(needy.reply, "WEIR_OK") != 0 && now_ms() - began < 5000);
     ck_assert_str_eq(needy.reply, "WEIR_OK");
     ck_assert_uint_ge(figures_of(&idle).yield_mib, 384);
@@ -409,8 +380,7 @@ TEST_EACH(3, test_growth_leaves_room) {
 
     start(&c, "%d leave 256MiB", kinds[_i]);
     do {
-        say(&c, "take 32");
-        hear(&c);
+        ask(&c, "take 32");
         taken += 32;
     } while (strcmp(c.reply, "WEIR_OK") == 0);
     ck_assert_str_eq(c.reply, "WEIR_E_LIMIT");
@@ -426,8 +396,7 @@ TEST_EACH(3, test_idle_reserve_goes_to_who_leaves_room) {
     start(&idle, "%d leave 128MiB", kinds[_i]);
     start(&needy, "%d leave 128MiB", kinds[_i]);
     fill(&idle, 768);
-    for (int i = 0; i < 4; i++)
-        expect(&needy, "take 128", "WEIR_OK");
+    takes(&needy, 4, 128);
     f = figures_of(&needy);
     ck_assert_uint_eq(f.refusals, 0);
     ck_assert_uint_ge(f.reclaim_mib, 384);

@@ -71,10 +71,8 @@ TEST_EACH(2, test_without_the_registry_it_is_refused) {
 TEST(test_what_is_in_use_stays) {
     struct child busy_one, needy;
 
-    start(&busy_one, "0");
-    start(&needy, "0");
-    for (int i = 0; i < 14; i++)
-        expect(&busy_one, "take 64", "WEIR_OK");
+    start_each("0", &busy_one, &needy);
+    takes(&busy_one, 14, 64);
     expect(&needy, "take 512", "WEIR_E_NO_MEMORY");
     ck_assert_uint_eq(figures_of(&busy_one).in_use, 896);
     ck_assert_uint_eq(figures_of(&busy_one).yields, 0);
@@ -105,9 +103,7 @@ TEST(test_most_idle_gives_first) {
     uint64_t given = 0;
 
     for (int tries = 0; tries < 8; tries++) {
-        start(&little, "0");
-        start(&much, "0");
-        start(&needy, "0");
+        start_each("0", &little, &much, &needy);
         fill(&little, 320);
         fill(&much, 576);
         expect(&needy, "take 384", "WEIR_OK");
@@ -129,8 +125,7 @@ TEST(test_work_that_uses_it_is_waited_for) {
 
     start(&idle, "0 front off");
     start(&needy, "0");
-    for (int i = 0; i < 14; i++)
-        expect(&idle, "take 64", "WEIR_OK");
+    takes(&idle, 14, 64);
     expect(&idle, "work 50", "busy");
     expect(&idle, "give", "WEIR_OK");
     expect(&needy, "take 512", "WEIR_OK");
@@ -197,8 +192,7 @@ TEST_EACH(2, test_not_above_the_own_limit) {
     expect(&needy, "take 250", "WEIR_OK");
     start(&idle, "0");
     fill(&idle, 768); /* all that is left: the limit is not met */
-    say(&needy, "take 100");
-    hear(&needy);
+    ask(&needy, "take 100");
     ck_assert_str_ne(needy.reply, "WEIR_OK");
     ck_assert_uint_eq(figures_of(&idle).yields, 0);
     ck_assert_uint_eq(figures_of(&needy).appeals, 0);
@@ -228,28 +222,23 @@ TEST(test_until_what_fits_is_free) {
     struct child one, needy;
 
     start_model(CAPACITY);
-    start(&one, "0 front off");
-    start(&needy, "0 front off");
-    for (int i = 0; i < 8; i++)
-        expect(&one, "take 64", "WEIR_OK");
+    start_each("0 front off", &one, &needy);
+    takes(&one, 8, 64);
     ck_assert_uint_eq(figures_of(&one).in_use, 512);
     ck_assert_int_eq(weir__model_shared_take(0, CAPACITY, 256 * MIB), 0);
     say(&needy, "take 512");
     nap(100);
     weir__model_shared_give(0, 256 * MIB);
-    hear(&needy);
-    ck_assert_str_eq(needy.reply, "WEIR_OK");
+    hears(&needy, "WEIR_OK");
 }
 
 /* MiB that a process has asked others for, with the driver opened here. */
 static uint64_t asked_by(const struct child *c) {
     struct weir_registry_entry says = {0};
-    char name[WEIR_UUID_BYTES];
     struct weir_registry look;
     uint64_t since = weir__registry_now();
 
-    ck_assert(weir__process_peers_device(driver, 0, name));
-    ck_assert_int_eq(weir__registry_look(&look, name), 0);
+    look_at_registry(&look);
     weir__registry_ring(&look);
     for (int slot = 0; says.pid != (uint64_t)c->pid || says.heartbeat_ns < since;
          slot = (slot + 1) % WEIR_REGISTRY_SLOTS) {
@@ -265,16 +254,13 @@ TEST(test_who_waits_asks_for_what_it_needs) {
     struct child one, needy;
 
     start_model(CAPACITY);
-    start(&one, "0 front off");
-    start(&needy, "0 front off");
-    for (int i = 0; i < 13; i++)
-        expect(&one, "take 64", "WEIR_OK");
+    start_each("0 front off", &one, &needy);
+    takes(&one, 13, 64);
     ck_assert_int_eq(weir__model_shared_take(0, CAPACITY, 128 * MIB), 0);
     say(&needy, "take 128"); /* 64 are free */
     nap(100);
     expect(&one, "give", "WEIR_OK");
-    hear(&needy);
-    ck_assert_str_eq(needy.reply, "WEIR_OK");
+    hears(&needy, "WEIR_OK");
     ck_assert_uint_ge(figures_of(&one).yield_mib, 64);
     ck_assert_uint_le(figures_of(&one).yield_mib, 256);
 }
@@ -288,8 +274,7 @@ TEST_EACH(2, test_who_is_refused_has_asked_little) {
     start(&needy, "0 front off");
     if (_i == 0) {
         start(&one, "0 front off");
-        for (int i = 0; i < 13; i++)
-            expect(&one, "take 64", "WEIR_OK");
+        takes(&one, 13, 64);
     } else {
         ck_assert_int_eq(weir__model_shared_take(0, CAPACITY, 832 * MIB), 0);
     }
@@ -327,14 +312,12 @@ static uint64_t ask_for(uint64_t bytes) {
 
 /* It gives what it has, and that is all. */
 TEST(test_asked_for_more_than_there_is) {
-    char name[WEIR_UUID_BYTES];
     struct child idle;
 
     start(&idle, "0 front off");
     fill(&idle, 512);
     start_model(CAPACITY);
-    ck_assert(weir__process_peers_device(driver, 0, name));
-    ck_assert_int_eq(weir__registry_open(&registry, name), 0);
+    open_registry(&registry);
     ck_assert_uint_ge(ask_for(4 * GIB), 512 * MIB);
     ck_assert_uint_eq(figures_of(&idle).reserve, 0);
     ck_assert_uint_eq(ask_for(4 * GIB), 0);
@@ -349,12 +332,10 @@ TEST(test_asked_for_more_than_there_is) {
 /* What the first process says that it could give, MiB. */
 static uint64_t could_give(void) {
     struct weir_registry_entry says = {0};
-    char name[WEIR_UUID_BYTES];
     struct weir_registry look;
     uint64_t since = weir__registry_now();
 
-    ck_assert(weir__process_peers_device(driver, 0, name));
-    ck_assert_int_eq(weir__registry_look(&look, name), 0);
+    look_at_registry(&look);
     weir__registry_ring(&look);
     while (says.heartbeat_ns < since) {
         ck_assert_uint_lt(weir__registry_now() - since, 20000 * MS);
@@ -367,20 +348,18 @@ static uint64_t could_give(void) {
 /* A region goes whole or not at all: what lies beside a block is nobody's. */
 TEST_EACH(6, test_what_lies_beside_a_block_cannot_be_given) {
     static const char *const harden[] = {"", " harden poison"};
-    char name[WEIR_UUID_BYTES];
     struct child one;
     uint64_t gives;
 
     start(&one, "%d%s", kinds[_i % 3], harden[_i / 3]);
     start_model(CAPACITY);
-    ck_assert(weir__process_peers_device(driver, 0, name));
     fill(&one, 896);
     ck_assert_uint_eq(could_give(), figures_of(&one).reserve);
     expect(&one, "take 40", "WEIR_OK");
     expect(&one, "take 1", "WEIR_OK");
     gives = could_give();
     ck_assert_uint_lt(gives + 41, figures_of(&one).reserve);
-    ck_assert_int_eq(weir__registry_open(&registry, name), 0);
+    open_registry(&registry);
     ck_assert_uint_eq(ask_for(GIB) / MIB, gives);
     ck_assert_uint_eq(could_give(), 0);
     weir__registry_close(&registry);

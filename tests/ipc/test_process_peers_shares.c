@@ -10,8 +10,7 @@ static void expect_limit(struct child *c, unsigned mib) {
     unsigned is;
 
     do {
-        say(c, "limit");
-        hear(c);
+        ask(c, "limit");
         is = (unsigned)atoi(c->reply);
         nap(5);
     } while (is != mib && now_ms() - began < 10000);
@@ -51,8 +50,7 @@ TEST(test_a_share_is_never_below_what_is_in_use) {
     struct child full, late;
 
     start(&full, "0 limit share");
-    for (int i = 0; i < 12; i++)
-        expect(&full, "take 64", "WEIR_OK");
+    takes(&full, 12, 64);
     start(&late, "0 limit share");
     expect_limit(&late, 512);
     expect_limit(&full, 768);
@@ -101,12 +99,10 @@ TEST_EACH(2, test_reserve_above_a_share_that_cannot_go) {
     start(&late, "0 limit share:12");
     expect_limit(&late, 768);
     do { /* until what can go has gone */
-        say(&full, "trims");
-        hear(&full);
+        ask(&full, "trims");
         snprintf(before, sizeof before, "%s", full.reply);
         nap(200);
-        say(&full, "trims");
-        hear(&full);
+        ask(&full, "trims");
     } while (strcmp(full.reply, before) != 0);
     nap(1200); /* it looks twice */
     expect(&full, "trims", before);
@@ -177,8 +173,7 @@ TEST(test_a_share_in_the_background_beside_a_stopped_one) {
     ck_assert_uint_le(figures_of(&two).reserve, 32);
     ck_assert_int_eq(kill(slow.pid, SIGCONT), 0);
     for (int i = 0; i < 1000 && figures_of(&two).reserve < 480; i++) {
-        say(&two, "later 20");
-        hear(&two);
+        ask(&two, "later 20");
     }
     ck_assert_uint_ge(figures_of(&two).reserve, 480);
 }
@@ -186,7 +181,6 @@ TEST(test_a_share_in_the_background_beside_a_stopped_one) {
 /* Who comes meanwhile has it end where its share is by then. */
 TEST(test_a_share_in_the_background_falls_for_who_comes) {
     struct weir_registry_entry says = {0};
-    char name[WEIR_UUID_BYTES];
     struct child one, two;
     uint64_t since;
 
@@ -196,8 +190,7 @@ TEST(test_a_share_in_the_background_falls_for_who_comes) {
     start(&two, "0");
     since = weir__registry_now();
     start_model(CAPACITY);
-    ck_assert(weir__process_peers_device(driver, 0, name));
-    ck_assert_int_eq(weir__registry_look(&registry, name), 0);
+    look_at_registry(&registry);
     weir__registry_ring(&registry);
     for (int slot = 0; says.pid != (uint64_t)one.pid || says.heartbeat_ns < since;
          slot = (slot + 1) % 2)
@@ -216,8 +209,7 @@ TEST(test_a_share_asks_when_its_turn_has_come) {
     struct child full, two;
 
     start(&full, "0");
-    for (int i = 0; i < 14; i++)
-        expect(&full, "take 64", "WEIR_OK");
+    takes(&full, 14, 64);
     start_model(CAPACITY);
     ck_assert_int_eq(weir__driver_uuid(driver, 0, name), CUDA_SUCCESS);
     ck_assert_int_eq(weir__process_lock_try(&lock, name), 1);
@@ -225,8 +217,7 @@ TEST(test_a_share_asks_when_its_turn_has_come) {
     nap(300); /* it waits for its turn, whatever it has asked */
     expect(&full, "give", "WEIR_OK");
     weir__process_lock_give(&lock);
-    hear(&two);
-    ck_assert_str_eq(two.reply, "ready");
+    hears(&two, "ready");
     ck_assert_uint_eq(figures_of(&two).reserve, 480);
 }
 
@@ -249,21 +240,18 @@ static int has_said(const struct child *c) {
 /* MiB that one has for its share, whom the other answers late. */
 static uint64_t share_beside_a_slow_one(void) {
     struct child slow, two;
-    char name[WEIR_UUID_BYTES];
     uint64_t got;
 
     start(&slow, "0 prealloc share");
     start_model(CAPACITY);
-    ck_assert(weir__process_peers_device(driver, 0, name));
-    ck_assert_int_eq(weir__registry_look(&registry, name), 0);
+    look_at_registry(&registry);
     stop(&slow);
     begin(&two, "0 prealloc share prealloc-deadline 20s");
     while (!is_asking(&two) && !has_said(&two))
         nap(1);
     nap(150);
     ck_assert_int_eq(kill(slow.pid, SIGCONT), 0);
-    hear(&two);
-    ck_assert_str_eq(two.reply, "ready");
+    hears(&two, "ready");
     got = figures_of(&two).reserve;
     weir__registry_close(&registry);
     end(&two);
@@ -295,15 +283,13 @@ TEST(test_a_share_is_not_waited_for_until_the_deadline) {
 /* Who grows again by what it gave is not asked for ever. */
 TEST(test_a_share_beside_one_that_grows_again) {
     struct weir_registry_entry two_says = {0};
-    char name[WEIR_UUID_BYTES];
     struct child one, two;
 
     start_model(CAPACITY);
     ck_assert_int_eq(weir__model_shared_take(0, CAPACITY, 700 * MIB), 0);
     start(&one, "3 work %s/turns 96 96", folder);
     start(&two, "0 prealloc share");
-    ck_assert(weir__process_peers_device(driver, 0, name));
-    ck_assert_int_eq(weir__registry_look(&registry, name), 0);
+    look_at_registry(&registry);
     for (int slot = 0; two_says.pid != (uint64_t)two.pid; slot++) {
         ck_assert_int_lt(slot, WEIR_REGISTRY_SLOTS);
         (void)weir__registry_read(&registry, slot, &two_says);
@@ -342,8 +328,7 @@ TEST(test_weights_of_nothing) {
     expect_limit(&two, 1024);
     end(&two);
     expect(&one, "take 64", "WEIR_E_LIMIT");
-    say(&one, "why");
-    hear(&one);
+    ask(&one, "why");
     ck_assert_msg(strstr(one.reply, "limit share:0 is 32MiB now, of which 0B is in use|") != NULL,
                   "%s", one.reply);
 }
@@ -397,8 +382,7 @@ TEST_EACH(2, test_reserve_that_was_promised_stays) {
     struct child one, two, three;
 
     start(&one, "%s", ways[_i]);
-    start(&two, "0 limit share");
-    start(&three, "0 limit share");
+    start_each("0 limit share", &two, &three);
     expect_limit(&one, 320);
     nap(100); /* the thread has looked again */
     ck_assert_uint_eq(figures_of(&one).reserve, 512);
@@ -420,9 +404,7 @@ TEST_EACH(4, test_reserve_that_was_promised_stays_beside_a_share) {
         start(&others[i], "0");
     start(&needy, "0");
     expect(&needy, "take 320", "WEIR_OK");
-    say(&needy, "take 600");
-    hear(&needy);
-    ck_assert_str_eq(needy.reply, "WEIR_E_NO_MEMORY");
+    expect(&needy, "take 600", "WEIR_E_NO_MEMORY");
     ck_assert_uint_ge(figures_of(&one).reserve, 512);
 }
 

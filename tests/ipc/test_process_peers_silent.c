@@ -40,8 +40,7 @@ TEST_EACH(2, test_an_oom_report_beside_a_stopped_one) {
     if (_i == 1)
         start(&needy, "0 recovery-timeout 500ms");
     expect(&needy, "take 512", "WEIR_E_NO_MEMORY");
-    say(&needy, "why");
-    hear(&needy);
+    ask(&needy, "why");
     snprintf(wanted, sizeof wanted, "|              process %d has 896MiB of it, and is stopped|",
              (int)stopped.pid);
     ck_assert_msg(strstr(needy.reply, wanted) != NULL, "%s", needy.reply);
@@ -53,8 +52,7 @@ TEST_EACH(2, test_an_oom_report_beside_a_stopped_one) {
     expect(&stopped, "take 512", "WEIR_OK");
     do { /* on a machine that is busy it may be late */
         expect(&needy, "take 576", "WEIR_E_NO_MEMORY");
-        say(&needy, "why");
-        hear(&needy);
+        ask(&needy, "why");
     } while (strstr(needy.reply, "of it, and does not answer"));
     ck_assert_msg(strstr(needy.reply, _i == 0 ? "|  Try --prealloc 576MiB"
                                               : "|  Wait for other processes") != NULL,
@@ -77,8 +75,7 @@ TEST_EACH(3, test_an_oom_report_beside_living_ones) {
     struct child more, less, needy;
     char wanted[160];
 
-    start(&less, "0");
-    start(&more, "0");
+    start_each("0", &less, &more);
     expect(&less, "take 256", "WEIR_OK");
     fill(&more, 640);
     expect(&more, "take 512", "WEIR_OK");
@@ -87,8 +84,7 @@ TEST_EACH(3, test_an_oom_report_beside_living_ones) {
              cases[_i].has);
     for (int i = 0; i < 1000; i++) { /* it says what it has once it has heard of somebody */
         expect(&needy, cases[_i].request, "WEIR_E_NO_MEMORY");
-        say(&needy, "why");
-        hear(&needy);
+        ask(&needy, "why");
         if (strstr(needy.reply, wanted))
             break;
     }
@@ -130,8 +126,7 @@ TEST_EACH(6, test_an_oom_report_without_the_registry) {
     if (_i == 4) /* whose registry it would be, nobody can tell */
         expect(&needy, "nameless", "it is");
     expect(&needy, "take 512", "WEIR_E_NO_MEMORY");
-    say(&needy, "why");
-    hear(&needy);
+    ask(&needy, "why");
     snprintf(wanted, sizeof wanted, "|  %s", cases[_i].advice);
     ck_assert_msg(strstr(needy.reply, wanted) != NULL, "not \"%s\": %s", wanted, needy.reply);
     end(&needy);
@@ -156,8 +151,7 @@ TEST_EACH(2, test_an_oom_report_beside_one_of_its_own) {
     snprintf(wanted, sizeof wanted, "|              process %d has 256MiB of it, ", (int)other.pid);
     for (int i = 0; i < 100; i++) { /* it says what it has once it has heard of somebody */
         expect(&needy, "take 480", "WEIR_E_NO_MEMORY");
-        say(&needy, "why");
-        hear(&needy);
+        ask(&needy, "why");
         ck_assert_msg(strstr(needy.reply, ": other weir pools of this process have 384MiB of the "
                                           "device|") != NULL,
                       "%s", needy.reply);
@@ -175,14 +169,12 @@ TEST_EACH(2, test_an_oom_report_beside_one_of_its_own) {
 TEST(test_an_oom_report_beside_small_ones) {
     struct child one, other, needy;
 
-    start(&one, "0");
-    start(&other, "0");
+    start_each("0", &one, &other);
     start(&needy, "0 recovery-timeout 0");
     expect(&one, "take 64", "WEIR_OK");
     expect(&other, "take 64", "WEIR_OK");
     expect(&needy, "take 960", "WEIR_E_NO_MEMORY");
-    say(&needy, "why");
-    hear(&needy);
+    ask(&needy, "why");
     ck_assert_msg(strstr(needy.reply, "others have 128MiB of it|  request") != NULL, "%s",
                   needy.reply);
 }
@@ -196,8 +188,7 @@ TEST(test_an_oom_report_without_what_is_free) {
     expect(&other, "take 896", "WEIR_OK");
     expect(&needy, "blind", "it is");
     expect(&needy, "take 512", "WEIR_E_NO_MEMORY");
-    say(&needy, "why");
-    hear(&needy);
+    ask(&needy, "why");
     ck_assert_msg(strstr(needy.reply, "  cause       others: ") != NULL, "%s", needy.reply);
     ck_assert_ptr_null(strstr(needy.reply, "of it, "));
 }
@@ -206,17 +197,14 @@ TEST(test_an_oom_report_without_what_is_free) {
 TEST(test_an_oom_report_beside_a_stopped_one_that_has_little) {
     struct child stopped, busy, needy;
 
-    start(&stopped, "0");
-    start(&busy, "0");
+    start_each("0", &stopped, &busy);
     start(&needy, "0 recovery-timeout 500ms");
     expect(&stopped, "take 64", "WEIR_OK");
-    for (int i = 0; i < 10; i++)
-        expect(&busy, "take 64", "WEIR_OK");
+    takes(&busy, 10, 64);
     stop(&stopped);
     for (int i = 0; i < 2; i++) {
         expect(&needy, i == 0 ? "take 512" : "take 128", "WEIR_E_NO_MEMORY");
-        say(&needy, "why");
-        hear(&needy);
+        ask(&needy, "why");
         ck_assert_msg(
             strstr(needy.reply, i == 0 ? "cause       others: " : "cause       driver: ") != NULL,
             "%s", needy.reply);
@@ -235,8 +223,7 @@ TEST(test_who_answers_late_is_waited_for) {
     say(&needy, "take 512");
     nap(900);
     ck_assert_int_eq(kill(late.pid, SIGCONT), 0);
-    hear(&needy);
-    ck_assert_str_eq(needy.reply, "WEIR_OK");
+    hears(&needy, "WEIR_OK");
     ck_assert_uint_ge(figures_of(&late).yield_mib, 384);
     ck_assert_uint_ge(figures_of(&needy).reclaim_mib, 384);
 }
@@ -250,8 +237,7 @@ TEST(test_a_context_waits_for_a_stopped_one_once) {
     start_beside(&stopped, 512, &needy, "none");
     stop(&stopped);
     for (int i = 0; i < 6; i++) {
-        say(&needy, "context");
-        hear(&needy);
+        ask(&needy, "context");
         ck_assert_int_eq(sscanf(needy.reply, "%d %llu", &any, &took), 2);
         all += any; /* once it may still give */
         least = took < least ? took : least;
@@ -260,8 +246,7 @@ TEST(test_a_context_waits_for_a_stopped_one_once) {
     ck_assert_uint_lt(least, 100); /* a quarter of a second, if it waited */
     start(&idle, "0");
     fill(&idle, 384);
-    say(&needy, "context");
-    hear(&needy);
+    ask(&needy, "context");
     ck_assert_int_eq(sscanf(needy.reply, "%d %llu", &any, &took), 2);
     ck_assert_int_eq(any, 1);
     ck_assert_uint_ge(figures_of(&idle).yield_mib, 320);
@@ -273,8 +258,7 @@ TEST(test_a_share_after_a_context) {
     struct child first, second;
 
     start(&first, "none");
-    say(&first, "context");
-    hear(&first);
+    ask(&first, "context");
     expect(&first, "share", "WEIR_OK");
     expect(&first, "limit", "1024");
     start(&second, "0 limit share");
