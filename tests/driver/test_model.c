@@ -431,16 +431,6 @@ TEST(cuMemFreeHost_waits_for_all_work_and_takes_nothing_from_the_device) {
     EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemFreeHost(&host));
 }
 
-TEST(cuMemFree_of_a_pool_block_waits_for_nothing) {
-    CUdeviceptr block = alloc(MIB, s);
-    uint64_t start = now();
-
-    OK(weir__model_kernel(s, 45 * MS));
-    OK(d->cuMemFree(block));
-    ck_assert_uint_lt(now() - start, MS);
-    ck_assert_uint_eq(alloc(MIB, t), block);
-}
-
 TEST(cuMemFreeAsync_of_a_cuMemAlloc_block_succeeds) {
     size_t before = device_free();
     CUdeviceptr block;

@@ -488,16 +488,6 @@ TEST(setting_the_context_replaces_the_one_on_top) {
     ck_assert_int_eq(active, 0);
 }
 
-TEST(devices_reach_each_other_and_not_themselves) {
-    int can = -1;
-
-    OK(d->cuDeviceCanAccessPeer(&can, 0, 1));
-    ck_assert_int_eq(can, 1);
-    OK(d->cuDeviceCanAccessPeer(&can, 1, 1));
-    ck_assert_int_eq(can, 0);
-    EXPECT(CUDA_ERROR_INVALID_DEVICE, d->cuDeviceCanAccessPeer(&can, 0, 2));
-}
-
 TEST(a_call_counts_and_fails_as_its_like) {
     uint64_t before = weir__model_calls(WEIR_ENTRY_cuMemAllocFromPoolAsync);
     CUdeviceptr block;

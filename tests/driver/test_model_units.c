@@ -66,30 +66,6 @@ TEST(scattered_free_ranges_are_remapped) {
         release(keep[i], s);
 }
 
-TEST(unmapped_ranges_smaller_than_a_unit_serve_nothing_larger) {
-    static CUdeviceptr blocks[4096];
-
-    for (int i = 0; i < 4096; i++)
-        blocks[i] = alloc(MIB, s);
-    for (int i = 0; i < 4096; i += 2)
-        release(blocks[i], s);
-    alloc(GIB, s);
-    ck_assert_uint_eq(reserved(), 5 * GIB);
-}
-
-TEST(trim_rounds_up_to_units) {
-    CUdeviceptr keep = alloc(MIB, s), block = alloc(1023 * MIB, s);
-
-    release(block, s);
-    OK(d->cuStreamSynchronize(s));
-    ck_assert_uint_eq(reserved(), GIB);
-    OK(d->cuMemPoolTrimTo(pool, 300 * MIB));
-    ck_assert_uint_eq(reserved(), 320 * MIB);
-    OK(d->cuMemPoolTrimTo(pool, 0));
-    ck_assert_uint_eq(reserved(), 32 * MIB);
-    release(keep, s);
-}
-
 /* Whatever the policies are. */
 TEST(trim_gives_back_what_was_waited_for_not_what_is_done) {
     for (int on = 1; on >= 0; on--) {
@@ -105,33 +81,6 @@ TEST(trim_gives_back_what_was_waited_for_not_what_is_done) {
         OK(d->cuMemPoolTrimTo(pool, 0));
         ck_assert_uint_eq(reserved(), 0);
     }
-}
-
-TEST(queries_let_no_threshold_act) {
-    CUevent event;
-
-    OK(d->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
-    release(alloc(32 * MIB, s), s);
-    OK(d->cuEventRecord(event, s));
-    d->sleep_ns(MS);
-    set(CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, 0);
-    OK(d->cuEventQuery(event));
-    OK(d->cuStreamQuery(s));
-    ck_assert_uint_eq(reserved(), 32 * MIB);
-    OK(d->cuStreamSynchronize(s));
-    ck_assert_uint_eq(reserved(), 0);
-}
-
-TEST(threshold_acts_at_a_synchronisation_and_rounds_down) {
-    CUdeviceptr block = alloc(GIB, s);
-
-    set(CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, 100 * MIB);
-    release(block, s);
-    ck_assert_uint_eq(reserved(), GIB);
-    OK(d->cuStreamQuery(s));
-    ck_assert_uint_eq(reserved(), GIB);
-    OK(d->cuStreamSynchronize(s));
-    ck_assert_uint_eq(reserved(), 96 * MIB);
 }
 
 TEST(synchronising_the_context_lets_the_threshold_act) {
@@ -262,29 +211,6 @@ TEST(among_equal_free_ranges_the_first_freed_serves_first) {
         release(blocks[order[i]], s);
     for (int i = 0; i < 5; i++)
         ck_assert_uint_eq(alloc(4096, s), blocks[order[i]]);
-}
-
-/* One of the experiments on the device: eight unmapped ranges freed in order, and where requests went. */
-TEST(the_smallest_free_range_that_fits_is_cut_from_its_start) {
-    static const size_t sizes[8] = {4 * MIB, 2 * MIB, 3 * MIB, 2 * MIB,
-                                    8 * MIB, 2 * MIB, 5 * MIB, MIB};
-    static const struct {
-        size_t bytes, offset;
-    } requests[] = {{2097152, 4195328}, {2097152, 9439232},  {1500000, 19926016},
-                    {700000, 27267072}, {3145728, 6292992},  {300000, 27967488},
-                    {4194304, 512},     {1048576, 22023680}, {100000, 21426176},
-                    {512, 28267520},    {9437184, 28316160}};
-    CUdeviceptr base = alloc(512, s), free_ranges[8];
-
-    for (int i = 0; i < 8; i++) {
-        free_ranges[i] = alloc(sizes[i], s);
-        alloc(512, s);
-    }
-    for (int i = 0; i < 8; i++)
-        release(free_ranges[i], s);
-    for (size_t i = 0; i < sizeof requests / sizeof requests[0]; i++)
-        ck_assert_uint_eq(alloc(requests[i].bytes, s) - base, requests[i].offset);
-    ck_assert_uint_eq(reserved(), 64 * MIB);
 }
 
 /* Another one: unmapped ranges of one and a half units, none of which holds a unit. */
