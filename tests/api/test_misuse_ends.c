@@ -50,18 +50,12 @@ static int child_is_refused(void) {
 }
 
 TEST_EACH(WORLDS, used_in_a_child) {
-    int status = -1;
-    pid_t child;
 
     begin(_i);
     OK(weir_bind(a, A));
     give(take(512, A), A);
-    child = fork();
-    MUST(child >= 0);
-    if (child == 0)
+    if (is_child())
         _exit(child_is_refused() ? 0 : 1);
-    MUST(waitpid(child, &status, 0) == child);
-    MUST(WIFEXITED(status) && WEXITSTATUS(status) == 0);
     OK(weir_unbind(a, A));
     end();
 }

@@ -275,15 +275,11 @@ TEST_EACH(WORLDS, where_the_driver_does_not_answer) {
 
 /* A child of fork has nothing to ask about. */
 TEST_EACH(WORLDS, not_after_a_fork) {
-    int state;
-    pid_t child;
 
     make_for(_i, 256 * MIB);
     REFUSED(LIMIT, 300 * MIB, A);
-    child = fork();
-    if (child == 0)
+    if (is_child())
         _exit(weir_last_verdict(a, &v) == WEIR_E_FORKED ? 0 : 1);
-    MUST(waitpid(child, &state, 0) == child && WIFEXITED(state) && WEXITSTATUS(state) == 0);
     oom_report_now();
     end();
 }

@@ -347,17 +347,11 @@ static int child_is_refused(void) {
 }
 
 TEST(a_child_of_fork_is_refused) {
-    int status = -1;
-    pid_t child;
 
     begin(2, "model");
     (void)of(0);
-    child = fork();
-    MUST(child >= 0);
-    if (child == 0)
+    if (is_child())
         _exit(child_is_refused() ? 0 : 1);
-    MUST(waitpid(child, &status, 0) == child);
-    MUST(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
 /* ---- a fork while another thread is about to make the first */
@@ -403,13 +397,10 @@ TEST(a_child_born_before_the_first_was_made_is_refused) {
     MUST(pthread_join(thread, NULL) == 0);
     MUST(waitpid(child, &status, 0) == child);
     MUST(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-    child = fork(); /* nothing was made: it may try for itself */
-    if (child == 0) {
+    if (is_child()) {
         fail_to_make(NULL);
         _exit(0);
     }
-    MUST(waitpid(child, &status, 0) == child);
-    MUST(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
 /* ---- of which engine */
@@ -588,12 +579,9 @@ TEST(captured_requests_are_served) {
 /* Profiles are saved as the process ends: one for each device, but those that have none, or are lost. */
 TEST(each_saves_its_profile_at_exit) {
     char folder[] = "/tmp/weir-process-XXXXXX", command[128];
-    int status = -1;
-    pid_t child;
 
     MUST(mkdtemp(folder) != NULL);
-    child = fork();
-    if (child == 0) {
+    if (is_child()) {
         void *block;
 
         setenv("WEIR_PROFILE", folder, 1);
@@ -611,8 +599,6 @@ TEST(each_saves_its_profile_at_exit) {
         weir__model_faults_clear();
         exit(0);
     }
-    MUST(waitpid(child, &status, 0) == child);
-    MUST(WIFEXITED(status) && WEXITSTATUS(status) == 0);
     snprintf(command, sizeof command, "test $(ls %s | wc -l) -eq 2; c=$?; rm -r %s; exit $c",
              folder, folder);
     ANSWERS(0, system(command));
@@ -633,13 +619,10 @@ TEST_EACH(2, who_hangs_is_not_waited_for_at_exit) {
         "weir: warning: a thread did not release an allocator's lock within 2 s: the process ends "
         "without its profile"};
     char folder[] = "/tmp/weir-process-XXXXXX", command[128];
-    int status = -1;
-    pid_t child;
 
     catch_log();
     MUST(mkdtemp(folder) != NULL);
-    child = fork();
-    if (child == 0) {
+    if (is_child()) {
         pthread_t thread;
         void *block;
 
@@ -662,8 +645,6 @@ TEST_EACH(2, who_hangs_is_not_waited_for_at_exit) {
         }
         exit(0);
     }
-    MUST(waitpid(child, &status, 0) == child);
-    MUST(WIFEXITED(status) && WEXITSTATUS(status) == 0);
     (void)lines();
     ck_assert_msg(strstr(logged, told[_i]) != NULL, "%s", logged);
     snprintf(command, sizeof command, "rmdir %s", folder); /* which is empty */

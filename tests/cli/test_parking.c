@@ -25,6 +25,7 @@
 #include "cli/parking/record.h"
 #include "cli/parking/room.h"
 #include "cli/parking/target.h"
+#include "tests/fixtures/holder.h"
 #include "tests/fixtures/model_device.h"
 
 #define CAPACITY (1000 * MIB)
@@ -94,10 +95,12 @@ static void *ask(void *unused) {
     return NULL;
 }
 
-static void work(int ready) {
+static void work(int ready, void *unused) {
     CUdeviceptr block, other;
     pthread_t thread;
 
+    (void)unused;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
     start_model(CAPACITY);
     CU(driver->cuMemAlloc(&block, HELD));
     memset(content, 0x5a, sizeof content);
@@ -121,19 +124,8 @@ static void work(int ready) {
 
 /* Begins one; then this process has the device, too. */
 static pid_t begin_victim(void) {
-    int ready[2];
-    char byte;
-    pid_t pid;
+    pid_t pid = begin_child(work, NULL);
 
-    ck_assert_int_eq(pipe(ready), 0);
-    pid = fork();
-    if (pid == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        work(ready[1]);
-    }
-    close(ready[1]);
-    ck_assert_int_eq(read(ready[0], &byte, 1), 1);
-    close(ready[0]);
     start_model(CAPACITY);
     return pid;
 }
@@ -427,39 +419,23 @@ TEST(whatever_a_killed_command_leaves_can_be_woken) {
 
 /* ---- What is looked for first ---- */
 
-/* A child that has mapped a file of that name. */
-static pid_t begin_mapped(const char *name, const char *second) {
-    int ready[2];
-    char byte;
-    pid_t pid;
+/* Maps files of these names. */
+static void map_names(int ready, void *names) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    for (const char *const *name = names; *name; name++) {
+        int file = open(in_folder(*name), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 
-    ck_assert_int_eq(pipe(ready), 0);
-    pid = fork();
-    if (pid == 0) {
-        const char *names[] = {name, second};
-
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        for (int i = 0; i < 2 && names[i]; i++) {
-            int file = open(in_folder(names[i]), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-
-            if (ftruncate(file, 4096) != 0 ||
-                mmap(NULL, 4096, PROT_READ, MAP_SHARED, file, 0) == MAP_FAILED)
-                _exit(1);
-        }
-        if (write(ready[1], "r", 1) != 1)
-            _exit(1);
-        for (;;)
-            pause();
+        if (ftruncate(file, 4096) != 0 ||
+            mmap(NULL, 4096, PROT_READ, MAP_SHARED, file, 0) == MAP_FAILED)
+            return;
     }
-    close(ready[1]);
-    ck_assert_int_eq(read(ready[0], &byte, 1), 1);
-    close(ready[0]);
-    return pid;
+    stay_ready(ready);
 }
 
-static void end(pid_t pid) {
-    kill(pid, SIGKILL);
-    ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
+static pid_t begin_mapped(const char *name, const char *second) {
+    const char *names[] = {name, second, NULL};
+
+    return begin_child(map_names, (void *)names);
 }
 
 static void expect_refused(pid_t pid, int is_unshared, const char *words) {
@@ -480,14 +456,14 @@ TEST(some_processes_are_refused) {
     int file;
 
     expect_refused(pid, 0, "it has not loaded CUDA's driver");
-    end(pid);
+    end(pid, SIGKILL);
     pid = begin_mapped("libcuda.so.1", "libnccl.so.2");
     expect_refused(pid, 0, "it has loaded NCCL");
     expect_refused(pid, 1, NULL);
     kill(pid, SIGSTOP);
     ck_assert_int_eq(waitpid(pid, NULL, WUNTRACED), pid);
     expect_refused(pid, 1, "it is stopped");
-    end(pid);
+    end(pid, SIGKILL);
     pid = begin_mapped("libcuda.so.1", NULL);
     expect_refused(pid, 0, NULL);
     expect_refused(getpid(), 0, "that is this process");
@@ -526,7 +502,7 @@ TEST(some_processes_are_refused) {
         ck_assert_int_gt(wait(&status), 0);
         ck_assert_int_eq(status, 0);
     }
-    end(pid);
+    end(pid, SIGKILL);
 }
 
 TEST(a_name_finds_one_process) {

@@ -15,9 +15,9 @@
 #include <time.h>
 
 #include "ipc/group.h"
+#include "tests/fixtures/holder.h"
 #include "tests/fixtures/suite.h"
 
-#define MIB ((uint64_t)1 << 20)
 #define LIMIT (40 * MIB)
 #define DEVICE "GPU-test"
 
@@ -197,42 +197,22 @@ TEST(test_a_program_that_closes_all_files_stays_a_member) {
 
 /* ---- other processes --------------------------------------------------------------------------- */
 
-/* Takes all, says so, and sleeps. */
-static pid_t start_holder(uint64_t bytes) {
+static int take_as_member(uint64_t bytes) {
     struct weir_group g;
-    int ready[2];
-    char byte;
-    pid_t pid;
 
-    ck_assert_int_eq(pipe(ready), 0);
-    pid = fork();
-    if (pid == 0) {
-        if (weir__group_join(&g, "training", DEVICE, LIMIT, 1, why) != 0 ||
-            !weir__group_take(&g, WEIR_GROUP_RESERVE, bytes) || write(ready[1], "r", 1) != 1)
-            _exit(1);
-        for (;;)
-            pause();
-    }
-    ck_assert_int_eq(read(ready[0], &byte, 1), 1);
-    close(ready[0]);
-    close(ready[1]);
-    return pid;
-}
-
-static void end_by_kill(pid_t pid) {
-    ck_assert_int_eq(kill(pid, SIGKILL), 0);
-    ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
+    return weir__group_join(&g, "training", DEVICE, LIMIT, 1, why) == 0 &&
+           weir__group_take(&g, WEIR_GROUP_RESERVE, bytes);
 }
 
 CASE("others", 20, set_up, tear_down);
 
 TEST(test_who_needs_it_has_what_the_dead_had) {
-    pid_t pid = start_holder(LIMIT);
+    pid_t pid = holder(take_as_member, LIMIT);
     struct weir_group g;
 
     join(&g, LIMIT);
     ck_assert(!weir__group_take(&g, WEIR_GROUP_RESERVE, 1));
-    end_by_kill(pid);
+    end(pid, SIGKILL);
     ck_assert_uint_eq(weir__group_used(&g), LIMIT);
     ck_assert(weir__group_take(&g, WEIR_GROUP_RESERVE, LIMIT));
     weir__group_leave(&g);
@@ -248,8 +228,7 @@ TEST(test_another_program_of_the_process_has_nothing) {
     ck_assert_int_eq(pipe2(ready, O_CLOEXEC), 0);
     pid = fork();
     if (pid == 0) {
-        if (weir__group_join(&g, "training", DEVICE, LIMIT, 1, why) == 0 &&
-            weir__group_take(&g, WEIR_GROUP_RESERVE, LIMIT))
+        if (take_as_member(LIMIT))
             execlp("sleep", "sleep", "60", (char *)NULL);
         _exit(1);
     }
@@ -260,7 +239,7 @@ TEST(test_another_program_of_the_process_has_nothing) {
         !weir__group_take(&g, WEIR_GROUP_RESERVE, LIMIT)) /* exec closes one file after another */
         nanosleep(&(struct timespec){0, 1000000}, NULL);
     ck_assert_int_eq(waitpid(pid, NULL, WNOHANG), 0);
-    end_by_kill(pid);
+    end(pid, SIGKILL);
     weir__group_leave(&g);
 }
 
@@ -291,7 +270,7 @@ TEST(test_a_child_of_fork_does_not_keep_what_its_parent_had) {
     }
     close(gone[0]);
     ck_assert_int_eq(read(ready[0], &child, sizeof child), (int)sizeof child);
-    end_by_kill(pid);
+    end(pid, SIGKILL);
     join(&g, LIMIT);
     ck_assert(weir__group_take(&g, WEIR_GROUP_RESERVE, LIMIT));
     ck_assert_int_eq(kill(child, 0), 0);
@@ -300,29 +279,29 @@ TEST(test_a_child_of_fork_does_not_keep_what_its_parent_had) {
 }
 
 TEST(test_who_is_stopped_keeps_what_it_has_and_nobody_waits) {
-    pid_t pid = start_holder(LIMIT / 2);
+    pid_t pid = holder(take_as_member, LIMIT / 2);
     struct weir_group g;
 
     ck_assert_int_eq(kill(pid, SIGSTOP), 0);
     join(&g, LIMIT);
     ck_assert(!weir__group_take(&g, WEIR_GROUP_RESERVE, LIMIT / 2 + 1));
     ck_assert(weir__group_take(&g, WEIR_GROUP_RESERVE, LIMIT / 2));
-    end_by_kill(pid);
+    end(pid, SIGKILL);
     ck_assert(weir__group_take(&g, WEIR_GROUP_RESERVE, LIMIT / 2));
     weir__group_leave(&g);
 }
 
 TEST(test_a_file_that_only_the_dead_used_takes_another_limit) {
-    pid_t pid = start_holder(LIMIT);
+    pid_t pid = holder(take_as_member, LIMIT);
     struct weir_group g;
 
-    end_by_kill(pid);
+    end(pid, SIGKILL);
     join(&g, LIMIT / 2);
     ck_assert_uint_eq(weir__group_limit(&g), LIMIT / 2);
     ck_assert_uint_eq(weir__group_used(&g), 0);
     weir__group_leave(&g);
-    pid = start_holder(LIMIT);
-    end_by_kill(pid);
+    pid = holder(take_as_member, LIMIT);
+    end(pid, SIGKILL);
     ck_assert_int_eq(weir__group_look(&g, "training", DEVICE), 0);
     weir__group_leave(&g); /* who looks removes what nobody uses */
     ck_assert(!files());

@@ -347,8 +347,7 @@ CASE("bell", 30, set_up, tear_down);
 /* A process of a login session and one of a service. */
 TEST_EACH(2, test_the_same_whatever_the_environment) {
     char device[WEIR_REGISTRY_DEVICE], elsewhere[WEIR_REGISTRY_PATH];
-    int status, visits = 0;
-    pid_t pid;
+    int visits = 0;
 
     ck_assert_int_eq(unsetenv("WEIR_RUN_FOLDER"), 0);
     ck_assert_int_eq(_i == 0 ? unsetenv("XDG_RUNTIME_DIR") : setenv("XDG_RUNTIME_DIR", folder, 1),
@@ -356,20 +355,17 @@ TEST_EACH(2, test_the_same_whatever_the_environment) {
     snprintf(device, sizeof device, "%ld", (long)getpid()); /* this process's alone */
     ck_assert_int_eq(weir__registry_open(&registry, device), 0);
     publish(&registry, 5);
-    pid = fork();
-    if (pid == 0) {
+    if (is_child()) {
         if ((_i == 0 ? setenv("XDG_RUNTIME_DIR", folder, 1) : unsetenv("XDG_RUNTIME_DIR")) != 0 ||
             weir__registry_look(&registry, device) != 0)
             _exit(1);
         _exit(weir__registry_read(&registry, 0, &entry) && entry.reserve == 5 ? 0 : 2);
     }
-    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
     snprintf(elsewhere, sizeof elsewhere, "/tmp%s", strrchr(registry.path, '/'));
     close(open(elsewhere, O_CREAT | O_WRONLY, 0600)); /* nobody looks for it there */
     weir__registry_each(count_own, &visits);
     weir__registry_close(&registry);
     ck_assert_int_eq(unlink(elsewhere), 0);
-    ck_assert_int_eq(status, 0);
     ck_assert_int_eq(visits, 1);
 }
 
@@ -459,18 +455,11 @@ static void have_it_end(const char *name) {
 
 /* The first in its file, which lives until have_it_end was called for the k-th time. */
 static void begin_ender(int k) {
-    int ready[2], told[2];
-    char byte;
+    int told[2];
 
     ck_assert_int_lt(k, 200);
-    ck_assert_int_eq(pipe(ready), 0);
     ck_assert_int_eq(pipe(told), 0);
-    ender = fork();
-    if (ender == 0)
-        be_ending(ready[1], told[0]);
-    ck_assert_int_eq(read(ready[0], &byte, 1), 1);
-    close(ready[0]);
-    close(ready[1]);
+    ender = begin_child(be_ending, &told[0]);
     close(told[0]);
     tell = told[1];
     ends_in = k;

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "ipc/segment.h"
+#include "tests/fixtures/holder.h"
 #include "tests/fixtures/support.h"
 
 enum { WORDS = 500 };
