@@ -291,7 +291,7 @@ victims = \
 	tests/victims/trims
 .PHONY: victims
 victims: $(victims)
-victim_work = tests/victims/work.c tests/victims/work.h
+victim_work = tests/victims/work.c tests/victims/work.h tests/victims/opened.h
 tests_victims_asks_SOURCES = tests/victims/asks.c $(victim_work)
 tests_victims_asks_LDADD =
 tests_victims_captures_SOURCES = tests/victims/captures.c $(victim_work)
@@ -373,6 +373,7 @@ script_tests = \
 	tests/adapters/check-drop-in \
 	tests/adapters/check-group \
 	tests/adapters/check-preload \
+	tests/adapters/check-preload-says \
 	tests/cli/check-top \
 	tests/cli/check-torch \
 	tests/cli/check-tune \
@@ -423,6 +424,7 @@ EXTRA_DIST += \
 	tests/fixtures/own_file.h \
 	tests/fixtures/piped_child.h \
 	tests/fixtures/points.sh \
+	tests/fixtures/preload.sh \
 	tests/fixtures/program.sh \
 	tests/fixtures/logged.h \
 	tests/fixtures/model_device.h \
