@@ -54,6 +54,11 @@ unit_tests = \
 	tests/tensors/test_soak \
 	tests/engine/test_engine \
 	tests/engine/test_engines \
+	tests/engine/test_drivers \
+	tests/engine/test_growing \
+	tests/engine/test_mapping \
+	tests/engine/test_random_order \
+	tests/engine/test_recovery \
 	tests/cache/test_caches \
 	tests/config/test_growth \
 	tests/cache/test_harden \
@@ -101,6 +106,7 @@ unit_tests = \
 	tests/api/test_share \
 	tests/cache/test_span \
 	tests/engine/test_spans \
+	tests/engine/test_spans_back \
 	tests/api/test_stats \
 	tests/base/test_status \
 	tests/cli/test_summary \
@@ -412,6 +418,9 @@ dist_check_SCRIPTS = $(script_tests)
 EXTRA_DIST += \
 	tests/adapters/torch_shim.cpp \
 	tests/fixtures/bare_engine.h \
+	tests/fixtures/engines.h \
+	tests/fixtures/regions.h \
+	tests/fixtures/under_test.h \
 	tests/fixtures/blocks.h \
 	tests/fixtures/calls.h \
 	tests/fixtures/deny.h \
@@ -531,7 +540,8 @@ soak-parking: tests/cli/test_parking
 EXTRA_DIST += tests/tree/check-mutants tests/tree/generate-mutants tests/tree/mutants
 .PHONY: check-mutants
 listed_suites = tests/engine/test_order tests/ipc/test_asking tests/reserve/test_oom_recovery tests/ipc/test_registry tests/cache/test_pagemap \
-	tests/ipc/test_process_peers tests/cache/test_revocation tests/engine/test_spans
+	tests/ipc/test_process_peers tests/cache/test_revocation tests/engine/test_spans \
+	tests/engine/test_spans_back tests/cache/test_caches
 check-mutants: tests/whole/sim $(listed_suites) $(MUTANT_SUITES)
 	@top_srcdir='$(top_srcdir)' top_builddir=. CC='$(CC)' CFLAGS='$(CFLAGS)' \
 	LIBS='$(CHECK_LIBS) $(LIBS)' MUTANTS='$(MUTANTS)' MUTANT_SUITES='$(MUTANT_SUITES)' \
@@ -549,11 +559,14 @@ GENERATED_FILES = lib/reserve/oom_recovery.c lib/engine/block_engine.c lib/engin
 	lib/cache/cache_alloc.c lib/cache/cache_blocks.c lib/cache/cache_flush.c lib/cache/cache_free.c \
 	lib/cache/cache_remote.c lib/cache/cache_share.c lib/cache/cache_stats.c lib/cache/cache_streams.c
 GENERATED_EVERY = 1
-generated_suites = tests/api/test_stats tests/engine/test_engines tests/cache/test_caches tests/engine/test_order \
-	tests/engine/test_spans tests/engine/test_mapped tests/engine/test_moves tests/engine/test_peers \
+generated_suites = tests/api/test_stats tests/engine/test_engines tests/engine/test_growing tests/engine/test_recovery \
+	tests/engine/test_mapping tests/engine/test_drivers tests/engine/test_random_order tests/cache/test_caches \
+	tests/engine/test_order \
+	tests/engine/test_spans tests/engine/test_spans_back tests/engine/test_mapped tests/engine/test_moves tests/engine/test_peers \
 	tests/reserve/test_ahead tests/api/test_misuse \
 	tests/api/test_drop_in tests/reserve/test_oom_recovery tests/reserve/test_limit tests/reserve/test_low_memory \
-	tests/reserve/test_preallocation tests/api/test_oom_report \
+	tests/reserve/test_preallocation \
+	tests/api/test_oom_report \
 	tests/ipc/test_process_peers tests/whole/test_faults tests/whole/conformance tests/whole/test_worlds
 CLEANFILES += generated.mutants
 .PHONY: check-generated
