@@ -60,6 +60,11 @@ unit_tests = \
 	tests/engine/test_random_order \
 	tests/engine/test_recovery \
 	tests/cache/test_caches \
+	tests/cache/test_cache_order \
+	tests/cache/test_cache_soak \
+	tests/cache/test_cache_threads \
+	tests/cache/test_host_memory \
+	tests/cache/test_kept \
 	tests/config/test_growth \
 	tests/cache/test_harden \
 	tests/base/test_histogram \
@@ -92,6 +97,7 @@ unit_tests = \
 	tests/driver/test_oracle \
 	tests/engine/test_order \
 	tests/cache/test_pagemap \
+	tests/cache/test_pinned \
 	tests/engine/test_peers \
 	tests/placement/test_placement \
 	tests/placement/test_plan_search \
@@ -418,6 +424,7 @@ dist_check_SCRIPTS = $(script_tests)
 EXTRA_DIST += \
 	tests/adapters/torch_shim.cpp \
 	tests/fixtures/bare_engine.h \
+	tests/fixtures/caches.h \
 	tests/fixtures/engines.h \
 	tests/fixtures/regions.h \
 	tests/fixtures/under_test.h \
@@ -541,7 +548,7 @@ EXTRA_DIST += tests/tree/check-mutants tests/tree/generate-mutants tests/tree/mu
 .PHONY: check-mutants
 listed_suites = tests/engine/test_order tests/ipc/test_asking tests/reserve/test_oom_recovery tests/ipc/test_registry tests/cache/test_pagemap \
 	tests/ipc/test_process_peers tests/cache/test_revocation tests/engine/test_spans \
-	tests/engine/test_spans_back tests/cache/test_caches
+	tests/engine/test_spans_back tests/cache/test_caches tests/cache/test_kept
 check-mutants: tests/whole/sim $(listed_suites) $(MUTANT_SUITES)
 	@top_srcdir='$(top_srcdir)' top_builddir=. CC='$(CC)' CFLAGS='$(CFLAGS)' \
 	LIBS='$(CHECK_LIBS) $(LIBS)' MUTANTS='$(MUTANTS)' MUTANT_SUITES='$(MUTANT_SUITES)' \
@@ -561,7 +568,8 @@ GENERATED_FILES = lib/reserve/oom_recovery.c lib/engine/block_engine.c lib/engin
 GENERATED_EVERY = 1
 generated_suites = tests/api/test_stats tests/engine/test_engines tests/engine/test_growing tests/engine/test_recovery \
 	tests/engine/test_mapping tests/engine/test_drivers tests/engine/test_random_order tests/cache/test_caches \
-	tests/engine/test_order \
+	tests/cache/test_cache_order tests/cache/test_kept tests/cache/test_pinned tests/cache/test_cache_threads \
+	tests/cache/test_host_memory tests/cache/test_cache_soak tests/engine/test_order \
 	tests/engine/test_spans tests/engine/test_spans_back tests/engine/test_mapped tests/engine/test_moves tests/engine/test_peers \
 	tests/reserve/test_ahead tests/api/test_misuse \
 	tests/api/test_drop_in tests/reserve/test_oom_recovery tests/reserve/test_limit tests/reserve/test_low_memory \
