@@ -100,6 +100,9 @@ unit_tests = \
 	tests/cache/test_pinned \
 	tests/engine/test_peers \
 	tests/placement/test_placement \
+	tests/placement/test_tags \
+	tests/placement/test_placement_model \
+	tests/placement/test_placement_memory \
 	tests/placement/test_plan_search \
 	tests/reserve/test_plan \
 	tests/reserve/test_preallocation \
@@ -426,6 +429,7 @@ EXTRA_DIST += \
 	tests/fixtures/bare_engine.h \
 	tests/fixtures/caches.h \
 	tests/fixtures/engines.h \
+	tests/fixtures/placements.h \
 	tests/fixtures/regions.h \
 	tests/fixtures/under_test.h \
 	tests/fixtures/blocks.h \
