@@ -93,6 +93,9 @@ unit_tests = \
 	tests/driver/test_model_virtual_oracle \
 	tests/engine/test_moves \
 	tests/config/test_options \
+	tests/config/test_option_texts \
+	tests/config/test_option_structs \
+	tests/config/test_compatibility \
 	tests/ipc/test_process_peers \
 	tests/driver/test_oracle \
 	tests/engine/test_order \
@@ -431,6 +434,7 @@ EXTRA_DIST += \
 	tests/fixtures/engines.h \
 	tests/fixtures/placements.h \
 	tests/fixtures/regions.h \
+	tests/fixtures/settings.h \
 	tests/fixtures/under_test.h \
 	tests/fixtures/blocks.h \
 	tests/fixtures/calls.h \
