@@ -37,6 +37,7 @@ unit_tests = \
 	tests/api/test_abi \
 	tests/adapters/test_adapters \
 	tests/reserve/test_ahead \
+	tests/reserve/test_ahead_played \
 	tests/api/test_anywhere \
 	tests/ipc/test_asking \
 	tests/placement/test_bestfit \
@@ -109,8 +110,11 @@ unit_tests = \
 	tests/placement/test_plan_search \
 	tests/reserve/test_plan \
 	tests/reserve/test_preallocation \
+	tests/reserve/test_prealloc_background \
+	tests/reserve/test_prealloc_processes \
 	tests/api/test_process \
 	tests/reserve/test_profile \
+	tests/reserve/test_profile_files \
 	tests/base/test_replace \
 	tests/cache/test_revocation \
 	tests/ipc/test_segment \
@@ -430,12 +434,16 @@ dist_check_SCRIPTS = $(script_tests)
 EXTRA_DIST += \
 	tests/adapters/torch_shim.cpp \
 	tests/fixtures/bare_engine.h \
+	tests/fixtures/ahead.h \
 	tests/fixtures/caches.h \
 	tests/fixtures/engines.h \
 	tests/fixtures/placements.h \
+	tests/fixtures/preallocated.h \
+	tests/fixtures/profiles.h \
 	tests/fixtures/regions.h \
 	tests/fixtures/settings.h \
 	tests/fixtures/under_test.h \
+	tests/fixtures/ways.h \
 	tests/fixtures/blocks.h \
 	tests/fixtures/calls.h \
 	tests/fixtures/deny.h \
@@ -579,9 +587,9 @@ generated_suites = tests/api/test_stats tests/engine/test_engines tests/engine/t
 	tests/cache/test_cache_order tests/cache/test_kept tests/cache/test_pinned tests/cache/test_cache_threads \
 	tests/cache/test_host_memory tests/cache/test_cache_soak tests/engine/test_order \
 	tests/engine/test_spans tests/engine/test_spans_back tests/engine/test_mapped tests/engine/test_moves tests/engine/test_peers \
-	tests/reserve/test_ahead tests/api/test_misuse \
+	tests/reserve/test_ahead tests/reserve/test_ahead_played tests/api/test_misuse \
 	tests/api/test_drop_in tests/reserve/test_oom_recovery tests/reserve/test_limit tests/reserve/test_low_memory \
-	tests/reserve/test_preallocation \
+	tests/reserve/test_preallocation tests/reserve/test_prealloc_background tests/reserve/test_prealloc_processes \
 	tests/api/test_oom_report \
 	tests/ipc/test_process_peers tests/whole/test_faults tests/whole/conformance tests/whole/test_worlds
 CLEANFILES += generated.mutants

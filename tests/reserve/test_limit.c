@@ -65,53 +65,45 @@ static int is_fixed(int world) {
     return 1;
 }
 
-START_TEST(no_growth_past_it) {
-    void *first, *second;
-
+TEST(no_growth_past_it) {
     if (is_fixed(_i))
         return;
     begin(_i, GIB);
     OK(weir_set_limit(a, bytes_amount(256 * MIB)));
     refused(300 * MIB);
-    first = take(150 * MIB);
+    void *first = take(150 * MIB);
     refused(150 * MIB);
     MUST_LE(check_identities(a).reserve, 256 * MIB);
     OK(weir_set_limit(a, bytes_amount(512 * MIB)));
-    second = take(150 * MIB);
+    void *second = take(150 * MIB);
     refused(300 * MIB);
     MUST_LE(check_identities(a).reserve, 512 * MIB);
     give(first);
     give(second);
     end();
 }
-END_TEST
 
 /* A request that cannot fit is not tried: what the driver grew for it could not go back before the stream's
  * work is done. */
-START_TEST(no_growth_past_it_behind_work) {
-    void *first;
-
+TEST(no_growth_past_it_behind_work) {
     if (is_fixed(_i))
         return;
     begin(_i, GIB);
     OK(weir_set_limit(a, bytes_amount(256 * MIB)));
-    first = take(150 * MIB);
+    void *first = take(150 * MIB);
     CU(weir__model_kernel(A, (uint64_t)60 * 1000000000));
     refused(150 * MIB);
     MUST_LE(check_identities(a).reserve, 256 * MIB);
     give(first);
     end();
 }
-END_TEST
 
 /* The device has too little, too: what the limit forbids is the limit's. */
-START_TEST(both_stand_against_it) {
+TEST(both_stand_against_it) {
     size_t free_bytes, total;
     CUdeviceptr others;
-    void *block;
-
     begin(1, 64 * MIB); /* a pool's driver says no more than that memory is out */
-    block = take(60 * MIB);
+    void *block = take(60 * MIB);
     CU(driver->cuMemGetInfo(&free_bytes, &total));
     CU(driver->cuMemAlloc(&others, free_bytes - 10 * MIB));
     refused(30 * MIB);
@@ -119,18 +111,15 @@ START_TEST(both_stand_against_it) {
     give(block);
     end();
 }
-END_TEST
 
-START_TEST(never_past_that_of_the_options) {
-    void *block;
-
+TEST(never_past_that_of_the_options) {
     if (is_fixed(_i))
         return;
     begin(_i, GIB);
     OK(weir_set_limit(a, bytes_amount(128 * MIB)));
     OK(weir_set_limit(a, bytes_amount(6 * GIB)));
     refused(GIB + 64 * MIB);
-    block = take(900 * MIB);
+    void *block = take(900 * MIB);
     give(block);
     OK(weir_set_limit(a, bytes_amount(128 * MIB)));
     OK(weir_set_limit(a, (weir_amount){0, WEIR_AMOUNT_DEFAULT, 0}));
@@ -140,22 +129,19 @@ START_TEST(never_past_that_of_the_options) {
     refused(GIB + 64 * MIB);
     end();
 }
-END_TEST
 
 /* What is there already serves on, goes back when it is trimmed, and does not come again. */
-START_TEST(a_reserve_above_it_serves_and_does_not_rise) {
-    void *block, *others[4], *more[20];
-    uint64_t reserve;
+TEST(a_reserve_above_it_serves_and_does_not_rise) {
+    void *others[4], *more[20];
     size_t count;
-
     if (is_fixed(_i))
         return;
     begin(_i, 2 * GIB);
     for (int i = 0; i < 4; i++)
         others[i] = take(200 * MIB);
-    block = take(30 * MIB);
+    void *block = take(30 * MIB);
     OK(weir_set_limit(a, bytes_amount(128 * MIB)));
-    reserve = stats_of(a).reserve;
+    uint64_t reserve = stats_of(a).reserve;
     MUST_LE(800 * MIB, reserve);
     for (int i = 0; i < 3 && worlds[_i].kind != KIND_DIRECT; i++) { /* it has no reserved memory */
         give(block);
@@ -182,20 +168,17 @@ START_TEST(a_reserve_above_it_serves_and_does_not_rise) {
     give(block);
     end();
 }
-END_TEST
 
 /* One piece of it serves more than the limit, but where the driver alone knows its pieces, or nothing is kept; nothing
  * is given back beforehand. */
-START_TEST(a_piece_above_it_serves) {
+TEST(a_piece_above_it_serves) {
     int is_bare = worlds[_i].front == WEIR_SWITCH_OFF;
-    uint64_t reserve;
-
     if (is_fixed(_i))
         return;
     begin(_i, GIB);
     give(take(400 * MIB));
     CU(driver->cuCtxSynchronize());
-    reserve = stats_of(a).reserve;
+    uint64_t reserve = stats_of(a).reserve;
     OK(weir_set_limit(a, bytes_amount(64 * MIB)));
     MUST_EQ(stats_of(a).reserve, reserve);
     if (is_bare && (worlds[_i].kind == KIND_POOL || worlds[_i].kind == KIND_DIRECT))
@@ -204,19 +187,16 @@ START_TEST(a_piece_above_it_serves) {
         give(take(300 * MIB));
     end();
 }
-END_TEST
 
 /* For more than it what goes back is of no use: a failure leaves what was preallocated where it is. */
-START_TEST(a_failure_of_more_gives_nothing_back) {
+TEST(a_failure_of_more_gives_nothing_back) {
     void *block = NULL;
-    weir_status status;
-
     if (is_fixed(_i) || worlds[_i].kind == KIND_DIRECT)
         return;
     begin(_i, GIB);
     OK(weir_preallocate(a, 512 * MIB, NULL));
     OK(weir_set_limit(a, bytes_amount(128 * MIB)));
-    status = weir_alloc(a, 300 * MIB, A, &block);
+    weir_status status = weir_alloc(a, 300 * MIB, A, &block);
     MUST(status == WEIR_OK || status == WEIR_E_LIMIT);
     MUST(status == WEIR_OK || worlds[_i].kind == KIND_POOL); /* the driver alone knows its pieces */
     MUST_EQ(stats_of(a).reserve, 512 * MIB);
@@ -227,9 +207,8 @@ START_TEST(a_failure_of_more_gives_nothing_back) {
     give(block);
     end();
 }
-END_TEST
 
-START_TEST(as_a_share_of_the_device) {
+TEST(as_a_share_of_the_device) {
     weir_refusal failure = {.size = sizeof failure};
 
     if (is_fixed(_i))
@@ -242,9 +221,8 @@ START_TEST(as_a_share_of_the_device) {
     give(take(GIB));
     end();
 }
-END_TEST
 
-START_TEST(mistakes_are_told) {
+TEST(mistakes_are_told) {
     weir_options options = options_of(worlds[_i].kind, "model", 31 * MIB);
     char message[320] = "";
 
@@ -273,10 +251,9 @@ START_TEST(mistakes_are_told) {
     give(take(900 * MIB)); /* nothing changed */
     end();
 }
-END_TEST
 
 /* As of options.limit. */
-START_TEST(what_is_wrong_with_a_limit_is_told) {
+TEST(what_is_wrong_with_a_limit_is_told) {
     static const struct {
         weir_amount limit;
         const char *why;
@@ -321,10 +298,9 @@ START_TEST(what_is_wrong_with_a_limit_is_told) {
     MUST(lines() == 1 && strstr(logged, "weir_set_limit: the limit of a fixed arena is its size"));
     end();
 }
-END_TEST
 
 /* Less than is in use, than an engine grows by, or nothing: none of it is a mistake, whatever the engine is. */
-START_TEST(less_than_there_is) {
+TEST(less_than_there_is) {
     static const size_t limits[] = {96 * MIB, 31 * MIB, 1, 0};
     int world = _i / 2, leaves = _i % 2; /* or the limit follows what the device has free */
     weir_options options = options_of(worlds[world].kind, "model", 2 * GIB);
@@ -354,10 +330,9 @@ START_TEST(less_than_there_is) {
     }
     end();
 }
-END_TEST
 
 /* A driver that does not say what is free leaves nothing to go by but the limit. */
-START_TEST(room_for_others_that_is_not_told) {
+TEST(room_for_others_that_is_not_told) {
     weir_options options = options_of(worlds[_i].kind, "model", 2 * GIB);
 
     start_model(8 * GIB);
@@ -368,15 +343,12 @@ START_TEST(room_for_others_that_is_not_told) {
     weir__model_faults_clear();
     end();
 }
-END_TEST
 
 /* Growth leaves so much of the device to others, whatever limit the program sets; what others take meanwhile is
  * less for weir, from its next step on.  A fixed arena does not grow. */
-START_TEST(room_for_others) {
+TEST(room_for_others) {
     weir_options options = options_of(worlds[_i].kind, "model", 2 * GIB);
     CUdeviceptr others;
-    void *block, *more;
-
     start_model(8 * GIB);
     options.leave = bytes_amount(5 * GIB);
     options.front = worlds[_i].front;
@@ -387,7 +359,7 @@ START_TEST(room_for_others) {
         end();
         return;
     }
-    block = take(2 * GIB);
+    void *block = take(2 * GIB);
     refused(2 * GIB);
     give(take(512 * MIB));
     CU(driver->cuCtxSynchronize());
@@ -396,7 +368,7 @@ START_TEST(room_for_others) {
     refused(512 * MIB);
     OK(weir_set_limit(a, none));
     CU(driver->cuMemAlloc(&others, 768 * MIB));
-    more = take(192 * MIB);
+    void *more = take(192 * MIB);
     refused(512 * MIB);
     give(more);
     CU(driver->cuMemFree(others));
@@ -404,11 +376,10 @@ START_TEST(room_for_others) {
     give(block);
     end();
 }
-END_TEST
 
 /* With no process beside it a share is the whole device, in units; a limit that the program sets takes its
  * place. */
-START_TEST(a_share_with_nobody_beside_it) {
+TEST(a_share_with_nobody_beside_it) {
     weir_options options = options_of(worlds[_i].kind, "model", 0);
     weir_refusal failure = {.size = sizeof failure};
     void *block = NULL;
@@ -433,10 +404,9 @@ START_TEST(a_share_with_nobody_beside_it) {
     }
     end();
 }
-END_TEST
 
 /* Nothing of the device is nothing to allocate from; a share may be preallocated, too. */
-START_TEST(a_share_of_nothing_and_one_beforehand) {
+TEST(a_share_of_nothing_and_one_beforehand) {
     weir_options options = options_of(KIND_POOL, "model", 0);
 
     start_model(256 * MIB);
@@ -448,10 +418,9 @@ START_TEST(a_share_of_nothing_and_one_beforehand) {
     MUST_EQ(stats_of(a).reserve, 224 * MIB); /* of units; a 64th is left */
     end();
 }
-END_TEST
 
 /* Others may take from weir's pool, within its limit, and what weir preallocated is theirs too. */
-START_TEST(a_shared_pool_is_held_to_it) {
+TEST(a_shared_pool_is_held_to_it) {
     CUmemoryPool pool = NULL;
     CUdeviceptr block = 0, none_such = 0;
 
@@ -475,7 +444,6 @@ START_TEST(a_shared_pool_is_held_to_it) {
     CU(driver->cuMemFreeAsync(block, A));
     end();
 }
-END_TEST
 
 static void start_older(int version) {
     char path[] = "/tmp/weir-limit-XXXXXX";
@@ -493,16 +461,14 @@ static void start_older(int version) {
 }
 
 /* Drivers before 12.2 know no limit at all, the oldest no reserved memory either. */
-START_TEST(with_older_drivers) {
+TEST(with_older_drivers) {
     static const int versions[] = {11020, 12010};
     weir_options options = options_of(KIND_POOL, "model", 0);
-    void *block;
-
     start_older(versions[_i]);
     options.limit = bytes_amount(GIB);
     options.front = WEIR_SWITCH_OFF;
     OK(weir_allocator_create(&options, &a));
-    block = take(60 * MIB);
+    void *block = take(60 * MIB);
     OK(weir_set_limit(a, bytes_amount(128 * MIB)));
     refused(100 * MIB);
     give(block);
@@ -513,19 +479,17 @@ START_TEST(with_older_drivers) {
     give(block);
     end();
 }
-END_TEST
 
 /* What such a driver grew past it goes back at once: the stream that asked is idle, and so is waited for. */
-START_TEST(what_is_undone_goes_at_once) {
+TEST(what_is_undone_goes_at_once) {
     weir_options options = options_of(KIND_POOL, "model", 0);
-    void *block, *nothing = NULL;
-
+    void *nothing = NULL;
     start_older(12010);
     options.limit = bytes_amount(128 * MIB);
     options.front = WEIR_SWITCH_OFF;
     options.recovery_timeout_ms = UINT32_MAX;
     OK(weir_allocator_create(&options, &a));
-    block = take(60 * MIB);
+    void *block = take(60 * MIB);
     CU(weir__model_kernel(A, (uint64_t)60 * 1000000000));
     give(block);
     EXPECT(WEIR_E_LIMIT, weir_alloc(a, 100 * MIB, B, &nothing)); /* beside what is pending */
@@ -536,20 +500,17 @@ START_TEST(what_is_undone_goes_at_once) {
     OK(weir_free(a, block, B));
     end();
 }
-END_TEST
 
 /* What such a driver does not take back at once waits for the device, and stays where that fails. */
-START_TEST(what_is_undone_goes_in_the_end) {
+TEST(what_is_undone_goes_in_the_end) {
     weir_options options = options_of(KIND_POOL, "model", 0);
-    void *block, *nothing = NULL;
-    uint64_t reserve;
-
+    void *nothing = NULL;
     start_older(12010);
     options.limit = bytes_amount(GIB);
     options.front = WEIR_SWITCH_OFF;
     options.recovery_timeout_ms = UINT32_MAX;
     OK(weir_allocator_create(&options, &a));
-    block = take(60 * MIB);
+    void *block = take(60 * MIB);
     CU(weir__model_kernel(A, (uint64_t)60 * 1000000000));
     give(block);
     OK(weir_set_limit(a, bytes_amount(96 * MIB)));
@@ -557,7 +518,7 @@ START_TEST(what_is_undone_goes_in_the_end) {
     weir__model_fail(WEIR_ENTRY_cuMemAlloc, 1, CUDA_ERROR_UNKNOWN, 1);
     EXPECT(WEIR_E_LIMIT, weir_alloc(a, 60 * MIB, B, &nothing)); /* beside what is pending */
     MUST(nothing == NULL);
-    reserve = stats_of(a).reserve;
+    uint64_t reserve = stats_of(a).reserve;
     MUST_LE(96 * MIB, reserve);
     OK(weir_trim(a, 0, NULL)); /* without what is undone */
     weir__model_faults_clear();
@@ -570,10 +531,9 @@ START_TEST(what_is_undone_goes_in_the_end) {
     give(take(100 * MIB));
     end();
 }
-END_TEST
 
 /* A request under capture that is undone leaves the capture whole. */
-START_TEST(what_is_undone_breaks_no_capture) {
+TEST(what_is_undone_breaks_no_capture) {
     for (uint64_t k = 1; k < 5; k++) {
         CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
         void *block = NULL;
@@ -593,7 +553,6 @@ START_TEST(what_is_undone_breaks_no_capture) {
         end();
     }
 }
-END_TEST
 
 /* ---- a limit by what the device has free ----------------------------------------------------------- */
 
@@ -624,7 +583,7 @@ static void begin_leaving(int world, int kind) {
 static const int kinds_leaving[] = {KIND_POOL, KIND_REGIONS, KIND_MAPPED};
 
 /* Memory that has come free since is there at once. */
-START_TEST(preallocation_beside_what_is_free_now) {
+TEST(preallocation_beside_what_is_free_now) {
     CUdeviceptr others;
     size_t reserve;
 
@@ -641,7 +600,6 @@ START_TEST(preallocation_beside_what_is_free_now) {
     CU(driver->cuMemFree(others));
     end();
 }
-END_TEST
 
 static void *grown;
 
@@ -654,7 +612,7 @@ static void lower_between(void) {
 }
 
 /* Who looks at the device meanwhile, for what was asked before, sets no other. */
-START_TEST(a_limit_that_is_set_meanwhile) {
+TEST(a_limit_that_is_set_meanwhile) {
     size_t reserve;
 
     begin_leaving(0, kinds_leaving[_i]);
@@ -665,7 +623,6 @@ START_TEST(a_limit_that_is_set_meanwhile) {
     give(take(256 * MIB));
     end();
 }
-END_TEST
 
 static void *steps[8];
 static int step_count;
@@ -681,7 +638,7 @@ static void shrink_between(void) {
     OK(weir_trim(a, 0, NULL));
 }
 
-START_TEST(growth_between_the_figures) {
+TEST(growth_between_the_figures) {
     size_t reserve;
 
     begin_leaving(0, kinds_leaving[_i]);
@@ -692,9 +649,8 @@ START_TEST(growth_between_the_figures) {
     give(grown);
     end();
 }
-END_TEST
 
-START_TEST(a_trim_between_the_figures) {
+TEST(a_trim_between_the_figures) {
     size_t reserve;
 
     begin_leaving(0, kinds_leaving[_i]);
@@ -705,10 +661,9 @@ START_TEST(a_trim_between_the_figures) {
     MUST_LE(GIB, device_free());
     end();
 }
-END_TEST
 
 /* It is not looked for ever. */
-START_TEST(growth_whenever_it_looks) {
+TEST(growth_whenever_it_looks) {
     size_t reserve;
 
     begin_leaving(0, kinds_leaving[_i]);
@@ -721,10 +676,9 @@ START_TEST(growth_whenever_it_looks) {
         give(steps[--step_count]);
     end();
 }
-END_TEST
 
 /* What goes back as a request is undone does not come back above the limit. */
-START_TEST(what_was_lost_stays_lost) {
+TEST(what_was_lost_stays_lost) {
     enum { FULL = 9, HALVES = 4 };
     void *full[FULL], *half[HALVES];
     uint64_t least;
@@ -751,37 +705,24 @@ START_TEST(what_was_lost_stays_lost) {
     give(half[3]);
     end();
 }
-END_TEST
 
 int main(void) {
     Suite *suite = suite_create("limit");
     TCase *tests = suite_add_case(suite, "limit", 30, NULL, NULL);
 
-    tcase_add_loop_test(tests, no_growth_past_it, 0, WORLDS);
-    tcase_add_loop_test(tests, no_growth_past_it_behind_work, 0, WORLDS);
-    tcase_add_test(tests, both_stand_against_it);
-    tcase_add_loop_test(tests, never_past_that_of_the_options, 0, WORLDS);
-    tcase_add_loop_test(tests, a_reserve_above_it_serves_and_does_not_rise, 0, WORLDS);
-    tcase_add_loop_test(tests, a_piece_above_it_serves, 0, WORLDS);
-    tcase_add_loop_test(tests, a_failure_of_more_gives_nothing_back, 0, WORLDS);
-    tcase_add_loop_test(tests, as_a_share_of_the_device, 0, WORLDS);
-    tcase_add_loop_test(tests, mistakes_are_told, 0, WORLDS);
-    tcase_add_test(tests, what_is_wrong_with_a_limit_is_told);
-    tcase_add_loop_test(tests, less_than_there_is, 0, WORLDS * 2);
-    tcase_add_loop_test(tests, room_for_others, 0, WORLDS);
-    tcase_add_loop_test(tests, room_for_others_that_is_not_told, 0, WORLDS);
-    tcase_add_loop_test(tests, a_share_with_nobody_beside_it, 0, WORLDS);
-    tcase_add_test(tests, a_share_of_nothing_and_one_beforehand);
-    tcase_add_loop_test(tests, a_shared_pool_is_held_to_it, 0, WORLDS);
-    tcase_add_loop_test(tests, what_is_undone_breaks_no_capture, 0, 2);
-    tcase_add_loop_test(tests, with_older_drivers, 0, 2);
-    tcase_add_test(tests, what_is_undone_goes_at_once);
-    tcase_add_test(tests, what_is_undone_goes_in_the_end);
-    tcase_add_test(tests, what_was_lost_stays_lost);
-    tcase_add_loop_test(tests, preallocation_beside_what_is_free_now, 0, 3);
-    tcase_add_loop_test(tests, growth_between_the_figures, 0, 3);
-    tcase_add_loop_test(tests, a_limit_that_is_set_meanwhile, 0, 3);
-    tcase_add_loop_test(tests, a_trim_between_the_figures, 0, 3);
-    tcase_add_loop_test(tests, growth_whenever_it_looks, 0, 3);
+    ADD_FOR_EACH(tests, WORLDS, no_growth_past_it, no_growth_past_it_behind_work,
+                 never_past_that_of_the_options, a_reserve_above_it_serves_and_does_not_rise,
+                 a_piece_above_it_serves, a_failure_of_more_gives_nothing_back,
+                 as_a_share_of_the_device, mistakes_are_told, room_for_others,
+                 room_for_others_that_is_not_told, a_share_with_nobody_beside_it,
+                 a_shared_pool_is_held_to_it);
+    ADD_TESTS(tests, both_stand_against_it, what_is_wrong_with_a_limit_is_told,
+              a_share_of_nothing_and_one_beforehand, what_is_undone_goes_at_once,
+              what_is_undone_goes_in_the_end, what_was_lost_stays_lost);
+    ADD_FOR_EACH(tests, WORLDS * 2, less_than_there_is);
+    ADD_FOR_EACH(tests, 2, what_is_undone_breaks_no_capture, with_older_drivers);
+    ADD_FOR_EACH(tests, 3, preallocation_beside_what_is_free_now, growth_between_the_figures,
+                 a_limit_that_is_set_meanwhile, a_trim_between_the_figures,
+                 growth_whenever_it_looks);
     return run_suite(suite, CK_FORK_GETENV);
 }

@@ -131,7 +131,7 @@ static void check_fragments(int world, size_t least) {
     give_rest_back(A);
 }
 
-START_TEST(within_a_limit) {
+TEST(within_a_limit) {
     for (uint32_t wait_ms = 0; wait_ms < 2; wait_ms++) {
         weir_options options = options_for(_i, 256 * MIB, wait_ms);
 
@@ -143,10 +143,9 @@ START_TEST(within_a_limit) {
         end();
     }
 }
-END_TEST
 
 /* All that was freed is known to be done: a wait can bring nothing. */
-START_TEST(without_a_wait) {
+TEST(without_a_wait) {
     weir_options options = options_for(_i, 256 * MIB, 1000);
     weir_refusal r = {.size = sizeof r};
 
@@ -165,11 +164,10 @@ START_TEST(without_a_wait) {
     give_rest_back(A);
     end();
 }
-END_TEST
 
 /* The driver takes long to refuse much, or to give a part of it: one try in the end asks it, by two requests, or by
  * handles of its own, of 256 MiB and less for the GiB that there is, and some that it has not. */
-START_TEST(without_asking_the_driver) {
+TEST(without_asking_the_driver) {
     weir_options options = options_for(_i, 0, 1000);
     CUdeviceptr others;
     void *none;
@@ -187,9 +185,8 @@ START_TEST(without_asking_the_driver) {
     end();
     CU(driver->cuMemFree(others));
 }
-END_TEST
 
-START_TEST(on_a_full_device) {
+TEST(on_a_full_device) {
     CUdeviceptr others;
 
     CU(driver->cuMemAlloc(&others, 4 * GIB - 257 * MIB));
@@ -205,20 +202,17 @@ START_TEST(on_a_full_device) {
     }
     CU(driver->cuMemFree(others));
 }
-END_TEST
 
 /* What B has freed is not A's while B is at work, nor is what several use. */
-START_TEST(beside_pending_frees) {
+TEST(beside_pending_frees) {
     weir_options options = options_for(_i, 256 * MIB, 0);
-    size_t largest;
-
     if (worlds[_i].kind == KIND_DIRECT && worlds[_i].front == WEIR_SWITCH_OFF)
         return; /* its frees wait */
     make(&options);
     fill_up(9 * MIB, B);
     busy(B, 100 * MS);
     give_back(0, 2, B);
-    largest = refused(128 * MIB, A);
+    size_t largest = refused(128 * MIB, A);
     check_largest(largest, A, is_exact(_i));
     OK(weir_use(a, block[1], A));
     give_back(1, 2, B);
@@ -232,10 +226,9 @@ START_TEST(beside_pending_frees) {
     weir__slow_path_set(&a->device.slow_path, WEIR_SLOW_PATH_LOST, 1);
     OK(weir_allocator_destroy(a));
 }
-END_TEST
 
 /* Whatever comes free first pays for what is above a limit that was lowered. */
-START_TEST(above_a_lowered_limit) {
+TEST(above_a_lowered_limit) {
     weir_options options = options_for(_i, 256 * MIB, 1);
 
     if (worlds[_i].kind == KIND_FIXED)
@@ -251,19 +244,16 @@ START_TEST(above_a_lowered_limit) {
     give_rest_back(A);
     end();
 }
-END_TEST
 
 /* An idle region of another kind is the answer: given back for one of its own, it would be lost. */
-START_TEST(in_what_is_above_a_lowered_limit) {
+TEST(in_what_is_above_a_lowered_limit) {
     weir_options options = options_for(_i, 256 * MIB, 1);
-    void *small, *live;
-
     if (worlds[_i].kind == KIND_FIXED)
         return; /* its region is its limit */
     options.growth = WEIR_GROWTH_EXACT;
     make(&options);
-    small = take(256 * KIB, A);
-    live = take(20 * MIB, B);
+    void *small = take(256 * KIB, A);
+    void *live = take(20 * MIB, B);
     OK(weir_free(a, small, A));
     CU(driver->cuCtxSynchronize());
     OK(weir_set_limit(a, bytes_amount(32 * MIB)));
@@ -271,14 +261,12 @@ START_TEST(in_what_is_above_a_lowered_limit) {
     OK(weir_free(a, live, B));
     end();
 }
-END_TEST
 
 /* Regions that lie idle here and there, all of it completed, are given back for a larger one on a stream at
  * work, where the driver moves nothing before that is done: the trim waits for it. */
-START_TEST(behind_work_of_its_own) {
+TEST(behind_work_of_its_own) {
     weir_options options = options_for(0, 256 * MIB, 1);
-    void *own[2], *others[2], *served;
-
+    void *own[2], *others[2];
     MUST(worlds[0].kind == KIND_POOL && worlds[0].front == WEIR_SWITCH_ON);
     make(&options);
     for (int i = 0; i < 2; i++) {
@@ -292,16 +280,15 @@ START_TEST(behind_work_of_its_own) {
     }
     CU(driver->cuCtxSynchronize());
     busy(A, 100 * MS);
-    served = take(120 * MIB, A);
+    void *served = take(120 * MIB, A);
     OK(weir_free(a, served, A));
     OK(weir_free(a, others[0], B));
     OK(weir_free(a, others[1], B));
     end();
 }
-END_TEST
 
 /* Small ones, on a stream with a cache: a slab of one slot must do. */
-START_TEST(less_than_a_slab) {
+TEST(less_than_a_slab) {
     weir_options options = options_for(_i, 64 * MIB, 1);
     void *most[40];
     int count = 0;
@@ -322,19 +309,17 @@ START_TEST(less_than_a_slab) {
     weir__slow_path_set(&a->device.slow_path, WEIR_SLOW_PATH_LOST, 1);
     OK(weir_allocator_destroy(a));
 }
-END_TEST
 
 /* Small requests have regions of their own as long as there may be another. */
-START_TEST(a_region_of_another_kind_will_do) {
+TEST(a_region_of_another_kind_will_do) {
     weir_options options = options_for(_i, 64 * MIB, 1);
-    void *most, *small, *large, *none = NULL;
-
+    void *none = NULL;
     if (worlds[_i].kind == KIND_FIXED || worlds[_i].kind == KIND_REGIONS)
         return; /* all share them */
     options.front = WEIR_SWITCH_ON;
     make(&options);
-    most = take(40 * MIB, A); /* of a region of 64 */
-    small = take(4 * KIB, A);
+    void *most = take(40 * MIB, A); /* of a region of 64 */
+    void *small = take(4 * KIB, A);
     MUST(is_failure(weir_alloc(a, 30 * MIB, A, &none)));
     OK(weir_free(a, most, A));
     OK(weir_free(a, small, A));
@@ -342,17 +327,16 @@ START_TEST(a_region_of_another_kind_will_do) {
     OK(weir_trim(a, 0, NULL));
     small = take(4 * KIB, A);
     most = take(30 * MIB, A);
-    large = take(20 * MIB, A); /* beside the small one */
+    void *large = take(20 * MIB, A); /* beside the small one */
     check_largest(refused(20 * MIB, A), A, 0);
     OK(weir_free(a, most, A));
     OK(weir_free(a, small, A));
     OK(weir_free(a, large, A));
     end();
 }
-END_TEST
 
 /* Gaps, and what a block is rounded up to. */
-START_TEST(with_gaps) {
+TEST(with_gaps) {
     weir_options options = options_for(_i, 256 * MIB, 1);
 
     options.harden = WEIR_HARDEN_GUARD;
@@ -361,10 +345,9 @@ START_TEST(with_gaps) {
     check_fragments(_i, 0);
     end();
 }
-END_TEST
 
 /* Whatever came before: three streams at work, blocks of all sizes that come and go, trims. */
-START_TEST(whatever_came_before) {
+TEST(whatever_came_before) {
     static const uint32_t waits[] = {0, 1, 50};
     uint64_t seed = 88172645463325252u + (uint64_t)_i;
     CUstream stream[] = {A, B, C};
@@ -407,7 +390,6 @@ START_TEST(whatever_came_before) {
     printf("# world %d: %zu refusals, %zu told of something\n", _i, told, most);
     MUST(told > 10);
 }
-END_TEST
 
 /* ---- the callback ---------------------------------------------------------------------------- */
 
@@ -454,29 +436,25 @@ static void make_asking(int world, weir_options *options) {
 }
 
 /* Nobody is asked as long as OOM recovery itself finds something. */
-START_TEST(it_is_asked_last) {
+TEST(it_is_asked_last) {
     weir_options options;
-    void *most, *more;
-
     make_asking(_i, &options);
-    most = take(200 * MIB, B);
+    void *most = take(200 * MIB, B);
     busy(B, MS / 2);
     OK(weir_free(a, most, B)); /* in time, or given back by the trim */
-    more = take(160 * MIB, A);
+    void *more = take(160 * MIB, A);
     MUST_EQ(asked.calls, 0);
     OK(weir_free(a, more, A));
     MUST_EQ(check_identities(a).refusals, 0);
     end();
 }
-END_TEST
 
-START_TEST(it_is_told_the_request) {
+TEST(it_is_told_the_request) {
     weir_options options;
     weir_refusal r = {.size = sizeof r};
-    void *most, *none = NULL;
-
+    void *none = NULL;
     make_asking(_i, &options);
-    most = take(200 * MIB, A);
+    void *most = take(200 * MIB, A);
     MUST(weir_alloc(a, 150 * MIB + 1, B, &none) == asked.oom.status);
     MUST(none == NULL);
     MUST_EQ(asked.calls, 1);
@@ -491,14 +469,12 @@ START_TEST(it_is_told_the_request) {
     OK(weir_free(a, most, A));
     end();
 }
-END_TEST
 
 /* What it frees serves the request, at the third try; nothing is left of the failures. */
-START_TEST(what_it_frees_serves) {
+TEST(what_it_frees_serves) {
     weir_options options;
     weir_refusal before = {.size = sizeof before}, after = {.size = sizeof after};
-    void *most[4], *served;
-
+    void *most[4];
     make_asking(_i, &options);
     for (int i = 0; i < 4; i++)
         most[i] = take(60 * MIB, A);
@@ -508,7 +484,7 @@ START_TEST(what_it_frees_serves) {
     EXPECT(WEIR_E_NOT_OWNED, weir_free(a, &asked, A));
     MUST_EQ(weir_last_driver_result(), is_driver_pool(_i) ? CUDA_ERROR_INVALID_VALUE : 0);
     OK(weir_last_refusal(&before));
-    served = take(110 * MIB, A);
+    void *served = take(110 * MIB, A);
     MUST_EQ(asked.calls, 3);
     MUST_EQ(weir_last_driver_result(), is_driver_pool(_i) ? CUDA_ERROR_INVALID_VALUE : 0);
     MUST_EQ(check_identities(a).refusals, 0);
@@ -518,15 +494,13 @@ START_TEST(what_it_frees_serves) {
     OK(weir_free(a, most[3], A));
     end();
 }
-END_TEST
 
 /* Its answer alone ends it. */
-START_TEST(it_is_asked_as_often_as_it_wants) {
+TEST(it_is_asked_as_often_as_it_wants) {
     weir_options options;
-    void *most, *none = NULL;
-
+    void *none = NULL;
     make_asking(_i, &options);
-    most = take(200 * MIB, A);
+    void *most = take(200 * MIB, A);
     asked.again = 12;
     MUST(is_failure(weir_alloc(a, 100 * MIB, A, &none)));
     MUST_EQ(asked.calls, 13);
@@ -534,17 +508,14 @@ START_TEST(it_is_asked_as_often_as_it_wants) {
     OK(weir_free(a, most, A));
     end();
 }
-END_TEST
 
 /* What was preallocated, and what may be added to it, though no block tells yet how it lies. */
-START_TEST(what_is_preallocated_can_be_had) {
+TEST(what_is_preallocated_can_be_had) {
     weir_options options = options_for(_i, 256 * MIB, 100);
-    size_t largest;
-
     if (worlds[_i].kind != KIND_DIRECT && worlds[_i].kind != KIND_FIXED)
         options.prealloc = bytes_amount(192 * MIB);
     make(&options);
-    largest = refused(300 * MIB, A);
+    size_t largest = refused(300 * MIB, A);
     MUST_LE(250 * MIB, largest);
     MUST_LE(largest, 256 * MIB);
     OK(weir_free(a, take(largest, A), A));
@@ -555,33 +526,28 @@ START_TEST(what_is_preallocated_can_be_had) {
     check_largest(refused(300 * MIB, A), A, 0);
     end();
 }
-END_TEST
 
 /* Where nothing goes back it does not count: a pool that other processes may share keeps all of it. */
-START_TEST(what_stays_preallocated_does_not_count) {
+TEST(what_stays_preallocated_does_not_count) {
     weir_options options = options_of(KIND_POOL, "model", 256 * MIB);
-    size_t largest;
-
     options.limit = bytes_amount(256 * MIB);
     options.front = WEIR_SWITCH_OFF;
     options.exportable = WEIR_SWITCH_ON;
     options.prealloc = bytes_amount(192 * MIB);
     make(&options);
-    largest = refused(300 * MIB, A);
+    size_t largest = refused(300 * MIB, A);
     MUST_EQ(largest, 64 * MIB);
     check_largest(largest, A, 0);
     end();
 }
-END_TEST
 
 /* Requests inside fail by themselves, and leave nothing behind. */
-START_TEST(it_may_fail_itself) {
+TEST(it_may_fail_itself) {
     weir_options options;
     weir_refusal r = {.size = sizeof r};
-    void *most, *none = NULL;
-
+    void *none = NULL;
     make_asking(_i, &options);
-    most = take(200 * MIB, A);
+    void *most = take(200 * MIB, A);
     asked.fails = 1;
     MUST(is_failure(weir_alloc(a, 100 * MIB, A, &none)));
     MUST_EQ(asked.calls, 1);
@@ -594,10 +560,9 @@ START_TEST(it_may_fail_itself) {
     OK(weir_free(a, most, A));
     end();
 }
-END_TEST
 
 /* A request of a graph's is not for it: what it may do would break the capture. */
-START_TEST(it_is_not_asked_under_capture) {
+TEST(it_is_not_asked_under_capture) {
     weir_options options;
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     void *none = NULL;
@@ -617,22 +582,20 @@ START_TEST(it_is_not_asked_under_capture) {
     MUST_EQ(asked.calls, 1);
     end();
 }
-END_TEST
 
 /* And nothing else is done. */
-START_TEST(a_graphs_request_that_is_refused_is_noted) {
+TEST(a_graphs_request_that_is_refused_is_noted) {
     weir_options options = options_for(_i, 256 * MIB, 1);
     weir_refusal r = {.size = sizeof r};
     weir_verdict v = {.size = sizeof v};
-    void *held, *most, *node = NULL;
+    void *node = NULL;
     CUgraph graph;
     CUgraphExec exec;
-
     if (worlds[_i].kind == KIND_DIRECT)
         return; /* graphs have nothing of it */
     make(&options);
-    held = take(100 * MIB, B);
-    most = take(60 * MIB, B);
+    void *held = take(100 * MIB, B);
+    void *most = take(60 * MIB, B);
     OK(weir_free(a, most, B));
     for (int i = 0; i < 200; i++) /* what the stream's own cache has */
         OK(weir_free(a, take(i % 2 ? 1000 : 4 * MIB, A), A));
@@ -672,10 +635,9 @@ START_TEST(a_graphs_request_that_is_refused_is_noted) {
     OK(weir_free(a, held, B));
     end();
 }
-END_TEST
 
 /* Nor about a preallocation that the request was to make, with no request refused. */
-START_TEST(it_is_not_asked_about_a_preallocation) {
+TEST(it_is_not_asked_about_a_preallocation) {
     weir_options options = options_for(_i, 0, 1);
     size_t free_bytes, total;
     CUdeviceptr hoard;
@@ -699,7 +661,6 @@ START_TEST(it_is_not_asked_about_a_preallocation) {
     OK(weir_free(a, take(MIB, A), A));
     end();
 }
-END_TEST
 
 static int loses_the_device(const weir_oom *oom, void *data) {
     void *none = NULL;
@@ -712,7 +673,7 @@ static int loses_the_device(const weir_oom *oom, void *data) {
 }
 
 /* The context goes while it is asked: nothing is tried again. */
-START_TEST(it_may_lose_the_device) {
+TEST(it_may_lose_the_device) {
     weir_options options = options_for(_i, 256 * MIB, 1);
     void *none = NULL;
 
@@ -722,7 +683,6 @@ START_TEST(it_may_lose_the_device) {
     MUST(none == NULL);
     OK(weir_allocator_destroy(a));
 }
-END_TEST
 
 static pid_t child;
 
@@ -734,15 +694,13 @@ static int fork_away(const weir_oom *oom, void *data) {
 }
 
 /* Neither in a child, nor does one that came of it try again. */
-START_TEST(it_is_not_asked_after_a_fork) {
+TEST(it_is_not_asked_after_a_fork) {
     weir_options options = options_for(_i, 256 * MIB, 1);
     void *none = NULL;
-    weir_status status;
     int code;
-
     options.oom_callback = fork_away;
     make(&options);
-    status = weir_alloc(a, 257 * MIB, A, &none);
+    weir_status status = weir_alloc(a, 257 * MIB, A, &none);
     if (child == 0)
         _exit(status == WEIR_E_FORKED && weir_alloc(a, 257 * MIB, A, &none) == WEIR_E_FORKED ? 0
                                                                                              : 1);
@@ -751,7 +709,6 @@ START_TEST(it_is_not_asked_after_a_fork) {
     MUST(WIFEXITED(code) && WEXITSTATUS(code) == 0);
     end();
 }
-END_TEST
 
 /* ---- threads: each waits in its callback until the other has used the allocator there. */
 
@@ -777,7 +734,7 @@ static void *fail_on(void *stream) {
     return NULL;
 }
 
-START_TEST(it_holds_no_lock) {
+TEST(it_holds_no_lock) {
     weir_options options = options_for(_i, 256 * MIB, 1);
     pthread_t thread;
 
@@ -790,13 +747,10 @@ START_TEST(it_holds_no_lock) {
     MUST_EQ(check_identities(a).refusals, 2);
     end();
 }
-END_TEST
 
 /* Behind the shelves of hardening too, and about the program's bytes. */
-START_TEST(it_is_asked_behind_shelves) {
+TEST(it_is_asked_behind_shelves) {
     weir_options options = options_for(_i, 256 * MIB, 1);
-    void *served;
-
     memset(&asked, 0, sizeof asked);
     asked.stream = A;
     options.harden = WEIR_HARDEN_GUARD | WEIR_HARDEN_POISON;
@@ -804,7 +758,7 @@ START_TEST(it_is_asked_behind_shelves) {
     options.oom_callback_data = &asked;
     make(&options);
     OK(weir_free(a, take(60 * MIB, A), A));
-    served = take(224 * MIB - 4 * KIB, A); /* needs what lies on the shelf */
+    void *served = take(224 * MIB - 4 * KIB, A); /* needs what lies on the shelf */
     MUST_EQ(asked.calls, 0);
     MUST_EQ(check_identities(a).refusals, 0);
     MUST_EQ(stats_of(a).attempts, 2);
@@ -813,38 +767,23 @@ START_TEST(it_is_asked_behind_shelves) {
     OK(weir_trim(a, 0, NULL));
     OK(weir_allocator_destroy(a));
 }
-END_TEST
 
 int main(void) {
-    Suite *suite = suite_create("ladder");
+    Suite *suite = suite_create("OOM recovery");
     TCase *tests = suite_add_case(suite, "largest", 60, start_device, NULL);
 
-    tcase_add_loop_test(tests, within_a_limit, 0, WORLDS);
-    tcase_add_loop_test(tests, without_a_wait, 0, WORLDS);
-    tcase_add_loop_test(tests, without_asking_the_driver, 0, WORLDS);
-    tcase_add_loop_test(tests, on_a_full_device, 0, WORLDS);
-    tcase_add_loop_test(tests, beside_pending_frees, 0, WORLDS);
-    tcase_add_loop_test(tests, above_a_lowered_limit, 0, WORLDS);
-    tcase_add_loop_test(tests, in_what_is_above_a_lowered_limit, 0, WORLDS);
-    tcase_add_test(tests, behind_work_of_its_own);
-    tcase_add_loop_test(tests, less_than_a_slab, 0, WORLDS);
-    tcase_add_loop_test(tests, a_region_of_another_kind_will_do, 0, WORLDS);
-    tcase_add_loop_test(tests, with_gaps, 0, WORLDS);
-    tcase_add_loop_test(tests, whatever_came_before, 0, WORLDS);
+    ADD_FOR_EACH(tests, WORLDS, within_a_limit, without_a_wait, without_asking_the_driver,
+                 on_a_full_device, beside_pending_frees, above_a_lowered_limit,
+                 in_what_is_above_a_lowered_limit, less_than_a_slab,
+                 a_region_of_another_kind_will_do, with_gaps, whatever_came_before);
+    ADD_TESTS(tests, behind_work_of_its_own);
     tests = suite_add_case(suite, "callback", 60, start_device, NULL);
-    tcase_add_loop_test(tests, it_is_asked_last, 0, WORLDS);
-    tcase_add_loop_test(tests, it_is_told_the_request, 0, WORLDS);
-    tcase_add_loop_test(tests, what_it_frees_serves, 0, WORLDS);
-    tcase_add_loop_test(tests, it_is_asked_as_often_as_it_wants, 0, WORLDS);
-    tcase_add_loop_test(tests, what_is_preallocated_can_be_had, 0, WORLDS);
-    tcase_add_test(tests, what_stays_preallocated_does_not_count);
-    tcase_add_loop_test(tests, it_may_fail_itself, 0, WORLDS);
-    tcase_add_loop_test(tests, it_is_not_asked_under_capture, 0, WORLDS);
-    tcase_add_loop_test(tests, a_graphs_request_that_is_refused_is_noted, 0, WORLDS);
-    tcase_add_loop_test(tests, it_is_not_asked_about_a_preallocation, 0, WORLDS);
-    tcase_add_loop_test(tests, it_may_lose_the_device, 0, WORLDS);
-    tcase_add_loop_test(tests, it_is_not_asked_after_a_fork, 0, WORLDS);
-    tcase_add_loop_test(tests, it_holds_no_lock, 0, WORLDS);
-    tcase_add_loop_test(tests, it_is_asked_behind_shelves, 0, WORLDS);
+    ADD_FOR_EACH(tests, WORLDS, it_is_asked_last, it_is_told_the_request, what_it_frees_serves,
+                 it_is_asked_as_often_as_it_wants, what_is_preallocated_can_be_had,
+                 it_may_fail_itself, it_is_not_asked_under_capture,
+                 a_graphs_request_that_is_refused_is_noted, it_is_not_asked_about_a_preallocation,
+                 it_may_lose_the_device, it_is_not_asked_after_a_fork, it_holds_no_lock,
+                 it_is_asked_behind_shelves);
+    ADD_TESTS(tests, what_stays_preallocated_does_not_count);
     return run_suite(suite, CK_FORK_GETENV);
 }
