@@ -1,14 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* test_limit.c: a limit that is set while an allocator is at work, by every engine, on the device model. */
-#include <stdio.h>
-#include <string.h>
-
-#include "api/allocator_internal.h"
 #include "tests/fixtures/every_kind.h"
 #include "tests/fixtures/logged.h"
-#include "tests/fixtures/model_device.h"
-
-static weir_allocator *a;
+#include "tests/fixtures/under_test.h"
 
 static weir_amount of_total(uint64_t percent) {
     return (weir_amount){.value = percent * 10000, .kind = WEIR_AMOUNT_OF_TOTAL};
@@ -16,42 +10,37 @@ static weir_amount of_total(uint64_t percent) {
 
 static const weir_amount none = {.value = 0, .kind = WEIR_AMOUNT_MAX};
 
-static void begin(int world, uint64_t limit) {
-    weir_options options = options_of(worlds[world].kind, "model", limit);
+/* A fixed arena has `fixed` bytes. */
+static void make_on(const struct weir_driver *on, int world, uint64_t fixed, const char *settings) {
+    weir_options options = options_of(worlds[world].kind, "model", fixed);
 
-    start_model(8 * GIB);
-    options.limit = bytes_amount(limit);
     options.front = worlds[world].front;
-    OK(weir_allocator_create(&options, &a));
+    apply_settings(&options, settings);
+    make_with_on(on, &options);
+}
+
+static void make(int world, uint64_t fixed, const char *settings) {
+    make_on(driver, world, fixed, settings);
+}
+
+static void begin(int world, uint64_t limit) {
+    char settings[40];
+
+    snprintf(settings, sizeof settings, "limit=%lluB", (unsigned long long)limit);
+    start_model(8 * GIB);
+    make(world, limit, settings);
 }
 
 static void end(void) {
+    give_all();
     CU(driver->cuCtxSynchronize());
     MUST_EQ(check_identities(a).blocks, 0);
-    OK(weir_allocator_destroy(a));
-    check_model();
+    destroy();
 }
 
-#define take(bytes) take_at(__LINE__, bytes)
-
-static void *take_at(int line, size_t bytes) {
-    void *block = NULL;
-    weir_status status = weir_alloc(a, bytes, A, &block);
-
-    if (status != WEIR_OK)
-        ck_abort_msg("line %d: %zu bytes: %s", line, bytes, weir_status_name(status));
-    return block;
-}
-
-static void refused(size_t bytes) {
-    void *block = NULL;
-
-    EXPECT(WEIR_E_LIMIT, weir_alloc(a, bytes, A, &block));
-    MUST(block == NULL);
-}
-
-static void give(void *block) {
-    OK(weir_free(a, block, A));
+static void end_if_begun(void) {
+    if (a)
+        end();
 }
 
 /* Fixed arenas are left out of what follows. */
@@ -70,17 +59,14 @@ TEST(no_growth_past_it) {
         return;
     begin(_i, GIB);
     OK(weir_set_limit(a, bytes_amount(256 * MIB)));
-    refused(300 * MIB);
-    void *first = take(150 * MIB);
-    refused(150 * MIB);
+    refuse(WEIR_E_LIMIT, 300 * MIB, A);
+    take(150 * MIB, A);
+    refuse(WEIR_E_LIMIT, 150 * MIB, A);
     MUST_LE(check_identities(a).reserve, 256 * MIB);
     OK(weir_set_limit(a, bytes_amount(512 * MIB)));
-    void *second = take(150 * MIB);
-    refused(300 * MIB);
+    take(150 * MIB, A);
+    refuse(WEIR_E_LIMIT, 300 * MIB, A);
     MUST_LE(check_identities(a).reserve, 512 * MIB);
-    give(first);
-    give(second);
-    end();
 }
 
 /* A request that cannot fit is not tried: what the driver grew for it could not go back before the stream's
@@ -90,12 +76,10 @@ TEST(no_growth_past_it_behind_work) {
         return;
     begin(_i, GIB);
     OK(weir_set_limit(a, bytes_amount(256 * MIB)));
-    void *first = take(150 * MIB);
+    take(150 * MIB, A);
     CU(weir__model_kernel(A, (uint64_t)60 * 1000000000));
-    refused(150 * MIB);
+    refuse(WEIR_E_LIMIT, 150 * MIB, A);
     MUST_LE(check_identities(a).reserve, 256 * MIB);
-    give(first);
-    end();
 }
 
 /* The device has too little, too: what the limit forbids is the limit's. */
@@ -103,13 +87,11 @@ TEST(both_stand_against_it) {
     size_t free_bytes, total;
     CUdeviceptr others;
     begin(1, 64 * MIB); /* a pool's driver says no more than that memory is out */
-    void *block = take(60 * MIB);
+    take(60 * MIB, A);
     CU(driver->cuMemGetInfo(&free_bytes, &total));
     CU(driver->cuMemAlloc(&others, free_bytes - 10 * MIB));
-    refused(30 * MIB);
+    refuse(WEIR_E_LIMIT, 30 * MIB, A);
     CU(driver->cuMemFree(others));
-    give(block);
-    end();
 }
 
 TEST(never_past_that_of_the_options) {
@@ -118,16 +100,15 @@ TEST(never_past_that_of_the_options) {
     begin(_i, GIB);
     OK(weir_set_limit(a, bytes_amount(128 * MIB)));
     OK(weir_set_limit(a, bytes_amount(6 * GIB)));
-    refused(GIB + 64 * MIB);
-    void *block = take(900 * MIB);
-    give(block);
+    refuse(WEIR_E_LIMIT, GIB + 64 * MIB, A);
+    void *block = take(900 * MIB, A);
+    give(block, A);
     OK(weir_set_limit(a, bytes_amount(128 * MIB)));
     OK(weir_set_limit(a, (weir_amount){0, WEIR_AMOUNT_DEFAULT, 0}));
-    give(take(900 * MIB));
+    give(take(900 * MIB, A), A);
     OK(weir_set_limit(a, none));
-    give(take(900 * MIB));
-    refused(GIB + 64 * MIB);
-    end();
+    give(take(900 * MIB, A), A);
+    refuse(WEIR_E_LIMIT, GIB + 64 * MIB, A);
 }
 
 /* What is there already serves on, goes back when it is trimmed, and does not come again. */
@@ -138,14 +119,14 @@ TEST(a_reserve_above_it_serves_and_does_not_rise) {
         return;
     begin(_i, 2 * GIB);
     for (int i = 0; i < 4; i++)
-        others[i] = take(200 * MIB);
-    void *block = take(30 * MIB);
+        others[i] = take(200 * MIB, A);
+    void *block = take(30 * MIB, A);
     OK(weir_set_limit(a, bytes_amount(128 * MIB)));
     uint64_t reserve = stats_of(a).reserve;
     MUST_LE(800 * MIB, reserve);
     for (int i = 0; i < 3 && worlds[_i].kind != KIND_DIRECT; i++) { /* it has no reserved memory */
-        give(block);
-        block = take(30 * MIB);
+        give(block, A);
+        block = take(30 * MIB, A);
         MUST_EQ(check_identities(a).reserve, reserve);
     }
     /* Within the limit, but the reserved memory would rise unless it has room. */
@@ -155,18 +136,16 @@ TEST(a_reserve_above_it_serves_and_does_not_rise) {
     MUST(count < 20 && count * 120 * MIB <= reserve - 830 * MIB);
     MUST_LE(stats_of(a).reserve, reserve);
     while (count > 0)
-        give(more[--count]);
+        give(more[--count], A);
     for (int i = 0; i < 4; i++)
-        give(others[i]);
-    give(block);
+        give(others[i], A);
+    give(block, A);
     CU(driver->cuCtxSynchronize());
     OK(weir_trim(a, 0, NULL));
-    block = take(100 * MIB);
+    block = take(100 * MIB, A);
     MUST_LE(check_identities(a).reserve, 128 * MIB);
-    refused(100 * MIB);
+    refuse(WEIR_E_LIMIT, 100 * MIB, A);
     MUST_LE(check_identities(a).reserve, 128 * MIB);
-    give(block);
-    end();
 }
 
 /* One piece of it serves more than the limit, but where the driver alone knows its pieces, or nothing is kept; nothing
@@ -176,16 +155,15 @@ TEST(a_piece_above_it_serves) {
     if (is_fixed(_i))
         return;
     begin(_i, GIB);
-    give(take(400 * MIB));
+    give(take(400 * MIB, A), A);
     CU(driver->cuCtxSynchronize());
     uint64_t reserve = stats_of(a).reserve;
     OK(weir_set_limit(a, bytes_amount(64 * MIB)));
     MUST_EQ(stats_of(a).reserve, reserve);
     if (is_bare && (worlds[_i].kind == KIND_POOL || worlds[_i].kind == KIND_DIRECT))
-        refused(300 * MIB);
+        refuse(WEIR_E_LIMIT, 300 * MIB, A);
     else
-        give(take(300 * MIB));
-    end();
+        give(take(300 * MIB, A), A);
 }
 
 /* For more than it what goes back is of no use: a failure leaves what was preallocated where it is. */
@@ -201,11 +179,9 @@ TEST(a_failure_of_more_gives_nothing_back) {
     MUST(status == WEIR_OK || worlds[_i].kind == KIND_POOL); /* the driver alone knows its pieces */
     MUST_EQ(stats_of(a).reserve, 512 * MIB);
     if (status == WEIR_OK)
-        give(block);
-    block = take(100 * MIB);
+        give(block, A);
+    block = take(100 * MIB, A);
     MUST_EQ(stats_of(a).reserve, 512 * MIB);
-    give(block);
-    end();
 }
 
 TEST(as_a_share_of_the_device) {
@@ -215,11 +191,10 @@ TEST(as_a_share_of_the_device) {
         return;
     begin(_i, 8 * GIB);
     OK(weir_set_limit(a, of_total(25)));
-    refused(2 * GIB + 1);
+    refuse(WEIR_E_LIMIT, 2 * GIB + 1, A);
     OK(weir_last_refusal(&failure));
     MUST_EQ(failure.limit, 2 * GIB);
-    give(take(GIB));
-    end();
+    give(take(GIB, A), A);
 }
 
 TEST(mistakes_are_told) {
@@ -248,8 +223,7 @@ TEST(mistakes_are_told) {
         weir__model_fail(WEIR_ENTRY_cuMemGetInfo, 1, CUDA_ERROR_UNKNOWN, 0);
         EXPECT(WEIR_E_DRIVER, weir_set_limit(a, bytes_amount(64 * MIB)));
     }
-    give(take(900 * MIB)); /* nothing changed */
-    end();
+    give(take(900 * MIB, A), A); /* nothing changed */
 }
 
 /* As of options.limit. */
@@ -296,7 +270,6 @@ TEST(what_is_wrong_with_a_limit_is_told) {
     OK(weir_allocator_create(&options, &a));
     EXPECT(WEIR_E_NOT_SUPPORTED, weir_set_limit(a, bytes_amount(GIB)));
     MUST(lines() == 1 && strstr(logged, "weir_set_limit: the limit of a fixed arena is its size"));
-    end();
 }
 
 /* Less than is in use, than an engine grows by, or nothing: none of it is a mistake, whatever the engine is. */
@@ -314,67 +287,56 @@ TEST(less_than_there_is) {
         options.leave = bytes_amount(GIB);
     OK(weir_allocator_create(&options, &a));
     for (int i = 0; i < 4; i++) {
-        block = take(100 * MIB);
+        block = take(100 * MIB, A);
         OK(weir_set_limit(a, bytes_amount(limits[i])));
-        refused(200 * MIB);
-        give(block);
+        refuse(WEIR_E_LIMIT, 200 * MIB, A);
+        give(block, A);
         CU(driver->cuCtxSynchronize());
         OK(weir_trim(a, 0, NULL));
         MUST_EQ(check_identities(a).reserve, 0);
-        refused(100 * MIB);
-        refused(limits[i] < 32 * MIB ? 32 * MIB : 97 * MIB);
+        refuse(WEIR_E_LIMIT, 100 * MIB, A);
+        refuse(WEIR_E_LIMIT, limits[i] < 32 * MIB ? 32 * MIB : 97 * MIB, A);
         if (worlds[world].kind != KIND_DIRECT)
             EXPECT(WEIR_E_LIMIT, weir_preallocate(a, 128 * MIB, NULL));
         OK(weir_set_limit(a, none));
         MUST_LE(check_identities(a).reserve, limits[i]);
     }
-    end();
 }
 
 /* A driver that does not say what is free leaves nothing to go by but the limit. */
 TEST(room_for_others_that_is_not_told) {
-    weir_options options = options_of(worlds[_i].kind, "model", 2 * GIB);
-
     start_model(8 * GIB);
-    options.leave = bytes_amount(5 * GIB);
-    OK(weir__allocator_create_on(driver, &options, &a, NULL, 0));
+    make(_i, 2 * GIB, "keep-free=5GiB");
     weir__model_fail(WEIR_ENTRY_cuMemGetInfo, 1, CUDA_ERROR_UNKNOWN, 1);
-    give(take(GIB));
+    give(take(GIB, A), A);
     weir__model_faults_clear();
-    end();
 }
 
 /* Growth leaves so much of the device to others, whatever limit the program sets; what others take meanwhile is
  * less for weir, from its next step on.  A fixed arena does not grow. */
 TEST(room_for_others) {
-    weir_options options = options_of(worlds[_i].kind, "model", 2 * GIB);
     CUdeviceptr others;
     start_model(8 * GIB);
-    options.leave = bytes_amount(5 * GIB);
-    options.front = worlds[_i].front;
-    options.growth = WEIR_GROWTH_EXACT;
-    OK(weir_allocator_create(&options, &a));
+    make(_i, 2 * GIB, "keep-free=5GiB growth=exact");
     if (worlds[_i].kind == KIND_FIXED) {
-        give(take(2 * GIB - MIB));
+        give(take(2 * GIB - MIB, A), A);
         end();
         return;
     }
-    void *block = take(2 * GIB);
-    refused(2 * GIB);
-    give(take(512 * MIB));
+    take(2 * GIB, A);
+    refuse(WEIR_E_LIMIT, 2 * GIB, A);
+    give(take(512 * MIB, A), A);
     CU(driver->cuCtxSynchronize());
     OK(weir_trim(a, 0, NULL));
     OK(weir_set_limit(a, bytes_amount(2 * GIB + 256 * MIB)));
-    refused(512 * MIB);
+    refuse(WEIR_E_LIMIT, 512 * MIB, A);
     OK(weir_set_limit(a, none));
     CU(driver->cuMemAlloc(&others, 768 * MIB));
-    void *more = take(192 * MIB);
-    refused(512 * MIB);
-    give(more);
+    void *more = take(192 * MIB, A);
+    refuse(WEIR_E_LIMIT, 512 * MIB, A);
+    give(more, A);
     CU(driver->cuMemFree(others));
-    give(take(512 * MIB));
-    give(block);
-    end();
+    give(take(512 * MIB, A), A);
 }
 
 /* With no process beside it a share is the whole device, in units; a limit that the program sets takes its
@@ -394,15 +356,14 @@ TEST(a_share_with_nobody_beside_it) {
     MUST(weir_alloc(a, 513 * MIB, A, &block) != WEIR_OK && block == NULL);
     OK(weir_last_refusal(&failure));
     MUST_EQ(failure.limit, 512 * MIB);
-    give(take(480 * MIB));
+    give(take(480 * MIB, A), A);
     if (worlds[_i].kind != KIND_FIXED) {
         CU(driver->cuCtxSynchronize());
         OK(weir_trim(a, 0, NULL));
         OK(weir_set_limit(a, bytes_amount(256 * MIB)));
-        refused(300 * MIB);
-        give(take(200 * MIB));
+        refuse(WEIR_E_LIMIT, 300 * MIB, A);
+        give(take(200 * MIB, A), A);
     }
-    end();
 }
 
 /* Nothing of the device is nothing to allocate from; a share may be preallocated, too. */
@@ -416,7 +377,6 @@ TEST(a_share_of_nothing_and_one_beforehand) {
     options.prealloc = (weir_amount){.value = 500000, .kind = WEIR_AMOUNT_SHARE};
     OK(weir_allocator_create(&options, &a));
     MUST_EQ(stats_of(a).reserve, 224 * MIB); /* of units; a 64th is left */
-    end();
 }
 
 /* Others may take from weir's pool, within its limit, and what weir preallocated is theirs too. */
@@ -437,12 +397,11 @@ TEST(a_shared_pool_is_held_to_it) {
     OK(weir_preallocate(a, 64 * MIB, NULL));
     CU(driver->cuMemAllocFromPoolAsync(&block, 60 * MIB, pool, A));
     MUST_EQ(stats_of(a).reserve, 64 * MIB);
-    give(take(40 * MIB)); /* beside it */
+    give(take(40 * MIB, A), A); /* beside it */
     MUST_LE(stats_of(a).reserve, 128 * MIB);
     MUST_EQ(driver->cuMemAllocFromPoolAsync(&none_such, 128 * MIB, pool, A),
             CUDA_ERROR_OUT_OF_MEMORY);
     CU(driver->cuMemFreeAsync(block, A));
-    end();
 }
 
 static void start_older(int version) {
@@ -463,61 +422,43 @@ static void start_older(int version) {
 /* Drivers before 12.2 know no limit at all, the oldest no reserved memory either. */
 TEST(with_older_drivers) {
     static const int versions[] = {11020, 12010};
-    weir_options options = options_of(KIND_POOL, "model", 0);
     start_older(versions[_i]);
-    options.limit = bytes_amount(GIB);
-    options.front = WEIR_SWITCH_OFF;
-    OK(weir_allocator_create(&options, &a));
-    void *block = take(60 * MIB);
+    make(1, 0, "limit=1GiB");
+    void *block = take(60 * MIB, A);
     OK(weir_set_limit(a, bytes_amount(128 * MIB)));
-    refused(100 * MIB);
-    give(block);
+    refuse(WEIR_E_LIMIT, 100 * MIB, A);
+    give(block, A);
     CU(driver->cuStreamSynchronize(A));
-    block = take(100 * MIB);
+    block = take(100 * MIB, A);
     OK(weir_set_limit(a, none));
-    give(take(800 * MIB));
-    give(block);
-    end();
+    give(take(800 * MIB, A), A);
 }
 
 /* What such a driver grew past it goes back at once: the stream that asked is idle, and so is waited for. */
 TEST(what_is_undone_goes_at_once) {
-    weir_options options = options_of(KIND_POOL, "model", 0);
-    void *nothing = NULL;
     start_older(12010);
-    options.limit = bytes_amount(128 * MIB);
-    options.front = WEIR_SWITCH_OFF;
-    options.recovery_timeout_ms = UINT32_MAX;
-    OK(weir_allocator_create(&options, &a));
-    void *block = take(60 * MIB);
+    make(1, 0, "limit=128MiB recovery-timeout=0");
+    void *block = take(60 * MIB, A);
     CU(weir__model_kernel(A, (uint64_t)60 * 1000000000));
-    give(block);
-    EXPECT(WEIR_E_LIMIT, weir_alloc(a, 100 * MIB, B, &nothing)); /* beside what is pending */
-    MUST(nothing == NULL);
+    give(block, A);
+    refuse(WEIR_E_LIMIT, 100 * MIB, B); /* beside what is pending */
     MUST_LE(stats_of(a).reserve, 128 * MIB);
     CU(driver->cuStreamSynchronize(A));
     OK(weir_alloc(a, 100 * MIB, B, &block));
     OK(weir_free(a, block, B));
-    end();
 }
 
 /* What such a driver does not take back at once waits for the device, and stays where that fails. */
 TEST(what_is_undone_goes_in_the_end) {
-    weir_options options = options_of(KIND_POOL, "model", 0);
-    void *nothing = NULL;
     start_older(12010);
-    options.limit = bytes_amount(GIB);
-    options.front = WEIR_SWITCH_OFF;
-    options.recovery_timeout_ms = UINT32_MAX;
-    OK(weir_allocator_create(&options, &a));
-    void *block = take(60 * MIB);
+    make(1, 0, "limit=1GiB recovery-timeout=0");
+    void *block = take(60 * MIB, A);
     CU(weir__model_kernel(A, (uint64_t)60 * 1000000000));
-    give(block);
+    give(block, A);
     OK(weir_set_limit(a, bytes_amount(96 * MIB)));
     weir__model_fail(WEIR_ENTRY_cuMemFreeAsync, 1, CUDA_ERROR_UNKNOWN, 0);
     weir__model_fail(WEIR_ENTRY_cuMemAlloc, 1, CUDA_ERROR_UNKNOWN, 1);
-    EXPECT(WEIR_E_LIMIT, weir_alloc(a, 60 * MIB, B, &nothing)); /* beside what is pending */
-    MUST(nothing == NULL);
+    refuse(WEIR_E_LIMIT, 60 * MIB, B); /* beside what is pending */
     uint64_t reserve = stats_of(a).reserve;
     MUST_LE(96 * MIB, reserve);
     OK(weir_trim(a, 0, NULL)); /* without what is undone */
@@ -528,8 +469,7 @@ TEST(what_is_undone_goes_in_the_end) {
     OK(weir_trim(a, 0, NULL));
     MUST_EQ(stats_of(a).reserve, 0);
     OK(weir_set_limit(a, none));
-    give(take(100 * MIB));
-    end();
+    give(take(100 * MIB, A), A);
 }
 
 /* A request under capture that is undone leaves the capture whole. */
@@ -598,13 +538,12 @@ TEST(preallocation_beside_what_is_free_now) {
     EXPECT(WEIR_E_LIMIT, weir_preallocate(a, 6 * GIB, &reserve));
     MUST_LE(GIB, device_free());
     CU(driver->cuMemFree(others));
-    end();
 }
 
 static void *grown;
 
 static void grow_between(void) {
-    grown = take(3 * GIB);
+    grown = take(3 * GIB, A);
 }
 
 static void lower_between(void) {
@@ -619,9 +558,8 @@ TEST(a_limit_that_is_set_meanwhile) {
     between = lower_between;
     EXPECT(WEIR_E_LIMIT, weir_preallocate(a, 7 * GIB + 64 * MIB, &reserve));
     MUST(between == NULL);
-    refused(GIB);
-    give(take(256 * MIB));
-    end();
+    refuse(WEIR_E_LIMIT, GIB, A);
+    give(take(256 * MIB, A), A);
 }
 
 static void *steps[8];
@@ -629,7 +567,7 @@ static int step_count;
 
 /* Each time that is looked. */
 static void step_between(void) {
-    steps[step_count] = take(512 * MIB);
+    steps[step_count] = take(512 * MIB, A);
     if (++step_count < (int)(sizeof steps / sizeof steps[0]))
         between = step_between;
 }
@@ -646,8 +584,7 @@ TEST(growth_between_the_figures) {
     OK(weir_preallocate(a, 6 * GIB, &reserve));
     MUST(between == NULL);
     MUST_LE(6 * GIB, reserve);
-    give(grown);
-    end();
+    give(grown, A);
 }
 
 TEST(a_trim_between_the_figures) {
@@ -659,7 +596,6 @@ TEST(a_trim_between_the_figures) {
     EXPECT(WEIR_E_LIMIT, weir_preallocate(a, 8 * GIB, &reserve));
     MUST(between == NULL);
     MUST_LE(GIB, device_free());
-    end();
 }
 
 /* It is not looked for ever. */
@@ -673,8 +609,7 @@ TEST(growth_whenever_it_looks) {
     MUST_EQ(step_count, 4);
     MUST_LE(GIB, device_free());
     while (step_count > 0)
-        give(steps[--step_count]);
-    end();
+        give(steps[--step_count], A);
 }
 
 /* What goes back as a request is undone does not come back above the limit. */
@@ -685,30 +620,30 @@ TEST(what_was_lost_stays_lost) {
 
     begin(1, 4 * GIB); /* the pool engine without caches */
     for (int i = 0; i < FULL; i++)
-        full[i] = take(32 * MIB);
+        full[i] = take(32 * MIB, A);
     for (int i = 0; i < HALVES; i++)
-        half[i] = take(16 * MIB);
+        half[i] = take(16 * MIB, A);
     MUST_EQ(stats_of(a).reserve, 352 * MIB);
-    give(full[0]);
-    give(half[0]);
-    give(half[2]);
+    give(full[0], A);
+    give(half[0], A);
+    give(half[2], A);
     CU(driver->cuStreamSynchronize(A));
     OK(weir_set_limit(a, bytes_amount(128 * MIB)));
-    refused(64 * MIB); /* the driver grows for it, and what is idle goes back with that */
+    refuse(WEIR_E_LIMIT, 64 * MIB,
+           A); /* the driver grows for it, and what is idle goes back with that */
     least = stats_of(a).reserve;
     MUST_LE(least, 320 * MIB);
-    refused(32 * MIB);
+    refuse(WEIR_E_LIMIT, 32 * MIB, A);
     MUST_LE(stats_of(a).reserve, least);
     for (int i = 1; i < FULL; i++)
-        give(full[i]);
-    give(half[1]);
-    give(half[3]);
-    end();
+        give(full[i], A);
+    give(half[1], A);
+    give(half[3], A);
 }
 
 int main(void) {
     Suite *suite = suite_create("limit");
-    TCase *tests = suite_add_case(suite, "limit", 30, NULL, NULL);
+    TCase *tests = suite_add_case(suite, "limit", 30, NULL, end_if_begun);
 
     ADD_FOR_EACH(tests, WORLDS, no_growth_past_it, no_growth_past_it_behind_work,
                  never_past_that_of_the_options, a_reserve_above_it_serves_and_does_not_rise,
