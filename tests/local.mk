@@ -37,6 +37,7 @@ unit_tests = \
 	tests/api/test_abi \
 	tests/adapters/test_adapters \
 	tests/reserve/test_ahead \
+	tests/reserve/test_ahead_played \
 	tests/api/test_anywhere \
 	tests/ipc/test_asking \
 	tests/placement/test_bestfit \
@@ -54,7 +55,17 @@ unit_tests = \
 	tests/tensors/test_soak \
 	tests/engine/test_engine \
 	tests/engine/test_engines \
+	tests/engine/test_drivers \
+	tests/engine/test_growing \
+	tests/engine/test_mapping \
+	tests/engine/test_random_order \
+	tests/engine/test_recovery \
 	tests/cache/test_caches \
+	tests/cache/test_cache_order \
+	tests/cache/test_cache_soak \
+	tests/cache/test_cache_threads \
+	tests/cache/test_host_memory \
+	tests/cache/test_kept \
 	tests/config/test_growth \
 	tests/cache/test_harden \
 	tests/base/test_histogram \
@@ -83,17 +94,27 @@ unit_tests = \
 	tests/driver/test_model_virtual_oracle \
 	tests/engine/test_moves \
 	tests/config/test_options \
+	tests/config/test_option_texts \
+	tests/config/test_option_structs \
+	tests/config/test_compatibility \
 	tests/ipc/test_process_peers \
 	tests/driver/test_oracle \
 	tests/engine/test_order \
 	tests/cache/test_pagemap \
+	tests/cache/test_pinned \
 	tests/engine/test_peers \
 	tests/placement/test_placement \
+	tests/placement/test_tags \
+	tests/placement/test_placement_model \
+	tests/placement/test_placement_memory \
 	tests/placement/test_plan_search \
 	tests/reserve/test_plan \
 	tests/reserve/test_preallocation \
+	tests/reserve/test_prealloc_background \
+	tests/reserve/test_prealloc_processes \
 	tests/api/test_process \
 	tests/reserve/test_profile \
+	tests/reserve/test_profile_files \
 	tests/base/test_replace \
 	tests/cache/test_revocation \
 	tests/ipc/test_segment \
@@ -101,6 +122,7 @@ unit_tests = \
 	tests/api/test_share \
 	tests/cache/test_span \
 	tests/engine/test_spans \
+	tests/engine/test_spans_back \
 	tests/api/test_stats \
 	tests/base/test_status \
 	tests/cli/test_summary \
@@ -413,6 +435,16 @@ dist_check_SCRIPTS = $(script_tests)
 EXTRA_DIST += \
 	tests/adapters/torch_shim.cpp \
 	tests/fixtures/bare_engine.h \
+	tests/fixtures/ahead.h \
+	tests/fixtures/caches.h \
+	tests/fixtures/engines.h \
+	tests/fixtures/placements.h \
+	tests/fixtures/preallocated.h \
+	tests/fixtures/profiles.h \
+	tests/fixtures/regions.h \
+	tests/fixtures/settings.h \
+	tests/fixtures/under_test.h \
+	tests/fixtures/ways.h \
 	tests/fixtures/blocks.h \
 	tests/fixtures/calls.h \
 	tests/fixtures/deny.h \
@@ -533,7 +565,8 @@ soak-parking: tests/cli/test_parking
 EXTRA_DIST += tests/tree/check-mutants tests/tree/generate-mutants tests/tree/mutants
 .PHONY: check-mutants
 listed_suites = tests/engine/test_order tests/ipc/test_asking tests/reserve/test_oom_recovery tests/ipc/test_registry tests/cache/test_pagemap \
-	tests/ipc/test_process_peers tests/cache/test_revocation tests/engine/test_spans
+	tests/ipc/test_process_peers tests/cache/test_revocation tests/engine/test_spans \
+	tests/engine/test_spans_back tests/cache/test_caches tests/cache/test_kept
 check-mutants: tests/whole/sim $(listed_suites) $(MUTANT_SUITES)
 	@top_srcdir='$(top_srcdir)' top_builddir=. CC='$(CC)' CFLAGS='$(CFLAGS)' \
 	LIBS='$(CHECK_LIBS) $(LIBS)' MUTANTS='$(MUTANTS)' MUTANT_SUITES='$(MUTANT_SUITES)' \
@@ -551,11 +584,15 @@ GENERATED_FILES = lib/reserve/oom_recovery.c lib/engine/block_engine.c lib/engin
 	lib/cache/cache_alloc.c lib/cache/cache_blocks.c lib/cache/cache_flush.c lib/cache/cache_free.c \
 	lib/cache/cache_remote.c lib/cache/cache_share.c lib/cache/cache_stats.c lib/cache/cache_streams.c
 GENERATED_EVERY = 1
-generated_suites = tests/api/test_stats tests/engine/test_engines tests/cache/test_caches tests/engine/test_order \
-	tests/engine/test_spans tests/engine/test_mapped tests/engine/test_moves tests/engine/test_peers \
-	tests/reserve/test_ahead tests/api/test_misuse \
+generated_suites = tests/api/test_stats tests/engine/test_engines tests/engine/test_growing tests/engine/test_recovery \
+	tests/engine/test_mapping tests/engine/test_drivers tests/engine/test_random_order tests/cache/test_caches \
+	tests/cache/test_cache_order tests/cache/test_kept tests/cache/test_pinned tests/cache/test_cache_threads \
+	tests/cache/test_host_memory tests/cache/test_cache_soak tests/engine/test_order \
+	tests/engine/test_spans tests/engine/test_spans_back tests/engine/test_mapped tests/engine/test_moves tests/engine/test_peers \
+	tests/reserve/test_ahead tests/reserve/test_ahead_played tests/api/test_misuse \
 	tests/api/test_drop_in tests/reserve/test_oom_recovery tests/reserve/test_limit tests/reserve/test_low_memory \
-	tests/reserve/test_preallocation tests/api/test_oom_report \
+	tests/reserve/test_preallocation tests/reserve/test_prealloc_background tests/reserve/test_prealloc_processes \
+	tests/api/test_oom_report \
 	tests/ipc/test_process_peers tests/whole/test_faults tests/whole/conformance tests/whole/test_worlds
 CLEANFILES += generated.mutants
 .PHONY: check-generated
