@@ -105,9 +105,8 @@ static inline uint32_t weir__chunks_find_in(const struct weir__chunks *t, size_t
     for (; same != 0; same &= same - 1) {
         size_t id = bucket * 8 + (unsigned)__builtin_ctzll(same) / 8;
 
-        if (t->chunk[id].address == address && t->kind[id] == kind) {
+        if (t->chunk[id].address == address && t->kind[id] == kind)
             return (uint32_t)id;
-        }
     }
     return 0;
 }
@@ -153,9 +152,8 @@ static inline uint32_t weir__chunks_add(struct weir__chunks *t, uint64_t address
 static inline void weir__chunks_remove(struct weir__chunks *t, uint32_t id) {
     size_t bucket = weir__chunks_bucket(t, t->chunk[id].address * WEIR__CHUNKS_FACTOR);
 
-    if (bucket != id / 8) {
+    if (bucket != id / 8)
         weir__chunks_unpass(t, bucket, id / 8);
-    }
     t->print[id] = 0;
     t->kind[id] = 0;
     t->room++;

@@ -138,9 +138,8 @@ static inline struct weir__bestfit_hit weir__bestfit_from(const struct weir__bes
 
     if (bits == 0) {
         bits = f->octaves & (UINT64_MAX - 1) << octave;
-        if (bits == 0) {
+        if (bits == 0)
             return (struct weir__bestfit_hit){.key = WEIR__BESTFIT_NONE};
-        }
         octave = (unsigned)__builtin_ctzll(bits);
         c = octave * WEIR__BESTFIT_CLASSES;
         bits = f->used[octave];
@@ -158,9 +157,8 @@ static inline int weir__bestfit_insert(struct weir__bestfit *f, uint64_t key, ui
     uint64_t used = f->used[octave];
     struct weir__bestfit_slot *s;
 
-    if ((used & bit) != 0 || octave >= f->reach) {
+    if ((used & bit) != 0 || octave >= f->reach)
         return weir__bestfit_insert_more(f, key, value);
-    }
     f->used[octave] = used | bit;
     f->octaves |= UINT64_C(1) << octave;
     s = &f->slot[c];
