@@ -111,27 +111,3 @@ uint32_t weir__chunks_find_after(const struct weir__chunks *t, size_t bucket, ui
     }
     return 0;
 }
-
-int weir__chunks_check(const struct weir__chunks *t) {
-    size_t used = 0;
-    size_t steps = 0;
-    size_t passed = 0;
-
-    for (size_t i = 1; i < t->buckets * 8; i++) {
-        uint64_t hash = t->chunk[i].address * WEIR__CHUNKS_FACTOR;
-
-        if (t->print[i] != (t->kind[i] == 0 ? 0 : weir__chunks_print(hash)))
-            return 0;
-        if (t->kind[i] == 0)
-            continue;
-        for (size_t b = weir__chunks_bucket(t, hash); b != i / 8; b = (b + 1) & (t->buckets - 1)) {
-            if (t->passed[b] == 0)
-                return 0;
-            steps++;
-        }
-        used++;
-    }
-    for (size_t b = 0; b < t->buckets; b++)
-        passed += t->passed[b];
-    return passed == steps && used == weir__chunks_used(t);
-}

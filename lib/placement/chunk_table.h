@@ -63,8 +63,6 @@ void weir__chunks_drop(struct weir__chunks *t, struct weir__hostmem *host);
  * new numbers in place of addresses; or 0 and nothing changed. */
 int weir__chunks_grow(struct weir__chunks *t, struct weir__hostmem *host, size_t room, int tags,
                       struct weir__chunks *old);
-/* Is the record found from its address, and the count of those that went further right? */
-int weir__chunks_check(const struct weir__chunks *t);
 
 /* How many records a table of so many buckets takes. */
 static inline size_t weir__chunks_limit(size_t buckets) {

@@ -42,7 +42,6 @@
 
 #include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
 
 struct weir_placement; /* opaque; owned by the caller, who also owns the lock */
 
@@ -202,7 +201,5 @@ void weir__placement_walk_free(struct weir_placement *p,
                                void (*visit)(void *context, const struct weir_placement_span *span),
                                void *context);
 size_t weir__placement_unmapped_ranges(const struct weir_placement *p);
-/* Checks every invariant. 1 if all hold; else 0 and one line on `complain` (may be NULL). */
-int weir__placement_check(const struct weir_placement *p, FILE *complain);
 
 #endif

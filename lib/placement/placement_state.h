@@ -4,7 +4,7 @@
  * What: placement.c takes and gives back by best fit; placement_at.c takes at an address, and placement_behind.c behind
  * waits; placement_chunks.c cuts and joins free chunks; placement_records.c makes room for their records;
  * placement_streams.c keeps the streams; placement_regions.c adds and removes regions; placement_unmapped.c says which of
- * their addresses have memory; placement_figures.c tells what there is, and placement_check.c checks it.
+ * their addresses have memory; placement_figures.c tells what there is.
  *
  * Addresses and sizes are counted in granules.  Chunks are records in a table by address (chunk_table.h), named by their
  * number, and linked in the order of addresses.  The chunks of a region and one border record form a ring, so that
@@ -14,7 +14,7 @@
  * While only one stream was seen, all free chunks are in the clean set.  A chunk then remembers just the latest
  * sequence that it was freed with; tags are made up when a second stream appears.
  *
- * Invariants: placement_check.c spells them out.
+ * Invariants: tests/fixtures/placement_check.c spells them out.
  *
  * Must not know: drivers, locks, what is behind an address, what a stream is.
  */

@@ -11,6 +11,7 @@
  * placement checks its own invariants. The seam for refusing memory is the `resize` member of the
  * rule. */
 #include "placement/placement.h"
+#include "tests/fixtures/placement_check.h"
 #include "tests/fixtures/suite.h"
 
 #include <check.h>
@@ -47,7 +48,7 @@ static void begin(const struct weir_placement_rule *rule, size_t bytes) {
 }
 
 static void healthy(void) {
-    MUST(weir__placement_check(p, stderr));
+    MUST(placement_check(p, stderr));
 }
 
 static void end(void) {
