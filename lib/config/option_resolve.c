@@ -135,7 +135,7 @@ static weir_status hold_min(const weir_options *filled, char *message, size_t me
                                of_another ? of_another : "prealloc", prealloc);
 }
 
-/* Whoever lists no device but the allocator's own wants no peer. */
+/* A list of no device but the allocator's own names no peer. */
 static int has_peers(const weir_options *filled) {
     uint64_t devices = 0;
     const char *driver;

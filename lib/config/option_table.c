@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* option_table.c: the table of options.
  *
- * What: whoever reads, shows, checks or documents options walks the rows.  Adding an option is a field in weir/options.h,
- * a line in WEIR_SETTING_LIST and a row here.
+ * What: code that reads, shows, checks or documents options walks the rows.  Adding an option is a field in
+ * weir/options.h, a line in WEIR_SETTING_LIST and a row here.
  *
  * Must not know: what an option does.
  */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* placement_behind.c: a block for a stream that waits for what other streams have freed.
  *
- * What: neighbouring free chunks make a run, whoever may use them, as long as the stream could wait for the others.
+ * What: neighbouring free chunks make a run, whichever streams may use them, as long as the stream could wait for the others.
  */
 #include "placement/placement_chunks.h"
 
