@@ -132,7 +132,6 @@ lib_libweir_core_la_SOURCES = \
 	lib/placement/placement.h \
 	lib/placement/placement_at.c \
 	lib/placement/placement_behind.c \
-	lib/placement/placement_check.c \
 	lib/placement/placement_chunks.c \
 	lib/placement/placement_chunks.h \
 	lib/placement/placement_figures.c \

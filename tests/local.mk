@@ -168,8 +168,14 @@ tests_ipc_test_process_peers_SOURCES = tests/ipc/test_process_peers.c tests/ipc/
 tests_ipc_test_segment_SOURCES = tests/ipc/test_segment.c tests/ipc/test_segment.h \
 	tests/ipc/test_segment_lives.c
 
+# The invariants of a placement.
+placement_check = tests/fixtures/placement_check.c tests/fixtures/placement_check.h
+tests_placement_test_bestfit_SOURCES = tests/placement/test_bestfit.c $(placement_check)
+tests_placement_test_placement_model_SOURCES = tests/placement/test_placement_model.c $(placement_check)
+tests_placement_test_placement_memory_SOURCES = tests/placement/test_placement_memory.c $(placement_check)
+tests_placement_test_placement_SOURCES = tests/placement/test_placement.c $(placement_check)
 tests_whole_test_worlds_SOURCES = tests/whole/test_worlds.c tests/whole/test_worlds.h \
-	tests/whole/test_worlds_placements.c
+	tests/whole/test_worlds_placements.c $(placement_check)
 
 tests_api_test_misuse_SOURCES = tests/api/test_misuse.c tests/api/test_misuse.h \
 	tests/api/test_misuse_ends.c

@@ -127,13 +127,10 @@ static void list_spell(const struct weir_option_row *row, const weir_options *op
                 (size_t)snprintf(text + length, bytes - length, "%s%s", length ? "," : "", w->word);
 }
 
-static int list_is_set(const struct weir_option_row *row, const weir_options *options) {
-    return *(const uint64_t *)field(row, options) != 0;
-}
-
 static int list_check(const struct weir_option_row *row, const weir_options *options,
                       struct weir_problem *problem) {
     return bits_valid(row, *(const uint64_t *)field(row, options), problem);
 }
 
-const struct weir_option_kind weir__option_list = {list_read, list_spell, list_is_set, list_check};
+const struct weir_option_kind weir__option_list = {
+    list_read, list_spell, weir__option_number_is_set, list_check, .is_wide = 1};

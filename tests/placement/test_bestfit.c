@@ -5,6 +5,7 @@
  * into one key is tested along with the trees.  Chunks are disjoint, as the set demands: each has a
  * slot of address space of its own, larger than any chunk. */
 #include "placement/free_tree.h"
+#include "tests/fixtures/placement_check.h"
 #include "tests/fixtures/suite.h"
 
 #include <check.h>
@@ -71,8 +72,8 @@ static void model_erase(size_t at) {
 }
 
 static void sound(void) {
-    MUST(weir__bestfit_check(&set));
-    MUST(weir__bestfit_count(&set) == count);
+    MUST(free_tree_check(&set));
+    MUST(free_tree_count(&set) == count);
 }
 
 static void begin(void) {
@@ -97,7 +98,7 @@ static void same_answers(struct pair c) {
     MUST(hit.key == (at < count ? key_of(model[at]) : NONE));
     MUST(at == count || hit.value == value_of(model[at]));
     int found = at < count && model[at].size == c.size && model[at].address == c.address;
-    MUST(weir__bestfit_find(&set, key_of(c), &value) == found);
+    MUST(free_tree_find(&set, key_of(c), &value) == found);
     MUST(weir__bestfit_last(&set) == (count == 0 ? NONE : key_of(model[count - 1])));
 }
 
