@@ -197,6 +197,20 @@ tests_cli_test_changepoints_LDADD = $(LDADD) -lm
 if WEIR_PROGRAM
 unit_tests += tests/cli/test_merge tests/cli/test_parking tests/cli/test_samples tests/cli/test_top
 endif
+if WEIR_GATE
+unit_tests += tests/gate/test_gate
+gate_driver = tests/gate/libcuda.la
+gate_programs = tests/gate/gated tests/gate/gated_newer
+endif
+tests_gate_libcuda_la_SOURCES = tests/gate/gate_driver.c
+tests_gate_libcuda_la_LDFLAGS = -rpath /nowhere -version-info 1:0:0 -Wl,-z,nodelete
+tests_gate_gated_SOURCES = tests/gate/gated.c
+tests_gate_gated_LDADD = -Ltests/gate/.libs -l:libcuda.so.1
+EXTRA_tests_gate_gated_DEPENDENCIES = $(gate_driver)
+tests_gate_gated_newer_SOURCES = tests/gate/gated.c
+tests_gate_gated_newer_CPPFLAGS = $(AM_CPPFLAGS) -DNEWER
+tests_gate_gated_newer_LDADD = -Ltests/gate/.libs -l:libcuda.so.1
+EXTRA_tests_gate_gated_newer_DEPENDENCIES = $(gate_driver)
 tests_cli_test_parking_SOURCES = tests/cli/test_parking.c cli/common/interrupt.c cli/common/interrupt.h \
 	cli/parking/freeze.c cli/parking/freeze.h cli/parking/moves.c cli/parking/moves.h cli/parking/record.c \
 	cli/parking/record.h cli/parking/room.c cli/parking/room.h cli/parking/target.c cli/parking/target.h \
@@ -731,8 +745,8 @@ clean-local:
 
 TESTS =
 if WEIR_TESTS
-check_LTLIBRARIES = $(fake_drivers) $(fake_injection) $(model_driver)
-check_PROGRAMS += tests/whole/sim $(unit_tests) $(fuzz_tests) $(stress_tests)
+check_LTLIBRARIES = $(fake_drivers) $(fake_injection) $(model_driver) $(gate_driver)
+check_PROGRAMS += tests/whole/sim $(unit_tests) $(gate_programs) $(fuzz_tests) $(stress_tests)
 if WEIR_SHARED
 check_PROGRAMS += $(public_tests)
 check_DATA = $(victims)
