@@ -173,6 +173,7 @@ placement_check = tests/fixtures/placement_check.c tests/fixtures/placement_chec
 tests_placement_test_bestfit_SOURCES = tests/placement/test_bestfit.c $(placement_check)
 tests_placement_test_placement_model_SOURCES = tests/placement/test_placement_model.c $(placement_check)
 tests_placement_test_placement_memory_SOURCES = tests/placement/test_placement_memory.c $(placement_check)
+tests_placement_test_tags_SOURCES = tests/placement/test_tags.c $(placement_check)
 tests_placement_test_placement_SOURCES = tests/placement/test_placement.c $(placement_check)
 tests_whole_test_worlds_SOURCES = tests/whole/test_worlds.c tests/whole/test_worlds.h \
 	tests/whole/test_worlds_placements.c $(placement_check)
