@@ -98,23 +98,6 @@ static const struct weir_driver *open_tried(int again) {
 
 /* ---- The commands ---- */
 
-/* 1: the host has room for what the process may have; 0 and why not.  Contexts are made only where it matters. */
-static int has_room(const struct weir_driver *driver, const struct target *target,
-                    char why[TARGET_WHY]) {
-    uint64_t room = room_of_host("/proc", "/sys/fs/cgroup", target->pid);
-    uint64_t most = command.memory;
-    char left[SIZE_TEXT], needed[SIZE_TEXT];
-
-    if (!most && room < (most = room_of_devices(driver)))
-        most = room_used(driver, target->pid);
-    if (room >= most)
-        return 1;
-    snprintf(why, TARGET_WHY, "host memory has room for %s, and it may have %s of device memory%s",
-             size_text(room, left), size_text(most, needed),
-             command.memory ? "" : "; --memory SIZE says how much it has (nvidia-smi shows it)");
-    return 0;
-}
-
 static int end_of(enum moved moved, const struct target *target, const struct move *move,
                   const char *done) {
     char bytes[SIZE_TEXT];
@@ -133,7 +116,7 @@ static int end_of(enum moved moved, const struct target *target, const struct mo
 
 static int park(void) {
     const struct weir_driver *driver;
-    char why[TARGET_WHY];
+    char why[TARGET_WHY], lacks[ROOM_WHY];
     struct target target;
     struct move move;
 
@@ -144,8 +127,8 @@ static int park(void) {
     driver = open_tried(0);
     if (!driver)
         return 1;
-    if (!has_room(driver, &target, why))
-        return fail(name_of(&target), why);
+    if (!room_for(driver, target.pid, command.memory, lacks))
+        return fail(name_of(&target), lacks);
     move = (struct move){.driver = driver,
                          .pid = target.pid,
                          .start = target.start,

@@ -295,6 +295,7 @@ victims = \
 	tests/victims/records \
 	tests/victims/resets \
 	tests/victims/resolved \
+	tests/victims/rests \
 	tests/victims/reuses \
 	tests/victims/rules \
 	tests/victims/sized \
@@ -357,6 +358,8 @@ tests_victims_resets_SOURCES = tests/victims/resets.c $(victim_work)
 tests_victims_resets_LDADD =
 tests_victims_resolved_SOURCES = tests/victims/resolved.c $(victim_work)
 tests_victims_resolved_LDADD =
+tests_victims_rests_SOURCES = tests/victims/rests.c $(victim_work)
+tests_victims_rests_LDADD =
 tests_victims_reuses_SOURCES = tests/victims/reuses.c $(victim_work)
 tests_victims_reuses_LDADD =
 tests_victims_rules_SOURCES = tests/victims/rules.c $(victim_work)
@@ -416,6 +419,7 @@ script_tests = \
 	tests/cli/check-traces \
 	tests/cli/check-run \
 	tests/adapters/check-python \
+	tests/cli/check-idle \
 	tests/cli/check-park \
 	tests/cli/check-processes \
 	tests/cli/check-trace-events \

@@ -127,7 +127,7 @@ static enum moved save(struct move *move, uint64_t *resident) {
     CUresult result;
 
     *resident = ticker_resident(move->pid);
-    ticker_begin(&ticker, "parking", move->pid);
+    ticker_begin(&ticker, move->gate ? NULL : "parking", move->pid);
     result = move->driver->cuCheckpointProcessCheckpoint(move->pid, NULL);
     ticker_end(&ticker);
     if (result == CUDA_ERROR_NOT_SUPPORTED)
@@ -139,9 +139,10 @@ static enum moved restore(struct move *move) {
     struct ticker ticker;
     CUresult result;
 
-    ticker_begin(&ticker, "waking", move->pid);
+    ticker_begin(&ticker, move->gate ? NULL : "waking", move->pid);
     result = move->driver->cuCheckpointProcessRestore(move->pid, NULL);
     ticker_end(&ticker);
+    move->is_full = result == CUDA_ERROR_OUT_OF_MEMORY;
     if (result == CUDA_ERROR_OUT_OF_MEMORY)
         return fail(move, "the device has too little free memory for it; it stays parked");
     if (result == CUDA_SUCCESS)
@@ -186,14 +187,14 @@ static enum moved park(struct move *move, struct record *record) {
         return cannot_freeze(move, error);
     }
     moved = save_or_undo(move, record);
-    freeze_end(&freeze, moved != MOVED);
+    freeze_end(&freeze, moved != MOVED || move->gate);
     if (moved != MOVED)
         record_remove(record);
     return moved;
 }
 
-enum moved move_out(struct move *move) {
-    struct record record = {.pid = move->pid, .start = move->start};
+static enum moved move_out_alone(struct move *move) {
+    struct record record = {.pid = move->pid, .start = move->start, .is_gated = move->gate != NULL};
     uint64_t began = weir__clock_ns();
     enum moved moved = check_runs(move);
     CUresult result;
@@ -213,6 +214,24 @@ enum moved move_out(struct move *move) {
     if (moved != MOVED)
         moved = unlock(move, moved);
     move->ns = weir__clock_ns() - began;
+    return moved;
+}
+
+/* A keeper must not move it at the same time.  No gate: there is none. */
+static void take_turn(const struct move *move, struct weir_gate *gate) {
+    if (move->gate || weir__gate_find(gate, move->pid, move->start) != 0)
+        *gate = (struct weir_gate){.file = -1};
+    else
+        (void)weir__gate_lock(gate, 1);
+}
+
+enum moved move_out(struct move *move) {
+    struct weir_gate gate;
+    enum moved moved;
+
+    take_turn(move, &gate);
+    moved = move_out_alone(move);
+    weir__gate_unmap(&gate);
     return moved;
 }
 
@@ -261,7 +280,12 @@ static enum moved wake(struct move *move, int is_recorded) {
     }
 }
 
-enum moved move_back(struct move *move) {
+/* The process waits at its gate, wherever its keeper has left it. */
+static int waits_at_gate(const struct weir_gate *gate) {
+    return gate && gate->page && atomic_load(&gate->page->gate) != WEIR_GATE_OPEN;
+}
+
+static enum moved move_back_alone(struct move *move, struct weir_gate *gate) {
     uint64_t began = weir__clock_ns();
     struct record record;
     struct freeze freeze;
@@ -269,20 +293,33 @@ enum moved move_back(struct move *move) {
     int error;
 
     move->bytes = 0;
+    move->is_full = 0;
     if (record_find(move->pid, &record)) {
         move->bytes = record.bytes;
         error = freeze_begin(&freeze, move->pid, record.thread);
         if (error)
             return cannot_freeze(move, error);
         moved = wake(move, 1);
-        freeze_end(&freeze, moved == MOVED);
+        freeze_end(&freeze, moved == MOVED || record.is_gated);
         if (moved == MOVED)
             record_remove(&record);
     } else if (weir__process_is_stopped(move->pid)) {
         return fail(move, "it is stopped, but not parked by this user's `weir park'");
     } else {
-        moved = wake(move, 0);
+        moved = wake(move, waits_at_gate(gate));
     }
+    if (moved == MOVED && waits_at_gate(gate))
+        weir__gate_open(gate);
     move->ns = weir__clock_ns() - began;
+    return moved;
+}
+
+enum moved move_back(struct move *move) {
+    struct weir_gate gate;
+    enum moved moved;
+
+    take_turn(move, &gate);
+    moved = move_back_alone(move, move->gate ? move->gate : &gate);
+    weir__gate_unmap(&gate);
     return moved;
 }

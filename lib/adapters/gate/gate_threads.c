@@ -207,7 +207,8 @@ static void wait_until_open(struct weir_gate_page *p, int asks) {
         ring(p);
     }
     while ((word = atomic_load(&p->gate)) != WEIR_GATE_OPEN) {
-        (void)syscall(SYS_futex, &p->gate, WEIR_FUTEX_WAIT, word, &(struct timespec){1, 0}, NULL, 0);
+        (void)syscall(SYS_futex, &p->gate, WEIR_FUTEX_WAIT, word, &(struct timespec){1, 0}, NULL,
+                      0);
         if (is_closed(p))
             tell_if_alone(p);
     }
