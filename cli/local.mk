@@ -68,6 +68,8 @@ weir_SOURCES = \
 	cli/report/report_svg.c \
 	cli/report/summary.c \
 	cli/report/summary.h \
+	cli/parking/asking.c \
+	cli/parking/asking.h \
 	cli/parking/freeze.c \
 	cli/parking/freeze.h \
 	cli/parking/keeper.c \

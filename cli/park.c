@@ -10,11 +10,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
+#include "base/clock.h"
 #include "base/text.h"
 #include "cli/common/commands.h"
 #include "cli/common/flags.h"
 #include "cli/common/interrupt.h"
+#include "cli/parking/asking.h"
 #include "cli/parking/moves.h"
 #include "cli/parking/record.h"
 #include "cli/parking/room.h"
@@ -22,6 +25,9 @@
 #include "cli/parking/trial.h"
 
 #define DRIVER "cuda"
+/* How long a process that is to wake waits for room on the device, and what it needs beside its memory. */
+#define ROOM_NS UINT64_C(5000000000)
+#define BESIDE (UINT64_C(64) << 20)
 
 enum { LIST_KEY = 0x5001, TEST_KEY, UNSHARED_KEY, MEMORY_KEY, SIZE_TEXT = 32, COMMAND_TEXT = 60 };
 
@@ -136,6 +142,21 @@ static int park(void) {
     return end_of(move_out(&move), &target, &move, "parked");
 }
 
+/* If the device is full others are asked for memory, and those that are idle are parked if they may be. */
+static enum moved move_back_with_room(struct move *move) {
+    uint64_t until = weir__clock_ns() + ROOM_NS;
+    enum moved moved = move_back(move);
+    struct asking asking = {0};
+
+    while (moved == NOT_MOVED && move->is_full && weir__clock_ns() < until && !interrupt_came()) {
+        asking_ask(&asking, move->driver, move->bytes + BESIDE, 1);
+        nanosleep(&(struct timespec){0, 200000000}, NULL);
+        moved = move_back(move);
+    }
+    asking_end(&asking);
+    return moved;
+}
+
 static int wake(void) {
     const struct weir_driver *driver;
     char why[TARGET_WHY];
@@ -148,7 +169,7 @@ static int wake(void) {
     if (!driver)
         return 1;
     move = (struct move){.driver = driver, .pid = target.pid, .start = target.start};
-    return end_of(move_back(&move), &target, &move, "awake");
+    return end_of(move_back_with_room(&move), &target, &move, "awake");
 }
 
 static void print_record(const struct record *record, void *count) {

@@ -481,6 +481,8 @@ EXTRA_DIST += \
 	tests/gpu/torch_features/ranks.py \
 	tests/gpu/torch_features/streams.py \
 	tests/gpu/torch_features/support.py \
+	tests/gpu/idle \
+	tests/gpu/idle_torch.py \
 	tests/gpu/two-gpus \
 	tests/outside/README \
 	tests/outside/build \

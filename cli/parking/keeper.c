@@ -27,11 +27,11 @@
 #include "base/text.h"
 #include "base/thread.h"
 #include "base/who.h"
+#include "cli/parking/asking.h"
 #include "cli/parking/others.h"
 #include "cli/parking/record.h"
 #include "cli/parking/room.h"
 #include "cli/parking/trial.h"
-#include "ipc/process_peers.h"
 
 #define DRIVER "cuda"
 #define SECOND UINT64_C(1000000000)
@@ -45,9 +45,7 @@ enum {
     CLOSE_MS = 2000,  /* for calls that are under way as a process steps aside */
     LOCK_MS = 2000,   /* for the work of an idle process */
     ASIDE_MS = 20000, /* and of one that steps aside */
-    GIVE_MS = 1000,   /* for others that are asked for idle memory */
     TURN_MS = 1000,   /* after a process was parked, until who lacked memory has it */
-    DEVICES = 64,
 };
 /* How long a process waits for memory before it steps aside: doubled each time, up to the longest. */
 #define PATIENCE_NS (2 * SECOND)
@@ -70,11 +68,7 @@ struct kept {
     uint64_t not_before;         /* it is left alone until then */
     uint64_t bytes;              /* of its memory that is away */
     int has_told;                /* why it is not parked, or not woken */
-    /* Joined while it waits for room. */
-    struct weir_process_peers *peers[DEVICES];
-    struct weir_claim claims[DEVICES];
-    _Atomic uint64_t shown[DEVICES];
-    int joined;
+    struct asking asking;        /* while it waits for room */
 };
 
 static struct keeper_options options;
@@ -256,49 +250,6 @@ static void park(struct kept *k, int steps_aside) {
 
 /* ---- Back ---- */
 
-static void hold_nothing(void *owner, struct weir_holding *out) {
-    (void)owner;
-    (void)out;
-}
-
-static uint64_t give_nothing(void *owner, uint64_t bytes) {
-    (void)owner;
-    (void)bytes;
-    return 0;
-}
-
-/* On all devices: which has its memory is not known. */
-static void ask_others(struct kept *k, uint64_t bytes, int posts) {
-    static const struct weir_process_peers_calls calls = {hold_nothing, give_nothing, NULL};
-    uint64_t now = weir__registry_now();
-    char why[200];
-    int count = 0;
-
-    (void)driver->cuDeviceGetCount(&count);
-    for (int i = 0; !k->joined && i < count && i < DEVICES; i++) {
-        k->claims[i] = (struct weir_claim){.priority = 100};
-        k->peers[i] = weir__process_peers_join(driver, i, &calls, &k->claims[i], why, sizeof why);
-    }
-    k->joined = 1;
-    for (int i = 0; i < DEVICES; i++) {
-        if (!k->peers[i])
-            continue;
-        (void)weir__process_peers_ask(k->peers[i], bytes, now, now + GIVE_MS * MS);
-        if (posts)
-            (void)weir__process_peers_need(k->peers[i], bytes);
-    }
-}
-
-static void stop_asking(struct kept *k) {
-    for (int i = 0; k->joined && i < DEVICES; i++)
-        if (k->peers[i]) {
-            (void)weir__process_peers_need(k->peers[i], 0);
-            weir__process_peers_leave(k->peers[i], &k->claims[i], &k->shown[i]);
-            k->peers[i] = NULL;
-        }
-    k->joined = 0;
-}
-
 /* One that stepped aside comes back when there is room for all that it has and lacks, or when nobody has memory who may
  * be parked: others that run would only be in its way again. */
 static int may_come_back(struct kept *k, uint64_t lacks) {
@@ -314,7 +265,7 @@ static int may_come_back(struct kept *k, uint64_t lacks) {
     others = others_look(k->pid, k->start);
     if (others.room < needs)
         return 0;
-    ask_others(k, needs, 0);
+    asking_ask(&k->asking, driver, needs, 0);
     return 1;
 }
 
@@ -325,10 +276,19 @@ static int wake(struct kept *k, int stepped_aside) {
 
     if (!the_driver() || !weir__gate_lock(&k->gate, 0))
         return 0;
-    moved = atomic_load(&k->gate.page->gate) == WEIR_GATE_OPEN ? MOVED : move_back(&move);
+    if (atomic_load(&k->gate.page->gate) == WEIR_GATE_OPEN) {
+        moved = MOVED; /* by `weir wake' */
+    } else {
+        weir__gate_set_away(&k->gate, 0); /* others count on what it has again */
+        others_ring();
+        moved = move_back(&move);
+        if (moved != MOVED)
+            weir__gate_set_away(&k->gate, 1);
+        others_ring();
+    }
     weir__gate_unlock(&k->gate);
     if (moved == MOVED) {
-        stop_asking(k);
+        asking_end(&k->asking);
         tell(k, 0, "awake, %.1f s", (double)move.ns / 1e9);
         k->used_ns = weir__clock_ns();
         k->has_told = 0;
@@ -338,7 +298,7 @@ static int wake(struct kept *k, int stepped_aside) {
         return 1;
     }
     if (move.is_full)
-        ask_others(k, k->bytes + BESIDE, 1);
+        asking_ask(&k->asking, driver, k->bytes + BESIDE, 1);
     else
         tell_once(k, "it is not woken yet", move.why);
     return 0;
@@ -394,11 +354,11 @@ static void *keep(void *process) {
 
         if (atomic_load(&ends) && !is_away)
             break;
-        if (!is_away && k->joined)
-            stop_asking(k); /* `weir wake' has woken it */
+        if (!is_away)
+            asking_end(&k->asking); /* `weir wake' has woken it */
         weir__gate_wait(&k->gate, bell, is_away ? tend_parked(k) : tend_running(k));
     }
-    stop_asking(k);
+    asking_end(&k->asking);
     if (!weir__process_lives(k->pid, k->start))
         (void)unlink(k->gate.path);
     atomic_store(&k->is_over, 1);

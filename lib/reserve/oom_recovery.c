@@ -15,7 +15,7 @@
  *      Of what the limit of the process group (group.h) has too little of, only its members are asked, those first
  *      that have more than their share; all others keep theirs.
  *   6. processes that are parked while they are idle (`weir run --park-when-idle'): what is lacking is told to those who
- *      park them, and waited for while such a process has memory there; for a minute, or, in such a process itself,
+ *      park them, and waited for while such a process has memory there; for three minutes, or, in such a process itself,
  *      until it has it: it may be parked while it waits.
  *   7. where engines did not ask the driver since it says that it has too little (engine.h): one try that asks.
  * None of them is for a graph's request, on a stream that is being captured.
@@ -44,8 +44,11 @@
 /* What engines may have to grow by for a small request. */
 #define UNIT ((uint64_t)WEIR_POOL_UNIT)
 /* For processes that are to be parked, and how often another try is made meanwhile. */
-#define PARKING_NS UINT64_C(60000000000)
-enum { PARKING_PAUSE_MS = 20 };
+#define PARKING_NS UINT64_C(180000000000)
+enum {
+    PARKING_PAUSE_MS = 20,
+    PARKING_LOOKS = 3 /* in which nobody else has memory: one may be waking */
+};
 /* Of the deadline, what others have; all of it where one of them is ending. */
 #define PROCESS_PEERS_PART 10
 /* How long those who have just left may take to be gone, once nobody is there. */
@@ -308,7 +311,7 @@ static weir_status wait_for_parking(struct climb *c, weir_status why) {
     struct weir_process_peers *peers = c->v->events.peers;
     uint64_t until = weir__registry_now() + PARKING_NS, lacks;
     weir_refusal figures;
-    int others = 1;
+    int alone = 0, has_waited = weir__gated_may_park();
 
     if (!peers || !is_short(c->v, why))
         return why;
@@ -316,11 +319,12 @@ static weir_status wait_for_parking(struct climb *c, weir_status why) {
     if (is_too_much(c->v, &figures, c->r->bytes))
         return why;
     lacks = weir__size_larger(lack_of(c->v, &figures, c->r->bytes), UNIT);
-    for (;;) {
-        others = weir__process_peers_need(peers, lacks);
-        if (!others || !is_short(c->v, why) ||
-            (!weir__gated_may_park() && weir__registry_now() > until))
+    while (is_short(c->v, why) && alone < PARKING_LOOKS &&
+           (weir__gated_may_park() || weir__registry_now() < until)) {
+        alone = weir__process_peers_need(peers, lacks) ? 0 : alone + 1;
+        if (alone == 1 && has_waited == 0)
             break;
+        has_waited = 1;
         weir__gated_pause(lacks, PARKING_PAUSE_MS);
         why = try_with_more(c);
     }

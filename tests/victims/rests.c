@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /* rests.c: a program that uses the device only as it is told on its standard input, a letter each, and says the letter
- * when that is done: g holds 96 MiB more and fills them, p the same by cuMemAlloc, r frees the last, l looks at the contents of
+ * when that is done: g holds 96 MiB more (--mib N: N) and fills them, p the same by cuMemAlloc, r frees the last, l looks at the contents of
  * all, m takes and frees managed memory, b works until the next letter.  Between two letters it calls nothing. */
 #include "work.h"
 
 #include <dlfcn.h>
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { MOST_HELD = 64, PART = 4096 };
+enum { MOST_HELD = 2048, PART = 4096 };
 
-#define BYTES ((size_t)96 << 20)
+static size_t bytes = (size_t)96 << 20;
 
 static void *library;
 static struct cuda cuda;
@@ -35,11 +36,11 @@ static void hold(int is_plain) {
     HOLDS(held_count < MOST_HELD);
     block->is_plain = is_plain;
     if (is_plain)
-        CU(cuda.cuMemAlloc(&block->at, BYTES));
+        CU(cuda.cuMemAlloc(&block->at, bytes));
     else
-        CU(cuda.cuMemAllocAsync(&block->at, BYTES, stream));
+        CU(cuda.cuMemAllocAsync(&block->at, bytes, stream));
     held_count++;
-    CU(cuda.cuMemsetD8Async(block->at, (unsigned char)held_count, BYTES, stream));
+    CU(cuda.cuMemsetD8Async(block->at, (unsigned char)held_count, bytes, stream));
     CU(cuda.cuStreamSynchronize(stream));
 }
 
@@ -56,7 +57,7 @@ static void look(void) {
     static unsigned char found[PART];
 
     for (int i = 0; i < held_count; i++)
-        for (size_t at = 0; at < BYTES; at += BYTES / 8) {
+        for (size_t at = 0; at < bytes; at += bytes / 8) {
             memset(found, 0, sizeof found);
             CU(cuda.cuMemcpyDtoHAsync(found, held[i].at + at, PART, stream));
             CU(cuda.cuStreamSynchronize(stream));
@@ -110,6 +111,8 @@ static void obey(char letter) {
 int main(int argc, char **argv) {
     char letter;
 
+    if (argc > 2 && strcmp(argv[1], "--mib") == 0)
+        bytes = (size_t)atol(argv[2]) << 20;
     library = dlopen("libcuda.so.1", RTLD_NOW);
     HOLDS(library);
     victim_load(&cuda, find, 0);
