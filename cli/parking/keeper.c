@@ -68,6 +68,7 @@ struct kept {
     uint64_t not_before;         /* it is left alone until then */
     uint64_t bytes;              /* of its memory that is away */
     int has_told;                /* why it is not parked, or not woken */
+    int failures;                /* to park it, one after the other */
     struct asking asking;        /* while it waits for room */
 };
 
@@ -192,11 +193,13 @@ static int move_away(struct kept *k, int steps_aside) {
 
     if (move_out(&move) != MOVED) {
         weir__gate_open(&k->gate);
-        tell_once(k, "it is not parked", move.why);
+        if (++k->failures > 1) /* it may be about to begin, or to end */
+            tell_once(k, "it is not parked", move.why);
         return 0;
     }
     weir__gate_set_away(&k->gate, 1);
     k->bytes = move.bytes;
+    k->failures = 0;
     weir__bytes_show(move.bytes, bytes, sizeof bytes);
     tell(k, 0, "%s, %s, %.1f s", steps_aside ? "it waits for memory, and steps aside" : "parked",
          bytes, (double)move.ns / 1e9);
