@@ -68,10 +68,16 @@ weir_SOURCES = \
 	cli/report/report_svg.c \
 	cli/report/summary.c \
 	cli/report/summary.h \
+	cli/parking/asking.c \
+	cli/parking/asking.h \
 	cli/parking/freeze.c \
 	cli/parking/freeze.h \
+	cli/parking/keeper.c \
+	cli/parking/keeper.h \
 	cli/parking/moves.c \
 	cli/parking/moves.h \
+	cli/parking/others.c \
+	cli/parking/others.h \
 	cli/parking/record.c \
 	cli/parking/record.h \
 	cli/parking/room.c \

@@ -10,13 +10,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-#include "api/drop_in.h"
 #include "base/clock.h"
 #include "base/text.h"
 #include "cli/common/commands.h"
 #include "cli/common/flags.h"
 #include "cli/common/interrupt.h"
+#include "cli/parking/asking.h"
 #include "cli/parking/moves.h"
 #include "cli/parking/record.h"
 #include "cli/parking/room.h"
@@ -24,6 +25,9 @@
 #include "cli/parking/trial.h"
 
 #define DRIVER "cuda"
+/* How long a process that is to wake waits for room on the device, and what it needs beside its memory. */
+#define ROOM_NS UINT64_C(5000000000)
+#define BESIDE (UINT64_C(64) << 20)
 
 enum { LIST_KEY = 0x5001, TEST_KEY, UNSHARED_KEY, MEMORY_KEY, SIZE_TEXT = 32, COMMAND_TEXT = 60 };
 
@@ -104,23 +108,6 @@ static const struct weir_driver *open_tried(int again) {
 
 /* ---- The commands ---- */
 
-/* 1: the host has room for what the process may have; 0 and why not.  Contexts are made only where it matters. */
-static int has_room(const struct weir_driver *driver, const struct target *target,
-                    char why[TARGET_WHY]) {
-    uint64_t room = room_of_host("/proc", "/sys/fs/cgroup", target->pid);
-    uint64_t most = command.memory;
-    char left[SIZE_TEXT], needed[SIZE_TEXT];
-
-    if (!most && room < (most = room_of_devices(driver)))
-        most = room_used(driver, target->pid);
-    if (room >= most)
-        return 1;
-    snprintf(why, TARGET_WHY, "host memory has room for %s, and it may have %s of device memory%s",
-             size_text(room, left), size_text(most, needed),
-             command.memory ? "" : "; --memory SIZE says how much it has (nvidia-smi shows it)");
-    return 0;
-}
-
 static int end_of(enum moved moved, const struct target *target, const struct move *move,
                   const char *done) {
     char bytes[SIZE_TEXT];
@@ -139,7 +126,7 @@ static int end_of(enum moved moved, const struct target *target, const struct mo
 
 static int park(void) {
     const struct weir_driver *driver;
-    char why[TARGET_WHY];
+    char why[TARGET_WHY], lacks[ROOM_WHY];
     struct target target;
     struct move move;
 
@@ -150,8 +137,8 @@ static int park(void) {
     driver = open_tried(0);
     if (!driver)
         return 1;
-    if (!has_room(driver, &target, why))
-        return fail(name_of(&target), why);
+    if (!room_for(driver, target.pid, command.memory, lacks))
+        return fail(name_of(&target), lacks);
     move = (struct move){.driver = driver,
                          .pid = target.pid,
                          .start = target.start,
@@ -159,20 +146,19 @@ static int park(void) {
     return end_of(move_out(&move), &target, &move, "parked");
 }
 
-/* Other processes under weir give idle memory back, so that the process may fit.  1: some has come, or may yet. */
-static int ask_others(const struct move *move, uint64_t began) {
-    int count = 0, any = 0;
+/* If the device is full others are asked for memory, and those that are idle are parked if they may be. */
+static enum moved move_back_with_room(struct move *move) {
+    uint64_t until = weir__clock_ns() + ROOM_NS;
+    enum moved moved = move_back(move);
+    struct asking asking = {0};
 
-    (void)move->driver->cuDeviceGetCount(&count);
-    for (int i = 0; i < count; i++) {
-        size_t bytes = 0;
-
-        (void)move->driver->cuDeviceTotalMem(&bytes, i);
-        if (move->bytes && move->bytes < bytes)
-            bytes = (size_t)move->bytes;
-        any |= weir__drop_in_ask_for_memory(i, bytes, began);
+    while (moved == NOT_MOVED && move->is_full && weir__clock_ns() < until && !interrupt_came()) {
+        asking_ask(&asking, move->driver, move->bytes + BESIDE, 1);
+        nanosleep(&(struct timespec){0, 200000000}, NULL);
+        moved = move_back(move);
     }
-    return any;
+    asking_end(&asking);
+    return moved;
 }
 
 static int wake(void) {
@@ -181,7 +167,6 @@ static int wake(void) {
     struct target target;
     enum moved moved;
     struct move move;
-    uint64_t began;
 
     if (!target_find(command.process, 1, &target, why))
         return fail(command.process, why);
@@ -191,12 +176,7 @@ static int wake(void) {
     if (!driver)
         return 1;
     move = (struct move){.driver = driver, .pid = target.pid, .start = target.start};
-    began = weir__clock_ns();
-    do
-        moved = move_back(&move);
-    while (moved == NOT_MOVED && move.lacks_memory && !interrupt_came() &&
-           ask_others(&move, began));
-    return end_of(moved, &target, &move, "awake");
+    return end_of(move_back_with_room(&move), &target, &move, "awake");
 }
 
 static void print_record(const struct record *record, void *count) {

@@ -7,7 +7,7 @@
  * XLA and JAX mean to weir is settled here too and handed on as WEIR_ variables, with WEIR_COMPAT=0:
  * the program gets some of them set to keep it from preallocating beside weir, and weir would read
  * those as the user's.  Then the command takes this process over: exit status, signals and all
- * else are its own.  With --report this process waits for it instead, makes the report, and ends as it ended.
+ * else are its own.  With --report and --park-when-idle this process waits for it instead, and ends as it ended.
  *
  * Messages before the program runs: here, frameworks.c (settings of frameworks), shims.c (PyTorch), and command.c (a
  * program that cannot be started).  Messages while it runs: lib/adapters/preload/preload_report.c.
@@ -35,12 +35,14 @@
 #include "cli/common/shipped.h"
 #include "cli/frameworks.h"
 #include "cli/groups.h"
+#include "cli/parking/keeper.h"
 #include "cli/preloading.h"
 #include "cli/report/report.h"
 #include "cli/shims.h"
 #include "cli/versions.h"
 
 #define LIBRARY "libweir-preload.so"
+#define GATE "libweir-gate.so"
 
 enum {
     NO_ENV_KEY = 0x5601,
@@ -53,6 +55,7 @@ enum {
     HEAP_KEY,
     REPORT_KEY,
     TRACE_KEY,
+    PARK_KEY,
     SETTINGS_KEY,
     GROUP_KEY,
     GROUP_LIMIT_KEY,
@@ -65,6 +68,8 @@ struct run {
     int no_env, stats, serve_malloc, no_children, no_top, no_torch, verbose, dry;
     const char *json, *heap_profile, *trace, *file; /* of settings */
     struct group_flags group;
+    uint64_t idle_ns; /* without a call, until a process may be parked; 0: none is */
+    char gate[4200];  /* the library for that */
     const char *report;
     char lines[64]; /* the file that processes write to, if there is to be a report; "": none */
     int argc;
@@ -150,19 +155,29 @@ static int put_told(struct run *run) {
     return *unknown && put(run, "WEIR_RUN_TOLD", unknown);
 }
 
-/* The process that the command begins as is this one, unless a report is waited for: it says where there is nothing to
+/* The process that the command begins as is this one, unless this one waits for it: it says where there is nothing to
  * say; what else runs in it does not. */
 static int put_first(struct run *run) {
     char process[24];
 
-    if (run->report || run->dry)
+    if (run->report || run->idle_ns || run->dry)
         return 0;
     snprintf(process, sizeof process, "%ld", (long)getpid());
     return setenv("WEIR_RUN_FIRST", process, 1);
 }
 
+/* By which the processes of the command know who parks them. */
+static int put_keeper(struct run *run) {
+    char name[48];
+
+    if (!run->idle_ns)
+        return 0;
+    keeper_name(name);
+    return put(run, "WEIR_RUN_PARK", name);
+}
+
 static int put_run(struct run *run) {
-    return put_first(run) || put_told(run) ||
+    return put_first(run) || put_keeper(run) || put_told(run) ||
            put(run, "WEIR_RUN_CHILDREN", run->no_children ? "0" : "1") ||
            (run->stats && put(run, "WEIR_RUN_STATS", "1")) ||
            (run->serve_malloc && put(run, "WEIR_RUN_SERVE_MALLOC", "1")) ||
@@ -299,8 +314,9 @@ static int set_environment(struct run *run, const char *library) {
 
     find_packages(run, found);
     run->said = open_memstream(&said, &said_bytes);
-    failed = !lacking || !file || !run->said || preloading_tell(library, put, run) != 0 ||
-             put_settings(run) != 0 || put_run(run) != 0;
+    failed = !lacking || !file || !run->said ||
+             (run->idle_ns && preloading_tell(run->gate, put, run) != 0) ||
+             preloading_tell(library, put, run) != 0 || put_settings(run) != 0 || put_run(run) != 0;
     if (!failed)
         failed = (!run->no_env && put(run, "WEIR_COMPAT", "0") != 0) ||
                  frameworks_tell(run->no_env ? NULL : put, run, run->serve_malloc, compatible,
@@ -389,26 +405,69 @@ static void make_report(const struct run *run, int ended) {
     json_decref(lines);
 }
 
-/* Waits for the command; its exit code. */
-static int run_and_report(struct run *run) {
-    pid_t started;
-    int status = 0, error = command_start(run->command, &started);
-
-    if (error) {
-        unlink(run->lines);
-        return command_refuse("run", run->command[0], error);
-    }
-    while (waitpid(started, &status, 0) < 0 && errno == EINTR)
-        ;
-    command_ended();
+static void report(struct run *run, int status) {
     unsetenv("LD_PRELOAD"); /* gnuplot needs no memory of a GPU */
     shipped_use_programs();
     make_report(run, status);
     unlink(run->lines);
+}
+
+/* What cannot be parked runs as without --park-when-idle. */
+static int keep(const struct run *run) {
+    struct keeper_options options = {run->idle_ns, run->verbose};
+    int error = keeper_begin(&options);
+
+    if (error)
+        (void)fail(0, "--park-when-idle: nothing is parked", strerror(error));
+    return !error;
+}
+
+/* Waits for the command; its exit code. */
+static int run_and_wait(struct run *run) {
+    char why[MOVES_WHY] = "";
+    int keeps = run->idle_ns && keeper_try(why), status = 0, error;
+    pid_t started;
+
+    if (run->idle_ns && !keeps)
+        (void)fail(0, "--park-when-idle: nothing is parked", why);
+    error = command_start(run->command, &started);
+    if (error) {
+        if (run->report)
+            unlink(run->lines);
+        return command_refuse("run", run->command[0], error);
+    }
+    keeps = keeps && keep(run);
+    while (waitpid(started, &status, 0) < 0 && errno == EINTR)
+        ;
+    command_ended();
+    if (keeps)
+        keeper_end();
+    if (run->report)
+        report(run, status);
     return command_end_as(status);
 }
 
 /* -------------------------------------------------------------------- command ---- */
+
+/* Without a unit: seconds. */
+static uint64_t read_idle(const char *text, struct argp_state *state) {
+    static const struct unit {
+        const char *name;
+        double seconds;
+    } units[] = {{"", 1}, {"s", 1}, {"ms", 0.001}, {"min", 60}, {"m", 60}, {"h", 3600}};
+    struct weir_problem problem;
+    double number, seconds = 0;
+    const char *end;
+
+    if (weir__factor_read(text, &end, &number, &problem))
+        for (size_t i = 0; i < sizeof units / sizeof units[0]; i++)
+            if (strcmp(end, units[i].name) == 0)
+                seconds = number * units[i].seconds;
+    if (seconds < 0.1 || seconds > 86400)
+        argp_error(state, "--park-when-idle '%s': expected a time from 100ms to 24h, such as 30s",
+                   text);
+    return (uint64_t)(seconds * 1e9);
+}
 
 static error_t parse_argument(int key, char *argument, struct argp_state *state) {
     struct run *run = state->input;
@@ -454,6 +513,9 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
                        "--report '%s': expected a folder, or a file whose name ends in .html",
                        argument);
         run->report = argument;
+        return 0;
+    case PARK_KEY:
+        run->idle_ns = read_idle(argument, state);
         return 0;
     case TRACE_KEY:
         run->trace = weir_cli_file(state, "--trace-events", argument, 0);
@@ -578,6 +640,8 @@ static int find_and_set(struct run *run) {
     }
     if (preloading_find(LIBRARY, library, sizeof library, &why) != 0)
         return fail(EXIT_OWN, library, why);
+    if (run->idle_ns && preloading_find(GATE, run->gate, sizeof run->gate, &why) != 0)
+        return fail(EXIT_OWN, run->gate, why);
     if (!jsonfile_check_to_add("--json", run->json) ||
         !jsonfile_check("--heap-profile", run->heap_profile) || clear_trace(run) != 0)
         return EXIT_OWN;
@@ -605,6 +669,10 @@ int weir_cmd_run(int argc, char **argv) {
          0},
         {"trace-events", TRACE_KEY, "FILE", 0,
          "Write a time line to FILE for Perfetto or Chrome when the program ends.", 0},
+        {"park-when-idle", PARK_KEY, "TIME", 0,
+         "Park the program when it has not used the GPU for TIME (30s) and another program needs "
+         "memory, and wake it at its next call.  See weir-park(1).",
+         0},
         {"settings", SETTINGS_KEY, "FILE", 0,
          "Take settings from FILE, as weir tune writes it: a line NAME=VALUE each.  A flag "
          "overrides the file, the file a variable.",
@@ -666,8 +734,8 @@ int weir_cmd_run(int argc, char **argv) {
         return fail(EXIT_OWN, "standard output", strerror(errno));
     if (run.dry)
         return 0;
-    if (run.report)
-        return run_and_report(&run);
+    if (run.report || run.idle_ns)
+        return run_and_wait(&run);
     execvp(run.command[0], run.command);
     return command_refuse("run", run.command[0], errno);
 }

@@ -216,6 +216,15 @@ tests_cli_test_parking_SOURCES = tests/cli/test_parking.c cli/common/interrupt.c
 	cli/parking/freeze.c cli/parking/freeze.h cli/parking/moves.c cli/parking/moves.h cli/parking/record.c \
 	cli/parking/record.h cli/parking/room.c cli/parking/room.h cli/parking/target.c cli/parking/target.h \
 	cli/parking/ticker.c cli/parking/ticker.h
+if WEIR_PROGRAM
+if WEIR_GATE
+unit_tests += tests/cli/test_idle
+endif
+endif
+tests_cli_test_idle_SOURCES = tests/cli/test_idle.c cli/common/interrupt.c cli/common/interrupt.h \
+	cli/parking/freeze.c cli/parking/freeze.h cli/parking/moves.c cli/parking/moves.h cli/parking/record.c \
+	cli/parking/record.h cli/parking/ticker.c cli/parking/ticker.h lib/adapters/gate/gate.h \
+	lib/adapters/gate/gate_threads.c
 tests_cli_test_samples_SOURCES = tests/cli/test_samples.c cli/common/jsonfile.c cli/common/jsonfile.h \
 	cli/replay/samples.c \
 	cli/replay/samples.h
@@ -324,6 +333,7 @@ victims = \
 	tests/victims/records \
 	tests/victims/resets \
 	tests/victims/resolved \
+	tests/victims/rests \
 	tests/victims/reuses \
 	tests/victims/rules \
 	tests/victims/sized \
@@ -386,6 +396,8 @@ tests_victims_resets_SOURCES = tests/victims/resets.c $(victim_work)
 tests_victims_resets_LDADD =
 tests_victims_resolved_SOURCES = tests/victims/resolved.c $(victim_work)
 tests_victims_resolved_LDADD =
+tests_victims_rests_SOURCES = tests/victims/rests.c $(victim_work)
+tests_victims_rests_LDADD =
 tests_victims_reuses_SOURCES = tests/victims/reuses.c $(victim_work)
 tests_victims_reuses_LDADD =
 tests_victims_rules_SOURCES = tests/victims/rules.c $(victim_work)
@@ -446,6 +458,7 @@ script_tests = \
 	tests/cli/check-traces \
 	tests/cli/check-run \
 	tests/adapters/check-python \
+	tests/cli/check-idle \
 	tests/cli/check-park \
 	tests/cli/check-processes \
 	tests/cli/check-trace-events \
@@ -518,6 +531,8 @@ EXTRA_DIST += \
 	tests/gpu/torch_features/ranks.py \
 	tests/gpu/torch_features/streams.py \
 	tests/gpu/torch_features/support.py \
+	tests/gpu/idle \
+	tests/gpu/idle_torch.py \
 	tests/gpu/two-gpus \
 	tests/outside/README \
 	tests/outside/build \
@@ -562,6 +577,13 @@ SAME_PARTS = traces seeds
 check-same:
 	+@top_srcdir='$(top_srcdir)' REV='$(REV)' SEEDS='$(SEEDS)' TRACES='$(TRACES)' MAKE='$(MAKE)' \
 	$(SHELL) $(top_srcdir)/tests/tree/check-same
+
+# Keepers of programs that are parked while they are idle, which are stopped and killed at any moment.
+IDLE_ROUNDS = 100000
+.PHONY: soak-idle
+soak-idle: tests/cli/test_idle
+	WEIR_TEST_ROUNDS=$(IDLE_ROUNDS) TEST_TIMEOUT=864000 \
+	$(SHELL) $(top_srcdir)/tests/run-tap env CK_RUN_CASE=many CK_VERBOSITY=normal tests/cli/test_idle
 
 # Processes on one device that are killed, stopped and started, likewise.
 .PHONY: soak-processes

@@ -140,7 +140,7 @@ static enum moved save(struct move *move, uint64_t *resident) {
     CUresult result;
 
     *resident = ticker_resident(move->pid);
-    ticker_begin(&ticker, "parking", move->pid);
+    ticker_begin(&ticker, move->gate ? NULL : "parking", move->pid);
     result = move->driver->cuCheckpointProcessCheckpoint(move->pid, NULL);
     ticker_end(&ticker);
     if (result == CUDA_ERROR_NOT_SUPPORTED)
@@ -152,11 +152,11 @@ static enum moved restore(struct move *move) {
     struct ticker ticker;
     CUresult result;
 
-    ticker_begin(&ticker, "waking", move->pid);
+    ticker_begin(&ticker, move->gate ? NULL : "waking", move->pid);
     result = move->driver->cuCheckpointProcessRestore(move->pid, NULL);
     ticker_end(&ticker);
-    move->lacks_memory = result == CUDA_ERROR_OUT_OF_MEMORY;
-    if (move->lacks_memory)
+    move->is_full = result == CUDA_ERROR_OUT_OF_MEMORY;
+    if (move->is_full)
         return fail(move, "the device has too little free memory for it; it stays parked");
     if (result == CUDA_SUCCESS)
         return MOVED;
@@ -200,7 +200,7 @@ static enum moved park(struct move *move, struct record *record) {
         moved = error ? cannot_freeze(move, error) : save_or_undo(move, record);
     }
     if (moved == MOVED) {
-        freeze_end(&freeze, 0);
+        freeze_end(&freeze, move->gate != NULL);
         return MOVED;
     }
     moved = undo(move, moved, is_frozen, &goes_on);
@@ -211,8 +211,8 @@ static enum moved park(struct move *move, struct record *record) {
     return moved;
 }
 
-enum moved move_out(struct move *move) {
-    struct record record = {.pid = move->pid, .start = move->start};
+static enum moved move_out_alone(struct move *move) {
+    struct record record = {.pid = move->pid, .start = move->start, .is_gated = move->gate != NULL};
     uint64_t began = weir__clock_ns();
     enum moved moved = check_runs(move);
     CUresult result;
@@ -233,6 +233,24 @@ enum moved move_out(struct move *move) {
     else if (runs(move))
         record_remove(&record);
     move->ns = weir__clock_ns() - began;
+    return moved;
+}
+
+/* A keeper must not move it at the same time.  No gate: there is none. */
+static void take_turn(const struct move *move, struct weir_gate *gate) {
+    if (move->gate || weir__gate_find(gate, move->pid, move->start) != 0)
+        *gate = (struct weir_gate){.file = -1};
+    else
+        (void)weir__gate_lock(gate, 1);
+}
+
+enum moved move_out(struct move *move) {
+    struct weir_gate gate;
+    enum moved moved;
+
+    take_turn(move, &gate);
+    moved = move_out_alone(move);
+    weir__gate_unmap(&gate);
     return moved;
 }
 
@@ -281,7 +299,12 @@ static enum moved wake(struct move *move, int is_recorded) {
     }
 }
 
-enum moved move_back(struct move *move) {
+/* The process waits at its gate, wherever its keeper has left it. */
+static int waits_at_gate(const struct weir_gate *gate) {
+    return gate && gate->page && atomic_load(&gate->page->gate) != WEIR_GATE_OPEN;
+}
+
+static enum moved move_back_alone(struct move *move, struct weir_gate *gate) {
     uint64_t began = weir__clock_ns();
     struct record record;
     struct freeze freeze;
@@ -289,21 +312,33 @@ enum moved move_back(struct move *move) {
     int error;
 
     move->bytes = 0;
-    move->lacks_memory = 0;
+    move->is_full = 0;
     if (record_find(move->pid, &record)) {
         move->bytes = record.bytes;
         error = freeze_begin(&freeze, move->pid, record.thread);
         if (error)
             return cannot_freeze(move, error);
         moved = wake(move, 1);
-        freeze_end(&freeze, moved == MOVED);
+        freeze_end(&freeze, moved == MOVED || record.is_gated);
         if (moved == MOVED)
             record_remove(&record);
     } else if (weir__process_is_stopped(move->pid)) {
         return fail(move, "it is stopped, but not parked by this user's `weir park'");
     } else {
-        moved = wake(move, 0);
+        moved = wake(move, waits_at_gate(gate));
     }
+    if (moved == MOVED && waits_at_gate(gate))
+        weir__gate_open(gate);
     move->ns = weir__clock_ns() - began;
+    return moved;
+}
+
+enum moved move_back(struct move *move) {
+    struct weir_gate gate;
+    enum moved moved;
+
+    take_turn(move, &gate);
+    moved = move_back_alone(move, move->gate ? move->gate : &gate);
+    weir__gate_unmap(&gate);
     return moved;
 }

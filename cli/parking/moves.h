@@ -5,6 +5,10 @@
  * driver moves its memory; the driver moves it; that thread stops, too.  Waking does the inverse.  What fails before
  * the memory has moved is undone.
  *
+ * A process with a gate (ipc/gate_page.h) whose keeper parks it goes on once its memory has moved: its threads wait at
+ * the gate if they call the driver.  It is stopped only meanwhile, since it may use host memory that the driver moves,
+ * too.
+ *
  * Must not know: which processes may be parked.
  */
 #ifndef WEIR_CLI_PARKING_MOVES_H
@@ -14,6 +18,7 @@
 #include <sys/types.h>
 
 #include "driver/driver.h"
+#include "ipc/gate_page.h"
 
 enum { MOVES_WHY = 512 };
 
@@ -22,9 +27,11 @@ struct move {
     pid_t pid;
     uint64_t start;
     unsigned timeout_ms; /* of the lock */
+    struct weir_gate *
+        gate; /* the keeper's, who has closed it and has its lock; NULL: it is no keeper that moves it */
     uint64_t bytes;      /* that are in host memory now, or were; 0: not known */
     uint64_t ns;         /* that it took */
-    int lacks_memory;    /* it was not woken, since the device has too little */
+    int is_full;         /* the device has no room for what is to come back */
     char why[MOVES_WHY]; /* it was not done, and how the process is now */
 };
 

@@ -28,8 +28,8 @@ int record_write(const struct record *record) {
 
     if (path_of(record, path) != 0)
         return -1;
-    length =
-        snprintf(text, sizeof text, "%11ld %20" PRIu64 "\n", (long)record->thread, record->bytes);
+    length = snprintf(text, sizeof text, "%11ld %20" PRIu64 " %d\n", (long)record->thread,
+                      record->bytes, record->is_gated != 0);
     file = weir__runfile_open(path, O_WRONLY | O_CREAT);
     if (file < 0)
         return -1;
@@ -67,7 +67,8 @@ static int read_file(const char *path, struct record *out) {
     if (length <= 0)
         return 0;
     text[length] = '\0';
-    if (sscanf(text, "%ld %" SCNu64, &thread, &out->bytes) != 2 || thread <= 0)
+    if (sscanf(text, "%ld %" SCNu64 " %d", &thread, &out->bytes, &out->is_gated) != 3 ||
+        thread <= 0)
         return 0;
     out->thread = (pid_t)thread;
     return 1;

@@ -17,6 +17,7 @@ struct record {
     uint64_t start; /* when it began (who.h) */
     pid_t thread;   /* which restores it */
     uint64_t bytes; /* that are in host memory; 0: not known */
+    int is_gated;   /* it is not stopped, but waits at its gate (ipc/gate_page.h) */
 };
 
 /* 0; -1 and errno. */

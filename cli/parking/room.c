@@ -14,6 +14,7 @@
 
 #include "base/who.h"
 #include "base/size.h"
+#include "base/text.h"
 #include "ipc/registry.h"
 
 enum { PATH = 1024 };
@@ -179,4 +180,23 @@ uint64_t room_used(const struct weir_driver *driver, pid_t but) {
     for (int i = 0; i < count; i++)
         sum += weir__size_less(used_of(driver, i), reserved_by_others(driver, i, but));
     return sum;
+}
+
+/* Contexts are made only where it matters. */
+int room_for(const struct weir_driver *driver, pid_t pid, uint64_t most, char why[ROOM_WHY]) {
+    uint64_t room = room_of_host("/proc", "/sys/fs/cgroup", pid);
+    char left[32], needed[32];
+    int is_said = most > 0;
+
+    if (!most && room < (most = room_of_devices(driver)))
+        most = room_used(driver, pid);
+    if (room >= most)
+        return 1;
+    weir__bytes_show(room, left, sizeof left);
+    weir__bytes_show(most, needed, sizeof needed);
+    snprintf(why, ROOM_WHY, "host memory has room for %s, and it may have %s of device memory%s",
+             left, needed,
+             is_said ? ""
+                     : "; `weir park --memory SIZE' says how much it has (nvidia-smi shows it)");
+    return 0;
 }

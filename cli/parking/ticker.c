@@ -58,7 +58,7 @@ void ticker_begin(struct ticker *ticker, const char *what, pid_t pid) {
 
     *ticker = (struct ticker){
         .what = what, .pid = pid, .resident = ticker_resident(pid), .began_ns = weir__clock_ns()};
-    if (isatty(STDERR_FILENO) && terminal && *terminal && strcmp(terminal, "dumb") != 0)
+    if (what && isatty(STDERR_FILENO) && terminal && *terminal && strcmp(terminal, "dumb") != 0)
         ticker->runs = pthread_create(&ticker->thread, NULL, tick, ticker) == 0;
 }
 

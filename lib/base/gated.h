@@ -20,7 +20,7 @@ int weir__gated_is_away(void);
 /* 1: the process may be parked while it is idle, or while it waits for memory. */
 int weir__gated_may_park(void);
 /* Waits so long; holds no lock.  A process that may be parked may be so meanwhile, since it lacks that many bytes, and is
- * back afterwards.  0 bytes: it lacks nothing any more. */
+ * back afterwards.  0 bytes: it lacks nothing any more, and a process that is parked is woken. */
 void weir__gated_pause(uint64_t lacks, unsigned ms);
 
 #endif

@@ -24,6 +24,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/gated.h"
 #include "base/result.h"
 #include "base/size.h"
 #include "base/text.h"
@@ -133,6 +134,7 @@ static void refresh(struct weir_process_peers *n, uint64_t looked_ns) {
         pthread_mutex_lock(&n->lock);
     } while (notes != n->notes && ++tries < REFRESHES);
     n->entry.heartbeat_ns = looked_ns;
+    n->entry.parks = (uint64_t)weir__gated_may_park();
     n->entry.limit = sum.limit;
     /* Otherwise the sum stays as it was noted: there is no allocator yet, or they grow all the time. */
     if (any && notes == n->notes) {
@@ -295,6 +297,21 @@ static void look(struct weir_process_peers *n) {
     }
 }
 
+/* While the process is parked the driver is not asked what it has.  What it had is still the device's until it is away. */
+static void show_parked(struct weir_process_peers *n) {
+    struct weir_registry_entry entry;
+
+    pthread_mutex_lock(&n->lock);
+    entry = n->entry;
+    entry.heartbeat_ns = weir__registry_now();
+    entry.in_use = entry.reserve;
+    entry.idle = 0;
+    if (weir__gated_is_away())
+        entry.reserve = entry.in_use = 0;
+    weir__registry_publish(&n->registry, &entry);
+    pthread_mutex_unlock(&n->lock);
+}
+
 static void *run(void *peers) {
     struct weir_process_peers *n = peers;
     uint32_t bell;
@@ -304,10 +321,15 @@ static void *run(void *peers) {
         bell = weir__registry_bell(&n->registry);
         if (atomic_load(&n->stopped)) /* else it rings after this */
             return NULL;
-        pthread_mutex_lock(&stepping);
-        if (!atomic_load(&exiting))
-            look(n);
-        pthread_mutex_unlock(&stepping);
+        if (weir__gated_works()) {
+            pthread_mutex_lock(&stepping);
+            if (!atomic_load(&exiting))
+                look(n);
+            pthread_mutex_unlock(&stepping);
+            weir__gated_rests();
+        } else {
+            show_parked(n);
+        }
         weir__registry_wait(&n->registry, bell, atomic_load(&n->shares) ? TICK_MS : LONG_TICK_MS);
     }
 }
@@ -582,6 +604,25 @@ struct weir_answers weir__process_peers_ask_some(struct weir_process_peers *n, u
     pthread_mutex_unlock(&n->lock);
     pthread_mutex_unlock(&n->asking);
     return answers;
+}
+
+int weir__process_peers_need(struct weir_process_peers *n, uint64_t bytes) {
+    int own = weir__registry_slot(&n->registry);
+    struct weir_registry_entry entry;
+    int is_news;
+
+    pthread_mutex_lock(&n->lock);
+    is_news = (n->entry.needs > 0) != (bytes > 0);
+    n->entry.needs = bytes;
+    weir__registry_publish(&n->registry, &n->entry);
+    pthread_mutex_unlock(&n->lock);
+    if (is_news)
+        weir__registry_ring(&n->registry);
+    for (int slot = 0; bytes > 0 && slot < WEIR_REGISTRY_SLOTS; slot++)
+        if (slot != own && weir__registry_read(&n->registry, slot, &entry) && entry.parks &&
+            entry.reserve > 0)
+            return 1;
+    return 0;
 }
 
 /* ---- who has what -------------------------------------------------------------------------------- */

@@ -97,6 +97,10 @@ struct weir_answers weir__process_peers_ask_some(struct weir_process_peers *n, u
                                                  uint64_t began, uint64_t deadline,
                                                  const struct weir_asked *asked);
 
+/* Says that a request lacks so many bytes, or none any more (0), to those who park processes.  1: another process that
+ * may be parked has memory there.  With nothing lacking not looked for. */
+int weir__process_peers_need(struct weir_process_peers *n, uint64_t bytes);
+
 /* The group that this process is in on the device; NULL: none. */
 struct weir_group *weir__process_peers_group(const struct weir_process_peers *n);
 

@@ -64,7 +64,7 @@ struct slot {
     struct weir_registry_entry entry;
 };
 
-_Static_assert(sizeof(struct slot) == 512, "another layout is another version");
+_Static_assert(sizeof(struct slot) == 528, "another layout is another version");
 
 #define FILE_BYTES ((size_t)PAGE + WEIR_REGISTRY_SLOTS * sizeof(struct slot))
 

@@ -28,7 +28,7 @@
 #include "base/kept.h"
 
 enum {
-    WEIR_REGISTRY_VERSION = 1,
+    WEIR_REGISTRY_VERSION = 2,
     WEIR_REGISTRY_SLOTS = 256,
     WEIR_REGISTRY_ASKS = 8,    /* of whom one asks at once */
     WEIR_REGISTRY_ANSWERS = 8, /* of an entry, the last */
@@ -60,6 +60,8 @@ struct weir_registry_entry {
     uint64_t asked, got, given;         /* bytes so far: of others, from them, to them */
     uint64_t sequence;                  /* of what it asks now; 0: nothing yet */
     uint64_t until_ns;                  /* it waits until then; 0: it asks nothing */
+    uint64_t needs; /* bytes that a request of it lacks, for which it waits; 0: none */
+    uint64_t parks; /* 1: it may be parked while it is idle, or while it waits */
     struct weir_registry_ask ask[WEIR_REGISTRY_ASKS];
     struct weir_registry_answer answer[WEIR_REGISTRY_ANSWERS];
     char command[WEIR_REGISTRY_COMMAND];

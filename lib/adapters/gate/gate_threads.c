@@ -207,7 +207,8 @@ static void wait_until_open(struct weir_gate_page *p, int asks) {
         ring(p);
     }
     while ((word = atomic_load(&p->gate)) != WEIR_GATE_OPEN) {
-        (void)syscall(SYS_futex, &p->gate, WEIR_FUTEX_WAIT, word, &(struct timespec){1, 0}, NULL, 0);
+        (void)syscall(SYS_futex, &p->gate, WEIR_FUTEX_WAIT, word, &(struct timespec){1, 0}, NULL,
+                      0);
         if (is_closed(p))
             tell_if_alone(p);
     }
@@ -296,7 +297,7 @@ int weir__gate_may_park(void) {
 }
 
 /* A thread in a call lacks so many bytes, holds no lock, and waits so long; the process may be parked meanwhile, and is
- * back when this returns.  0 bytes: it lacks nothing any more. */
+ * back when this returns.  0 bytes: it lacks nothing any more, and wakes the process. */
 WEIR_GATE_EXPORT void weir__gate_pause(uint64_t lacks, unsigned ms);
 void weir__gate_pause(uint64_t lacks, unsigned ms) {
     struct weir_gate_page *p = atomic_load(&page);
@@ -312,6 +313,6 @@ void weir__gate_pause(uint64_t lacks, unsigned ms) {
     if (was_inside)
         pass(p, 0);
     else if (p && is_closed(p))
-        wait_until_open(p, 0);
+        wait_until_open(p, lacks == 0);
     errno = before;
 }

@@ -45,6 +45,7 @@
 #include "api/drop_in.h"
 #include "api/show.h"
 #include "api/timeline.h"
+#include "base/gated.h"
 #include "base/kept.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -525,6 +526,7 @@ static void gather_in_time(int wants_figures) {
 
     if (!wants_figures && !learns && !weir__trace_is_on())
         return;
+    weir__gated_pause(0, 1); /* a process that is parked is woken first, however long that takes */
     if (sem_init(&has_figures, 0, 0) != 0 || sem_init(&has_profiles, 0, 0) != 0)
         return;
     if (weir__start_thread(gather, "weir-end") != 0)
@@ -621,8 +623,17 @@ static pid_t own_process;
 static void end(void);
 static void find_next_exits(void);
 
+static int is_own(const char *path, size_t length) {
+    static const char *const own[] = {"libweir-preload.so", "libweir-gate.so"};
+
+    for (size_t i = 0; i < sizeof own / sizeof own[0]; i++)
+        if (length >= strlen(own[i]) &&
+            strncmp(path + length - strlen(own[i]), own[i], strlen(own[i])) == 0)
+            return 1;
+    return 0;
+}
+
 static __attribute__((constructor)) void begin(void) {
-    static const char own[] = "libweir-preload.so";
     const char *preload = getenv("LD_PRELOAD");
     char others[4096];
     size_t at = 0;
@@ -635,10 +646,9 @@ static __attribute__((constructor)) void begin(void) {
     if (!preload || weir__run_switch("WEIR_RUN_CHILDREN", 1))
         return;
     while (*preload) {
-        size_t length = strcspn(preload, ": "), name = sizeof own - 1;
-        int is_own = length >= name && strncmp(preload + length - name, own, name) == 0;
+        size_t length = strcspn(preload, ": ");
 
-        if (!is_own && length > 0 && at + length + 2 < sizeof others) {
+        if (!is_own(preload, length) && length > 0 && at + length + 2 < sizeof others) {
             if (at > 0)
                 others[at++] = ':';
             memcpy(others + at, preload, length);

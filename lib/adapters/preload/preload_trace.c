@@ -31,6 +31,7 @@
 #include "api/show.h"
 #include "api/timeline.h"
 #include "base/clock.h"
+#include "base/gated.h"
 #include "base/log.h"
 #include "base/replace.h"
 #include "base/text.h"
@@ -116,9 +117,17 @@ int weir__trace_look(void) {
 }
 
 static void *run(void *unused) {
+    int goes_on = 1;
+
     weir__inside = 1; /* what it asks is the driver's to answer */
-    while (weir__trace_look())
+    weir__gated_begin();
+    while (goes_on) {
+        if (weir__gated_works()) {
+            goes_on = weir__trace_look();
+            weir__gated_rests();
+        }
         nanosleep(&(struct timespec){0, PAUSE_NS}, NULL);
+    }
     return unused;
 }
 

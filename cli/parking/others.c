@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: MIT */
+/* others.c: see others.h. */
+#include "cli/parking/others.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "base/runfile.h"
+#include "base/size.h"
+#include "cli/parking/record.h"
+#include "ipc/registry.h"
+
+struct look {
+    pid_t pid;
+    uint64_t start;
+    struct others own, all; /* of the devices where it has an entry, and of all */
+    int has_own;
+};
+
+static int began_earlier(const struct weir_registry_entry *entry, const struct look *look) {
+    return entry->start < look->start ||
+           (entry->start == look->start && entry->pid < (uint64_t)look->pid);
+}
+
+static void add_entry(const struct weir_registry_entry *entry, const struct look *look,
+                      struct others *to) {
+    struct record record;
+
+    to->lacks = weir__size_larger(to->lacks, entry->needs);
+    to->room = weir__size_larger(to->room, entry->device_free);
+    if (!entry->parks || entry->reserve == 0 || record_find((pid_t)entry->pid, &record))
+        return;
+    to->any = 1;
+    to->any_lacks |= entry->needs > 0;
+    to->any_first |= entry->needs == 0 || began_earlier(entry, look);
+}
+
+static void add(struct others *to, const struct others *more) {
+    to->lacks = weir__size_larger(to->lacks, more->lacks);
+    to->any |= more->any;
+    to->any_lacks |= more->any_lacks;
+    to->any_first |= more->any_first;
+    to->room = weir__size_larger(to->room, more->room);
+}
+
+static void look_at_device(const char *device, void *context) {
+    struct weir_registry_entry entry;
+    struct weir_registry registry;
+    struct look *look = context;
+    struct others others = {0};
+    uint64_t idle = 0;
+    int has_own = 0;
+
+    if (weir__registry_look(&registry, device) != 0)
+        return;
+    for (int slot = 0; slot < WEIR_REGISTRY_SLOTS; slot++) {
+        if (!weir__registry_read(&registry, slot, &entry))
+            continue;
+        if (entry.pid == (uint64_t)look->pid && entry.start == look->start) {
+            has_own = 1;
+            continue;
+        }
+        add_entry(&entry, look, &others);
+        idle += entry.idle;
+    }
+    weir__registry_close(&registry);
+    others.room += idle;
+    add(&look->all, &others);
+    if (has_own)
+        add(&look->own, &others);
+    look->has_own |= has_own;
+}
+
+struct others others_look(pid_t pid, uint64_t start) {
+    struct look look = {.pid = pid, .start = start};
+
+    weir__registry_each(look_at_device, &look);
+    return look.has_own ? look.own : look.all;
+}
+
+static void ring_device(const char *device, void *context) {
+    struct weir_registry registry;
+
+    (void)context;
+    if (weir__registry_look(&registry, device) != 0)
+        return;
+    weir__registry_ring(&registry);
+    weir__registry_close(&registry);
+}
+
+void others_ring(void) {
+    weir__registry_each(ring_device, NULL);
+}
+
+int others_take_turn(void) {
+    char path[512];
+    int file;
+
+    if (weir__runfile_path(path, sizeof path, "parking") != 0)
+        return -1;
+    file = weir__runfile_open(path, O_RDWR | O_CREAT);
+    if (file >= 0 && flock(file, LOCK_EX | LOCK_NB) == 0)
+        return file;
+    if (file >= 0)
+        close(file);
+    return -1;
+}
+
+void others_end_turn(int turn) {
+    close(turn);
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: MIT */
+/* others.h: what the other processes on the devices of one have, and lack, as their shared registries say; and whose turn
+ * it is to park one.
+ *
+ * Must not know: how a process is parked.
+ */
+#ifndef WEIR_CLI_PARKING_OTHERS_H
+#define WEIR_CLI_PARKING_OTHERS_H
+
+#include <stdint.h>
+#include <sys/types.h>
+
+struct others {
+    uint64_t lacks; /* bytes that a request of one of them lacks */
+    /* Those that may be parked, have memory and are not parked: whether there is one; one that lacks memory; one that
+     * lacks none, or began earlier. */
+    int any, any_lacks, any_first;
+    uint64_t room; /* bytes that are free on the device, or idle, as they said last */
+};
+
+/* Where the process is in no registry all devices count. */
+struct others others_look(pid_t pid, uint64_t start);
+/* Has them say what they have. */
+void others_ring(void);
+
+/* The user's turn to park a process: a number, or -1: another has it.  It ends with the process. */
+int others_take_turn(void);
+void others_end_turn(int turn);
+
+#endif
