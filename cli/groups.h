@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* groups.h: process groups in the program: the flags of `weir run', the table of `weir top --group', and the group of
- * the program's own allocators.
+/* groups.h: process groups in the program: the flags of `weir run', and the table of `weir top --group'.
  *
  * Must not know: what the memory of a member is used for.
  */
@@ -9,8 +8,6 @@
 
 #include <jansson.h>
 #include <stdio.h>
-
-#include "driver/driver.h"
 
 /* What flags say; NULL: not given.  The environment stands for what is not. */
 struct group_flags {
@@ -23,10 +20,6 @@ int group_flags_check(const struct group_flags *flags, char *message, size_t byt
 /* Hands the flags on to the program.  0. */
 int group_flags_put(const struct group_flags *flags,
                     int (*put)(void *to, const char *name, const char *value), void *to);
-
-/* What this process takes of the device counts for the group of the environment: the table to call in place of that
- * one, which it is if there is no group.  NULL: it cannot take part, and a message has said why. */
-const struct weir_driver *group_driver(const struct weir_driver *driver, int ordinal);
 
 /* 1 if the group has members on a device; else what would be right is told. */
 int group_exists(const char *name);

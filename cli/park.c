@@ -274,7 +274,8 @@ static const char park_doc[] =
     "submitted is done.  The first time, it tries a small process of its own.\n\n"
     "Refused are processes of other users, stopped ones, those that have loaded NCCL, and those "
     "that a process with CUDA started, or that started one: the driver cannot restore memory that "
-    "processes share.  It does not move managed memory.\n\nExit code: 0 it is parked; 1 it is not, "
+    "processes share.  weir park does not see other sharing by CUDA IPC.  It does not move managed "
+    "memory.\n\nExit code: 0 it is parked; 1 it is not, "
     "and goes on as before; 2 usage.";
 
 static const char wake_doc[] =

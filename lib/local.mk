@@ -47,6 +47,7 @@ lib_libweir_core_la_SOURCES = \
 	lib/base/who.h \
 	lib/driver/cuda_abi.h \
 	lib/driver/cuda_constants.h \
+	lib/driver/cuda_nodes.h \
 	lib/driver/device.c \
 	lib/driver/device.h \
 	lib/driver/device_wait.c \

@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "cli/common/group.h"
 #include "cli/common/runner.h"
-#include "cli/groups.h"
 #include "cli/measure/measure.h"
 
 #define GIB ((uint64_t)1 << 30)

@@ -6,6 +6,7 @@
  *
  * Must not know: how time is taken, what scenarios do.
  */
+#include "cli/common/group.h"
 #include "cli/micro/micro.h"
 
 #include <argp.h>
@@ -18,7 +19,6 @@
 #include "cli/common/interrupt.h"
 #include "cli/common/jsonfile.h"
 #include "cli/common/progress.h"
-#include "cli/groups.h"
 
 enum { MICRO_KEY = 0x5600, SUBJECT_KEY, SCENARIO_KEY, THREADS_KEY, QUICK_KEY };
 

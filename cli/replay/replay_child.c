@@ -10,6 +10,7 @@
  * operation (samples.h), and a child with a timeline what happened when: both look at the allocator, which takes time, so
  * they tell no latencies.  A trial tells only whether every request is served, and ends at the first that is not.
  */
+#include "cli/common/group.h"
 #include "cli/replay/replay_child.h"
 
 #include <errno.h>
@@ -28,7 +29,6 @@
 #include "cli/common/jsonfile.h"
 #include "cli/common/runner.h"
 #include "cli/common/span.h"
-#include "cli/groups.h"
 #include "cli/measure/measure.h"
 #include "cli/replay/busy.h"
 #include "cli/replay/configuration.h"

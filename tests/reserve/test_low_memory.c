@@ -469,8 +469,7 @@ TEST(from_both_sides_at_once) {
     ANSWERS(CAPACITY, device_free());
 }
 
-/* Each holds one block while it asks for another, so all are out of memory most of the time, and lend to each other
- * from the middle of their own OOM recovery. */
+/* Each holds one block while it asks for another, so all are in OOM recovery most of the time. */
 static void *struggle(void *mine) {
     unsigned seed = (unsigned)(uintptr_t)mine;
     CUstream stream;
@@ -493,7 +492,7 @@ static void *struggle(void *mine) {
     return NULL;
 }
 
-/* Two threads for each of three, which also grow in the background and preallocate at their first requests. */
+/* Two threads each, with growth in the background and preallocation at the first request. */
 TEST(all_in_recovery_at_once) {
     enum { ALLOCATORS = 3, THREADS = 2 * ALLOCATORS };
     weir_allocator *of[ALLOCATORS];

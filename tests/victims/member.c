@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* member.c: a program whose words on the command line say what memory it takes, one after the other:
  *     async N, alloc N, create N, managed N, graph N   takes N MiB by that call; bytes with a "b" behind N
+ *     node N, node1 N, node2 N                         a node of a graph, by cuGraphAddMemAllocNode, cuGraphAddNode, _v2
  *     free                                             frees what it took last
  *     trim                                             frees all that it took by async, which becomes idle
  *     join NAME                                        sets the group from here on
@@ -10,6 +11,7 @@
  *     mark FILE, wait FILE                             makes a file, waits for one
  *     hold                                             sleeps until it is killed
  * For each request it prints the call and the driver's answer. */
+#include "driver/cuda_nodes.h"
 #include "opened.h"
 
 #include <stdlib.h>
@@ -29,6 +31,11 @@ static CUresult (*map_handle)(CUdeviceptr, size_t, size_t, CUmemGenericAllocatio
 static CUresult (*unmap_range)(CUdeviceptr, size_t);
 static CUresult (*reset_context)(CUdevice);
 static CUresult (*take_managed)(CUdeviceptr *, size_t, unsigned);
+
+static CUresult (*add_alloc)(void *, CUgraph, const void *, size_t, struct weir_alloc_node *);
+static CUresult (*add_any)(void *, CUgraph, const void *, size_t, struct weir_any_node *);
+static CUresult (*add_any_2)(void *, CUgraph, const void *, const void *, size_t,
+                             struct weir_any_node *);
 
 static struct taken {
     char how; /* of the call, the first letter */
@@ -73,8 +80,33 @@ static CUresult capture(struct taken *t) {
     return result;
 }
 
+/* To an empty graph. */
+static CUresult add_node(struct taken *t, char form) {
+    struct weir_any_node any = {.type = WEIR_NODE_ALLOC, .alloc = {.bytes = t->bytes}};
+    CUresult result;
+    CUgraphExec exec;
+    CUgraph graph;
+
+    any.alloc.pool.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    CU(cuda.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    CU(cuda.cuStreamEndCapture(stream, &graph));
+    result = form == '2'   ? add_any_2(NULL, graph, NULL, NULL, 0, &any)
+             : form == '1' ? add_any(NULL, graph, NULL, 0, &any)
+                           : add_alloc(NULL, graph, NULL, 0, &any.alloc);
+    if (result != CUDA_SUCCESS)
+        return result;
+    CU(cuda.cuGraphInstantiateWithFlags(&exec, graph, 0));
+    CU(cuda.cuGraphLaunch(exec, stream));
+    CU(cuda.cuStreamSynchronize(stream));
+    return result;
+}
+
 static CUresult take(const char *how, struct taken *t) {
     t->how = how[0];
+    if (strncmp(how, "node", 4) == 0) {
+        t->how = 'g';
+        return add_node(t, how[4]);
+    }
     if (strcmp(how, "async") == 0)
         return cuda.cuMemAllocAsync(&t->block, t->bytes, stream);
     if (strcmp(how, "alloc") == 0) {
@@ -145,6 +177,9 @@ int main(int argc, char **argv) {
     need_call(&unmap_range, "cuMemUnmap");
     need_call(&reset_context, "cuDevicePrimaryCtxReset_v2");
     need_call(&take_managed, "cuMemAllocManaged");
+    find_call(&add_alloc, "cuGraphAddMemAllocNode");
+    find_call(&add_any, "cuGraphAddNode");
+    find_call(&add_any_2, "cuGraphAddNode_v2");
     victim_load(&cuda, find, 0);
     victim_start(&cuda);
     stream = new_stream();
