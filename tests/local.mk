@@ -344,77 +344,44 @@ victims = \
 	tests/victims/trims
 .PHONY: victims
 victims: $(victims)
-victim_work = tests/victims/work.c tests/victims/work.h tests/victims/opened.h
-tests_victims_asks_SOURCES = tests/victims/asks.c $(victim_work)
-tests_victims_asks_LDADD =
-tests_victims_captures_SOURCES = tests/victims/captures.c $(victim_work)
-tests_victims_captures_LDADD =
-tests_victims_closes_SOURCES = tests/victims/closes.c $(victim_work)
-tests_victims_closes_LDADD =
-tests_victims_decompresses_SOURCES = tests/victims/decompresses.c $(victim_work)
-tests_victims_decompresses_LDADD =
-tests_victims_early_SOURCES = tests/victims/early.c $(victim_work)
-tests_victims_early_LDADD =
-tests_victims_ends_SOURCES = tests/victims/ends.c $(victim_work)
-tests_victims_ends_LDADD =
-tests_victims_fails_SOURCES = tests/victims/fails.c $(victim_work)
-tests_victims_fails_LDADD =
-tests_victims_fills_SOURCES = tests/victims/fills.c $(victim_work)
-tests_victims_fills_LDADD =
-tests_victims_forks_SOURCES = tests/victims/forks.c $(victim_work)
-tests_victims_forks_LDADD =
-tests_victims_gone_SOURCES = tests/victims/gone.c $(victim_work)
-tests_victims_gone_LDADD =
-tests_victims_hangs_SOURCES = tests/victims/hangs.c $(victim_work)
-tests_victims_hangs_LDADD =
-tests_victims_kinds_SOURCES = tests/victims/kinds.c $(victim_work)
-tests_victims_kinds_LDADD =
-tests_victims_lacks_SOURCES = tests/victims/lacks.c $(victim_work)
-tests_victims_lacks_LDADD =
-tests_victims_left_SOURCES = tests/victims/left.c $(victim_work)
-tests_victims_left_LDADD =
-tests_victims_linked_SOURCES = tests/victims/linked.c $(victim_work)
-tests_victims_linked_LDADD = -Ltests/libcuda/.libs -l:libcuda.so.1
+victim_work = tests/victims/libwork.la
+tests_victims_libwork_la_SOURCES = tests/victims/work.c tests/victims/work.h tests/victims/opened.h
+tests_victims_asks_LDADD = $(victim_work)
+tests_victims_captures_LDADD = $(victim_work)
+tests_victims_closes_LDADD = $(victim_work)
+tests_victims_decompresses_LDADD = $(victim_work)
+tests_victims_early_LDADD = $(victim_work)
+tests_victims_ends_LDADD = $(victim_work)
+tests_victims_fails_LDADD = $(victim_work)
+tests_victims_fills_LDADD = $(victim_work)
+tests_victims_forks_LDADD = $(victim_work)
+tests_victims_gone_LDADD = $(victim_work)
+tests_victims_hangs_LDADD = $(victim_work)
+tests_victims_kinds_LDADD = $(victim_work)
+tests_victims_lacks_LDADD = $(victim_work)
+tests_victims_left_LDADD = $(victim_work)
+tests_victims_linked_LDADD = $(victim_work) -Ltests/libcuda/.libs -l:libcuda.so.1
 EXTRA_tests_victims_linked_DEPENDENCIES = $(model_driver)
-tests_victims_member_SOURCES = tests/victims/member.c $(victim_work)
-tests_victims_member_LDADD =
-tests_victims_older_SOURCES = tests/victims/older.c $(victim_work)
-tests_victims_older_LDADD =
-tests_victims_outlives_SOURCES = tests/victims/outlives.c $(victim_work)
-tests_victims_outlives_LDADD =
-tests_victims_plain_SOURCES = tests/victims/plain.c $(victim_work)
-tests_victims_plain_LDADD =
-tests_victims_pools_SOURCES = tests/victims/pools.c $(victim_work)
-tests_victims_pools_LDADD =
-tests_victims_preallocates_SOURCES = tests/victims/preallocates.c $(victim_work)
-tests_victims_preallocates_LDADD =
-tests_victims_ranges_SOURCES = tests/victims/ranges.c $(victim_work)
-tests_victims_ranges_LDADD =
-tests_victims_records_SOURCES = tests/victims/records.c $(victim_work)
-tests_victims_records_LDADD =
-tests_victims_resets_SOURCES = tests/victims/resets.c $(victim_work)
-tests_victims_resets_LDADD =
-tests_victims_resolved_SOURCES = tests/victims/resolved.c $(victim_work)
-tests_victims_resolved_LDADD =
-tests_victims_rests_SOURCES = tests/victims/rests.c $(victim_work)
-tests_victims_rests_LDADD =
-tests_victims_reuses_SOURCES = tests/victims/reuses.c $(victim_work)
-tests_victims_reuses_LDADD =
-tests_victims_rules_SOURCES = tests/victims/rules.c $(victim_work)
-tests_victims_rules_LDADD =
-tests_victims_sized_SOURCES = tests/victims/sized.c $(victim_work)
-tests_victims_sized_LDADD =
-tests_victims_stacks_SOURCES = tests/victims/stacks.c $(victim_work)
-tests_victims_stacks_LDADD =
+tests_victims_member_LDADD = $(victim_work)
+tests_victims_older_LDADD = $(victim_work)
+tests_victims_outlives_LDADD = $(victim_work)
+tests_victims_plain_LDADD = $(victim_work)
+tests_victims_pools_LDADD = $(victim_work)
+tests_victims_preallocates_LDADD = $(victim_work)
+tests_victims_ranges_LDADD = $(victim_work)
+tests_victims_records_LDADD = $(victim_work)
+tests_victims_resets_LDADD = $(victim_work)
+tests_victims_resolved_LDADD = $(victim_work)
+tests_victims_rests_LDADD = $(victim_work)
+tests_victims_reuses_LDADD = $(victim_work)
+tests_victims_rules_LDADD = $(victim_work)
+tests_victims_sized_LDADD = $(victim_work)
+tests_victims_stacks_LDADD = $(victim_work)
 tests_victims_stacks_LDFLAGS = -export-dynamic
-tests_victims_stays_SOURCES = tests/victims/stays.c $(victim_work)
-tests_victims_stays_LDADD =
-tests_victims_suffixed_SOURCES = tests/victims/suffixed.c $(victim_work)
-tests_victims_suffixed_LDADD =
-tests_victims_threads_SOURCES = tests/victims/threads.c $(victim_work)
-tests_victims_threads_LDADD =
-tests_victims_trims_SOURCES = tests/victims/trims.c $(victim_work)
-tests_victims_trims_LDADD =
+tests_victims_stays_LDADD = $(victim_work)
+tests_victims_suffixed_LDADD = $(victim_work)
+tests_victims_threads_LDADD = $(victim_work)
+tests_victims_trims_LDADD = $(victim_work)
 
 # Programs without an LDADD of their own are unit tests.
 LDADD = lib/libweir-shown.la lib/libweir-core.la $(CHECK_LIBS)
@@ -487,6 +454,7 @@ EXTRA_DIST += \
 	tests/fixtures/every_kind.h \
 	tests/fixtures/holder.h \
 	tests/fixtures/exported.h \
+	tests/fixtures/faults.h \
 	tests/fixtures/own_file.h \
 	tests/fixtures/piped_child.h \
 	tests/fixtures/points.sh \
@@ -768,7 +736,7 @@ clean-local:
 
 TESTS =
 if WEIR_TESTS
-check_LTLIBRARIES = $(fake_drivers) $(fake_injection) $(model_driver) $(gate_driver)
+check_LTLIBRARIES = $(fake_drivers) $(fake_injection) $(model_driver) $(gate_driver) $(victim_work)
 check_PROGRAMS += tests/whole/sim $(unit_tests) $(gate_programs) $(fuzz_tests) $(stress_tests)
 if WEIR_SHARED
 check_PROGRAMS += $(public_tests)

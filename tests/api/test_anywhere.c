@@ -49,7 +49,7 @@ static void *take_any(size_t bytes) {
     return block;
 }
 
-CASE("anywhere", 30, NULL, NULL);
+CASE("anywhere", 30, NULL, end);
 
 TEST_EACH(WORLDS, what_a_stream_freed_is_over_before_any_has_it) {
     void *block;
@@ -63,7 +63,6 @@ TEST_EACH(WORLDS, what_a_stream_freed_is_over_before_any_has_it) {
     use(B, block, 2, MS);
     use(C, block, 2, MS);
     OK(weir_free_any(a, block));
-    end();
 }
 
 TEST_EACH(WORLDS, what_any_used_is_over_before_a_stream_has_it) {
@@ -84,7 +83,6 @@ TEST_EACH(WORLDS, what_any_used_is_over_before_a_stream_has_it) {
     use(B, block, 3, 10 * MS);
     CU(driver->cuStreamSynchronize(B));
     OK(weir_free(a, block, B)); /* and the other way round */
-    end();
 }
 
 /* Nothing is waited for where nothing of a stream's is reused. */
@@ -101,7 +99,6 @@ TEST_EACH(WORLDS, others_are_not_waited_for) {
     MUST_LE(weir__model_now_ns(), now + 500 * MS);
     for (int i = 0; i < 20; i++)
         OK(weir_free_any(a, blocks[i]));
-    end();
 }
 
 TEST_EACH(WORLDS, mistakes_are_told) {
@@ -122,7 +119,6 @@ TEST_EACH(WORLDS, mistakes_are_told) {
         OK(weir_free_any(a, block));
         EXPECT(WEIR_E_NOT_OWNED, weir_free_any(a, block));
     }
-    end();
 }
 
 TEST_EACH(WORLDS, a_driver_that_refuses_leaves_nothing) {
@@ -147,7 +143,6 @@ TEST_EACH(WORLDS, a_driver_that_refuses_leaves_nothing) {
     MUST_EQ(check_identities(a).blocks, 1);
     weir__model_faults_clear();
     OK(weir_free_any(a, block));
-    end();
 }
 
 TEST_EACH(WORLDS, a_capture_elsewhere_goes_on) {
@@ -168,7 +163,6 @@ TEST_EACH(WORLDS, a_capture_elsewhere_goes_on) {
         CU(driver->cuStreamEndCapture(A, &graph));
         CU(driver->cuGraphDestroy(graph));
     }
-    end();
 }
 
 static void *take_and_give(void *failed) {
@@ -193,7 +187,6 @@ TEST_EACH(WORLDS, threads_share_the_stream) {
         MUST(!failed[t]);
     }
     MUST_EQ(stats_of(a).frees, THREADS * 50);
-    end();
 }
 
 /* Another thread makes the stream while one does: theirs is the one. */
@@ -218,8 +211,9 @@ TEST(who_is_slower_has_the_others_stream) {
     table.cuStreamCreate = create_late;
     OK(weir_free_any(a, take_any(MIB)));
     MUST_EQ(made, 3); /* and one proves that a free waits for the device */
-    end();
 }
+
+CASE("anywhere", 30, NULL, NULL);
 
 TEST_EACH(WORLDS, who_is_not_served) {
     void *block = NULL, *taken;

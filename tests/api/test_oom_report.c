@@ -275,7 +275,6 @@ TEST_EACH(WORLDS, where_the_driver_does_not_answer) {
 
 /* A child of fork has nothing to ask about. */
 TEST_EACH(WORLDS, not_after_a_fork) {
-
     make_for(_i, 256 * MIB);
     REFUSED(LIMIT, 300 * MIB, A);
     if (is_child())
@@ -540,11 +539,8 @@ static void refused_to_a_graph(size_t bytes, weir_status status, const char *adv
 }
 
 /* Idle reserve serves no graph: it is to go before.  Blocks that live cannot. */
-TEST_EACH(WORLDS, a_graph_beside_reserve) {
-    options = options_for(_i, is(_i, KIND_FIXED) ? 3584 * MIB : 0);
-    if (is(_i, KIND_DIRECT))
-        return; /* graphs have nothing of it, and it has no reserved memory */
-    make();
+TEST_WHERE(0, WORLDS, keeps_idle, a_graph_beside_reserve) {
+    make_for(_i, is(_i, KIND_FIXED) ? 3584 * MIB : 0);
     OK(weir_preallocate(a, 3584 * MIB, NULL));
     refused_to_a_graph(
         GIB, WEIR_E_NO_MEMORY,

@@ -74,10 +74,8 @@ TEST_EACH(WORLDS, what_is_idle_lies_in_small_pieces) {
 }
 
 /* Of what was preallocated in the driver's pool nobody knows how it lies, but it does serve. */
-TEST_EACH(WORLDS, what_is_idle_lies_in_one_piece) {
+TEST_WHERE(0, WORLDS, keeps_idle, what_is_idle_lies_in_one_piece) {
     options = options_for(_i, 512 * MIB);
-    if (is(_i, KIND_DIRECT))
-        return; /* nothing is ever idle */
     if (!is(_i, KIND_FIXED))
         options.prealloc = bytes_amount(512 * MIB);
     make();
@@ -168,13 +166,11 @@ TEST_EACH(WORLDS, no_limit_is_told_where_none_forbids_it) {
 }
 
 /* A graph has nothing of what is idle, and it is the driver that refuses it: the limit has room already. */
-TEST_EACH(WORLDS, no_limit_is_in_the_way) {
+TEST_WHERE(0, WORLDS, is_mapped, no_limit_is_in_the_way) {
     void *none = NULL;
     CUgraph graph;
 
     options = options_for(_i, GIB);
-    if (!is(_i, KIND_MAPPED))
-        return;
     options.packing = WEIR_PACKING_COMPACT;
     make();
     OK(weir_preallocate(a, 64 * MIB, NULL));
@@ -191,10 +187,8 @@ TEST_EACH(WORLDS, no_limit_is_in_the_way) {
     end();
 }
 
-TEST_EACH(WORLDS, what_is_idle_waits_for_a_stream) {
+TEST_WHERE(0, WORLDS, has_order, what_is_idle_waits_for_a_stream) {
     options = options_for(_i, 256 * MIB);
-    if (is_bare(_i, KIND_DIRECT) || is_bare(_i, KIND_POOL))
-        return; /* nothing is pending, or the driver does not tell */
     options.recovery_timeout_ms = UINT32_MAX;
     make();
     fill_and_free_behind_work();
@@ -366,12 +360,10 @@ TEST_EACH(WORLDS, what_is_idle_is_its_own) {
 }
 
 /* Nothing that is missing elsewhere matters while enough is idle: pending, in pieces, the limit, the device. */
-TEST_EACH(WORLDS, the_nearest_cause_is_told) {
+TEST_WHERE(0, WORLDS, has_order, the_nearest_cause_is_told) {
     CUdeviceptr others;
 
     options = options_for(_i, 256 * MIB);
-    if (is_bare(_i, KIND_DIRECT) || is_bare(_i, KIND_POOL))
-        return;
     options.recovery_timeout_ms = UINT32_MAX;
     make();
     CU(driver->cuMemAlloc(&others, 3 * GIB));

@@ -107,10 +107,8 @@ TEST_EACH(WORLDS, a_limit_below_a_page) {
 }
 
 /* The same of what --keep-free makes of it. */
-TEST_EACH(WORLDS, no_page_is_left_to_it) {
+TEST_WHERE(0, WORLDS, is_mapped, no_page_is_left_to_it) {
     options = options_for(_i, 0);
-    if (!is(_i, KIND_MAPPED))
-        return;
     options.leave = bytes_amount(device_free() - 5 * MIB / 4);
     make();
     REFUSED(LIMIT, 900 * KIB, A);
@@ -121,10 +119,8 @@ TEST_EACH(WORLDS, no_page_is_left_to_it) {
 }
 
 /* No limit is set: what forbids it is what is to be left. */
-TEST_EACH(WORLDS, what_is_left_to_others) {
+TEST_WHERE(0, WORLDS, has_growth, what_is_left_to_others) {
     options = options_for(_i, 0);
-    if (is(_i, KIND_FIXED))
-        return;
     options.leave = bytes_amount(3840 * MIB);
     make();
     fill_to_the_limit();
@@ -140,10 +136,8 @@ TEST_EACH(WORLDS, what_is_left_to_others) {
 }
 
 /* The limit is a little higher: both forbid it. */
-TEST_EACH(WORLDS, what_is_left_to_others_and_a_limit) {
+TEST_WHERE(0, WORLDS, has_growth, what_is_left_to_others_and_a_limit) {
     options = options_for(_i, 288 * MIB);
-    if (is(_i, KIND_FIXED))
-        return;
     options.leave = bytes_amount(3840 * MIB);
     make();
     REFUSED(LIMIT, 512 * MIB, A);
@@ -154,10 +148,8 @@ TEST_EACH(WORLDS, what_is_left_to_others_and_a_limit) {
 }
 
 /* The limit alone forbids it: there is enough to leave. */
-TEST_EACH(WORLDS, a_limit_below_what_may_be_had) {
+TEST_WHERE(0, WORLDS, has_growth, a_limit_below_what_may_be_had) {
     options = options_for(_i, 256 * MIB);
-    if (is(_i, KIND_FIXED))
-        return;
     options.leave = bytes_amount(64 * MIB);
     make();
     REFUSED(LIMIT, 300 * MIB, A);
@@ -167,12 +159,10 @@ TEST_EACH(WORLDS, a_limit_below_what_may_be_had) {
 }
 
 /* Leaving nothing would not do. */
-TEST_EACH(WORLDS, what_is_left_to_others_and_a_full_device) {
+TEST_WHERE(0, WORLDS, has_growth, what_is_left_to_others_and_a_full_device) {
     CUdeviceptr other;
 
     options = options_for(_i, 0);
-    if (is(_i, KIND_FIXED))
-        return;
     options.leave = bytes_amount(256 * MIB);
     make();
     CU(driver->cuMemAlloc(&other, 3 * GIB));
@@ -213,11 +203,8 @@ static void refused_by_the_program(size_t bytes, const char *also) {
 }
 
 /* A limit as it is now counts, not as it was. */
-TEST_EACH(WORLDS, a_limit_that_was_set_later) {
-    options = options_for(_i, 0);
-    if (is(_i, KIND_FIXED))
-        return;
-    make();
+TEST_WHERE(0, WORLDS, has_growth, a_limit_that_was_set_later) {
+    make_for(_i, 0);
     OK(weir_set_limit(a, bytes_amount(128 * MIB)));
     refused_by_the_program(200 * MIB, NULL);
     MUST_EQ(v.limit, 128 * MIB);
@@ -230,11 +217,8 @@ TEST_EACH(WORLDS, a_limit_that_was_set_later) {
 }
 
 /* That of the options is a little higher: both forbid it. */
-TEST_EACH(WORLDS, a_limit_that_was_set_below_another) {
-    options = options_for(_i, 256 * MIB);
-    if (is(_i, KIND_FIXED))
-        return;
-    make();
+TEST_WHERE(0, WORLDS, has_growth, a_limit_that_was_set_below_another) {
+    make_for(_i, 256 * MIB);
     OK(weir_set_limit(a, bytes_amount(128 * MIB)));
     refused_by_the_program(200 * MIB, NULL);
     refused_by_the_program(256 * MIB, NULL);
@@ -253,10 +237,8 @@ TEST_EACH(WORLDS, a_limit_that_was_set_below_another) {
 }
 
 /* What is left to others does not stand against it, as long as it leaves as much. */
-TEST_EACH(WORLDS, a_limit_that_was_set_beside_what_is_left) {
+TEST_WHERE(0, WORLDS, has_growth, a_limit_that_was_set_beside_what_is_left) {
     options = options_for(_i, 0);
-    if (is(_i, KIND_FIXED))
-        return;
     options.leave = bytes_amount(3584 * MIB);
     make();
     OK(weir_set_limit(a, bytes_amount(100 * MIB))); /* no whole units */
@@ -369,10 +351,8 @@ TEST_EACH(WORLDS, more_than_a_limit_that_was_set_later) {
 }
 
 /* Nor is it a share any more. */
-TEST_EACH(WORLDS, a_limit_that_was_a_share) {
+TEST_WHERE(0, WORLDS, has_growth, a_limit_that_was_a_share) {
     options = options_for(_i, 0);
-    if (is(_i, KIND_FIXED))
-        return;
     options.limit = (weir_amount){.value = 2000000, .kind = WEIR_AMOUNT_SHARE};
     make();
     REFUSED(TOO_LARGE, 5 * GIB, A);

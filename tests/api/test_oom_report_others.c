@@ -7,12 +7,10 @@
 
 CASE("others", 60, start_device, NULL);
 
-TEST_EACH(WORLDS, others_have_the_device) {
+TEST_WHERE(0, WORLDS, has_growth, others_have_the_device) {
     CUdeviceptr others;
 
     options = options_for(_i, 0);
-    if (is(_i, KIND_FIXED))
-        return;                                                 /* it has all it will */
     options.ledger = _i % 2 ? WEIR_SWITCH_OFF : WEIR_SWITCH_ON; /* nobody else is there */
     CU(driver->cuMemAlloc(&others, 3 * GIB));
     make();
@@ -85,13 +83,11 @@ TEST_EACH(WORLDS, others_had_what_was_preallocated) {
 }
 
 /* Of the same process: what they hold idle OOM recovery takes; what they have in use counts. */
-TEST_EACH(WORLDS, another_allocator_has_the_device) {
+TEST_WHERE(0, WORLDS, has_growth, another_allocator_has_the_device) {
     weir_allocator *other;
     void *held;
 
     options = options_for(_i, 0);
-    if (is(_i, KIND_FIXED))
-        return;
     OK(weir_allocator_create(&options, &other));
     OK(weir_alloc(other, 3 * GIB, A, &held));
     make();
@@ -106,12 +102,10 @@ TEST_EACH(WORLDS, another_allocator_has_the_device) {
     OK(weir_allocator_destroy(other));
 }
 
-TEST_EACH(WORLDS, graphs_have_the_device) {
+TEST_WHERE(0, WORLDS, has_growth, graphs_have_the_device) {
     CUgraphExec exec;
 
     options = options_for(_i, 0);
-    if (is(_i, KIND_FIXED))
-        return;
     exec = run_graph(3 * GIB);
     make();
     REFUSED(GRAPHS, 2 * GIB, A);
@@ -135,11 +129,8 @@ TEST_EACH(WORLDS, graphs_have_the_device) {
     end();
 }
 
-TEST_EACH(WORLDS, all_of_it_is_in_use) {
-    options = options_for(_i, 0);
-    if (is(_i, KIND_FIXED))
-        return; /* its size is its limit */
-    make();
+TEST_WHERE(0, WORLDS, has_growth, all_of_it_is_in_use) {
+    make_for(_i, 0);
     for (int i = 0; i < 14; i++)
         take(256 * MIB, A);
     REFUSED(IN_USE, GIB, A);
@@ -162,14 +153,12 @@ TEST_EACH(WORLDS, more_than_there_is) {
 }
 
 /* A driver may refuse what it says is free: that is nobody's doing here. */
-TEST_EACH(WORLDS, what_is_free_is_refused) {
+TEST_WHERE(0, WORLDS, has_growth, what_is_free_is_refused) {
     static const enum weir_driver_entry entries[] = {
         WEIR_ENTRY_cuMemAlloc, WEIR_ENTRY_cuMemAllocFromPoolAsync, WEIR_ENTRY_cuMemCreate};
     void *none = NULL;
 
     options = options_for(_i, 0);
-    if (is(_i, KIND_FIXED))
-        return;
     options.ledger = _i % 2 ? WEIR_SWITCH_OFF : WEIR_SWITCH_ON;
     make();
     for (int i = 0; i < 3; i++)
@@ -189,14 +178,11 @@ TEST_EACH(WORLDS, what_is_free_is_refused) {
 }
 
 /* The model, as the driver, needs one to make memory behind addresses. */
-TEST_EACH(WORLDS, no_file_descriptor_is_left) {
+TEST_WHERE(0, WORLDS, is_mapped, no_file_descriptor_is_left) {
     struct rlimit before, none_left;
     void *none = NULL;
 
-    options = options_for(_i, 0);
-    if (!is(_i, KIND_MAPPED))
-        return;
-    make();
+    make_for(_i, 0);
     MUST_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
     none_left = before;
     none_left.rlim_cur = 0;
@@ -213,13 +199,11 @@ TEST_EACH(WORLDS, no_file_descriptor_is_left) {
 }
 
 /* Graphs and others: who has more. */
-TEST_EACH(WORLDS, the_larger_part_is_told) {
+TEST_WHERE(0, WORLDS, has_growth, the_larger_part_is_told) {
     CUdeviceptr others;
     CUgraphExec exec;
 
     options = options_for(_i, 0);
-    if (is(_i, KIND_FIXED))
-        return;
     exec = run_graph(GIB);
     CU(driver->cuMemAlloc(&others, 2 * GIB));
     make();

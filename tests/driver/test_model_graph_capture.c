@@ -4,7 +4,7 @@
 
 /* --------------------------------------------------------------- forks and joins ---- */
 
-CASE("joins", 60, set_up, check_model);
+CASE("joins", 60, set_up_graphs, check_model);
 
 TEST(waiting_stream_joins_the_capture) {
     CUdeviceptr block;
@@ -84,7 +84,7 @@ TEST(captures_do_not_merge) {
 
 /* ------------------------------------------------------------- what is forbidden ---- */
 
-CASE("forbidden", 60, set_up, check_model);
+CASE("forbidden", 60, set_up_graphs, check_model);
 
 TEST(invalidated_capture_takes_nothing_and_leaves_nothing) {
     size_t before = device_free();
@@ -362,7 +362,7 @@ TEST(only_a_relaxed_capture_ends_in_another_thread) {
 
 /* ------------------------------------------------------------ streams that go ---- */
 
-CASE("ends", 60, set_up, check_model);
+CASE("ends", 60, set_up_graphs, check_model);
 
 TEST(destroyed_origin_ends_the_capture) {
     size_t before = device_free();

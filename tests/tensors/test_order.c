@@ -20,13 +20,12 @@ static weir_tensors_id pool_of(void *block) {
 
 /* ---- records ------------------------------------------------------------------------------------ */
 
-CASE("pools", 30, NULL, NULL);
+CASE("pools", 30, begin, end);
 
 TEST(a_record_that_is_used_again_knows_nothing_of_its_last_block) {
     int note;
     void *block;
 
-    begin();
     open_route(other, NULL);
     OK(weir_tensors_alloc(t, MIB, MIB, A, 0, &note, &block));
     OK(weir_tensors_free(block));
@@ -39,7 +38,6 @@ TEST(a_record_that_is_used_again_knows_nothing_of_its_last_block) {
     OK(weir_tensors_pool_close(t, other));
     OK(weir_tensors_trim(t, none));
     MUST_EQ(figures().reserved_bytes[0].current, 0);
-    end();
 }
 
 /* ---- routes ------------------------------------------------------------------------------------- */
@@ -47,7 +45,6 @@ TEST(a_record_that_is_used_again_knows_nothing_of_its_last_block) {
 TEST(the_route_that_began_last_counts) {
     void *blocks[4];
 
-    begin();
     open_route(graph, NULL);
     blocks[0] = take(MIB, A);
     open_route(other, NULL);
@@ -64,7 +61,6 @@ TEST(the_route_that_began_last_counts) {
     OK(weir_tensors_end(t, other, NULL));
     for (int i = 0; i < 4; i++)
         OK(weir_tensors_free(blocks[i]));
-    end();
 }
 
 /* ---- trims -------------------------------------------------------------------------------------- */
@@ -72,7 +68,6 @@ TEST(the_route_that_began_last_counts) {
 TEST(a_pool_with_users_gives_nothing_back) {
     void *block;
 
-    begin();
     begin_capture(A);
     block = take(5 * MIB, A);
     OK(weir_tensors_free(block));
@@ -82,7 +77,6 @@ TEST(a_pool_with_users_gives_nothing_back) {
     OK(weir_tensors_pool_close(t, graph));
     OK(weir_tensors_trim(t, graph));
     MUST_EQ(figures().segment[0].current, 1);
-    end();
 }
 
 /* What happens while a trim waits for the device, or gives a segment back. */
@@ -126,7 +120,6 @@ static void fill_pool(weir_tensors_id id) {
 TEST(a_pool_that_loses_its_users_during_a_trim) {
     int users;
 
-    begin();
     fill_pool(other);
     fill_pool(third); /* stands first */
     OK(weir_tensors_pool_close(t, third));
@@ -137,7 +130,6 @@ TEST(a_pool_that_loses_its_users_during_a_trim) {
     EXPECT(WEIR_E_NOT_OWNED, weir_tensors_pool_users(t, other, &users));
     EXPECT(WEIR_E_NOT_OWNED, weir_tensors_pool_users(t, third, &users));
     MUST_EQ(figures().reserved_bytes[0].current, 0);
-    end();
 }
 
 static void reopen_other(void) {
@@ -147,7 +139,6 @@ static void reopen_other(void) {
 TEST(a_pool_that_gets_a_user_during_a_trim) {
     int users;
 
-    begin();
     fill_pool(other);
     fill_pool(third);
     OK(weir_tensors_pool_close(t, third));
@@ -159,14 +150,12 @@ TEST(a_pool_that_gets_a_user_during_a_trim) {
     OK(weir_tensors_pool_close(t, other));
     OK(weir_tensors_trim(t, none));
     EXPECT(WEIR_E_NOT_OWNED, weir_tensors_pool_users(t, other, &users));
-    end();
 }
 
 TEST(a_pool_that_gets_a_user_keeps_what_it_has_left) {
     weir_tensors_source source = {NULL, elsewhere_alloc, elsewhere_free, NULL};
     void *blocks[2];
 
-    begin();
     OK(weir_tensors_pool_open(t, other, &source));
     OK(weir_tensors_begin(t, other, always, NULL));
     for (int i = 0; i < 2; i++)
@@ -178,10 +167,11 @@ TEST(a_pool_that_gets_a_user_keeps_what_it_has_left) {
     meanwhile = reopen_other;
     OK(weir_tensors_trim(t, none));
     MUST_EQ(figures().segment[0].current, 1);
-    end();
 }
 
 static size_t segments_left;
+
+CASE("pools", 30, NULL, end);
 
 TEST(a_pool_of_many_segments_goes_at_once) {
     enum { SEGMENTS = 4000 };
@@ -207,7 +197,6 @@ TEST(a_pool_of_many_segments_goes_at_once) {
         OK(weir_tensors_free(blocks[i]));
     OK(weir_tensors_trim(t, none));
     MUST_EQ(figures().segment[0].current, 0);
-    end();
 }
 
 /* ---- memory from elsewhere ---------------------------------------------------------------------- */
@@ -218,11 +207,12 @@ static void *alloc_later(void *context, size_t bytes) {
     return refusals-- > 0 ? NULL : elsewhere_alloc(context, bytes);
 }
 
+CASE("pools", 30, begin, end);
+
 TEST(a_source_is_asked_again_once_idle_memory_is_gone) {
     weir_tensors_source source = {NULL, alloc_later, elsewhere_free, NULL};
     void *block;
 
-    begin();
     OK(weir_tensors_free(take(64 * MIB, A)));
     OK(weir_tensors_pool_open(t, other, &source));
     OK(weir_tensors_begin(t, other, always, NULL));
@@ -233,13 +223,11 @@ TEST(a_source_is_asked_again_once_idle_memory_is_gone) {
     EXPECT(WEIR_E_NO_MEMORY, weir_tensors_alloc(t, 4 * MIB, 4 * MIB, A, 0, NULL, &block));
     OK(weir_tensors_free(block));
     OK(weir_tensors_end(t, other, NULL));
-    end();
 }
 
 TEST(events_of_memory_add_up_to_what_is_reserved) {
     void *block, *inside;
 
-    begin();
     block = take(40 * MIB, A);
     MUST_EQ(grown, figures().reserved_bytes[0].current);
     OK(weir_tensors_free(block));
@@ -253,7 +241,6 @@ TEST(events_of_memory_add_up_to_what_is_reserved) {
     MUST_EQ(figures().reserved_bytes[0].current, 0);
     MUST_EQ(grown, 0);
     MUST_LE(1, events[WEIR_TENSORS_SEGMENT_UNMAP]);
-    end();
 }
 
 /* ---- checkpoints -------------------------------------------------------------------------------- */
@@ -262,7 +249,6 @@ TEST(what_was_used_since_a_checkpoint_is_over_when_it_comes_back) {
     weir_tensors_state *state;
     void *block, *again;
 
-    begin();
     open_route(other, NULL);
     block = take(MIB, A);
     OK(weir_tensors_free(block));
@@ -277,14 +263,12 @@ TEST(what_was_used_since_a_checkpoint_is_over_when_it_comes_back) {
     OK(weir_tensors_free(again));
     weir_tensors_state_destroy(state);
     OK(weir_tensors_end(t, other, NULL));
-    end();
 }
 
 TEST(a_pool_that_came_back_to_a_state_goes_like_others) {
     weir_tensors_state *state;
     void *kept, *block;
 
-    begin();
     open_route(other, NULL);
     kept = take(MIB, A);
     block = take(MIB, A);
@@ -299,17 +283,15 @@ TEST(a_pool_that_came_back_to_a_state_goes_like_others) {
     OK(weir_tensors_pool_close(t, other));
     OK(weir_tensors_trim(t, none));
     MUST_EQ(figures().segment[0].current, 0);
-    end();
 }
 
 /* ---- frees that wait ---------------------------------------------------------------------------- */
 
-CASE("pending", 30, NULL, NULL);
+CASE("pending", 30, begin, end);
 
 TEST(a_block_waits_if_no_event_can_be_had) {
     void *block, *again;
 
-    begin();
     open_route(other, NULL);
     block = take(MIB, A);
     OK(weir_tensors_use(block, B));
@@ -327,8 +309,9 @@ TEST(a_block_waits_if_no_event_can_be_had) {
     OK(weir_tensors_free(take(MIB, A)));
     MUST_EQ(figures().active[0].current, 0);
     OK(weir_tensors_end(t, other, NULL));
-    end();
 }
+
+CASE("pending", 30, NULL, end);
 
 /* A stream of another device, or (_i) the default stream of the block's while the thread is at work on the other. */
 TEST_EACH(2, uses_beside_another_device) {
@@ -356,7 +339,6 @@ TEST_EACH(2, uses_beside_another_device) {
     use(A, again, MIB, 2);
     OK(weir_tensors_free(again));
     OK(weir_tensors_end(t, other, NULL));
-    end();
 }
 
 /* The default stream of the block's own device is meant, whatever device the thread is at. */
@@ -376,13 +358,13 @@ TEST_EACH(2, a_free_beside_another_device) {
     again = take(6 * MIB, B);
     use(B, again, 6 * MIB, 2);
     OK(weir_tensors_free(again));
-    end();
 }
+
+CASE("pending", 30, begin, end);
 
 TEST(sums_that_begin_again_while_a_block_waits) {
     void *block;
 
-    begin();
     block = take(MIB, A);
     OK(weir_tensors_use(block, B));
     use(B, block, MIB, 1);
@@ -393,7 +375,6 @@ TEST(sums_that_begin_again_while_a_block_waits) {
     OK(weir_tensors_free(take(MIB, C)));
     MUST_EQ(figures().active[0].freed, 2);
     MUST_EQ(figures().active_bytes[0].freed, 2 * MIB);
-    end();
 }
 
 /* On a stream that weir asks about, and that is captured without a route. */
@@ -401,7 +382,6 @@ TEST(a_free_that_waits_is_told_once) {
     CUgraph captured;
     void *block;
 
-    begin();
     block = take(MIB, A);
     weir__model_fail(WEIR_ENTRY_cuStreamGetId, 1, CUDA_ERROR_INVALID_VALUE, 1);
     CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
@@ -413,7 +393,6 @@ TEST(a_free_that_waits_is_told_once) {
     MUST_EQ(events[WEIR_TENSORS_FREE_COMPLETED], 2);
     OK(weir_tensors_trim(t, none));
     MUST_EQ(figures().reserved_bytes[0].current, 0);
-    end();
 }
 
 static atomic_int is_held, may_go;
@@ -434,6 +413,8 @@ static void *ask_once(void *context) {
     OK(weir_tensors_alloc(t, MIB, MIB, context, 0, NULL, &block));
     return block;
 }
+
+CASE("pending", 30, NULL, end);
 
 TEST(a_device_that_is_waited_for_holds_no_other_up) {
     CUcontext second, popped;
@@ -462,7 +443,6 @@ TEST(a_device_that_is_waited_for_holds_no_other_up) {
     OK(weir_tensors_free(late));
     EXPECT(WEIR_E_NOT_OWNED, weir_tensors_free(late));
     OK(weir_tensors_end(t, other, NULL));
-    end();
 }
 
 static atomic_int is_inside, is_done;
@@ -512,7 +492,6 @@ TEST(one_who_used_both_devices_holds_one_up) {
     OK(weir_tensors_visit(t, none, wait_for_the_other, NULL));
     MUST_EQ(atomic_load(&is_done), 1);
     pthread_join(thread, NULL);
-    end();
 }
 
 TEST(a_busy_stream_is_asked_once) {
@@ -535,7 +514,6 @@ TEST(a_busy_stream_is_asked_once) {
     CU(driver->cuCtxSynchronize());
     OK(weir_tensors_free(take(MIB, A)));
     MUST_EQ(figures().active[0].current, 0);
-    end();
 }
 
 /* Blocks from before a capture that are freed within it, on a stream that weir does not ask about. */
@@ -572,7 +550,6 @@ TEST_EACH(2, frees_on_a_captured_stream) {
         OK(weir_tensors_free(blocks[i]));
     CU(driver->cuGraphExecDestroy(ready));
     CU(driver->cuGraphDestroy(captured));
-    end();
 }
 
 int main(void) {

@@ -55,14 +55,13 @@ static void all_goes_back(void) {
     MUST_EQ(grown, 0);
 }
 
-CASE("joined", 30, NULL, NULL);
+CASE("joined", 30, begin, end);
 
 /* With one stream, or (_i) where another one has had blocks, too. */
 TEST_EACH(2, growth_joins_what_is_free_at_the_end) {
     void *first, *last, *large;
     size_t before;
 
-    begin();
     open_route(graph);
     first = take(10 * MIB, A);
     if (_i)
@@ -84,13 +83,11 @@ TEST_EACH(2, growth_joins_what_is_free_at_the_end) {
     OK(weir_tensors_free(large));
     close_pool(graph);
     all_goes_back();
-    end();
 }
 
 TEST(what_another_stream_freed_at_the_end_is_not_counted_on) {
     void *block;
 
-    begin();
     open_route(graph);
     (void)take(4 * MIB, A);
     block = take(8 * MIB, B);
@@ -101,8 +98,9 @@ TEST(what_another_stream_freed_at_the_end_is_not_counted_on) {
     MUST_EQ(reserved(), 24 * MIB);
     MUST_EQ(segments_of(graph).count, 1);
     OK(weir_tensors_end(t, graph, NULL));
-    end();
 }
+
+CASE("joined", 30, NULL, end);
 
 /* Beside blocks of memory that all share. */
 TEST(pools_that_grow_in_turns) {
@@ -142,14 +140,14 @@ TEST(pools_that_grow_in_turns) {
         OK(weir_tensors_pool_close(t, other));
     }
     all_goes_back();
-    end();
 }
+
+CASE("joined", 30, begin, end);
 
 TEST(a_small_block_keeps_no_large_ones_apart) {
     void *large[4], *small[4];
     size_t before;
 
-    begin();
     open_route(graph);
     for (int i = 0; i < 4; i++) {
         large[i] = take(16 * MIB, A);
@@ -164,7 +162,6 @@ TEST(a_small_block_keeps_no_large_ones_apart) {
     for (int i = 0; i < 4; i++)
         use(A, small[i], KIB, (uint64_t)i + 2);
     OK(weir_tensors_end(t, graph, NULL));
-    end();
 }
 
 static void *made[8];
@@ -180,7 +177,6 @@ TEST(addresses_stay_after_trims_and_checkpoints) {
     void *block[4], *small, *again;
     int same;
 
-    begin();
     open_route(graph);
     for (int i = 0; i < 4; i++)
         block[i] = take(3 * MIB, A); /* across what was added at a time */
@@ -210,7 +206,6 @@ TEST(addresses_stay_after_trims_and_checkpoints) {
         use(A, block[i], 3 * MIB, (uint64_t)i + 1);
     weir_tensors_state_destroy(state);
     OK(weir_tensors_end(t, graph, NULL));
-    end();
 }
 
 /* One stream's free memory is one piece again after a checkpoint came back. */
@@ -219,7 +214,6 @@ TEST(what_is_free_joins_after_a_checkpoint) {
     void *block[4];
     size_t before;
 
-    begin();
     open_route(graph);
     for (int i = 0; i < 4; i++)
         block[i] = take(6 * MIB, A);
@@ -233,14 +227,12 @@ TEST(what_is_free_joins_after_a_checkpoint) {
     use(A, block[2], 12 * MIB, 1);
     weir_tensors_state_destroy(state);
     OK(weir_tensors_end(t, graph, NULL));
-    end();
 }
 
 TEST(a_trim_gives_back_what_is_idle_around_a_block) {
     void *block[6];
     size_t before;
 
-    begin();
     open_route(graph);
     for (int i = 0; i < 6; i++)
         block[i] = take(10 * MIB, A);
@@ -262,7 +254,6 @@ TEST(a_trim_gives_back_what_is_idle_around_a_block) {
     OK(weir_tensors_free(block[2]));
     close_pool(graph);
     all_goes_back();
-    end();
 }
 
 TEST_EACH(3, growth_that_fails_half_way_loses_nothing) {
@@ -270,7 +261,6 @@ TEST_EACH(3, growth_that_fails_half_way_loses_nothing) {
                                                      WEIR_ENTRY_cuMemSetAccess};
     void *first, *second, *third = NULL;
 
-    begin();
     open_route(graph);
     first = take(10 * MIB, A);
     use(A, first, 10 * MIB, 1);
@@ -289,7 +279,6 @@ TEST_EACH(3, growth_that_fails_half_way_loses_nothing) {
     OK(weir_tensors_free(first));
     close_pool(graph);
     all_goes_back();
-    end();
 }
 
 TEST(a_block_across_segments_can_be_shared) {
@@ -298,7 +287,6 @@ TEST(a_block_across_segments_can_be_shared) {
     void *block;
     char text[4096];
 
-    begin();
     open_route(graph);
     OK(weir_tensors_free(take(6 * MIB, A)));
     OK(weir_tensors_free(take(10 * MIB, A)));
@@ -319,7 +307,6 @@ TEST(a_block_across_segments_can_be_shared) {
     EXPECT(WEIR_E_NOT_OWNED,
            weir_tensors_ipc_make((char *)block + 512, text, sizeof text, &needed, &offset));
     OK(weir_tensors_end(t, graph, NULL));
-    end();
 }
 
 /* Idle physical allocations that are larger than what is missing move to a pool, also (_i) another stream's. */
@@ -327,7 +314,6 @@ TEST_EACH(2, idle_memory_comes_to_a_pool) {
     void *blocks[10];
     uint64_t before;
 
-    begin();
     for (int i = 0; i < 10; i++)
         blocks[i] = take(60 * MIB, _i ? B : A);
     for (int i = 0; i < 10; i++) {
@@ -342,8 +328,9 @@ TEST_EACH(2, idle_memory_comes_to_a_pool) {
         use(A, take(10 * MIB, A), 10 * MIB, (uint64_t)i + 100);
     MUST_LE(reserved(), before + 64 * MIB);
     OK(weir_tensors_end(t, graph, NULL));
-    end();
 }
+
+CASE("joined", 30, NULL, end);
 
 /* What is idle elsewhere in too large a piece cannot come to the end of the pool. */
 TEST(a_pool_has_what_is_idle_elsewhere_at_the_limit) {
@@ -360,7 +347,6 @@ TEST(a_pool_has_what_is_idle_elsewhere_at_the_limit) {
     MUST_LE(reserved(), 64 * MIB);
     OK(weir_tensors_end(t, graph, NULL));
     OK(weir_tensors_free(small));
-    end();
 }
 
 /* Blocks do not lie across two pieces of memory that the driver does not know as one. */
@@ -382,7 +368,6 @@ TEST_EACH(3, segments_of_other_engines_stay_apart) {
     OK(weir_tensors_free(large));
     close_pool(graph);
     all_goes_back();
-    end();
 }
 
 int main(void) {
