@@ -542,7 +542,8 @@ EXTRA_DIST += \
 
 # Worlds that a seed decides, checked by the model's oracle; in `make check' for a while, by `make soak'
 # for as long as SOAK_SECONDS says.
-tests_whole_sim_SOURCES = tests/whole/sim.c tests/whole/sim.h tests/whole/sim_world.c
+tests_whole_sim_SOURCES = tests/whole/sim.c tests/whole/sim.h tests/whole/sim_world.c tests/whole/sim_world.h \
+	tests/whole/sim_settings.c tests/whole/sim_operations.c
 tests_whole_sim_LDADD = lib/libweir-core.la
 SOAK_SECONDS = 600
 .PHONY: soak
