@@ -139,6 +139,8 @@ tests_whole_conformance_SOURCES = tests/whole/conformance.c tests/whole/conforma
 	tests/whole/conformance_peers.c tests/whole/conformance_shared.c \
 	tests/whole/conformance.h
 
+tests_whole_test_faults_SOURCES = tests/whole/test_faults.c tests/whole/test_faults_scenes.h
+
 # The parts of a suite that has several are named after it, so that tests/tree/check-mutants finds them.
 tests_api_test_oom_report_SOURCES = tests/api/test_oom_report.c tests/api/test_oom_report.h tests/api/test_oom_report_idle.c \
 	tests/api/test_oom_report_limits.c tests/api/test_oom_report_others.c tests/api/test_oom_report_words.c
@@ -524,7 +526,8 @@ EXTRA_DIST += \
 
 # Worlds that a seed decides, checked by the model's oracle; in `make check' for a while, by `make soak'
 # for as long as SOAK_SECONDS says.
-tests_whole_sim_SOURCES = tests/whole/sim.c tests/whole/sim.h tests/whole/sim_world.c
+tests_whole_sim_SOURCES = tests/whole/sim.c tests/whole/sim.h tests/whole/sim_world.c tests/whole/sim_world.h \
+	tests/whole/sim_settings.c tests/whole/sim_operations.c
 tests_whole_sim_LDADD = lib/libweir-core.la
 SOAK_SECONDS = 600
 .PHONY: soak

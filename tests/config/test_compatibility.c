@@ -69,9 +69,7 @@ TEST(test_preallocation_by_compatibility) {
     weir_options completed;
 
     set_row(_i);
-    ck_assert_int_eq(
-        weir__options_from_env(&options, &sources, WEIR_PLACE_OWN, 1, message, sizeof message),
-        WEIR_OK);
+    EXPECT_READ_AT(&sources, WEIR_PLACE_OWN, 1, WEIR_OK);
     if (strcmp(truth[_i].prealloc, NONE) == 0) {
         ck_assert(!weir__option_is_set(&options, WEIR_SETTING_PREALLOC));
         ck_assert(!weir__option_is_set(&options, WEIR_SETTING_PREALLOC_AT));
@@ -90,8 +88,7 @@ TEST(test_preallocation_by_compatibility) {
     options.prealloc_min = options.prealloc;
     options.prealloc_min.reserved = 0;
     options.prealloc_min.value += 2;
-    ck_assert_int_eq(weir__options_complete(&options, &completed, message, sizeof message),
-                     WEIR_E_INVALID);
+    EXPECT_COMPLETE(WEIR_E_INVALID);
     assert_contains(message, source_name(truth[_i].source));
     options.prealloc_min = (weir_amount){0};
     if (!some)
@@ -113,8 +110,7 @@ TEST(test_own_variable_beats_compatibility) {
 
     set_row(_i);
     set_variable("WEIR_PREALLOC", "3GiB");
-    ck_assert_int_eq(weir__options_from_env(&options, &sources, WEIR_PLACE_OWN, 1, NULL, 0),
-                     WEIR_OK);
+    EXPECT_READ_AT(&sources, WEIR_PLACE_OWN, 1, WEIR_OK);
     assert_shown(WEIR_SETTING_PREALLOC, "3GiB");
     ck_assert_str_eq(sources.of[WEIR_SETTING_PREALLOC], "WEIR_PREALLOC");
     ck_assert(!weir__option_is_set(&options, WEIR_SETTING_PREALLOC_AT)); /* create */
@@ -143,7 +139,7 @@ TEST(test_no_compatibility) {
     set_variable("TF_GPU_ALLOCATOR", "nonsense"); /* not even looked at */
     for (size_t i = 0; i < COUNT(words); i++) {
         set_variable("WEIR_COMPAT", words[i]);
-        ck_assert_int_eq(weir_options_from_env(&options, message, sizeof message), WEIR_OK);
+        EXPECT_READ(WEIR_OK);
         for (int j = 0; j < WEIR_SETTING_COUNT; j++)
             ck_assert(!weir__option_is_set(&options, (enum weir_setting)j));
     }
@@ -163,7 +159,7 @@ TEST(test_compatibility_switch) {
     }
     for (size_t i = 0; i < COUNT(bad); i++) {
         set_variable("WEIR_COMPAT", bad[i]);
-        ck_assert_int_eq(weir_options_from_env(&options, message, sizeof message), WEIR_E_PARSE);
+        EXPECT_READ(WEIR_E_PARSE);
         assert_complains("WEIR_COMPAT", bad[i], "0 or 1");
     }
 }
@@ -181,7 +177,7 @@ TEST(test_switches_of_parts) {
     }
     for (size_t i = 0; i < COUNT(bad); i++) {
         set_variable(names[_i], bad[i]);
-        ck_assert_int_eq(weir_options_from_env(&options, message, sizeof message), WEIR_E_PARSE);
+        EXPECT_READ(WEIR_E_PARSE);
         assert_complains(names[_i], bad[i], "0 or 1");
     }
     unsetenv(names[_i]);
@@ -231,8 +227,7 @@ TEST(test_fractions) {
 
             setup();
             set_variable(names[n], cases[i].value);
-            ck_assert_int_eq(weir__options_from_env(&options, &sources, WEIR_PLACE_OWN, 1, NULL, 0),
-                             WEIR_OK);
+            EXPECT_READ_AT(&sources, WEIR_PLACE_OWN, 1, WEIR_OK);
             ck_assert_uint_eq(options.prealloc.value, cases[i].millionths);
             if (cases[i].millionths == 0)
                 continue;
@@ -244,12 +239,12 @@ TEST(test_fractions) {
 TEST(test_both_fractions) {
     set_variable("XLA_CLIENT_MEM_FRACTION", ".5");
     set_variable("XLA_PYTHON_CLIENT_MEM_FRACTION", ".75");
-    ck_assert_int_eq(weir_options_from_env(&options, message, sizeof message), WEIR_E_PARSE);
+    EXPECT_READ(WEIR_E_PARSE);
     assert_contains(message, "XLA_CLIENT_MEM_FRACTION '.5'");
     assert_contains(message, "XLA_PYTHON_CLIENT_MEM_FRACTION '.75'");
     assert_contains(message, "expected one of them");
     set_variable("XLA_CLIENT_MEM_FRACTION", ""); /* not set, as in JAX */
-    ck_assert_int_eq(weir_options_from_env(&options, message, sizeof message), WEIR_OK);
+    EXPECT_READ(WEIR_OK);
     assert_shown(WEIR_SETTING_PREALLOC, "75%");
 }
 
@@ -264,13 +259,12 @@ TEST(test_profile_and_compatibility) {
     else
         set_variable("TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC", none ? "0" : "-1");
     set_variable("WEIR_PROFILE", "runs");
-    ck_assert_int_eq(weir__options_from_env(&options, NULL, (enum weir_place)place, 0, NULL, 0),
-                     WEIR_OK);
+    EXPECT_READ_AT(NULL, place, 0, WEIR_OK);
     ck_assert_int_eq(weir__option_is_set(&options, WEIR_SETTING_PREALLOC), !none);
     setup();
     set_variable("WEIR_PROFILE", "off");
     set_variable("XLA_PYTHON_CLIENT_PREALLOCATE", "false");
-    ck_assert_int_eq(weir__options_from_env(&options, NULL, WEIR_PLACE_TELLS, 0, NULL, 0), WEIR_OK);
+    EXPECT_READ_AT(NULL, WEIR_PLACE_TELLS, 0, WEIR_OK);
     ck_assert(weir__option_is_set(&options, WEIR_SETTING_PREALLOC));
 }
 
@@ -311,13 +305,13 @@ TEST(test_bad_compatibility_variable) {
     weir_options before = options;
 
     set_variable(bad_compat[_i].variable, bad_compat[_i].value);
-    ck_assert_int_eq(weir_options_from_env(&options, message, sizeof message), WEIR_E_PARSE);
+    EXPECT_READ(WEIR_E_PARSE);
     assert_complains(bad_compat[_i].variable, bad_compat[_i].value, bad_compat[_i].accepts);
     assert_contains(message, bad_compat[_i].reason);
     assert_contains(message, "WEIR_COMPAT=0");
     ck_assert(same_options(&before, &options));
     set_variable("WEIR_COMPAT", "0");
-    ck_assert_int_eq(weir_options_from_env(&options, message, sizeof message), WEIR_OK);
+    EXPECT_READ(WEIR_OK);
 }
 
 TEST(test_largest_tf_value) {
@@ -367,9 +361,7 @@ TEST(test_engine_by_compatibility) {
     set_variable("XLA_PYTHON_CLIENT_ALLOCATOR", engine_truth[_i].x);
     set_variable("TF_GPU_ALLOCATOR", engine_truth[_i].t);
     set_variable("TF_FORCE_GPU_ALLOW_GROWTH", engine_truth[_i].g);
-    ck_assert_int_eq(
-        weir__options_from_env(&options, &sources, WEIR_PLACE_OWN, 0, message, sizeof message),
-        WEIR_OK);
+    EXPECT_READ_AT(&sources, WEIR_PLACE_OWN, 0, WEIR_OK);
     ck_assert_int_eq(options.engine, engine_truth[_i].engine);
     ck_assert_int_eq(options.arena, engine_truth[_i].arena);
     if (engine_truth[_i].source)
@@ -381,7 +373,7 @@ TEST(test_engine_by_compatibility) {
     set_variable("TF_GPU_ALLOCATOR", engine_truth[_i].t);
     set_variable("TF_FORCE_GPU_ALLOW_GROWTH", engine_truth[_i].g);
     set_variable("WEIR_ENGINE", "platform");
-    ck_assert_int_eq(weir__options_from_env(&options, NULL, WEIR_PLACE_OWN, 0, NULL, 0), WEIR_OK);
+    EXPECT_READ_AT(NULL, WEIR_PLACE_OWN, 0, WEIR_OK);
     ck_assert_int_eq(options.engine, WEIR_ENGINE_PLATFORM);
     ck_assert_int_eq(options.arena, WEIR_ARENA_DEFAULT);
 }
@@ -439,9 +431,7 @@ TEST(test_compatibility_in_a_users_place) {
     set_variable("TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC", place_truth[_i].n);
     set_variable("XLA_PYTHON_CLIENT_PREALLOCATE", place_truth[_i].p);
     set_variable("XLA_PYTHON_CLIENT_MEM_FRACTION", place_truth[_i].f);
-    ck_assert_int_eq(weir__options_from_env(&options, &sources, place_truth[_i].place, 0, message,
-                                            sizeof message),
-                     WEIR_OK);
+    EXPECT_READ_AT(&sources, place_truth[_i].place, 0, WEIR_OK);
     ck_assert(!weir__option_is_set(&options, WEIR_SETTING_ENGINE));
     ck_assert(!weir__option_is_set(&options, WEIR_SETTING_ARENA));
     if (place_truth[_i].source) {
@@ -456,14 +446,10 @@ TEST(test_compatibility_in_a_users_place) {
 TEST(test_mistakes_in_a_users_place) {
     for (int place = USER; place <= TELLS; place++) {
         set_variable("TF_GPU_ALLOCATOR", "async");
-        ck_assert_int_eq(weir__options_from_env(&options, NULL, (enum weir_place)place, 0, message,
-                                                sizeof message),
-                         WEIR_E_PARSE);
+        EXPECT_READ_AT(NULL, place, 0, WEIR_E_PARSE);
         assert_complains("TF_GPU_ALLOCATOR", "async", "cuda_malloc_async");
         set_variable("TF_GPU_ALLOCATOR", "CUDA_MALLOC_ASYNC"); /* TensorFlow's is another word */
-        ck_assert_int_eq(weir__options_from_env(&options, NULL, (enum weir_place)place, 0, message,
-                                                sizeof message),
-                         WEIR_E_PARSE);
+        EXPECT_READ_AT(NULL, place, 0, WEIR_E_PARSE);
         assert_complains("TF_GPU_ALLOCATOR", "CUDA_MALLOC_ASYNC", "cuda_malloc_async");
     }
 }
@@ -490,9 +476,7 @@ TEST(test_what_a_framework_alone_reads) {
         set_variable("XLA_PYTHON_CLIENT_ALLOCATOR", cases[i].x);
         set_variable("TF_GPU_ALLOCATOR", cases[i].t);
         set_variable(cases[i].variable, cases[i].value);
-        ck_assert_int_eq(
-            weir__options_from_env(&options, NULL, cases[i].place, 0, message, sizeof message),
-            cases[i].is_good ? WEIR_OK : WEIR_E_PARSE);
+        EXPECT_READ_AT(NULL, cases[i].place, 0, cases[i].is_good ? WEIR_OK : WEIR_E_PARSE);
     }
 }
 

@@ -231,9 +231,7 @@ TEST(test_own_variable) {
 
     ck_assert_uint_eq(COUNT(own_variables), WEIR_SETTING_COUNT);
     set_variable(own_variables[_i].variable, own_variables[_i].value);
-    ck_assert_int_eq(
-        weir__options_from_env(&options, &sources, WEIR_PLACE_OWN, 1, message, sizeof message),
-        WEIR_OK);
+    EXPECT_READ_AT(&sources, WEIR_PLACE_OWN, 1, WEIR_OK);
     assert_shown(setting, own_variables[_i].value);
     for (int i = 0; i < WEIR_SETTING_COUNT; i++) {
         ck_assert_int_eq(weir__option_is_set(&options, (enum weir_setting)i), i == (int)setting);
@@ -250,13 +248,11 @@ TEST(test_what_is_set_stays) {
     ck_assert_int_eq(
         weir__option_set(&options, setting, NULL, own_variables[_i].other_text, NULL, 0), WEIR_OK);
     set_variable(own_variables[_i].variable, own_variables[_i].value);
-    ck_assert_int_eq(weir__options_from_env(&options, &sources, WEIR_PLACE_OWN, 1, NULL, 0),
-                     WEIR_OK);
+    EXPECT_READ_AT(&sources, WEIR_PLACE_OWN, 1, WEIR_OK);
     assert_shown(setting, own_variables[_i].other_text);
     ck_assert_str_eq(sources.of[setting], "the program");
     sources.of[setting] = "flag --x";
-    ck_assert_int_eq(weir__options_from_env(&options, &sources, WEIR_PLACE_OWN, 1, NULL, 0),
-                     WEIR_OK);
+    EXPECT_READ_AT(&sources, WEIR_PLACE_OWN, 1, WEIR_OK);
     ck_assert_str_eq(sources.of[setting], "flag --x");
 }
 
@@ -271,15 +267,13 @@ TEST(test_bad_own_variable) {
     /* any other text names a file */
     set_variable(row->variable, is_file(_i) ? "" : "4X");
     weir_options before = options;
-    ck_assert_int_eq(
-        weir__options_from_env(&options, &sources, WEIR_PLACE_OWN, 1, message, sizeof message),
-        WEIR_E_PARSE);
+    EXPECT_READ_AT(&sources, WEIR_PLACE_OWN, 1, WEIR_E_PARSE);
     assert_complains(row->variable, is_file(_i) ? "" : "4X", row->accepts);
     ck_assert(same_options(&before, &options));
     for (int i = 0; i < WEIR_SETTING_COUNT; i++)
         ck_assert_ptr_null(sources.of[i]);
     set_variable(row->variable, "");
-    ck_assert_int_eq(weir_options_from_env(&options, message, sizeof message), WEIR_E_PARSE);
+    EXPECT_READ(WEIR_E_PARSE);
     assert_complains(row->variable, "", row->accepts);
     ck_assert_int_eq(weir_options_from_env(&options, NULL, 0), WEIR_E_PARSE);
 }
@@ -288,7 +282,7 @@ TEST(test_bad_own_variable) {
 TEST(test_bad_variable_under_a_set_field) {
     options.prealloc = (weir_amount){GIB, WEIR_AMOUNT_BYTES, 0};
     set_variable("WEIR_PREALLOC", "0.95");
-    ck_assert_int_eq(weir_options_from_env(&options, message, sizeof message), WEIR_E_PARSE);
+    EXPECT_READ(WEIR_E_PARSE);
     assert_complains("WEIR_PREALLOC", "0.95", "write 95%, or a size such as 4GiB; expected");
 }
 

@@ -7,37 +7,29 @@
 
 /* It stops where it is. */
 TEST(in_the_background_a_deadline_passes_too) {
-    weir_options options = options_for(_i, 4 * GIB);
     make_slow(2000 * MS); /* as above */
-    options.log = WEIR_LOG_WARNING;
-    options.prealloc_mode = WEIR_PREALLOC_BACKGROUND;
-    options.prealloc_deadline_ms = 3000;
-    weir_allocator *a = make_on(&slow, &options);
+    make_on(&slow, _i, 4 * GIB, "log=warning prealloc-mode=background prealloc-deadline=3000ms");
     for (int i = 0; i < 10; i++) {
         weir__model_advance(2000 * MS);
-        OK(weir_free(a, take(a, 1000 + (size_t)i % 2 * 8 * MIB), A));
+        give(take(1000 + (size_t)i % 2 * 8 * MIB, A), A);
     }
-    ck_assert(log_has("the deadline has passed"));
+    expect_log("the deadline has passed");
     weir_statistics s = check_identities(a);
     MUST_LE(1, s.prealloc_got);
     MUST_LE(s.reserve, 4 * GIB - 1);
     ck_assert_uint_eq(s.prealloc_pending, 0);
-    destroy(a);
 }
 
 TEST(in_the_background_nobody_waits) {
-    weir_options options = options_for(_i, 2 * GIB);
     make_slow(2 * MS);
-    options.prealloc_mode = WEIR_PREALLOC_BACKGROUND;
-    options.prealloc_at = WEIR_PREALLOC_AT_FIRST;
-    weir_allocator *a = make_on(&slow, &options);
+    make_on(&slow, _i, 2 * GIB, "prealloc-mode=background prealloc-at=first");
     uint64_t started = driver->ticks();
-    OK(weir_free(a, take(a, 1000), A)); /* grows by itself */
+    give(take(1000, A), A); /* grows by itself */
     MUST_LE(driver->ticks() - started, 30 * MS);
     for (int i = 0; i < 200; i++) {
         weir__model_advance(30 * MS);
         started = driver->ticks();
-        OK(weir_free(a, take(a, 1000 + (size_t)i % 2 * 8 * MIB), A));
+        give(take(1000 + (size_t)i % 2 * 8 * MIB, A), A);
         MUST_LE(driver->ticks() - started, MS);
     }
     weir_statistics s = check_identities(a);
@@ -48,13 +40,12 @@ TEST(in_the_background_nobody_waits) {
     ck_assert_uint_eq(s.prealloc_got, s.ahead_bytes);
     ck_assert_uint_eq(s.prealloc_pending, 0);
     MUST_LE(2 * MS, s.prealloc_ns);
-    destroy(a);
 }
 
-static void play_turns(weir_allocator *a, int count) {
+static void play_turns(int count) {
     for (int i = 0; i < count; i++) {
         weir__model_advance(2 * MS);
-        OK(weir_free(a, take(a, 1000 + (size_t)i % 2 * 8 * MIB), A));
+        give(take(1000 + (size_t)i % 2 * 8 * MIB, A), A);
     }
 }
 
@@ -73,15 +64,15 @@ TEST(grow_ahead_comes_after_what_is_preallocated) {
     options.prealloc_deadline_ms = ends == IT_IS_LATE ? 200 : UINT32_MAX;
     options.headroom = bytes_amount(256 * MIB);
     options.headroom_high = bytes_amount(512 * MIB);
-    weir_allocator *a = make_on(driver, &options);
+    make_with(&options);
     ck_assert_uint_eq(stats_of(a).ahead_steps, 0); /* it begins in a turn */
-    play_turns(a, 1);
+    play_turns(1);
     weir_statistics s = stats_of(a);
     MUST_LE(1, s.prealloc_got);
     MUST_LE(1, s.prealloc_pending);
     CUdeviceptr hoard = ends == IT_IS_REFUSED ? leave(2 * MIB) : 0;
     weir__model_advance(ends == IT_IS_LATE ? 200 * MS : 10 * MS);
-    play_turns(a, ends == ALL_IS_THERE ? 300 : 2);
+    play_turns(ends == ALL_IS_THERE ? 300 : 2);
     s = stats_of(a);
     MUST((s.prealloc_got >= 6 * GIB - 32 * MIB) == (ends == ALL_IS_THERE));
     ck_assert_uint_eq(s.prealloc_pending, 0);
@@ -92,8 +83,8 @@ TEST(grow_ahead_comes_after_what_is_preallocated) {
     if (hoard)
         CU(driver->cuMemFree(hoard));
     for (s = stats_of(a); s.reserve - s.in_use > 128 * MIB; s = stats_of(a))
-        block[blocks++] = take(a, 64 * MIB);
-    play_turns(a, 100);
+        block[blocks++] = take(64 * MIB, A);
+    play_turns(100);
     OK(weir_events(a, 0, events, sizeof events[0], 512, &count));
     for (size_t i = 0; i < count; i++) {
         if (events[i].cause == WEIR_EVENT_HEADROOM)
@@ -112,36 +103,30 @@ TEST(grow_ahead_comes_after_what_is_preallocated) {
     ck_assert_uint_eq(s.ahead_bytes, got + later);
     MUST_LE(256 * MIB, s.reserve - s.in_use);
     while (blocks > 0)
-        OK(weir_free(a, block[--blocks], A));
-    destroy(a);
+        give(block[--blocks], A);
 }
 
 /* What was asked for is there by then, of which requests made most. */
 TEST(in_the_background_requests_may_be_first) {
-    weir_options options = options_for(_i, GIB);
-    options.prealloc_mode = WEIR_PREALLOC_BACKGROUND;
-    weir_allocator *a = make_on(driver, &options);
-    OK(weir_free(a, take(a, 2 * GIB), A));
+    make(_i, GIB, "prealloc-mode=background");
+    give(take(2 * GIB, A), A);
     weir__model_advance(30 * MS);
-    OK(weir_free(a, take(a, 3 * GIB), A)); /* more than is idle, so that a turn comes before it */
+    give(take(3 * GIB, A), A); /* more than is idle, so that a turn comes before it */
     weir_statistics s = check_identities(a);
     MUST_LE(2 * GIB, s.prealloc_kept);
     MUST_LE(s.prealloc_got, GIB - 1);
     MUST_EQ(s.prealloc_pending, 0);
     ck_assert(!log_has("preallocation"));
-    destroy(a);
 }
 
 TEST(a_thread_preallocates) {
-    weir_options options = options_for(_i, 2 * GIB);
     weir_event events[512];
     size_t count;
     real = *driver;
     real.aside = NULL;
-    options.prealloc_mode = WEIR_PREALLOC_BACKGROUND;
-    weir_allocator *a = make_on(&real, &options);
-    await_reserve(a, 2 * GIB);
-    OK(weir_free(a, take(a, 500 * MIB), A));
+    make_on(&real, _i, 2 * GIB, "prealloc-mode=background");
+    await_reserve(2 * GIB);
+    give(take(500 * MIB, A), A);
     OK(weir_events(a, 0, events, sizeof events[0], 512, &count));
     for (size_t i = 0; i < count; i++) {
         ck_assert_int_eq(events[i].cause, WEIR_EVENT_BACKGROUND);
@@ -149,17 +134,14 @@ TEST(a_thread_preallocates) {
     }
     ck_assert_uint_eq(stats_of(a).prealloc_got, 2 * GIB);
     ck_assert_uint_eq(stats_of(a).stall_ns, 0);
-    destroy(a);
+    destroy();
     /* With grow-ahead beside it, and a part that must be there at once. */
-    options.prealloc_min = bytes_amount(GIB);
-    options.headroom = bytes_amount(256 * MIB);
-    a = make_on(&real, &options);
+    make_on(&real, _i, 2 * GIB, "prealloc-mode=background prealloc-min=1GiB grow-ahead=256MiB");
     MUST_LE(GIB, stats_of(a).reserve);
-    (void)take(a, 100 * MIB);
-    await_reserve(a, 2 * GIB);
+    take(100 * MIB, A);
+    await_reserve(2 * GIB);
     ck_assert_uint_eq(stats_of(a).prealloc_got, 2 * GIB);
-    (void)weir__slow_path_set(&a->device.slow_path, WEIR_SLOW_PATH_LOST, 1); /* with its block */
-    OK(weir_allocator_destroy(a));
+    abandon(); /* with its block */
 }
 
 TEST(it_ends_with_the_allocator) {
@@ -169,54 +151,43 @@ TEST(it_ends_with_the_allocator) {
         weir_options options = options_for(_i, 6 * GIB);
 
         options.prealloc_mode = WEIR_PREALLOC_BACKGROUND;
-        destroy(make_on(&real, &options));
+        make_with_on(&real, &options);
     }
     ck_assert_uint_eq(device_free(), 8 * GIB);
 }
 
 TEST(what_the_device_lacks_is_told) {
-    weir_options options = options_for(_i, 4 * GIB);
     (void)leave(GIB);
-    options.prealloc_mode = WEIR_PREALLOC_BACKGROUND;
-    weir_allocator *a = make_on(driver, &options);
+    make(_i, 4 * GIB, "prealloc-mode=background");
     weir__model_advance(1000 * MS);
-    OK(weir_free(a, take(a, 1000), A));
-    ck_assert(log_has("requested 4GiB, got and kept"));
+    give(take(1000, A), A);
+    expect_log("requested 4GiB, got and kept");
     ck_assert(strstr(logged, "the device has no more") != NULL);
     ck_assert_uint_eq(stats_of(a).prealloc_pending, 0);
     MUST_LE(least_of(_i), stats_of(a).prealloc_kept);
-    destroy(a);
 }
 
 /* A share leaves a 64th of the device, which is all that programs without weir have left of it. */
 TEST(in_the_background_a_share_may_be_nothing) {
-    weir_options options = options_for(_i, 0);
     (void)leave(100 * MIB);
-    options.prealloc = (weir_amount){.value = 1000000, .kind = WEIR_AMOUNT_SHARE};
-    options.prealloc_mode = WEIR_PREALLOC_BACKGROUND;
-    weir_allocator *a = make_on(driver, &options);
+    make(_i, 0, "prealloc=share prealloc-mode=background");
     uint64_t before = stats_of(a).reserve;
     weir__model_advance(1000 * MS);
-    OK(weir_free(a, take(a, 1000), A));
-    ck_assert(log_has("got and kept"));
+    give(take(1000, A), A);
+    expect_log("got and kept");
     ck_assert_uint_eq(stats_of(a).prealloc_pending, 0);
     MUST_LE(stats_of(a).reserve, before + 32 * MIB); /* by the request */
-    destroy(a);
 }
 
 /* Of what is free when the driver does not say how much, a step is taken. */
 TEST(in_the_background_a_share_of_what_is_not_told) {
-    weir_options options = options_for(_i, 0);
     (void)leave(GIB);
-    options.prealloc = (weir_amount){.value = 1000000, .kind = WEIR_AMOUNT_SHARE};
-    options.prealloc_mode = WEIR_PREALLOC_BACKGROUND;
-    weir_allocator *a = make_on(driver, &options);
+    make(_i, 0, "prealloc=share prealloc-mode=background");
     weir__model_fail(WEIR_ENTRY_cuMemGetInfo, 1, CUDA_ERROR_UNKNOWN, 1);
     weir__model_advance(1000 * MS);
-    OK(weir_free(a, take(a, 1000), A));
+    give(take(1000, A), A);
     weir__model_faults_clear();
     MUST_LE(32 * MIB, stats_of(a).reserve);
-    destroy(a);
 }
 
 int main(void) {

@@ -61,14 +61,13 @@ static struct child start(const weir_options *options) {
     child.pid = fork();
     if (child.pid == 0) {
         struct outcome o;
-        weir_allocator *a;
         alarm(60);
         memset(&o, 0, sizeof o);
         start_model(8 * GIB);
         catch_log();
         MUST(write(ends[1], "", 1) == 1);
         uint64_t from = real_ms();
-        o.status = try_on(driver, options, &a);
+        o.status = try_on(driver, options);
         o.took_ms = real_ms() - from;
         if (a) {
             o.kept = stats_of(a).prealloc_kept;
@@ -171,11 +170,10 @@ TEST(a_deadline_may_pass_in_the_queue) {
     lock_name(name);
     MUST_EQ(weir__process_lock_try(&before, name), 1);
     options.prealloc_deadline_ms = 1; /* a pause is no shorter */
-    weir_allocator *a = make_on(driver, &options);
-    ck_assert_msg(log_has("got and kept 0B; the deadline has passed"), "%s", logged);
+    make_with(&options);
+    expect_log("got and kept 0B; the deadline has passed");
     MUST_EQ(stats_of(a).reserve, 0);
     weir__process_lock_give(&before);
-    destroy(a);
 }
 
 TEST(a_deadline_bounds_the_wait) {
@@ -195,7 +193,6 @@ TEST(a_deadline_bounds_the_wait) {
 
 /* The thread waits; neither creation nor a request does. */
 TEST(in_the_background_others_are_waited_for_too) {
-    weir_options options = options_for(_i, GIB);
     struct holder holder = hold_apart();
     int good = 0, state;
     pid_t child = fork();
@@ -206,14 +203,13 @@ TEST(in_the_background_others_are_waited_for_too) {
         start_model(8 * GIB);
         real = *driver;
         real.aside = NULL;
-        options.prealloc_mode = WEIR_PREALLOC_BACKGROUND;
-        weir_allocator *a = make_on(&real, &options);
-        OK(weir_free(a, take(a, 1000), A));
+        make_on(&real, _i, GIB, "prealloc-mode=background");
+        give(take(1000, A), A);
         nap(100);
         good = real_ms() - from < 30000 && stats_of(a).prealloc_got == 0 &&
                stats_of(a).prealloc_pending > 0;
         MUST(write(holder.tell, "", 1) == 1);
-        await_reserve(a, GIB);
+        await_reserve(GIB);
         good = good && stats_of(a).prealloc_waited_ns > 50 * MS;
         (void)weir_allocator_destroy(a);
         _exit(!good);
@@ -335,17 +331,15 @@ TEST(a_link_is_not_followed_nor_a_pipe_waited_for) {
 }
 
 TEST(without_a_lock_it_goes_on) {
-    weir_options options = options_for(POOL, GIB);
     struct rlimit before;
     MUST(getrlimit(RLIMIT_NOFILE, &before) == 0);
     struct rlimit none = before;
     none.rlim_cur = 0;
     MUST(setrlimit(RLIMIT_NOFILE, &none) == 0);
-    weir_allocator *a = make_on(driver, &options);
+    make(POOL, GIB, "");
     MUST(setrlimit(RLIMIT_NOFILE, &before) == 0);
-    ck_assert(log_has("no lock against other processes (Too many open files): it goes on without"));
+    expect_log("no lock against other processes (Too many open files): it goes on without");
     ck_assert_uint_eq(stats_of(a).prealloc_kept, GIB);
-    destroy(a);
 }
 
 int main(void) {

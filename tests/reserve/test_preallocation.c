@@ -17,10 +17,9 @@ static const char *end_of_device(int way) {
 /* ---- the least ------------------------------------------------------------------------------- */
 
 TEST(partial_success_is_reported) {
-    weir_options options = options_for(_i, 4 * GIB);
     (void)leave(GIB);
-    weir_allocator *a = make_on(driver, &options);
-    ck_assert(log_has("requested 4GiB, got and kept "));
+    make(_i, 4 * GIB, "");
+    expect_log("requested 4GiB, got and kept ");
     ck_assert_msg(strstr(logged, _i == REGIONS ? "MiB; the driver refused more, with 86MiB free"
                                                : "1GiB; the device has no more") != NULL,
                   "%s", logged);
@@ -30,7 +29,6 @@ TEST(partial_success_is_reported) {
     MUST_LE(s.prealloc_got, GIB);
     ck_assert_uint_eq(s.prealloc_kept, s.reserve);
     ck_assert_uint_eq(s.prealloc_pending, 0);
-    destroy(a);
 }
 
 /* A driver's pool gives back whole units, down to no more than its threshold. */
@@ -38,51 +36,42 @@ TEST(parts_of_units_are_kept) {
     for (uint64_t bytes = 16 * MIB; bytes <= 100 * MIB; bytes += 84 * MIB) {
         weir_options options = options_for(_i, bytes);
         options.release_threshold = bytes_amount(0);
-        weir_allocator *a = make_on(driver, &options);
+        make_with(&options);
         MUST_LE(bytes, stats_of(a).prealloc_kept);
-        OK(weir_free(a, take(a, 4 * MIB), A));
+        give(take(4 * MIB, A), A);
         CU(driver->cuCtxSynchronize());
         MUST_LE(bytes, stats_of(a).reserve);
-        destroy(a);
+        destroy();
     }
 }
 
 /* A pool's limit is whole units: what it leaves is had, and the rest is told. */
 TEST(a_limit_of_parts_of_units) {
-    weir_options options = options_for(_i, 100 * MIB);
-    options.limit = bytes_amount(100 * MIB);
-    weir_allocator *a = make_on(driver, &options);
-    ck_assert(log_has("requested 100MiB, got and kept 96MiB"));
+    make(_i, 100 * MIB, "limit=100MiB");
+    expect_log("requested 100MiB, got and kept 96MiB");
     MUST_EQ(stats_of(a).reserve, 96 * MIB);
-    destroy(a);
 }
 
 /* In chunks, until the device has no more; on a device whose clock is the host's. */
 TEST(before_the_deadline_the_device_may_end) {
-    weir_options options = options_for(_i, 3 * GIB + 512 * MIB);
-    struct weir_driver table = *driver;
+    copy_driver();
     table.charge = NULL;
-    options.prealloc_deadline_ms = 10000;
-    weir_allocator *a = make_on(&table, &options);
+    make_on(&table, _i, 3 * GIB + 512 * MIB, "prealloc-deadline=10000ms");
     MUST_EQ(stats_of(a).prealloc_kept, 3 * GIB + 512 * MIB);
-    destroy(a);
+    destroy();
     (void)leave(2 * GIB + 256 * MIB);
-    a = make_on(driver, &options);
-    ck_assert_msg(log_has(end_of_device(_i)), "%s", logged);
+    make(_i, 3 * GIB + 512 * MIB, "prealloc-deadline=10000ms");
+    expect_log(end_of_device(_i));
     MUST_LE(2 * GIB, stats_of(a).prealloc_kept);
     MUST_LE(stats_of(a).prealloc_kept, 2 * GIB + 256 * MIB);
-    destroy(a);
 }
 
 /* A share of what is free is taken again when the turn has come; or stays as it was first seen. */
 TEST(a_device_that_does_not_tell_again_what_is_free) {
-    weir_options options = options_for(_i, 0);
-    options.prealloc = (weir_amount){.value = 500000, .kind = WEIR_AMOUNT_OF_FREE};
     weir__model_fail(WEIR_ENTRY_cuMemGetInfo, 2, CUDA_ERROR_UNKNOWN, 0);
-    weir_allocator *a = make_on(driver, &options);
+    make(_i, 0, "prealloc=50%free");
     MUST_EQ(stats_of(a).prealloc_asked, 4 * GIB);
     MUST_EQ(stats_of(a).prealloc_kept, 4 * GIB);
-    destroy(a);
 }
 
 /* Not the device, if it has some. */
@@ -104,20 +93,20 @@ TEST(what_stands_against_more_is_named) {
     if (way == 2)
         options.prealloc_at = WEIR_PREALLOC_AT_FIRST;
     options.prealloc_mode = is_behind ? WEIR_PREALLOC_BACKGROUND : WEIR_PREALLOC_FOREGROUND;
-    weir_allocator *a = make_on(driver, &options);
+    make_with(&options);
     if (way == 2)
         OK(weir_set_limit(a, bytes_amount(2 * GIB)));
-    OK(weir_free(a, take(a, 1000), A));
+    give(take(1000, A), A);
     weir__model_advance(1000 * MS);
-    OK(weir_free(a, take(a, 3 * MIB), A));
+    give(take(3 * MIB, A), A);
     if (way != 1 || is_behind) /* else a share is what others leave */
-        ck_assert_msg(log_has(causes[way]), "%s", logged);
-    destroy(a);
+        expect_log(causes[way]);
+    destroy();
     options.prealloc_min = (weir_amount){.kind = WEIR_AMOUNT_MAX};
     if (way > 0)
         return;
-    EXPECT(WEIR_E_LIMIT, try_on(driver, &options, &a));
-    ck_assert_msg(strstr(message, causes[way]) != NULL, "%s", message);
+    EXPECT(WEIR_E_LIMIT, try_on(driver, &options));
+    expect_message(causes[way]);
 }
 
 /* What a call of the program's gets is told likewise; nothing is held back for others, as of a preallocated share. */
@@ -125,18 +114,12 @@ TEST(what_a_call_gets_is_told) {
     int way = _i % WAYS, cause = _i / WAYS;
     const char *const causes[] = {"; keep-free keeps for others 3GiB", "; the limit is 1GiB",
                                   strchr(end_of_device(way), ';')};
-    weir_options options = options_for(way, 0);
+    static const char *const settings[] = {"keep-free=3GiB", "",
+                                           "prealloc=share prealloc-at=first registry=off"};
     char expected[128], kept[32];
     size_t reserve = 0;
     (void)leave(4 * GIB);
-    if (cause == 0)
-        options.leave = bytes_amount(3 * GIB);
-    if (cause == 2) {
-        options.prealloc = (weir_amount){.value = 1000000, .kind = WEIR_AMOUNT_SHARE};
-        options.prealloc_at = WEIR_PREALLOC_AT_FIRST;
-        options.ledger = WEIR_SWITCH_OFF;
-    }
-    weir_allocator *a = make_on(driver, &options);
+    make(way, 0, settings[cause]);
     OK(weir_preallocate(a, 512 * MIB, NULL));
     if (cause == 1)
         OK(weir_set_limit(a, bytes_amount(GIB)));
@@ -147,63 +130,50 @@ TEST(what_a_call_gets_is_told) {
              "weir: warning: preallocation: requested 8GiB, got and kept %s%s", kept,
              causes[cause]);
     ck_assert_msg(log_has(expected), "not %s: %s", expected, logged);
-    destroy(a);
 }
 
 /* Where there is no reserved memory, or it cannot be told, or the host has no memory. */
 TEST(why_a_call_gets_nothing_is_told) {
     weir_options options = options_for(POOL_ALONE, 0);
-    struct weir_driver old = *driver;
-    old.capabilities &= ~(unsigned)WEIR_CAP_POOL_FIGURES;
-    weir_allocator *a = make_on(&old, &options);
+    copy_driver();
+    table.capabilities &= ~(unsigned)WEIR_CAP_POOL_FIGURES;
+    make_with_on(&table, &options);
     EXPECT(WEIR_E_NOT_SUPPORTED, weir_preallocate(a, MIB, NULL));
-    ck_assert_msg(
-        log_has("weir: error: weir_preallocate: the driver (before 11.3) does not report"), "%s",
-        logged);
-    destroy(a);
+    expect_log("weir: error: weir_preallocate: the driver (before 11.3) does not report");
+    destroy();
     options.engine = WEIR_ENGINE_PLATFORM;
-    a = make_on(driver, &options);
+    make_with(&options);
     EXPECT(WEIR_E_NOT_SUPPORTED, weir_preallocate(a, MIB, NULL));
-    ck_assert_msg(log_has("weir: error: weir_preallocate: engine direct reserves no memory"), "%s",
-                  logged);
-    destroy(a);
+    expect_log("weir: error: weir_preallocate: engine direct reserves no memory");
+    destroy();
     options = options_for(MAPPED, 0);
-    a = make_on(driver, &options);
+    make_with(&options);
     weir__model_fail(WEIR_ENTRY_cuMemCreate, 1, CUDA_ERROR_NOT_SUPPORTED, 1);
     EXPECT(WEIR_E_NOT_SUPPORTED, weir_preallocate(a, 64 * MIB, NULL));
     weir__model_faults_clear();
-    ck_assert_msg(log_has("weir_preallocate: not supported by this driver or engine: the driver "
-                          "answered CUDA_ERROR_NOT_SUPPORTED"),
-                  "%s", logged);
+    expect_log("weir_preallocate: not supported by this driver or engine: the driver "
+               "answered CUDA_ERROR_NOT_SUPPORTED");
     weir__model_fail(WEIR_ENTRY_cuMemCreate, 1, CUDA_ERROR_UNKNOWN, 1);
     EXPECT(WEIR_E_DRIVER, weir_preallocate(a, 64 * MIB, NULL));
     weir__model_faults_clear();
     MUST(lines() == 1); /* what it answered */
-    destroy(a);
 }
 
 /* Of settings that both stand against it, the one that it met; a share is one too. */
 TEST(which_limit_it_was_is_named) {
-    weir_options options = options_for(_i, 5 * GIB);
-    options.leave = bytes_amount(GIB);
-    options.prealloc_at = WEIR_PREALLOC_AT_FIRST;
-    weir_allocator *a = make_on(driver, &options);
+    make(_i, 5 * GIB, "keep-free=1GiB prealloc-at=first");
     OK(weir_set_limit(a, bytes_amount(2 * GIB)));
-    OK(weir_free(a, take(a, 1000), A));
-    ck_assert_msg(log_has("; the limit is 2GiB"), "%s", logged);
-    destroy(a);
+    give(take(1000, A), A);
+    expect_log("; the limit is 2GiB");
+    destroy();
     start_model(8 * GIB + 8 * MIB);
-    options = options_for(_i, 8 * GIB + 8 * MIB);
-    options.limit = (weir_amount){.value = 1000000, .kind = WEIR_AMOUNT_SHARE};
-    a = make_on(driver, &options);
-    ck_assert_msg(log_has("; the limit, a share, is 8GiB"), "%s", logged);
-    destroy(a);
-    options.prealloc_at = WEIR_PREALLOC_AT_FIRST;
-    a = make_on(driver, &options);
+    make(_i, 8 * GIB + 8 * MIB, "limit=share");
+    expect_log("; the limit, a share, is 8GiB");
+    destroy();
+    make(_i, 8 * GIB + 8 * MIB, "limit=share prealloc-at=first");
     OK(weir_set_limit(a, bytes_amount(2 * GIB)));
-    OK(weir_free(a, take(a, 1000), A));
-    ck_assert_msg(log_has("; the limit is 2GiB"), "%s", logged);
-    destroy(a);
+    give(take(1000, A), A);
+    expect_log("; the limit is 2GiB");
 }
 
 /* There is room beside a share, and a driver that takes no more of it. */
@@ -211,15 +181,11 @@ TEST(a_share_that_the_driver_refuses) {
     static const enum weir_driver_entry entries[] = {WEIR_ENTRY_cuMemAllocFromPoolAsync,
                                                      WEIR_ENTRY_cuMemAllocFromPoolAsync,
                                                      WEIR_ENTRY_cuMemAlloc, WEIR_ENTRY_cuMemCreate};
-    weir_options options = options_for(_i, 0);
-    weir_allocator *a;
 
-    options.prealloc = (weir_amount){.value = 1000000, .kind = WEIR_AMOUNT_SHARE};
     weir__model_fail(entries[_i], 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
-    EXPECT(WEIR_E_NO_MEMORY, try_on(driver, &options, &a));
+    fail_to_make_on(driver, WEIR_E_NO_MEMORY, _i, 0, "prealloc=share");
     weir__model_faults_clear();
-    ck_assert_msg(log_has("got and kept 0B; the driver refused more, with 8GiB free"), "%s",
-                  logged);
+    expect_log("got and kept 0B; the driver refused more, with 8GiB free");
 }
 
 /* Another program's variable knows nothing of a limit: it asks for less then, in units if it can be.  What is asked by
@@ -230,87 +196,75 @@ TEST(what_a_variable_asks_is_held_to_the_limit) {
         const char *shown;
     } ways[] = {{GIB + 5 * MIB, GIB, "of 1GiB: "}, {20 * MIB, 20 * MIB, "of 20MiB: "}};
     weir_options options = options_for(REGIONS, 0);
-    weir_allocator *a;
 
     MUST(setenv("XLA_PYTHON_CLIENT_MEM_FRACTION", ".5", 1) == 0);
     OK(weir_options_from_env(&options, NULL, 0));
     options.limit = bytes_amount(ways[_i].limit);
-    a = make_on(driver, &options);
-    ck_assert_msg(
-        log_has("XLA_PYTHON_CLIENT_MEM_FRACTION requests a preallocation of 4GiB, above the limit"),
-        "%s", logged);
+    make_with(&options);
+    expect_log("XLA_PYTHON_CLIENT_MEM_FRACTION requests a preallocation of 4GiB, above the limit");
     ck_assert_msg(strstr(logged, ways[_i].shown) != NULL, "%s", logged);
-    OK(weir_free(a, take(a, 1000), A));
+    give(take(1000, A), A);
     MUST_EQ(stats_of(a).prealloc_asked, ways[_i].asked);
-    destroy(a);
+    destroy();
     options.prealloc = (weir_amount){.value = 500000, .kind = WEIR_AMOUNT_OF_TOTAL};
-    EXPECT(WEIR_E_LIMIT, try_on(driver, &options, &a));
+    EXPECT(WEIR_E_LIMIT, try_on(driver, &options));
 }
 
 TEST(less_than_the_least_is_a_failure) {
     weir_options options = options_for(_i, 4 * GIB);
-    weir_allocator *a;
     CUdeviceptr hoard = leave(GIB);
 
     options.prealloc_mode = _i % 2 ? WEIR_PREALLOC_BACKGROUND : WEIR_PREALLOC_DEFAULT;
     options.prealloc_min = bytes_amount(2 * GIB);
-    EXPECT(WEIR_E_NO_MEMORY, try_on(driver, &options, &a));
-    ck_assert_msg(strstr(message, "requested 4GiB, at least 2GiB, got only ") &&
-                      strstr(message, end_of_device(_i)),
-                  "%s", message);
+    EXPECT(WEIR_E_NO_MEMORY, try_on(driver, &options));
+    expect_message("requested 4GiB, at least 2GiB, got only ");
+    expect_message(end_of_device(_i));
     ck_assert_uint_eq(device_free(), GIB); /* nothing stays */
     options.prealloc_min = bytes_amount(512 * MIB);
-    destroy(make_on(driver, &options));
+    make_with(&options);
     options.prealloc_min = (weir_amount){.kind = WEIR_AMOUNT_MAX}; /* all of it */
-    EXPECT(WEIR_E_NO_MEMORY, try_on(driver, &options, &a));
-    ck_assert_msg(strstr(message, "requested 4GiB, at least 4GiB, got only ") != NULL, "%s",
-                  message);
+    EXPECT(WEIR_E_NO_MEMORY, try_on(driver, &options));
+    expect_message("requested 4GiB, at least 4GiB, got only ");
     CU(driver->cuMemFree(hoard));
-    destroy(make_on(driver, &options));
+    make_with(&options);
     options.prealloc_min = bytes_amount(4 * GIB);
-    destroy(make_on(driver, &options));
+    make_with(&options);
 }
 
 /* Which the device alone tells of amounts of different kinds. */
 TEST(the_least_is_no_more_than_the_whole) {
     weir_options options = options_for(_i, 0);
-    weir_allocator *a;
 
     options.prealloc = (weir_amount){.value = 100000, .kind = WEIR_AMOUNT_OF_TOTAL};
     options.prealloc_min = bytes_amount(device_free());
-    EXPECT(WEIR_E_INVALID, try_on(driver, &options, &a));
-    ck_assert_msg(strstr(message, "prealloc-min '") &&
-                      strstr(message, "' is more than prealloc '10%', which is ") &&
-                      strstr(message, "; expected at most that"),
-                  "%s", message);
+    EXPECT(WEIR_E_INVALID, try_on(driver, &options));
+    expect_message("prealloc-min '");
+    expect_message("' is more than prealloc '10%', which is ");
+    expect_message("; expected at most that");
     options.prealloc_min = bytes_amount(MIB);
-    destroy(make_on(driver, &options));
+    make_with(&options);
     options.prealloc = bytes_amount(GIB);
     options.prealloc_min = (weir_amount){.value = 900000, .kind = WEIR_AMOUNT_OF_TOTAL};
-    EXPECT(WEIR_E_INVALID, try_on(driver, &options, &a));
+    EXPECT(WEIR_E_INVALID, try_on(driver, &options));
     ck_assert_msg(strstr(message, "prealloc-min '90%' is more than prealloc '1GiB', which is 1GiB"),
                   "%s", message);
     options.prealloc = (weir_amount){.value = 100000, .kind = WEIR_AMOUNT_OF_FREE}; /* now */
-    EXPECT(WEIR_E_NO_MEMORY, try_on(driver, &options, &a));
-    ck_assert_msg(strstr(message, "; no more was asked: set prealloc-min to that or less") != NULL,
-                  "%s", message);
+    EXPECT(WEIR_E_NO_MEMORY, try_on(driver, &options));
+    expect_message("; no more was asked: set prealloc-min to that or less");
     options.prealloc = (weir_amount){.value = 100000, .kind = WEIR_AMOUNT_OF_TOTAL, .reserved = 1};
     options.prealloc_min = bytes_amount(device_free());
-    EXPECT(WEIR_E_INVALID, try_on(driver, &options, &a));
-    ck_assert_msg(strstr(message, weir__compat_name(1)) != NULL, "%s", message);
+    EXPECT(WEIR_E_INVALID, try_on(driver, &options));
+    expect_message(weir__compat_name(1));
 }
 
 TEST(requests_fail_until_the_least_is_there) {
-    weir_options options = options_for(_i, 4 * GIB);
     CUdeviceptr hoard = leave(GIB);
     void *block = NULL;
-    options.prealloc_at = WEIR_PREALLOC_AT_FIRST;
-    options.prealloc_min = bytes_amount(2 * GIB);
-    weir_allocator *a = make_on(driver, &options);
+    make(_i, 4 * GIB, "prealloc-at=first prealloc-min=2GiB");
     ck_assert_uint_eq(stats_of(a).reserve, 0);
     for (int i = 0; i < 2; i++) {
         EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, 1000, A, &block));
-        ck_assert(log_has("error: preallocation: requested 4GiB, at least 2GiB, got only "));
+        expect_log("error: preallocation: requested 4GiB, at least 2GiB, got only ");
         ck_assert(strstr(logged, "set prealloc-min to that or less") != NULL);
         ck_assert_uint_eq(device_free(), GIB); /* nothing stays */
         ck_assert_uint_eq(stats_of(a).prealloc_kept, 0);
@@ -322,47 +276,41 @@ TEST(requests_fail_until_the_least_is_there) {
                      1, CUDA_ERROR_UNKNOWN, 0);
     EXPECT(WEIR_E_DRIVER, weir_alloc(a, 1000, A, &block));
     MUST(log_has(weir_status_message(WEIR_E_DRIVER)));
-    OK(weir_free(a, take(a, 1000), A));
+    give(take(1000, A), A);
     MUST_LE(2 * GIB, stats_of(a).reserve);
     ck_assert_uint_eq(stats_of(a).prealloc_got, stats_of(a).growth_bytes);
-    destroy(a);
 }
 
 TEST(the_least_alone_is_the_whole) {
     weir_options options = options_for(_i, 0);
     options.prealloc_min = bytes_amount(GIB);
-    weir_allocator *a = make_on(driver, &options);
+    make_with(&options);
     ck_assert_uint_eq(stats_of(a).prealloc_got, GIB);
-    destroy(a);
+    destroy();
     options.prealloc = bytes_amount(GIB - 1);
-    EXPECT(WEIR_E_INVALID, try_on(driver, &options, &a));
-    ck_assert_msg(strstr(message, "prealloc-min '1GiB' is more than prealloc") != NULL, "%s",
-                  message);
+    EXPECT(WEIR_E_INVALID, try_on(driver, &options));
+    expect_message("prealloc-min '1GiB' is more than prealloc");
 }
 
 /* ---- the deadline ---------------------------------------------------------------------------- */
 
 TEST(a_deadline_ends_it_with_what_there_is) {
-    weir_options options = options_for(_i, 6 * GIB);
     make_slow(2000 * MS); /* what it waits for other processes is real, and counts too */
-    options.prealloc_deadline_ms = 3000;
-    weir_allocator *a = make_on(&slow, &options);
-    ck_assert(log_has("requested 6GiB, got and kept"));
+    make_on(&slow, _i, 6 * GIB, "prealloc-deadline=3000ms");
+    expect_log("requested 6GiB, got and kept");
     ck_assert(strstr(logged, "the deadline has passed") != NULL);
     weir_statistics s = stats_of(a);
     MUST_LE(GIB, s.prealloc_kept);
     MUST_LE(s.prealloc_kept, 2 * GIB);
     ck_assert_uint_eq(s.prealloc_got, s.prealloc_kept);
     MUST_LE(s.prealloc_ns, _i == KIND_MAPPED ? 30000 * MS : 10000 * MS); /* eleven handles a step */
-    destroy(a);
-    options.prealloc_min = bytes_amount(3 * GIB);
-    EXPECT(WEIR_E_NO_MEMORY, try_on(&slow, &options, &a));
-    ck_assert_msg(strstr(message, "at least 3GiB, got") && strstr(message, "deadline has passed"),
-                  "%s", message);
-    options.prealloc_deadline_ms = UINT32_MAX;
-    a = make_on(&slow, &options);
+    destroy();
+    fail_to_make_on(&slow, WEIR_E_NO_MEMORY, _i, 6 * GIB,
+                    "prealloc-deadline=3000ms prealloc-min=3GiB");
+    expect_message("at least 3GiB, got");
+    expect_message("deadline has passed");
+    make_on(&slow, _i, 6 * GIB, "prealloc-deadline=never prealloc-min=3GiB");
     ck_assert_uint_eq(stats_of(a).prealloc_got, 6 * GIB);
-    destroy(a);
 }
 
 /* ---- what the first requests need on the host ------------------------------------------------ */
@@ -371,16 +319,16 @@ enum { FIRST = 96 };
 
 /* Tables for so many blocks are there: nothing is taken for them but what is kept of a stream, and of the regions
  * that blocks of a pool are cut from. */
-static void expect_nothing_is_made(weir_allocator *a, size_t bytes) {
+static void expect_nothing_is_made(size_t bytes) {
     uint64_t before = stats_of(a).host_bytes, grown = stats_of(a).growth_bytes;
     void *block[FIRST];
     for (int i = 0; i < FIRST; i++)
-        block[i] = take(a, bytes);
+        block[i] = take(bytes, A);
     MUST_EQ(stats_of(a).growth_bytes, grown);
     uint64_t most = a->options.engine == WEIR_ENGINE_POOL ? 32 * KIB : KIB;
     MUST_LE(stats_of(a).host_bytes, before + most);
     for (int i = 0; i < FIRST; i++)
-        OK(weir_free(a, block[i], A));
+        give(block[i], A);
 }
 
 /* By the preallocation, however it is done. */
@@ -393,47 +341,42 @@ TEST(tables_are_made_beforehand) {
     options.prealloc = _i % 4 == 3 ? bytes_amount(0) : options.prealloc;
     options.prealloc_mode = _i % 4 == 1 ? WEIR_PREALLOC_BACKGROUND : WEIR_PREALLOC_FOREGROUND;
     options.prealloc_deadline_ms = _i % 4 == 2 ? 100000 : options.prealloc_deadline_ms;
-    weir_allocator *a = make_on(&real, &options);
+    make_with_on(&real, &options);
     if (_i % 4 == 3)
         OK(weir_preallocate(a, 7 * GIB, NULL));
     else
-        await_reserve(a, 7 * GIB);
-    expect_nothing_is_made(a, 64 * MIB);
-    destroy(a);
+        await_reserve(7 * GIB);
+    expect_nothing_is_made(64 * MIB);
 }
 
 /* Where a mapped arena's memory will come to lie is known without any. */
 TEST(a_mapped_arena_has_tables_from_the_start) {
-    weir_options options = options_for(MAPPED, 0);
-    weir_allocator *a = make_on(driver, &options);
+    make(MAPPED, 0, "");
     void *small[FIRST], *large[FIRST];
     uint64_t before = stats_of(a).host_bytes;
 
     MUST_LE(before, MIB);
     for (int i = 0; i < FIRST; i++) {
-        small[i] = take(a, 1000 + (size_t)i * KIB);
-        large[i] = take(a, 2 * MIB);
+        small[i] = take(1000 + (size_t)i * KIB, A);
+        large[i] = take(2 * MIB, A);
     }
     MUST_LE(stats_of(a).host_bytes, before + 128 * KIB); /* records and chunks */
     for (int i = 0; i < FIRST; i++) {
-        OK(weir_free(a, small[i], A));
-        OK(weir_free(a, large[i], A));
+        give(small[i], A);
+        give(large[i], A);
     }
-    destroy(a);
 }
 
 /* A 2048th of what was preallocated, and no more for more than 32 GiB.  Not of a mapped arena, whose
  * addresses ThreadSanitizer has no room for on such a device. */
 TEST(tables_have_a_bound) {
-    weir_options options = options_for(_i, 100 * GIB);
     if (!is_roomy())
         return;
     start_model(128 * GIB);
-    weir_allocator *a = make_on(driver, &options);
+    make(_i, 100 * GIB, "");
     MUST_LE(stats_of(a).host_bytes, 24 * MIB);
     if (_i != POOL_ALONE)
         MUST_LE(16 * MIB, stats_of(a).host_bytes);
-    destroy(a);
 }
 
 int main(void) {
