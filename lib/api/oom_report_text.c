@@ -15,6 +15,7 @@
 
 #include "api/oom_report.h"
 #include "base/log.h"
+#include "base/replace.h"
 #include "base/size.h"
 #include "base/text.h"
 #include "config/settings.h"
@@ -521,27 +522,12 @@ size_t weir_verdict_text(const weir_verdict *v, int format, char *text, size_t t
 
 /* ---- told ------------------------------------------------------------------------------------ */
 
-/* 0, or why it is not all there. */
-static int write_all(int file, const char *text, size_t length) {
-    while (length > 0) {
-        ssize_t written = write(file, text, length);
-
-        if (written < 0 && errno != EINTR)
-            return errno;
-        if (written > 0) {
-            text += written;
-            length -= (size_t)written;
-        }
-    }
-    return 0;
-}
-
 static int add_to_file(const char *name, const char *text, size_t length) {
     int file = open(name, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666), problem;
 
     if (file < 0)
         return errno;
-    problem = write_all(file, text, length);
+    problem = weir__write_all(file, text, length);
     if (close(file) != 0 && problem == 0) /* unreached: where it lies on another machine */
         problem = errno;                  /* unreached: likewise */
     return problem;
@@ -583,6 +569,6 @@ void weir__oom_report_tell(const weir_verdict *v, const char *to) {
                   "oom-report '%s': %s: this OOM report goes to standard error", to,
                   strerror(problem));
     if (problem != 0)
-        (void)write_all(STDERR_FILENO, screen, written);
+        (void)weir__write_all(STDERR_FILENO, screen, written);
     errno = saved_errno;
 }

@@ -5,6 +5,8 @@
  */
 #include "engine/engine.h"
 
+#include <stdlib.h>
+
 #include "base/log.h"
 #include "base/result.h"
 #include "base/size.h"
@@ -23,6 +25,11 @@ size_t weir__engine_extend(struct weir_extent *list, size_t count, size_t most,
     return count;
 }
 
+weir_status weir__engine_gives_nothing(struct weir_engine *e, CUdeviceptr block, uint64_t id) {
+    (void)e, (void)block, (void)id;
+    return weir__without_driver(WEIR_E_NOT_SUPPORTED);
+}
+
 /* Streams beyond those that are told apart count as not known. */
 void weir__engine_pends(struct weir_survey *survey, uint64_t stream, uint64_t bytes) {
     size_t at = 0;
@@ -38,11 +45,6 @@ void weir__engine_pends(struct weir_survey *survey, uint64_t stream, uint64_t by
         survey->streams++;
     survey->by[at].stream = stream;
     survey->by[at].bytes += bytes;
-}
-
-static void note_grew(const struct weir_event_sink *sink) {
-    if (sink->grew)
-        atomic_store_explicit(sink->grew, 1, memory_order_relaxed);
 }
 
 void weir__engine_note(const struct weir_engine *e, int cause, int shrink, uint64_t asked,
@@ -63,8 +65,8 @@ void weir__engine_note(const struct weir_engine *e, int cause, int shrink, uint6
     weir__nvtx_mark(weir__event_name(cause, shrink), shrink, got);
     if (sink->peers && cause != WEIR_EVENT_APPEAL)
         weir__process_peers_note(sink->peers, &sink->shown, reserve_after);
-    if (!shrink && (cause == WEIR_EVENT_REQUEST || cause == WEIR_EVENT_POLICY))
-        note_grew(sink);
+    if (sink->grew && !shrink && (cause == WEIR_EVENT_REQUEST || cause == WEIR_EVENT_POLICY))
+        atomic_store_explicit(sink->grew, 1, memory_order_relaxed);
     if (e->options->log < WEIR_LOG_INFO)
         return;
     weir__bytes_show(got, got_text, sizeof got_text);
@@ -121,6 +123,21 @@ int weir__engine_list(struct weir_engine *e, enum weir_visited what, struct weir
     struct list list = {.out = out, .most = most};
 
     return e->ops->visit(e, &(struct weir_visit){.what = what, .show = add, .context = &list});
+}
+
+/* Of a list that may grow while it is made. */
+enum { LISTED_MORE = 64 };
+
+size_t weir__engine_list_all(struct weir_engine *e, enum weir_visited what,
+                             struct weir_extent **out) {
+    int count = weir__engine_list(e, what, NULL, 0);
+    size_t room = (size_t)(count > 0 ? count : 0) + LISTED_MORE;
+
+    *out = count < 0 ? NULL : malloc(room * sizeof **out);
+    if (!*out)
+        return 0;
+    count = weir__engine_list(e, what, *out, room);
+    return count < (int)room ? (size_t)count : room;
 }
 
 int weir__engine_find(struct weir_engine *e, enum weir_visited what, uint64_t address,
