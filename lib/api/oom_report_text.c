@@ -20,7 +20,7 @@
 #include "base/text.h"
 #include "config/settings.h"
 
-enum { SCREEN_BYTES = 4096, SHOWN = 24, STEP = 32 << 20 /* what pools grow by */ };
+enum { SCREEN_BYTES = 4096, STEP = 32 << 20 /* what pools grow by */ };
 
 /* An OOM report of version 1 ends with `settings`. */
 #define SMALLEST_SIZE (offsetof(weir_verdict, settings) + sizeof((weir_verdict){0}.settings))
@@ -42,23 +42,11 @@ __attribute__((format(printf, 2, 3))) static void put(struct out *out, const cha
     out->length += length > 0 ? (size_t)length : 0;
 }
 
-/* "1.53GiB", in one of several buffers that take turns within a call of `put`. */
-struct shown {
-    char text[SHOWN];
-};
-
-static struct shown show(uint64_t bytes) {
-    struct shown s = {"not known"};
-
-    if (bytes != UINT64_MAX)
-        weir__bytes_show(bytes, s.text, sizeof s.text);
-    return s;
-}
-#define SHOW(bytes) (show(bytes).text)
+#define SHOW WEIR_SHOWN
 
 /* The same of what is never unknown, however large. */
-static struct shown show_any(uint64_t bytes) {
-    struct shown s;
+static struct weir_shown show_any(uint64_t bytes) {
+    struct weir_shown s;
 
     weir__bytes_show(bytes, s.text, sizeof s.text);
     return s;

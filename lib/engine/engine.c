@@ -59,7 +59,6 @@ void weir__engine_note(const struct weir_engine *e, int cause, int shrink, uint6
         .cause = cause,
         .shrink = shrink,
     };
-    char got_text[32], reserve_text[32];
 
     weir__counters_event(sink->counters, &event);
     weir__nvtx_mark(weir__event_name(cause, shrink), shrink, got);
@@ -69,16 +68,14 @@ void weir__engine_note(const struct weir_engine *e, int cause, int shrink, uint6
         atomic_store_explicit(sink->grew, 1, memory_order_relaxed);
     if (e->options->log < WEIR_LOG_INFO)
         return;
-    weir__bytes_show(got, got_text, sizeof got_text);
     if (cause == WEIR_EVENT_APPEAL) {
-        weir__log(e->options->log, WEIR_LOG_INFO, "other processes released %s, %llu ns", got_text,
-                  (unsigned long long)stall_ns);
+        weir__log(e->options->log, WEIR_LOG_INFO, "other processes released %s, %llu ns",
+                  WEIR_SHOWN(got), (unsigned long long)stall_ns);
         return;
     }
-    weir__bytes_show(reserve_after, reserve_text, sizeof reserve_text);
     weir__log(e->options->log, WEIR_LOG_INFO, "reserved memory %s %s (%s), now %s, %llu ns",
-              shrink ? "fell by" : "grew by", got_text, weir_event_cause_word(cause), reserve_text,
-              (unsigned long long)stall_ns);
+              shrink ? "fell by" : "grew by", WEIR_SHOWN(got), weir_event_cause_word(cause),
+              WEIR_SHOWN(reserve_after), (unsigned long long)stall_ns);
 }
 
 int weir__engine_would_refuse(const struct weir_engine *e, struct weir_request *r, uint64_t bytes,
