@@ -32,6 +32,7 @@ lib_libweir_core_la_SOURCES = \
 	lib/base/result.h \
 	lib/base/runfile.c \
 	lib/base/runfile.h \
+	lib/base/bounds.h \
 	lib/base/size.h \
 	lib/base/slow_path.h \
 	lib/base/striped_counter.c \

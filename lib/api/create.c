@@ -156,14 +156,10 @@ static weir_status open_context(weir_allocator *a, const struct weir_message *me
 
 weir_status weir__read_memory(weir_allocator *a, struct weir_device_memory *memory,
                               const struct weir_message *message) {
-    struct weir_driver_scope scope;
     size_t free_bytes = 0, total = 0;
-    CUresult result = weir__driver_enter(a->device.driver, a->device.context, &scope);
+    CUresult result = WEIR_IN_SCOPE(a->device.driver, a->device.context,
+                                    a->device.driver->cuMemGetInfo(&free_bytes, &total));
 
-    if (result == CUDA_SUCCESS) {
-        result = a->device.driver->cuMemGetInfo(&free_bytes, &total);
-        weir__driver_leave(a->device.driver, &scope);
-    }
     if (result != CUDA_SUCCESS)
         return weir__create_refused(a, message, "cannot read the device's memory", result);
     *memory = (struct weir_device_memory){.total = total, .free = free_bytes};

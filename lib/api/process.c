@@ -271,13 +271,6 @@ done:
     return status;
 }
 
-/* What must hold of every call here. */
-static inline weir_status gate(weir_allocator **allocator) {
-    if (!allocator)
-        return weir__without_driver(WEIR_E_INVALID);
-    return weir__driver_forked() ? weir__without_driver(WEIR_E_FORKED) : WEIR_OK;
-}
-
 static weir_status found_or_made(_Atomic(weir_allocator *) *found, int device,
                                  weir_allocator **allocator) {
     weir_allocator *a = atomic_load_explicit(found, memory_order_acquire);
@@ -289,13 +282,13 @@ static weir_status found_or_made(_Atomic(weir_allocator *) *found, int device,
 }
 
 weir_status weir_default_allocator(weir_allocator **allocator) {
-    weir_status status = gate(allocator);
+    weir_status status = weir__call_check(allocator != NULL);
 
     return status == WEIR_OK ? found_or_made(&the_default, -1, allocator) : status;
 }
 
 weir_status weir_device_allocator(int device, weir_allocator **allocator) {
-    weir_status status = gate(allocator);
+    weir_status status = weir__call_check(allocator != NULL);
     weir_allocator *serves;
 
     if (status != WEIR_OK)
@@ -335,7 +328,6 @@ static weir_status device_of_thread(const struct place *place, int *device) {
 
 static weir_status device_of(const struct place *place, weir_stream stream, int *device) {
     const struct weir_driver *driver = place->driver;
-    struct weir_driver_scope scope;
     CUcontext context = NULL;
     CUresult result;
 
@@ -353,11 +345,7 @@ static weir_status device_of(const struct place *place, weir_stream stream, int 
             return WEIR_OK;
         }
     }
-    result = weir__driver_enter(driver, context, &scope);
-    if (result == CUDA_SUCCESS) {
-        result = driver->cuCtxGetDevice(device);
-        weir__driver_leave(driver, &scope);
-    }
+    result = WEIR_IN_SCOPE(driver, context, driver->cuCtxGetDevice(device));
     return result == CUDA_SUCCESS ? WEIR_OK : driver_says(result);
 }
 
@@ -381,7 +369,7 @@ static __attribute__((noinline)) weir_status find_for_stream(weir_stream stream,
 }
 
 weir_status weir_stream_allocator(weir_stream stream, weir_allocator **allocator) {
-    weir_status status = gate(allocator);
+    weir_status status = weir__call_check(allocator != NULL);
 
     if (status != WEIR_OK)
         return status;
@@ -414,7 +402,7 @@ static __attribute__((noinline)) weir_status find_block(const void *block,
 }
 
 weir_status weir_block_allocator(const void *block, weir_allocator **allocator) {
-    weir_status status = gate(allocator);
+    weir_status status = weir__call_check(allocator != NULL);
 
     if (status != WEIR_OK)
         return status;

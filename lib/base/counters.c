@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/result.h"
+#include "base/size.h"
 
 /* The figures of this thread's last failure: beside the last driver result the only thread-local
  * state, for the same reason: a status has no room for them. */
@@ -170,13 +171,9 @@ void weir__failure_asked(uint64_t bytes) {
 }
 
 weir_status weir_last_refusal(weir_refusal *out) {
-    size_t bytes;
-
     if (!out || out->size == 0)
         return weir__without_driver(WEIR_E_INVALID);
-    bytes = out->size < sizeof last.figures ? out->size : sizeof last.figures;
-    memcpy(out, &last.figures, bytes);
-    out->size = bytes;
+    weir__copy_out(out, &last.figures, sizeof last.figures);
     return WEIR_OK;
 }
 

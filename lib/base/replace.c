@@ -21,8 +21,7 @@
 
 enum { TRIES = 64 };
 
-/* 0, or errno. */
-static int write_all(int file, const char *at, size_t count) {
+int weir__write_all(int file, const char *at, size_t count) {
     while (count > 0) {
         ssize_t written = write(file, at, count);
 
@@ -165,5 +164,6 @@ int weir__replace_file(const char *path, mode_t mode, int is_durable, const void
     struct weir_replacement r;
     int why = weir__replace_begin(&r, path, mode);
 
-    return why != 0 ? why : weir__replace_end(&r, write_all(r.file, bytes, count), is_durable);
+    return why != 0 ? why
+                    : weir__replace_end(&r, weir__write_all(r.file, bytes, count), is_durable);
 }

@@ -6,6 +6,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 /* Caches take whole pages from engines, and each block for them begins at one: so do regions of memory. */
 #define WEIR_PAGE ((size_t)16 << 10)
@@ -54,6 +55,16 @@ static inline uint64_t weir__size_larger(uint64_t a, uint64_t b) {
 /* a - b, or 0 if b is larger. */
 static inline uint64_t weir__size_less(uint64_t a, uint64_t b) {
     return a - weir__size_smaller(a, b);
+}
+
+/* Copies a struct that begins with its size into a caller's, which may be of an older or a newer version. */
+static inline void weir__copy_out(void *out, const void *from, size_t bytes) {
+    size_t size;
+
+    memcpy(&size, out, sizeof size);
+    size = size < bytes ? size : bytes;
+    memcpy(out, from, size);
+    memcpy(out, &size, sizeof size);
 }
 
 #endif

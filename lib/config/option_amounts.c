@@ -103,13 +103,16 @@ static int amount_check(const struct weir_option_row *row, const weir_options *o
     return amount_valid(row, field(row, options), problem);
 }
 
-const struct weir_option_kind weir__option_amount = {amount_read, amount_spell, amount_is_set,
-                                                     amount_check, .percent = WEIR_AMOUNT_OF_TOTAL};
-const struct weir_option_kind weir__option_part = {part_read, amount_spell, amount_is_set,
-                                                   amount_check, .percent = WEIR_AMOUNT_OF_TOTAL};
+const struct weir_option_kind weir__option_amount = {
+    FUNCTIONS(amount_read, amount_spell, amount_is_set, amount_check),
+    .percent = WEIR_AMOUNT_OF_TOTAL};
+const struct weir_option_kind weir__option_part = {
+    FUNCTIONS(part_read, amount_spell, amount_is_set, amount_check),
+    .percent = WEIR_AMOUNT_OF_TOTAL};
 /* Of which 0 leaves nothing. */
-const struct weir_option_kind weir__option_limit = {part_read, amount_spell, amount_is_set,
-                                                    amount_check, .percent = WEIR_AMOUNT_OF_TOTAL};
+const struct weir_option_kind weir__option_limit = {
+    FUNCTIONS(part_read, amount_spell, amount_is_set, amount_check),
+    .percent = WEIR_AMOUNT_OF_TOTAL};
 
 /* No amount says the default, so it stays and is told in words. */
 static void cache_spell(const struct weir_option_row *row, const weir_options *options, char *text,
@@ -120,8 +123,9 @@ static void cache_spell(const struct weir_option_row *row, const weir_options *o
         snprintf(text, bytes, "%s", row->text.default_text);
 }
 
-const struct weir_option_kind weir__option_cache = {amount_read, cache_spell, amount_is_set,
-                                                    amount_check, .percent = WEIR_AMOUNT_OF_IN_USE};
+const struct weir_option_kind weir__option_cache = {
+    FUNCTIONS(amount_read, cache_spell, amount_is_set, amount_check),
+    .percent = WEIR_AMOUNT_OF_IN_USE};
 
 /* ---- grow-ahead ---- */
 
@@ -186,5 +190,6 @@ void weir__option_fill_ahead(weir_options *options) {
     high->value = low->value > most / 2 ? most : 2 * low->value;
 }
 
-const struct weir_option_kind weir__option_ahead = {ahead_read, ahead_spell, amount_is_set,
-                                                    ahead_check, .percent = WEIR_AMOUNT_OF_TOTAL};
+const struct weir_option_kind weir__option_ahead = {
+    FUNCTIONS(ahead_read, ahead_spell, amount_is_set, ahead_check),
+    .percent = WEIR_AMOUNT_OF_TOTAL};

@@ -120,4 +120,4 @@ static int growth_check(const struct weir_option_row *row, const weir_options *o
 }
 
 const struct weir_option_kind weir__option_growth = {
-    .read = growth_read, .spell = growth_spell, .is_set = growth_is_set, .check = growth_check};
+    FUNCTIONS(growth_read, growth_spell, growth_is_set, growth_check)};

@@ -50,6 +50,10 @@ struct weir_option_kind {
     const char *zero;    /* times: what is wrong with 0; NULL: it is as `endless' */
 };
 
+/* Of a kind: the rest is 0 unless it is named. */
+#define FUNCTIONS(its_read, its_spell, its_is_set, its_check)                                      \
+    .read = its_read, .spell = its_spell, .is_set = its_is_set, .check = its_check
+
 struct weir_option_row {
     struct weir_setting_row text;
     const struct weir_option_kind *kind;

@@ -72,7 +72,7 @@ static int device_check(const struct weir_option_row *row, const weir_options *o
 }
 
 const struct weir_option_kind weir__option_device = {
-    .read = device_read, .spell = name_spell, .is_set = name_is_set, .check = device_check};
+    FUNCTIONS(device_read, name_spell, name_is_set, device_check)};
 
 /* ---- a file ---- */
 
@@ -123,7 +123,7 @@ static int file_check(const struct weir_option_row *row, const weir_options *opt
 }
 
 const struct weir_option_kind weir__option_file = {
-    .read = file_read, .spell = name_spell, .is_set = name_is_set, .check = file_check};
+    FUNCTIONS(file_read, name_spell, name_is_set, file_check)};
 
 static const char to_stderr[] = "stderr";
 
@@ -140,7 +140,7 @@ static int oom_report_read(const struct weir_option_row *row, const char *text,
 }
 
 const struct weir_option_kind weir__option_oom_report = {
-    .read = oom_report_read, .spell = name_spell, .is_set = name_is_set, .check = file_check};
+    FUNCTIONS(oom_report_read, name_spell, name_is_set, file_check)};
 
 /* ---- peers ---- */
 
@@ -203,4 +203,4 @@ static int peers_check(const struct weir_option_row *row, const weir_options *op
 }
 
 const struct weir_option_kind weir__option_peers = {
-    .read = peers_read, .spell = name_spell, .is_set = name_is_set, .check = peers_check};
+    FUNCTIONS(peers_read, name_spell, name_is_set, peers_check)};

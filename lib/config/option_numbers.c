@@ -88,9 +88,7 @@ static int time_check(const struct weir_option_row *row, const weir_options *opt
     return value < UINT32_MAX || value == endless(row) || weir__problem(problem, "it is too long");
 }
 
-#define TIME                                                                                       \
-    .read = time_read, .spell = time_spell, .is_set = weir__option_number_is_set,                  \
-    .check = time_check
+#define TIME FUNCTIONS(time_read, time_spell, weir__option_number_is_set, time_check)
 
 const struct weir_option_kind weir__option_timeout = {TIME, .endless = "0"};
 const struct weir_option_kind weir__option_idle = {
@@ -124,9 +122,7 @@ static void count_spell(const struct weir_option_row *row, const weir_options *o
     snprintf(text, bytes, "%u", (unsigned)number_of(row, options));
 }
 
-#define COUNT                                                                                      \
-    .read = count_read, .spell = count_spell, .is_set = weir__option_number_is_set,                \
-    .check = count_check
+#define COUNT FUNCTIONS(count_read, count_spell, weir__option_number_is_set, count_check)
 
 const struct weir_option_kind weir__option_ring = {COUNT, .most = 1048576};
 const struct weir_option_kind weir__option_priority = {COUNT, .most = 1000};

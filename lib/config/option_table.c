@@ -82,7 +82,8 @@ static const struct weir_option_word hardenings[] = {
 /* ---- rows ---- */
 
 #define PART_ACCEPTS "a size (4GiB, 512MB, 75%, 90%free, max), share or share:WEIGHT"
-/* It is shown only where all settings are asked for. */
+/* Which settings are shown where not all are asked for. */
+#define BASIC .is_advanced = 0
 #define ADVANCED .is_advanced = 1
 /* What follows `words' is its text: struct weir_setting_row. */
 #define ROW(setting, type, member, its_words, ...)                                                 \
@@ -95,12 +96,14 @@ const struct weir_option_row weir__option_rows[WEIR_SETTING_COUNT] = {
     ROW(DEVICE, device, device, NULL, "device", "WEIR_DEVICE", "DEVICE",
         "cuda, cuda:N, model or model:N", "cuda",
         "Use this device: a GPU, or the device model, which is a GPU in software.  Programs that "
-        "use the library get the model only by its name."),
+        "use the library get the model only by its name.",
+        BASIC),
     ROW(ENGINE, engine, engine, engines, "engine", "WEIR_ENGINE", "ENGINE",
         "mapped, pool, bfc or direct", "mapped where the device can map memory, else pool",
         "Choose where blocks come from.  mapped: one range of addresses, where weir maps memory "
         "as needed; pool: a private CUDA memory pool; bfc: best fit in regions, as in TensorFlow "
-        "and XLA; direct: one driver call for each block."),
+        "and XLA; direct: one driver call for each block.",
+        BASIC),
     ROW(ARENA, word, arena, arenas, "arena", "WEIR_ARENA", "KIND", "fixed, regions or mapped",
         "mapped for engine mapped, else regions",
         "Choose how the bfc engine takes memory: at once, in one region of the size of the "
@@ -116,22 +119,25 @@ const struct weir_option_row weir__option_rows[WEIR_SETTING_COUNT] = {
     ROW(PREALLOC, part, prealloc, NULL, "prealloc", "WEIR_PREALLOC", "SIZE", PART_ACCEPTS, "0",
         "Reserve SIZE before the first request.  A larger SIZE makes the first iterations faster "
         "and leaves less to other programs.  share: an equal or weighted part, with other "
-        "processes."),
+        "processes.",
+        BASIC),
     ROW(PREALLOC_AT, word, prealloc_at, prealloc_times, "prealloc-at", "WEIR_PREALLOC_AT", "WHEN",
         "create or first", "create",
         "Preallocate when the allocator is created, or at the first request.", ADVANCED),
     ROW(GROWTH, growth, growth, weir__option_policies, "growth", "WEIR_GROWTH", "POLICY",
         "exact, step:SIZE, geometric:FACTOR[:CAP], remaining:FRACTION or bfc",
         "exact; bfc for engine bfc",
-        "Choose how much memory to add when reserved memory must grow."),
+        "Choose how much memory to add when reserved memory must grow.", BASIC),
     ROW(LIMIT, limit, limit, NULL, "limit", "WEIR_LIMIT", "SIZE", PART_ACCEPTS,
         "max; 75% with --arena fixed",
         "Limit reserved memory; with --arena fixed, set its size.  share: an "
-        "equal or weighted part, while other processes come and go."),
+        "equal or weighted part, while other processes come and go.",
+        BASIC),
     ROW(RELEASE_THRESHOLD, amount, release_threshold, NULL, "release-threshold",
         "WEIR_RELEASE_THRESHOLD", "SIZE", WEIR_SIZE_ACCEPTS, "max",
         "Keep up to SIZE of idle memory when a synchronisation lets memory go back to the "
-        "device.  A lower value leaves more to other programs, but memory has to grow again."),
+        "device.  A lower value leaves more to other programs, but memory has to grow again.",
+        BASIC),
     ROW(RECOVERY_TIMEOUT, timeout, recovery_timeout_ms, NULL, "recovery-timeout",
         "WEIR_RECOVERY_TIMEOUT", "TIME",
         "milliseconds (250), or a number with ms or s (250ms, 2s); 0 does not wait", "1s",
@@ -145,7 +151,7 @@ const struct weir_option_row weir__option_rows[WEIR_SETTING_COUNT] = {
         "none, error, warning, info or debug",
         "none; warning for weir run, replay and bench, with one report instead of a "
         "line for each failed request",
-        "Write messages to standard error; each level includes those before it."),
+        "Write messages to standard error; each level includes those before it.", BASIC),
     ROW(FRONT, word, front, switches, "cache", "WEIR_CACHE", "SWITCH", "on or off",
         "on; off for engine direct",
         "Keep freed memory in per-stream caches above the engine.  Off: the driver sees every "
@@ -171,13 +177,14 @@ const struct weir_option_row weir__option_rows[WEIR_SETTING_COUNT] = {
         "off, or a list of poison, guard, zero-stream and zero-always (poison,guard)", "off",
         "Find writes to freed memory (poison) and beside blocks (guard); zero memory that is new "
         "to its stream (zero-stream), or all memory (zero-always).  Each finding is a line of "
-        "the log.  The checks wait for the stream."),
+        "the log.  The checks wait for the stream.",
+        BASIC),
     ROW(GROW_AHEAD, ahead, headroom, NULL, "grow-ahead", "WEIR_GROW_AHEAD", "LOW[:HIGH]",
         "a size or two with a colon between (1GiB, 1GiB:4GiB, 2%:5%), or 0", "0",
         "Grow in the background, so that requests do not wait for growth.  weir reserves LOW at "
         "first, and grows when less than LOW is idle, up to HIGH (twice LOW by default); % is of "
         "the device's memory.  A larger size leaves less to other programs.",
-        .was = "headroom", .was_variable = "WEIR_HEADROOM"),
+        BASIC, .was = "headroom", .was_variable = "WEIR_HEADROOM"),
     ROW(PREALLOC_MIN, amount, prealloc_min, NULL, "prealloc-min", "WEIR_PREALLOC_MIN", "SIZE",
         WEIR_SIZE_ACCEPTS, "0",
         "Fail if less than SIZE can be preallocated: at creation of the allocator, or at the "
@@ -196,11 +203,13 @@ const struct weir_option_row weir__option_rows[WEIR_SETTING_COUNT] = {
         "off",
         "Preallocate what earlier runs needed, and save what this run "
         "needs.  In a folder, each combination of device and settings has a "
-        "file.  A prealloc setting overrides the profile."),
+        "file.  A prealloc setting overrides the profile.",
+        BASIC),
     ROW(DECAY, decay, decay_ms, NULL, "decay", "WEIR_DECAY", "HALF-LIFE",
         "milliseconds (250), a number with ms or s (250ms, 60s), or off", "off",
         "Give idle memory that nothing has needed for HALF-LIFE back to the "
-        "device: half of it each HALF-LIFE.  Preallocated memory stays."),
+        "device: half of it each HALF-LIFE.  Preallocated memory stays.",
+        BASIC),
     ROW(INTERNAL_DEPENDENCIES, word, internal_dependencies, dependencies, "internal-dependencies",
         "WEIR_INTERNAL_DEPENDENCIES", "SWITCH", "on, auto or off",
         "auto for engine mapped, on with packing compact; else off",
@@ -224,7 +233,7 @@ const struct weir_option_row weir__option_rows[WEIR_SETTING_COUNT] = {
         "0",
         "Leave SIZE of the device's memory free when growing, for a "
         "display or for programs without weir.",
-        .was = "leave", .was_variable = "WEIR_LEAVE"),
+        BASIC, .was = "leave", .was_variable = "WEIR_LEAVE"),
     ROW(PEERS, peers, peers, NULL, "peers", "WEIR_PEERS", "LIST",
         "device numbers with commas between (1,2,3), all or none", "none",
         "Let work on other devices use the blocks, through NVLink or PCIe; "

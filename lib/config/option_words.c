@@ -45,10 +45,8 @@ static int word_check(const struct weir_option_row *row, const weir_options *opt
     return weir__problem(problem, "there is no value %d", value);
 }
 
-const struct weir_option_kind weir__option_word = {.read = word_read,
-                                                   .spell = word_spell,
-                                                   .is_set = weir__option_word_is_set,
-                                                   .check = word_check};
+const struct weir_option_kind weir__option_word = {
+    FUNCTIONS(word_read, word_spell, weir__option_word_is_set, word_check)};
 
 /* The engine mapped is bfc's with an arena of that kind. */
 static void engine_spell(const struct weir_option_row *row, const weir_options *options, char *text,
@@ -59,10 +57,8 @@ static void engine_spell(const struct weir_option_row *row, const weir_options *
         word_spell(row, options, text, bytes);
 }
 
-const struct weir_option_kind weir__option_engine = {.read = word_read,
-                                                     .spell = engine_spell,
-                                                     .is_set = weir__option_word_is_set,
-                                                     .check = word_check};
+const struct weir_option_kind weir__option_engine = {
+    FUNCTIONS(word_read, engine_spell, weir__option_word_is_set, word_check)};
 
 /* ---- a list of words ---- */
 
@@ -137,4 +133,4 @@ static int list_check(const struct weir_option_row *row, const weir_options *opt
 }
 
 const struct weir_option_kind weir__option_list = {
-    list_read, list_spell, weir__option_number_is_set, list_check, .is_wide = 1};
+    FUNCTIONS(list_read, list_spell, weir__option_number_is_set, list_check), .is_wide = 1};

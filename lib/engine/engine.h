@@ -262,6 +262,10 @@ int weir__engine_find(struct weir_engine *e, enum weir_visited what, uint64_t ad
 int weir__engine_list(struct weir_engine *e, enum weir_visited what, struct weir_extent *out,
                       size_t most);
 
+/* All of them, in memory that the caller frees: how many; 0 and NULL: none, it cannot tell, or no host memory. */
+size_t weir__engine_list_all(struct weir_engine *e, enum weir_visited what,
+                             struct weir_extent **out);
+
 /* 0, of one that CUTS: no piece was ever at that address.  Needs no lock.  A caller whose block is this engine's always
  * gets 1: it received the address after the bounds were set. */
 static inline int weir__engine_may_have(const struct weir_engine *e, uint64_t address) {
@@ -275,6 +279,8 @@ static inline uint64_t weir__engine_limit(const struct weir_engine *e) {
     return atomic_load_explicit(e->limit, memory_order_relaxed);
 }
 
+/* As `give', of an engine without CUTS. */
+weir_status weir__engine_gives_nothing(struct weir_engine *e, CUdeviceptr block, uint64_t id);
 /* Notes a growth or a give-back in the books and, at level info, in the log. */
 void weir__engine_note(const struct weir_engine *e, int cause, int shrink, uint64_t asked,
                        uint64_t got, uint64_t stall_ns, uint64_t reserve_after);

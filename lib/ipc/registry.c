@@ -419,12 +419,13 @@ int weir__registry_look(struct weir_registry *l, const char *device) {
     return 0;
 }
 
-/* Visits those who have lost their slots and are about to end.  Likewise. */
-static void visit_ending(const struct weir_registry *l,
-                         void (*visit)(int slot, const struct weir_registry_entry *entry,
-                                       void *context),
-                         void *context) {
+/* Visits those who have lost their slots and are about to end; how many.  NULL: they are only counted. */
+static int visit_ending(const struct weir_registry *l,
+                        void (*visit)(int slot, const struct weir_registry_entry *entry,
+                                      void *context),
+                        void *context) {
     struct slot some[16];
+    int count = 0;
     enum { SOME = sizeof some / sizeof some[0] };
 
     _Static_assert(WEIR_REGISTRY_SLOTS % SOME == 0, "none is left over");
@@ -433,22 +434,14 @@ static void visit_ending(const struct weir_registry *l,
 
         if (i % SOME == 0 &&
             pread(l->file.number, some, sizeof some, place_of(i)) != (ssize_t)sizeof some)
-            return;
-        if (i != l->slot && is_whole(slot) && is_ending(l, &slot->entry))
+            break;
+        if (i == l->slot || !is_whole(slot) || !is_ending(l, &slot->entry))
+            continue;
+        count++;
+        if (visit)
             visit(i, &slot->entry, context);
     }
-}
-
-static void note_any(int slot, const struct weir_registry_entry *entry, void *any) {
-    (void)slot, (void)entry;
-    *(int *)any = 1;
-}
-
-static int any_ending(const struct weir_registry *l) {
-    int any = 0;
-
-    visit_ending(l, note_any, &any);
-    return any;
+    return count;
 }
 
 /* The caller holds the lock. */
@@ -476,7 +469,7 @@ void weir__registry_leave(struct weir_registry *l) {
             (void)!pwrite(l->file.number, &nothing, sizeof nothing, place_of(l->slot));
         unlock_slots(l->file.number); /* of two that leave at once one finds itself alone */
         if (lock_slots(l->file.number, 0, WEIR_REGISTRY_SLOTS) == 0) {
-            if (!any_ending(l)) /* else who comes is to know of it */
+            if (visit_ending(l, NULL, NULL) == 0) /* else who comes is to know of it */
                 (void)weir__runfile_unname(l->file.number, l->path);
             unlock_slots(l->file.number);
         }
@@ -548,7 +541,7 @@ void weir__registry_ending(struct weir_registry *l,
                            void *context) {
     pthread_mutex_lock(&l->lock);
     if (weir__kept_is(&l->file))
-        visit_ending(l, visit, context);
+        (void)visit_ending(l, visit, context);
     pthread_mutex_unlock(&l->lock);
 }
 

@@ -5,6 +5,8 @@
 
 #include <string.h>
 
+#include "base/bounds.h"
+
 #define FIRST_RECORDS ((size_t)32)
 
 static int is_power_of_two(uint64_t n) {
@@ -60,18 +62,10 @@ void weir__placement_destroy(struct weir_placement *p) {
 }
 
 size_t weir__placement_region_position(const struct weir_placement *p, uint64_t address) {
-    size_t low = 0;
-    size_t high = p->regions;
+    size_t first = p->regions, at;
 
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-
-        if (p->region[p->by_base[middle]].end > address)
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    return low;
+    WEIR_FIND_FIRST(first, at, p->region[p->by_base[at]].end > address);
+    return first;
 }
 
 /* Lengthens an array to `want` elements if it is shorter.  The array, or NULL: nothing changed. */

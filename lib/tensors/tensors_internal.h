@@ -141,8 +141,8 @@ void weir__tensor_drop(weir_tensors *t, struct weir_tensor *tensor);
 /* A block lives from here on, or does not: the figures. */
 void weir__tensors_add(weir_tensors *t, const struct weir_tensor *tensor);
 void weir__tensors_subtract(weir_tensors *t, const struct weir_tensor *tensor);
-/* Pend: it was freed, but other streams still use it.  Completed: others may have it now. */
-void weir__tensors_pend(weir_tensors *t, const struct weir_tensor *tensor);
+/* Pend: it was freed, but other streams still use it; `sign' -1: no more.  Completed: others may have it now. */
+void weir__tensors_pend(weir_tensors *t, const struct weir_tensor *tensor, int64_t sign);
 void weir__tensors_completed(weir_tensors *t, const struct weir_tensor *tensor);
 void weir__figure_add(weir_tensors_figure *figure, int64_t amount);
 void weir__figure_subtract(weir_tensors_figure *figure, int64_t amount);
