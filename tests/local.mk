@@ -37,6 +37,7 @@ unit_tests = \
 	tests/api/test_abi \
 	tests/adapters/test_adapters \
 	tests/reserve/test_ahead \
+	tests/reserve/test_ahead_played \
 	tests/api/test_anywhere \
 	tests/ipc/test_asking \
 	tests/placement/test_bestfit \
@@ -54,7 +55,17 @@ unit_tests = \
 	tests/tensors/test_soak \
 	tests/engine/test_engine \
 	tests/engine/test_engines \
+	tests/engine/test_drivers \
+	tests/engine/test_growing \
+	tests/engine/test_mapping \
+	tests/engine/test_random_order \
+	tests/engine/test_recovery \
 	tests/cache/test_caches \
+	tests/cache/test_cache_order \
+	tests/cache/test_cache_soak \
+	tests/cache/test_cache_threads \
+	tests/cache/test_host_memory \
+	tests/cache/test_kept \
 	tests/config/test_growth \
 	tests/cache/test_harden \
 	tests/base/test_histogram \
@@ -83,17 +94,27 @@ unit_tests = \
 	tests/driver/test_model_virtual_oracle \
 	tests/engine/test_moves \
 	tests/config/test_options \
+	tests/config/test_option_texts \
+	tests/config/test_option_structs \
+	tests/config/test_compatibility \
 	tests/ipc/test_process_peers \
 	tests/driver/test_oracle \
 	tests/engine/test_order \
 	tests/cache/test_pagemap \
+	tests/cache/test_pinned \
 	tests/engine/test_peers \
 	tests/placement/test_placement \
+	tests/placement/test_tags \
+	tests/placement/test_placement_model \
+	tests/placement/test_placement_memory \
 	tests/placement/test_plan_search \
 	tests/reserve/test_plan \
 	tests/reserve/test_preallocation \
+	tests/reserve/test_prealloc_background \
+	tests/reserve/test_prealloc_processes \
 	tests/api/test_process \
 	tests/reserve/test_profile \
+	tests/reserve/test_profile_files \
 	tests/base/test_replace \
 	tests/cache/test_revocation \
 	tests/ipc/test_segment \
@@ -101,6 +122,7 @@ unit_tests = \
 	tests/api/test_share \
 	tests/cache/test_span \
 	tests/engine/test_spans \
+	tests/engine/test_spans_back \
 	tests/api/test_stats \
 	tests/base/test_status \
 	tests/cli/test_summary \
@@ -146,8 +168,15 @@ tests_ipc_test_process_peers_SOURCES = tests/ipc/test_process_peers.c tests/ipc/
 tests_ipc_test_segment_SOURCES = tests/ipc/test_segment.c tests/ipc/test_segment.h \
 	tests/ipc/test_segment_lives.c
 
+# The invariants of a placement.
+placement_check = tests/fixtures/placement_check.c tests/fixtures/placement_check.h
+tests_placement_test_bestfit_SOURCES = tests/placement/test_bestfit.c $(placement_check)
+tests_placement_test_placement_model_SOURCES = tests/placement/test_placement_model.c $(placement_check)
+tests_placement_test_placement_memory_SOURCES = tests/placement/test_placement_memory.c $(placement_check)
+tests_placement_test_tags_SOURCES = tests/placement/test_tags.c $(placement_check)
+tests_placement_test_placement_SOURCES = tests/placement/test_placement.c $(placement_check)
 tests_whole_test_worlds_SOURCES = tests/whole/test_worlds.c tests/whole/test_worlds.h \
-	tests/whole/test_worlds_placements.c
+	tests/whole/test_worlds_placements.c $(placement_check)
 
 tests_api_test_misuse_SOURCES = tests/api/test_misuse.c tests/api/test_misuse.h \
 	tests/api/test_misuse_ends.c
@@ -169,6 +198,20 @@ tests_cli_test_changepoints_LDADD = $(LDADD) -lm
 if WEIR_PROGRAM
 unit_tests += tests/cli/test_merge tests/cli/test_parking tests/cli/test_samples tests/cli/test_top
 endif
+if WEIR_GATE
+unit_tests += tests/gate/test_gate
+gate_driver = tests/gate/libcuda.la
+gate_programs = tests/gate/gated tests/gate/gated_newer
+endif
+tests_gate_libcuda_la_SOURCES = tests/gate/gate_driver.c
+tests_gate_libcuda_la_LDFLAGS = -rpath /nowhere -version-info 1:0:0 -Wl,-z,nodelete
+tests_gate_gated_SOURCES = tests/gate/gated.c
+tests_gate_gated_LDADD = -Ltests/gate/.libs -l:libcuda.so.1
+EXTRA_tests_gate_gated_DEPENDENCIES = $(gate_driver)
+tests_gate_gated_newer_SOURCES = tests/gate/gated.c
+tests_gate_gated_newer_CPPFLAGS = $(AM_CPPFLAGS) -DNEWER
+tests_gate_gated_newer_LDADD = -Ltests/gate/.libs -l:libcuda.so.1
+EXTRA_tests_gate_gated_newer_DEPENDENCIES = $(gate_driver)
 tests_cli_test_parking_SOURCES = tests/cli/test_parking.c cli/common/interrupt.c cli/common/interrupt.h \
 	cli/parking/freeze.c cli/parking/freeze.h cli/parking/moves.c cli/parking/moves.h cli/parking/record.c \
 	cli/parking/record.h cli/parking/room.c cli/parking/room.h cli/parking/target.c cli/parking/target.h \
@@ -291,7 +334,7 @@ victims = \
 	tests/victims/trims
 .PHONY: victims
 victims: $(victims)
-victim_work = tests/victims/work.c tests/victims/work.h
+victim_work = tests/victims/work.c tests/victims/work.h tests/victims/opened.h
 tests_victims_asks_SOURCES = tests/victims/asks.c $(victim_work)
 tests_victims_asks_LDADD =
 tests_victims_captures_SOURCES = tests/victims/captures.c $(victim_work)
@@ -373,6 +416,7 @@ script_tests = \
 	tests/adapters/check-drop-in \
 	tests/adapters/check-group \
 	tests/adapters/check-preload \
+	tests/adapters/check-preload-says \
 	tests/cli/check-top \
 	tests/cli/check-torch \
 	tests/cli/check-tune \
@@ -412,6 +456,16 @@ dist_check_SCRIPTS = $(script_tests)
 EXTRA_DIST += \
 	tests/adapters/torch_shim.cpp \
 	tests/fixtures/bare_engine.h \
+	tests/fixtures/ahead.h \
+	tests/fixtures/caches.h \
+	tests/fixtures/engines.h \
+	tests/fixtures/placements.h \
+	tests/fixtures/preallocated.h \
+	tests/fixtures/profiles.h \
+	tests/fixtures/regions.h \
+	tests/fixtures/settings.h \
+	tests/fixtures/under_test.h \
+	tests/fixtures/ways.h \
 	tests/fixtures/blocks.h \
 	tests/fixtures/calls.h \
 	tests/fixtures/deny.h \
@@ -423,6 +477,7 @@ EXTRA_DIST += \
 	tests/fixtures/own_file.h \
 	tests/fixtures/piped_child.h \
 	tests/fixtures/points.sh \
+	tests/fixtures/preload.sh \
 	tests/fixtures/program.sh \
 	tests/fixtures/logged.h \
 	tests/fixtures/model_device.h \
@@ -531,7 +586,8 @@ soak-parking: tests/cli/test_parking
 EXTRA_DIST += tests/tree/check-mutants tests/tree/generate-mutants tests/tree/mutants
 .PHONY: check-mutants
 listed_suites = tests/engine/test_order tests/ipc/test_asking tests/reserve/test_oom_recovery tests/ipc/test_registry tests/cache/test_pagemap \
-	tests/ipc/test_process_peers tests/cache/test_revocation tests/engine/test_spans
+	tests/ipc/test_process_peers tests/cache/test_revocation tests/engine/test_spans \
+	tests/engine/test_spans_back tests/cache/test_caches tests/cache/test_kept
 check-mutants: tests/whole/sim $(listed_suites) $(MUTANT_SUITES)
 	@top_srcdir='$(top_srcdir)' top_builddir=. CC='$(CC)' CFLAGS='$(CFLAGS)' \
 	LIBS='$(CHECK_LIBS) $(LIBS)' MUTANTS='$(MUTANTS)' MUTANT_SUITES='$(MUTANT_SUITES)' \
@@ -549,11 +605,15 @@ GENERATED_FILES = lib/reserve/oom_recovery.c lib/engine/block_engine.c lib/engin
 	lib/cache/cache_alloc.c lib/cache/cache_blocks.c lib/cache/cache_flush.c lib/cache/cache_free.c \
 	lib/cache/cache_remote.c lib/cache/cache_share.c lib/cache/cache_stats.c lib/cache/cache_streams.c
 GENERATED_EVERY = 1
-generated_suites = tests/api/test_stats tests/engine/test_engines tests/cache/test_caches tests/engine/test_order \
-	tests/engine/test_spans tests/engine/test_mapped tests/engine/test_moves tests/engine/test_peers \
-	tests/reserve/test_ahead tests/api/test_misuse \
+generated_suites = tests/api/test_stats tests/engine/test_engines tests/engine/test_growing tests/engine/test_recovery \
+	tests/engine/test_mapping tests/engine/test_drivers tests/engine/test_random_order tests/cache/test_caches \
+	tests/cache/test_cache_order tests/cache/test_kept tests/cache/test_pinned tests/cache/test_cache_threads \
+	tests/cache/test_host_memory tests/cache/test_cache_soak tests/engine/test_order \
+	tests/engine/test_spans tests/engine/test_spans_back tests/engine/test_mapped tests/engine/test_moves tests/engine/test_peers \
+	tests/reserve/test_ahead tests/reserve/test_ahead_played tests/api/test_misuse \
 	tests/api/test_drop_in tests/reserve/test_oom_recovery tests/reserve/test_limit tests/reserve/test_low_memory \
-	tests/reserve/test_preallocation tests/api/test_oom_report \
+	tests/reserve/test_preallocation tests/reserve/test_prealloc_background tests/reserve/test_prealloc_processes \
+	tests/api/test_oom_report \
 	tests/ipc/test_process_peers tests/whole/test_faults tests/whole/conformance tests/whole/test_worlds
 CLEANFILES += generated.mutants
 .PHONY: check-generated
@@ -686,8 +746,8 @@ clean-local:
 
 TESTS =
 if WEIR_TESTS
-check_LTLIBRARIES = $(fake_drivers) $(fake_injection) $(model_driver)
-check_PROGRAMS += tests/whole/sim $(unit_tests) $(fuzz_tests) $(stress_tests)
+check_LTLIBRARIES = $(fake_drivers) $(fake_injection) $(model_driver) $(gate_driver)
+check_PROGRAMS += tests/whole/sim $(unit_tests) $(gate_programs) $(fuzz_tests) $(stress_tests)
 if WEIR_SHARED
 check_PROGRAMS += $(public_tests)
 check_DATA = $(victims)

@@ -52,7 +52,7 @@ struct weir_allocator {
     /* Set before the first request: failures are told elsewhere, not in the log; that it cannot preallocate for the first
      * request is said once, whatever the log is. */
     int hushed, says_why;
-    int has_own_limit; /* options.limit is set by whoever called weir_allocator_create */
+    int has_own_limit; /* options.limit is set by the caller of weir_allocator_create */
 };
 
 /* Bytes of the largest request that would surely be served where that one was refused; 0 of a stream that was

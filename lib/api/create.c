@@ -66,7 +66,6 @@ weir_status weir__create_refused(weir_allocator *a, const struct weir_message *m
                                weir__driver_error_name(a->device.driver, result));
 }
 
-/* What came of the last call below, as a person reads it. */
 const char *weir__why_not(const weir_allocator *a, weir_status status, char *text, size_t bytes) {
     if (weir__driver_result == CUDA_SUCCESS || status == WEIR_E_NO_MEMORY)
         return weir_status_message(status);
@@ -188,7 +187,6 @@ weir_status weir__preallocate(weir_allocator *a, char *text, size_t text_bytes) 
     return status;
 }
 
-/* The rest; the foreground's too, if there can be no thread. */
 weir_status weir__preallocate_behind(weir_allocator *a, char *text, size_t text_bytes) {
     if (!is_behind(a))
         return WEIR_OK;

@@ -249,7 +249,6 @@ static weir_status open_exports(weir_allocator *a, const struct weir_message *me
     return weir__exports_open(&a->device, &a->exports);
 }
 
-/* A fixed arena is one region of its whole size, taken at once or at the first request. */
 void weir__size_fixed_arena(weir_allocator *a) {
     weir_options *options = &a->options;
 
@@ -327,7 +326,6 @@ static void warn_of_unused(const weir_allocator *a, const weir_options *given) {
                       fixed ? "a fixed arena: its size is the limit" : engine);
 }
 
-/* What the device says of the settings. */
 weir_status weir__hold_settings(weir_allocator *a, const weir_options *given,
                                 const struct weir_message *message) {
     weir_status status = set_budget(a, message);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* process.c: the allocators of the process, one for each device at most.
  *
- * Whoever plugs weir in somewhere (weir/cuda.h, libweir-adapters.so, a program's libraries) comes here, so
+ * Every plug-in (weir/cuda.h, libweir-adapters.so, a program's libraries) comes here, so
  * that all of them have one allocator on a device and none of them has to know of the others.  Each is made
  * when it is first asked for, as the environment says (of which engine: default_engine.h), and is never destroyed; what
  * is made is published with a release store, and from then on found by a load.
@@ -96,7 +96,7 @@ static void save_all(void *unused) {
 }
 
 /* Registered once the driver is open, and so called before it goes.  It may not answer any more, or a thread be in a
- * call of it that never ends, or wait for whoever reads its log, with an allocator's lock. */
+ * call of it that never ends, or wait for the reader of its log, with an allocator's lock. */
 static void save_at_exit(void) {
     static atomic_int driver_answers; /* the other thread's, which may never end */
 

@@ -217,7 +217,7 @@ static size_t take_steps(weir_allocator *a, struct weir_profile_step step[WEIR_P
     size_t count, steps = 0;
 
     do {
-        /* unreached: a failure, which whoever saves has had before */
+        /* unreached: a failure, which the caller has had before */
         if (weir_events(a, after, events, sizeof events[0], sizeof events / sizeof events[0],
                         &count) != WEIR_OK)
             break;

@@ -72,7 +72,7 @@ uint64_t weir__allocator_largest(weir_allocator *a, const struct weir_refused *r
     return fit(a, (size_t)weir__oom_recovery_largest(&a->reserve, refused));
 }
 
-/* OOM recovery has refused a request: its figures are completed, for the thread, and told to whoever wants to know. */
+/* OOM recovery has refused a request: its figures are completed, for the thread, and told where the settings say. */
 static __attribute__((noinline, cold)) void note_failure(weir_allocator *a,
                                                          const struct weir_request *r) {
     struct weir_refused *refused = r->refused;
@@ -412,6 +412,13 @@ weir_status weir_alloc(weir_allocator *a, size_t bytes, weir_stream stream, void
         return alloc_missed(a, bytes, stream, block);
     *block = (void *)(uintptr_t)found;
     return WEIR_OK;
+}
+
+intptr_t weir_alloc_address(weir_allocator *a, size_t bytes, weir_stream stream) {
+    void *block;
+    weir_status status = weir_alloc(a, bytes, stream, &block);
+
+    return status == WEIR_OK ? (intptr_t)block : (intptr_t)status;
 }
 
 /* ---- frees ------------------------------------------------------------------------------------- */

@@ -62,7 +62,7 @@ static int is_same(const struct stat *is, int file) {
     return fstat(file, &other) == 0 && other.st_dev == is->st_dev && other.st_ino == is->st_ino;
 }
 
-/* Whether whoever made the link may say where the file goes: stricter than Linux's protected_symlinks, which may be
+/* Whether the user who made the link may say where the file goes: stricter than Linux's protected_symlinks, which may be
  * off. */
 static int may_follow(const char *path, const struct stat *link) {
     char folder[PATH_MAX];

@@ -14,9 +14,8 @@
 static inline int weir__size_add(size_t a, size_t b, size_t *out) {
     size_t result;
 
-    if (__builtin_add_overflow(a, b, &result)) {
+    if (__builtin_add_overflow(a, b, &result))
         return 0;
-    }
     *out = result;
     return 1;
 }
@@ -24,9 +23,8 @@ static inline int weir__size_add(size_t a, size_t b, size_t *out) {
 static inline int weir__size_mul(size_t a, size_t b, size_t *out) {
     size_t result;
 
-    if (__builtin_mul_overflow(a, b, &result)) {
+    if (__builtin_mul_overflow(a, b, &result))
         return 0;
-    }
     *out = result;
     return 1;
 }
@@ -35,9 +33,8 @@ static inline int weir__size_mul(size_t a, size_t b, size_t *out) {
 static inline int weir__size_round_up(size_t value, size_t unit, size_t *out) {
     size_t sum;
 
-    if (!weir__size_add(value, unit - 1, &sum)) {
+    if (!weir__size_add(value, unit - 1, &sum))
         return 0;
-    }
     *out = sum & ~(unit - 1);
     return 1;
 }

@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "base/gated.h"
+
 static void (*watcher)(void); /* fixed before there is a thread */
 
 int weir__thread_start(pthread_t *thread, void *(*run)(void *), void *context) {
@@ -23,6 +25,7 @@ int weir__thread_start(pthread_t *thread, void *(*run)(void *), void *context) {
 }
 
 void weir__thread_begin(void) {
+    weir__gated_begin();
     if (watcher)
         watcher();
 }

@@ -71,8 +71,8 @@ static int device_check(const struct weir_option_row *row, const weir_options *o
     return !text || weir__option_device_scan(text, &driver, &ordinal, problem);
 }
 
-const struct weir_option_kind weir__option_device = {device_read, name_spell, name_is_set,
-                                                     device_check};
+const struct weir_option_kind weir__option_device = {
+    .read = device_read, .spell = name_spell, .is_set = name_is_set, .check = device_check};
 
 /* ---- a file ---- */
 
@@ -122,7 +122,8 @@ static int file_check(const struct weir_option_row *row, const weir_options *opt
     return !text || file_valid(text, problem);
 }
 
-const struct weir_option_kind weir__option_file = {file_read, name_spell, name_is_set, file_check};
+const struct weir_option_kind weir__option_file = {
+    .read = file_read, .spell = name_spell, .is_set = name_is_set, .check = file_check};
 
 static const char to_stderr[] = "stderr";
 
@@ -138,8 +139,8 @@ static int oom_report_read(const struct weir_option_row *row, const char *text,
     return file_read(row, text, options, problem);
 }
 
-const struct weir_option_kind weir__option_oom_report = {oom_report_read, name_spell, name_is_set,
-                                                         file_check};
+const struct weir_option_kind weir__option_oom_report = {
+    .read = oom_report_read, .spell = name_spell, .is_set = name_is_set, .check = file_check};
 
 /* ---- peers ---- */
 
@@ -201,5 +202,5 @@ static int peers_check(const struct weir_option_row *row, const weir_options *op
     return !text || weir__option_peers_scan(text, &devices, problem);
 }
 
-const struct weir_option_kind weir__option_peers = {peers_read, name_spell, name_is_set,
-                                                    peers_check};
+const struct weir_option_kind weir__option_peers = {
+    .read = peers_read, .spell = name_spell, .is_set = name_is_set, .check = peers_check};

@@ -159,8 +159,8 @@ static void note_regions(struct spans *s) {
         s->a.e.traits &= ~(unsigned)WEIR_ENGINE_SETTLES;
 }
 
-/* Gives a region that serves the stream of that id back, on `stream`.  Beside a global capture, whoever's
- * it is, the driver takes and gives regions in a thread's relaxed mode alone, and breaks the capture of
+/* Gives a region that serves the stream of that id back, on `stream`.  Beside a global capture of any
+ * thread the driver takes and gives regions in a thread's relaxed mode alone, and breaks the capture of
  * those that do it otherwise (H200, driver 580). */
 static weir_status give_back(struct spans *s, size_t at, uint64_t id, weir_stream stream) {
     const struct weir_driver *driver = s->a.e.device->driver;

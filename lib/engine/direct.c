@@ -35,9 +35,8 @@ static int count(struct direct *p, size_t bytes) {
 
     pthread_mutex_lock(&p->lock);
     fits = bytes <= limit && p->in_use <= limit - bytes;
-    if (fits) {
+    if (fits)
         p->in_use += bytes;
-    }
     pthread_mutex_unlock(&p->lock);
     return fits;
 }

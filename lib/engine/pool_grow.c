@@ -191,7 +191,7 @@ int weir__pool_reserve_moved(struct weir_pool_engine *p, size_t request, uint64_
     uint64_t before, now;
     int grew;
 
-    /* Whoever holds the lock is growing, and takes the rise into its own account; this request met
+    /* The thread that holds the lock is growing, and takes the rise into its own account; this request met
      * growth all the same. */
     if (pthread_mutex_trylock(&p->growing) != 0)
         return 1;

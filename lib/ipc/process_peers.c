@@ -478,12 +478,11 @@ static void ask_some(struct weir_process_peers *n, struct candidate **some, size
 
         given = 0;
         open = 0;
-        for (size_t i = 0; i < count; i++) {
+        for (size_t i = 0; i < count; i++)
             if (is_answered(n, some[i], sequence, &bytes))
                 given += bytes;
             else
                 open++;
-        }
         if (open == 0 || weir__registry_now() >= until)
             break;
         sleep_until(n, bell, until);

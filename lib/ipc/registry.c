@@ -15,14 +15,14 @@
  * written, or that somebody else wrote.  The bell's page is mapped for its address alone: FUTEX_WAIT and FUTEX_WAKE_OP
  * touch it in the kernel, which answers an error where it is gone.  WAKE_OP adds one to it and wakes, at once.
  *
- * A fresh file has no name until it is whole (O_TMPFILE), so that none is left behind half made.  Whoever leaves gives
+ * A fresh file has no name until it is whole (O_TMPFILE), so that none is left behind half made.  A process that leaves gives
  * its slot up and then tries to lock all slots at once: who can is alone, keeps everybody out while it looks whether
  * one is still ending and, if not, takes the name away; who had opened the file before finds no slot in it, or no name
  * on it, and begins again.  So no file loses its name while somebody has a slot, and of those that leave the last one
  * removes it; one that was left by who was killed is taken up by who comes next, or removed by who looks
  * (doc/design.md, tests/spin/registry.pml).
  *
- * Whoever publishes looks whether the file still has its name, its size and its head, and finds or makes another if
+ * A process that publishes looks whether the file still has its name, its size and its head, and finds or makes another if
  * not; who sleeps on the bell of the old one is woken first.  Two that make one at the same time lose one of them,
  * which is noticed likewise.
  *

@@ -251,12 +251,11 @@ static size_t list_pieces(const weir_tensors *t, struct weir_extent **out) {
     if (!pieces)
         return 0;
     count = weir__engine_list(e, WEIR_VISIT_WHOLES, pieces, (size_t)count + 64);
-    for (int i = 0; i < count; i++) {
+    for (int i = 0; i < count; i++)
         if (kept > 0 && pieces[kept - 1].base + pieces[kept - 1].bytes == pieces[i].base)
             pieces[kept - 1].bytes += pieces[i].bytes;
         else
             pieces[kept++] = pieces[i];
-    }
     return kept;
 }
 

@@ -55,6 +55,8 @@ static int throws(void) {
 
 /* ---- PyTorch --------------------------------------------------------------------------------- */
 
+CASE("adapters", 30, NULL, NULL);
+
 TEST(torch_in_the_order_of_the_stream) {
     uint64_t now;
     void *block;
@@ -195,7 +197,7 @@ TEST(torch_on_two_devices) {
 }
 
 /* Of what no allocator refused there is no OOM report, and who has asked for OOM reports knows of them. */
-TEST(refused_without_an_oom_report) {
+TEST_EACH(2, refused_without_an_oom_report) {
     if (throws())
         return;
     if (_i == 0) {
@@ -488,7 +490,7 @@ static const struct {
 };
 
 /* Once, the caller, and however often. */
-TEST(why_there_is_none_is_told_once) {
+TEST_EACH(ROWS(reasons), why_there_is_none_is_told_once) {
     setenv("WEIR_DEVICE", "model", 1);
     setenv(reasons[_i].name, reasons[_i].value, 1);
     if (reasons[_i].log)
@@ -516,18 +518,5 @@ TEST(nor_where_the_log_is_to_say_nothing) {
 }
 
 int main(void) {
-    Suite *suite = suite_create("adapters");
-    TCase *tests = suite_add_case(suite, "adapters", 30, NULL, NULL);
-
-    ADD_TESTS(tests, torch_in_the_order_of_the_stream, torch_record_stream,
-              torch_a_noted_stream_has_ended, torch_base_and_reset, torch_memory_fraction,
-              torch_on_two_devices, torch_refused, torch_frees_in_a_capture_are_kept,
-              torch_allocates_in_a_capture, frees_that_are_mistakes_are_told,
-              frees_after_the_driver_are_not_told, cupy_of_any_stream, cupy_of_one_stream,
-              onnx_of_any_stream_and_of_one, onnx_on_the_current_device,
-              handlers_of_an_allocator_and_of_the_process, nor_where_the_log_is_to_say_nothing);
-    tcase_add_loop_test(tests, refused_without_an_oom_report, 0, 2);
-    tcase_add_loop_test(tests, why_there_is_none_is_told_once, 0,
-                        sizeof reasons / sizeof reasons[0]);
-    return run_suite(suite, CK_FORK);
+    return run_tests("adapters", CK_FORK);
 }

@@ -250,10 +250,4 @@ static const weir_verdict some = {.size = sizeof some,
                                   .others = UINT64_MAX,
                                   .siblings = 5 << 20};
 
-/* The parts. */
-void add_oom_report_limits(Suite *suite);
-void add_oom_report_idle(Suite *suite);
-void add_oom_report_others(Suite *suite);
-void add_oom_report_words(Suite *suite);
-
 #endif

@@ -5,7 +5,9 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-TEST(others_have_the_device) {
+CASE("others", 60, start_device, NULL);
+
+TEST_EACH(WORLDS, others_have_the_device) {
     CUdeviceptr others;
 
     options = options_for(_i, 0);
@@ -41,7 +43,7 @@ TEST(others_have_the_device) {
 }
 
 /* Which is not more than the limit allows. */
-TEST(others_have_what_a_limit_allows) {
+TEST_EACH(WORLDS, others_have_what_a_limit_allows) {
     CUdeviceptr others;
 
     options = options_for(_i, 72 * MIB);
@@ -60,7 +62,7 @@ TEST(others_have_what_a_limit_allows) {
 }
 
 /* As much was to be preallocated, and others had come by then. */
-TEST(others_had_what_was_preallocated) {
+TEST_EACH(WORLDS, others_had_what_was_preallocated) {
     CUdeviceptr others;
 
     options = options_for(_i, 0);
@@ -83,7 +85,7 @@ TEST(others_had_what_was_preallocated) {
 }
 
 /* Of the same process: what they hold idle OOM recovery takes; what they have in use counts. */
-TEST(another_allocator_has_the_device) {
+TEST_EACH(WORLDS, another_allocator_has_the_device) {
     weir_allocator *other;
     void *held;
 
@@ -104,7 +106,7 @@ TEST(another_allocator_has_the_device) {
     OK(weir_allocator_destroy(other));
 }
 
-TEST(graphs_have_the_device) {
+TEST_EACH(WORLDS, graphs_have_the_device) {
     CUgraphExec exec;
 
     options = options_for(_i, 0);
@@ -133,7 +135,7 @@ TEST(graphs_have_the_device) {
     end();
 }
 
-TEST(all_of_it_is_in_use) {
+TEST_EACH(WORLDS, all_of_it_is_in_use) {
     options = options_for(_i, 0);
     if (is(_i, KIND_FIXED))
         return; /* its size is its limit */
@@ -147,7 +149,7 @@ TEST(all_of_it_is_in_use) {
     end();
 }
 
-TEST(more_than_there_is) {
+TEST_EACH(WORLDS, more_than_there_is) {
     make_for(_i, 0);
     REFUSED(TOO_LARGE, 5 * GIB, A);
     expect_none();
@@ -160,7 +162,7 @@ TEST(more_than_there_is) {
 }
 
 /* A driver may refuse what it says is free: that is nobody's doing here. */
-TEST(what_is_free_is_refused) {
+TEST_EACH(WORLDS, what_is_free_is_refused) {
     static const enum weir_driver_entry entries[] = {
         WEIR_ENTRY_cuMemAlloc, WEIR_ENTRY_cuMemAllocFromPoolAsync, WEIR_ENTRY_cuMemCreate};
     void *none = NULL;
@@ -187,7 +189,7 @@ TEST(what_is_free_is_refused) {
 }
 
 /* The model, as the driver, needs one to make memory behind addresses. */
-TEST(no_file_descriptor_is_left) {
+TEST_EACH(WORLDS, no_file_descriptor_is_left) {
     struct rlimit before, none_left;
     void *none = NULL;
 
@@ -211,7 +213,7 @@ TEST(no_file_descriptor_is_left) {
 }
 
 /* Graphs and others: who has more. */
-TEST(the_larger_part_is_told) {
+TEST_EACH(WORLDS, the_larger_part_is_told) {
     CUdeviceptr others;
     CUgraphExec exec;
 
@@ -255,7 +257,7 @@ static const struct {
 };
 enum { PARTS = sizeof parts / sizeof parts[0] };
 
-TEST(parts_of_the_device) {
+TEST_EACH((WORLDS * PARTS), parts_of_the_device) {
     int world = _i / PARTS, at = _i % PARTS;
     size_t free_bytes, total;
     CUdeviceptr others = 0;
@@ -283,7 +285,7 @@ TEST(parts_of_the_device) {
 }
 
 /* Of drivers that do not tell of graphs' memory, or of what is free, the rest is told. */
-TEST(where_the_driver_cannot_tell) {
+TEST_EACH(WORLDS, where_the_driver_cannot_tell) {
     struct weir_driver table = *driver;
     CUdeviceptr others;
     CUgraphExec exec;
@@ -308,15 +310,4 @@ TEST(where_the_driver_cannot_tell) {
     CU(driver->cuGraphExecDestroy(exec));
     CU(driver->cuDeviceGraphMemTrim(0));
     OK(weir_allocator_destroy(a));
-}
-
-void add_oom_report_others(Suite *suite) {
-    TCase *tests = suite_add_case(suite, "others", 60, start_device, NULL);
-
-    ADD_FOR_EACH(tests, WORLDS, others_have_the_device, others_have_what_a_limit_allows,
-                 others_had_what_was_preallocated, another_allocator_has_the_device,
-                 graphs_have_the_device, all_of_it_is_in_use, more_than_there_is,
-                 what_is_free_is_refused, no_file_descriptor_is_left, the_larger_part_is_told,
-                 where_the_driver_cannot_tell);
-    tcase_add_loop_test(tests, parts_of_the_device, 0, WORLDS * PARTS);
 }

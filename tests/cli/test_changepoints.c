@@ -56,6 +56,8 @@ static void forget(void) {
     changepoints_free(&found);
 }
 
+CASE("changepoints", 4, NULL, NULL);
+
 TEST(test_noise_is_flat) {
     for (uint64_t seed = 1; seed <= 50; seed++) {
         begin(seed);
@@ -258,13 +260,5 @@ TEST(test_none_is_better) {
 }
 
 int main(void) {
-    Suite *suite = suite_create("changepoints");
-    TCase *tests = tcase_create("changepoints");
-
-    ADD_TESTS(tests, test_noise_is_flat, test_a_slow_first_iteration_is_warm_up,
-              test_levels_are_found_where_they_begin, test_intervals_of_places, test_slowdown,
-              test_never_steady, test_one_alone_is_an_outlier, test_a_small_step_is_the_same_level,
-              test_few_iterations, test_the_same_answer_each_time, test_none_is_better);
-    suite_add_tcase(suite, tests);
-    return run_suite(suite, CK_FORK_GETENV);
+    return run_tests("changepoints", CK_FORK_GETENV);
 }

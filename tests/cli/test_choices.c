@@ -24,6 +24,8 @@ static void add(const char *name, double ns, double spread, double memory) {
     ck_assert_int_eq(choices_add(&choices, 0, name, name, &figures), 1);
 }
 
+CASE("choices", 4, setup, teardown);
+
 TEST(test_noise) {
     add("pool", 900, 60, 1.5);
     add("mapped", 1000, 60, 1.2);
@@ -111,12 +113,5 @@ TEST(test_failures_compare_with_none) {
 }
 
 int main(void) {
-    Suite *suite = suite_create("choices");
-    TCase *tests = tcase_create("choices");
-
-    tcase_add_checked_fixture(tests, setup, teardown);
-    ADD_TESTS(tests, test_noise, test_faster_beyond_noise, test_leanest_of_equals, test_recommended,
-              test_without_times, test_a_trace_without_iterations, test_failures_compare_with_none);
-    suite_add_tcase(suite, tests);
-    return run_suite(suite, CK_FORK_GETENV);
+    return run_tests("choices", CK_FORK_GETENV);
 }

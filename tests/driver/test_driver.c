@@ -284,6 +284,8 @@ static void assert_routes(const char *text, unsigned capabilities, const char *r
 
 /* ------------------------------------------------------------- the loader ---- */
 
+CASE("loader", 60, NULL, NULL);
+
 TEST(newest_resolver_is_preferred) {
     FAKE_OR_RETURN(text, 2, "open", "FAKE_VERSION=13000");
 
@@ -338,7 +340,7 @@ static const struct {
     {"FAKE_UNRESOLVED=cuCheckpointProcessRestore", WEIR_CAP_CHECKPOINT},
 };
 
-TEST(missing_optional_entry_clears_its_bit) {
+TEST_EACH(ROWS(optional_entries), missing_optional_entry_clears_its_bit) {
     unsigned capabilities = EVERY_CAPABILITY & ~optional_entries[_i].bit;
     FAKE_OR_RETURN(text, 2, "open", optional_entries[_i].setting);
 
@@ -452,6 +454,8 @@ TEST(unknown_names_are_refused) {
 }
 
 /* --------------------------------------------------------------- counting ---- */
+
+CASE("counting", 60, NULL, NULL);
 
 TEST(entry_names_are_the_exported_symbols) {
     ck_assert_str_eq(weir__driver_entry_name(WEIR_ENTRY_cuInit), "cuInit");
@@ -644,6 +648,8 @@ static void assert_untouched(void) {
     ck_assert_uint_eq(state.mode, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
 }
 
+CASE("scopes", 4, NULL, NULL);
+
 TEST(leave_puts_back_what_enter_found) {
     struct weir_driver_scope outer, inner;
 
@@ -708,36 +714,6 @@ TEST(error_names_are_never_null) {
 
 /* ------------------------------------------------------------------- main ---- */
 
-static Suite *driver_suite(void) {
-    Suite *suite = suite_create("driver");
-    TCase *loader = tcase_create("loader"), *counting = tcase_create("counting"),
-          *scopes = tcase_create("scopes");
-
-    tcase_set_timeout(loader, 60);
-    ADD_TESTS(
-        loader, newest_resolver_is_preferred, old_resolver_serves_drivers_before_12,
-        symbols_serve_drivers_without_a_resolver, symbol_stands_in_for_an_entry_the_resolver_lacks,
-        what_comes_later_counts_from_its_version, missing_required_entry_is_named,
-        stub_is_told_from_a_driver, too_old_a_driver_says_which_it_is, no_device_is_named,
-        other_failures_are_named, failed_load_may_be_tried_again, threads_that_open_share_one_load,
-        a_driver_that_is_up_is_opened_at_once, clock_keeps_time, forked_child_is_recognised,
-        without_a_driver_the_library_is_named, unknown_names_are_refused);
-    tcase_add_loop_test(loader, missing_optional_entry_clears_its_bit, 0,
-                        sizeof optional_entries / sizeof optional_entries[0]);
-    suite_add_tcase(suite, loader);
-
-    tcase_set_timeout(counting, 60);
-    ADD_TESTS(counting, entry_names_are_the_exported_symbols, counted_calls_are_forwarded_whole,
-              counted_table_is_the_inner_one_otherwise, counts_are_exact_with_threads);
-    suite_add_tcase(suite, counting);
-
-    ADD_TESTS(scopes, leave_puts_back_what_enter_found, failing_enter_changes_nothing,
-              failing_enter_keeps_the_outer_scope, leave_restores_the_mode_even_if_the_pop_fails,
-              error_names_are_never_null);
-    suite_add_tcase(suite, scopes);
-    return suite;
-}
-
 int main(int argc, char **argv) {
     ssize_t length = readlink("/proc/self/exe", own_path, sizeof own_path - 1);
 
@@ -746,5 +722,5 @@ int main(int argc, char **argv) {
     for (size_t i = 0; argc == 2 && i < sizeof children / sizeof children[0]; i++)
         if (strcmp(argv[1], children[i].word) == 0)
             return children[i].run();
-    return run_suite(driver_suite(), CK_FORK_GETENV);
+    return run_tests("driver", CK_FORK_GETENV);
 }

@@ -9,6 +9,8 @@
 
 /* ---------------------------------------------------------------- beginning and end ---- */
 
+CASE("work", 60, set_up, check_model);
+
 TEST(capture_has_a_beginning_and_an_end) {
     CUgraph graph;
 
@@ -187,6 +189,8 @@ TEST(captured_launch_adds_the_steps_of_the_graph) {
 
 /* --------------------------------------------------------------------- graph memory ---- */
 
+CASE("memory", 60, set_up, check_model);
+
 TEST(captured_allocation_takes_nothing_from_the_pool) {
     CUdeviceptr block = alloc(KIB, s), captured, other;
     uint64_t reserved = figure(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
@@ -319,7 +323,7 @@ TEST(captured_free_names_an_allocation_of_a_graph_once) {
 }
 
 /* Freed by cuMemFreeAsync, cuMemFree, or the next launch itself. */
-TEST(relaunch_wants_all_allocations_freed) {
+TEST_EACH(3, relaunch_wants_all_allocations_freed) {
     CUdeviceptr block;
     CUgraphExec exec;
     size_t used;
@@ -472,24 +476,5 @@ TEST(graph_with_memory_has_one_executable_at_a_time) {
 /* ------------------------------------------------------------------ the suite ---- */
 
 int main(void) {
-    Suite *suite = suite_create("model-graph");
-    TCase *tests = suite_add_case(suite, "work", 60, set_up, check_model);
-
-    ADD_TESTS(tests, capture_has_a_beginning_and_an_end, legacy_stream_cannot_be_captured,
-              handles_of_graphs_are_checked, captured_work_runs_at_launch_and_takes_its_time_there,
-              kernel_launched_through_the_table_is_captured,
-              captured_copies_take_what_the_host_has_at_launch,
-              launches_of_one_executable_run_one_after_the_other,
-              captured_launch_adds_the_steps_of_the_graph);
-    tests = suite_add_case(suite, "memory", 60, set_up, check_model);
-    ADD_TESTS(tests, captured_allocation_takes_nothing_from_the_pool,
-              graph_memory_stays_with_the_device_until_it_is_trimmed,
-              the_device_tells_what_graphs_have, graph_memory_counts_against_the_device,
-              captured_free_names_an_allocation_of_a_graph_once,
-              another_graph_may_free_an_allocation, free_goes_with_its_graph,
-              graph_memory_is_there_from_the_launch_to_the_free,
-              allocation_outlives_its_graph_and_the_rest_goes,
-              graph_with_memory_has_one_executable_at_a_time);
-    ADD_FOR_EACH(tests, 3, relaunch_wants_all_allocations_freed);
-    return run_suite(suite, CK_FORK_GETENV);
+    return run_tests("model-graph", CK_FORK_GETENV);
 }

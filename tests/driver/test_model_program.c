@@ -100,6 +100,8 @@ static CUdeviceptr alloc(CUmemoryPool pool, size_t bytes, CUstream stream) {
 
 /* ------------------------------------------------------------------------- pools ---- */
 
+CASE("pools", 20, set_up, tear_down);
+
 TEST(each_device_has_a_default_pool_which_is_current_at_first) {
     CUmemoryPool first = default_pool(0), second = default_pool(1);
 
@@ -195,6 +197,8 @@ static CUmemAccess_flags access_of(CUmemoryPool pool, int device) {
     OK(d->cuMemPoolGetAccess(&flags, pool, &place));
     return flags;
 }
+
+CASE("access", 20, set_up, tear_down);
 
 TEST(another_device_reaches_a_pools_blocks_once_it_may) {
     CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, 1}, CU_MEM_ACCESS_FLAGS_PROT_READ};
@@ -317,6 +321,8 @@ static uint64_t ask(CUpointer_attribute attribute, CUdeviceptr address) {
     return value;
 }
 
+CASE("pointers", 20, set_up, tear_down);
+
 TEST(a_block_of_a_pool_names_its_pool_and_no_context) {
     CUmemoryPool pool = make_pool(1);
     CUdeviceptr block = alloc(pool, 3000, on_second), other = alloc(pool, 3000, on_second);
@@ -421,6 +427,8 @@ TEST(several_attributes_of_an_unknown_pointer_are_zeros) {
 
 /* ------------------------------------------------------------------- work, contexts ---- */
 
+CASE("work", 20, set_up, tear_down);
+
 TEST(a_fill_of_words_repeats_the_word) {
     CUdeviceptr block = alloc(NULL, 64, s);
     unsigned host[16];
@@ -480,16 +488,6 @@ TEST(setting_the_context_replaces_the_one_on_top) {
     ck_assert_int_eq(active, 0);
 }
 
-TEST(devices_reach_each_other_and_not_themselves) {
-    int can = -1;
-
-    OK(d->cuDeviceCanAccessPeer(&can, 0, 1));
-    ck_assert_int_eq(can, 1);
-    OK(d->cuDeviceCanAccessPeer(&can, 1, 1));
-    ck_assert_int_eq(can, 0);
-    EXPECT(CUDA_ERROR_INVALID_DEVICE, d->cuDeviceCanAccessPeer(&can, 0, 2));
-}
-
 TEST(a_call_counts_and_fails_as_its_like) {
     uint64_t before = weir__model_calls(WEIR_ENTRY_cuMemAllocFromPoolAsync);
     CUdeviceptr block;
@@ -501,29 +499,5 @@ TEST(a_call_counts_and_fails_as_its_like) {
 }
 
 int main(void) {
-    Suite *suite = suite_create("model-program");
-    TCase *pools = suite_add_case(suite, "pools", 20, set_up, tear_down),
-          *access = suite_add_case(suite, "access", 20, set_up, tear_down),
-          *pointers = suite_add_case(suite, "pointers", 20, set_up, tear_down),
-          *work = suite_add_case(suite, "work", 20, set_up, tear_down);
-
-    ADD_TESTS(
-        pools, each_device_has_a_default_pool_which_is_current_at_first,
-        default_pool_cannot_be_destroyed, memory_comes_from_the_current_pool_of_the_streams_device,
-        a_device_takes_no_pool_of_another, destroying_the_current_pool_brings_the_default_one_back,
-        pools_are_also_found_by_place_and_kind, an_allocation_of_nothing_is_a_null_pointer,
-        under_capture_memory_is_the_graphs);
-    ADD_TESTS(access, another_device_reaches_a_pools_blocks_once_it_may,
-              access_is_changed_whole_or_not_at_all, only_a_pool_made_for_it_is_shared,
-              a_pool_that_is_imported_has_the_same_bytes, a_shared_pool_gives_nothing_back);
-    ADD_TESTS(pointers, a_block_of_a_pool_names_its_pool_and_no_context,
-              the_next_block_at_an_address_has_another_id,
-              a_plain_block_has_a_context_no_pool_and_a_handle_for_other_processes,
-              mapped_and_page_locked_memory_is_known_too,
-              several_attributes_of_an_unknown_pointer_are_zeros);
-    ADD_TESTS(work, a_fill_of_words_repeats_the_word,
-              waiting_for_an_event_waits_and_lets_thresholds_act,
-              setting_the_context_replaces_the_one_on_top,
-              devices_reach_each_other_and_not_themselves, a_call_counts_and_fails_as_its_like);
-    return run_suite(suite, CK_FORK_GETENV);
+    return run_tests("model-program", CK_FORK_GETENV);
 }

@@ -55,8 +55,10 @@ static void all_goes_back(void) {
     MUST_EQ(grown, 0);
 }
 
+CASE("joined", 30, NULL, NULL);
+
 /* With one stream, or (_i) where another one has had blocks, too. */
-START_TEST(growth_joins_what_is_free_at_the_end) {
+TEST_EACH(2, growth_joins_what_is_free_at_the_end) {
     void *first, *last, *large;
     size_t before;
 
@@ -84,9 +86,8 @@ START_TEST(growth_joins_what_is_free_at_the_end) {
     all_goes_back();
     end();
 }
-END_TEST
 
-START_TEST(what_another_stream_freed_at_the_end_is_not_counted_on) {
+TEST(what_another_stream_freed_at_the_end_is_not_counted_on) {
     void *block;
 
     begin();
@@ -102,10 +103,9 @@ START_TEST(what_another_stream_freed_at_the_end_is_not_counted_on) {
     OK(weir_tensors_end(t, graph, NULL));
     end();
 }
-END_TEST
 
 /* Beside blocks of memory that all share. */
-START_TEST(pools_that_grow_in_turns) {
+TEST(pools_that_grow_in_turns) {
     enum { ROUNDS = 12 };
 
     void *blocks[2][ROUNDS], *shared[ROUNDS], *large;
@@ -144,9 +144,8 @@ START_TEST(pools_that_grow_in_turns) {
     all_goes_back();
     end();
 }
-END_TEST
 
-START_TEST(a_small_block_keeps_no_large_ones_apart) {
+TEST(a_small_block_keeps_no_large_ones_apart) {
     void *large[4], *small[4];
     size_t before;
 
@@ -167,7 +166,6 @@ START_TEST(a_small_block_keeps_no_large_ones_apart) {
     OK(weir_tensors_end(t, graph, NULL));
     end();
 }
-END_TEST
 
 static void *made[8];
 static size_t made_count;
@@ -177,7 +175,7 @@ static void on_made(void *context, void *block) {
     made[made_count++] = block;
 }
 
-START_TEST(addresses_stay_after_trims_and_checkpoints) {
+TEST(addresses_stay_after_trims_and_checkpoints) {
     weir_tensors_state *state;
     void *block[4], *small, *again;
     int same;
@@ -214,10 +212,9 @@ START_TEST(addresses_stay_after_trims_and_checkpoints) {
     OK(weir_tensors_end(t, graph, NULL));
     end();
 }
-END_TEST
 
 /* One stream's free memory is one piece again after a checkpoint came back. */
-START_TEST(what_is_free_joins_after_a_checkpoint) {
+TEST(what_is_free_joins_after_a_checkpoint) {
     weir_tensors_state *state;
     void *block[4];
     size_t before;
@@ -238,9 +235,8 @@ START_TEST(what_is_free_joins_after_a_checkpoint) {
     OK(weir_tensors_end(t, graph, NULL));
     end();
 }
-END_TEST
 
-START_TEST(a_trim_gives_back_what_is_idle_around_a_block) {
+TEST(a_trim_gives_back_what_is_idle_around_a_block) {
     void *block[6];
     size_t before;
 
@@ -268,9 +264,8 @@ START_TEST(a_trim_gives_back_what_is_idle_around_a_block) {
     all_goes_back();
     end();
 }
-END_TEST
 
-START_TEST(growth_that_fails_half_way_loses_nothing) {
+TEST_EACH(3, growth_that_fails_half_way_loses_nothing) {
     static const enum weir_driver_entry entries[] = {WEIR_ENTRY_cuMemCreate, WEIR_ENTRY_cuMemMap,
                                                      WEIR_ENTRY_cuMemSetAccess};
     void *first, *second, *third = NULL;
@@ -296,9 +291,8 @@ START_TEST(growth_that_fails_half_way_loses_nothing) {
     all_goes_back();
     end();
 }
-END_TEST
 
-START_TEST(a_block_across_segments_can_be_shared) {
+TEST(a_block_across_segments_can_be_shared) {
     struct weir_memory_text read;
     size_t needed, offset, bytes = 0;
     void *block;
@@ -327,10 +321,9 @@ START_TEST(a_block_across_segments_can_be_shared) {
     OK(weir_tensors_end(t, graph, NULL));
     end();
 }
-END_TEST
 
 /* Idle physical allocations that are larger than what is missing move to a pool, also (_i) another stream's. */
-START_TEST(idle_memory_comes_to_a_pool) {
+TEST_EACH(2, idle_memory_comes_to_a_pool) {
     void *blocks[10];
     uint64_t before;
 
@@ -351,10 +344,9 @@ START_TEST(idle_memory_comes_to_a_pool) {
     OK(weir_tensors_end(t, graph, NULL));
     end();
 }
-END_TEST
 
 /* What is idle elsewhere in too large a piece cannot come to the end of the pool. */
-START_TEST(a_pool_has_what_is_idle_elsewhere_at_the_limit) {
+TEST(a_pool_has_what_is_idle_elsewhere_at_the_limit) {
     void *shared, *block, *small;
 
     begin_with("64MiB");
@@ -370,10 +362,9 @@ START_TEST(a_pool_has_what_is_idle_elsewhere_at_the_limit) {
     OK(weir_tensors_free(small));
     end();
 }
-END_TEST
 
 /* Blocks do not lie across two pieces of memory that the driver does not know as one. */
-START_TEST(segments_of_other_engines_stay_apart) {
+TEST_EACH(3, segments_of_other_engines_stay_apart) {
     static const char *const engines[] = {"pool", "bfc", "direct"};
     void *first, *last, *large;
 
@@ -393,23 +384,7 @@ START_TEST(segments_of_other_engines_stay_apart) {
     all_goes_back();
     end();
 }
-END_TEST
 
 int main(void) {
-    Suite *suite = suite_create("pools");
-    TCase *one = suite_add_case(suite, "joined", 30, NULL, NULL);
-
-    tcase_add_loop_test(one, growth_joins_what_is_free_at_the_end, 0, 2);
-    tcase_add_test(one, what_another_stream_freed_at_the_end_is_not_counted_on);
-    tcase_add_test(one, pools_that_grow_in_turns);
-    tcase_add_test(one, a_small_block_keeps_no_large_ones_apart);
-    tcase_add_test(one, addresses_stay_after_trims_and_checkpoints);
-    tcase_add_test(one, what_is_free_joins_after_a_checkpoint);
-    tcase_add_test(one, a_trim_gives_back_what_is_idle_around_a_block);
-    tcase_add_loop_test(one, growth_that_fails_half_way_loses_nothing, 0, 3);
-    tcase_add_test(one, a_block_across_segments_can_be_shared);
-    tcase_add_loop_test(one, idle_memory_comes_to_a_pool, 0, 2);
-    tcase_add_test(one, a_pool_has_what_is_idle_elsewhere_at_the_limit);
-    tcase_add_loop_test(one, segments_of_other_engines_stay_apart, 0, 3);
-    return run_suite(suite, CK_FORK);
+    return run_tests("pools", CK_FORK);
 }

@@ -5,7 +5,9 @@
 
 /* ---- blocks ------------------------------------------------------------------------------------- */
 
-START_TEST(a_free_goes_to_the_stream_of_the_request) {
+CASE("blocks", 30, NULL, NULL);
+
+TEST(a_free_goes_to_the_stream_of_the_request) {
     void *block, *again;
 
     begin();
@@ -23,9 +25,8 @@ START_TEST(a_free_goes_to_the_stream_of_the_request) {
     OK(weir_tensors_free(NULL));
     end();
 }
-END_TEST
 
-START_TEST(a_block_that_another_stream_uses_waits_for_it) {
+TEST(a_block_that_another_stream_uses_waits_for_it) {
     void *block, *again;
 
     begin();
@@ -42,9 +43,8 @@ START_TEST(a_block_that_another_stream_uses_waits_for_it) {
     EXPECT(WEIR_E_NOT_OWNED, weir_tensors_use(block, B));
     end();
 }
-END_TEST
 
-START_TEST(a_stream_that_is_gone_is_no_harm) {
+TEST(a_stream_that_is_gone_is_no_harm) {
     CUstream gone;
     void *block, *used;
 
@@ -59,9 +59,8 @@ START_TEST(a_stream_that_is_gone_is_no_harm) {
     MUST_EQ(figures().allocation[0].current, 0);
     end();
 }
-END_TEST
 
-START_TEST(figures_are_those_of_the_blocks) {
+TEST(figures_are_those_of_the_blocks) {
     weir_tensors_figures f;
     void *one, *two;
 
@@ -102,9 +101,8 @@ START_TEST(figures_are_those_of_the_blocks) {
     MUST_LE(1, events[WEIR_TENSORS_SEGMENT_MAP]);
     end();
 }
-END_TEST
 
-START_TEST(a_note_stays_with_its_block) {
+TEST(a_note_stays_with_its_block) {
     weir_tensors_block found;
     weir_tensors *whose;
     int note;
@@ -122,9 +120,8 @@ START_TEST(a_note_stays_with_its_block) {
     EXPECT(WEIR_E_NOT_OWNED, weir_tensors_find(block, &whose, &found));
     end();
 }
-END_TEST
 
-START_TEST(a_failure_is_counted_and_told) {
+TEST(a_failure_is_counted_and_told) {
     void *block = &block;
     int note;
 
@@ -138,11 +135,12 @@ START_TEST(a_failure_is_counted_and_told) {
     OK(weir_tensors_free(take(32 * MIB, A)));
     end();
 }
-END_TEST
 
 /* ---- pools -------------------------------------------------------------------------------------- */
 
-START_TEST(a_capture_has_memory_of_its_pool) {
+CASE("pools", 30, NULL, NULL);
+
+TEST(a_capture_has_memory_of_its_pool) {
     void *before, *a, *b, *elsewhere;
     CUgraph captured;
     CUgraphExec ready;
@@ -178,9 +176,8 @@ START_TEST(a_capture_has_memory_of_its_pool) {
     CU(driver->cuGraphDestroy(captured));
     end();
 }
-END_TEST
 
-START_TEST(other_streams_of_a_capture_have_other_memory) {
+TEST(other_streams_of_a_capture_have_other_memory) {
     void *a, *b;
     CUevent fork;
 
@@ -201,9 +198,8 @@ START_TEST(other_streams_of_a_capture_have_other_memory) {
     CU(driver->cuGraphDestroy(end_capture(A)));
     end();
 }
-END_TEST
 
-START_TEST(a_free_that_waits_for_a_captured_stream_comes_with_its_end) {
+TEST(a_free_that_waits_for_a_captured_stream_comes_with_its_end) {
     void *block, *other_block, *shared;
     CUevent fork;
 
@@ -231,9 +227,8 @@ START_TEST(a_free_that_waits_for_a_captured_stream_comes_with_its_end) {
     MUST_EQ(figures().active[0].current, 0);
     end();
 }
-END_TEST
 
-START_TEST(a_pool_without_a_capture) {
+TEST(a_pool_without_a_capture) {
     int on = 1;
     void *a, *b;
 
@@ -258,9 +253,8 @@ START_TEST(a_pool_without_a_capture) {
     EXPECT(WEIR_E_NOT_OWNED, weir_tensors_end(t, other, NULL));
     end();
 }
-END_TEST
 
-START_TEST(a_pool_goes_with_its_last_user) {
+TEST(a_pool_goes_with_its_last_user) {
     int users;
     void *block;
 
@@ -284,9 +278,8 @@ START_TEST(a_pool_goes_with_its_last_user) {
     EXPECT(WEIR_E_NOT_OWNED, weir_tensors_pool_users(t, graph, &users));
     end();
 }
-END_TEST
 
-START_TEST(blocks_outlive_their_pool) {
+TEST(blocks_outlive_their_pool) {
     weir_tensors_block found;
     weir_tensors *whose;
     void *block[3];
@@ -316,9 +309,8 @@ START_TEST(blocks_outlive_their_pool) {
     OK(weir_tensors_free(block[0]));
     end();
 }
-END_TEST
 
-START_TEST(what_a_pool_without_users_has_serves_a_request_that_fails) {
+TEST(what_a_pool_without_users_has_serves_a_request_that_fails) {
     void *block;
 
     begin_with("64MiB");
@@ -338,9 +330,8 @@ START_TEST(what_a_pool_without_users_has_serves_a_request_that_fails) {
     MUST_EQ(figures().ooms, 1);
     end();
 }
-END_TEST
 
-START_TEST(segments_that_are_not_divided) {
+TEST(segments_that_are_not_divided) {
     void *large, *small;
 
     begin();
@@ -358,7 +349,6 @@ START_TEST(segments_that_are_not_divided) {
     OK(weir_tensors_end(t, other, NULL));
     end();
 }
-END_TEST
 
 static void *given;
 static int source_ends;
@@ -381,7 +371,7 @@ static void source_end(void *context) {
     source_ends += *(int *)context;
 }
 
-START_TEST(a_pool_with_memory_from_elsewhere) {
+TEST(a_pool_with_memory_from_elsewhere) {
     int one = 1;
     weir_tensors_source source = {&one, source_alloc, source_free, source_end};
     weir_tensors_figures f;
@@ -407,7 +397,6 @@ START_TEST(a_pool_with_memory_from_elsewhere) {
     MUST_EQ(figures().reserved_bytes[0].freed, 4 * MIB);
     end();
 }
-END_TEST
 
 /* ---- checkpoints -------------------------------------------------------------------------------- */
 
@@ -432,7 +421,9 @@ static int is_among(void *const *list, size_t count, const void *block) {
     return 0;
 }
 
-START_TEST(a_pool_comes_back_to_a_state) {
+CASE("states", 30, NULL, NULL);
+
+TEST(a_pool_comes_back_to_a_state) {
     weir_tensors_state *state;
     void *block[8], *later[3], *expected[4];
     int same;
@@ -484,9 +475,8 @@ START_TEST(a_pool_comes_back_to_a_state) {
     weir_tensors_state_destroy(NULL);
     end();
 }
-END_TEST
 
-START_TEST(a_state_whose_segments_have_gone) {
+TEST(a_state_whose_segments_have_gone) {
     weir_tensors_state *state;
     void *block;
 
@@ -506,7 +496,6 @@ START_TEST(a_state_whose_segments_have_gone) {
     weir_tensors_state_destroy(state);
     end();
 }
-END_TEST
 
 /* ---- the list ----------------------------------------------------------------------------------- */
 
@@ -533,7 +522,7 @@ static void add_up(void *context, const weir_tensors_block *block) {
     s->blocks += !block->is_free && !block->is_pending;
 }
 
-START_TEST(the_list_agrees_with_the_figures) {
+TEST(the_list_agrees_with_the_figures) {
     struct sums all = {0}, of_pool = {0};
     weir_tensors_figures f;
     uint64_t seed = 7;
@@ -565,9 +554,10 @@ START_TEST(the_list_agrees_with_the_figures) {
     MUST_EQ(of_pool.blocks, 67);
     end();
 }
-END_TEST
 
-START_TEST(calls_that_cannot_be) {
+CASE("blocks", 30, NULL, NULL);
+
+TEST(calls_that_cannot_be) {
     void *block;
 
     begin();
@@ -582,32 +572,7 @@ START_TEST(calls_that_cannot_be) {
     MUST(weir_tensors_allocator(t) != NULL && weir_tensors_allocator(NULL) == NULL);
     end();
 }
-END_TEST
 
 int main(void) {
-    Suite *suite = suite_create("tensors");
-    TCase *blocks = suite_add_case(suite, "blocks", 30, NULL, NULL);
-    TCase *pools = suite_add_case(suite, "pools", 30, NULL, NULL);
-    TCase *states = suite_add_case(suite, "states", 30, NULL, NULL);
-
-    tcase_add_test(blocks, a_free_goes_to_the_stream_of_the_request);
-    tcase_add_test(blocks, a_block_that_another_stream_uses_waits_for_it);
-    tcase_add_test(blocks, a_stream_that_is_gone_is_no_harm);
-    tcase_add_test(blocks, figures_are_those_of_the_blocks);
-    tcase_add_test(blocks, a_note_stays_with_its_block);
-    tcase_add_test(blocks, a_failure_is_counted_and_told);
-    tcase_add_test(blocks, calls_that_cannot_be);
-    tcase_add_test(pools, a_capture_has_memory_of_its_pool);
-    tcase_add_test(pools, other_streams_of_a_capture_have_other_memory);
-    tcase_add_test(pools, a_free_that_waits_for_a_captured_stream_comes_with_its_end);
-    tcase_add_test(pools, a_pool_without_a_capture);
-    tcase_add_test(pools, a_pool_goes_with_its_last_user);
-    tcase_add_test(pools, blocks_outlive_their_pool);
-    tcase_add_test(pools, what_a_pool_without_users_has_serves_a_request_that_fails);
-    tcase_add_test(pools, segments_that_are_not_divided);
-    tcase_add_test(pools, a_pool_with_memory_from_elsewhere);
-    tcase_add_test(states, a_pool_comes_back_to_a_state);
-    tcase_add_test(states, a_state_whose_segments_have_gone);
-    tcase_add_test(states, the_list_agrees_with_the_figures);
-    return run_suite(suite, CK_FORK);
+    return run_tests("tensors", CK_FORK);
 }

@@ -12,19 +12,14 @@
  *     hold                                             sleeps until it is killed
  * For each request it prints the call and the driver's answer. */
 #include "driver/cuda_nodes.h"
-#include "work.h"
+#include "opened.h"
 
-#include <dlfcn.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 enum { MOST = 4096 };
 
-static void *library;
-static struct cuda cuda;
 static CUstream stream;
 
 static CUresult (*create_handle)(CUmemGenericAllocationHandle *, size_t,
@@ -49,19 +44,6 @@ static struct taken {
     size_t bytes;
 } taken[MOST];
 static int count;
-
-static void *find(const char *name, int version, const char *symbol) {
-    (void)name;
-    (void)version;
-    return dlsym(library, symbol);
-}
-
-static void find_call(void *call, const char *symbol) {
-    void *found = dlsym(library, symbol);
-
-    HOLDS(found);
-    memcpy(call, &found, sizeof found);
-}
 
 /* As NCCL has it: mapped, and released at once, so that the mapping keeps the memory. */
 static CUresult create(struct taken *t) {
@@ -171,12 +153,10 @@ static void ask_for_device(const char *number) {
 }
 
 static void begin_again(void) {
-    CUcontext context;
 
     CU(cuda.cuDevicePrimaryCtxRelease(0));
-    CU(cuda.cuDevicePrimaryCtxRetain(&context, 0));
-    CU(cuda.cuCtxSetCurrent(context));
-    CU(cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    (void)enter_context(0);
+    stream = new_stream();
     count = 0;
 }
 
@@ -190,19 +170,19 @@ int main(int argc, char **argv) {
 
     library = dlopen("libcuda.so.1", RTLD_NOW);
     HOLDS(library);
-    find_call(&create_handle, "cuMemCreate");
-    find_call(&release_handle, "cuMemRelease");
-    find_call(&reserve_range, "cuMemAddressReserve");
-    find_call(&map_handle, "cuMemMap");
-    find_call(&unmap_range, "cuMemUnmap");
-    find_call(&reset_context, "cuDevicePrimaryCtxReset_v2");
-    find_call(&take_managed, "cuMemAllocManaged");
-    find_call(&add_alloc, "cuGraphAddMemAllocNode");
-    find_call(&add_any, "cuGraphAddNode");
-    find_call(&add_any_2, "cuGraphAddNode_v2");
+    need_call(&create_handle, "cuMemCreate");
+    need_call(&release_handle, "cuMemRelease");
+    need_call(&reserve_range, "cuMemAddressReserve");
+    need_call(&map_handle, "cuMemMap");
+    need_call(&unmap_range, "cuMemUnmap");
+    need_call(&reset_context, "cuDevicePrimaryCtxReset_v2");
+    need_call(&take_managed, "cuMemAllocManaged");
+    need_call(&add_alloc, "cuGraphAddMemAllocNode");
+    need_call(&add_any, "cuGraphAddNode");
+    need_call(&add_any_2, "cuGraphAddNode_v2");
     victim_load(&cuda, find, 0);
     victim_start(&cuda);
-    CU(cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    stream = new_stream();
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "free") == 0 && count > 0) {
             give(&taken[--count]);
