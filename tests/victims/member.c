@@ -177,9 +177,9 @@ int main(int argc, char **argv) {
     need_call(&unmap_range, "cuMemUnmap");
     need_call(&reset_context, "cuDevicePrimaryCtxReset_v2");
     need_call(&take_managed, "cuMemAllocManaged");
-    find_call(&add_alloc, "cuGraphAddMemAllocNode");
-    find_call(&add_any, "cuGraphAddNode");
-    find_call(&add_any_2, "cuGraphAddNode_v2");
+    need_call(&add_alloc, "cuGraphAddMemAllocNode");
+    need_call(&add_any, "cuGraphAddNode");
+    need_call(&add_any_2, "cuGraphAddNode_v2");
     victim_load(&cuda, find, 0);
     victim_start(&cuda);
     stream = new_stream();
