@@ -163,8 +163,7 @@ TEST(many_default_streams_are_bound_at_once) {
             MUST(pthread_join(thread[i], NULL) == 0);
         pthread_barrier_destroy(&all_bound);
         s = check_identities(a);
-        MUST_LE(BOUND_THREADS, s.front_streams);
-        MUST_LE(s.front_streams, BOUND_THREADS + UNBOUND_KEPT);
+        MUST_BE_WITHIN(BOUND_THREADS, s.front_streams, BOUND_THREADS + UNBOUND_KEPT);
     }
 }
 
@@ -292,8 +291,8 @@ TEST(a_peak_of_several_streams) {
     for (int i = 0; i < COUNT; i++)
         give(block[i], streams[i % 3]);
     s = check_identities(a);
-    MUST_LE(COUNT * BYTES - COUNT * BYTES / 32 - BYTES - 16 * MIB, s.in_use_peak);
-    MUST_LE(s.in_use_peak, COUNT * BYTES);
+    MUST_BE_WITHIN(COUNT * BYTES - COUNT * BYTES / 32 - BYTES - 16 * MIB, s.in_use_peak,
+                   COUNT * BYTES);
     MUST_LE(s.requested_peak, COUNT * BYTES);
     for (int i = 0; i < 3 && _i & 2; i++)
         OK(weir_unbind(a, streams[i]));

@@ -618,7 +618,6 @@ static CUresult take_for_graph(CUdeviceptr *block, size_t bytes, CUmemoryPool po
 /* A block lies where a graph's was.  On its shelf, where it is live to all below, it is freed, and no graph's. */
 TEST(where_a_graph_had_memory_once) {
     struct weir_driver table = *driver;
-    CUgraph graph;
     if (worlds[_i].kind != KIND_MAPPED) /* whose addresses come again */
         return;
     table.cuMemAllocFromPoolAsync = take_for_graph;
@@ -629,8 +628,7 @@ TEST(where_a_graph_had_memory_once) {
     OK(weir_trim(a, 0, NULL));
     CU(driver->cuStreamBeginCapture(C, CU_STREAM_CAPTURE_MODE_RELAXED));
     void *node = take(1000, C);
-    CU(driver->cuStreamEndCapture(C, &graph));
-    CU(driver->cuGraphDestroy(graph));
+    drop_capture(C);
     place_of_graphs = 0;
     block = take(900000, A);
     MUST(block == node);

@@ -90,8 +90,7 @@ TEST(test_shares_rise) {
     for (amount.value = 0; amount.value <= 1000000; amount.value += 7) {
         uint64_t bytes = weir__budget_bytes(&amount, &device, 0);
 
-        ck_assert_uint_ge(bytes, before);
-        ck_assert_uint_le(bytes, device.total);
+        MUST_BE_WITHIN(before, bytes, device.total);
         ck_assert_uint_eq(bytes % 256, 0);
         before = bytes;
     }

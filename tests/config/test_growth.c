@@ -178,8 +178,7 @@ TEST(test_promises) {
                 ck_assert_uint_eq(step, 0);
                 continue;
             }
-            ck_assert_uint_ge(step, need);
-            ck_assert_uint_le(step, room);
+            MUST_BE_WITHIN(need, step, room);
             ck_assert_uint_eq(step % grain, 0);
         }
 }

@@ -375,7 +375,6 @@ static CUresult no_pools(CUmemoryPool *pool, const CUmemPoolProps *properties) {
 TEST(where_graphs_have_no_memory) {
     (void)older_driver(_i % 3 == 1 ? WEIR_CAP_GRAPH : 0);
     CUstreamCaptureStatus status;
-    CUgraph graph;
 
     if (_i % 3 == 0)
         table.cuMemPoolCreate = no_pools;
@@ -386,8 +385,7 @@ TEST(where_graphs_have_no_memory) {
     refuse(WEIR_E_CAPTURE, MIB, A);
     CU(driver->cuStreamIsCapturing(A, &status));
     MUST_EQ(status, CU_STREAM_CAPTURE_STATUS_ACTIVE);
-    CU(driver->cuStreamEndCapture(A, &graph));
-    CU(driver->cuGraphDestroy(graph));
+    drop_capture(A);
 }
 
 static CUdeviceptr place_of_nodes;

@@ -260,7 +260,6 @@ TEST(shadows_go_one_by_one) {
 /* The first of the addresses of small requests may lie in one: those of large ones end before it, as ever. */
 TEST(a_alias_behind_the_large_addresses_is_none_of_theirs) {
     enum { SMALL = 4 };
-    weir_refusal failure = {.size = sizeof failure};
     void *small[SMALL], *large, *last, *none = NULL;
 
     begin(WEIR_PACKING_COMPACT, 10 * MIB);
@@ -273,7 +272,7 @@ TEST(a_alias_behind_the_large_addresses_is_none_of_theirs) {
     large = take(2 * MIB, A);
     MUST_EQ(reserve(), 2 * MIB);
     EXPECT(WEIR_E_LIMIT, weir_alloc(a, 20 * MIB, A, &none));
-    OK(weir_last_refusal(&failure));
+    weir_refusal failure = last_refusal();
     MUST_EQ(failure.largest, 8 * MIB);
     last = take(8 * MIB, A);
     give(last, A);

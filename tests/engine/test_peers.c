@@ -364,33 +364,27 @@ static size_t free_on(int device) {
 
 /* A graph's block on A, which is freed there; how often a pool's access was set for it. */
 static uint64_t captured_sets(void) {
-    CUgraph graph;
-
     count_from_here();
     CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_GLOBAL));
     OK(weir_free(a, take(1000), A));
-    CU(driver->cuStreamEndCapture(A, &graph));
-    CU(driver->cuGraphDestroy(graph));
+    drop_capture(A);
     return calls(WEIR_ENTRY_cuMemPoolSetAccess);
 }
 
 /* Nor does the context let itself be entered for one. */
 static void refuse_captured(void) {
     void *none = NULL;
-    CUgraph graph;
 
     CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_GLOBAL));
     weir__model_fail(WEIR_ENTRY_cuCtxPushCurrent, 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
     if (weir_alloc(a, 1000, A, &none) == WEIR_OK)
         OK(weir_free(a, none, A));
     weir__model_faults_clear();
-    CU(driver->cuStreamEndCapture(A, &graph));
-    CU(driver->cuGraphDestroy(graph));
+    drop_capture(A);
 }
 
 /* A node has the access of the pool that it is captured from, which of an arena is made for that. */
 TEST(memory_of_graphs_is_opened_too) {
-    CUgraph graph;
     void *none = NULL;
 
     if (worlds[_i].kind != KIND_MAPPED)
@@ -399,8 +393,7 @@ TEST(memory_of_graphs_is_opened_too) {
     weir__model_fail(WEIR_ENTRY_cuMemPoolSetAccess, 1, CUDA_ERROR_NOT_PERMITTED, 0);
     CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_GLOBAL));
     EXPECT(WEIR_E_DRIVER, weir_alloc(a, 1000, A, &none));
-    CU(driver->cuStreamEndCapture(A, &graph));
-    CU(driver->cuGraphDestroy(graph));
+    drop_capture(A);
     ANSWERS(1, captured_sets());
     ANSWERS(0, captured_sets());
     OK(weir_set_access(a, 1, WEIR_ACCESS_READ));

@@ -156,7 +156,6 @@ TEST(what_is_overdue_is_not_waited_for) {
 /* A graph would wait at each launch, or break. */
 TEST(a_captured_stream_waits_for_nothing) {
     weir_allocator *a = make(WEIR_SWITCH_DEFAULT);
-    CUgraph graph = NULL;
     void *block;
 
     learn(a, 4, 2 * MS, 6 * MS);
@@ -167,8 +166,7 @@ TEST(a_captured_stream_waits_for_nothing) {
     give(a, block, B);
     MUST_EQ(calls(WEIR_ENTRY_cuStreamWaitEvent), 0);
     MUST_EQ(calls(WEIR_ENTRY_cuEventRecord), 0);
-    CU(driver->cuStreamEndCapture(B, &graph));
-    CU(driver->cuGraphDestroy(graph));
+    drop_capture(B);
     destroy(a);
 }
 

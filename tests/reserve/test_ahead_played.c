@@ -67,13 +67,11 @@ TEST(turns_come_when_they_are_due) {
     if (all < 8) {
         ck_assert_uint_eq(steps, all);
     } else {
-        MUST_LE(8, steps);
-        MUST_LE(steps, 10);
+        MUST_BE_WITHIN(8, steps, 10);
     }
     weir__model_advance(200 * MS);
     OK(weir_free(a, take(a, 65 * MIB, A), A));
-    MUST_LE(3 * GIB, idle_of(a));
-    MUST_LE(idle_of(a), 3 * GIB + 65 * MIB + a->reserve.engine->step_bytes);
+    MUST_BE_WITHIN(3 * GIB, idle_of(a), 3 * GIB + 65 * MIB + a->reserve.engine->step_bytes);
     check_steps(a);
     destroy(a);
 }
@@ -97,8 +95,7 @@ TEST(it_begins_with_the_allocator) {
     weir_allocator *a = make(driver, _i, 300 * MIB, 0);
     weir_statistics s = stats_of(a);
 
-    MUST_LE(300 * MIB, s.reserve);
-    MUST_LE(s.reserve, 300 * MIB + a->reserve.engine->step_bytes);
+    MUST_BE_WITHIN(300 * MIB, s.reserve, 300 * MIB + a->reserve.engine->step_bytes);
     MUST_LE(1, s.ahead_steps);
     MUST_LE(s.host_bytes, 64 * MIB);
     OK(weir_free(a, take(a, 100 * MIB, A), A));
@@ -398,7 +395,6 @@ TEST(a_high_mark_below_the_low_one) {
 /* What a failure says could be had is not taken before the program can ask for it. */
 TEST(a_failure_leaves_what_there_is) {
     weir_options options = options_for(_i, 0, 0);
-    weir_refusal failure = {.size = sizeof failure};
     void *block = NULL;
     CUdeviceptr hog;
     options.prealloc = bytes_amount(4 * GIB);
@@ -408,7 +404,7 @@ TEST(a_failure_leaves_what_there_is) {
     CU(driver->cuMemAlloc(&hog, 8 * GIB - 128 * MIB));
     weir__model_advance(5 * MS);
     EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, 200 * MIB, A, &block));
-    OK(weir_last_refusal(&failure));
+    weir_refusal failure = last_refusal();
     OK(weir_free(a, take(a, failure.largest, A), A));
     destroy(a);
     CU(driver->cuMemFree(hog));

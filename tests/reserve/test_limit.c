@@ -185,14 +185,12 @@ TEST(a_failure_of_more_gives_nothing_back) {
 }
 
 TEST(as_a_share_of_the_device) {
-    weir_refusal failure = {.size = sizeof failure};
-
     if (is_fixed(_i))
         return;
     begin(_i, 8 * GIB);
     OK(weir_set_limit(a, of_total(25)));
     refuse(WEIR_E_LIMIT, 2 * GIB + 1, A);
-    OK(weir_last_refusal(&failure));
+    weir_refusal failure = last_refusal();
     MUST_EQ(failure.limit, 2 * GIB);
     give(take(GIB, A), A);
 }
@@ -343,7 +341,6 @@ TEST(room_for_others) {
  * place. */
 TEST(a_share_with_nobody_beside_it) {
     weir_options options = options_of(worlds[_i].kind, "model", 0);
-    weir_refusal failure = {.size = sizeof failure};
     void *block = NULL;
 
     start_model(512 * MIB + 8 * MIB);
@@ -354,7 +351,7 @@ TEST(a_share_with_nobody_beside_it) {
     if (worlds[_i].kind == KIND_FIXED)
         MUST_EQ(stats_of(a).reserve, 512 * MIB);
     MUST(weir_alloc(a, 513 * MIB, A, &block) != WEIR_OK && block == NULL);
-    OK(weir_last_refusal(&failure));
+    weir_refusal failure = last_refusal();
     MUST_EQ(failure.limit, 512 * MIB);
     give(take(480 * MIB, A), A);
     if (worlds[_i].kind != KIND_FIXED) {
@@ -477,7 +474,6 @@ TEST(what_is_undone_breaks_no_capture) {
     for (uint64_t k = 1; k < 5; k++) {
         CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
         void *block = NULL;
-        CUgraph graph;
 
         begin(_i, GIB); /* of a pool: with the caches, and without */
         OK(weir_set_limit(a, bytes_amount(512 * MIB)));
@@ -488,8 +484,7 @@ TEST(what_is_undone_breaks_no_capture) {
         weir__model_faults_clear();
         CU(driver->cuStreamIsCapturing(A, &status));
         MUST_EQ(status, CU_STREAM_CAPTURE_STATUS_ACTIVE);
-        CU(driver->cuStreamEndCapture(A, &graph));
-        CU(driver->cuGraphDestroy(graph));
+        drop_capture(A);
         end();
     }
 }

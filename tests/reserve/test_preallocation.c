@@ -25,8 +25,7 @@ TEST(partial_success_is_reported) {
                   "%s", logged);
     weir_statistics s = stats_of(a);
     ck_assert_uint_eq(s.prealloc_asked, 4 * GIB);
-    MUST_LE(least_of(_i), s.prealloc_got);
-    MUST_LE(s.prealloc_got, GIB);
+    MUST_BE_WITHIN(least_of(_i), s.prealloc_got, GIB);
     ck_assert_uint_eq(s.prealloc_kept, s.reserve);
     ck_assert_uint_eq(s.prealloc_pending, 0);
 }
@@ -62,8 +61,7 @@ TEST(before_the_deadline_the_device_may_end) {
     (void)leave(2 * GIB + 256 * MIB);
     make(_i, 3 * GIB + 512 * MIB, "prealloc-deadline=10000ms");
     expect_log(end_of_device(_i));
-    MUST_LE(2 * GIB, stats_of(a).prealloc_kept);
-    MUST_LE(stats_of(a).prealloc_kept, 2 * GIB + 256 * MIB);
+    MUST_BE_WITHIN(2 * GIB, stats_of(a).prealloc_kept, 2 * GIB + 256 * MIB);
 }
 
 /* A share of what is free is taken again when the turn has come; or stays as it was first seen. */
@@ -300,8 +298,7 @@ TEST(a_deadline_ends_it_with_what_there_is) {
     expect_log("requested 6GiB, got and kept");
     ck_assert(strstr(logged, "the deadline has passed") != NULL);
     weir_statistics s = stats_of(a);
-    MUST_LE(GIB, s.prealloc_kept);
-    MUST_LE(s.prealloc_kept, 2 * GIB);
+    MUST_BE_WITHIN(GIB, s.prealloc_kept, 2 * GIB);
     ck_assert_uint_eq(s.prealloc_got, s.prealloc_kept);
     MUST_LE(s.prealloc_ns, _i == KIND_MAPPED ? 30000 * MS : 10000 * MS); /* eleven handles a step */
     destroy();
