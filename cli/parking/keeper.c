@@ -150,7 +150,7 @@ static int refused(struct kept *k) {
     const struct weir_gate_page *page = k->gate.page;
     const char *why;
 
-    switch (atomic_load(&page->refusal)) {
+    switch (atomic_load(&page->reason)) {
     case WEIR_GATE_MAY_PARK:
         return 0;
     case WEIR_GATE_SHARES:
