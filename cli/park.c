@@ -26,7 +26,7 @@
 
 #define DRIVER "cuda"
 /* How long a process that is to wake waits for room on the device, and what it needs beside its memory. */
-#define ROOM_NS UINT64_C(5000000000)
+#define ROOM_NS UINT64_C(15000000000)
 #define BESIDE (UINT64_C(64) << 20)
 
 enum { LIST_KEY = 0x5001, TEST_KEY, UNSHARED_KEY, MEMORY_KEY, SIZE_TEXT = 32, COMMAND_TEXT = 60 };

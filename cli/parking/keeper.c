@@ -50,8 +50,9 @@ enum {
 /* How long a process waits for memory before it steps aside: doubled each time, up to the longest. */
 #define PATIENCE_NS (2 * SECOND)
 #define LONGEST_PATIENCE_NS (64 * SECOND)
-/* How long one that could not be parked is left alone. */
+/* How long one that the driver could not park is left alone, and one that had just begun to call it. */
 #define LEFT_ALONE_NS (5 * SECOND)
+#define AGAIN_NS (SECOND / 4)
 /* What a driver needs beside a process's memory for it to come back. */
 #define BESIDE (UINT64_C(64) << 20)
 
@@ -150,7 +151,7 @@ static int refused(struct kept *k) {
     const struct weir_gate_page *page = k->gate.page;
     const char *why;
 
-    switch (atomic_load(&page->refusal)) {
+    switch (atomic_load(&page->reason)) {
     case WEIR_GATE_MAY_PARK:
         return 0;
     case WEIR_GATE_SHARES:
@@ -193,6 +194,7 @@ static int move_away(struct kept *k, int steps_aside) {
 
     if (move_out(&move) != MOVED) {
         weir__gate_open(&k->gate);
+        k->not_before = weir__clock_ns() + LEFT_ALONE_NS;
         if (++k->failures > 1) /* it may be about to begin, or to end */
             tell_once(k, "it is not parked", move.why);
         return 0;
@@ -247,7 +249,7 @@ static void park(struct kept *k, int steps_aside) {
     if (is_parked)
         wait_for_use(k);
     else
-        k->not_before = weir__clock_ns() + (steps_aside ? SECOND / 2 : LEFT_ALONE_NS);
+        k->not_before = weir__size_larger(k->not_before, weir__clock_ns() + AGAIN_NS);
     others_end_turn(turn);
 }
 

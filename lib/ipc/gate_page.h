@@ -36,7 +36,7 @@ enum weir_gate_word {
 };
 
 /* Why the process cannot be parked. */
-enum weir_gate_refusal {
+enum weir_gate_reason {
     WEIR_GATE_MAY_PARK,
     WEIR_GATE_SHARES, /* it called a function that shares memory with other processes, or that uses managed memory */
     WEIR_GATE_BYPASSED, /* it is linked to a function of the driver that the gate does not know */
@@ -59,12 +59,12 @@ struct weir_gate_page {
     _Atomic uint32_t gate;             /* the keeper writes it */
     _Atomic uint32_t bell;             /* the process adds one and wakes the keeper */
     _Atomic uint32_t waiting;          /* threads that wait at the closed gate */
-    _Atomic uint32_t refusal;          /* enum weir_gate_refusal, of the first reason */
+    _Atomic uint32_t reason;           /* enum weir_gate_reason, of the first reason */
     _Atomic uint32_t other_inside;     /* of threads without a slot */
     _Atomic uint32_t used_slots;       /* none beyond is taken */
     _Atomic uint64_t other_uses;
     _Atomic uint64_t aside;          /* bytes that it lacks; 0: it does not wait for memory */
-    char refused_by[WEIR_GATE_NAME]; /* a function's name; written before `refusal' */
+    char refused_by[WEIR_GATE_NAME]; /* a function's name; written before `reason' */
     struct weir_gate_slot slot[WEIR_GATE_SLOTS];
 };
 

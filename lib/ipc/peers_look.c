@@ -5,8 +5,10 @@
  */
 #include "ipc/process_peers.h"
 
+#include <stdio.h>
 #include <unistd.h>
 
+#include "base/who.h"
 #include "ipc/registry.h"
 
 int weir__process_peers_device(const struct weir_driver *driver, CUdevice device,
@@ -53,4 +55,14 @@ uint64_t weir__process_peers_reserve(const struct weir_driver *driver, CUdevice 
             sum += entry.reserve;
     weir__registry_close(&registry);
     return sum;
+}
+
+void weir__process_peers_name(char *text, size_t bytes) {
+    char command[WEIR_COMMAND_BYTES], *name = command;
+
+    weir__process_command(command, sizeof command);
+    for (char *at = command; *at && *at != ' '; at++)
+        if (*at == '/')
+            name = at + 1;
+    snprintf(text, bytes, "%.*s", (int)bytes - 1, name);
 }

@@ -209,13 +209,7 @@ struct weir_group *weir__process_peers_group(const struct weir_process_peers *n)
 }
 
 int weir__process_peers_any(struct weir_process_peers *n) {
-    int own = weir__registry_slot(&n->registry);
-    struct weir_registry_entry entry;
-
-    for (int slot = 0; slot < WEIR_REGISTRY_SLOTS; slot++)
-        if (slot != own && weir__registry_read(&n->registry, slot, &entry))
-            return 1;
-    return 0;
+    return weir__registry_has_others(&n->registry, 0);
 }
 
 uint64_t weir__process_peers_weights(struct weir_process_peers *n) {
@@ -607,8 +601,6 @@ struct weir_answers weir__process_peers_ask_some(struct weir_process_peers *n, u
 }
 
 int weir__process_peers_need(struct weir_process_peers *n, uint64_t bytes) {
-    int own = weir__registry_slot(&n->registry);
-    struct weir_registry_entry entry;
     int is_news;
 
     pthread_mutex_lock(&n->lock);
@@ -618,11 +610,7 @@ int weir__process_peers_need(struct weir_process_peers *n, uint64_t bytes) {
     pthread_mutex_unlock(&n->lock);
     if (is_news)
         weir__registry_ring(&n->registry);
-    for (int slot = 0; bytes > 0 && slot < WEIR_REGISTRY_SLOTS; slot++)
-        if (slot != own && weir__registry_read(&n->registry, slot, &entry) && entry.parks &&
-            entry.reserve > 0)
-            return 1;
-    return 0;
+    return bytes > 0 && weir__registry_has_others(&n->registry, 1);
 }
 
 /* ---- who has what -------------------------------------------------------------------------------- */
@@ -728,17 +716,6 @@ static void discard(struct weir_process_peers *n) {
     free(n);
 }
 
-/* Without the folder that it lies in: there is room for little. */
-static void name_command(char *text, size_t bytes) {
-    char command[WEIR_COMMAND_BYTES], *name = command;
-
-    weir__process_command(command, sizeof command);
-    for (char *at = command; *at && *at != ' '; at++)
-        if (*at == '/')
-            name = at + 1;
-    snprintf(text, bytes, "%.*s", (int)bytes - 1, name);
-}
-
 static struct weir_process_peers *make(const struct weir_driver *driver, CUdevice device,
                                        const struct weir_process_peers_calls *calls,
                                        const char *name, char *why, size_t why_bytes) {
@@ -758,7 +735,7 @@ static struct weir_process_peers *make(const struct weir_driver *driver, CUdevic
         discard(n);
         return NULL;
     }
-    name_command(n->entry.command, sizeof n->entry.command);
+    weir__process_peers_name(n->entry.command, sizeof n->entry.command);
     if (start(n))
         return n;
     snprintf(why, why_bytes, "%s", strerror(errno));

@@ -133,6 +133,9 @@ uint64_t weir__process_peers_look(const struct weir_driver *driver, CUdevice dev
  * only when they are asked. */
 uint64_t weir__process_peers_reserve(const struct weir_driver *driver, CUdevice device);
 
+/* This process's command, without the folder that it lies in: there is room for little. */
+void weir__process_peers_name(char *text, size_t bytes);
+
 /* The name that a device has in registries.  0: nobody else has memory of it, or it has no name. */
 int weir__process_peers_device(const struct weir_driver *driver, CUdevice device,
                                char name[WEIR_UUID_BYTES]);

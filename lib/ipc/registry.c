@@ -558,3 +558,14 @@ int weir__registry_slot(struct weir_registry *l) {
     pthread_mutex_unlock(&l->lock);
     return slot;
 }
+
+int weir__registry_has_others(struct weir_registry *l, int parks) {
+    int own = weir__registry_slot(l);
+    struct weir_registry_entry entry;
+
+    for (int slot = 0; slot < WEIR_REGISTRY_SLOTS; slot++)
+        if (slot != own && weir__registry_read(l, slot, &entry) &&
+            (!parks || (entry.parks && entry.reserve > 0)))
+            return 1;
+    return 0;
+}

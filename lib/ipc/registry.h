@@ -104,6 +104,8 @@ void weir__registry_ending(struct weir_registry *l,
 int weir__registry_is_stopped(const struct weir_registry *l,
                               const struct weir_registry_entry *entry);
 int weir__registry_slot(struct weir_registry *l);
+/* 1: another process has a slot; with `parks' one that may be parked and has memory. */
+int weir__registry_has_others(struct weir_registry *l, int parks);
 
 /* The bell, by turns: its value, sleep until it has another or so many milliseconds are over, and ring.  Where there is
  * no file the sleep is short. */

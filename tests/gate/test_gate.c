@@ -170,7 +170,7 @@ TEST(the_end_of_a_parked_program_waits) {
     begin("gated", "shares");
     ck_assert(says("done", 20000));
     gate = find();
-    ck_assert_uint_eq(atomic_load(&gate.page->refusal), WEIR_GATE_SHARES);
+    ck_assert_uint_eq(atomic_load(&gate.page->reason), WEIR_GATE_SHARES);
     ck_assert_str_eq(gate.page->refused_by, "cuIpcGet");
     ck_assert(weir__gate_close(&gate, 1000));
     tell();
@@ -189,7 +189,7 @@ TEST(who_is_linked_to_what_no_stub_stands_before_is_told) {
     begin("gated_newer", "newer");
     ck_assert(says("done", 20000));
     gate = find();
-    ck_assert_uint_eq(atomic_load(&gate.page->refusal), WEIR_GATE_BYPASSED);
+    ck_assert_uint_eq(atomic_load(&gate.page->reason), WEIR_GATE_BYPASSED);
     ck_assert_str_eq(gate.page->refused_by, "cuGateNobodyKnows");
     tell();
     expect_end();

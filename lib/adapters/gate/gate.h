@@ -40,7 +40,7 @@ enum {
 int weir__gate_enter(void);
 void weir__gate_leave(void);
 /* The process cannot be parked from now on, because of a function. */
-void weir__gate_refuse(int refusal, const char *name);
+void weir__gate_refuse(int reason, const char *name);
 
 /* ---- gate_linked.c ---- */
 

@@ -116,16 +116,16 @@ static struct weir_gate_page *page_now(void) {
     return __builtin_expect(p != NULL, 1) ? p : join();
 }
 
-void weir__gate_refuse(int refusal, const char *name) {
+void weir__gate_refuse(int reason, const char *name) {
     struct weir_gate_page *p = page_now();
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-    if (atomic_load_explicit(&p->refusal, memory_order_relaxed) != WEIR_GATE_MAY_PARK)
+    if (atomic_load_explicit(&p->reason, memory_order_relaxed) != WEIR_GATE_MAY_PARK)
         return;
     pthread_mutex_lock(&lock);
-    if (atomic_load(&p->refusal) == WEIR_GATE_MAY_PARK) {
+    if (atomic_load(&p->reason) == WEIR_GATE_MAY_PARK) {
         strncpy(p->refused_by, name, sizeof p->refused_by - 1);
-        atomic_store(&p->refusal, (uint32_t)refusal);
+        atomic_store(&p->reason, (uint32_t)reason);
     }
     pthread_mutex_unlock(&lock);
 }
@@ -293,7 +293,7 @@ WEIR_GATE_EXPORT int weir__gate_may_park(void);
 int weir__gate_may_park(void) {
     struct weir_gate_page *p = atomic_load(&page);
 
-    return p && p != &nobodys && atomic_load(&p->refusal) == WEIR_GATE_MAY_PARK;
+    return p && p != &nobodys && atomic_load(&p->reason) == WEIR_GATE_MAY_PARK;
 }
 
 /* A thread in a call lacks so many bytes, holds no lock, and waits so long; the process may be parked meanwhile, and is
