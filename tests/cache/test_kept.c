@@ -369,7 +369,7 @@ TEST(the_last_half_mebibyte_is_told) {
     for (int i = 0; i < 256; i++)
         take(i < 255 ? MIB : 512 * KIB, A);
     refuse(WEIR_E_LIMIT, MIB, A);
-    weir_refusal r = last_refusal();
+    weir_refusal r = last_failure();
     MUST_EQ(r.largest, 512 * KIB);
     give(take(512 * KIB, A), A);
 }

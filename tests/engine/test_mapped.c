@@ -272,7 +272,7 @@ TEST(a_alias_behind_the_large_addresses_is_none_of_theirs) {
     large = take(2 * MIB, A);
     MUST_EQ(reserve(), 2 * MIB);
     EXPECT(WEIR_E_LIMIT, weir_alloc(a, 20 * MIB, A, &none));
-    weir_refusal failure = last_refusal();
+    weir_refusal failure = last_failure();
     MUST_EQ(failure.largest, 8 * MIB);
     last = take(8 * MIB, A);
     give(last, A);

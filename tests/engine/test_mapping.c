@@ -116,7 +116,7 @@ TEST(the_end_of_the_addresses_is_out_of_memory) {
     MUST_EQ(check_identities(a).reserve, end + (size_t)UNMAPPED_RANGES * 8 * MIB);
     EXPECT(WEIR_E_NO_MEMORY, weir_preallocate(a, (size_t)stats_of(a).reserve + 8 * MIB, NULL));
     refuse(WEIR_E_NO_MEMORY, bytes, A);
-    weir_refusal failure = last_refusal();
+    weir_refusal failure = last_failure();
     MUST_EQ(failure.largest, 2 * MIB); /* beside a pin */
     give(take((size_t)failure.largest, A), A);
 }

@@ -390,13 +390,13 @@ TEST(a_failure_tells_all_that_would_fit) {
     void *block[4];
 
     refuse(WEIR_E_LIMIT, 66 * MIB, A);
-    weir_refusal failure = last_refusal();
+    weir_refusal failure = last_failure();
     MUST_EQ(failure.largest, 64 * MIB);
     for (int i = 0; i < 4; i++)
         block[i] = take((i < 3 ? 8 : 4) * MIB, A);
     give(block[1], A);
     refuse(WEIR_E_LIMIT, 46 * MIB, A);
-    failure = last_refusal();
+    failure = last_failure();
     MUST_EQ(failure.largest, (8 + 4 + 32) * MIB);
     give(take((size_t)failure.largest, A), A);
 }
@@ -502,7 +502,7 @@ TEST(behind_the_last_address_is_nothing) {
         rest[i] = take(2 * MIB, A); /* what lies before a pin in its handle */
     MUST_EQ(reserve(), end + (size_t)UNMAPPED_RANGES * 8 * MIB);
     refuse(WEIR_E_NO_MEMORY, bytes, A);
-    weir_refusal failure = last_refusal();
+    weir_refusal failure = last_failure();
     MUST_EQ(failure.largest, 0);
     give(large, A);
     weir__model_fail(WEIR_ENTRY_cuMemUnmap, 1, CUDA_ERROR_UNKNOWN, 1);

@@ -46,7 +46,7 @@ TEST(the_deadline_is_kept) {
     refuse(WEIR_E_LIMIT, MIB, A);
     uint64_t took = weir__model_now_ns() - start;
     MUST_BE_WITHIN(100 * MS, took, 110 * MS);
-    weir_refusal r = last_refusal();
+    weir_refusal r = last_failure();
     MUST_BE_WITHIN(100 * MS, r.waited_ns, took);
     ck_assert_uint_eq(r.reserve, 64 * MIB);
     ck_assert_uint_eq(r.in_use, 0);

@@ -404,7 +404,7 @@ TEST(a_failure_leaves_what_there_is) {
     CU(driver->cuMemAlloc(&hog, 8 * GIB - 128 * MIB));
     weir__model_advance(5 * MS);
     EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, 200 * MIB, A, &block));
-    weir_refusal failure = last_refusal();
+    weir_refusal failure = last_failure();
     OK(weir_free(a, take(a, failure.largest, A), A));
     destroy(a);
     CU(driver->cuMemFree(hog));

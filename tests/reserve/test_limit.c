@@ -190,7 +190,7 @@ TEST(as_a_share_of_the_device) {
     begin(_i, 8 * GIB);
     OK(weir_set_limit(a, of_total(25)));
     refuse(WEIR_E_LIMIT, 2 * GIB + 1, A);
-    weir_refusal failure = last_refusal();
+    weir_refusal failure = last_failure();
     MUST_EQ(failure.limit, 2 * GIB);
     give(take(GIB, A), A);
 }
@@ -351,7 +351,7 @@ TEST(a_share_with_nobody_beside_it) {
     if (worlds[_i].kind == KIND_FIXED)
         MUST_EQ(stats_of(a).reserve, 512 * MIB);
     MUST(weir_alloc(a, 513 * MIB, A, &block) != WEIR_OK && block == NULL);
-    weir_refusal failure = last_refusal();
+    weir_refusal failure = last_failure();
     MUST_EQ(failure.limit, 512 * MIB);
     give(take(480 * MIB, A), A);
     if (worlds[_i].kind != KIND_FIXED) {

@@ -58,7 +58,7 @@ static size_t refused(size_t bytes, CUstream stream) {
     void *none = NULL;
 
     MUST(is_failure(weir_alloc(a, bytes, stream, &none)));
-    weir_refusal r = last_refusal();
+    weir_refusal r = last_failure();
     MUST_EQ(r.asked, bytes);
     MUST(r.largest < bytes);
     return (size_t)r.largest;
@@ -336,7 +336,7 @@ TEST(whatever_came_before) {
                 block[at] = NULL;
             } else if (is_failure(weir_alloc(a, bytes, on, &block[at]))) {
 
-                weir_refusal r = last_refusal();
+                weir_refusal r = last_failure();
                 MUST_EQ(r.asked, bytes);
                 most += r.largest > 0;
                 told++;
@@ -420,7 +420,7 @@ TEST(it_is_told_the_request) {
     MUST(is_failure(asked.oom.status));
     MUST(asked.oom.stream == B);
     MUST_EQ(asked.oom.bytes, 150 * MIB + 1);
-    weir_refusal r = last_refusal();
+    weir_refusal r = last_failure();
     MUST_EQ(r.asked, 150 * MIB + 1);
     MUST_EQ(asked.oom.largest, r.largest);
     MUST_EQ(check_identities(a).refusals, 1);
@@ -498,7 +498,7 @@ TEST(it_may_fail_itself) {
     asked.fails = 1;
     MUST(is_failure(weir_alloc(a, 100 * MIB, A, &none)));
     MUST_EQ(asked.calls, 1);
-    weir_refusal r = last_refusal();
+    weir_refusal r = last_failure();
     MUST_EQ(r.asked, 100 * MIB);
     MUST_EQ(r.largest, asked.oom.largest);
     MUST_EQ(weir_last_driver_result(), 0); /* the limit, not the driver */
@@ -542,7 +542,7 @@ TEST(a_graphs_request_that_is_refused_is_noted) {
     weir__model_fail(WEIR_ENTRY_cuMemAllocFromPoolAsync, 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
     MUST(is_failure(weir_alloc(a, 48 * MIB, A, &node)));
     MUST(node == NULL);
-    weir_refusal r = last_refusal();
+    weir_refusal r = last_failure();
     MUST_EQ(r.asked, 48 * MIB);
     MUST_EQ(r.largest, 0);
     MUST_EQ(check_identities(a).refusals, 1);
