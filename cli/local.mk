@@ -82,6 +82,8 @@ weir_SOURCES = \
 	cli/parking/others.h \
 	cli/parking/record.c \
 	cli/parking/record.h \
+	cli/parking/nvml.c \
+	cli/parking/nvml.h \
 	cli/parking/room.c \
 	cli/parking/room.h \
 	cli/parking/target.c \

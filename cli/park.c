@@ -165,7 +165,6 @@ static int wake(void) {
     const struct weir_driver *driver;
     char why[TARGET_WHY];
     struct target target;
-    enum moved moved;
     struct move move;
 
     if (!target_find(command.process, 1, &target, why))

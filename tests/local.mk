@@ -216,7 +216,7 @@ tests_gate_gated_newer_LDADD = -Ltests/gate/.libs -l:libcuda.so.1
 EXTRA_tests_gate_gated_newer_DEPENDENCIES = $(gate_driver)
 tests_cli_test_parking_SOURCES = tests/cli/test_parking.c cli/common/interrupt.c cli/common/interrupt.h \
 	cli/parking/freeze.c cli/parking/freeze.h cli/parking/moves.c cli/parking/moves.h cli/parking/record.c \
-	cli/parking/record.h cli/parking/room.c cli/parking/room.h cli/parking/target.c cli/parking/target.h \
+	cli/parking/nvml.c cli/parking/nvml.h cli/parking/record.h cli/parking/room.c cli/parking/room.h cli/parking/target.c cli/parking/target.h \
 	cli/parking/ticker.c cli/parking/ticker.h
 if WEIR_PROGRAM
 if WEIR_GATE
@@ -302,6 +302,11 @@ model_driver = tests/libcuda/libcuda.la
 tests_libcuda_libcuda_la_SOURCES = tests/libcuda/libcuda.c
 tests_libcuda_libcuda_la_LIBADD = lib/libweir-core.la
 tests_libcuda_libcuda_la_LDFLAGS = $(fake_ldflags) -export-symbols-regex '^cu[A-Z]' -Wl,-z,nodelete
+
+# NVIDIA's management library; see tests/cli/fake_nvml.c.
+fake_nvml = tests/fake/nvml/libnvidia-ml.la
+tests_fake_nvml_libnvidia_ml_la_SOURCES = tests/cli/fake_nvml.c
+tests_fake_nvml_libnvidia_ml_la_LDFLAGS = $(fake_ldflags)
 
 # What a profiler is to a program: see tests/driver/fake_injection.c.
 fake_injection = tests/fake/injection/libinjection.la
@@ -739,7 +744,7 @@ clean-local:
 
 TESTS =
 if WEIR_TESTS
-check_LTLIBRARIES = $(fake_drivers) $(fake_injection) $(model_driver) $(gate_driver) $(victim_work)
+check_LTLIBRARIES = $(fake_drivers) $(fake_injection) $(fake_nvml) $(model_driver) $(gate_driver) $(victim_work)
 check_PROGRAMS += tests/whole/sim $(unit_tests) $(gate_programs) $(fuzz_tests) $(stress_tests)
 if WEIR_SHARED
 check_PROGRAMS += $(public_tests)

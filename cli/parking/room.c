@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/parking/nvml.h"
 #include "base/who.h"
 #include "base/size.h"
 #include "base/text.h"
@@ -188,8 +189,11 @@ int room_for(const struct weir_driver *driver, pid_t pid, uint64_t most, char wh
     char left[32], needed[32];
     int is_said = most > 0;
 
-    if (!most && room < (most = room_of_devices(driver)))
-        most = room_used(driver, pid);
+    if (!most && room < (most = room_of_devices(driver))) {
+        most = nvml_used(pid);
+        if (most == NVML_UNKNOWN)
+            most = room_used(driver, pid);
+    }
     if (room >= most)
         return 1;
     weir__bytes_show(room, left, sizeof left);

@@ -5,6 +5,7 @@
  * A victim is a child that works on the device all the time, asks about its stream as programs do, and looks whether
  * its memory is as it left it.  The test's process is the one that parks it.  WEIR_TEST_SECONDS: how long victims are
  * parked and woken by commands that are killed (a few seconds if not set). */
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
@@ -23,6 +24,7 @@
 #include "cli/common/interrupt.h"
 #include "cli/parking/moves.h"
 #include "cli/parking/record.h"
+#include "cli/parking/nvml.h"
 #include "cli/parking/room.h"
 #include "cli/parking/target.h"
 #include "tests/fixtures/holder.h"
@@ -612,6 +614,23 @@ TEST(device_memory_is_what_is_used) {
     used = room_used(driver, pid);
     ck_assert(used == HELD || used == HELD + 2 * MIB);
     end_victim(pid);
+}
+
+/* The driver's management library knows what one process has; without it, as above, others' memory counts too. */
+TEST(device_memory_is_what_the_management_library_says) {
+    const char *top = getenv("top_builddir");
+    char path[4096], pid[24];
+    void *library;
+
+    ck_assert(nvml_used(getpid()) == NVML_UNKNOWN);
+    snprintf(path, sizeof path, "%s/tests/fake/nvml/.libs/libnvidia-ml.so.1", top ? top : ".");
+    library = dlopen(path, RTLD_NOW);
+    ck_assert_msg(library != NULL, "%s", dlerror());
+    snprintf(pid, sizeof pid, "%ld", (long)getpid());
+    setenv("WEIR_TEST_NVML", pid, 1);
+    ck_assert_uint_eq(nvml_used(getpid()), (uint64_t)2 << 30);
+    ck_assert(nvml_used(getppid()) == NVML_UNKNOWN);
+    dlclose(library);
 }
 
 int main(void) {

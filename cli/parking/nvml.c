@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: MIT */
+/* nvml.c: see nvml.h.  Functions and structures are those of nvml.h of driver 510 and later. */
+#include "cli/parking/nvml.h"
+
+#include <dlfcn.h>
+#include <stdlib.h>
+
+struct nvml_process {
+    unsigned pid;
+    unsigned long long used; /* all bits set: not known */
+    unsigned instance, part;
+};
+
+static struct nvml {
+    int (*init)(void);
+    int (*end)(void);
+    int (*count)(unsigned *count);
+    int (*device)(unsigned index, void **device);
+    int (*processes)(void *device, unsigned *count, struct nvml_process *processes);
+} nvml;
+
+static int find(void *library, const char *name, void *function) {
+    *(void **)function = dlsym(library, name);
+    return *(void **)function != NULL;
+}
+
+static uint64_t used_of_device(void *device, pid_t pid) {
+    enum { ROOM = 1024 };
+    struct nvml_process *all = calloc(ROOM, sizeof *all);
+    unsigned count = ROOM;
+    uint64_t used = NVML_UNKNOWN;
+
+    if (all && nvml.processes(device, &count, all) == 0)
+        for (unsigned i = 0; i < count && i < ROOM; i++)
+            if (all[i].pid == (unsigned)pid && all[i].used != NVML_UNKNOWN)
+                used = all[i].used;
+    free(all);
+    return used;
+}
+
+static uint64_t used_of_devices(pid_t pid) {
+    uint64_t sum = 0, used;
+    unsigned count = 0;
+    int is_known = 0;
+    void *device;
+
+    if (nvml.count(&count) != 0)
+        return NVML_UNKNOWN;
+    for (unsigned i = 0; i < count; i++) {
+        used = nvml.device(i, &device) == 0 ? used_of_device(device, pid) : NVML_UNKNOWN;
+        is_known |= used != NVML_UNKNOWN;
+        sum += used == NVML_UNKNOWN ? 0 : used;
+    }
+    return is_known ? sum : NVML_UNKNOWN;
+}
+
+uint64_t nvml_used(pid_t pid) {
+    void *library = dlopen("libnvidia-ml.so.1", RTLD_NOW);
+    uint64_t used = NVML_UNKNOWN;
+
+    if (!library)
+        return NVML_UNKNOWN;
+    if (find(library, "nvmlInit_v2", &nvml.init) && find(library, "nvmlShutdown", &nvml.end) &&
+        find(library, "nvmlDeviceGetCount_v2", &nvml.count) &&
+        find(library, "nvmlDeviceGetHandleByIndex_v2", &nvml.device) &&
+        find(library, "nvmlDeviceGetComputeRunningProcesses_v3", &nvml.processes) &&
+        nvml.init() == 0) {
+        used = used_of_devices(pid);
+        (void)nvml.end();
+    }
+    (void)dlclose(library);
+    return used;
+}
