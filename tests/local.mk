@@ -723,10 +723,10 @@ clean-local:
 TESTS =
 if WEIR_TESTS
 check_LTLIBRARIES = $(fake_drivers) $(fake_injection) $(model_driver) $(gate_driver)
-check_PROGRAMS += tests/whole/sim $(unit_tests) $(gate_programs) $(fuzz_tests) $(stress_tests)
+check_PROGRAMS += tests/whole/sim $(unit_tests) $(fuzz_tests) $(stress_tests)
 if WEIR_SHARED
 check_PROGRAMS += $(public_tests)
-check_DATA = $(victims)
+check_DATA = $(victims) $(gate_programs)
 endif
 TESTS += $(check_PROGRAMS) $(script_tests)
 if HAVE_CUDA_H
